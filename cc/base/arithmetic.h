@@ -1,0 +1,35 @@
+// Elementwise arithmetic of the collectives on host memory. Pure functions.
+//
+// The result of a reduction is fixed to the bit: rank 0's value first, then rank 1's, and so on;
+// 16-bit floats are widened, combined in float32 and rounded once at the end. Every host backend
+// uses ReduceRanks on whole ranks' data, so all backends agree and all ranks hold equal bits.
+#pragma once
+
+#include <cstdint>
+
+#include "cc/base/status.h"
+#include "cc/base/types.h"
+
+namespace tfhvd {
+
+// What an allreduce computes: post * (pre * x_0 op pre * x_1 op ...), divided by the number of
+// ranks for Average. Factors other than 1 act on integers through double, truncated.
+struct Reduction {
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+
+  bool operator==(const Reduction& o) const {
+    return op == o.op && prescale == o.prescale && postscale == o.postscale;
+  }
+};
+
+// Whether the type can be reduced so: bool only by Min (and) and Max (or), unscaled.
+Status CheckReduction(DType dtype, const Reduction& reduction);
+
+// out[i] = reduction over r of in[r][i], for 0 <= i < count and 0 <= r < ranks. `out` may be one of
+// in[]. REQUIRES: CheckReduction is ok; ranks >= 1.
+void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
+                 const Reduction& reduction);
+
+}  // namespace tfhvd

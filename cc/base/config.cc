@@ -1,0 +1,221 @@
+#include "cc/base/config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+extern "C" char** environ;
+
+namespace tfhvd {
+namespace {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// Reads one value into the config; false where the text is no such value or out of range.
+using Reader = std::function<bool(const std::string& text, Config* config)>;
+
+bool ParseNumber(const std::string& text, double least, double most, double* value) {
+  char* end = nullptr;
+  const double v = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(v >= least) || !(v <= most)) return false;
+  *value = v;
+  return true;
+}
+
+Reader Integer(int64_t Config::* field, double most) {
+  return [field, most](const std::string& text, Config* config) {
+    double v;
+    if (!ParseNumber(text, 0, most, &v) || v != static_cast<double>(static_cast<int64_t>(v))) {
+      return false;
+    }
+    config->*field = static_cast<int64_t>(v);
+    return true;
+  };
+}
+
+Reader Real(double Config::* field, double most) {
+  return [field, most](const std::string& text, Config* config) {
+    return ParseNumber(text, 0, most, &(config->*field));
+  };
+}
+
+bool ReadStallCheckDisable(const std::string& text, Config* config) {
+  if (text != "0" && text != "1") return false;
+  config->stall_check = text == "0";
+  return true;
+}
+
+bool ReadLogLevel(const std::string& text, Config* config) {
+  static const char* const kNames[] = {"trace", "debug", "info", "warning", "error", "fatal"};
+  std::string lower = text;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  for (int i = 0; i < 6; ++i) {
+    if (lower == kNames[i]) {
+      config->log_level = static_cast<LogLevel>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+struct Row {
+  Setting setting;
+  Reader read;
+};
+
+const std::vector<Row>& Rows() {
+  static const std::vector<Row> rows = {
+      {{"FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "134217728", "0 to 2^40 bytes",
+        "Tensors of one type and operation are reduced together up to this many bytes; 0 reduces "
+        "each "
+        "alone."},
+       Integer(&Config::fusion_threshold, 1099511627776.0)},
+      {{"CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0", "0 to 1000 milliseconds",
+        "The longest time that a tensor that is ready on every rank may wait for company to be "
+        "fused with; "
+        "0 sends it at once."},
+       Real(&Config::cycle_time, 1000.0)},
+      {{"CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024", "0 to 1000000 tensors",
+        "How many tensors are known by a number, so that their names are sent only once; 0 sends "
+        "names "
+        "always."},
+       Integer(&Config::cache_capacity, 1e6)},
+      {{"STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0", "0 or 1",
+        "1 switches off the report of tensors that some ranks wait for and others have not "
+        "submitted."},
+       ReadStallCheckDisable},
+      {{"STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60", "0.1 to 10^6 seconds",
+        "A tensor that waits this long for some rank is reported, with the ranks that are "
+        "missing."},
+       [](const std::string& text, Config* config) {
+         return ParseNumber(text, 0.1, 1e6, &config->stall_check_time);
+       }},
+      {{"STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
+        "0 to 10^6 seconds",
+        "A tensor that waits this long for some rank fails with an error on the ranks that wait; "
+        "0: never."},
+       Real(&Config::stall_shutdown_time, 1e6)},
+      {{"SHUTDOWN_TIMEOUT_SECONDS", nullptr, "5", "0 to 3600 seconds",
+        "How long a rank that leaves because of an error waits for the others to take note before "
+        "it ends."},
+       Real(&Config::shutdown_timeout, 3600.0)},
+      {{"LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", "trace, debug, info, warning, error or fatal",
+        "The least severe kind of message that is printed."},
+       ReadLogLevel},
+  };
+  return rows;
+}
+
+// Names that tfhvd uses beside its settings: the launcher's and the tests' own.
+bool IsKnownElsewhere(const std::string& name) {
+  static const char* const kPrefixes[] = {"TFHVD_LAUNCH_", "TFHVD_TEST_"};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](const char* p) { return name.compare(0, std::strlen(p), p) == 0; });
+}
+
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string UnknownName(const std::string& name) {
+  const Row* nearest = nullptr;
+  size_t least = 0;
+  for (const Row& row : Rows()) {
+    const size_t distance = EditDistance(name, std::string("TFHVD_") + row.setting.name);
+    if (nearest == nullptr || distance < least) {
+      nearest = &row;
+      least = distance;
+    }
+  }
+  return name + " is not a setting of tfhvd and has no effect. Did you mean TFHVD_" +
+         nearest->setting.name + "?";
+}
+
+const std::string* Find(const Pairs& environment, const std::string& name) {
+  for (const auto& [key, value] : environment) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const std::vector<Setting>& Settings() {
+  static const std::vector<Setting> settings = [] {
+    std::vector<Setting> all;
+    for (const Row& row : Rows()) all.push_back(row.setting);
+    return all;
+  }();
+  return settings;
+}
+
+Status ParseConfig(const Pairs& environment, Config* config, std::vector<std::string>* warnings) {
+  for (const Row& row : Rows()) {
+    std::string name = std::string("TFHVD_") + row.setting.name;
+    const std::string* value = Find(environment, name);
+    if (value == nullptr && row.setting.horovod_name != nullptr) {
+      name = row.setting.horovod_name;
+      value = Find(environment, name);
+    }
+    if (value == nullptr) continue;
+    if (!row.read(*value, config)) {
+      return Status::InvalidArgument("The environment variable " + name +
+                                     " has a value that tfhvd cannot use. Received: '" + *value +
+                                     "'. Expected: " + row.setting.range + ".");
+    }
+  }
+  for (const auto& [name, value] : environment) {
+    if (name.compare(0, 6, "TFHVD_") != 0 || IsKnownElsewhere(name)) continue;
+    const bool known = std::any_of(Rows().begin(), Rows().end(), [&](const Row& row) {
+      return name.compare(6, std::string::npos, row.setting.name) == 0;
+    });
+    if (!known) warnings->push_back(UnknownName(name));
+  }
+  return Status::Ok();
+}
+
+Status ReadConfig(Config* config, std::vector<std::string>* warnings) {
+  Pairs pairs;
+  for (char** e = environ; *e != nullptr; ++e) {
+    const char* equals = std::strchr(*e, '=');
+    if (equals == nullptr) continue;
+    pairs.emplace_back(std::string(*e, static_cast<size_t>(equals - *e)), equals + 1);
+  }
+  return ParseConfig(pairs, config, warnings);
+}
+
+LaunchHints ReadLaunchHints() {
+  struct Starter {
+    const char* variable;
+    const char* name;
+  };
+  static const Starter kSized[] = {{"OMPI_COMM_WORLD_SIZE", "mpirun (Open MPI)"},
+                                   {"PMI_SIZE", "mpiexec (MPICH or srun with PMI)"},
+                                   {"MV2_COMM_WORLD_SIZE", "mpirun (MVAPICH)"}};
+  for (const Starter& s : kSized) {
+    if (const char* value = std::getenv(s.variable)) {
+      return {true, std::max(1, std::atoi(value)), s.name};
+    }
+  }
+  if (std::getenv("PMIX_RANK") != nullptr) {  // srun --mpi=pmix
+    const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+    return {true, tasks != nullptr ? std::max(1, std::atoi(tasks)) : 1, "srun (PMIx)"};
+  }
+  return {};
+}
+
+}  // namespace tfhvd

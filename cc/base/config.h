@@ -1,0 +1,58 @@
+// Config: every setting of tfhvd, read once from the environment into one immutable value. The only
+// getenv of the project is in config.cc.
+//
+// TFHVD_X is a setting's name; HOROVOD_X is accepted where Horovod has the same setting with the
+// same meaning. A name that begins with TFHVD_ and is no setting is reported with the nearest real
+// name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/base/log.h"
+#include "cc/base/status.h"
+
+namespace tfhvd {
+
+struct Config {
+  int64_t fusion_threshold = 128 << 20;  // bytes
+  double cycle_time = 0.0;               // milliseconds
+  int64_t cache_capacity = 1024;         // tensors
+  bool stall_check = true;
+  double stall_check_time = 60.0;    // seconds
+  double stall_shutdown_time = 0.0;  // seconds; 0: never
+  double shutdown_timeout = 5.0;     // seconds
+  LogLevel log_level = LogLevel::kWarning;
+};
+
+// One row of the table that the documentation is generated from.
+struct Setting {
+  const char* name;          // without the prefix
+  const char* horovod_name;  // nullptr where Horovod has no such setting
+  const char* default_text;
+  const char* range;
+  const char* meaning;  // one sentence
+};
+
+const std::vector<Setting>& Settings();
+
+// Reads the environment. A value out of its range is an InvalidArgument that names the variable,
+// what it holds and what is expected; names that look like a typing error are appended to
+// `warnings`.
+Status ReadConfig(Config* config, std::vector<std::string>* warnings);
+
+// The same over given "NAME=value" pairs, for tests.
+Status ParseConfig(const std::vector<std::pair<std::string, std::string>>& environment,
+                   Config* config, std::vector<std::string>* warnings);
+
+// What the starter of this process says of the job, before any peer is met. From the environment of
+// mpirun (Open MPI, MPICH), srun with PMIx or PMI, or nothing: one process alone.
+struct LaunchHints {
+  bool started_by_mpi = false;
+  int size = 1;         // as the starter says; 1 where it does not say
+  std::string starter;  // "mpirun (Open MPI)", for messages
+};
+LaunchHints ReadLaunchHints();
+
+}  // namespace tfhvd

@@ -1,0 +1,72 @@
+// Mutex and condition variable with clang's thread-safety annotations, so that a field says which
+// lock guards it and the compiler holds us to it. Elsewhere the annotations are empty.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#if defined(__clang__)
+#define TFHVD_ANNOTATION(x) __attribute__((x))
+#else
+#define TFHVD_ANNOTATION(x)
+#endif
+#define TFHVD_CAPABILITY(x) TFHVD_ANNOTATION(capability(x))
+#define TFHVD_SCOPED_CAPABILITY TFHVD_ANNOTATION(scoped_lockable)
+#define TFHVD_GUARDED_BY(x) TFHVD_ANNOTATION(guarded_by(x))
+#define TFHVD_REQUIRES(...) TFHVD_ANNOTATION(requires_capability(__VA_ARGS__))
+#define TFHVD_ACQUIRE(...) TFHVD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define TFHVD_RELEASE(...) TFHVD_ANNOTATION(release_capability(__VA_ARGS__))
+#define TFHVD_EXCLUDES(...) TFHVD_ANNOTATION(locks_excluded(__VA_ARGS__))
+#define TFHVD_NO_THREAD_SAFETY_ANALYSIS TFHVD_ANNOTATION(no_thread_safety_analysis)
+
+namespace tfhvd {
+
+class TFHVD_CAPABILITY("mutex") Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void Lock() TFHVD_ACQUIRE() { mutex_.lock(); }
+  void Unlock() TFHVD_RELEASE() { mutex_.unlock(); }
+
+ private:
+  friend class CondVar;
+  std::mutex mutex_;
+};
+
+class TFHVD_SCOPED_CAPABILITY MutexLock {
+ public:
+  explicit MutexLock(Mutex* mutex) TFHVD_ACQUIRE(mutex) : mutex_(mutex) { mutex_->Lock(); }
+  ~MutexLock() TFHVD_RELEASE() { mutex_->Unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex* const mutex_;  // Not owned.
+};
+
+// Wait may return early: callers loop over their condition.
+class CondVar {
+ public:
+  void Wait(Mutex* mutex) TFHVD_REQUIRES(mutex) TFHVD_NO_THREAD_SAFETY_ANALYSIS {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    cv_.wait(lock);
+    lock.release();
+  }
+  void WaitFor(Mutex* mutex, std::chrono::nanoseconds timeout)
+      TFHVD_REQUIRES(mutex) TFHVD_NO_THREAD_SAFETY_ANALYSIS {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    // The system clock's wait: ThreadSanitizer knows pthread_cond_timedwait, not _clockwait.
+    cv_.wait_until(lock, std::chrono::system_clock::now() + timeout);
+    lock.release();
+  }
+  void NotifyOne() { cv_.notify_one(); }
+  void NotifyAll() { cv_.notify_all(); }
+
+ private:
+  std::condition_variable cv_;
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,77 @@
+// Status: how every function of the core says that it failed. No exceptions cross a header of cc/.
+//
+// The code decides who must act (see "Errors" in cc/README.md):
+//   kInvalidArgument     a user's mistake; the entry that made it fails on every rank, the job goes
+//   on kFailedPrecondition  called at the wrong time (before init, after shutdown) kAborted a peer
+//   is lost or has left; everything pending fails kCancelled           the framework took the entry
+//   back kUnavailable         something this machine lacks (a library, a device, room in /dev/shm)
+//   kInternal            a bug of tfhvd or a failure of a vendor's library
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace tfhvd {
+
+enum class StatusCode {
+  kOk = 0,
+  kInvalidArgument = 1,
+  kFailedPrecondition = 2,
+  kAborted = 3,
+  kCancelled = 4,
+  kUnavailable = 5,
+  kInternal = 6,
+};
+
+const char* StatusCodeName(StatusCode code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;  // ok
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  static Status Ok() { return Status(); }
+  static Status InvalidArgument(std::string m) {
+    return {StatusCode::kInvalidArgument, std::move(m)};
+  }
+  static Status FailedPrecondition(std::string m) {
+    return {StatusCode::kFailedPrecondition, std::move(m)};
+  }
+  static Status Aborted(std::string m) { return {StatusCode::kAborted, std::move(m)}; }
+  static Status Cancelled(std::string m) { return {StatusCode::kCancelled, std::move(m)}; }
+  static Status Unavailable(std::string m) { return {StatusCode::kUnavailable, std::move(m)}; }
+  static Status Internal(std::string m) { return {StatusCode::kInternal, std::move(m)}; }
+
+  bool ok() const { return code_ == StatusCode::kOk; }
+  StatusCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+  std::string ToString() const;
+
+  bool operator==(const Status& o) const { return code_ == o.code_ && message_ == o.message_; }
+
+ private:
+  StatusCode code_ = StatusCode::kOk;
+  std::string message_;
+};
+
+// Ends the process with both values: for what can only be a bug of tfhvd itself.
+[[noreturn]] void CheckFailed(const char* file, int line, const std::string& what);
+
+}  // namespace tfhvd
+
+#define TFHVD_RETURN_IF_ERROR(expr)                \
+  do {                                             \
+    ::tfhvd::Status tfhvd_status_ = (expr);        \
+    if (!tfhvd_status_.ok()) return tfhvd_status_; \
+  } while (false)
+
+#define TFHVD_CHECK_EQ(a, b)                                                           \
+  do {                                                                                 \
+    const auto tfhvd_a_ = (a);                                                         \
+    const auto tfhvd_b_ = (b);                                                         \
+    if (!(tfhvd_a_ == tfhvd_b_)) {                                                     \
+      ::tfhvd::CheckFailed(__FILE__, __LINE__,                                         \
+                           std::string(#a " == " #b ": ") + std::to_string(tfhvd_a_) + \
+                               " against " + std::to_string(tfhvd_b_));                \
+    }                                                                                  \
+  } while (false)

@@ -1,0 +1,54 @@
+// The enumerations that every layer shares. Their numbers travel on the wire: append, never
+// reorder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tfhvd {
+
+enum class DType : uint8_t {
+  kUInt8 = 0,
+  kInt8 = 1,
+  kInt32 = 2,
+  kInt64 = 3,
+  kFloat16 = 4,
+  kBFloat16 = 5,
+  kFloat32 = 6,
+  kFloat64 = 7,
+  kBool = 8,
+};
+constexpr int kNumDTypes = 9;
+
+enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 2, kMax = 3, kProduct = 4 };
+constexpr int kNumReduceOps = 5;
+
+enum class Collective : uint8_t {
+  kAllReduce = 0,
+  kAllGather = 1,
+  kBroadcast = 2,
+  kBarrier = 3,
+  kReduceScatter = 4,
+  kAllToAll = 5,
+};
+constexpr int kNumCollectives = 6;
+
+enum class DeviceKind : uint8_t { kHost = 0, kGpu = 1 };
+constexpr int kNumDeviceKinds = 2;
+
+using Shape = std::vector<int64_t>;
+
+int64_t ItemSize(DType dtype);  // bytes
+const char* DTypeName(DType dtype);
+const char* ReduceOpName(ReduceOp op);
+const char* CollectiveName(Collective kind);
+const char* DeviceKindName(DeviceKind kind);
+
+int64_t NumElements(const Shape& shape);      // 1 for a scalar
+std::string ShapeString(const Shape& shape);  // "[2, 3]"
+
+// "[0, 2, 5]", shortened after 16 ranks: for messages.
+std::string RankList(const std::vector<int>& ranks);
+
+}  // namespace tfhvd

@@ -1,0 +1,59 @@
+// Communicator: collectives among a fixed set of ranks. The interface that every backend
+// implements.
+//
+// - A call blocks until this rank's part is done. All ranks of the communicator must issue the same
+// calls in
+//   the same order with matching arguments; the engine's negotiation sees to that.
+// - One thread calls at a time (the engine's); Abort alone may come from any thread.
+// - Buffers belong to the caller. Input and output are the same address or do not overlap.
+// - A call that fails leaves the outputs undefined and the communicator unusable.
+// - Reductions are those of base/arithmetic.h: equal bits on every rank, and equal bits from every
+// host
+//   backend. ranks here are 0 .. size() - 1 within the communicator.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cc/base/arithmetic.h"
+#include "cc/base/status.h"
+#include "cc/base/types.h"
+
+namespace tfhvd {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // out[i] = reduction over all ranks of in[i], 0 <= i < count.
+  virtual Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                           const Reduction& reduction) = 0;
+
+  // out = rank 0's bytes[0] bytes, rank 1's bytes[1], ... `in` holds bytes[rank()].
+  // REQUIRES: bytes has size() entries, equal on every rank.
+  virtual Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) = 0;
+
+  // buffer on every rank = buffer on rank `root`.
+  virtual Status Broadcast(void* buffer, int64_t bytes, int root) = 0;
+
+  // Rank r gets elements [sum of counts before r, + counts[r]) of the reduction; `in` holds all of
+  // them. `in` and `out` do not overlap. REQUIRES: counts has size() entries, equal on every rank.
+  virtual Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts,
+                               DType dtype, const Reduction& reduction) = 0;
+
+  // Sends send_bytes[r] bytes of `in` (consecutive blocks) to rank r; `out` gets recv_bytes[r] from
+  // rank r. `in` and `out` do not overlap. REQUIRES: rank a's send_bytes[b] equals rank b's
+  // recv_bytes[a].
+  virtual Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
+                          const std::vector<int64_t>& recv_bytes) = 0;
+
+  virtual Status Barrier() = 0;
+
+  // Makes a call that is under way, and every later one, return `why`. Any thread.
+  virtual void Abort(const Status& why) = 0;
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,32 @@
+#include "cc/comm/topology.h"
+
+#include <map>
+
+namespace tfhvd {
+
+Topology MakeTopology(int rank, std::vector<std::string> hosts) {
+  Topology t;
+  t.rank = rank;
+  t.size = static_cast<int>(hosts.size());
+  t.local_size = 0;
+
+  std::map<std::string, int> ranks_on;  // so far, while walking the ranks in order
+  std::vector<int> local_ranks;
+  for (const std::string& host : hosts) local_ranks.push_back(ranks_on[host]++);
+
+  t.local_rank = local_ranks[rank];
+  t.local_size = ranks_on[hosts[rank]];
+  t.cross_size = 0;
+  for (int r = 0; r < t.size; ++r) {
+    if (local_ranks[r] != t.local_rank) continue;
+    if (r == rank) t.cross_rank = t.cross_size;
+    ++t.cross_size;
+  }
+  for (const auto& [host, count] : ranks_on) {
+    if (count != t.local_size) t.homogeneous = false;
+  }
+  t.hosts = std::move(hosts);
+  return t;
+}
+
+}  // namespace tfhvd

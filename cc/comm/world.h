@@ -1,0 +1,38 @@
+// World: how this process meets its peers; the source of the job's control plane and of host
+// communicators. A backend that can start a job implements it (inproc: alone or as threads; mpi).
+//
+// One thread at a time. Everything that it opens must be destroyed before Close.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/comm/communicator.h"
+#include "cc/comm/control_plane.h"
+
+namespace tfhvd {
+
+class World {
+ public:
+  virtual ~World() = default;
+
+  virtual const char* name() const = 0;         // "mpi", "inproc"
+  virtual std::string description() const = 0;  // "Open MPI v5.0.11", for build_info and messages
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Collective over all ranks.
+  virtual Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) = 0;
+
+  // Collective over `members` (ascending ranks of the world, this one among them).
+  virtual Status OpenCommunicator(const std::vector<int>& members,
+                                  std::unique_ptr<Communicator>* out) = 0;
+
+  // Ends what this World began (collective). Not called where a peer may be missing: the process
+  // then ends without it.
+  virtual Status Close() = 0;
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,68 @@
+// START HERE. Engine: what makes collectives out of entries. It owns the stages of the data path
+// and the one background thread that runs them (see "The data path" in cc/README.md):
+//
+//   Submit -> queue -> negotiator -> planner -> executor -> Entry::done
+//
+// An Engine is a value: several can live in one process, which is how everything above the wire is
+// tested.
+//
+// Submit, Cancel, Leave and the getters may be called from any thread, also from within `done`. The
+// engine's thread never takes a lock of the framework's, except through Entry::allocate and
+// Entry::done.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "cc/base/config.h"
+#include "cc/base/log.h"
+#include "cc/base/status.h"
+#include "cc/comm/communicator.h"
+#include "cc/comm/control_plane.h"
+#include "cc/comm/topology.h"
+#include "cc/flow/entry.h"
+
+namespace tfhvd {
+
+class Engine {
+ public:
+  // Starts the thread. The communicator is that of process set 0, all ranks of the control plane.
+  Engine(const Config& config, Log log, Topology topology, std::unique_ptr<ControlPlane> control,
+         std::unique_ptr<Communicator> communicator);
+
+  // Leaves, waits without bound for the job to end, and joins the thread.
+  ~Engine();
+
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Takes the entry; its `done` is called exactly once, whatever happens. Returns the entry's id
+  // for Cancel.
+  EntryId Submit(Entry entry);
+
+  // Takes an entry back if it is not agreed yet; its `done` is called all the same, soon, with
+  // kCancelled, or with the outcome of the collective where that came first. Unknown ids are
+  // ignored.
+  void Cancel(EntryId id);
+
+  // Says to all ranks that this one submits nothing any more, and why ("" for a plain shutdown).
+  // Entries of any rank that can no longer happen fail with kAborted. Entries submitted later fail
+  // at once.
+  void Leave(const std::string& reason);
+
+  // Waits until every rank has left and the thread has ended; false after `seconds`. REQUIRES:
+  // Leave.
+  bool WaitUntilOver(double seconds);
+
+  // Whether entries are still taken: neither left nor failed. Not ok says why.
+  Status health() const;
+
+  const Topology& topology() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tfhvd

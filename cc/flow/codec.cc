@@ -1,0 +1,271 @@
+#include "cc/flow/codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+namespace tfhvd {
+namespace {
+
+constexpr uint8_t kAnnouncementTag = 0xA1;
+constexpr uint8_t kAgreementTag = 0xA2;
+
+// Appends fields to a message. Integers are variable-length (7 bits a byte, lowest first), signed
+// ones zigzag; doubles are 8 bytes, little end first; strings and lists are preceded by their
+// length.
+class Writer {
+ public:
+  explicit Writer(uint8_t tag) { out_.push_back(static_cast<char>(tag)); }
+
+  void Byte(uint8_t v) { out_.push_back(static_cast<char>(v)); }
+  void Unsigned(uint64_t v) {
+    while (v >= 0x80) {
+      Byte(static_cast<uint8_t>(v | 0x80));
+      v >>= 7;
+    }
+    Byte(static_cast<uint8_t>(v));
+  }
+  void Signed(int64_t v) {
+    Unsigned((static_cast<uint64_t>(v) << 1) ^ static_cast<uint64_t>(v >> 63));
+  }
+  void Double(double v) {
+    uint64_t bits;
+    std::memcpy(&bits, &v, sizeof bits);
+    for (int i = 0; i < 8; ++i) Byte(static_cast<uint8_t>(bits >> (8 * i)));
+  }
+  void String(const std::string& s) {
+    Unsigned(s.size());
+    out_ += s;
+  }
+  template <typename T, typename F>
+  void List(const std::vector<T>& items, F write) {
+    Unsigned(items.size());
+    for (const T& item : items) write(item);
+  }
+  std::string Take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+// Takes fields from a message. After the first error every read gives zero and ok() stays false.
+class Reader {
+ public:
+  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
+
+  bool ok() const { return ok_; }
+  bool at_end() const { return position_ == bytes_.size(); }
+
+  uint8_t Byte() {
+    if (!ok_ || position_ >= bytes_.size()) return Fail();
+    return static_cast<uint8_t>(bytes_[position_++]);
+  }
+  uint64_t Unsigned() {
+    uint64_t v = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const uint8_t b = Byte();
+      if (shift == 63 && b > 1) return Fail();
+      v |= static_cast<uint64_t>(b & 0x7f) << shift;
+      if ((b & 0x80) == 0) return ok_ ? v : 0;
+    }
+    return Fail();
+  }
+  int64_t Signed() {
+    const uint64_t v = Unsigned();
+    return static_cast<int64_t>((v >> 1) ^ (~(v & 1) + 1));
+  }
+  int32_t Int32() {
+    const int64_t v = Signed();
+    if (v < INT32_MIN || v > INT32_MAX) return Fail();
+    return static_cast<int32_t>(v);
+  }
+  double Double() {
+    uint64_t bits = 0;
+    for (int i = 0; i < 8; ++i) bits |= static_cast<uint64_t>(Byte()) << (8 * i);
+    double v;
+    std::memcpy(&v, &bits, sizeof v);
+    return v;
+  }
+  bool Bool() {
+    const uint8_t v = Byte();
+    if (v > 1) Fail();
+    return v == 1;
+  }
+  std::string String() {
+    const uint64_t n = Unsigned();
+    if (!ok_ || n > bytes_.size() - position_) {
+      Fail();
+      return {};
+    }
+    std::string s = bytes_.substr(position_, n);
+    position_ += n;
+    return s;
+  }
+  template <typename E>
+  E Enum(int limit) {
+    const uint8_t v = Byte();
+    if (v >= limit) Fail();
+    return static_cast<E>(ok_ ? v : 0);
+  }
+  // Every item takes at least one byte, so a length beyond what is left is an error, not an
+  // allocation.
+  template <typename F>
+  auto List(F read) -> std::vector<decltype(read())> {
+    std::vector<decltype(read())> items;
+    const uint64_t n = Unsigned();
+    if (!ok_ || n > bytes_.size() - position_) {
+      Fail();
+      return items;
+    }
+    items.reserve(std::min<uint64_t>(n, 1024));
+    for (uint64_t i = 0; i < n && ok_; ++i) items.push_back(read());
+    return items;
+  }
+  uint8_t Fail() {
+    ok_ = false;
+    return 0;
+  }
+
+ private:
+  const std::string& bytes_;
+  size_t position_ = 0;
+  bool ok_ = true;
+};
+
+void Write(Writer* w, const Key& key) {
+  w->Signed(key.process_set);
+  w->String(key.name);
+}
+Key ReadKey(Reader* r) {
+  Key key;
+  key.process_set = r->Int32();
+  key.name = r->String();
+  return key;
+}
+
+void Write(Writer* w, const Shape& shape) {
+  w->List(shape, [w](int64_t d) { w->Signed(d); });
+}
+Shape ReadShape(Reader* r) {
+  return r->List([r] { return r->Signed(); });
+}
+
+void Write(Writer* w, const Request& request) {
+  Write(w, request.key);
+  w->Byte(static_cast<uint8_t>(request.kind));
+  w->Byte(static_cast<uint8_t>(request.device));
+  w->Byte(static_cast<uint8_t>(request.reduction.op));
+  w->Double(request.reduction.prescale);
+  w->Double(request.reduction.postscale);
+  w->Signed(request.root);
+  w->List(request.tensors, [w](const TensorSpec& t) {
+    w->Byte(static_cast<uint8_t>(t.dtype));
+    Write(w, t.shape);
+  });
+}
+Request ReadRequest(Reader* r) {
+  Request request;
+  request.key = ReadKey(r);
+  request.kind = r->Enum<Collective>(kNumCollectives);
+  request.device = r->Enum<DeviceKind>(kNumDeviceKinds);
+  request.reduction.op = r->Enum<ReduceOp>(kNumReduceOps);
+  request.reduction.prescale = r->Double();
+  request.reduction.postscale = r->Double();
+  request.root = r->Int32();
+  request.tensors = r->List([r] {
+    TensorSpec t;
+    t.dtype = r->Enum<DType>(kNumDTypes);
+    t.shape = ReadShape(r);
+    return t;
+  });
+  return request;
+}
+
+void Write(Writer* w, const Decision& decision) {
+  Write(w, decision.key);
+  w->Byte(static_cast<uint8_t>(decision.verdict.code()));
+  w->String(decision.verdict.message());
+  w->List(decision.first_dims, [w](const std::vector<int64_t>& dims) { Write(w, dims); });
+}
+Decision ReadDecision(Reader* r) {
+  Decision decision;
+  decision.key = ReadKey(r);
+  const auto code = r->Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
+  decision.verdict = Status(code, r->String());
+  decision.first_dims = r->List([r] { return ReadShape(r); });
+  return decision;
+}
+
+CacheId ReadId(Reader* r) {
+  const uint64_t id = r->Unsigned();
+  if (id > UINT32_MAX) return r->Fail();
+  return static_cast<CacheId>(id);
+}
+
+Status Finish(const Reader& r, bool tag_ok, const char* what) {
+  if (r.ok() && tag_ok && r.at_end()) return Status::Ok();
+  return Status::Internal(std::string("a negotiation message is damaged. Expected: ") + what +
+                          ". Do all ranks run the same version of tfhvd?");
+}
+
+}  // namespace
+
+std::string Encode(const Announcement& a) {
+  Writer w(kAnnouncementTag);
+  w.Unsigned(a.seen);
+  w.List(a.known, [&w](CacheId id) { w.Unsigned(id); });
+  w.List(a.requests, [&w](const Request& q) { Write(&w, q); });
+  w.List(a.withdrawn, [&w](const Key& k) { Write(&w, k); });
+  w.Byte(a.leaving ? 1 : 0);
+  w.String(a.leave_reason);
+  return w.Take();
+}
+
+Status Decode(const std::string& bytes, Announcement* a) {
+  Reader r(bytes);
+  const bool tag_ok = r.Byte() == kAnnouncementTag;
+  a->seen = r.Unsigned();
+  a->known = r.List([&r] { return ReadId(&r); });
+  a->requests = r.List([&r] { return ReadRequest(&r); });
+  a->withdrawn = r.List([&r] { return ReadKey(&r); });
+  a->leaving = r.Bool();
+  a->leave_reason = r.String();
+  return Finish(r, tag_ok, "an announcement");
+}
+
+std::string Encode(const Agreement& a) {
+  Writer w(kAgreementTag);
+  w.Unsigned(a.sequence);
+  w.List(a.items, [&w](const Agreement::Item& item) {
+    w.Unsigned(item.id);
+    w.Byte(item.repeat ? 1 : 0);
+    if (!item.repeat) Write(&w, item.decision);
+  });
+  w.List(a.evicted, [&w](CacheId id) { w.Unsigned(id); });
+  w.List(a.withdrawn, [&w](const Key& k) { Write(&w, k); });
+  w.Byte(a.confirm ? 1 : 0);
+  w.Byte(a.everyone_left ? 1 : 0);
+  w.String(a.notice);
+  return w.Take();
+}
+
+Status Decode(const std::string& bytes, Agreement* a) {
+  Reader r(bytes);
+  const bool tag_ok = r.Byte() == kAgreementTag;
+  a->sequence = r.Unsigned();
+  a->items = r.List([&r] {
+    Agreement::Item item;
+    item.id = ReadId(&r);
+    item.repeat = r.Bool();
+    if (!item.repeat) item.decision = ReadDecision(&r);
+    return item;
+  });
+  a->evicted = r.List([&r] { return ReadId(&r); });
+  a->withdrawn = r.List([&r] { return ReadKey(&r); });
+  a->confirm = r.Bool();
+  a->everyone_left = r.Bool();
+  a->notice = r.String();
+  return Finish(r, tag_ok, "an agreement");
+}
+
+}  // namespace tfhvd

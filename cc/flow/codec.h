@@ -1,0 +1,20 @@
+// The wire format of the negotiation's messages: see "Wire format" in cc/README.md.
+//
+// Decode accepts any bytes: what is not a whole valid message is an error, never a crash and never
+// a large allocation.
+#pragma once
+
+#include <string>
+
+#include "cc/base/status.h"
+#include "cc/flow/messages.h"
+
+namespace tfhvd {
+
+std::string Encode(const Announcement& announcement);
+std::string Encode(const Agreement& agreement);
+
+Status Decode(const std::string& bytes, Announcement* announcement);
+Status Decode(const std::string& bytes, Agreement* agreement);
+
+}  // namespace tfhvd

@@ -1,0 +1,25 @@
+// Decision: what the coordinator says of one collective once every rank has asked for it, or of one
+// that can never happen. Plain data; travels in Agreements, whose order is the order of execution
+// on every rank.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/flow/request.h"
+
+namespace tfhvd {
+
+struct Decision {
+  Key key;
+  Status verdict;  // not ok: the collective fails with this on every rank
+  // allgather and reducescatter: first_dims[tensor][rank] as announced; empty otherwise.
+  std::vector<std::vector<int64_t>> first_dims;
+
+  bool operator==(const Decision& o) const {
+    return key == o.key && verdict == o.verdict && first_dims == o.first_dims;
+  }
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,40 @@
+// Entry: one collective in this process, from the kernel that submits it to its completion. Moved
+// along the data path, never copied.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/flow/request.h"
+
+namespace tfhvd {
+
+// Names an entry to Engine::Cancel. Never used twice within an engine.
+using EntryId = uint64_t;
+
+struct Entry {
+  Request request;
+
+  // Unnamed by the user: such entries of one key may be in flight together and take their turn in
+  // the order of submission. Two named ones at once are an error.
+  bool anonymous = false;
+
+  // One per tensor of the request, owned by the submitter until `done` returns.
+  // output: null where it is allocated late (allgather, reducescatter, alltoall); may equal the
+  // input. A broadcast that is not at its root reads no input.
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+
+  // Gives the memory of output `tensor` once its shape is known; called on the engine's thread
+  // before `done`.
+  std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
+
+  // Called exactly once; on the engine's thread, or on the submitting one where the engine refuses.
+  std::function<void(const Status&)> done;
+
+  EntryId id = 0;  // set by the engine
+};
+
+}  // namespace tfhvd

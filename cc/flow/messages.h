@@ -1,0 +1,52 @@
+// The two messages of the negotiation. Plain data; codec.h gives them bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/flow/decision.h"
+#include "cc/flow/request.h"
+
+namespace tfhvd {
+
+// The number by which all ranks know a request that was agreed before. Never used twice.
+using CacheId = uint32_t;
+constexpr CacheId kNoId = 0;
+
+// Rank to coordinator: what has become ready since the last one.
+struct Announcement {
+  uint64_t seen = 0;           // the sequence number of the last Agreement that this rank has taken
+  std::vector<CacheId> known;  // requests equal to those last agreed under these ids
+  std::vector<Request> requests;  // requests in full
+  std::vector<Key> withdrawn;     // requests announced before and taken back
+  bool leaving = false;           // nothing follows: this rank ends
+  std::string leave_reason;
+
+  bool empty() const { return known.empty() && requests.empty() && withdrawn.empty() && !leaving; }
+};
+
+// Coordinator to rank. Every rank takes the same decisions in the same order.
+struct Agreement {
+  struct Item {
+    CacheId id = kNoId;   // the id that the request has from now on
+    bool repeat = false;  // as last agreed under `id`: `decision` is empty
+    Decision decision;
+  };
+
+  uint64_t sequence = 0;
+  std::vector<Item> items;
+  std::vector<CacheId> evicted;  // ids that are forgotten, after `items`
+  std::vector<Key> withdrawn;    // of this rank: taken back before they were agreed
+  bool confirm = false;        // answer at once, so that the coordinator knows `sequence` was seen
+  bool everyone_left = false;  // the last message of the job
+  std::string notice;          // to be logged as a warning: stalled tensors
+
+  bool empty() const {
+    return items.empty() && evicted.empty() && withdrawn.empty() && !confirm && !everyone_left &&
+           notice.empty();
+  }
+};
+
+}  // namespace tfhvd

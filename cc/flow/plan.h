@@ -1,0 +1,37 @@
+// Plan: tensors that are carried by one call on a Communicator. Made by the planner, run by the
+// executor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cc/flow/decision.h"
+#include "cc/flow/entry.h"
+
+namespace tfhvd {
+
+// An entry that every rank has agreed on, with what was decided of it.
+struct Agreed {
+  Entry entry;
+  Decision decision;
+};
+
+// One tensor of an agreed entry.
+struct Piece {
+  int agreed = 0;  // index into the list of agreed entries that the plan was made from
+  int tensor = 0;  // index into that entry's tensors
+  int64_t bytes = 0;
+};
+
+struct Plan {
+  int32_t process_set = 0;
+  Collective kind = Collective::kAllReduce;
+  DType dtype = DType::kFloat32;
+  Reduction reduction;
+  int32_t root = 0;
+  std::vector<Piece> pieces;  // more than one: fused
+  int64_t bytes = 0;          // of all pieces
+};
+
+}  // namespace tfhvd

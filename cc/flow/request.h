@@ -1,0 +1,51 @@
+// Request: what one rank says of one collective that it wants. Plain data; travels in
+// Announcements.
+//
+// A request holds one tensor, or the several tensors of a group, which are agreed and fail as one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/base/arithmetic.h"
+#include "cc/base/types.h"
+
+namespace tfhvd {
+
+// A collective's identity across ranks.
+struct Key {
+  int32_t process_set = 0;
+  std::string name;
+
+  bool operator==(const Key& o) const { return process_set == o.process_set && name == o.name; }
+};
+
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    return std::hash<std::string>()(key.name) * 31 + static_cast<size_t>(key.process_set);
+  }
+};
+
+struct TensorSpec {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+
+  bool operator==(const TensorSpec& o) const { return dtype == o.dtype && shape == o.shape; }
+};
+
+struct Request {
+  Key key;
+  Collective kind = Collective::kAllReduce;
+  DeviceKind device = DeviceKind::kHost;
+  Reduction reduction;              // allreduce, reducescatter
+  int32_t root = 0;                 // broadcast: a rank of the process set
+  std::vector<TensorSpec> tensors;  // none for a barrier
+
+  bool operator==(const Request& o) const {
+    return key == o.key && kind == o.kind && device == o.device && reduction == o.reduction &&
+           root == o.root && tensors == o.tensors;
+  }
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,44 @@
+// Process: the composition root, and the ONE global: this process's engine. Everything above
+// (cc/tf, cc/python) speaks to it; nothing below knows of it.
+//
+// All functions may be called from any thread; Init and Shutdown one at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/comm/topology.h"
+#include "cc/engine/engine.h"
+
+namespace tfhvd {
+
+// Meets the peers and starts the engine. Already started: ok, nothing happens. May follow a
+// Shutdown.
+Status InitProcess();
+
+// Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
+// process), waits for the others and stops the engine. With a reason the wait is bounded by
+// TFHVD_SHUTDOWN_TIMEOUT_SECONDS, and the result says whether everybody took note. Not started: ok.
+Status ShutdownProcess(const std::string& reason);
+
+// Ends the means of meeting (MPI), if tfhvd began them: once, when the process ends.
+Status FinalizeProcess();
+
+// The running engine, or null before InitProcess and after ShutdownProcess. Shared: an entry in
+// flight keeps it alive.
+std::shared_ptr<Engine> ProcessEngine();
+
+// What an operation fails with where there is no engine.
+Status NotInitialized();
+
+// One line per backend: what there is, what is not, and why.
+struct BackendReport {
+  std::string name;
+  bool available = false;
+  std::string detail;
+};
+std::vector<BackendReport> ReportBackends();
+
+}  // namespace tfhvd
