@@ -1,0 +1,147 @@
+#include "cc/backends/inproc/inproc_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace tfhvd {
+namespace {
+
+// A block's result is copied to the other ranks while it is still in the cache.
+constexpr int64_t kBlockBytes = 128 << 10;
+
+void Copy(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
+}
+
+// The sum of the entries before `index`.
+int64_t OffsetOf(const std::vector<int64_t>& sizes, int index) {
+  return std::accumulate(sizes.begin(), sizes.begin() + index, int64_t{0});
+}
+
+}  // namespace
+
+InprocCommunicator::InprocCommunicator(std::shared_ptr<Meeting> meeting, int rank)
+    : meeting_(std::move(meeting)), rank_(rank) {}
+
+InprocCommunicator::~InprocCommunicator() {
+  meeting_->Abort(
+      Status::Aborted("Rank " + std::to_string(rank_) + " of this communicator has closed it."));
+}
+
+// Rank r computes the r-th part of the result and writes it into everybody's output: nobody else
+// reads or writes that part of any buffer, so input and output may be the same.
+Status InprocCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                     const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
+  InprocCall call;
+  call.kind = Collective::kAllReduce;
+  call.in = static_cast<const char*>(in);
+  call.out = static_cast<char*>(out);
+  call.sizes = {count};
+  call.dtype = dtype;
+  call.reduction = reduction;
+  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  const int64_t item = ItemSize(dtype);
+  const int64_t part = (count + size() - 1) / size();
+  const int64_t end = std::min(count, part * (rank_ + 1));
+  const int64_t block = kBlockBytes / item;
+  std::vector<const void*> inputs(static_cast<size_t>(size()));
+  for (int64_t begin = part * rank_; begin < end; begin += block) {
+    const int64_t n = std::min(block, end - begin);
+    for (int r = 0; r < size(); ++r) {
+      inputs[static_cast<size_t>(r)] = meeting_->call(r).in + begin * item;
+    }
+    char* const result = static_cast<char*>(out) + begin * item;
+    ReduceRanks(result, inputs.data(), size(), n, dtype, reduction);
+    for (int r = 0; r < size(); ++r) {
+      Copy(meeting_->call(r).out + begin * item, result, n * item);
+    }
+  }
+  return meeting_->End();
+}
+
+Status InprocCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
+  InprocCall call;
+  call.kind = Collective::kAllGather;
+  call.sizes = bytes;
+  // The others read this rank's block from its place in the output, where it goes anyway.
+  char* const own = static_cast<char*>(out) + OffsetOf(bytes, rank_);
+  Copy(own, in, bytes[static_cast<size_t>(rank_)]);
+  call.in = own;
+  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  char* place = static_cast<char*>(out);
+  for (int r = 0; r < size(); ++r) {
+    const int64_t n = bytes[static_cast<size_t>(r)];
+    Copy(place, meeting_->call(r).in, n);
+    place += n;
+  }
+  return meeting_->End();
+}
+
+Status InprocCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
+  InprocCall call;
+  call.kind = Collective::kBroadcast;
+  call.in = static_cast<const char*>(buffer);
+  call.sizes = {bytes};
+  call.root = root;
+  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  Copy(buffer, meeting_->call(root).in, bytes);
+  return meeting_->End();
+}
+
+Status InprocCommunicator::ReduceScatter(const void* in, void* out,
+                                         const std::vector<int64_t>& counts, DType dtype,
+                                         const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
+  InprocCall call;
+  call.kind = Collective::kReduceScatter;
+  call.in = static_cast<const char*>(in);
+  call.sizes = counts;
+  call.dtype = dtype;
+  call.reduction = reduction;
+  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  const int64_t offset = OffsetOf(counts, rank_) * ItemSize(dtype);
+  std::vector<const void*> inputs(static_cast<size_t>(size()));
+  for (int r = 0; r < size(); ++r) {
+    inputs[static_cast<size_t>(r)] = meeting_->call(r).in + offset;
+  }
+  ReduceRanks(out, inputs.data(), size(), counts[static_cast<size_t>(rank_)], dtype, reduction);
+  return meeting_->End();
+}
+
+Status InprocCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes,
+                                    void* out, const std::vector<int64_t>& recv_bytes) {
+  InprocCall call;
+  call.kind = Collective::kAllToAll;
+  call.in = static_cast<const char*>(in);
+  call.sizes = send_bytes;
+  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  char* place = static_cast<char*>(out);
+  for (int r = 0; r < size(); ++r) {
+    const InprocCall& peer = meeting_->call(r);
+    const int64_t sent = peer.sizes[static_cast<size_t>(rank_)];
+    const int64_t expected = recv_bytes[static_cast<size_t>(r)];
+    if (sent != expected) {
+      meeting_->Abort(Status::Internal("An alltoall's sizes do not fit: rank " + std::to_string(r) +
+                                       " sends " + std::to_string(sent) + " bytes to rank " +
+                                       std::to_string(rank_) + ", which expects " +
+                                       std::to_string(expected) + "."));
+      break;
+    }
+    Copy(place, peer.in + OffsetOf(peer.sizes, rank_), sent);
+    place += sent;
+  }
+  return meeting_->End();
+}
+
+Status InprocCommunicator::Barrier() {
+  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, InprocCall()));
+  return meeting_->End();
+}
+
+void InprocCommunicator::Abort(const Status& why) { meeting_->Abort(why); }
+
+}  // namespace tfhvd

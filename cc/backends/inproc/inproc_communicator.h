@@ -1,0 +1,38 @@
+// The communicator among threads: every rank reads the others' buffers where they lie. See
+// cc/comm/communicator.h for the contract; beyond it, Abort acts on all ranks at once, and
+// destroying one rank's communicator makes calls that still need it fail.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cc/backends/inproc/meeting.h"
+#include "cc/comm/communicator.h"
+
+namespace tfhvd {
+
+class InprocCommunicator : public Communicator {
+ public:
+  InprocCommunicator(std::shared_ptr<Meeting> meeting, int rank);
+  ~InprocCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return meeting_->size(); }
+
+  Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                   const Reduction& reduction) override;
+  Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) override;
+  Status Broadcast(void* buffer, int64_t bytes, int root) override;
+  Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts, DType dtype,
+                       const Reduction& reduction) override;
+  Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
+                  const std::vector<int64_t>& recv_bytes) override;
+  Status Barrier() override;
+  void Abort(const Status& why) override;
+
+ private:
+  const std::shared_ptr<Meeting> meeting_;
+  const int rank_;
+};
+
+}  // namespace tfhvd

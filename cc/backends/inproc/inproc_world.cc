@@ -1,0 +1,158 @@
+#include "cc/backends/inproc/inproc_world.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/backends/inproc/inproc_communicator.h"
+#include "cc/backends/inproc/mail_room.h"
+#include "cc/backends/inproc/meeting.h"
+#include "cc/base/mutex.h"
+
+namespace tfhvd {
+
+// What the ranks share: the meetings and mail rooms that some ranks have opened and others not yet.
+// Thread-safe.
+class InprocState {
+ public:
+  explicit InprocState(int size) : size_(size) {}
+
+  int size() const { return size_; }
+
+  // The n-th meeting of `members`; the same for all that ask.
+  std::shared_ptr<Meeting> FindMeeting(const std::vector<int>& members, int n) {
+    const MutexLock lock(&mutex_);
+    return Find(&meetings_, std::make_pair(members, n), static_cast<int>(members.size()));
+  }
+
+  std::shared_ptr<MailRoom> FindMailRoom(int n) {
+    const MutexLock lock(&mutex_);
+    return Find(&rooms_, n, size_);
+  }
+
+  void Abort(const Status& why) {
+    std::vector<std::shared_ptr<Meeting>> meetings;
+    std::vector<std::shared_ptr<MailRoom>> rooms;
+    {
+      const MutexLock lock(&mutex_);
+      if (aborted_.ok()) aborted_ = why;
+      for (auto& [key, shared] : meetings_) {
+        if (auto meeting = shared.lock()) meetings.push_back(std::move(meeting));
+      }
+      for (auto& [key, shared] : rooms_) {
+        if (auto room = shared.lock()) rooms.push_back(std::move(room));
+      }
+    }
+    for (const auto& meeting : meetings) meeting->Abort(why);
+    for (const auto& room : rooms) room->Abort(why);
+  }
+
+ private:
+  // What one rank opened and left before the next one asked is kept until that one has it too: see
+  // `held_`.
+  template <typename Key, typename Shared>
+  std::shared_ptr<Shared> Find(std::map<Key, std::weak_ptr<Shared>>* all, const Key& key, int users)
+      TFHVD_REQUIRES(mutex_) {
+    std::shared_ptr<Shared> found = (*all)[key].lock();
+    if (found == nullptr) {
+      found = std::make_shared<Shared>(users);
+      if (!aborted_.ok()) found->Abort(aborted_);
+      (*all)[key] = found;
+      held_[found] = users;
+    }
+    const auto held = held_.find(found);
+    if (--held->second == 0) held_.erase(held);
+    return found;
+  }
+
+  const int size_;
+  Mutex mutex_;
+  std::map<std::pair<std::vector<int>, int>, std::weak_ptr<Meeting>> meetings_
+      TFHVD_GUARDED_BY(mutex_);
+  std::map<int, std::weak_ptr<MailRoom>> rooms_ TFHVD_GUARDED_BY(mutex_);
+  std::map<std::shared_ptr<void>, int> held_ TFHVD_GUARDED_BY(mutex_);  // who has yet to ask
+  Status aborted_ TFHVD_GUARDED_BY(mutex_);
+};
+
+namespace {
+
+class InprocControlPlane : public ControlPlane {
+ public:
+  InprocControlPlane(std::shared_ptr<MailRoom> room, int rank)
+      : room_(std::move(room)), rank_(rank) {}
+  ~InprocControlPlane() override { room_->SetWake(rank_, nullptr); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return room_->size(); }
+
+  Status Send(int to, std::string bytes) override {
+    return room_->Put(to, {rank_, std::move(bytes)});
+  }
+  Status Receive(std::optional<Message>* message) override { return room_->Take(rank_, message); }
+  bool Flushed() override { return true; }
+  bool wakes() const override { return true; }
+  void SetWake(std::function<void()> wake) override { room_->SetWake(rank_, std::move(wake)); }
+
+ private:
+  const std::shared_ptr<MailRoom> room_;
+  const int rank_;
+};
+
+class InprocWorld : public World {
+ public:
+  InprocWorld(std::shared_ptr<InprocState> state, int rank)
+      : state_(std::move(state)), rank_(rank) {}
+
+  const char* name() const override { return "inproc"; }
+  std::string description() const override {
+    return size() == 1 ? "this process alone" : std::to_string(size()) + " threads of one process";
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return state_->size(); }
+
+  Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) override {
+    *out = std::make_unique<InprocControlPlane>(state_->FindMailRoom(planes_opened_++), rank_);
+    return Status::Ok();
+  }
+
+  Status OpenCommunicator(const std::vector<int>& members,
+                          std::unique_ptr<Communicator>* out) override {
+    const auto self = std::find(members.begin(), members.end(), rank_);
+    if (self == members.end()) {
+      return Status::Internal(
+          "Rank " + std::to_string(rank_) +
+          " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
+    }
+    *out = std::make_unique<InprocCommunicator>(
+        state_->FindMeeting(members, communicators_opened_[members]++),
+        static_cast<int>(self - members.begin()));
+    return Status::Ok();
+  }
+
+  Status Close() override { return Status::Ok(); }
+
+ private:
+  const std::shared_ptr<InprocState> state_;
+  const int rank_;
+  int planes_opened_ = 0;
+  std::map<std::vector<int>, int> communicators_opened_;
+};
+
+}  // namespace
+
+InprocGroup::InprocGroup(int size) : state_(std::make_shared<InprocState>(size)) {}
+InprocGroup::~InprocGroup() = default;
+
+int InprocGroup::size() const { return state_->size(); }
+
+std::unique_ptr<World> InprocGroup::OpenWorld(int rank) {
+  return std::make_unique<InprocWorld>(state_, rank);
+}
+
+void InprocGroup::Abort(const Status& why) { state_->Abort(why); }
+
+std::unique_ptr<World> MakeSoloWorld() { return InprocGroup(1).OpenWorld(0); }
+
+}  // namespace tfhvd

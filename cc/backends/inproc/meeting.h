@@ -1,0 +1,64 @@
+// Meeting: where the ranks of an inproc communicator show each other their buffers.
+//
+// A collective is: Begin with this rank's call, read and write the others' buffers, End. All ranks
+// pass Begin together and End together. A rank that leaves with an error does so only when nobody
+// touches its buffers any more.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cc/base/arithmetic.h"
+#include "cc/base/mutex.h"
+#include "cc/base/status.h"
+#include "cc/base/types.h"
+
+namespace tfhvd {
+
+// What a rank calls, shown to the others while the collective runs.
+struct InprocCall {
+  Collective kind = Collective::kBarrier;
+  const char* in = nullptr;
+  char* out = nullptr;
+  std::vector<int64_t> sizes;  // as the collective has them: count, bytes or counts
+  int root = 0;
+  DType dtype = DType::kUInt8;
+  Reduction reduction;
+};
+
+class Meeting {
+ public:
+  explicit Meeting(int size);
+
+  int size() const { return static_cast<int>(calls_.size()); }
+
+  // Shows `call` and waits for all ranks. Fails where the ranks' calls do not fit each other.
+  Status Begin(int rank, InprocCall call);
+
+  // Between Begin and End: what the ranks have shown.
+  const InprocCall& call(int rank) const { return calls_[static_cast<size_t>(rank)]; }
+
+  // Waits until all ranks are here.
+  Status End();
+
+  // Makes every rank's waits return `why`; the first reason stays. Any thread.
+  void Abort(const Status& why);
+
+ private:
+  // `then_active`: how many ranks touch buffers once this barrier is passed.
+  Status Meet(int then_active);
+  Status CheckCalls() const;
+
+  // Entry r is written by rank r before it passes Begin, read by all between Begin and End; the
+  // mutex of the barriers orders the two.
+  std::vector<InprocCall> calls_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  int arrived_ TFHVD_GUARDED_BY(mutex_) = 0;
+  int64_t generation_ TFHVD_GUARDED_BY(mutex_) = 0;
+  int active_ TFHVD_GUARDED_BY(mutex_) = 0;  // ranks between Begin and End
+  Status aborted_ TFHVD_GUARDED_BY(mutex_);
+};
+
+}  // namespace tfhvd
