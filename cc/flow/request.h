@@ -34,6 +34,13 @@ struct TensorSpec {
   bool operator==(const TensorSpec& o) const { return dtype == o.dtype && shape == o.shape; }
 };
 
+// Bytes of one step along the first dimension.
+inline int64_t RowBytes(const TensorSpec& spec) {
+  int64_t bytes = ItemSize(spec.dtype);
+  for (size_t d = 1; d < spec.shape.size(); ++d) bytes *= spec.shape[d];
+  return bytes;
+}
+
 struct Request {
   Key key;
   Collective kind = Collective::kAllReduce;

@@ -1,0 +1,204 @@
+#include "cc/engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "cc/base/backoff.h"
+#include "cc/base/mutex.h"
+#include "cc/device/device.h"
+#include "cc/execute/executor.h"
+#include "cc/fuse/planner.h"
+#include "cc/negotiate/negotiator.h"
+#include "cc/queue/submission_queue.h"
+
+namespace tfhvd {
+namespace {
+
+// An idle rank looks for messages this often even where nothing wakes it: only so does rank 0 learn
+// that others wait for it. Costs about 10 microseconds a second.
+constexpr double kIdleWaitSeconds = 0.25;
+
+// The longest sleep of a rank that expects a message and must poll for it.
+constexpr long kPollSleepNs = 200000;
+
+// How long a rank that is done tries to get its last messages out.
+constexpr double kFlushSeconds = 5.0;
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::chrono::nanoseconds Nanoseconds(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(std::max(0.0, seconds) * 1e9));
+}
+
+}  // namespace
+
+class Engine::Impl {
+ public:
+  Impl(const Config& config, Log log, Topology topology, std::unique_ptr<ControlPlane> control,
+       std::unique_ptr<Communicator> communicator)
+      : config_(config),
+        log_(log),
+        topology_(std::move(topology)),
+        control_(std::move(control)),
+        communicator_(std::move(communicator)),
+        device_(MakeHostDevice()),
+        negotiator_(config_, log_, topology_, control_.get()),
+        executor_(device_.get()) {
+    executor_.SetCommunicator(0, communicator_.get());
+    if (control_->wakes()) control_->SetWake([this] { queue_.Wake(); });
+    thread_ = std::thread([this] { Run(); });
+  }
+
+  ~Impl() {
+    Leave("");
+    MutexLock lock(&join_mutex_);
+    if (thread_.joinable()) thread_.join();
+  }
+
+  EntryId Submit(Entry entry) {
+    EntryId id = 0;
+    const Status status = queue_.Push(&entry, &id);
+    if (!status.ok()) entry.done(status);
+    return id;
+  }
+
+  void Cancel(EntryId id) { queue_.Cancel(id); }
+
+  void Leave(const std::string& reason) {
+    queue_.Close(Status::FailedPrecondition("tfhvd has been shut down on rank " +
+                                            std::to_string(topology_.rank) +
+                                            ". Call hvd.init() before the next operation."));
+    queue_.Leave(reason);
+  }
+
+  bool WaitUntilOver(double seconds) TFHVD_EXCLUDES(over_mutex_, join_mutex_) {
+    {
+      const double deadline = Now() + seconds;
+      MutexLock lock(&over_mutex_);
+      while (!over_ && Now() < deadline) {
+        over_changed_.WaitFor(&over_mutex_, Nanoseconds(std::min(deadline - Now(), 1.0)));
+      }
+      if (!over_) return false;
+    }
+    MutexLock lock(&join_mutex_);
+    if (thread_.joinable()) thread_.join();
+    return true;
+  }
+
+  Status health() const { return queue_.closed(); }
+  const Topology& topology() const { return topology_; }
+
+ private:
+  void Run() {
+    const Status lost = Loop();
+    if (!lost.ok()) communicator_->Abort(lost);
+    FailEverything(lost.ok() ? Status::Aborted("every rank has left the job") : lost);
+    const double deadline = Now() + kFlushSeconds;
+    for (Backoff backoff; lost.ok() && !control_->Flushed() && Now() < deadline;) backoff.Pause();
+    MutexLock lock(&over_mutex_);
+    over_ = true;
+    over_changed_.NotifyAll();
+  }
+
+  // Until every rank has left (ok), or the job is lost.
+  Status Loop() {
+    Backoff backoff(kPollSleepNs);
+    SubmissionQueue::Batch batch;
+    while (!negotiator_.over()) {
+      queue_.Drain(&batch);
+      Negotiator::Outcome outcome;
+      const double now = Now();
+      for (Entry& entry : batch.entries) negotiator_.Add(std::move(entry), now, &outcome);
+      for (EntryId id : batch.cancelled) negotiator_.Cancel(id, &outcome);
+      if (batch.leaving) negotiator_.Leave(batch.leave_reason);
+      const Status status = negotiator_.Step(now, &outcome);
+      const bool worked = outcome.progress || !batch.empty();
+      Complete(std::move(outcome));
+      if (!status.ok()) return status;
+      if (worked) {
+        backoff.Reset();
+      } else {
+        Wait(&backoff);
+      }
+    }
+    return Status::Ok();
+  }
+
+  void Complete(Negotiator::Outcome outcome) {
+    for (auto& [entry, status] : outcome.failed) entry.done(status);
+    if (outcome.agreed.empty()) return;
+    const std::vector<Plan> plans = MakePlans(outcome.agreed, {config_.fusion_threshold});
+    const Status broken = executor_.Run(plans, std::move(outcome.agreed));
+    if (broken.ok()) return;
+    // This rank can take part no more; the others hear it through the negotiation.
+    log_.Error(broken.message());
+    queue_.Close(broken);
+    negotiator_.Leave(broken.message());
+  }
+
+  // Sleeps until there may be work.
+  void Wait(Backoff* backoff) {
+    const double now = Now();
+    const double idle = std::min(negotiator_.wake_at(now) - now, kIdleWaitSeconds);
+    if (control_->wakes() || !negotiator_.expecting()) {
+      queue_.WaitFor(Nanoseconds(idle));
+      return;
+    }
+    const long sleep_ns = backoff->next_sleep_ns();
+    if (sleep_ns == 0) {
+      backoff->Pause();
+      return;
+    }
+    queue_.WaitFor(std::min(Nanoseconds(idle), std::chrono::nanoseconds(sleep_ns)));
+    backoff->Lengthen();
+  }
+
+  void FailEverything(const Status& why) {
+    queue_.Close(why);
+    for (Entry& entry : negotiator_.TakeAll()) entry.done(why);
+    SubmissionQueue::Batch batch;
+    queue_.Drain(&batch);
+    for (Entry& entry : batch.entries) entry.done(why);
+  }
+
+  // Constant after construction.
+  const Config config_;
+  const Log log_;
+  const Topology topology_;
+
+  // Provides its own synchronisation.
+  SubmissionQueue queue_;
+
+  // The engine thread's, except Communicator::Abort.
+  const std::unique_ptr<ControlPlane> control_;
+  const std::unique_ptr<Communicator> communicator_;
+  const std::unique_ptr<Device> device_;
+  Negotiator negotiator_;
+  Executor executor_;
+
+  Mutex over_mutex_;
+  CondVar over_changed_;
+  bool over_ TFHVD_GUARDED_BY(over_mutex_) = false;
+
+  Mutex join_mutex_;
+  std::thread thread_ TFHVD_GUARDED_BY(join_mutex_);
+};
+
+Engine::Engine(const Config& config, Log log, Topology topology,
+               std::unique_ptr<ControlPlane> control, std::unique_ptr<Communicator> communicator)
+    : impl_(std::make_unique<Impl>(config, log, std::move(topology), std::move(control),
+                                   std::move(communicator))) {}
+
+Engine::~Engine() = default;
+
+EntryId Engine::Submit(Entry entry) { return impl_->Submit(std::move(entry)); }
+void Engine::Cancel(EntryId id) { impl_->Cancel(id); }
+void Engine::Leave(const std::string& reason) { impl_->Leave(reason); }
+bool Engine::WaitUntilOver(double seconds) { return impl_->WaitUntilOver(seconds); }
+Status Engine::health() const { return impl_->health(); }
+const Topology& Engine::topology() const { return impl_->topology(); }
+
+}  // namespace tfhvd

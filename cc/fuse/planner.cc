@@ -1,0 +1,100 @@
+#include "cc/fuse/planner.h"
+
+#include <numeric>
+
+namespace tfhvd {
+namespace {
+
+// From here on copying into the fusion buffer and back costs more than a call of its own.
+constexpr int64_t kAloneFrom = 1 << 20;
+
+bool IsFusible(Collective kind) {
+  return kind == Collective::kAllReduce || kind == Collective::kBroadcast ||
+         kind == Collective::kAllGather;
+}
+
+bool SameCall(const Plan& plan, const Request& request, DType dtype) {
+  if (plan.process_set != request.key.process_set || plan.kind != request.kind) return false;
+  switch (request.kind) {
+    case Collective::kAllReduce:
+      return plan.dtype == dtype && plan.reduction == request.reduction;
+    case Collective::kBroadcast:
+      return plan.root == request.root;
+    default:
+      return true;
+  }
+}
+
+Plan NewPlan(const Request& request, DType dtype) {
+  Plan plan;
+  plan.process_set = request.key.process_set;
+  plan.kind = request.kind;
+  plan.dtype = dtype;
+  plan.reduction = request.reduction;
+  plan.root = request.root;
+  return plan;
+}
+
+// Makes plans one piece after the other. Plans stay open for more pieces until one does not fit.
+class Builder {
+ public:
+  explicit Builder(const PlannerOptions& options) : options_(options) {}
+
+  void Add(const Request& request, DType dtype, const Piece& piece) {
+    const bool alone = !IsFusible(request.kind) || piece.bytes >= kAloneFrom ||
+                       piece.bytes > options_.fusion_threshold;
+    Plan* plan = alone ? nullptr : OpenPlan(request, dtype, piece.bytes);
+    if (plan == nullptr) {
+      if (!alone) open_.push_back(plans_.size());
+      plans_.push_back(NewPlan(request, dtype));
+      plan = &plans_.back();
+    }
+    plan->pieces.push_back(piece);
+    plan->bytes += piece.bytes;
+  }
+
+  std::vector<Plan> Take() { return std::move(plans_); }
+
+ private:
+  Plan* OpenPlan(const Request& request, DType dtype, int64_t bytes) {
+    for (size_t i = 0; i < open_.size(); ++i) {
+      Plan& plan = plans_[open_[i]];
+      if (!SameCall(plan, request, dtype)) continue;
+      if (plan.bytes + bytes <= options_.fusion_threshold) return &plan;
+      open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+      return nullptr;
+    }
+    return nullptr;
+  }
+
+  const PlannerOptions& options_;
+  std::vector<Plan> plans_;
+  std::vector<size_t> open_;  // indices of plans that take more, at most one a kind of call
+};
+
+}  // namespace
+
+int64_t TotalBytes(const Agreed& agreed, int tensor) {
+  const TensorSpec& spec = agreed.entry.request.tensors[tensor];
+  if (agreed.decision.first_dims.empty()) return NumElements(spec.shape) * ItemSize(spec.dtype);
+  const std::vector<int64_t>& dims = agreed.decision.first_dims[tensor];
+  return std::accumulate(dims.begin(), dims.end(), int64_t{0}) * RowBytes(spec);
+}
+
+std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const PlannerOptions& options) {
+  Builder builder(options);
+  for (size_t i = 0; i < agreed.size(); ++i) {
+    const Request& request = agreed[i].entry.request;
+    if (request.tensors.empty()) {  // a barrier
+      builder.Add(request, DType::kUInt8, {static_cast<int>(i), 0, 0});
+    }
+    for (size_t t = 0; t < request.tensors.size(); ++t) {
+      const int tensor = static_cast<int>(t);
+      builder.Add(request, request.tensors[t].dtype,
+                  {static_cast<int>(i), tensor, TotalBytes(agreed[i], tensor)});
+    }
+  }
+  return builder.Take();
+}
+
+}  // namespace tfhvd

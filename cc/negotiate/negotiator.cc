@@ -1,0 +1,245 @@
+#include "cc/negotiate/negotiator.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cc/flow/codec.h"
+#include "cc/negotiate/agree.h"
+
+namespace tfhvd {
+namespace {
+
+constexpr int kCoordinatorRank = 0;
+
+// The coordinator reports stalled tensors itself. A rank that hears nothing for this much longer
+// than that takes the coordinator to be gone.
+constexpr double kSilenceFactor = 1.5;
+
+Coordinator::Options CoordinatorOptions(const Config& config, const Topology& topology) {
+  Coordinator::Options options;
+  options.cache_capacity = config.cache_capacity;
+  options.cycle_time = config.cycle_time / 1000.0;
+  options.stall_check = config.stall_check;
+  options.stall_check_time = config.stall_check_time;
+  options.stall_shutdown_time = config.stall_shutdown_time;
+  options.hosts = topology.hosts;
+  return options;
+}
+
+}  // namespace
+
+Negotiator::Negotiator(const Config& config, const Log& log, const Topology& topology,
+                       ControlPlane* control)
+    : config_(config), log_(log), topology_(topology), control_(control) {
+  if (topology.rank == kCoordinatorRank) {
+    coordinator_ = std::make_unique<Coordinator>(CoordinatorOptions(config, topology));
+  }
+}
+
+void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
+  now_ = now;
+  if (pending_.empty()) last_heard_ = now;
+  auto [found, is_new] = pending_.try_emplace(entry.request.key);
+  Pending& pending = found->second;
+  if (!is_new && !pending.withdrawing && !(entry.anonymous && pending.entries.back().anonymous)) {
+    Status why = Status::InvalidArgument(
+        Describe(entry.request) + " was submitted on rank " + std::to_string(topology_.rank) +
+        " while an earlier one of that name was still in flight. Received: the name twice at once. "
+        "Expected: "
+        "a name of its own for each collective that is in flight (name=...).");
+    outcome->failed.emplace_back(std::move(entry), std::move(why));
+    return;
+  }
+  if (is_new) Announce(entry);
+  pending.entries.push_back(std::move(entry));
+  if (is_new) pending.since = now_;
+}
+
+void Negotiator::Announce(const Entry& entry) {
+  const CacheId id = cache_.Find(entry.request);
+  if (id != kNoId) {
+    next_.known.push_back(id);
+  } else {
+    next_.requests.push_back(entry.request);
+  }
+}
+
+// The first entry is gone: the next one of that key has its turn.
+void Negotiator::Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pending) {
+  std::deque<Entry>& entries = pending->second.entries;
+  entries.pop_front();
+  if (entries.empty()) {
+    pending_.erase(pending);
+    return;
+  }
+  pending->second.withdrawing = false;
+  pending->second.since = now_;
+  Announce(entries.front());
+}
+
+void Negotiator::Cancel(EntryId id, Outcome* outcome) {
+  for (auto& [key, pending] : pending_) {
+    std::deque<Entry>& entries = pending.entries;
+    const auto entry =
+        std::find_if(entries.begin(), entries.end(), [id](const Entry& e) { return e.id == id; });
+    if (entry == entries.end()) continue;
+    if (entry != entries.begin()) {
+      Entry cancelled = std::move(*entry);
+      entries.erase(entry);
+      outcome->failed.emplace_back(std::move(cancelled),
+                                   Status::Cancelled("the operation was cancelled"));
+    } else if (!pending.withdrawing) {
+      pending.withdrawing = true;
+      next_.withdrawn.push_back(key);
+    }
+    return;
+  }
+}
+
+void Negotiator::Leave(const std::string& reason) {
+  if (left_) return;
+  left_ = true;
+  next_.leaving = true;
+  next_.leave_reason = reason;
+}
+
+Status Negotiator::SendAnnouncement(double now) {
+  if (next_.empty() && !confirm_owed_) return Status::Ok();
+  next_.seen = seen_;
+  confirm_owed_ = false;
+  Announcement announcement;
+  std::swap(announcement, next_);
+  if (coordinator_ != nullptr)
+    return coordinator_->Take(kCoordinatorRank, std::move(announcement), now);
+  return control_->Send(kCoordinatorRank, Encode(announcement));
+}
+
+Status Negotiator::Step(double now, Outcome* outcome) {
+  now_ = now;
+  if (!next_.empty() || confirm_owed_) outcome->progress = true;
+  TFHVD_RETURN_IF_ERROR(SendAnnouncement(now));
+  while (true) {
+    std::optional<Message> message;
+    TFHVD_RETURN_IF_ERROR(control_->Receive(&message));
+    if (!message.has_value()) break;
+    outcome->progress = true;
+    if (coordinator_ != nullptr) {
+      Announcement announcement;
+      TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &announcement));
+      TFHVD_RETURN_IF_ERROR(coordinator_->Take(message->from, std::move(announcement), now));
+    } else {
+      last_heard_ = now;
+      silence_reported_ = false;
+      Agreement agreement;
+      TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &agreement));
+      TFHVD_RETURN_IF_ERROR(TakeAgreement(std::move(agreement), outcome));
+    }
+  }
+  return coordinator_ != nullptr ? RunCoordinator(now, outcome) : WatchCoordinator(now);
+}
+
+Status Negotiator::RunCoordinator(double now, Outcome* outcome) {
+  for (auto& [to, agreement] : coordinator_->Step(now)) {
+    outcome->progress = true;
+    if (to == kCoordinatorRank) {
+      TFHVD_RETURN_IF_ERROR(TakeAgreement(std::move(agreement), outcome));
+    } else {
+      TFHVD_RETURN_IF_ERROR(control_->Send(to, Encode(agreement)));
+    }
+  }
+  return Status::Ok();
+}
+
+Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
+  seen_ = std::max(seen_, agreement.sequence);
+  if (agreement.confirm) confirm_owed_ = true;
+  for (Agreement::Item& item : agreement.items)
+    TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), outcome));
+  for (CacheId id : agreement.evicted) cache_.Erase(id);
+  for (const Key& key : agreement.withdrawn) {
+    const auto pending = pending_.find(key);
+    if (pending == pending_.end() || !pending->second.withdrawing) {
+      return Status::Internal("the coordinator confirmed a withdrawal of '" + key.name +
+                              "' that rank " + std::to_string(topology_.rank) + " did not ask for");
+    }
+    outcome->failed.emplace_back(std::move(pending->second.entries.front()),
+                                 Status::Cancelled("the operation was cancelled"));
+    Finish(pending);
+  }
+  if (!agreement.notice.empty() && coordinator_ != nullptr) log_.Warning(agreement.notice);
+  if (agreement.everyone_left) over_ = true;
+  return Status::Ok();
+}
+
+Status Negotiator::TakeItem(Agreement::Item item, Outcome* outcome) {
+  Decision decision;
+  if (item.repeat) {
+    const ResponseCache::Record* record = cache_.Get(item.id);
+    if (record == nullptr) {
+      return Status::Internal("rank " + std::to_string(topology_.rank) +
+                              " does not know tensor number " + std::to_string(item.id));
+    }
+    decision = record->decision;
+  } else {
+    decision = std::move(item.decision);
+  }
+  const auto pending = pending_.find(decision.key);
+  if (pending == pending_.end()) {
+    return Status::Internal("'" + decision.key.name + "' was decided, but rank " +
+                            std::to_string(topology_.rank) + " has not submitted it");
+  }
+  Entry entry = std::move(pending->second.entries.front());
+  if (!item.repeat && item.id != kNoId) cache_.Put(item.id, entry.request, decision);
+  Finish(pending);
+  if (decision.verdict.ok()) {
+    outcome->agreed.push_back({std::move(entry), std::move(decision)});
+  } else {
+    outcome->failed.emplace_back(std::move(entry), decision.verdict);
+  }
+  return Status::Ok();
+}
+
+// The coordinator cannot report its own silence.
+Status Negotiator::WatchCoordinator(double now) {
+  if (!config_.stall_check || pending_.empty()) {
+    last_heard_ = now;
+    return Status::Ok();
+  }
+  const double silence = now - last_heard_;
+  if (silence < config_.stall_check_time * kSilenceFactor) return Status::Ok();
+  const Pending& one = pending_.begin()->second;
+  const std::string text = "rank 0 (host " + topology_.hosts[kCoordinatorRank] +
+                           ") has not answered for " + std::to_string(static_cast<int>(silence)) +
+                           " s, while " + Describe(one.entries.front().request) + " and " +
+                           std::to_string(pending_.size() - 1) +
+                           " more wait. Its process may be stopped or cut off from the network.";
+  if (config_.stall_shutdown_time > 0 && silence >= config_.stall_shutdown_time * kSilenceFactor) {
+    return Status::Aborted(text);
+  }
+  if (!silence_reported_) log_.Warning(text);
+  silence_reported_ = true;
+  return Status::Ok();
+}
+
+std::vector<Entry> Negotiator::TakeAll() {
+  std::vector<Entry> all;
+  for (auto& [key, pending] : pending_) {
+    for (Entry& entry : pending.entries) all.push_back(std::move(entry));
+  }
+  pending_.clear();
+  return all;
+}
+
+bool Negotiator::expecting() const {
+  return !pending_.empty() || left_ || (coordinator_ != nullptr && coordinator_->waiting());
+}
+
+double Negotiator::wake_at(double now) const {
+  double at = std::numeric_limits<double>::infinity();
+  if (!next_.empty() || confirm_owed_) return now;
+  if (coordinator_ != nullptr) at = coordinator_->wake_at();
+  if (coordinator_ == nullptr && config_.stall_check && !pending_.empty()) at = now + 1.0;
+  return at;
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,91 @@
+// Negotiator: one rank's part in the agreement. Entries go in; they come out, moved, agreed on by
+// every rank and in an order that is the same on every rank, or failed. What is not agreed yet
+// stays inside.
+//
+// Rank 0's also holds the Coordinator. Used by the engine's thread only.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cc/base/config.h"
+#include "cc/base/log.h"
+#include "cc/comm/control_plane.h"
+#include "cc/comm/topology.h"
+#include "cc/flow/messages.h"
+#include "cc/flow/plan.h"
+#include "cc/negotiate/coordinator.h"
+#include "cc/negotiate/response_cache.h"
+
+namespace tfhvd {
+
+class Negotiator {
+ public:
+  // What a Step has brought about, in this order of events.
+  struct Outcome {
+    std::vector<Agreed> agreed;  // in the order of execution
+    std::vector<std::pair<Entry, Status>> failed;
+    bool progress = false;  // a message came or went
+  };
+
+  // `control` must outlive this object.
+  Negotiator(const Config& config, const Log& log, const Topology& topology, ControlPlane* control);
+
+  void Add(Entry entry, double now, Outcome* outcome);
+  void Cancel(EntryId id, Outcome* outcome);
+  void Leave(const std::string& reason);
+
+  // Says what is new to the coordinator and takes what has arrived. An error means that the job is
+  // lost.
+  Status Step(double now, Outcome* outcome);
+
+  // Takes out everything that is pending, for an engine that stops.
+  std::vector<Entry> TakeAll();
+
+  // Whether a message is expected, so that a control plane that cannot wake should be polled
+  // keenly.
+  bool expecting() const;
+  // When Step has something to do though nothing arrives.
+  double wake_at(double now) const;
+  // Every rank has left: nothing will come any more.
+  bool over() const { return over_; }
+
+ private:
+  // The entries of one key: the first is announced, the others wait for their turn.
+  struct Pending {
+    std::deque<Entry> entries;
+    bool withdrawing = false;  // the first one was cancelled; the coordinator has the last word
+    double since = 0.0;
+  };
+
+  void Announce(const Entry& entry);
+  void Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pending);
+  Status SendAnnouncement(double now);
+  Status TakeAgreement(Agreement agreement, Outcome* outcome);
+  Status TakeItem(Agreement::Item item, Outcome* outcome);
+  Status RunCoordinator(double now, Outcome* outcome);
+  Status WatchCoordinator(double now);
+
+  const Config config_;
+  const Log& log_;
+  const Topology& topology_;
+  ControlPlane* const control_;               // Not owned.
+  std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
+
+  std::unordered_map<Key, Pending, KeyHash> pending_;
+  ResponseCache cache_;
+  Announcement next_;          // what the coordinator has not been told yet
+  bool confirm_owed_ = false;  // the coordinator asked for a word
+  uint64_t seen_ = 0;
+  bool left_ = false;
+  bool over_ = false;
+  double now_ = 0.0;         // of the step under way
+  double last_heard_ = 0.0;  // of the coordinator
+  bool silence_reported_ = false;
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,59 @@
+// SubmissionQueue: the only structure that framework threads touch. They push entries,
+// cancellations and the wish to leave; the engine's thread drains them.
+//
+// Any thread may call Push, Cancel, Leave, Wake and Close; Drain and WaitFor are the engine's.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "cc/base/mutex.h"
+#include "cc/flow/entry.h"
+
+namespace tfhvd {
+
+class SubmissionQueue {
+ public:
+  struct Batch {
+    std::vector<Entry> entries;      // in order of submission
+    std::vector<EntryId> cancelled;  // entries of this or of earlier batches
+    bool leaving = false;
+    std::string leave_reason;
+
+    bool empty() const { return entries.empty() && cancelled.empty() && !leaving; }
+  };
+
+  // Takes the entry and gives it an id; once closed, leaves the entry alone and returns `why` of
+  // Close.
+  Status Push(Entry* entry, EntryId* id) TFHVD_EXCLUDES(mutex_);
+  void Cancel(EntryId id) TFHVD_EXCLUDES(mutex_);
+
+  // The first call counts.
+  void Leave(const std::string& reason) TFHVD_EXCLUDES(mutex_);
+
+  // Ends a WaitFor that is under way, or the next one.
+  void Wake() TFHVD_EXCLUDES(mutex_);
+
+  // Nothing is taken after this. What was taken before can still be drained. The first call counts.
+  void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
+  Status closed() const TFHVD_EXCLUDES(mutex_);
+
+  // Swaps everything that has come into `batch`.
+  void Drain(Batch* batch) TFHVD_EXCLUDES(mutex_);
+
+  // Until something is there to be drained, Wake, or `timeout`.
+  void WaitFor(std::chrono::nanoseconds timeout) TFHVD_EXCLUDES(mutex_);
+
+ private:
+  mutable Mutex mutex_;
+  CondVar changed_;
+  Batch batch_ TFHVD_GUARDED_BY(mutex_);
+  EntryId next_id_ TFHVD_GUARDED_BY(mutex_) = 1;
+  bool woken_ TFHVD_GUARDED_BY(mutex_) = false;
+  bool waiting_ TFHVD_GUARDED_BY(mutex_) = false;
+  bool left_ TFHVD_GUARDED_BY(mutex_) = false;
+  Status closed_ TFHVD_GUARDED_BY(mutex_);
+};
+
+}  // namespace tfhvd
