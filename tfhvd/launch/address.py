@@ -1,0 +1,59 @@
+"""Where the workers reach the launcher: a listening socket and its addresses."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+from collections.abc import Iterable
+
+_SIOCGIFADDR = 0x8915
+
+
+def listen(*, remote: bool) -> socket.socket:
+    """A listening socket on a free port: on every network, or (not remote) on loopback alone."""
+    return socket.create_server(("" if remote else "127.0.0.1", 0), backlog=1024)
+
+
+def addresses(
+    port: int, *, remote: bool, hosts: Iterable[str] = (), nics: Iterable[str] = ()
+) -> str:
+    """``host:port,...`` in the order in which workers should try them.
+
+    Args:
+        port: the listener's.
+        remote: whether workers run on other hosts.
+        hosts: their names, where known: what routes lead to them comes first.
+        nics: the only network interfaces to name, if any are given.
+    """
+    if not remote:
+        return f"127.0.0.1:{port}"
+    chosen = set(nics)
+    every = [_of_interface(name) for _, name in socket.if_nameindex() if name != "lo"]
+    if chosen:
+        found = [_of_interface(name) for name in sorted(chosen)]
+    else:
+        found = [_towards(host) for host in hosts] + every
+    names = dict.fromkeys(name for name in found if name and not name.startswith("127."))
+    # The last one serves the workers on this very host.
+    return ",".join(f"{name}:{port}" for name in [*names, "127.0.0.1"])
+
+
+def _towards(host: str) -> str | None:
+    """Our own address on the way to a host; nothing is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+            name = probe.getsockname()[0]
+            return str(name)
+    except OSError:
+        return None
+
+
+def _of_interface(name: str) -> str | None:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            request = struct.pack("256s", name.encode()[:15])
+            return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
+    except OSError:
+        return None

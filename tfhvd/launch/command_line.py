@@ -1,0 +1,77 @@
+"""Job + mpirun's vendor -> the mpirun line. Pure: tests compare plain lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfhvd.launch.arguments import Job
+from tfhvd.launch.hosts import is_local
+from tfhvd.launch.mpi import Mpi
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the line depends on besides the job: this machine's cores, and a batch system."""
+
+    cores: int
+    in_allocation: bool = False
+
+
+def is_remote(job: Job, place: Place) -> bool:
+    """Whether ranks may run on other hosts."""
+    if job.hosts:
+        return not all(is_local(host.name) for host in job.hosts)
+    return place.in_allocation
+
+
+def build(
+    job: Job, mpi: Mpi, place: Place, worker: Sequence[str], exported: Sequence[str]
+) -> list[str]:
+    """The whole mpirun line.
+
+    Args:
+        worker: the words that start the process around each rank; the command follows them.
+        exported: names of variables to carry to other hosts.
+    """
+    vendor = _openmpi if mpi.vendor == "openmpi" else _mpich
+    options = vendor(job, mpi, place, exported)
+    start = [str(mpi.mpirun), "-np", str(job.num_proc)]
+    return [*start, *options, *job.mpi_args, *worker, *job.command]
+
+
+def _openmpi(job: Job, mpi: Mpi, place: Place, exported: Sequence[str]) -> list[str]:
+    # A rank has several threads: bound to one core they would take turns.
+    line = ["--bind-to", "none"]
+    remote = is_remote(job, place)
+    if job.hosts:
+        line += ["--host", ",".join(map(str, job.hosts))]
+    elif not remote and job.num_proc > place.cores:
+        line += ["--oversubscribe"]
+    if not remote and job.num_proc > place.cores:
+        line += ["--mca", "mpi_yield_when_idle", "1"]
+    if job.nics:
+        nics = ",".join(job.nics)
+        line += ["--mca", "btl_tcp_if_include", nics]
+        line += _runtime(mpi, "prte_if_include", "oob_tcp_if_include", nics)
+    if job.ssh_port is not None:
+        line += _runtime(mpi, "plm_ssh_args", "plm_rsh_args", f"-p {job.ssh_port}")
+    if remote:
+        for name in exported:
+            line += ["-x", name]
+    return line
+
+
+def _runtime(mpi: Mpi, new: str, old: str, value: str) -> list[str]:
+    """A parameter of Open MPI's launcher, which became a program of its own (PRRTE) in 5.0."""
+    return ["--prtemca", new, value] if mpi.major >= 5 else ["--mca", old, value]
+
+
+def _mpich(job: Job, mpi: Mpi, place: Place, exported: Sequence[str]) -> list[str]:
+    del mpi, place, exported  # Hydra carries the whole environment by itself.
+    line = ["-bind-to", "none"]
+    if job.hosts:
+        line += ["-hosts", ",".join(map(str, job.hosts))]
+    if job.nics:
+        line += ["-iface", job.nics[0]]
+    return line

@@ -1,0 +1,142 @@
+"""How ranks end, which of them failed first, and what to say of it. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_TRACEBACK = "Traceback (most recent call last)"
+_WORDS = 10  # lines
+_RECENT = 30.0  # seconds; a traceback older than that was of an exception that was handled
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of a rank's command: exactly one of code, signal, error, or lost."""
+
+    code: int | None = None
+    signal: int | None = None
+    error: str | None = None  # why the command could not be started
+    lost: bool = False  # gone without a word: its host, or the process around it
+
+    @property
+    def failed(self) -> bool:
+        return self.code != 0
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell has it: 128 + N for signal N, 127 where the command could not start."""
+        if self.code is not None:
+            return self.code
+        if self.signal is not None:
+            return 128 + self.signal
+        return 127 if self.error else 1
+
+    def __str__(self) -> str:
+        if self.code is not None:
+            return f"exit code {self.code}"
+        if self.signal is not None:
+            return f"killed by {signal_name(self.signal)}"
+        return self.error or "gone without an exit code"
+
+
+def signal_name(number: int) -> str:
+    """``signal_name(9) == "SIGKILL"``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@dataclass
+class Rank:
+    """What the launcher knows of a rank. Times are of one steady clock, in seconds."""
+
+    rank: int
+    host: str
+    ending: Ending | None = None
+    ended_at: float = 0.0
+    raised_at: float | None = None  # when its last uncaught-looking traceback began
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+    _partial: str = ""
+
+    def hear(self, text: str, now: float) -> None:
+        """Keeps the end of what the rank writes to stderr."""
+        *lines, self._partial = (self._partial + text)[-(1 << 16) :].split("\n")
+        for line in lines:
+            line = line.rstrip("\r").rsplit("\r", 1)[-1]
+            if line.startswith(_TRACEBACK):
+                self.raised_at = now
+            if line.strip():
+                self.last_lines.append(line)
+
+    def end(self, ending: Ending, now: float, stopped_at: float | None = None) -> None:
+        """Records the end; the first one counts. ``stopped_at``: see first_failure."""
+        if self.ending is not None:
+            return
+        self.hear("\n" if self._partial else "", now)
+        if self.raised_at is not None and self.raised_at < (stopped_at or now) - _RECENT:
+            self.raised_at = None
+        if ending.signal is not None and stopped_at is not None and self.raised_at is not None:
+            ending = Ending(code=1)  # It raised, hung on its way out and had to be stopped.
+        self.ending, self.ended_at = ending, now
+
+    @property
+    def failed_at(self) -> float:
+        """When things went wrong: an exception comes before the exit, which may take a while."""
+        ending = self.ending
+        if self.raised_at is not None and ending is not None and ending.code is not None:
+            return self.raised_at
+        return self.ended_at
+
+
+def first_failure(ranks: Iterable[Rank], stopped_at: float | None = None) -> Rank | None:
+    """The rank that failed first, or None.
+
+    Args:
+        ranks: all that are known.
+        stopped_at: when the others were stopped because of a failure; who ended by a signal after
+            that did not fail but was stopped.
+    """
+    failed = [rank for rank in ranks if rank.ending is not None and rank.ending.failed]
+    if stopped_at is not None:
+        own = [rank for rank in failed if rank.ended_at < stopped_at or _by_itself(rank)]
+        failed = own or failed
+    return min(failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
+
+
+def _by_itself(rank: Rank) -> bool:
+    return rank.ending is not None and rank.ending.code is not None
+
+
+def last_words(lines: Iterable[str]) -> list[str]:
+    """The last lines of a rank's stderr; with a traceback among them, its end and what follows.
+
+    Example: ``last_words(["a", "b"]) == ["a", "b"]``
+    """
+    kept = list(lines)
+    start = max((at for at, line in enumerate(kept) if line.startswith(_TRACEBACK)), default=None)
+    if start is None or len(kept) - start <= _WORDS:
+        return kept[-_WORDS:]
+    said = start + 1  # the first line behind the traceback that is not indented: the exception
+    while said < len(kept) - 1 and kept[said].startswith((" ", "\t")):
+        said += 1
+    first = max(start, min(said - _WORDS // 2, len(kept) - _WORDS))
+    return kept[first : first + _WORDS]
+
+
+def report(rank: Rank) -> list[str]:
+    """The last lines that tfhvdrun prints of a failed job."""
+    ending = rank.ending
+    assert ending is not None
+    lines = [f"tfhvdrun: rank {rank.rank} on host {rank.host} failed first: {ending}"]
+    words = last_words(rank.last_lines)
+    if ending.signal == signal.SIGKILL:
+        lines[0] += " (by somebody, or by the kernel for want of memory)"
+    if words:
+        lines += ["tfhvdrun: its last words:", *(f"    {word}" for word in words)]
+    elif ending.error is None:
+        lines.append("tfhvdrun: it wrote nothing to stderr")
+    return lines

@@ -1,0 +1,62 @@
+"""What the ranks inherit: variables for mpirun itself, and their names for the other hosts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tfhvd.launch.arguments import Job
+
+ADDRESS = "TFHVDRUN_ADDRESS"
+TOKEN = "TFHVDRUN_TOKEN"
+
+_PREFIXES = ("TFHVD_", "HOROVOD_", "NCCL_", "TF_", "XLA_", "KERAS_", "CUDA_", "OMP_", "TFHVDRUN_")
+_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONUNBUFFERED")
+_BATCH = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE", "COBALT_NODEFILE")
+
+
+def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
+    """The environment of mpirun, which on this host the ranks inherit.
+
+    Args:
+        job: its settings and ``--env`` values win over ``base``.
+        base: the launcher's own environment.
+        root: whether we are root, whom Open MPI refuses unless told twice.
+    """
+    env = dict(base)
+    # Without it Python keeps what a rank prints until 8 KiB are together.
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    if root:
+        env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    if job.nics:
+        env.setdefault("NCCL_SOCKET_IFNAME", ",".join(job.nics))
+    if job.ssh_port is not None:
+        env["HYDRA_LAUNCHER_EXTRA_ARGS"] = f"-p {job.ssh_port}"
+    env.update(job.settings)
+    env.update({name: value for name, value in job.env if value is not None})
+    return env
+
+
+def exported(job: Job, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the variables that ranks on other hosts need, sorted."""
+    wanted = {name for name, _ in job.env} | set(_NAMES)
+    return tuple(sorted(name for name in env if name in wanted or name.startswith(_PREFIXES)))
+
+
+def in_allocation(env: Mapping[str, str]) -> bool:
+    """Whether a batch system has said which hosts to use (mpirun asks it by itself)."""
+    return any(name in env for name in _BATCH)
+
+
+def physical_cores() -> int:
+    """Cores (not hardware threads) that this process may use: what Open MPI counts as slots."""
+    allowed = os.sched_getaffinity(0)
+    cores = set()
+    for cpu in allowed:
+        try:
+            path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+            with open(path, encoding="ascii") as file:
+                cores.add(file.read().strip())
+        except OSError:
+            cores.add(str(cpu))
+    return max(1, len(cores))

@@ -1,0 +1,44 @@
+"""Ending a job by steps: ask, ask again, kill. Pure: times in, due steps out."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: a signal for ranks, or for mpirun, at a time of a steady clock (seconds)."""
+
+    at: float
+    target: str  # "ranks" or "mpirun"
+    signal: int
+
+
+def plan(now: float, first: int, timeout: float, grace: float = 0.0) -> list[Step]:
+    """The steps that end a job.
+
+    Args:
+        now: seconds of a steady clock.
+        first: the signal to begin with; SIGINT is followed by SIGTERM.
+        timeout: seconds from the first signal to SIGKILL.
+        grace: seconds to wait before the first signal.
+    """
+    start = now + grace
+    steps = [Step(start, "ranks", first)]
+    if first == signal.SIGINT:
+        steps.append(Step(start + 0.6 * timeout, "ranks", signal.SIGTERM))
+    if first != signal.SIGKILL:
+        steps.append(Step(start + timeout, "ranks", signal.SIGKILL))
+    end = steps[-1].at
+    # The ranks' workers tell of the end and mpirun follows; these are for when they cannot.
+    steps.append(Step(end + 2.0, "mpirun", signal.SIGTERM))
+    steps.append(Step(end + 5.0, "mpirun", signal.SIGKILL))
+    return steps
+
+
+def take_due(steps: list[Step], now: float) -> list[Step]:
+    """Removes and returns the steps whose time has come."""
+    due = [step for step in steps if step.at <= now]
+    steps[:] = [step for step in steps if step.at > now]
+    return due

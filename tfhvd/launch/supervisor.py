@@ -1,0 +1,323 @@
+"""The launcher's event loop: mpirun, one connection per rank, signals, and time.
+
+Single-threaded. ``Supervisor.run`` owns mpirun and every connection, and returns when none is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from tfhvd.launch import stopping, wire
+from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
+from tfhvd.launch.output import Output
+
+FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
+_LINGER = 2.0  # seconds to hear from workers whose mpirun has ended
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+_IN_GROUP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+_PR_SET_PDEATHSIG = 1
+
+
+class _Peer:
+    """A worker's connection; ``rank`` is known after its hello."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.reader = wire.Reader()
+        self.rank: Rank | None = None
+
+    def send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.sendall(data)
+
+
+class Supervisor:
+    """Watches over one job.
+
+    Args:
+        num_proc: the number of ranks to expect.
+        listener: where workers connect; the supervisor closes it.
+        token: what a worker must say first.
+        output: where the ranks' output goes.
+        start_timeout: seconds until all ranks must have started.
+        stop_timeout: seconds between asking ranks to stop and killing them.
+        verbose: pass on all that mpirun says, also after a failure.
+    """
+
+    def __init__(
+        self,
+        num_proc: int,
+        listener: socket.socket,
+        token: str,
+        output: Output,
+        *,
+        start_timeout: float,
+        stop_timeout: float,
+        verbose: bool = False,
+    ) -> None:
+        self._num_proc = num_proc
+        self._listener = listener
+        self._token = token
+        self._output = output
+        self._start_timeout = start_timeout
+        self._stop_timeout = stop_timeout
+        self._verbose = verbose
+        self._select = selectors.DefaultSelector()
+        self._ranks: dict[int, Rank] = {}
+        self._peers: set[_Peer] = set()
+        self._mpirun: subprocess.Popen[bytes] | None = None
+        self._held_back = bytearray()  # what mpirun said once the job was failing or over
+        self._steps: list[stopping.Step] = []
+        self._stopped_at: float | None = None  # when ranks were first told to stop
+        self._stop_signal: int | None = None  # the signal that asked us to stop
+        self._trouble: str | None = None  # the launcher's own reason to stop
+        self._over = False
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def run(self, argv: Sequence[str], env: dict[str, str]) -> int:
+        """Runs mpirun to its end and returns the exit code of tfhvdrun."""
+        self._select.register(self._listener, selectors.EVENT_READ, self._on_connect)
+        self._watch_signals()
+        self._mpirun = mpirun = _start(argv, env)
+        for pipe in (mpirun.stdout, mpirun.stderr):
+            assert pipe is not None
+            fd = pipe.fileno()
+            self._select.register(fd, selectors.EVENT_READ, lambda fd=fd: self._on_mpirun(fd))
+        give_up = time.monotonic() + self._start_timeout
+        gone_at = None
+        while True:
+            for key, _ in self._select.select(timeout=0.02 if self._output.waiting() else 0.1):
+                key.data()
+            now = time.monotonic()
+            self._output.tick(now)
+            if self._output.broken and self._stop_signal is None:
+                self._stop(signal.SIGPIPE)
+            if now > give_up and len(self._ranks) < self._num_proc and not self._steps:
+                self._give_up()
+            for step in stopping.take_due(self._steps, now):
+                self._do(step, now)
+            self._finish_if_all_ended()
+            if gone_at is None and mpirun.poll() is not None:
+                gone_at = now
+            if gone_at is not None and (not self._peers or now > gone_at + _LINGER):
+                break
+        return self._conclude(mpirun)
+
+    def _watch_signals(self) -> None:
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in (*_STOPPING, *_PASSED_ON):
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job
+                signal.signal(number, lambda number, stack: None)
+        signal.signal(signal.SIGCHLD, lambda number, stack: None)
+        self._select.register(read, selectors.EVENT_READ, lambda: self._on_signals(read))
+
+    def _on_signals(self, read: int) -> None:
+        for number in os.read(read, 4096):
+            if number in _PASSED_ON:
+                self._tell_ranks(number)
+            elif number in _STOPPING:
+                self._stop(number)
+
+    # -- workers -------------------------------------------------------------------------------
+
+    def _on_connect(self) -> None:
+        with contextlib.suppress(OSError):
+            sock, _ = self._listener.accept()
+            sock.settimeout(10)  # for sends; a read happens only when there is something
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            peer = _Peer(sock)
+            self._peers.add(peer)
+            self._select.register(sock, selectors.EVENT_READ, lambda: self._on_peer(peer))
+
+    def _on_peer(self, peer: _Peer) -> None:
+        try:
+            data = peer.sock.recv(1 << 16)
+            for kind, payload in peer.reader.feed(data):
+                self._on_frame(peer, kind, payload)
+        except (OSError, wire.WireError, KeyError, TypeError, ValueError):
+            data = b""
+        if not data:
+            self._drop(peer)
+
+    def _drop(self, peer: _Peer) -> None:
+        self._select.unregister(peer.sock)
+        peer.sock.close()
+        self._peers.discard(peer)
+        if peer.rank is not None and peer.rank.ending is None:
+            self._on_end(peer.rank, Ending(lost=True))
+
+    def _on_frame(self, peer: _Peer, kind: bytes, payload: bytes) -> None:
+        now = time.monotonic()
+        if peer.rank is None:
+            self._on_hello(peer, kind, payload)
+        elif kind == wire.OUTPUT:
+            self._output.feed(peer.rank.rank, payload, now, errors=False)
+        elif kind == wire.ERRORS:
+            peer.rank.hear(payload.decode(errors="replace"), now)
+            self._output.feed(peer.rank.rank, payload, now, errors=True)
+        elif kind == wire.EXIT:
+            self._on_end(peer.rank, Ending(**wire.read_json(payload)))
+
+    def _on_hello(self, peer: _Peer, kind: bytes, payload: bytes) -> None:
+        fields = wire.read_json(payload)
+        rank = int(fields["rank"])
+        if kind != wire.HELLO or fields["token"] != self._token or rank in self._ranks:
+            raise wire.WireError("not one of our workers")
+        peer.rank = self._ranks[rank] = Rank(rank, str(fields["host"]))
+        peer.send(wire.frame(wire.WELCOME))
+        if self._stopped_at is not None:
+            peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
+
+    def _on_end(self, rank: Rank, ending: Ending) -> None:
+        now = time.monotonic()
+        rank.end(ending, now, self._stopped_at)
+        self._output.finish(rank.rank)
+        if ending.failed and not self._steps:
+            self._steps = stopping.plan(now, signal.SIGTERM, self._stop_timeout, FAILURE_GRACE)
+
+    def _finish_if_all_ended(self) -> None:
+        ended = [rank for rank in self._ranks.values() if rank.ending is not None]
+        if self._over or len(ended) < self._num_proc:
+            return
+        self._over = True
+        for peer in self._peers:
+            peer.send(wire.frame(wire.QUIT))
+        now = time.monotonic()
+        # mpirun follows its workers; these are for when it does not.
+        self._steps = stopping.plan(now, signal.SIGKILL, 0.0)[1:]
+
+    # -- mpirun --------------------------------------------------------------------------------
+
+    def _on_mpirun(self, fd: int) -> None:
+        data = os.read(fd, 1 << 16)
+        if not data:
+            self._select.unregister(fd)
+        elif self._verbose or not (self._over or self._steps):
+            self._output.message(data)
+        else:
+            self._held_back += data
+
+    def _signal_mpirun(self, number: int) -> None:
+        assert self._mpirun is not None
+        if self._mpirun.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._mpirun.pid, number)
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    def _stop(self, number: int) -> None:
+        """We were asked to stop: the first time politely, the second time at once."""
+        first = number if number in _STOPPING else signal.SIGTERM
+        if self._stop_signal is not None:
+            first = signal.SIGKILL
+        self._stop_signal = self._stop_signal or number
+        now = time.monotonic()
+        self._steps = stopping.plan(now, first, self._stop_timeout)
+        if len(self._ranks) < self._num_proc:
+            # Ranks that have not started cannot be told: mpirun is.
+            self._steps.insert(0, stopping.Step(now + 1.0, "mpirun", signal.SIGTERM))
+
+    def _give_up(self) -> None:
+        missing = sorted(set(range(self._num_proc)) - set(self._ranks))
+        some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        self._trouble = (
+            f"{len(missing)} of {self._num_proc} ranks have not started after "
+            f"{self._start_timeout:g} s (rank {some}). Can you reach every host with ssh, without "
+            "a password? More time: --start-timeout S; what mpirun says: -v"
+        )
+        self._stop(signal.SIGTERM)
+
+    def _do(self, step: stopping.Step, now: float) -> None:
+        if step.target == "mpirun":
+            self._signal_mpirun(step.signal)
+            return
+        if self._stopped_at is None:
+            self._stopped_at = now
+        self._tell_ranks(step.signal)
+
+    def _tell_ranks(self, number: int) -> None:
+        data = wire.frame_json(wire.SIGNAL, signal=int(number), group=number in _IN_GROUP)
+        for peer in self._peers:
+            if peer.rank is not None and peer.rank.ending is None:
+                peer.send(data)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _conclude(self, mpirun: subprocess.Popen[bytes]) -> int:
+        for peer in list(self._peers):
+            self._drop(peer)
+        for key in list(self._select.get_map().values()):
+            if isinstance(key.fileobj, int) and mpirun.stdout and mpirun.stderr:
+                if key.fd in (mpirun.stdout.fileno(), mpirun.stderr.fileno()):
+                    self._drain(key.fd)
+        self._listener.close()
+        self._output.close()
+        if self._trouble is not None:
+            return self._say(1, f"tfhvdrun: error: {self._trouble}")
+        if self._stop_signal == signal.SIGPIPE:
+            return 128 + signal.SIGPIPE
+        if self._stop_signal is not None:
+            text = f"tfhvdrun: stopped by {signal_name(self._stop_signal)}"
+            return self._say(128 + self._stop_signal, text)
+        failed = first_failure(self._ranks.values(), self._stopped_at)
+        if failed is not None and failed.ending is not None:
+            return self._say(failed.ending.exit_code, *report(failed))
+        if len(self._ranks) < self._num_proc:
+            return self._never_started(mpirun.returncode)
+        return 0
+
+    def _never_started(self, code: int) -> int:
+        if self._held_back:
+            self._output.message(bytes(self._held_back))
+        count = self._num_proc - len(self._ranks)
+        return self._say(
+            code if code > 0 else 1,
+            f"tfhvdrun: error: mpirun ended (exit code {code}) before {count} of "
+            f"{self._num_proc} ranks had started; what it said stands above",
+        )
+
+    def _drain(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        with contextlib.suppress(BlockingIOError, KeyError):
+            while fd in self._select.get_map():
+                self._on_mpirun(fd)
+
+    def _say(self, code: int, *lines: str) -> int:
+        for line in lines:
+            self._output.message(line.encode(errors="replace") + b"\n")
+        return code
+
+
+def _start(argv: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Starts mpirun in a session of its own (Ctrl-C is ours to pass on), to end with us."""
+    libc = ctypes.CDLL(None)
+
+    def before_exec() -> None:
+        os.setsid()
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+    # mpirun reads its own input to the end: never from a terminal, where it would be stopped.
+    terminal = sys.stdin is None or sys.stdin.isatty()
+    return subprocess.Popen(
+        list(argv),
+        env=env,
+        stdin=subprocess.DEVNULL if terminal else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        preexec_fn=before_exec,
+    )

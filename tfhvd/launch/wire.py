@@ -1,0 +1,70 @@
+"""What launcher and worker say to each other over one TCP connection per rank.
+
+A frame is one byte of kind, four bytes of length (big endian) and the payload:
+
+    worker -> launcher   H hello   JSON {token, rank, host, pid}
+                         O output, E error output: bytes as the rank wrote them
+                         X exit    JSON {code} or {signal} or {error}; the rank's last frame
+    launcher -> worker   W welcome (empty)
+                         S signal  JSON {signal, group}: pass it on to the rank
+                         Q quit    (empty): the job is over, the worker may end
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+HELLO, OUTPUT, ERRORS, EXIT = b"H", b"O", b"E", b"X"
+WELCOME, SIGNAL, QUIT = b"W", b"S", b"Q"
+
+_HEAD = struct.Struct("!cI")
+LIMIT = 1 << 20  # A longer payload is no frame of ours.
+
+
+class WireError(Exception):
+    """The other side does not speak this language."""
+
+
+def frame(kind: bytes, payload: bytes = b"") -> bytes:
+    """The bytes of one frame; the payload is at most LIMIT bytes."""
+    return _HEAD.pack(kind, len(payload)) + payload
+
+
+def frame_json(kind: bytes, **fields: Any) -> bytes:
+    """A frame whose payload is a JSON object."""
+    return frame(kind, json.dumps(fields).encode())
+
+
+class Reader:
+    """Cuts a stream into frames: ``feed`` bytes as they come, get whole frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+        """Returns the (kind, payload) that ``data`` completes; raises WireError on nonsense."""
+        self._buffer += data
+        frames = []
+        while len(self._buffer) >= _HEAD.size:
+            kind, length = _HEAD.unpack_from(self._buffer)
+            if length > LIMIT or kind not in b"HOEXWSQ":
+                raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
+            end = _HEAD.size + length
+            if len(self._buffer) < end:
+                break
+            frames.append((kind, bytes(self._buffer[_HEAD.size : end])))
+            del self._buffer[:end]
+        return frames
+
+
+def read_json(payload: bytes) -> dict[str, Any]:
+    """The JSON object of a payload; raises WireError where it is none."""
+    try:
+        fields = json.loads(payload)
+    except ValueError as error:
+        raise WireError(f"not JSON: {payload[:80]!r}") from error
+    if not isinstance(fields, dict):
+        raise WireError(f"not a JSON object: {payload[:80]!r}")
+    return fields

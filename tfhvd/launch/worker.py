@@ -1,0 +1,308 @@
+"""The small process around each rank: it runs the command, and is its ear and voice.
+
+mpirun starts one per rank. It starts the command as its only child, sends what the rank writes and
+how it ends to the launcher, passes signals on, and stays until the launcher says that the job is
+over; so it is the launcher, not mpirun, that decides when a failed job ends. It leaves no process
+behind: not when it is told to stop, nor when launcher or mpirun are gone (then it ends its rank),
+nor when it is killed itself (then the kernel kills the rank).
+
+It is run by path with ``python -E -S``, with the standard library alone.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__" and not __package__:
+    # Run by path: this folder's own names must not hide the standard library's.
+    sys.path[:] = sys.path[1:] + [__file__.rsplit("/", 3)[0]]
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfhvd.launch import wire
+from tfhvd.launch.environment import ADDRESS, TOKEN
+
+CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
+_STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone
+_DRAIN = 0.5  # seconds to wait for output that the rank's own children may still hold open
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def rank_of(environ: os._Environ[str] | dict[str, str]) -> int:
+    """This process's rank, as the starter of the job says it."""
+    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+        if environ.get(name, "").isdigit():
+            return int(environ[name])
+    return 0
+
+
+def connect(addresses: str, token: str, rank: int) -> tuple[socket.socket, wire.Reader]:
+    """Reaches the launcher at the first of ``host:port,...`` that welcomes us.
+
+    Raises OSError with every address's reason. The caller owns the socket.
+    """
+    reasons = []
+    for address in addresses.split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            sock = socket.create_connection((host, int(port)), timeout=5)
+        except OSError as error:
+            reasons.append(f"{address}: {error}")
+            continue
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            hello = {"token": token, "rank": rank, "host": socket.gethostname()}
+            sock.sendall(wire.frame_json(wire.HELLO, **hello, pid=os.getpid()))
+            reader = wire.Reader()
+            frames = reader.feed(_read_exactly(sock, len(wire.frame(wire.WELCOME))))
+            if [kind for kind, _ in frames] != [wire.WELCOME]:
+                raise wire.WireError("no welcome")
+        except (OSError, wire.WireError) as error:
+            reasons.append(f"{address}: {error}")
+            sock.close()
+            continue
+        sock.settimeout(None)
+        return sock, reader
+    raise OSError("; ".join(reasons))
+
+
+def _read_exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = sock.recv(count - len(data))
+        if not more:
+            raise OSError("the other side closed the connection")
+        data += more
+    return data
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Starts the rank in a process group of its own, to die with us; raises OSError."""
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def before_exec() -> None:
+        os.setpgid(0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    env = {name: value for name, value in os.environ.items() if name not in (ADDRESS, TOKEN)}
+    # close_fds=False: MPICH hands its ranks an open descriptor (PMI_FD).
+    return subprocess.Popen(
+        list(command),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        close_fds=False,
+        bufsize=0,
+        preexec_fn=before_exec,
+    )
+
+
+def _children() -> list[int]:
+    """Living children of this process; the rank's orphans become ours (subreaper)."""
+    path = Path(f"/proc/self/task/{os.getpid()}/children")
+    try:
+        return [int(pid) for pid in path.read_text(encoding="ascii").split()]
+    except OSError:
+        return []
+
+
+class Worker:
+    """One rank's life. Single-threaded: everything happens in ``run``, or in a signal handler."""
+
+    def __init__(self, sock: socket.socket, reader: wire.Reader) -> None:
+        self._sock = sock
+        self._reader = reader
+        self._select = selectors.DefaultSelector()
+        self._starter = os.getppid()
+        self._rank: subprocess.Popen[bytes] | None = None
+        self._status: int | None = None  # as Popen.returncode: negative for a signal
+        self._ended_at = 0.0
+        self._open_pipes = 0
+        self._kill_at: float | None = None  # when to kill the rank that was asked to stop
+        self._told = False  # the EXIT frame is sent (or nobody is there to take it)
+        self._over = False  # the job is over, or launcher or mpirun are gone
+
+    def run(self, command: Sequence[str]) -> None:
+        """Runs the command to its end, and returns when the launcher says so or is gone."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, stack: None)
+        for number in _PASSED_ON:
+            signal.signal(number, lambda number, stack: self._asked(number))
+        self._select.register(self._sock, selectors.EVENT_READ, self._on_launcher)
+        self._select.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
+        try:
+            self._rank = _start(command)
+        except OSError as error:
+            text = f"cannot start {command[0]!r}: {error.strerror or error}"
+            self._status, self._told = 127, True
+            self._send(wire.frame_json(wire.EXIT, error=text))
+        else:
+            for pipe, kind in ((self._rank.stdout, wire.OUTPUT), (self._rank.stderr, wire.ERRORS)):
+                assert pipe is not None
+                fd = pipe.fileno()
+                self._open_pipes += 1
+                handler = lambda fd=fd, kind=kind: self._on_output(fd, kind)  # noqa: E731
+                self._select.register(fd, selectors.EVENT_READ, handler)
+        while not (self._told and self._over):
+            for key, _ in self._select.select(timeout=self._patience()):
+                key.data()
+            self._look_around()
+        self._sweep()
+
+    def _patience(self) -> float:
+        if self._status is not None and not self._told:
+            return 0.05
+        if self._kill_at is not None:
+            return max(0.0, min(1.0, self._kill_at - time.monotonic()))
+        return 1.0
+
+    def _look_around(self) -> None:
+        """Sees who has ended: the rank, its orphans, mpirun."""
+        now = time.monotonic()
+        self._reap()
+        ended = self._status is not None
+        if ended and not self._told and (not self._open_pipes or now > self._ended_at + _DRAIN):
+            self._tell_exit()
+            self._sweep()
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            self._signal(signal.SIGKILL, group=True)
+        if os.getppid() != self._starter and not self._over:
+            self._end_alone()
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if self._rank is not None and pid == self._rank.pid:
+                    self._status = os.waitstatus_to_exitcode(status)
+                    self._rank.returncode = self._status
+                    self._ended_at = time.monotonic()
+
+    def _tell_exit(self) -> None:
+        assert self._status is not None
+        self._told = True
+        if self._status < 0:
+            self._send(wire.frame_json(wire.EXIT, signal=-self._status))
+        else:
+            self._send(wire.frame_json(wire.EXIT, code=self._status))
+
+    def _on_output(self, fd: int, kind: bytes) -> None:
+        data = os.read(fd, 65536)
+        if data:
+            self._send(wire.frame(kind, data))
+        else:
+            self._select.unregister(fd)
+            self._open_pipes -= 1
+
+    def _on_launcher(self) -> None:
+        try:
+            data = self._sock.recv(4096)
+            frames = self._reader.feed(data)
+        except (OSError, wire.WireError):
+            data, frames = b"", []
+        for kind, payload in frames:
+            if kind == wire.SIGNAL:
+                fields = wire.read_json(payload)
+                self._signal(fields["signal"], group=fields["group"])
+            elif kind == wire.QUIT:
+                self._over = True
+        if not data:
+            self._lost_launcher()
+
+    def _lost_launcher(self) -> None:
+        with contextlib.suppress(KeyError):
+            self._select.unregister(self._sock)
+        self._end_alone()
+
+    def _end_alone(self) -> None:
+        """Launcher or mpirun are gone: nobody needs this rank any more."""
+        self._over = True
+        self._stop_soon()
+
+    def _asked(self, number: int) -> None:
+        """A signal for us (from mpirun, or a user's kill) is meant for the rank."""
+        if number in (signal.SIGUSR1, signal.SIGUSR2):
+            self._signal(number, group=False)
+        else:
+            self._stop_soon(number)
+
+    def _stop_soon(self, number: int = signal.SIGTERM) -> None:
+        self._signal(number, group=True)
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + _STOP_AFTER_LOSS
+
+    def _signal(self, number: int, *, group: bool) -> None:
+        if self._rank is None or self._status is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            (os.killpg if group else os.kill)(self._rank.pid, number)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._sock.sendall(data)
+        except OSError:
+            self._lost_launcher()
+
+    def _sweep(self) -> None:
+        """Ends what the rank left behind: first politely, after a second by force."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + 1.0
+            asked: set[int] = set()
+            while time.monotonic() < deadline:
+                self._reap()
+                left = _children()
+                if not left:
+                    return
+                for pid in left:
+                    if pid not in asked:
+                        asked.add(pid)
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, number)
+                time.sleep(0.02)
+
+
+def main(argv: Sequence[str]) -> int:
+    """``worker.py command ...``: without the launcher's address, it becomes the command."""
+    command = list(argv)
+    if ADDRESS not in os.environ:
+        os.execvp(command[0], command)
+    rank = rank_of(os.environ)
+    addresses = os.environ[ADDRESS]
+    try:
+        sock, reader = connect(addresses, os.environ.get(TOKEN, ""), rank)
+    except OSError as error:
+        print(
+            f"tfhvdrun: rank {rank} on host {socket.gethostname()} cannot reach the launcher "
+            f"({error}). Open that port, name the network with --network-interfaces, or start "
+            "the job with mpirun itself.",
+            file=sys.stderr,
+        )
+        return CANNOT_REACH
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    Worker(sock, reader).run(command)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
