@@ -1,0 +1,92 @@
+// tfhvd._native: the process's engine as Python sees it. Thin: no state, no decisions.
+//
+// Whatever may wait releases the interpreter's lock: the engine's thread completes eager operations
+// that other Python threads wait for.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/base/config.h"
+#include "cc/process/process.h"
+
+namespace py = pybind11;
+
+namespace tfhvd {
+namespace {
+
+// The one place where a Status becomes an exception: of tfhvd.errors, by the code's name.
+void RaiseIfError(const Status& status) {
+  if (status.ok()) return;
+  const py::object make = py::module_::import("tfhvd.errors").attr("from_status");
+  const py::object error = make(StatusCodeName(status.code()), status.message());
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw py::error_already_set();
+}
+
+template <typename Function>
+void RunUnlocked(Function function) {
+  Status status;
+  {
+    py::gil_scoped_release release;
+    status = function();
+  }
+  RaiseIfError(status);
+}
+
+std::shared_ptr<Engine> RunningEngine() {
+  std::shared_ptr<Engine> engine = ProcessEngine();
+  if (engine == nullptr) RaiseIfError(NotInitialized());
+  return engine;
+}
+
+void BindTypes(py::module_* m) {
+  py::class_<Topology>(*m, "Topology")
+      .def_readonly("rank", &Topology::rank)
+      .def_readonly("size", &Topology::size)
+      .def_readonly("local_rank", &Topology::local_rank)
+      .def_readonly("local_size", &Topology::local_size)
+      .def_readonly("cross_rank", &Topology::cross_rank)
+      .def_readonly("cross_size", &Topology::cross_size)
+      .def_readonly("homogeneous", &Topology::homogeneous)
+      .def_readonly("hosts", &Topology::hosts);
+  py::class_<Setting>(*m, "Setting")
+      .def_property_readonly("name", [](const Setting& s) { return std::string(s.name); })
+      .def_property_readonly("horovod_name",
+                             [](const Setting& s) -> py::object {
+                               if (s.horovod_name == nullptr) return py::none();
+                               return py::str(s.horovod_name);
+                             })
+      .def_property_readonly("default_text",
+                             [](const Setting& s) { return std::string(s.default_text); })
+      .def_property_readonly("range", [](const Setting& s) { return std::string(s.range); })
+      .def_property_readonly("meaning", [](const Setting& s) { return std::string(s.meaning); });
+  py::class_<BackendReport>(*m, "BackendReport")
+      .def_readonly("name", &BackendReport::name)
+      .def_readonly("available", &BackendReport::available)
+      .def_readonly("detail", &BackendReport::detail);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "The process's engine. Use the functions of tfhvd instead.";
+  BindTypes(&m);
+  m.def("init", [] { RunUnlocked(InitProcess); }, "Meets the peers and starts the engine.");
+  m.def(
+      "shutdown",
+      [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
+      py::arg("reason"), "Leaves the job; an error where not every rank took note of the reason.");
+  m.def("finalize", [] { RunUnlocked(FinalizeProcess); }, "Ends the means of meeting.");
+  m.def("is_initialized", [] { return ProcessEngine() != nullptr; });
+  m.def("topology", [] { return RunningEngine()->topology(); });
+  m.def(
+      "check_health", [] { RaiseIfError(RunningEngine()->health()); },
+      "An error, and why, where the engine takes no more entries.");
+  m.def("settings", [] { return Settings(); });
+  m.def("report_backends", [] { return ReportBackends(); });
+}
+
+}  // namespace tfhvd

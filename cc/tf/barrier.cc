@@ -1,0 +1,31 @@
+// TfhvdBarrier: ends once every rank has begun it.
+#include "cc/tf/collective_kernel.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+
+namespace tfhvd {
+namespace {
+
+REGISTER_OP("TfhvdBarrier")
+    .Attr("tensor_name: string")
+    .Attr("anonymous: bool = false")
+    .Attr("process_set_id: int = 0")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc("Waits until every rank has come to this point.");
+
+class BarrierKernel : public CollectiveKernel {
+ public:
+  explicit BarrierKernel(tensorflow::OpKernelConstruction* ctx)
+      : CollectiveKernel(ctx, Collective::kBarrier) {}
+
+ private:
+  absl::Status AddTensors(tensorflow::OpKernelContext*, const Engine&, Call*) const override {
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfhvdBarrier").Device(tensorflow::DEVICE_CPU), BarrierKernel);
+
+}  // namespace
+}  // namespace tfhvd

@@ -1,0 +1,65 @@
+// Call: one execution of a collective kernel, from ComputeAsync to TensorFlow's `done`.
+//
+// Two parties may end a call: the engine, when the collective is over, and TensorFlow, when the
+// step is cancelled. The first one to claim it calls `done`; after that nobody touches the context
+// or the kernel, which may be gone. The tensors belong to the call, and the call to the engine's
+// entry, so that memory which the engine still reads or writes outlives a cancelled step.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "cc/engine/engine.h"
+#include "cc/flow/entry.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace tfhvd {
+
+class Call : public std::enable_shared_from_this<Call> {
+ public:
+  // `ctx` and `done` are TensorFlow's; `ctx` lives until `done` is called.
+  Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done);
+
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // Before Start, once per tensor and in order: the memory that the collective reads and writes.
+  // The output is one of the context's, allocated or forwarded.
+  void Add(const tensorflow::Tensor& input, const tensorflow::Tensor& output);
+  // The same where the output's shape is known only once every rank has said its own.
+  void AddLate(const tensorflow::Tensor& input);
+
+  // Instead of Start: ends the call at once.
+  void Fail(const absl::Status& status);
+
+  // Submits the collective. `entry` holds the request's name, kind and arguments; tensors, memory
+  // and callbacks are filled in here. Never blocks; `done` may be called before this returns.
+  void Start(const std::shared_ptr<Engine>& engine, Entry entry);
+
+ private:
+  bool Claim() { return !claimed_.exchange(true); }
+  void OnCancelled();                 // by TensorFlow, on any thread
+  void OnDone(const Status& status);  // by the engine, exactly once
+  Status Allocate(int tensor, const Shape& shape, void** output);
+
+  tensorflow::OpKernelContext* const ctx_;  // Not owned. Touched by the claimant only.
+  tensorflow::AsyncOpKernel::DoneCallback done_;
+  const tensorflow::CancellationToken token_;
+  tensorflow::Allocator* const allocator_;  // Not owned: the device's.
+
+  // Written before Submit, then by the engine's thread alone.
+  std::vector<tensorflow::Tensor> inputs_;
+  std::vector<tensorflow::Tensor> outputs_;
+  std::vector<bool> late_;
+
+  // Weak: an engine must not be destroyed by a call that ends on the engine's own thread.
+  std::weak_ptr<Engine> engine_;
+  std::atomic<bool> claimed_{false};
+  std::atomic<bool> cancelled_{false};
+  std::atomic<EntryId> id_{0};  // 0: not submitted yet
+};
+
+}  // namespace tfhvd

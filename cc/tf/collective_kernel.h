@@ -1,0 +1,42 @@
+// CollectiveKernel: what all kernels share. A kernel names its kind of collective and adds its
+// tensors; attributes, submission, cancellation and status are dealt with here and in Call.
+//
+// Attributes, read by every kernel that has them:
+//   tensor_name      the collective's identity across ranks
+//   anonymous        the user gave no name: several may be in flight and take their turns
+//   process_set_id   which ranks take part
+//   reduce_op        a ReduceOp
+//   prescale_factor, postscale_factor   decimal text, so that a double arrives to the bit
+//   root_rank        broadcast
+#pragma once
+
+#include "cc/engine/engine.h"
+#include "cc/flow/entry.h"
+#include "cc/tf/call.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tfhvd {
+
+class CollectiveKernel : public tensorflow::AsyncOpKernel {
+ public:
+  CollectiveKernel(tensorflow::OpKernelConstruction* ctx, Collective kind);
+
+  // Never blocks; one thread or several at once.
+  void ComputeAsync(tensorflow::OpKernelContext* ctx, DoneCallback done) final;
+
+ protected:
+  // Adds the kernel's tensors to the call.
+  virtual absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine& engine,
+                                  Call* call) const = 0;
+
+  // For AddTensors: every input with an output of its shape, the input's memory where it is free.
+  static absl::Status AddInPlace(tensorflow::OpKernelContext* ctx, Call* call);
+
+  int root() const { return request_.root; }
+
+ private:
+  Request request_;  // without tensors
+  bool anonymous_ = false;
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,18 @@
+// TensorFlow's types and shapes as the core's.
+#pragma once
+
+#include "cc/base/types.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.pb.h"
+
+// The types that every op takes, for REGISTER_OP: those of DType, in TensorFlow's spelling.
+#define TFHVD_OP_TYPES "{uint8, int8, int32, int64, half, bfloat16, float, double, bool}"
+
+namespace tfhvd {
+
+// False where the core has no such type.
+bool ToDType(tensorflow::DataType from, DType* to);
+
+Shape ToShape(const tensorflow::TensorShape& from);
+
+}  // namespace tfhvd
