@@ -1,0 +1,470 @@
+// The suite that every Communicator passes: each collective with every type, operation, size and
+// root, in and out of place, compared bit for bit with what every rank computes for itself from
+// all ranks' inputs (they are pseudo-random and seeded, so each rank can make them all).
+//
+//   Conformance suite(&communicator);   // on every rank of the communicator
+//   suite.RunAll();
+//   CheckAbort(&another_communicator);  // ends its use
+//
+// Failures are reported through tests/core/testing.h. When a call fails, the suite stops on this
+// rank: the caller has to see to it that the others do not wait for it forever.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/base/arithmetic.h"
+#include "cc/base/types.h"
+#include "cc/comm/communicator.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+
+// A small fast generator (splitmix64) whose values depend on nothing but the seed.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  int64_t Below(int64_t n) { return static_cast<int64_t>(Next() % static_cast<uint64_t>(n)); }
+
+ private:
+  uint64_t state_;
+};
+
+// A buffer with a guard behind it.
+class Buffer {
+ public:
+  explicit Buffer(int64_t bytes, char fill = 0x5a)
+      : bytes_(bytes), storage_(static_cast<size_t>(bytes) + kGuard, fill) {
+    std::memset(storage_.data() + bytes, kMark, kGuard);
+  }
+
+  char* data() { return storage_.data(); }
+  const char* data() const { return storage_.data(); }
+  int64_t bytes() const { return bytes_; }
+
+  bool intact() const {
+    return std::all_of(storage_.end() - kGuard, storage_.end(), [](char c) { return c == kMark; });
+  }
+
+ private:
+  static constexpr int kGuard = 64;
+  static constexpr char kMark = 0x3c;
+  int64_t bytes_;
+  std::vector<char> storage_;
+};
+
+// Any value of the type; floats are finite, and what is going to be scaled stays small enough for
+// the scaled value to be representable. Repeats after kPeriod elements, which divides no block size
+// of any algorithm: making large inputs should not take longer than reducing them.
+inline void FillRandom(Buffer* buffer, DType dtype, uint64_t seed, bool scaled) {
+  constexpr int64_t kPeriod = 8191;
+  Random random(seed);
+  const int64_t item = ItemSize(dtype);
+  const int64_t period = std::min(buffer->bytes(), kPeriod * item);
+  for (int64_t at = 0; at < period; at += item) {
+    uint64_t bits = random.Next();
+    if (dtype == DType::kBool) bits &= 1;
+    if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) bits &= ~uint64_t{0x4000};
+    if (dtype == DType::kInt64 && scaled) bits >>= 24;
+    if (dtype == DType::kFloat32) {
+      const float x = static_cast<float>(static_cast<int32_t>(bits)) * 3e-7f;
+      std::memcpy(&bits, &x, sizeof x);
+    }
+    if (dtype == DType::kFloat64) {
+      const double x = static_cast<double>(static_cast<int64_t>(bits)) * 1.7e-16;
+      std::memcpy(&bits, &x, sizeof x);
+    }
+    std::memcpy(buffer->data() + at, &bits, static_cast<size_t>(item));
+  }
+  for (int64_t done = period; done < buffer->bytes();) {
+    const int64_t n =
+        std::min(done, buffer->bytes() - done);  // a multiple of the period, or the end
+    std::memcpy(buffer->data() + done, buffer->data(), static_cast<size_t>(n));
+    done += n;
+  }
+}
+
+class Conformance {
+ public:
+  explicit Conformance(Communicator* comm, uint64_t seed = 1) : comm_(*comm), seed_(seed) {}
+
+  void RunAll() {
+    using Check = void (Conformance::*)();
+    const Check checks[] = {&Conformance::CheckBarrier,       &Conformance::CheckAllReduce,
+                            &Conformance::CheckAllGather,     &Conformance::CheckBroadcast,
+                            &Conformance::CheckReduceScatter, &Conformance::CheckAllToAll,
+                            &Conformance::CheckMixture};
+    for (const Check check : checks) {
+      if (!stopped_) (this->*check)();
+    }
+  }
+
+  bool stopped() const { return stopped_; }
+
+  void CheckBarrier() {
+    for (int i = 0; i < 20 && !stopped_; ++i) Ok(comm_.Barrier(), "barrier");
+  }
+
+  // Every type with every operation where it is cheap; large ones once per type and operation.
+  void CheckAllReduce() {
+    for (int t = 0; t < kNumDTypes; ++t) {
+      const DType dtype = static_cast<DType>(t);
+      for (const Reduction& reduction : Reductions(dtype)) {
+        for (const int64_t count : {0, 1, 7, 1031, 4097}) {
+          for (const bool in_place : {false, true}) AllReduce(count, dtype, reduction, in_place);
+        }
+      }
+      const Reduction plain{dtype == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum, 1.0, 1.0};
+      for (const bool in_place : {false, true}) {
+        AllReduce((1 << 20) / ItemSize(dtype) + 5, dtype, plain, in_place);
+      }
+    }
+    for (const Reduction& reduction : Reductions(DType::kFloat32)) {
+      AllReduce(100003, DType::kFloat32, reduction, true);
+    }
+    for (const bool in_place : {false, true}) {
+      AllReduce(kLarge / 4 + 3, DType::kFloat32, {ReduceOp::kAverage, 1.0, 1.0}, in_place);
+    }
+    AllReduce(kLarge / 2 + 1, DType::kBFloat16, {ReduceOp::kSum, 1.0, 1.0}, true);
+  }
+
+  void CheckAllGather() {
+    for (const int64_t most :
+         {int64_t{1}, int64_t{3}, int64_t{1031}, int64_t{70001}, kLarge / size()}) {
+      for (const bool in_place : {false, true}) {
+        AllGather(Even(most), in_place);
+        AllGather(Uneven(most), in_place);
+      }
+    }
+    AllGather(Even(0), false);
+    for (int only = 0; only < size(); ++only) {  // one rank alone has something
+      std::vector<int64_t> bytes = Even(0);
+      bytes[static_cast<size_t>(only)] = 5003;
+      AllGather(bytes, only % 2 == 0);
+    }
+  }
+
+  void CheckBroadcast() {
+    for (int root = 0; root < size(); ++root) {
+      for (const int64_t bytes : {0, 1, 1031, 4097, 70001, (1 << 20) + 1}) Broadcast(bytes, root);
+    }
+    Broadcast(kLarge + 5, size() - 1);
+  }
+
+  void CheckReduceScatter() {
+    for (int t = 0; t < kNumDTypes; ++t) {
+      const DType dtype = static_cast<DType>(t);
+      for (const Reduction& reduction : Reductions(dtype)) {
+        for (const int64_t most : {0, 1, 1031}) {
+          ReduceScatter(Even(most), dtype, reduction);
+          ReduceScatter(Uneven(most), dtype, reduction);
+        }
+      }
+    }
+    const Reduction sum{ReduceOp::kSum, 1.0, 1.0};
+    for (const int64_t most : {int64_t{30011}, kLarge / 4 / size()}) {
+      ReduceScatter(Even(most), DType::kFloat32, sum);
+      ReduceScatter(Uneven(most), DType::kFloat32, sum);
+    }
+  }
+
+  void CheckAllToAll() {
+    for (const int64_t most : {0, 1, 1031, 4097, 70001}) {
+      AllToAll(most, false);
+      AllToAll(most, true);
+    }
+    AllToAll(kLarge / size(), true);
+  }
+
+  // Collectives of changing kinds and sizes, one right behind the other.
+  void CheckMixture() {
+    Random random(seed_ * 77 + 5);  // the same on every rank
+    for (int i = 0; i < 200 && !stopped_; ++i) {
+      const int64_t magnitude = int64_t{1} << random.Below(18);
+      const int64_t n = random.Below(magnitude) + random.Below(3);
+      const DType dtype = static_cast<DType>(random.Below(kNumDTypes));
+      const std::vector<Reduction> reductions = Reductions(dtype);
+      const Reduction& reduction =
+          reductions[static_cast<size_t>(random.Below(static_cast<int64_t>(reductions.size())))];
+      const bool in_place = random.Below(2) == 1;
+      switch (random.Below(6)) {
+        case 0:
+          AllReduce(n, dtype, reduction, in_place);
+          break;
+        case 1:
+          AllGather(Uneven(n), in_place);
+          break;
+        case 2:
+          Broadcast(n, static_cast<int>(random.Below(size())));
+          break;
+        case 3:
+          ReduceScatter(Uneven(n), dtype, reduction);
+          break;
+        case 4:
+          AllToAll(n, true);
+          break;
+        default:
+          Ok(comm_.Barrier(), "barrier");
+      }
+    }
+  }
+
+  // Tensors of more than 2^31 bytes; needs some 8 bytes of memory per rank for each of theirs.
+  void CheckHuge() {
+    const int64_t bytes = (int64_t{1} << 31) + 4099;
+    {
+      Buffer buffer(bytes);
+      for (int64_t i = 0; i < bytes; ++i) buffer.data()[i] = HugeByte(i, comm_.rank());
+      const Reduction sum{ReduceOp::kSum, 1.0, 1.0};
+      if (!Ok(comm_.AllReduce(buffer.data(), buffer.data(), bytes, DType::kUInt8, sum), "huge")) {
+        return;
+      }
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < bytes; ++i) {
+        char expected = 0;
+        for (int r = 0; r < size(); ++r) expected = static_cast<char>(expected + HugeByte(i, r));
+        wrong += buffer.data()[i] != expected;
+      }
+      EXPECT_EQ(wrong, 0);
+      EXPECT_TRUE(buffer.intact());
+    }
+    const int root = size() - 1;
+    Buffer buffer(bytes);
+    if (comm_.rank() == root) {
+      for (int64_t i = 0; i < bytes; ++i) buffer.data()[i] = HugeByte(i, 99);
+    }
+    if (!Ok(comm_.Broadcast(buffer.data(), bytes, root), "huge")) return;
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < bytes; ++i) wrong += buffer.data()[i] != HugeByte(i, 99);
+    EXPECT_EQ(wrong, 0);
+    EXPECT_TRUE(buffer.intact());
+  }
+
+ private:
+  int size() const { return comm_.size(); }
+
+  static constexpr int64_t kLarge = 9 << 20;  // bytes
+
+  static char HugeByte(int64_t i, int rank) {
+    return static_cast<char>((i * 7 + (i >> 20) + rank * 31) & 0xff);
+  }
+
+  static std::vector<Reduction> Reductions(DType dtype) {
+    std::vector<Reduction> all;
+    for (int o = 0; o < kNumReduceOps; ++o) all.push_back({static_cast<ReduceOp>(o), 1.0, 1.0});
+    all.push_back({ReduceOp::kSum, 0.5, 3.0});
+    all.push_back({ReduceOp::kAverage, 3.0, 0.25});
+    all.push_back({ReduceOp::kMax, 1.0, 1.5});
+    const auto refused = [&](const Reduction& r) { return !CheckReduction(dtype, r).ok(); };
+    all.erase(std::remove_if(all.begin(), all.end(), refused), all.end());
+    return all;
+  }
+
+  // Sizes for each rank, equal or between 0 and most.
+  std::vector<int64_t> Even(int64_t most) const {
+    return std::vector<int64_t>(static_cast<size_t>(size()), most);
+  }
+  std::vector<int64_t> Uneven(int64_t most) const {
+    Random random(static_cast<uint64_t>(most) + seed_);
+    std::vector<int64_t> sizes = Even(0);
+    for (int64_t& n : sizes) n = random.Below(3) == 0 ? 0 : random.Below(most + 1);
+    return sizes;
+  }
+
+  // A seed for rank's input of the current case.
+  uint64_t InputSeed(int rank) const {
+    return (seed_ * 1000003 + static_cast<uint64_t>(case_)) * 64 + static_cast<uint64_t>(rank);
+  }
+
+  std::vector<Buffer> Inputs(int64_t count, DType dtype, bool scaled) const {
+    std::vector<Buffer> inputs;
+    for (int r = 0; r < size(); ++r) {
+      inputs.emplace_back(count * ItemSize(dtype));
+      FillRandom(&inputs.back(), dtype, InputSeed(r), scaled);
+    }
+    return inputs;
+  }
+
+  bool Ok(const Status& status, const std::string& what) {
+    if (status.ok()) return true;
+    Registry::Get().Fail(__FILE__, __LINE__, Where() + what + ": " + status.ToString());
+    stopped_ = true;
+    return false;
+  }
+
+  std::string Where() const {
+    return "rank " + std::to_string(comm_.rank()) + " of " + std::to_string(size()) + ": ";
+  }
+
+  void Compare(const Buffer& got, const char* expected, int64_t bytes, const std::string& what) {
+    if (!got.intact()) {
+      Registry::Get().Fail(__FILE__, __LINE__, Where() + what + " wrote behind its output");
+    }
+    if (bytes == 0 || std::memcmp(got.data(), expected, static_cast<size_t>(bytes)) == 0) return;
+    int64_t at = 0;
+    while (got.data()[at] == expected[at]) ++at;
+    Registry::Get().Fail(__FILE__, __LINE__,
+                         Where() + what + ": first wrong byte " + std::to_string(at) + " of " +
+                             std::to_string(bytes));
+  }
+
+  static bool IsScaled(const Reduction& reduction) {
+    return reduction.prescale != 1.0 || reduction.postscale != 1.0;
+  }
+
+  static std::string Describe(const char* kind, DType dtype, const Reduction& reduction) {
+    return std::string(kind) + " " + DTypeName(dtype) + " " + ReduceOpName(reduction.op) +
+           (IsScaled(reduction) ? " scaled" : "");
+  }
+
+  // The reduction of elements [begin, begin + count) of all inputs.
+  static Buffer Reduced(const std::vector<Buffer>& inputs, int64_t begin, int64_t count,
+                        DType dtype, const Reduction& reduction) {
+    std::vector<const void*> in;
+    for (const Buffer& input : inputs) in.push_back(input.data() + begin * ItemSize(dtype));
+    Buffer result(count * ItemSize(dtype));
+    ReduceRanks(result.data(), in.data(), static_cast<int>(in.size()), count, dtype, reduction);
+    return result;
+  }
+
+  void AllReduce(int64_t count, DType dtype, const Reduction& reduction, bool in_place) {
+    if (stopped_) return;
+    ++case_;
+    std::vector<Buffer> inputs = Inputs(count, dtype, IsScaled(reduction));
+    const Buffer expected = Reduced(inputs, 0, count, dtype, reduction);
+    Buffer& in = inputs[static_cast<size_t>(comm_.rank())];
+    const Buffer before = in;
+    Buffer out(expected.bytes());
+    Buffer& to = in_place ? in : out;
+    const std::string what = Describe("allreduce", dtype, reduction) + " of " +
+                             std::to_string(count) + (in_place ? " in place" : "");
+    if (!Ok(comm_.AllReduce(in.data(), to.data(), count, dtype, reduction), what)) return;
+    Compare(to, expected.data(), expected.bytes(), what);
+    if (!in_place) Compare(in, before.data(), before.bytes(), what + " (its input)");
+  }
+
+  // In place: `in` and `out` are the same address.
+  void AllGather(const std::vector<int64_t>& bytes, bool in_place) {
+    if (stopped_) return;
+    ++case_;
+    Buffer out(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}));
+    Buffer expected(out.bytes());
+    Buffer in(0);
+    char* place = expected.data();
+    for (int r = 0; r < size(); ++r) {
+      Buffer block(bytes[static_cast<size_t>(r)]);
+      FillRandom(&block, DType::kUInt8, InputSeed(r), false);
+      std::copy(block.data(), block.data() + block.bytes(), place);
+      place += block.bytes();
+      if (r == comm_.rank()) in = block;
+    }
+    if (in_place) std::copy(in.data(), in.data() + in.bytes(), out.data());
+    const std::string what = "allgather " + ShapeString(bytes) + (in_place ? " in place" : "");
+    if (!Ok(comm_.AllGather(in_place ? out.data() : in.data(), out.data(), bytes), what)) return;
+    Compare(out, expected.data(), expected.bytes(), what);
+  }
+
+  void Broadcast(int64_t bytes, int root) {
+    if (stopped_) return;
+    ++case_;
+    Buffer expected(bytes);
+    FillRandom(&expected, DType::kUInt8, InputSeed(root), false);
+    Buffer buffer(bytes);
+    if (comm_.rank() == root) buffer = expected;
+    const std::string what =
+        "broadcast of " + std::to_string(bytes) + " from " + std::to_string(root);
+    if (!Ok(comm_.Broadcast(buffer.data(), bytes, root), what)) return;
+    Compare(buffer, expected.data(), bytes, what);
+  }
+
+  void ReduceScatter(const std::vector<int64_t>& counts, DType dtype, const Reduction& reduction) {
+    if (stopped_) return;
+    ++case_;
+    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    const std::vector<Buffer> inputs = Inputs(total, dtype, IsScaled(reduction));
+    const int64_t begin =
+        std::accumulate(counts.begin(), counts.begin() + comm_.rank(), int64_t{0});
+    const int64_t count = counts[static_cast<size_t>(comm_.rank())];
+    const Buffer expected = Reduced(inputs, begin, count, dtype, reduction);
+    const Buffer& in = inputs[static_cast<size_t>(comm_.rank())];
+    const Buffer before = in;
+    Buffer out(expected.bytes());
+    const std::string what =
+        Describe("reducescatter", dtype, reduction) + " of " + ShapeString(counts);
+    if (!Ok(comm_.ReduceScatter(in.data(), out.data(), counts, dtype, reduction), what)) return;
+    Compare(out, expected.data(), expected.bytes(), what);
+    Compare(in, before.data(), before.bytes(), what + " (its input)");
+  }
+
+  // What rank `from` sends to rank `to`.
+  Buffer Block(int64_t most, bool uneven, int from, int to) const {
+    Random random(InputSeed(from) * 131 + static_cast<uint64_t>(to));
+    const bool empty = uneven && random.Below(3) == 0;
+    Buffer block(empty ? 0 : uneven ? random.Below(most + 1) : most);
+    FillRandom(&block, DType::kUInt8, random.Next(), false);
+    return block;
+  }
+
+  void AllToAll(int64_t most, bool uneven) {
+    if (stopped_) return;
+    ++case_;
+    std::vector<int64_t> send, receive;
+    std::string in, expected;
+    for (int r = 0; r < size(); ++r) {
+      const Buffer mine = Block(most, uneven, comm_.rank(), r);
+      const Buffer theirs = Block(most, uneven, r, comm_.rank());
+      send.push_back(mine.bytes());
+      receive.push_back(theirs.bytes());
+      in.append(mine.data(), static_cast<size_t>(mine.bytes()));
+      expected.append(theirs.data(), static_cast<size_t>(theirs.bytes()));
+    }
+    Buffer out(static_cast<int64_t>(expected.size()));
+    const std::string what = "alltoall " + ShapeString(send);
+    if (!Ok(comm_.AllToAll(in.data(), send, out.data(), receive), what)) return;
+    Compare(out, expected.data(), out.bytes(), what);
+  }
+
+  Communicator& comm_;
+  const uint64_t seed_;
+  int case_ = 0;
+  bool stopped_ = false;
+};
+
+// A call that waits for rank 0 returns when another thread aborts it, and so do later calls. On
+// every rank of a communicator that is not used afterwards.
+inline void CheckAbort(Communicator* comm) {
+  const Status why = Status::Aborted("the conformance suite says so");
+  EXPECT_OK(comm->Barrier());
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    comm->Abort(why);
+  });
+  if (comm->rank() != 0) {
+    std::vector<float> data(300000, 1.0f);
+    EXPECT_EQ(comm->AllReduce(data.data(), data.data(), static_cast<int64_t>(data.size()),
+                              DType::kFloat32, Reduction()),
+              why);
+  }
+  other.join();
+  EXPECT_EQ(comm->Barrier(), why);
+  char byte = 0;
+  EXPECT_EQ(comm->Broadcast(&byte, 1, 0), why);
+}
+
+}  // namespace testing
+}  // namespace tfhvd

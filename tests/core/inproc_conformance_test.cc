@@ -1,0 +1,216 @@
+// The inproc backend against the suite of all communicators, with ranks as threads, and what is
+// particular to it: mail, mismatched calls, ranks that leave.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/backends/inproc/inproc_world.h"
+#include "tests/core/conformance.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+namespace {
+
+std::vector<int> AllOf(int size) {
+  std::vector<int> ranks;
+  for (int r = 0; r < size; ++r) ranks.push_back(r);
+  return ranks;
+}
+
+// Runs `body(communicator)` on every rank of a fresh group.
+template <typename Body>
+void OnRanks(int size, const Body& body) {
+  InprocGroup group(size);
+  RunThreads(size, [&](int rank) {
+    const std::unique_ptr<World> world = group.OpenWorld(rank);
+    std::unique_ptr<Communicator> comm;
+    ASSERT_OK(world->OpenCommunicator(AllOf(size), &comm));
+    EXPECT_EQ(comm->rank(), rank);
+    EXPECT_EQ(comm->size(), size);
+    body(comm.get());
+    comm.reset();
+    EXPECT_OK(world->Close());
+  });
+}
+
+void RunSuite(int size) {
+  OnRanks(size, [](Communicator* comm) { Conformance(comm).RunAll(); });
+}
+
+TEST(ConformsWith1Rank) { RunSuite(1); }
+TEST(ConformsWith2Ranks) { RunSuite(2); }
+TEST(ConformsWith3Ranks) { RunSuite(3); }
+TEST(ConformsWith5Ranks) { RunSuite(5); }
+TEST(ConformsWith8Ranks) { RunSuite(8); }
+
+TEST(AbortEndsACall) {
+  for (const int size : {1, 2, 4}) OnRanks(size, CheckAbort);
+}
+
+// Ranks meet in overlapping subsets, and again in a second communicator of the same members.
+TEST(SubsetsHaveTheirOwnCommunicators) {
+  InprocGroup group(4);
+  RunThreads(4, [&](int rank) {
+    const std::unique_ptr<World> world = group.OpenWorld(rank);
+    for (const std::vector<int>& members :
+         {std::vector<int>{0, 2}, std::vector<int>{1, 2, 3}, std::vector<int>{0, 2}}) {
+      const auto self = std::find(members.begin(), members.end(), rank);
+      std::unique_ptr<Communicator> comm;
+      if (self == members.end()) {
+        EXPECT_ERROR(world->OpenCommunicator(members, &comm), StatusCode::kInternal,
+                     "does not belong to");
+        continue;
+      }
+      ASSERT_OK(world->OpenCommunicator(members, &comm));
+      EXPECT_EQ(comm->rank(), static_cast<int>(self - members.begin()));
+      int32_t sum = rank;
+      EXPECT_OK(comm->AllReduce(&sum, &sum, 1, DType::kInt32, Reduction()));
+      EXPECT_EQ(sum, members.size() == 2 ? 2 : 6);
+    }
+  });
+}
+
+TEST(SoloWorldIsAlone) {
+  const std::unique_ptr<World> world = MakeSoloWorld();
+  EXPECT_EQ(world->rank(), 0);
+  EXPECT_EQ(world->size(), 1);
+  EXPECT_EQ(std::string(world->name()), "inproc");
+  std::unique_ptr<Communicator> comm;
+  ASSERT_OK(world->OpenCommunicator({0}, &comm));
+  Conformance(comm.get()).RunAll();
+}
+
+TEST(MismatchedCallsFailOnEveryRank) {
+  OnRanks(3, [](Communicator* comm) {
+    std::vector<float> data(10);
+    const Status status =
+        comm->rank() == 1
+            ? comm->Broadcast(data.data(), 40, 0)
+            : comm->AllReduce(data.data(), data.data(), 10, DType::kFloat32, Reduction());
+    EXPECT_ERROR(status, StatusCode::kInternal, "different collectives");
+  });
+  OnRanks(2, [](Communicator* comm) {
+    std::vector<char> in(8), out(8);
+    const std::vector<int64_t> four = {4, 4};
+    const std::vector<int64_t> receive =
+        comm->rank() == 0 ? four : std::vector<int64_t>{3, 4};
+    EXPECT_ERROR(comm->AllToAll(in.data(), four, out.data(), receive), StatusCode::kInternal,
+                 "rank 0 sends 4 bytes to rank 1");
+  });
+}
+
+TEST(BoolSumsAreRefusedBeforeAnybodyWaits) {
+  OnRanks(2, [](Communicator* comm) {
+    bool value = true;
+    EXPECT_ERROR(comm->AllReduce(&value, &value, 1, DType::kBool, Reduction()),
+                 StatusCode::kInvalidArgument, "bool");
+    EXPECT_OK(comm->Barrier());
+  });
+}
+
+TEST(ARankThatClosesFailsTheOthers) {
+  OnRanks(3, [](Communicator* comm) {
+    EXPECT_OK(comm->Barrier());
+    if (comm->rank() == 2) return;
+    EXPECT_ERROR(comm->Barrier(), StatusCode::kAborted, "Rank 2");
+  });
+}
+
+// Aborts at random times, while some ranks read others' buffers: run under AddressSanitizer and
+// ThreadSanitizer, this is what shows a rank that leaves too early.
+TEST(AbortInTheMiddleLeavesNobodyReading) {
+  for (int round = 0; round < 30; ++round) {
+    InprocGroup group(4);
+    RunThreads(5, [&](int rank) {
+      if (rank == 4) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+        group.Abort(Status::Aborted("network down"));
+        return;
+      }
+      const std::unique_ptr<World> world = group.OpenWorld(rank);
+      std::unique_ptr<Communicator> comm;
+      ASSERT_OK(world->OpenCommunicator(AllOf(4), &comm));
+      Status status;
+      while (status.ok()) {
+        std::vector<float> in(20000, 1.0f), out(20000);
+        status = comm->AllReduce(in.data(), out.data(), 20000, DType::kFloat32, Reduction());
+        if (status.ok()) EXPECT_EQ(out[19999], 4.0f);
+      }
+      EXPECT_EQ(status.code(), StatusCode::kAborted);
+    });
+  }
+}
+
+// Waits for a message; false after a generous time.
+bool Await(ControlPlane* plane, std::atomic<int>* wakes, Message* out) {
+  for (int i = 0; i < 20000; ++i) {
+    std::optional<Message> message;
+    if (!plane->Receive(&message).ok()) return false;
+    if (message.has_value()) {
+      *out = std::move(*message);
+      return wakes->load() > 0;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+TEST(MailArrivesInOrderAndWakes) {
+  constexpr int kRanks = 4;
+  constexpr int kEach = 200;
+  InprocGroup group(kRanks);
+  RunThreads(kRanks, [&](int rank) {
+    const std::unique_ptr<World> world = group.OpenWorld(rank);
+    std::atomic<int> wakes{0};  // outlives the plane
+    std::unique_ptr<ControlPlane> plane;
+    ASSERT_OK(world->OpenControlPlane(&plane));
+    EXPECT_TRUE(plane->wakes());
+    plane->SetWake([&wakes] { ++wakes; });
+    std::unique_ptr<Communicator> comm;
+    ASSERT_OK(world->OpenCommunicator(AllOf(kRanks), &comm));
+    EXPECT_OK(comm->Barrier());  // every wake function is set
+    for (int i = 0; i < kEach; ++i) {
+      for (int to = 0; to < kRanks; ++to) {
+        if (to != rank) EXPECT_OK(plane->Send(to, std::to_string(rank * 1000 + i)));
+      }
+    }
+    EXPECT_TRUE(plane->Flushed());
+    std::vector<int> next(kRanks, 0);
+    for (int i = 0; i < kEach * (kRanks - 1); ++i) {
+      Message message;
+      ASSERT_TRUE(Await(plane.get(), &wakes, &message));
+      int& n = next[static_cast<size_t>(message.from)];
+      EXPECT_EQ(message.bytes, std::to_string(message.from * 1000 + n));
+      ++n;
+    }
+    std::optional<Message> none;
+    EXPECT_OK(plane->Receive(&none));
+    EXPECT_FALSE(none.has_value());
+    EXPECT_OK(comm->Barrier());
+  });
+}
+
+TEST(AbortOfTheGroupEndsTheMail) {
+  InprocGroup group(2);
+  const std::unique_ptr<World> world = group.OpenWorld(0);
+  std::unique_ptr<ControlPlane> plane;
+  ASSERT_OK(world->OpenControlPlane(&plane));
+  int wakes = 0;
+  plane->SetWake([&wakes] { ++wakes; });
+  group.Abort(Status::Aborted("network down"));
+  EXPECT_EQ(wakes, 1);
+  std::optional<Message> message;
+  EXPECT_ERROR(plane->Receive(&message), StatusCode::kAborted, "network down");
+  EXPECT_ERROR(plane->Send(1, "x"), StatusCode::kAborted, "network down");
+  std::unique_ptr<ControlPlane> later;
+  ASSERT_OK(world->OpenControlPlane(&later));
+  EXPECT_ERROR(later->Receive(&message), StatusCode::kAborted, "network down");
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tfhvd
+
+TEST_MAIN()
