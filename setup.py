@@ -1,7 +1,8 @@
-"""Builds and installs tfhvd: `pip install .`, `pip install -e .` or `python setup.py build_ext --inplace`.
+"""Builds and installs tfhvd: `pip install .`, `pip install -e .`, `setup.py build_ext --inplace`.
 
-setuptools runs this file several times for one installation, partly with packages of the build environment
-in sight; so what tfhvd requires is decided by what the *target* environment has. See build_tools/find.py.
+setuptools runs this file several times for one installation, partly with packages of the build
+environment in sight; so what tfhvd requires is decided by what the *target* environment has. See
+build_tools/find.py.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Command, Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
@@ -59,10 +61,10 @@ class BuildNative(build_ext):
 
 
 class BuildCoreTests(Command):
-    """Builds the core and the programs of tests/core into build/core_tests, without TensorFlow and MPI."""
+    """Builds the core and the programs of tests/core into build/core_tests; needs no TensorFlow."""
 
     description = "build the C++ tests of the core"
-    user_options = [("sanitize=", None, "thread or address: build with that sanitizer")]
+    user_options: ClassVar = [("sanitize=", None, "thread or address: build with that sanitizer")]
 
     def initialize_options(self) -> None:
         self.sanitize = ""
@@ -103,13 +105,20 @@ missing = missing_requirements()
 setup(
     packages=find_packages(include=["tfhvd", "tfhvd.*"]),
     ext_modules=[Extension("tfhvd._native", [])],
-    cmdclass={"build_py": BuildPython, "build_ext": BuildNative, "build_core_tests": BuildCoreTests},
+    cmdclass={
+        "build_py": BuildPython,
+        "build_ext": BuildNative,
+        "build_core_tests": BuildCoreTests,
+    },
     install_requires=["numpy", *missing],
-    # Asked for by pip as requirements of the build (`egg_info`); elsewhere they are in place, or are named
+    # pip asks for the requirements of the build (`egg_info`); elsewhere they are in place, or named
     # by the error that says what to type.
     setup_requires=missing if "egg_info" in sys.argv[1:] else [],
     extras_require={
-        "gpu": [find.TENSORFLOW_REQUIREMENT.replace("tensorflow", "tensorflow[and-cuda]"), "nvidia-nccl-cu12"],
+        "gpu": [
+            find.TENSORFLOW_REQUIREMENT.replace("tensorflow", "tensorflow[and-cuda]"),
+            "nvidia-nccl-cu12",
+        ],
         "test": test_requirements(),
         "examples": ["scikit-learn"],
     },

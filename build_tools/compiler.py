@@ -1,7 +1,7 @@
 """Compiles and links: in parallel, and only what changed since the last time.
 
-A file is compiled again when its command line, it or a header of ours that it includes changed; headers
-of other packages stand for themselves by the `stamp` that their owner puts on the command (a version).
+A file is compiled again when its command line, it or a header of ours that it includes changed;
+for the headers of other packages stands the `stamp` that comes with the command (their version).
 """
 
 from __future__ import annotations
@@ -51,9 +51,15 @@ def job_count() -> int:
     """Returns how many compilers run at once: $MAX_JOBS, else one for each core."""
     named = os.environ.get("MAX_JOBS")
     if named is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
     if not named.isdigit() or int(named) < 1:
-        raise BuildError(f"MAX_JOBS is not a number of jobs. Received: {named!r}. Expected: 1 or more.")
+        raise BuildError(
+            f"MAX_JOBS is not a number of jobs. Received: {named!r}. Expected: 1 or more."
+        )
     return int(named)
 
 
@@ -95,7 +101,9 @@ def link_all(root: Path, links: list[Link], say: Callable[[str], None] = print) 
         link.output.unlink(missing_ok=True)
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise BuildError(f"{link.output.name} does not link:\n{shlex.join(command)}\n{done.stderr}")
+            raise BuildError(
+                f"{link.output.name} does not link:\n{shlex.join(command)}\n{done.stderr}"
+            )
         note.write_text(_note(command, ""), encoding="utf-8")
         say(f"linked {link.output}")
 

