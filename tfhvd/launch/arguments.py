@@ -266,7 +266,7 @@ def _split(argv: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
                 raise UsageError(f"{flag} needs a value: {flag} {option.metavar}")
             raw = words.pop(0)
         value = _convert(option, flag, raw)
-        given[option.key] = given.get("env", ()) + (value,) if option.key == "env" else value
+        given[option.key] = (*given.get("env", ()), value) if option.key == "env" else value
     return given, tuple(words)
 
 
@@ -278,7 +278,8 @@ def _convert(option: Option, flag: str, raw: str) -> Any:
 
 
 def _unknown(flag: str) -> str:
-    near = difflib.get_close_matches(flag, _BY_FLAG, n=1, cutoff=0.7)
+    near = [name for name in _BY_FLAG if len(flag) > 3 and name.startswith(flag)]
+    near = near or difflib.get_close_matches(flag, _BY_FLAG, n=1, cutoff=0.7)
     hint = f"Did you mean {near[0]}?" if near else "tfhvdrun --help lists the options"
     return f"unknown option {flag}. {hint} (options of your command go after the command)"
 

@@ -78,7 +78,7 @@ def _run(job: Job) -> int:
 
 def worker_words() -> list[str]:
     """What starts a worker: by path and without site-packages, which takes 20 ms."""
-    return [sys.executable, "-E", "-S", str(Path(__file__).with_name("worker.py"))]
+    return [sys.executable, "-E", "-S", str(Path(__file__).absolute().with_name("worker.py"))]
 
 
 def check_command(name: str, path: str) -> None:

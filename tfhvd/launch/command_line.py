@@ -31,6 +31,9 @@ def build(
     """The whole mpirun line.
 
     Args:
+        job: what the user asks for.
+        mpi: whose arguments to use.
+        place: this machine.
         worker: the words that start the process around each rank; the command follows them.
         exported: names of variables to carry to other hosts.
     """

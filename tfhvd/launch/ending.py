@@ -20,10 +20,17 @@ class Ending:
     signal: int | None = None
     error: str | None = None  # why the command could not be started
     lost: bool = False  # gone without a word: its host, or the process around it
+    told: bool = False  # killed because mpirun (not we) ended the job
 
     @property
     def failed(self) -> bool:
+        """Whether it is anything but exit code 0."""
         return self.code != 0
+
+    @property
+    def by_mpirun(self) -> bool:
+        """Whether mpirun, not the rank, seems to be the cause."""
+        return self.told or self.lost
 
     @property
     def exit_code(self) -> int:
@@ -38,7 +45,8 @@ class Ending:
         if self.code is not None:
             return f"exit code {self.code}"
         if self.signal is not None:
-            return f"killed by {signal_name(self.signal)}"
+            whom = " because mpirun ended the job" if self.told else ""
+            return f"killed by {signal_name(self.signal)}{whom}"
         return self.error or "gone without an exit code"
 
 
@@ -60,10 +68,12 @@ class Rank:
     ended_at: float = 0.0
     raised_at: float | None = None  # when its last uncaught-looking traceback began
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+    heard_at: float = 0.0  # when it last wrote to stderr
     _partial: str = ""
 
     def hear(self, text: str, now: float) -> None:
         """Keeps the end of what the rank writes to stderr."""
+        self.heard_at = now
         *lines, self._partial = (self._partial + text)[-(1 << 16) :].split("\n")
         for line in lines:
             line = line.rstrip("\r").rsplit("\r", 1)[-1]
@@ -76,7 +86,8 @@ class Rank:
         """Records the end; the first one counts. ``stopped_at``: see first_failure."""
         if self.ending is not None:
             return
-        self.hear("\n" if self._partial else "", now)
+        if self._partial:
+            self.hear("\n", self.heard_at)
         if self.raised_at is not None and self.raised_at < (stopped_at or now) - _RECENT:
             self.raised_at = None
         if ending.signal is not None and stopped_at is not None and self.raised_at is not None:
@@ -104,7 +115,14 @@ def first_failure(ranks: Iterable[Rank], stopped_at: float | None = None) -> Ran
     if stopped_at is not None:
         own = [rank for rank in failed if rank.ended_at < stopped_at or _by_itself(rank)]
         failed = own or failed
-    return min(failed, key=lambda rank: (rank.failed_at, rank.rank), default=None)
+    return min(failed, key=_order, default=None)
+
+
+def _order(rank: Rank) -> tuple[bool, float]:
+    """Earliest first; of those that mpirun took down, last, whoever complained last."""
+    if rank.ending is not None and rank.ending.by_mpirun:
+        return True, -rank.heard_at
+    return False, rank.failed_at
 
 
 def _by_itself(rank: Rank) -> bool:

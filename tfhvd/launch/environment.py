@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from tfhvd.launch.arguments import Job
 
@@ -54,9 +55,8 @@ def physical_cores() -> int:
     cores = set()
     for cpu in allowed:
         try:
-            path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-            with open(path, encoding="ascii") as file:
-                cores.add(file.read().strip())
+            path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+            cores.add(path.read_text(encoding="ascii").strip())
         except OSError:
             cores.add(str(cpu))
     return max(1, len(cores))

@@ -20,21 +20,23 @@ def plan(now: float, first: int, timeout: float, grace: float = 0.0) -> list[Ste
 
     Args:
         now: seconds of a steady clock.
-        first: the signal to begin with; SIGINT is followed by SIGTERM.
+        first: the signal to begin with; SIGTERM follows if it is another, and at last SIGKILL.
         timeout: seconds from the first signal to SIGKILL.
         grace: seconds to wait before the first signal.
     """
     start = now + grace
     steps = [Step(start, "ranks", first)]
-    if first == signal.SIGINT:
+    if first not in (signal.SIGTERM, signal.SIGKILL):
         steps.append(Step(start + 0.6 * timeout, "ranks", signal.SIGTERM))
     if first != signal.SIGKILL:
         steps.append(Step(start + timeout, "ranks", signal.SIGKILL))
-    end = steps[-1].at
     # The ranks' workers tell of the end and mpirun follows; these are for when they cannot.
-    steps.append(Step(end + 2.0, "mpirun", signal.SIGTERM))
-    steps.append(Step(end + 5.0, "mpirun", signal.SIGKILL))
-    return steps
+    return steps + plan_for_mpirun(steps[-1].at + 1.0)
+
+
+def plan_for_mpirun(now: float) -> list[Step]:
+    """The steps that end mpirun, where it does not end by itself."""
+    return [Step(now + 1.0, "mpirun", signal.SIGTERM), Step(now + 4.0, "mpirun", signal.SIGKILL)]
 
 
 def take_due(steps: list[Step], now: float) -> list[Step]:

@@ -197,8 +197,7 @@ class Supervisor:
         for peer in self._peers:
             peer.send(wire.frame(wire.QUIT))
         now = time.monotonic()
-        # mpirun follows its workers; these are for when it does not.
-        self._steps = stopping.plan(now, signal.SIGKILL, 0.0)[1:]
+        self._steps = stopping.plan_for_mpirun(now + 1.0)
 
     # -- mpirun --------------------------------------------------------------------------------
 
@@ -227,9 +226,8 @@ class Supervisor:
         self._stop_signal = self._stop_signal or number
         now = time.monotonic()
         self._steps = stopping.plan(now, first, self._stop_timeout)
-        if len(self._ranks) < self._num_proc:
-            # Ranks that have not started cannot be told: mpirun is.
-            self._steps.insert(0, stopping.Step(now + 1.0, "mpirun", signal.SIGTERM))
+        if len(self._ranks) < self._num_proc:  # Ranks that have not started cannot be told.
+            self._steps += stopping.plan_for_mpirun(now)
 
     def _give_up(self) -> None:
         missing = sorted(set(range(self._num_proc)) - set(self._ranks))
@@ -260,10 +258,10 @@ class Supervisor:
     def _conclude(self, mpirun: subprocess.Popen[bytes]) -> int:
         for peer in list(self._peers):
             self._drop(peer)
+        pipes = [pipe.fileno() for pipe in (mpirun.stdout, mpirun.stderr) if pipe is not None]
         for key in list(self._select.get_map().values()):
-            if isinstance(key.fileobj, int) and mpirun.stdout and mpirun.stderr:
-                if key.fd in (mpirun.stdout.fileno(), mpirun.stderr.fileno()):
-                    self._drain(key.fd)
+            if key.fd in pipes:
+                self._drain(key.fd)
         self._listener.close()
         self._output.close()
         if self._trouble is not None:
@@ -275,14 +273,23 @@ class Supervisor:
             return self._say(128 + self._stop_signal, text)
         failed = first_failure(self._ranks.values(), self._stopped_at)
         if failed is not None and failed.ending is not None:
-            return self._say(failed.ending.exit_code, *report(failed))
+            code = failed.ending.exit_code
+            if failed.ending.by_mpirun:
+                self._explain(mpirun.returncode)
+                code = mpirun.returncode if mpirun.returncode > 0 else code
+            return self._say(code, *report(failed))
         if len(self._ranks) < self._num_proc:
             return self._never_started(mpirun.returncode)
         return 0
 
+    def _explain(self, code: int) -> None:
+        """Shows what mpirun said, and its end: it may know what the ranks do not."""
+        self._output.message(bytes(self._held_back))
+        end = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        self._say(code, f"tfhvdrun: mpirun {end}")
+
     def _never_started(self, code: int) -> int:
-        if self._held_back:
-            self._output.message(bytes(self._held_back))
+        self._output.message(bytes(self._held_back))
         count = self._num_proc - len(self._ranks)
         return self._say(
             code if code > 0 else 1,

@@ -4,7 +4,7 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
 
     worker -> launcher   H hello   JSON {token, rank, host, pid}
                          O output, E error output: bytes as the rank wrote them
-                         X exit    JSON {code} or {signal} or {error}; the rank's last frame
+                         X exit    JSON {code} or {signal, told} or {error}; the rank's last frame
     launcher -> worker   W welcome (empty)
                          S signal  JSON {signal, group}: pass it on to the rank
                          Q quit    (empty): the job is over, the worker may end

@@ -15,7 +15,7 @@ import sys
 
 if __name__ == "__main__" and not __package__:
     # Run by path: this folder's own names must not hide the standard library's.
-    sys.path[:] = sys.path[1:] + [__file__.rsplit("/", 3)[0]]
+    sys.path[:] = [*sys.path[1:], __file__.rsplit("/", 3)[0]]
 
 import contextlib
 import ctypes
@@ -135,6 +135,7 @@ class Worker:
         self._ended_at = 0.0
         self._open_pipes = 0
         self._kill_at: float | None = None  # when to kill the rank that was asked to stop
+        self._ended_by_mpirun = False
         self._told = False  # the EXIT frame is sent (or nobody is there to take it)
         self._over = False  # the job is over, or launcher or mpirun are gone
 
@@ -179,13 +180,16 @@ class Worker:
         now = time.monotonic()
         self._reap()
         ended = self._status is not None
-        if ended and not self._told and (not self._open_pipes or now > self._ended_at + _DRAIN):
+        # mpirun follows its SIGTERM with SIGKILL a quarter of a second later.
+        drain = 0.0 if self._ended_by_mpirun or self._over else _DRAIN
+        if ended and not self._told and (not self._open_pipes or now > self._ended_at + drain):
             self._tell_exit()
             self._sweep()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL, group=True)
         if os.getppid() != self._starter and not self._over:
+            self._ended_by_mpirun = True
             self._end_alone()
 
     def _reap(self) -> None:
@@ -203,7 +207,8 @@ class Worker:
         assert self._status is not None
         self._told = True
         if self._status < 0:
-            self._send(wire.frame_json(wire.EXIT, signal=-self._status))
+            told = self._ended_by_mpirun
+            self._send(wire.frame_json(wire.EXIT, signal=-self._status, told=told))
         else:
             self._send(wire.frame_json(wire.EXIT, code=self._status))
 
@@ -245,6 +250,7 @@ class Worker:
         if number in (signal.SIGUSR1, signal.SIGUSR2):
             self._signal(number, group=False)
         else:
+            self._ended_by_mpirun = True
             self._stop_soon(number)
 
     def _stop_soon(self, number: int = signal.SIGTERM) -> None:
