@@ -81,9 +81,11 @@ void Coordinator::Withdraw(int rank, const Key& key) {
   const auto found = slots_.find(key);
   if (found == slots_.end()) return;  // decided in the meantime
   Slot* slot = &found->second;
-  // Not announced: decided in the meantime. Complete: too late, everyone has it ready and it will
-  // be agreed.
-  if (slot->announced[rank] == Announced::kNot || slot->count == size()) return;
+  if (slot->announced[rank] == Announced::kNot) return;  // decided in the meantime
+  if (slot->count == size()) {                           // complete, but not decided yet
+    ready_.erase(std::find(ready_.begin(), ready_.end(), slot));
+    ++open_;
+  }
   slot->announced[rank] = Announced::kNot;
   personal_[rank].withdrawn.push_back(key);
   if (--slot->count > 0) return;

@@ -78,22 +78,42 @@ void Negotiator::Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pend
 }
 
 void Negotiator::Cancel(EntryId id, Outcome* outcome) {
-  for (auto& [key, pending] : pending_) {
-    std::deque<Entry>& entries = pending.entries;
+  for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
+    std::deque<Entry>& entries = pending->second.entries;
     const auto entry =
         std::find_if(entries.begin(), entries.end(), [id](const Entry& e) { return e.id == id; });
     if (entry == entries.end()) continue;
-    if (entry != entries.begin()) {
-      Entry cancelled = std::move(*entry);
+    const bool first = entry == entries.begin();
+    if (first && !TakeBack(*entry)) {
+      // The coordinator knows of it and has the last word.
+      if (!pending->second.withdrawing) next_.withdrawn.push_back(pending->first);
+      pending->second.withdrawing = true;
+      return;
+    }
+    outcome->failed.emplace_back(std::move(*entry),
+                                 Status::Cancelled("the operation was cancelled"));
+    if (first) {
+      Finish(pending);
+    } else {
       entries.erase(entry);
-      outcome->failed.emplace_back(std::move(cancelled),
-                                   Status::Cancelled("the operation was cancelled"));
-    } else if (!pending.withdrawing) {
-      pending.withdrawing = true;
-      next_.withdrawn.push_back(key);
     }
     return;
   }
+}
+
+// Strikes the entry out of what is still to be announced; false where it has been announced.
+bool Negotiator::TakeBack(const Entry& entry) {
+  const auto same_key = [&](const Request& q) { return q.key == entry.request.key; };
+  const auto request = std::find_if(next_.requests.begin(), next_.requests.end(), same_key);
+  if (request != next_.requests.end()) {
+    next_.requests.erase(request);
+    return true;
+  }
+  const CacheId id = cache_.Find(entry.request);
+  const auto known = std::find(next_.known.begin(), next_.known.end(), id);
+  if (id == kNoId || known == next_.known.end()) return false;
+  next_.known.erase(known);
+  return true;
 }
 
 void Negotiator::Leave(const std::string& reason) {

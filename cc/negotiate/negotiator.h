@@ -63,6 +63,7 @@ class Negotiator {
   };
 
   void Announce(const Entry& entry);
+  bool TakeBack(const Entry& entry);
   void Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pending);
   Status SendAnnouncement(double now);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);

@@ -1,0 +1,89 @@
+#include "cc/process/hello.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+namespace tfhvd {
+namespace {
+
+// Counts up whenever messages of the negotiation or algorithms of a backend change.
+constexpr int kProtocol = 1;
+
+std::string HostName() {
+  char name[256] = {0};
+  if (gethostname(name, sizeof name - 1) != 0) return "unknown";
+  return name;
+}
+
+}  // namespace
+
+std::string EncodeHello(const Hello& hello) {
+  return std::to_string(hello.protocol) + "\n" + hello.host + "\n" + hello.machine + "\n" +
+         std::to_string(hello.fusion_threshold) + "\n";
+}
+
+Status DecodeHello(const std::string& text, Hello* hello) {
+  std::istringstream in(text);
+  std::string protocol;
+  std::string threshold;
+  if (!std::getline(in, protocol) || !std::getline(in, hello->host) ||
+      !std::getline(in, hello->machine) || !std::getline(in, threshold)) {
+    return Status::Internal("a rank introduced itself in a way that is not understood: '" + text +
+                            "'");
+  }
+  hello->protocol = std::atoi(protocol.c_str());
+  hello->fusion_threshold = std::atoll(threshold.c_str());
+  return Status::Ok();
+}
+
+Hello MakeHello(const Config& config) {
+  Hello hello;
+  hello.protocol = kProtocol;
+  hello.host = HostName();
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  hello.machine = hello.host + " " + boot;
+  hello.fusion_threshold = config.fusion_threshold;
+  return hello;
+}
+
+Status Introduce(Communicator* communicator, Config* config, Topology* topology) {
+  const int size = communicator->size();
+  const std::string mine = EncodeHello(MakeHello(*config));
+
+  // First the lengths, then the texts.
+  const int64_t length = static_cast<int64_t>(mine.size());
+  std::vector<int64_t> lengths(size);
+  TFHVD_RETURN_IF_ERROR(
+      communicator->AllGather(&length, lengths.data(), std::vector<int64_t>(size, sizeof length)));
+  std::string all(static_cast<size_t>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})),
+                  '\0');
+  TFHVD_RETURN_IF_ERROR(communicator->AllGather(mine.data(), all.data(), lengths));
+
+  std::vector<std::string> hosts;
+  std::vector<std::string> machines;
+  size_t at = 0;
+  for (int r = 0; r < size; ++r) {
+    Hello hello;
+    TFHVD_RETURN_IF_ERROR(DecodeHello(all.substr(at, static_cast<size_t>(lengths[r])), &hello));
+    at += static_cast<size_t>(lengths[r]);
+    if (hello.protocol != kProtocol) {
+      return Status::FailedPrecondition(
+          "the ranks run different versions of tfhvd. Received: protocol " +
+          std::to_string(hello.protocol) + " from rank " + std::to_string(r) + " (host " +
+          hello.host + "). Expected: " + std::to_string(kProtocol) +
+          ". Install the same version on every host (python -m pip show tfhvd).");
+    }
+    if (r == 0) config->fusion_threshold = hello.fusion_threshold;
+    hosts.push_back(hello.host);
+    machines.push_back(hello.machine);
+  }
+  *topology = MakeTopology(communicator->rank(), std::move(machines));
+  topology->hosts = std::move(hosts);
+  return Status::Ok();
+}
+
+}  // namespace tfhvd

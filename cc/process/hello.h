@@ -1,0 +1,32 @@
+// Hello: what ranks tell each other before the engine starts, so that all run by the same rules.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cc/base/config.h"
+#include "cc/base/status.h"
+#include "cc/comm/communicator.h"
+#include "cc/comm/topology.h"
+
+namespace tfhvd {
+
+// One rank's introduction.
+struct Hello {
+  int protocol = 0;
+  std::string host;     // for messages
+  std::string machine;  // equal for ranks of one host and boot
+  int64_t fusion_threshold = 0;
+};
+
+std::string EncodeHello(const Hello& hello);
+Status DecodeHello(const std::string& text, Hello* hello);
+
+// This process's own.
+Hello MakeHello(const Config& config);
+
+// Collective: everyone's introductions give the topology; rank 0's settings replace `config`'s
+// where they must be equal everywhere.
+Status Introduce(Communicator* communicator, Config* config, Topology* topology);
+
+}  // namespace tfhvd

@@ -1,0 +1,132 @@
+#include "cc/process/process.h"
+
+#include <limits>
+#include <utility>
+
+#include "cc/backends/inproc/inproc_world.h"
+#include "cc/backends/mpi/mpi_world.h"
+#include "cc/base/config.h"
+#include "cc/base/log.h"
+#include "cc/base/mutex.h"
+#include "cc/comm/world.h"
+#include "cc/process/hello.h"
+
+namespace tfhvd {
+namespace {
+
+// The one global. Never destroyed: at the end of a process that could not say goodbye the engine's
+// thread still runs.
+struct State {
+  Mutex lifecycle;  // held by Init, Shutdown and Finalize; taken before `mutex`
+  std::unique_ptr<World> world TFHVD_GUARDED_BY(lifecycle);
+
+  Mutex mutex;
+  std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
+};
+
+State& TheState() {
+  static State* const state = new State();
+  return *state;
+}
+
+// Whoever started this process says whether it has peers.
+Status ConnectWorld(const Config& config, std::unique_ptr<World>* world) {
+  const LaunchHints hints = ReadLaunchHints();
+  if (hints.started_by_mpi) return ConnectMpiWorld(config, hints, world);
+  *world = MakeSoloWorld();
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status InitProcess() {
+  State& state = TheState();
+  MutexLock lifecycle(&state.lifecycle);
+  if (ProcessEngine() != nullptr) return Status::Ok();
+
+  Config config;
+  std::vector<std::string> warnings;
+  TFHVD_RETURN_IF_ERROR(ReadConfig(&config, &warnings));
+  if (state.world == nullptr) TFHVD_RETURN_IF_ERROR(ConnectWorld(config, &state.world));
+
+  std::vector<int> everyone;
+  for (int r = 0; r < state.world->size(); ++r) everyone.push_back(r);
+  std::unique_ptr<ControlPlane> control;
+  std::unique_ptr<Communicator> communicator;
+  TFHVD_RETURN_IF_ERROR(state.world->OpenControlPlane(&control));
+  TFHVD_RETURN_IF_ERROR(state.world->OpenCommunicator(everyone, &communicator));
+  Topology topology;
+  TFHVD_RETURN_IF_ERROR(Introduce(communicator.get(), &config, &topology));
+
+  const Log log(config.log_level, topology.rank);
+  if (topology.rank == 0) {
+    for (const std::string& warning : warnings) log.Warning(warning);
+  }
+  auto engine = std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
+                                         std::move(communicator));
+  MutexLock lock(&state.mutex);
+  state.engine = std::move(engine);
+  return Status::Ok();
+}
+
+Status ShutdownProcess(const std::string& reason) {
+  State& state = TheState();
+  MutexLock lifecycle(&state.lifecycle);
+  const std::shared_ptr<Engine> engine = ProcessEngine();
+  if (engine == nullptr) return Status::Ok();
+
+  Config config;
+  std::vector<std::string> ignored;
+  TFHVD_RETURN_IF_ERROR(ReadConfig(&config, &ignored));
+  engine->Leave(reason);
+  bool over;
+  if (reason.empty()) {
+    const Log log(config.log_level, engine->topology().rank);
+    over = engine->WaitUntilOver(config.stall_check ? config.stall_check_time
+                                                    : std::numeric_limits<double>::infinity());
+    if (!over) {
+      log.Warning("has finished and waits for the other ranks to finish as well.");
+      over = engine->WaitUntilOver(std::numeric_limits<double>::infinity());
+    }
+  } else {
+    over = engine->WaitUntilOver(config.shutdown_timeout);
+  }
+  if (!over) {
+    return Status::Aborted("some ranks did not take note within " +
+                           std::to_string(config.shutdown_timeout) + " s that rank " +
+                           std::to_string(engine->topology().rank) + " ends");
+  }
+  MutexLock lock(&state.mutex);
+  state.engine.reset();
+  return Status::Ok();
+}
+
+Status FinalizeProcess() {
+  State& state = TheState();
+  MutexLock lifecycle(&state.lifecycle);
+  if (state.world == nullptr) return Status::Ok();
+  const Status status = state.world->Close();
+  state.world.reset();
+  return status;
+}
+
+std::shared_ptr<Engine> ProcessEngine() {
+  State& state = TheState();
+  MutexLock lock(&state.mutex);
+  return state.engine;
+}
+
+Status NotInitialized() {
+  return Status::FailedPrecondition("tfhvd has not been initialized. Call hvd.init() first.");
+}
+
+std::vector<BackendReport> ReportBackends() {
+  std::vector<BackendReport> reports;
+  reports.push_back({"inproc", true, "one process alone"});
+  std::string description;
+  const Status mpi = ProbeMpi(&description);
+  reports.push_back({"mpi", mpi.ok(), mpi.ok() ? description : mpi.message()});
+  return reports;
+}
+
+}  // namespace tfhvd
