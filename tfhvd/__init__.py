@@ -1,0 +1,140 @@
+"""tfhvd: data-parallel training for TensorFlow and Keras, with Horovod's API.
+
+Names are resolved when they are first used, so that `import tfhvd` imports no TensorFlow by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tfhvd._version import __version__
+
+if TYPE_CHECKING:
+    from tfhvd.compression import Compression
+    from tfhvd.config import build_info
+    from tfhvd.errors import NotInitializedError, TfhvdError
+    from tfhvd.ops import (
+        Average,
+        Max,
+        Min,
+        Product,
+        ReduceOp,
+        Sum,
+        allgather,
+        allgather_object,
+        allreduce,
+        barrier,
+        broadcast,
+        broadcast_,
+        broadcast_object,
+        broadcast_object_fn,
+        broadcast_variables,
+        grouped_allreduce,
+    )
+    from tfhvd.optimizer import DistributedOptimizer
+    from tfhvd.process import (
+        cross_rank,
+        cross_size,
+        init,
+        is_homogeneous,
+        is_initialized,
+        local_rank,
+        local_size,
+        rank,
+        shutdown,
+        size,
+    )
+    from tfhvd.process_sets import ProcessSet, global_process_set
+    from tfhvd.tape import DistributedGradientTape
+
+_HOMES = {
+    "tfhvd.compression": ("Compression",),
+    "tfhvd.config": ("build_info",),
+    "tfhvd.errors": ("NotInitializedError", "TfhvdError"),
+    "tfhvd.ops": (
+        "Average",
+        "Max",
+        "Min",
+        "Product",
+        "ReduceOp",
+        "Sum",
+        "allgather",
+        "allgather_object",
+        "allreduce",
+        "barrier",
+        "broadcast",
+        "broadcast_",
+        "broadcast_object",
+        "broadcast_object_fn",
+        "broadcast_variables",
+        "grouped_allreduce",
+    ),
+    "tfhvd.optimizer": ("DistributedOptimizer",),
+    "tfhvd.process": (
+        "cross_rank",
+        "cross_size",
+        "init",
+        "is_homogeneous",
+        "is_initialized",
+        "local_rank",
+        "local_size",
+        "rank",
+        "shutdown",
+        "size",
+    ),
+    "tfhvd.process_sets": ("ProcessSet", "global_process_set"),
+    "tfhvd.tape": ("DistributedGradientTape",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: RUF022 (in the order of the documentation)
+    "__version__",
+    "init",
+    "shutdown",
+    "is_initialized",
+    "rank",
+    "size",
+    "local_rank",
+    "local_size",
+    "cross_rank",
+    "cross_size",
+    "is_homogeneous",
+    "allreduce",
+    "grouped_allreduce",
+    "allgather",
+    "broadcast",
+    "broadcast_",
+    "barrier",
+    "broadcast_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "allgather_object",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "Compression",
+    "ReduceOp",
+    "Average",
+    "Sum",
+    "Min",
+    "Max",
+    "Product",
+    "ProcessSet",
+    "global_process_set",
+    "build_info",
+    "TfhvdError",
+    "NotInitializedError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,107 @@
+"""The settings that tfhvd reads from the environment, and what this build of it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One row of the table of settings.
+
+    Attributes:
+        name: the environment variable.
+        horovod_name: the variable of Horovod that is taken as well, None where there is none.
+        default: what holds where neither is set.
+        range: which values it takes, with their unit.
+        meaning: one sentence.
+    """
+
+    name: str
+    horovod_name: str | None
+    default: str
+    range: str
+    meaning: str
+
+
+def settings() -> tuple[Setting, ...]:
+    """Returns every setting.
+
+    Example:
+        >>> [setting.name for setting in settings()][:2]
+        ['TFHVD_FUSION_THRESHOLD', 'TFHVD_CYCLE_TIME']
+    """
+    from tfhvd._library import load_native
+
+    return tuple(
+        Setting(f"TFHVD_{row.name}", row.horovod_name, row.default_text, row.range, row.meaning)
+        for row in load_native().settings()
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """A means of communication: whether it is there, and why not, or which one it is."""
+
+    name: str
+    available: bool
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildInfo:
+    """What this build of tfhvd is made of; as text, a table.
+
+    Attributes:
+        version: of tfhvd.
+        python: the version of the interpreter.
+        tensorflow: the version that the operations were built against.
+        mpi: vendor and version that the mpi backend was built against.
+        compiler: what built the libraries.
+        backends: in the order in which they are asked.
+    """
+
+    version: str
+    python: str
+    tensorflow: str
+    mpi: str
+    compiler: str
+    backends: tuple[Backend, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"tfhvd {self.version}",
+            f"  Python      {self.python}",
+            f"  TensorFlow  {self.tensorflow}",
+            f"  MPI         {self.mpi}",
+            f"  compiler    {self.compiler}",
+            "backends",
+        ]
+        for backend in self.backends:
+            mark = "x" if backend.available else " "
+            lines.append(f"  [{mark}] {backend.name:<8} {backend.detail}".rstrip())
+        return "\n".join(lines)
+
+
+def build_info() -> BuildInfo:
+    """Returns what this build is made of and which backends are there, or why not.
+
+    Needs no `init`.
+
+    Example:
+        >>> print(hvd.build_info())
+    """
+    from tfhvd import _build_config
+    from tfhvd._library import load_native
+    from tfhvd._version import __version__
+
+    reports = load_native().report_backends()
+    return BuildInfo(
+        version=__version__,
+        python=platform.python_version(),
+        tensorflow=_build_config.TENSORFLOW_VERSION,
+        mpi=f"{_build_config.MPI_VENDOR} {_build_config.MPI_VERSION}".strip(),
+        compiler=_build_config.COMPILER,
+        backends=tuple(Backend(r.name, r.available, r.detail) for r in reports),
+    )

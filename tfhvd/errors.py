@@ -1,0 +1,54 @@
+"""The exceptions of functions that run outside of TensorFlow: `init`, `shutdown`, `rank`, ...
+
+Operations on tensors raise TensorFlow's own: `tf.errors.InvalidArgumentError` where the ranks do not
+fit together, `AbortedError` where a rank is lost or has left, `FailedPreconditionError` before `init`.
+"""
+
+from __future__ import annotations
+
+
+class TfhvdError(RuntimeError):
+    """Anything that tfhvd reports; its text says what happened, where, and what to type."""
+
+
+class NotInitializedError(TfhvdError):
+    """tfhvd was asked for something before `init` or after `shutdown`."""
+
+
+class InvalidSettingError(TfhvdError, ValueError):
+    """A setting or an argument has a value that tfhvd cannot use."""
+
+
+class PeerLostError(TfhvdError):
+    """Another rank is lost, or has left the job."""
+
+
+class UnavailableError(TfhvdError):
+    """This machine lacks something: a library, a device, room in /dev/shm."""
+
+
+class InternalError(TfhvdError):
+    """A bug of tfhvd, or a failure of a library that it calls."""
+
+
+_BY_STATUS: dict[str, type[TfhvdError]] = {
+    "failed precondition": NotInitializedError,
+    "invalid argument": InvalidSettingError,
+    "aborted": PeerLostError,
+    "unavailable": UnavailableError,
+    "internal": InternalError,
+}
+
+
+def from_status(code: str, message: str) -> TfhvdError:
+    """Makes the exception of a failed status of the core; called by `tfhvd._native`.
+
+    Args:
+        code: the code's name, such as "aborted".
+        message: the text.
+
+    Example:
+        >>> from_status("aborted", "rank 1 has left")
+        PeerLostError('rank 1 has left')
+    """
+    return _BY_STATUS.get(code, TfhvdError)(message)

@@ -1,0 +1,29 @@
+"""The operations on tensors and objects, one a file."""
+
+from tfhvd.ops.allgather import allgather
+from tfhvd.ops.allreduce import allreduce
+from tfhvd.ops.barrier import barrier
+from tfhvd.ops.broadcast import broadcast
+from tfhvd.ops.broadcast_variables import broadcast_, broadcast_variables
+from tfhvd.ops.grouped_allreduce import grouped_allreduce
+from tfhvd.ops.objects import allgather_object, broadcast_object, broadcast_object_fn
+from tfhvd.ops.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+
+__all__ = [
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "grouped_allreduce",
+]

@@ -1,0 +1,90 @@
+"""Names: a collective's identity across ranks.
+
+| who names it     | where             | name                              | in flight twice |
+|------------------|-------------------|-----------------------------------|-----------------|
+| the user         | anywhere          | as given                          | an error        |
+| nobody           | eager             | one per kind: "allreduce.eager"   | takes its turn  |
+| nobody           | in a tf.function  | from the function's and the       | an error        |
+|                  |                   | tensor's names, used once a graph |                 |
+
+A name is equal on every rank that runs the same program, and in every step. The eager name is a constant
+because TensorFlow keeps a kernel for each value that it has seen of an attribute.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+_IN_USE = "tfhvd/names_in_use"  # a collection of the outermost graph
+
+
+class Name(NamedTuple):
+    """A collective's name, and whether the user left it to us to order several of that name."""
+
+    text: str
+    anonymous: bool
+
+    def part(self, suffix: str) -> Name:
+        """Names one of several collectives that make up one operation."""
+        return Name(f"{self.text}/{suffix}", self.anonymous)
+
+
+def name_of(kind: str, given: Any, tensor: Any = None) -> Name:
+    """Names a collective.
+
+    Args:
+        kind: such as "allreduce".
+        given: the user's name, or None.
+        tensor: what it works on, None where there is nothing.
+
+    Raises:
+        TypeError: if the user's name is no text.
+        ValueError: if it is empty.
+    """
+    if given is not None:
+        if not isinstance(given, str):
+            raise TypeError(f"Received: name={given!r}. Expected: text, or None.")
+        if not given:
+            raise ValueError("Received: name=''. Expected: a name, or None.")
+        return Name(given, anonymous=False)
+    if tf.executing_eagerly():
+        return Name(f"{kind}.eager", anonymous=True)
+    graph = outermost_graph()
+    of = "" if tensor is None else f".{re.sub(r'[^A-Za-z0-9_./-]', '_', tensor.name)}"
+    return Name(_unique(f"{kind}.{getattr(graph, 'name', 'graph')}{of}"), anonymous=False)
+
+
+def name_of_variable(prefix: str, variable: str) -> Name:
+    """Names a collective on a variable of that name."""
+    text = f"{prefix}/{variable}"
+    return Name(text if tf.executing_eagerly() else _unique(text), anonymous=False)
+
+
+def name_of_gradient(forward: Any) -> Name:
+    """Names the collective that computes the gradient of the operation `forward`."""
+    text = f"{forward.get_attr('tensor_name').decode()}/gradient"
+    if forward.get_attr("anonymous"):
+        return Name(text, anonymous=True)
+    return Name(text if tf.executing_eagerly() else _unique(text), anonymous=False)
+
+
+def outermost_graph() -> tf.Graph:
+    """Returns the graph of the function that is being traced, outside of any branch or loop in it."""
+    graph = tf.compat.v1.get_default_graph()
+    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
+        graph = graph.outer_graph
+    return graph
+
+
+def _unique(wanted: str) -> str:
+    in_use = outermost_graph().get_collection_ref(_IN_USE)
+    if not in_use:
+        in_use.append(set())
+    name, count = wanted, 1
+    while name in in_use[0]:
+        name, count = f"{wanted}_{count}", count + 1
+    in_use[0].add(name)
+    return name

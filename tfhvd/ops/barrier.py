@@ -1,0 +1,42 @@
+"""barrier: waits until every rank has come to the same point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import process, process_sets
+from tfhvd.ops import _kernels
+from tfhvd.ops._names import name_of
+
+
+def barrier(
+    process_set: process_sets.ProcessSet = process_sets.global_process_set,
+) -> Any:
+    """Waits until every rank has called it.
+
+    In a `tf.function` it takes its place among the stateful operations (assignments without order of
+    their own are not among them).
+
+    Args:
+        process_set: the ranks that take part.
+
+    Returns:
+        None, or the operation while a graph is being built.
+
+    Raises:
+        NotInitializedError: before `init`.
+        tf.errors.AbortedError: if a rank is lost or has left.
+
+    Example:
+        >>> if hvd.rank() == 0:
+        ...     download_data()
+        >>> hvd.barrier()
+    """
+    set_id = process_sets.checked_id(process_set)
+    process.check_running()
+    return _kernels.barrier(name_of("barrier", None), set_id)
+
+
+tf.no_gradient("TfhvdBarrier")

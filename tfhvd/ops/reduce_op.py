@@ -1,0 +1,55 @@
+"""What a reduction computes."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+
+class ReduceOp(enum.IntEnum):
+    """An operation over the ranks. The numbers are those of cc/base/types.h."""
+
+    Average = 0
+    Sum = 1
+    Min = 2
+    Max = 3
+    Product = 4
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+
+
+Average = ReduceOp.Average
+Sum = ReduceOp.Sum
+Min = ReduceOp.Min
+Max = ReduceOp.Max
+Product = ReduceOp.Product
+
+
+def chosen(op: Any, average: bool | None) -> ReduceOp:
+    """Returns the operation that `op` and Horovod's older argument `average` ask for together.
+
+    Raises:
+        ValueError: if both are given, or `op` is none of the operations.
+
+    Example:
+        >>> chosen(None, None), chosen(None, False)
+        (Average, Sum)
+    """
+    if average is not None:
+        if op is not None:
+            raise ValueError(
+                f"`average` is the older name of `op`. Received: average={average}, op={op!r}. "
+                "Expected: op alone."
+            )
+        return Average if average else Sum
+    if op is None:
+        return Average
+    try:
+        return ReduceOp(op)
+    except ValueError:
+        raise ValueError(
+            f"Received: op={op!r}. Expected: hvd.Average, hvd.Sum, hvd.Min, hvd.Max or hvd.Product."
+        ) from None

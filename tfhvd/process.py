@@ -1,0 +1,224 @@
+"""This process's part in the job: joining it, leaving it, and its place in it. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from tfhvd.errors import NotInitializedError, TfhvdError
+
+
+class _Membership:
+    """What this process knows of the job, and how it leaves when the interpreter ends.
+
+    A child made by fork has no part in the job: the engine's thread stays with the parent.
+    """
+
+    def __init__(self) -> None:
+        self.topology: Any = None
+        self.forked = False
+        self._prepared = False
+        self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
+        self._everyone_knows = True
+
+    def join(self) -> None:
+        if self.topology is not None:
+            return
+        if self.forked:
+            raise NotInitializedError(_FORKED)
+        if "mpi4py" in sys.modules:
+            # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
+            import mpi4py.MPI  # noqa: F401
+        self._native().init()
+        self.topology = self._native().topology()
+        self._prepare_for_the_end()
+
+    def leave(self, reason: str) -> None:
+        self.topology = None
+        self._native().shutdown(reason)
+
+    def place(self) -> Any:
+        if self.topology is None:
+            raise NotInitializedError(_FORKED if self.forked else _NOT_INITIALIZED)
+        return self.topology
+
+    @staticmethod
+    def _native() -> Any:
+        from tfhvd._library import load_native
+
+        return load_native()
+
+    def _prepare_for_the_end(self) -> None:
+        if self._prepared:
+            return
+        self._prepared = True
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._in_child)
+        previous = sys.excepthook
+
+        def excepthook(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            previous(kind, error, trace)
+            if not _is_interactive():
+                self._on_uncaught(kind, error)
+
+        sys.excepthook = excepthook
+
+    def _in_child(self) -> None:
+        self.forked = True
+        self.topology = None
+
+    def _on_uncaught(self, kind: type[BaseException], error: BaseException) -> None:
+        """Tells the others at once, for threads of this process may go on for long."""
+        if self.topology is None:
+            return
+        self._failed_with = 130 if issubclass(kind, KeyboardInterrupt) else 1
+        reason = traceback.format_exception_only(kind, error)[-1].strip()
+        try:
+            self.leave(reason)
+        except TfhvdError:
+            self._everyone_knows = False
+
+    def _at_exit(self) -> None:
+        if self.forked:
+            return
+        native = self._native()
+        try:
+            if self.topology is not None:
+                native.check_health()
+                self.leave("")
+            if self._everyone_knows:
+                native.finalize()
+                return
+        except TfhvdError as error:
+            if not self._failed_with:
+                print(f"tfhvd: the job ended badly: {error}", file=sys.stderr)
+        # A peer is lost or does not answer, so that MPI cannot be ended in order; it could hang.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(self._failed_with or 1)
+
+
+_NOT_INITIALIZED = "tfhvd has not been initialized. Call hvd.init() first."
+_FORKED = (
+    "This process was forked from one that had called hvd.init(), and has no part in the job. Use tfhvd "
+    "in the parent, or start the process with multiprocessing.get_context('spawn')."
+)
+_membership = _Membership()
+
+
+def _is_interactive() -> bool:
+    """Whether the interpreter goes on after an uncaught exception."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
+def init(comm: Any = None, process_sets: Sequence[Any] | None = None) -> None:
+    """Meets the other ranks of the job and starts the engine; every rank calls it, before anything else.
+
+    A process that nobody gave a rank to is a job of size 1. Calling it again does nothing; after
+    `shutdown` it starts anew. Settings are read from the environment: see `tfhvd.config.settings`.
+
+    Args:
+        comm: taken for Horovod's sake; must be None.
+        process_sets: taken for Horovod's sake; must be None or empty.
+
+    Raises:
+        NotImplementedError: for arguments that this version has no use for.
+        TfhvdError: if the ranks cannot meet, or a setting has a wrong value.
+
+    Example:
+        >>> import tfhvd as hvd
+        >>> hvd.init()
+        >>> print(f"rank {hvd.rank()} of {hvd.size()}")
+        rank 0 of 1
+    """
+    if comm is not None:
+        raise NotImplementedError(
+            f"hvd.init takes no communicator or list of ranks. Received: comm={comm!r}. Expected: None; "
+            "start as many ranks as are to take part (tfhvdrun -np N, or mpirun)."
+        )
+    if process_sets:
+        raise NotImplementedError(
+            f"This version of tfhvd has no process sets. Received: process_sets={process_sets!r}. "
+            "Expected: None; every collective is over all ranks."
+        )
+    _membership.join()
+
+
+def shutdown() -> None:
+    """Leaves the job, and waits until every rank has left; `init` may follow.
+
+    Called at the interpreter's end if the program does not. Where nothing was started, does nothing.
+
+    Example:
+        >>> hvd.shutdown()
+        >>> hvd.is_initialized()
+        False
+    """
+    if _membership.topology is not None:
+        _membership.leave("")
+
+
+def is_initialized() -> bool:
+    """Returns whether this process takes part in a job: after `init`, before `shutdown`."""
+    return _membership.topology is not None
+
+
+def check_running() -> None:
+    """Raises NotInitializedError where this process takes part in no job."""
+    _membership.place()
+
+
+def rank() -> int:
+    """Returns this process's number in the job, 0 to `size() - 1`.
+
+    Raises:
+        NotInitializedError: before `init`.
+
+    Example:
+        >>> if hvd.rank() == 0:
+        ...     model.save("model.keras")
+    """
+    return _membership.place().rank
+
+
+def size() -> int:
+    """Returns the number of ranks. Raises NotInitializedError before `init`."""
+    return _membership.place().size
+
+
+def local_rank() -> int:
+    """Returns this process's number on its host. Raises NotInitializedError before `init`.
+
+    Example:
+        >>> gpus = tf.config.list_physical_devices("GPU")
+        >>> if gpus:
+        ...     tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+    """
+    return _membership.place().local_rank
+
+
+def local_size() -> int:
+    """Returns the number of ranks on this host. Raises NotInitializedError before `init`."""
+    return _membership.place().local_size
+
+
+def cross_rank() -> int:
+    """Returns this host's number among those with this local rank. NotInitializedError before `init`."""
+    return _membership.place().cross_rank
+
+
+def cross_size() -> int:
+    """Returns the number of hosts with this local rank. Raises NotInitializedError before `init`."""
+    return _membership.place().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Returns whether every host has as many ranks. Raises NotInitializedError before `init`."""
+    return _membership.place().homogeneous
