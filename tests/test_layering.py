@@ -1,0 +1,314 @@
+"""The tree keeps its layers: who includes whom; where state, settings and vendors may be."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import re
+from pathlib import Path
+
+import cpp_scan
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+NOUNS = {"base", "flow", "comm", "device"}
+STAGES = {"queue", "negotiate", "fuse", "execute", "observe"}
+BACKENDS = {"backends/inproc", "backends/mpi", "backends/shm", "backends/nccl", "backends/gloo"}
+FRAMEWORKS = {"tf", "xla", "python"}
+
+# Each folder of cc/ -> the other folders whose headers it may include. BUILD says the same.
+MAY_INCLUDE: dict[str, set[str]] = {
+    "base": set(),
+    **{folder: {"base"} for folder in NOUNS - {"base"}},
+    **dict.fromkeys(STAGES, NOUNS),
+    "engine": NOUNS | STAGES,
+    **{folder: {"base", "comm", "device"} for folder in BACKENDS},
+    "process": NOUNS | {"engine"} | BACKENDS,
+    **{folder: {"process", "engine", "flow", "base"} for folder in FRAMEWORKS},
+}
+# The frameworks' folders see the engine through this header alone.
+ENGINE_DOOR = "cc/engine/engine.h"
+
+# A header of somebody else -> where it may be included (a folder of cc/, or one file).
+VENDORS = {
+    r"mpi(-ext)?\.h": ("cc/backends/mpi/mpi_api.cc",),
+    r"nccl\.h|cuda.*|driver_types\.h": ("cc/backends/nccl/",),
+    r"gloo/.*": ("cc/backends/gloo/",),
+    r"tensorflow/.*|tsl/.*|absl/.*|(unsupported/)?Eigen/.*|google/protobuf/.*": (
+        "cc/tf/",
+        "cc/xla/",
+    ),
+    r"xla/.*": ("cc/xla/",),
+    r"pybind11/.*|Python\.h": ("cc/python/",),
+}
+# Of the C++ library, of POSIX and of Linux.
+SYSTEM = r"[a-z_0-9]+|[a-z_0-9]+\.h|(sys|linux|netinet|arpa|net)/[a-z_0-9]+\.h"
+
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 80
+
+
+def _cpp_files() -> list[Path]:
+    return sorted([*ROOT.glob("cc/**/*.h"), *ROOT.glob("cc/**/*.cc")])
+
+
+def _python_files(*folders: str) -> list[Path]:
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path for path in found if path.name != "_build_config.py")
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _short(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _folder(short: str) -> str:
+    """Returns the folder of cc/ that a path lies in, e.g. "backends/mpi"."""
+    return short.removeprefix("cc/").rpartition("/")[0]
+
+
+def test_there_is_something_to_check():
+    assert len(_cpp_files()) > 20
+    assert len(_python_files("tfhvd")) > 10
+
+
+def test_every_folder_has_a_layer():
+    unknown = {_folder(_short(path)) for path in _cpp_files()} - MAY_INCLUDE.keys()
+    assert not unknown, (
+        f"folders of cc/ that are in no layer of {_short(Path(__file__))}: {unknown}"
+    )
+
+
+def test_includes_go_down():
+    wrong = []
+    for path in _cpp_files():
+        folder = _folder(_short(path))
+        for include in cpp_scan.includes(_text(path)):
+            if not include.header.startswith("cc/"):
+                continue
+            other = _folder(include.header)
+            allowed = other == folder or other in MAY_INCLUDE[folder]
+            if folder in FRAMEWORKS and other == "engine":
+                allowed = include.header == ENGINE_DOOR
+            if not allowed or not (ROOT / include.header).is_file():
+                wrong.append(f"{_short(path)} includes {include.header}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_vendors_stay_in_their_folders():
+    wrong = []
+    for path in _cpp_files():
+        for include in cpp_scan.includes(_text(path)):
+            header = include.header
+            if header.startswith("cc/"):
+                continue
+            places = [place for name, place in VENDORS.items() if re.fullmatch(name, header)]
+            if places:
+                allowed = _short(path).startswith(places[0])
+            else:
+                allowed = include.system and re.fullmatch(SYSTEM, header)
+            if not allowed:
+                wrong.append(f"{_short(path)} includes {header}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_unit_is_in_an_include_cycle():
+    """A unit is a header with its .cc."""
+    graph: dict[str, set[str]] = {}
+    for path in _cpp_files():
+        unit = _short(path).rpartition(".")[0]
+        used = {include.header.rpartition(".")[0] for include in cpp_scan.includes(_text(path))}
+        graph.setdefault(unit, set()).update(used - {unit})
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_the_environment_is_read_in_one_place():
+    asks = re.compile(r"\b(?:secure_)?getenv\b|\bsetenv\b|\bputenv\b|\benviron\b")
+    found = {_short(path) for path in _cpp_files() if asks.search(cpp_scan.blank(_text(path)))}
+    assert found <= {"cc/base/config.cc"}
+
+
+def test_state_belongs_to_the_process_alone():
+    found = [
+        f"{_short(path)}: {name}"
+        for path in _cpp_files()
+        if _folder(_short(path)) != "process"
+        for name in cpp_scan.mutable_state(_text(path))
+    ]
+    assert not found, "mutable state outside cc/process:\n" + "\n".join(found)
+
+
+def test_no_feature_is_chosen_by_the_preprocessor():
+    """What exists is decided by which files there are; base/mutex.h asks which compiler it is."""
+    found = [
+        _short(path)
+        for path in _cpp_files()
+        if re.search(r"(?m)^\s*#\s*(if|ifdef|ifndef|elif)\b", cpp_scan.blank(_text(path)))
+        and path.name != "compat.h"
+    ]
+    assert set(found) <= {"cc/base/mutex.h"}
+
+
+def test_files_are_short():
+    long = {
+        _short(path): lines
+        for path in [*_cpp_files(), *_python_files("tfhvd", "build_tools", "examples")]
+        if (lines := len(_text(path).splitlines())) > LONGEST_FILE
+    }
+    assert not long, f"over {LONGEST_FILE} lines, usually two ideas: {long}"
+
+
+def test_examples_are_short():
+    long = {_short(path) for path in _python_files("examples") if _text(path).count("\n") > 120}
+    assert not long
+
+
+def test_functions_are_short():
+    long = []
+    for path in _cpp_files():
+        long += [
+            f"{_short(path)}:{function.line} {function.name}: {function.lines}"
+            for function in cpp_scan.functions(_text(path))
+            if function.lines > LONGEST_FUNCTION
+        ]
+    for path in _python_files("tfhvd", "build_tools", "examples"):
+        for node in ast.walk(ast.parse(_text(path))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                body = [part for part in node.body if not _is_docstring(part)] or node.body
+                lines = body[-1].end_lineno - body[0].lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    long.append(f"{_short(path)}:{node.lineno} {node.name}: {lines}")
+    assert not long, f"over {LONGEST_FUNCTION} lines:\n" + "\n".join(long)
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _imports(tree: ast.AST) -> set[str]:
+    """Returns the modules that a file imports, also those named by `from package import module`."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def _uses(tree: ast.AST, name: str) -> bool:
+    """Whether `something.name` is read, or `name` imported from outside of tfhvd."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == name:
+            return True
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").startswith("tfhvd"):
+            continue
+        if any(alias.name == name for alias in node.names):
+            return True
+    return False
+
+
+def test_imports_are_absolute():
+    relative = [
+        _short(path)
+        for path in _python_files("tfhvd")
+        for node in ast.walk(ast.parse(_text(path)))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert not relative, "the checks below read absolute names only"
+
+
+def test_ops_do_not_know_keras():
+    for path in _python_files("tfhvd/ops"):
+        names = _imports(ast.parse(_text(path)))
+        above = {name for name in names if re.match(r"(tfhvd\.keras|keras|tf_keras)(\.|$)", name)}
+        assert not above, f"{_short(path)} imports {above}"
+
+
+def test_the_launcher_starts_without_tensorflow():
+    for path in _python_files("tfhvd/launch"):
+        names = _imports(ast.parse(_text(path)))
+        heavy = {name for name in names if re.match(r"(tensorflow|keras|numpy|mpi4py)(\.|$)", name)}
+        assert not heavy, f"{_short(path)} imports {heavy}"
+
+
+def test_versions_of_others_are_asked_in_one_place():
+    asked = set()
+    for path in _python_files("tfhvd"):
+        tree = ast.parse(_text(path))
+        modules = {"packaging", "packaging.version", "importlib.metadata", "pkg_resources"}
+        if _uses(tree, "__version__") or _uses(tree, "VERSION") or _imports(tree) & modules:
+            asked.add(_short(path))
+    assert asked <= {"tfhvd/_compat.py", "tfhvd/_library.py"}
+
+
+@pytest.mark.parametrize("name", ["environ", "getenv"])
+def test_python_reads_the_environment_in_few_places(name):
+    asked = {path for path in _python_files("tfhvd") if _uses(ast.parse(_text(path)), name)}
+    few = {"tfhvd/_compat.py", "tfhvd/_library.py"}
+    assert {_short(path) for path in asked if path.parent != ROOT / "tfhvd" / "launch"} <= few
+
+
+class TestScan:
+    """The scanner sees what the tests above rely on."""
+
+    def test_includes_without_comments(self):
+        text = (
+            '#include <mpi.h>\n// #include "no.h"\n/*\n#include "nor.h"\n*/\n#include "cc/a/b.h"\n'
+        )
+        assert cpp_scan.includes(text) == [
+            cpp_scan.Include("mpi.h", system=True),
+            cpp_scan.Include("cc/a/b.h", system=False),
+        ]
+
+    def test_functions_have_names_and_lengths(self):
+        text = (
+            "namespace a {\nclass B : public C {\n  int f() const {\n    return 1;\n  }\n};\n"
+            "B::B(int x) : x_{x} {\n  if (x) {\n    g();\n  }\n}\n"
+            "template <typename T>\nT Sum(const std::map<int, T>& m) {\n"
+            '  const char* s = "{";\n}\n}\n'
+        )
+        found = {(f.name, f.lines) for f in cpp_scan.functions(text)}
+        assert {("f", 3), ("Sum", 3)} <= found
+        assert max(lines for _, lines in found) == 5
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "int counter = 0;",
+            "namespace {\nstd::mutex mutex;\n}",
+            "namespace a {\nnamespace {\nstd::unique_ptr<Engine> engine;\n}\n}",
+            "const char* name = nullptr;",
+            "static std::vector<int> all{1, 2};",
+            "Engine& Get() {\n  static Engine engine;\n  return engine;\n}",
+            "thread_local int depth = 0;",
+            "int F() {\n  static int calls = 0;\n  return ++calls;\n}",
+        ],
+    )
+    def test_mutable_state_is_found(self, text):
+        assert cpp_scan.mutable_state(text)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "constexpr int kMost = 3;",
+            "const std::vector<int> kAll = {1, 2};",
+            "constexpr const char* kNames[] = {nullptr};",
+            "const char* const kName = nullptr;",
+            "Status Run(int n, const std::function<void(int)>& f);",
+            "class A {\n  int x_ = 0;\n  static Status Ok() { return {}; }\n  static int N();\n};",
+            "using Reader = std::function<bool(int)>;",
+            "enum class E { kA = 0 };",
+            "template <typename T>\nstruct Box {\n  T value;\n};",
+            "int F() {\n  static const int kOne = 1;\n  return static_cast<int>(kOne);\n}",
+            "// int counter = 0;\n",
+            "Engine::~Engine() = default;",
+        ],
+    )
+    def test_fixed_values_and_declarations_are_not(self, text):
+        assert not cpp_scan.mutable_state(text)
