@@ -1,0 +1,198 @@
+"""What depends on the versions of other packages, and nothing else does.
+
+Every function here names the versions that need it, so that it can be deleted with them. Nothing is
+imported at the top but TensorFlow: Keras 3 and tf_keras are found through the user's own objects.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_logger = logging.getLogger("tfhvd")
+
+KERAS_3 = "keras"
+TF_KERAS = "tf_keras"
+_KERAS = (KERAS_3, TF_KERAS)
+
+
+def keras_package(thing: Any) -> str | None:
+    """Says which Keras an object's class comes from: "keras" (Keras 3), "tf_keras", or None.
+
+    Decided by the classes it inherits from, never by what is imported or by TF_USE_LEGACY_KERAS.
+    """
+    for cls in type(thing).__mro__:
+        root = cls.__module__.partition(".")[0]
+        if root in _KERAS:
+            return root
+    return None
+
+
+def tf_variable(variable: Any) -> Any:
+    """Gives the tf.Variable inside a Keras 3 variable; anything else as it is."""
+    value = getattr(variable, "value", None)
+    return variable if value is None or callable(value) else value
+
+
+def variable_name(variable: Any) -> str | None:
+    """Gives a variable's path (Keras 3) or name without ":0"; None for what has no name."""
+    try:
+        name = getattr(variable, "path", None) or variable.name
+    except (AttributeError, ValueError):  # Tensor.name means nothing in eager mode, and raises.
+        return None
+    return name.partition(":")[0] if isinstance(name, str) else None
+
+
+def all_built(model: Any) -> bool:
+    """Whether every layer of a Keras model has made its variables."""
+    return bool(model.built) and all(layer.built for layer in model._flatten_layers())
+
+
+def build_optimizer(optimizer: Any, variables: Iterable[Any]) -> None:
+    """Makes the optimizer's variables (slots and counters), if it has not got them yet."""
+    if hasattr(optimizer, "_create_all_weights"):  # tf_keras.optimizers.legacy
+        optimizer._create_all_weights(list(variables))
+    elif not getattr(optimizer, "built", False):
+        optimizer.build(list(variables))
+
+
+def optimizer_variables(optimizer: Any) -> list[Any]:
+    """Lists an optimizer's variables, the state of a loss scale included."""
+    if optimizer is None:
+        return []
+    variables = optimizer.variables
+    found = list(variables() if callable(variables) else variables)
+    # tf_keras.mixed_precision.LossScaleOptimizer lists the inner optimizer's variables only.
+    scale = getattr(optimizer, "_loss_scale", None)
+    found.extend(getattr(scale, "_weights", {}).values())
+    return found
+
+
+def momentum_variables(optimizer: Any) -> list[Any]:
+    """Lists the variables in which an optimizer gathers past steps, learning rate included.
+
+    SGD and RMSprop do; Adam and its like gather gradients, which contain no learning rate.
+    """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if not getattr(optimizer, "momentum", None):
+        return []
+    names = {
+        cls.__name__
+        for cls in type(optimizer).__mro__
+        if cls.__module__.partition(".")[0] in _KERAS
+    }
+    if not names & {"SGD", "RMSprop"}:
+        return []
+    if hasattr(
+        optimizer, "_create_all_weights"
+    ):  # tf_keras.optimizers.legacy names its slots by variable.
+        return [v for v in optimizer.variables() if v.name.partition(":")[0].endswith("/momentum")]
+    return list(getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", []))
+
+
+def model_state(model: Any) -> list[Any]:
+    """Lists a model's weights, trained or not, without metrics and random seeds."""
+    return list(model.weights)
+
+
+def defined_in(optimizer: Any, method: str) -> str:
+    """Names the class in which an optimizer's method is defined, "" if none."""
+    for cls in type(optimizer).__mro__:
+        if method in vars(cls):
+            return cls.__name__
+    return ""
+
+
+def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
+    """Gives a model of Keras 3 that was opened from an .h5 file its optimizer's state.
+
+    Keras 3 (3.3 to 3.15 at least) builds the optimizer for the variables that the model holds
+    itself, not for its layers', so that the state is left out and the optimizer cannot update the
+    model.
+    """
+    optimizer = model.optimizer
+    if keras_package(optimizer) != KERAS_3 or len(optimizer._trainable_variables) == len(
+        model.trainable_variables
+    ):
+        return
+    import h5py  # Keras needs it to read the file.
+
+    model.optimizer = type(optimizer).from_config(optimizer.get_config())
+    model.optimizer.build(model.trainable_variables)
+    with h5py.File(filepath, "r") as file:
+        group = file.get("optimizer_weights")
+        if group is not None:
+            for variable, name in zip(model.optimizer.variables, group.attrs["weight_names"]):
+                variable.assign(group[name][()])
+
+
+def never_compile_training(package: str, applies_to: Callable[[Any], bool]) -> None:
+    """Makes Keras train uncompiled the models whose optimizer `applies_to` names, saying so once.
+
+    Keras 3 compiles the training step with XLA by default (since 3.15 on machines with an
+    accelerator only, before that everywhere), and both Keras take `jit_compile=True`; collectives
+    cannot be compiled yet. Keras has no way to say so of an optimizer, hence the wrapped method.
+    Calling this twice does nothing.
+    """
+    owner = next(
+        cls for cls in sys.modules[package].Model.__mro__ if "make_train_function" in vars(cls)
+    )
+    original = owner.make_train_function
+    if hasattr(original, "_tfhvd_original"):
+        return
+
+    @functools.wraps(original)
+    def make_train_function(self, force=False):
+        if (
+            applies_to(getattr(self, "optimizer", None))
+            and not self.run_eagerly
+            and self.jit_compile
+        ):
+            self.jit_compile = False
+            _say_once(
+                "tfhvd cannot be compiled with XLA yet: "
+                "the training step runs with jit_compile=False."
+            )
+        return original(self, force)
+
+    make_train_function._tfhvd_original = original
+    owner.make_train_function = make_train_function
+
+
+def agree_on_finite(agree: Callable[[Any, Any], Any]) -> None:
+    """Makes Keras 3's LossScaleOptimizer ask `agree(optimizer, finite)` before it skips an update.
+
+    Keras 3 checks the gradients of this rank before the inner optimizer, which reduces them, is
+    called. Ranks that differ would leave each other alone in the collectives. tf_keras aggregates
+    first and needs nothing. Calling this twice does nothing.
+    """
+    optimizer_class = sys.modules[KERAS_3].optimizers.LossScaleOptimizer
+    original = optimizer_class.check_finite
+    if hasattr(original, "_tfhvd_original"):
+        return
+
+    @functools.wraps(original)
+    def check_finite(self, grads):
+        return agree(self, original(self, grads))
+
+    check_finite._tfhvd_original = original
+    optimizer_class.check_finite = check_finite
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    _logger.warning(text)
+
+
+def run_independently(operation: Any) -> None:
+    """Frees an operation of a function from the order in which TensorFlow runs stateful operations.
+
+    The manager of control dependencies has this method in every TensorFlow from 2.16 on; graphs
+    that are no function's have no manager, and no such order.
+    """
+    manager = getattr(operation.graph, "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(operation)

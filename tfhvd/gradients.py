@@ -1,0 +1,235 @@
+"""Reducing a list of gradients over the ranks: the one place that does it.
+
+The optimizers and the gradient tape differ only in when they call a `GradientReducer`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import _compat
+from tfhvd.compression import Compression
+from tfhvd.ops import Average, Min, Sum, allreduce, grouped_allreduce
+from tfhvd.ops.reduce_op import chosen
+from tfhvd.process_sets import checked_id, global_process_set
+
+_NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the graph
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientReducer:
+    """Reduces lists of gradients over the ranks, each gradient once per call.
+
+    Attributes:
+        name: what the names of the reductions begin with; the variables' paths follow.
+        op: Average, Sum, or, for dense gradients, Min, Max or Product.
+        compression: a member of `Compression`, applied to what travels.
+        sparse_as_dense: whether IndexedSlices are made dense first. Otherwise the ranks' slices are
+            gathered, and slices of one row summed.
+        gradient_predivide_factor: with Average, what a gradient is divided by before the sum; the
+            rest of the division by the number of ranks follows the sum.
+        groups: None, a number of groups, or a list of lists of variables: dense gradients of one
+            group are reduced together, all or none.
+        scale: what every reduced gradient is multiplied by.
+        process_set: the ranks that take part.
+        device_dense: the device on which dense gradients are reduced, "" for where they are.
+        device_sparse: the same for IndexedSlices.
+
+    Example:
+        >>> reduce = GradientReducer(name="loop", op=Sum)
+        >>> gradients = reduce(tape.gradient(loss, variables), variables)
+    """
+
+    name: str
+    op: Any = Average
+    compression: Any = Compression.none
+    sparse_as_dense: bool = False
+    gradient_predivide_factor: float = 1.0
+    groups: int | Sequence[Sequence[Any]] | None = None
+    scale: float = 1.0
+    process_set: Any = global_process_set
+    device_dense: str = ""
+    device_sparse: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be meant.
+
+        Raises:
+            ValueError: for an op that is none, a predivide factor without Average or not above 0,
+                and for groups that are negative or name a variable twice.
+            NotImplementedError: for a process set of one's own.
+        """
+        object.__setattr__(self, "op", chosen(self.op, None))
+        checked_id(self.process_set)
+        if not self.gradient_predivide_factor > 0:
+            raise ValueError(
+                "gradient_predivide_factor divides the gradients. "
+                f"Received: {self.gradient_predivide_factor}. Expected: a number above 0."
+            )
+        if self.gradient_predivide_factor != 1.0 and self.op != Average:
+            raise ValueError(
+                "gradient_predivide_factor splits the division of an average. "
+                f"Received: gradient_predivide_factor={self.gradient_predivide_factor}, "
+                f"op={self.op}. "
+                "Expected: op=Average."
+            )
+        if isinstance(self.groups, int):
+            if self.groups < 0:
+                raise ValueError(
+                    f"Received: groups={self.groups}. Expected: a number of groups, or lists."
+                )
+        elif self.groups is not None:
+            keys = [_key(variable) for group in self.groups for variable in group]
+            if len(keys) != len(set(keys)):
+                raise ValueError(
+                    "Received: groups with a variable twice. Expected: each variable in one group."
+                )
+
+    def __call__(self, gradients: Iterable[Any], variables: Iterable[Any]) -> list[Any]:
+        """Reduces each gradient once.
+
+        Args:
+            gradients: tensors of any shape, IndexedSlices, or None for what has no gradient. Which
+                are None must be the same on every rank.
+            variables: what the gradients belong to, in the same order: they give the names.
+
+        Returns:
+            The reduced gradients in the same order, with the same shapes and types, None where None
+            was.
+
+        Raises:
+            ValueError: if the lists differ in length, or for slices and an op that is not Average
+                or Sum.
+        """
+        gradients, variables = list(gradients), list(variables)
+        if len(gradients) != len(variables):
+            raise ValueError(
+                f"Gradients are reduced with their variables. Received: {len(gradients)} "
+                f"gradients, {len(variables)} variables. Expected: as many of each."
+            )
+        if self.sparse_as_dense:
+            gradients = [tf.convert_to_tensor(g) if _is_sparse(g) else g for g in gradients]
+        if self.process_set.size() > 1:
+            gradients = self._reduce(gradients, variables)
+        if self.scale != 1.0:
+            gradients = [None if g is None else _scaled(g, self.scale) for g in gradients]
+        return gradients
+
+    def all_ranks(self, condition: Any) -> Any:
+        """Whether a condition (a bool tensor without dimensions) holds on every rank."""
+        if self.process_set.size() == 1:
+            return condition
+        [name] = _unique_names(f"{self.name}/all_ranks", [None])
+        held = allreduce(
+            tf.cast(condition, tf.int32), op=Min, name=name, process_set=self.process_set
+        )
+        return tf.equal(held, 1)
+
+    def _reduce(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        names = _unique_names(self.name, variables)
+        dense = [i for i, g in enumerate(gradients) if g is not None and not _is_sparse(g)]
+        reduced: list[Any] = [None] * len(gradients)
+        for group in self._grouped(dense, variables):
+            tensors = self._reduce_dense([gradients[i] for i in group], [names[i] for i in group])
+            for i, tensor in zip(group, tensors):
+                reduced[i] = tensor
+        for i, gradient in enumerate(gradients):
+            if _is_sparse(gradient):
+                reduced[i] = self._reduce_slices(gradient, names[i])
+        return reduced
+
+    def _grouped(self, dense: list[int], variables: list[Any]) -> list[list[int]]:
+        """Divides the positions of dense gradients into what is reduced together."""
+        if not self.groups:
+            # A graph reduces each gradient as soon as it is there. Eager calls wait, so that one
+            # call is best.
+            return [dense] if tf.executing_eagerly() and dense else [[i] for i in dense]
+        if isinstance(self.groups, int):
+            count = min(self.groups, len(dense))
+            cuts = [len(dense) * i // count for i in range(count + 1)] if count else []
+            return [dense[begin:end] for begin, end in zip(cuts, cuts[1:])]
+        group_of = {_key(v): number for number, group in enumerate(self.groups) for v in group}
+        together: dict[Any, list[int]] = {}
+        for i in dense:
+            together.setdefault(group_of.get(_key(variables[i]), f"alone/{i}"), []).append(i)
+        return list(together.values())
+
+    def _reduce_dense(self, tensors: list[Any], names: list[str]) -> list[Any]:
+        factor = self.gradient_predivide_factor
+        arguments = {
+            "op": self.op,
+            "compression": self.compression,
+            "device_dense": self.device_dense,
+            "prescale_factor": 1.0 / factor,
+            "postscale_factor": factor,
+            "process_set": self.process_set,
+        }
+        if len(tensors) == 1:
+            return [allreduce(tensors[0], name=names[0], **arguments)]
+        return grouped_allreduce(tensors, name=names[0], **arguments)
+
+    def _reduce_slices(self, slices: tf.IndexedSlices, name: str) -> tf.IndexedSlices:
+        """Gathers the ranks' rows; rows of one index are summed before they travel and after."""
+        if self.op not in (Average, Sum):
+            raise ValueError(
+                f"The gradient {name} is an IndexedSlices. Received: op={self.op}. "
+                "Expected: Average or Sum; for any other op pass sparse_as_dense=True."
+            )
+        reduced = allreduce(
+            _sum_duplicates(slices),
+            op=self.op,
+            compression=self.compression,
+            device_sparse=self.device_sparse,
+            name=name,
+            process_set=self.process_set,
+        )
+        return _sum_duplicates(reduced)
+
+
+def _is_sparse(gradient: Any) -> bool:
+    return isinstance(gradient, tf.IndexedSlices)
+
+
+def _scaled(gradient: Any, factor: float) -> Any:
+    if _is_sparse(gradient):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
+
+
+def _sum_duplicates(slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Sums the rows of one index: optimizers that square a gradient must see the whole of it."""
+    indices, positions = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(indices)[0])
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def _key(variable: Any) -> int:
+    return id(_compat.tf_variable(variable))
+
+
+def _unique_names(prefix: str, variables: list[Any]) -> list[str]:
+    """Names a reduction per variable, the same on every rank that runs the same program.
+
+    A graph may run reductions side by side, so that a name is used once in it. Eager calls wait for
+    their results, and use the same names each time, which the engine then knows. A function that is
+    traced again begins anew: one rank may trace more often than another.
+    """
+    used: set[str] = set()
+    if not tf.executing_eagerly():
+        collection = tf.compat.v1.get_default_graph().get_collection_ref(_NAMES_IN_USE)
+        if not collection:
+            collection.append(used)
+        used = collection[0]
+    names = []
+    for position, variable in enumerate(variables):
+        wanted = f"{prefix}/{_compat.variable_name(variable) or position}"
+        name, count = wanted, 1
+        while name in used:
+            name, count = f"{wanted}_{count}", count + 1
+        used.add(name)
+        names.append(name)
+    return names

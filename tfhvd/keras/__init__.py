@@ -1,0 +1,85 @@
+"""Data-parallel training of Keras models: `import tfhvd.keras as hvd`.
+
+Follows `tf.keras` (Keras 3, or tf_keras where TF_USE_LEGACY_KERAS=1), and takes optimizers and
+models of a directly imported `keras` or `tf_keras` just as well.
+
+Example:
+    >>> import tfhvd.keras as hvd
+    >>> hvd.init()
+    >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size())),
+    loss="mse")
+    >>> model.fit(x, y, callbacks=[hvd.BroadcastGlobalVariablesCallback(0),
+    hvd.MetricAverageCallback()])
+"""
+
+from tfhvd import (
+    Average,
+    Compression,
+    DistributedGradientTape,
+    Max,
+    Min,
+    Product,
+    Sum,
+    allgather_object,
+    barrier,
+    broadcast_object,
+    broadcast_variables,
+    build_info,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from tfhvd.keras import callbacks
+from tfhvd.keras.callbacks import (
+    BestModelCheckpoint,
+    BroadcastGlobalVariablesCallback,
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+    MetricAverageCallback,
+)
+from tfhvd.keras.load_model import load_model
+from tfhvd.keras.optimizer import DistributedOptimizer
+from tfhvd.keras.values import allgather, allreduce, broadcast
+
+__all__ = [
+    "Average",
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "Max",
+    "MetricAverageCallback",
+    "Min",
+    "Product",
+    "Sum",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_variables",
+    "build_info",
+    "callbacks",
+    "cross_rank",
+    "cross_size",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]

@@ -1,0 +1,15 @@
+"""Callbacks for `fit`, of Keras 3 and of tf_keras."""
+
+from tfhvd.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
+from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+from tfhvd.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
+from tfhvd.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
+from tfhvd.keras.callbacks.metric_average import MetricAverageCallback
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]

@@ -1,0 +1,39 @@
+"""Reading and setting an optimizer's learning rate, with momentum correction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfhvd import _compat
+
+
+def get(optimizer: Any) -> float:
+    """Gives the learning rate of a Keras optimizer."""
+    return float(optimizer.learning_rate)
+
+
+def put(optimizer: Any, value: float, momentum_correction: bool = False) -> None:
+    """Sets the learning rate of a Keras optimizer.
+
+    Args:
+        optimizer: an optimizer of Keras 3 or tf_keras, or a loss scale with one inside.
+        value: the learning rate.
+        momentum_correction: whether what SGD and RMSprop have gathered as momentum is rescaled.
+            They gather steps, in which the old learning rate is contained: without it, momentum
+            would go on at the old rate for a while (Goyal et al., 2017, section 3).
+
+    Raises:
+        ValueError: if the learning rate is a schedule or a function, and so not to be set.
+    """
+    old = get(optimizer)
+    try:
+        optimizer.learning_rate = value
+    except (TypeError, AttributeError) as error:
+        raise ValueError(
+            "Callbacks cannot set a learning rate that is a LearningRateSchedule or a function. "
+            f"Received: {type(optimizer).__name__} with such a learning rate. Expected: a number "
+            "as learning_rate, or no callback that sets it."
+        ) from error
+    if momentum_correction and old > 0 and value != old:
+        for momentum in _compat.momentum_variables(optimizer):
+            momentum.assign(momentum * (value / old))

@@ -1,0 +1,83 @@
+"""load_model: opens a saved model with its optimizer distributed again."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pathlib
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import _compat
+from tfhvd.compression import Compression
+from tfhvd.keras.optimizer import DistributedOptimizer
+
+
+def load_model(
+    filepath: str | pathlib.Path,
+    custom_optimizers: Sequence[type] | None = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: Any = Compression.none,
+    **optimizer_arguments: Any,
+) -> Any:
+    """Opens a model saved by `model.save` and wraps its optimizer with `DistributedOptimizer`.
+
+    Plain Keras opens the same file, and gives the plain optimizer. Each rank reads the file itself:
+    where only rank 0 has it, load it there and let `BroadcastGlobalVariablesCallback` bring the
+    others up to it.
+
+    Args:
+        filepath: a `.keras` or `.h5` file. It is opened with the Keras that wrote it, Keras 3 or
+            tf_keras; anything else with `tf.keras`.
+        custom_optimizers: optimizer classes of your own that the file may name.
+        custom_objects: other classes and functions that the file may name, by their names.
+        compression: how gradients travel: `Compression.none`, `.fp16` or `.bf16`.
+        **optimizer_arguments: further arguments of `DistributedOptimizer`.
+
+    Returns:
+        The model, compiled if it was saved so, with its optimizer's state.
+
+    Example:
+        >>> model = hvd.load_model("model.keras")
+    """
+    objects = {cls.__name__: cls for cls in custom_optimizers or ()}
+    objects.update(custom_objects or {})
+    keras = _keras_of(pathlib.Path(filepath))
+    model = keras.models.load_model(str(filepath), custom_objects=objects)
+    if getattr(model, "optimizer", None) is not None:
+        if _is_h5(pathlib.Path(filepath)):
+            _compat.restore_optimizer_from_h5(model, filepath)
+        model.optimizer = DistributedOptimizer(
+            model.optimizer, compression=compression, **optimizer_arguments
+        )
+    return model
+
+
+def _keras_of(filepath: pathlib.Path) -> Any:
+    """Gives the Keras that wrote a file, by the version in it; `tf.keras` where none is."""
+    version = ""
+    if zipfile.is_zipfile(filepath):
+        with zipfile.ZipFile(filepath) as archive:
+            version = json.loads(archive.read("metadata.json")).get("keras_version", "")
+    elif _is_h5(filepath):
+        import h5py
+
+        with h5py.File(filepath, "r") as file:
+            version = file.attrs.get("keras_version", "")
+    version = version.decode() if isinstance(version, bytes) else str(version)
+    if not version:
+        return tf.keras
+    return importlib.import_module(
+        _compat.TF_KERAS if version.startswith("2.") else _compat.KERAS_3
+    )
+
+
+def _is_h5(filepath: pathlib.Path) -> bool:
+    if not filepath.is_file():
+        return False
+    import h5py  # Keras needs it to read the file.
+
+    return bool(h5py.is_hdf5(filepath))
