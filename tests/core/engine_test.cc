@@ -225,31 +225,20 @@ TEST(AMismatchFailsEverywhereAndTheJobGoesOn) {
 }
 
 TEST(ANameTwiceInFlightFails) {
-  RunRanks(2, [](Rank* rank) {
-    auto gate = AllReduce(rank, "only rank 0 first", 1, 1.0f);
+  std::promise<void> refused;  // rank 1 comes only after rank 0 has had the second one refused
+  RunRanks(2, [&refused](Rank* rank) {
     if (rank->rank() == 1) {
-      EXPECT_TRUE(gate->Wait().ok());
+      refused.get_future().wait();
+      EXPECT_TRUE(AllReduce(rank, "twice", 2, 1.0f)->Wait().ok());
       return;
     }
-    EXPECT_TRUE(gate->Wait().ok());
-  });
-  RunRanks(2, [](Rank* rank) {
-    // Rank 1 comes only after rank 0 has the second refused.
-    static std::promise<void>* refused = nullptr;
-    static std::promise<void> local;
-    refused = &local;
-    if (rank->rank() == 0) {
-      auto first = AllReduce(rank, "twice", 2, 1.0f);
-      auto second = AllReduce(rank, "twice", 2, 1.0f);
-      const Status status = second->Wait();
-      EXPECT_TRUE(status.code() == StatusCode::kInvalidArgument);
-      EXPECT_TRUE(status.message().find("'twice'") != std::string::npos);
-      refused->set_value();
-      EXPECT_TRUE(first->Wait().ok());
-    } else {
-      refused->get_future().wait();
-      EXPECT_TRUE(AllReduce(rank, "twice", 2, 1.0f)->Wait().ok());
-    }
+    auto first = AllReduce(rank, "twice", 2, 1.0f);
+    auto second = AllReduce(rank, "twice", 2, 1.0f);
+    const Status status = second->Wait();
+    EXPECT_TRUE(status.code() == StatusCode::kInvalidArgument);
+    EXPECT_TRUE(status.message().find("'twice'") != std::string::npos);
+    refused.set_value();
+    EXPECT_TRUE(first->Wait().ok());
   });
 }
 
@@ -346,9 +335,8 @@ TEST(ARankThatLeavesFailsWhatOthersWaitFor) {
 }
 
 TEST(ABarrierHoldsEverybody) {
-  static std::atomic<int> arrived{0};
-  arrived = 0;
-  RunRanks(4, [](Rank* rank) {
+  std::atomic<int> arrived{0};
+  RunRanks(4, [&arrived](Rank* rank) {
     for (int i = 1; i <= 10; ++i) {
       ++arrived;
       Call call;
