@@ -73,7 +73,7 @@ class BF16Compressor(_CastCompressor):
 
 
 class Compression:
-    """The compressions that there are: `Compression.none`, `Compression.fp16`, `Compression.bf16`."""
+    """The compressions: `Compression.none`, `Compression.fp16`, `Compression.bf16`."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

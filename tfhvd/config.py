@@ -92,16 +92,16 @@ def build_info() -> BuildInfo:
     Example:
         >>> print(hvd.build_info())
     """
-    from tfhvd import _build_config
-    from tfhvd._library import load_native
+    from tfhvd._library import build_config, load_native
     from tfhvd._version import __version__
 
+    built = build_config()
     reports = load_native().report_backends()
     return BuildInfo(
         version=__version__,
         python=platform.python_version(),
-        tensorflow=_build_config.TENSORFLOW_VERSION,
-        mpi=f"{_build_config.MPI_VENDOR} {_build_config.MPI_VERSION}".strip(),
-        compiler=_build_config.COMPILER,
+        tensorflow=built.TENSORFLOW_VERSION,
+        mpi=f"{built.MPI_VENDOR} {built.MPI_VERSION}".strip(),
+        compiler=built.COMPILER,
         backends=tuple(Backend(r.name, r.available, r.detail) for r in reports),
     )

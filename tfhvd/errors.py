@@ -1,7 +1,8 @@
 """The exceptions of functions that run outside of TensorFlow: `init`, `shutdown`, `rank`, ...
 
-Operations on tensors raise TensorFlow's own: `tf.errors.InvalidArgumentError` where the ranks do not
-fit together, `AbortedError` where a rank is lost or has left, `FailedPreconditionError` before `init`.
+Operations on tensors raise TensorFlow's own: `tf.errors.InvalidArgumentError` where the ranks do
+not fit together, `AbortedError` where a rank is lost or has left, `FailedPreconditionError` before
+`init`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""This process's part in the job: joining it, leaving it, and its place in it. Needs no TensorFlow."""
+"""This process's part in the job: to join it, to leave it, and its place in it. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from tfhvd._launcher_check import check_launcher
 from tfhvd.errors import NotInitializedError, TfhvdError
 
 
@@ -34,8 +35,15 @@ class _Membership:
         if "mpi4py" in sys.modules:
             # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
             import mpi4py.MPI  # noqa: F401
-        self._native().init()
-        self.topology = self._native().topology()
+        native = self._native()
+        native.init()
+        topology = native.topology()
+        try:
+            check_launcher(os.environ, topology.size)
+        except RuntimeError as error:
+            native.shutdown("")
+            raise TfhvdError(str(error)) from None
+        self.topology = topology
         self._prepare_for_the_end()
 
     def leave(self, reason: str) -> None:
@@ -107,8 +115,8 @@ class _Membership:
 
 _NOT_INITIALIZED = "tfhvd has not been initialized. Call hvd.init() first."
 _FORKED = (
-    "This process was forked from one that had called hvd.init(), and has no part in the job. Use tfhvd "
-    "in the parent, or start the process with multiprocessing.get_context('spawn')."
+    "This process was forked from one that had called hvd.init(), and has no part in the job. Use "
+    "tfhvd in the parent, or start the process with multiprocessing.get_context('spawn')."
 )
 _membership = _Membership()
 
@@ -119,9 +127,9 @@ def _is_interactive() -> bool:
 
 
 def init(comm: Any = None, process_sets: Sequence[Any] | None = None) -> None:
-    """Meets the other ranks of the job and starts the engine; every rank calls it, before anything else.
+    """Meets the other ranks of the job and starts the engine.
 
-    A process that nobody gave a rank to is a job of size 1. Calling it again does nothing; after
+    Every rank calls it, before anything else. A process that nobody gave a rank to is a job of size 1. Calling it again does nothing; after
     `shutdown` it starts anew. Settings are read from the environment: see `tfhvd.config.settings`.
 
     Args:
@@ -140,8 +148,8 @@ def init(comm: Any = None, process_sets: Sequence[Any] | None = None) -> None:
     """
     if comm is not None:
         raise NotImplementedError(
-            f"hvd.init takes no communicator or list of ranks. Received: comm={comm!r}. Expected: None; "
-            "start as many ranks as are to take part (tfhvdrun -np N, or mpirun)."
+            f"hvd.init takes no communicator or list of ranks. Received: comm={comm!r}. Expected: "
+            "None; start as many ranks as are to take part (tfhvdrun -np N, or mpirun)."
         )
     if process_sets:
         raise NotImplementedError(
@@ -154,7 +162,8 @@ def init(comm: Any = None, process_sets: Sequence[Any] | None = None) -> None:
 def shutdown() -> None:
     """Leaves the job, and waits until every rank has left; `init` may follow.
 
-    Called at the interpreter's end if the program does not. Where nothing was started, does nothing.
+    Called at the interpreter's end if the program does not. Where nothing was started, does
+    nothing.
 
     Example:
         >>> hvd.shutdown()
@@ -210,12 +219,12 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Returns this host's number among those with this local rank. NotInitializedError before `init`."""
+    """Returns this host's number among the hosts. Raises NotInitializedError before `init`."""
     return _membership.place().cross_rank
 
 
 def cross_size() -> int:
-    """Returns the number of hosts with this local rank. Raises NotInitializedError before `init`."""
+    """Returns the number of hosts. Raises NotInitializedError before `init`."""
     return _membership.place().cross_size
 
 

@@ -77,12 +77,11 @@ def checked_id(process_set: ProcessSet) -> int:
         NotImplementedError: if it is one of the user's: those come in a later version.
     """
     if not isinstance(process_set, ProcessSet):
-        raise TypeError(
-            f"Received: process_set={process_set!r}. Expected: hvd.global_process_set."
-        )
+        raise TypeError(f"Received: process_set={process_set!r}. Expected: hvd.global_process_set.")
     if process_set.process_set_id is None:
         raise NotImplementedError(
             "This version of tfhvd runs collectives over all ranks only. "
-            f"Received: process_set={process_set!r}. Expected: hvd.global_process_set, or no argument."
+            f"Received: process_set={process_set!r}. Expected: hvd.global_process_set, "
+            "or no argument."
         )
     return process_set.process_set_id

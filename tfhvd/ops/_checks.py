@@ -61,7 +61,8 @@ def check_reduction(tensor: tf.Tensor, op: ReduceOp, prescale: float, postscale:
         raise TypeError(
             f"Truth values cannot be added or scaled. Received: a bool tensor, op={op!r}, "
             f"prescale_factor={prescale}, postscale_factor={postscale}. Expected: op=hvd.Min "
-            "(true where every rank has true) or op=hvd.Max (where some rank has), unscaled; or tf.cast."
+            "(true where every rank has true) or op=hvd.Max (where some rank has), unscaled; "
+            "or tf.cast."
         )
 
 
@@ -91,7 +92,8 @@ def check_root(root_rank: Any, process_set: ProcessSet) -> int:
     size = process_set.size()
     if not 0 <= root < size:
         raise ValueError(
-            f"The root is no rank of the job. Received: root_rank={root}. Expected: 0 to {size - 1}."
+            f"The root is no rank of the job. Received: root_rank={root}. "
+            f"Expected: 0 to {size - 1}."
         )
     return root
 

@@ -23,12 +23,12 @@ def reduce(
 ) -> list[tf.Tensor]:
     """Reduces each tensor over the ranks; several are agreed, and fail, as one."""
     library = load_tf_ops()
-    attributes = dict(
-        reduce_op=int(op),
-        prescale_factor=repr(prescale),
-        postscale_factor=repr(postscale),
+    attributes = {
+        "reduce_op": int(op),
+        "prescale_factor": repr(prescale),
+        "postscale_factor": repr(postscale),
         **_identity(name, process_set_id),
-    )
+    }
     if len(tensors) == 1:
         outputs = [library.tfhvd_allreduce(tensors[0], **attributes)]
     else:
@@ -59,7 +59,11 @@ def barrier(name: Name, process_set_id: int) -> Any:
 
 
 def _identity(name: Name, process_set_id: int) -> dict[str, Any]:
-    return dict(tensor_name=name.text, anonymous=name.anonymous, process_set_id=process_set_id)
+    return {
+        "tensor_name": name.text,
+        "anonymous": name.anonymous,
+        "process_set_id": process_set_id,
+    }
 
 
 def _free_of_order(output: tf.Tensor) -> None:

@@ -7,8 +7,8 @@
 | nobody           | in a tf.function  | from the function's and the       | an error        |
 |                  |                   | tensor's names, used once a graph |                 |
 
-A name is equal on every rank that runs the same program, and in every step. The eager name is a constant
-because TensorFlow keeps a kernel for each value that it has seen of an attribute.
+A name is equal on every rank that runs the same program, and in every step. The eager name is a
+constant because TensorFlow keeps a kernel for each value that it has seen of an attribute.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def name_of(kind: str, given: Any, tensor: Any = None) -> Name:
     if tf.executing_eagerly():
         return Name(f"{kind}.eager", anonymous=True)
     graph = outermost_graph()
-    of = "" if tensor is None else f".{re.sub(r'[^A-Za-z0-9_./-]', '_', tensor.name)}"
+    of = "" if tensor is None else f".{_text_of(tensor)}"
     return Name(_unique(f"{kind}.{getattr(graph, 'name', 'graph')}{of}"), anonymous=False)
 
 
@@ -72,11 +72,16 @@ def name_of_gradient(forward: Any) -> Name:
 
 
 def outermost_graph() -> tf.Graph:
-    """Returns the graph of the function that is being traced, outside of any branch or loop in it."""
+    """Returns the graph of the function being traced, outside of any branch or loop in it."""
     graph = tf.compat.v1.get_default_graph()
     while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
         graph = graph.outer_graph
     return graph
+
+
+def _text_of(tensor: Any) -> str:
+    """Returns a tensor's name in its graph, without what would look odd in a message."""
+    return re.sub(r"[^A-Za-z0-9_./-]", "_", tensor.name.removesuffix(":0"))
 
 
 def _unique(wanted: str) -> str:

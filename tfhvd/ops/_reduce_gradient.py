@@ -1,7 +1,7 @@
 """The gradients of reductions.
 
-A reduction is y = post * R(pre * x_0, pre * x_1, ...), y is on every rank, and what follows it on each
-rank is part of the loss. So the gradient of y is the sum of all ranks' gradients of it.
+A reduction is y = post * R(pre * x_0, pre * x_1, ...), y is on every rank, and what follows it on
+each rank is part of the loss. So the gradient of y is the sum of all ranks' gradients of it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _of_product(
     name: Name,
     set_id: int,
 ) -> list[tf.Tensor]:
-    """Multiplies by the product of the other ranks' elements, without dividing: they may be zero."""
+    """Multiplies by the product of the other ranks' elements, without dividing (by zero)."""
     del op
     totals = _kernels.reduce(gradients, Sum, name, set_id)
     size, rank = process.size(), process.rank()

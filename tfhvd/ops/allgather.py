@@ -19,13 +19,13 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
 ) -> tf.Tensor:
-    """Joins every rank's tensor along the first dimension, rank 0's first; every rank gets the whole.
+    """Joins every rank's tensor along the first dimension, rank 0's first, on every rank.
 
     Differentiable: a rank gets its own part of the gradients' sum.
 
     Args:
-        tensor: of shape [n, ...]; n may differ between ranks and be 0, the rest may not. Types: uint8,
-            int8, int32, int64, float16, bfloat16, float32, float64, bool.
+        tensor: of shape [n, ...]; n may differ between ranks and be 0, the rest may not. Types:
+            uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool.
         name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.
         ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
         process_set: the ranks that take part.

@@ -33,9 +33,9 @@ def allreduce(
     Differentiable: the gradient is reduced likewise.
 
     Args:
-        tensor: of any shape, the same on every rank. Types: uint8, int8, int32, int64, float16, bfloat16,
-            float32, float64; bool with Min or Max. Or IndexedSlices with Average or Sum: their values and
-            indices are gathered instead.
+        tensor: of any shape, the same on every rank. Types: uint8, int8, int32, int64, float16,
+            bfloat16, float32, float64; bool with Min or Max. Or IndexedSlices with Average or Sum:
+            their values and indices are gathered instead.
         average: the older way to say op=Average (True) or op=Sum (False).
         device_dense: the device to reduce a tensor on, "" for where it is.
         device_sparse: the same for IndexedSlices.
@@ -90,8 +90,8 @@ def _allreduce_slices(
     """Gathers values and indices: rows of one index stay apart, and count as their sum."""
     if op not in (Average, Sum):
         raise ValueError(
-            f"IndexedSlices can be added only. Received: op={op!r}. Expected: hvd.Average or hvd.Sum, "
-            "or a dense tensor (tf.convert_to_tensor)."
+            f"IndexedSlices can be added only. Received: op={op!r}. Expected: hvd.Average or "
+            "hvd.Sum, or a dense tensor (tf.convert_to_tensor)."
         )
     values = to_tensor(slices.values, "allreduce")
     indices = to_tensor(slices.indices, "allreduce")

@@ -16,8 +16,8 @@ def barrier(
 ) -> Any:
     """Waits until every rank has called it.
 
-    In a `tf.function` it takes its place among the stateful operations (assignments without order of
-    their own are not among them).
+    In a `tf.function` it takes its place among the stateful operations (assignments without order
+    of their own are not among them).
 
     Args:
         process_set: the ranks that take part.

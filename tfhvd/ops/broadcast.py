@@ -25,8 +25,8 @@ def broadcast(
     Differentiable: the root gets the sum of all ranks' gradients, the others zeros.
 
     Args:
-        tensor: of any shape, the same on every rank; the values matter on the root only. Types: uint8,
-            int8, int32, int64, float16, bfloat16, float32, float64, bool.
+        tensor: of any shape, the same on every rank; the values matter on the root only. Types:
+            uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool.
         root_rank: the rank whose values are taken, the same on every rank.
         name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.
         ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.

@@ -22,8 +22,8 @@ def broadcast_variables(
     """Gives every rank's variables the root's values, so that all ranks begin alike.
 
     Args:
-        variables: of TensorFlow, Keras 3 or tf_keras; as many, in the same order, with the same shapes and
-            types on every rank. Any numeric type.
+        variables: of TensorFlow, Keras 3 or tf_keras; as many, in the same order, with the same
+            shapes and types on every rank. Any numeric type.
         root_rank: the rank whose values are taken.
         process_set: the ranks that take part.
         inplace: taken for Horovod's sake: variables are always assigned to.
@@ -99,8 +99,9 @@ def _check_counts(count: int, prefix: str, set_id: int) -> None:
     if counts.min() != counts.max():
         theirs = "; ".join(f"rank {rank}: {n}" for rank, n in enumerate(counts))
         raise ValueError(
-            f"{prefix}: the ranks have different numbers of variables. Received: {theirs}. Expected: "
-            "as many on every rank; build the same model, and make the optimizer's variables, on each."
+            f"{prefix}: the ranks have different numbers of variables. Received: {theirs}. "
+            "Expected: as many on every rank; build the same model, and make the optimizer's "
+            "variables, on each."
         )
 
 

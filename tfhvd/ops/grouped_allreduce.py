@@ -42,7 +42,8 @@ def grouped_allreduce(
         op: Average (where none is given), Sum, Min, Max or Product.
         prescale_factor: what each rank's tensors are multiplied by before the reduction.
         postscale_factor: what the results are multiplied by.
-        name: the group's identity: ranks meet by it. Made from the first tensor's name if not given.
+        name: the group's identity: ranks meet by it. Made from the first tensor's name if not
+            given.
         process_set: the ranks that take part.
         ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
 

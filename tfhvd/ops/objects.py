@@ -142,6 +142,6 @@ def _pickled(obj: Any) -> tuple[bytes, Exception | None]:
 
 def _cannot_pickle(rank: int) -> str:
     return (
-        f"The object of rank {rank} cannot be pickled; that rank says why. Expected: an object that "
-        "pickle (or cloudpickle, where it is installed) can write."
+        f"The object of rank {rank} cannot be pickled; that rank says why. Expected: an object "
+        "that pickle (or cloudpickle, where it is installed) can write."
     )
