@@ -1,0 +1,169 @@
+#include "cc/backends/mpi/mpi_api.h"
+
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <cstring>
+#include <string>
+
+namespace {
+
+using tfhvd::MpiHandle;
+
+// MPI's handles are pointers in one implementation and integers in another.
+template <typename T>
+MpiHandle Wrap(T handle) {
+  static_assert(sizeof(T) <= sizeof(MpiHandle), "an MPI handle fits into MpiHandle");
+  MpiHandle wrapped = 0;
+  std::memcpy(&wrapped, &handle, sizeof handle);
+  return wrapped;
+}
+template <typename T>
+T Unwrap(MpiHandle wrapped) {
+  T handle;
+  std::memcpy(&handle, &wrapped, sizeof handle);
+  return handle;
+}
+MPI_Comm Comm(MpiHandle comm) { return Unwrap<MPI_Comm>(comm); }
+
+// The first line of MPI's description of itself, up to the details of its build.
+const char* Library() {
+  static const std::string text = [] {
+    char all[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(all, &length);
+    std::string line(all);
+    line = line.substr(0, line.find_first_of(",\n"));
+    for (char& c : line) c = c == '\t' ? ' ' : c;
+    const std::string label = "MPICH Version:";
+    if (line.compare(0, label.size(), label) == 0) {
+      const size_t version = line.find_first_not_of(' ', label.size());
+      line = "MPICH " + (version == std::string::npos ? "" : line.substr(version));
+    }
+    return line;
+  }();
+  return text.c_str();
+}
+
+const char* LibraryFile() {
+  Dl_info info;
+  void* const function = dlsym(RTLD_DEFAULT, "MPI_Init_thread");
+  return function != nullptr && dladdr(function, &info) != 0 && info.dli_fname != nullptr
+             ? info.dli_fname
+             : "";
+}
+
+void ErrorText(int error, char* text, int size) {
+  char all[MPI_MAX_ERROR_STRING] = "unknown error";
+  int length = 0;
+  MPI_Error_string(error, all, &length);
+  std::strncpy(text, all, static_cast<size_t>(size) - 1);
+  text[size - 1] = '\0';
+}
+
+int Initialized(int* flag) { return MPI_Initialized(flag); }
+int Finalized(int* flag) { return MPI_Finalized(flag); }
+
+int FromMpiLevel(int level) {
+  if (level == MPI_THREAD_MULTIPLE) return tfhvd::kMpiThreadMultiple;
+  return level == MPI_THREAD_SERIALIZED ? tfhvd::kMpiThreadSerialized : 0;
+}
+
+int InitThread(int* provided) {
+  int level = 0;
+  const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+  *provided = FromMpiLevel(level);
+  return error;
+}
+
+int QueryThread(int* provided) {
+  int level = 0;
+  const int error = MPI_Query_thread(&level);
+  *provided = FromMpiLevel(level);
+  return error;
+}
+
+int Finalize() { return MPI_Finalize(); }
+
+int DuplicateWorld(MpiHandle* comm) {
+  MPI_Comm ours = MPI_COMM_NULL;
+  const int error = MPI_Comm_dup(MPI_COMM_WORLD, &ours);
+  if (error != MPI_SUCCESS) return error;
+  *comm = Wrap(ours);
+  return MPI_Comm_set_errhandler(ours, MPI_ERRORS_RETURN);
+}
+
+int FreeComm(MpiHandle* comm) {
+  MPI_Comm ours = Comm(*comm);
+  return MPI_Comm_free(&ours);
+}
+
+int Rank(MpiHandle comm, int* rank) { return MPI_Comm_rank(Comm(comm), rank); }
+int Size(MpiHandle comm, int* size) { return MPI_Comm_size(Comm(comm), size); }
+
+int LargestTag(MpiHandle comm, int* tag) {
+  void* value = nullptr;
+  int found = 0;
+  const int error = MPI_Comm_get_attr(Comm(comm), MPI_TAG_UB, &value, &found);
+  *tag = found != 0 ? *static_cast<int*>(value) : 32767;  // what the standard promises
+  return error;
+}
+
+int Isend(const void* data, int bytes, int to, int tag, MpiHandle comm, MpiHandle* request) {
+  MPI_Request r = MPI_REQUEST_NULL;
+  const int error = MPI_Isend(data, bytes, MPI_BYTE, to, tag, Comm(comm), &r);
+  *request = Wrap(r);
+  return error;
+}
+
+int Irecv(void* data, int bytes, int from, int tag, MpiHandle comm, MpiHandle* request) {
+  MPI_Request r = MPI_REQUEST_NULL;
+  const int error = MPI_Irecv(data, bytes, MPI_BYTE, from, tag, Comm(comm), &r);
+  *request = Wrap(r);
+  return error;
+}
+
+int Test(MpiHandle* request, int* done) {
+  MPI_Request r = Unwrap<MPI_Request>(*request);
+  const int error = MPI_Test(&r, done, MPI_STATUS_IGNORE);
+  *request = Wrap(r);
+  return error;
+}
+
+int Cancel(MpiHandle* request) {
+  MPI_Request r = Unwrap<MPI_Request>(*request);
+  return MPI_Cancel(&r);
+}
+
+int Iprobe(int tag, MpiHandle comm, int* found, int* from, int* bytes) {
+  MPI_Status status;
+  const int error = MPI_Iprobe(MPI_ANY_SOURCE, tag, Comm(comm), found, &status);
+  if (error != MPI_SUCCESS || *found == 0) return error;
+  *from = status.MPI_SOURCE;
+  return MPI_Get_count(&status, MPI_BYTE, bytes);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const tfhvd::MpiApi* tfhvd_mpi_api() {
+  static const tfhvd::MpiApi api = {tfhvd::kMpiApiVersion,
+                                    Library,
+                                    LibraryFile,
+                                    ErrorText,
+                                    Initialized,
+                                    Finalized,
+                                    InitThread,
+                                    QueryThread,
+                                    Finalize,
+                                    DuplicateWorld,
+                                    FreeComm,
+                                    Rank,
+                                    Size,
+                                    LargestTag,
+                                    Isend,
+                                    Irecv,
+                                    Test,
+                                    Cancel,
+                                    Iprobe};
+  return &api;
+}

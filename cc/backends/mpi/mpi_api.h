@@ -1,0 +1,55 @@
+// MpiApi: the few calls of MPI that tfhvd makes, as a table of function pointers.
+//
+// The table is in a library of its own, libtfhvd_mpi.so, compiled against the MPI of this machine
+// from mpi_api.cc, the only file that includes mpi.h. The core opens it when a job of MPI starts,
+// so it needs no MPI to be loaded, and fits any MPI. Nothing of an MPI's types shows here.
+//
+// Functions return 0 or the MPI's error code (ErrorText says what it means); no error ends the
+// process. Threads: as the level of QueryThread allows.
+#pragma once
+
+#include <cstdint>
+
+namespace tfhvd {
+
+// Raised with every change of the table.
+constexpr int kMpiApiVersion = 1;
+
+using MpiHandle = uintptr_t;  // a communicator or request of MPI
+
+constexpr int kMpiThreadSerialized = 2;
+constexpr int kMpiThreadMultiple = 3;
+
+struct MpiApi {
+  int version;  // kMpiApiVersion of the library; stays the first field
+
+  // Texts live as long as the process. "Open MPI v5.0.11", "MPICH 4.2.0".
+  const char* (*Library)();
+  const char* (*LibraryFile)();  // the path of the libmpi in use, "" if unknown
+  void (*ErrorText)(int error, char* text, int size);
+
+  int (*Initialized)(int* flag);
+  int (*Finalized)(int* flag);
+  int (*InitThread)(int* provided);  // asks for kMpiThreadMultiple
+  int (*QueryThread)(int* provided);
+  int (*Finalize)();
+
+  // A communicator of all ranks that is ours alone. Collective.
+  int (*DuplicateWorld)(MpiHandle* comm);
+  int (*FreeComm)(MpiHandle* comm);
+  int (*Rank)(MpiHandle comm, int* rank);
+  int (*Size)(MpiHandle comm, int* size);
+  int (*LargestTag)(MpiHandle comm, int* tag);
+
+  // Messages are bytes.
+  int (*Isend)(const void* data, int bytes, int to, int tag, MpiHandle comm, MpiHandle* request);
+  int (*Irecv)(void* data, int bytes, int from, int tag, MpiHandle comm, MpiHandle* request);
+  int (*Test)(MpiHandle* request, int* done);  // a request that is done is gone
+  int (*Cancel)(MpiHandle* request);           // then Test until it is done
+  int (*Iprobe)(int tag, MpiHandle comm, int* found, int* from, int* bytes);  // from any rank
+};
+
+}  // namespace tfhvd
+
+// What libtfhvd_mpi.so exports.
+extern "C" const tfhvd::MpiApi* tfhvd_mpi_api();

@@ -1,0 +1,118 @@
+#include "cc/backends/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tfhvd {
+namespace {
+
+// A broadcast hands the buffer down the tree in pieces of this size, this many ahead of itself.
+constexpr int64_t kBroadcastPiece = 512 << 10;
+constexpr int64_t kBroadcastAhead = 4;
+
+// Transfers of one exchange that are under way at once: 16 peers, to and from.
+constexpr MpiTransfers::Ticket kWindow = 32;
+
+}  // namespace
+
+MpiCommunicator::MpiCommunicator(MpiPort port) : transfers_(std::move(port)) {}
+
+MpiCommunicator::~MpiCommunicator() {
+  // MPI may still write into the scratch of a call that failed: it is left to the end of the
+  // process.
+  if (!transfers_.idle()) (void)new std::vector<char>(std::move(scratch_));
+}
+
+void MpiCommunicator::Abort(const Status& why) { transfers_.Abort(why); }
+
+char* MpiCommunicator::Scratch(int64_t bytes) {
+  if (static_cast<int64_t>(scratch_.size()) < bytes) {
+    scratch_ = std::vector<char>();  // the old room first, not both at once
+    scratch_.resize(static_cast<size_t>(bytes));
+  }
+  return scratch_.data();
+}
+
+void MpiCommunicator::LimitWindow(Ticket begin) {
+  const Ticket oldest = transfers_.next() - kWindow;
+  if (oldest >= begin) (void)transfers_.Wait(oldest);
+}
+
+// Dissemination: after round k everybody has heard, directly or not, of 2^(k+1) - 1 others.
+Status MpiCommunicator::Barrier() {
+  TFHVD_RETURN_IF_ERROR(transfers_.Begin("barrier"));
+  const char sent = 0;
+  char received = 0;
+  for (int distance = 1; distance < size(); distance *= 2) {
+    (void)transfers_.Send(Neighbour(distance), &sent, 1);
+    if (!transfers_.Wait(transfers_.Receive(Neighbour(-distance), &received, 1))) break;
+  }
+  return transfers_.End();
+}
+
+Status MpiCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
+  TFHVD_RETURN_IF_ERROR(transfers_.Begin("broadcast"));
+  BroadcastTree(static_cast<char*>(buffer), bytes, root);
+  return transfers_.End();
+}
+
+// Binomial tree: counted from the root, rank v's parent is v without its lowest set bit.
+void MpiCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) {
+  const int v = (rank() - root + size()) % size();
+  int subtree = 1;  // v's descendants lie below v + subtree
+  while (subtree < size() && (v & subtree) == 0) subtree *= 2;
+  const int parent = (v - subtree + root + size()) % size();
+  std::vector<int> children;  // the one with the largest subtree first
+  for (int step = subtree / 2; step > 0; step /= 2) {
+    if (v + step < size()) children.push_back((v + step + root) % size());
+  }
+  const int64_t pieces = (bytes + kBroadcastPiece - 1) / kBroadcastPiece;
+  const auto size_of = [&](int64_t p) {
+    return std::min(kBroadcastPiece, bytes - p * kBroadcastPiece);
+  };
+  std::vector<Ticket> received;
+  std::vector<Ticket> sent;  // the first ticket of each piece
+  for (int64_t p = 0; p < pieces; ++p) {
+    while (v != 0 &&
+           static_cast<int64_t>(received.size()) < std::min(pieces, p + kBroadcastAhead)) {
+      const int64_t ahead = static_cast<int64_t>(received.size());
+      received.push_back(
+          transfers_.Receive(parent, buffer + ahead * kBroadcastPiece, size_of(ahead)));
+    }
+    if (v != 0 && !transfers_.Wait(received[static_cast<size_t>(p)])) return;
+    sent.push_back(transfers_.next());
+    for (const int child : children) {
+      (void)transfers_.Send(child, buffer + p * kBroadcastPiece, size_of(p));
+    }
+    if (p >= kBroadcastAhead) {
+      const Ticket begin = sent[static_cast<size_t>(p - kBroadcastAhead)];
+      if (!transfers_.Wait(begin, begin + static_cast<Ticket>(children.size()))) return;
+    }
+  }
+}
+
+Status MpiCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
+                                 const std::vector<int64_t>& recv_bytes) {
+  TFHVD_RETURN_IF_ERROR(transfers_.Begin("alltoall"));
+  std::vector<int64_t> send_begin = {0};
+  std::vector<int64_t> recv_begin = {0};
+  for (const int64_t n : send_bytes) send_begin.push_back(send_begin.back() + n);
+  for (const int64_t n : recv_bytes) recv_begin.push_back(recv_begin.back() + n);
+  const char* const from = static_cast<const char*>(in);
+  char* const to = static_cast<char*>(out);
+  const size_t own = static_cast<size_t>(rank());
+  if (recv_bytes[own] > 0) {
+    std::memcpy(to + recv_begin[own], from + send_begin[own], static_cast<size_t>(recv_bytes[own]));
+  }
+  for (int distance = 1; distance < size(); ++distance) {
+    const size_t before = static_cast<size_t>(Neighbour(-distance));
+    const size_t after = static_cast<size_t>(Neighbour(distance));
+    (void)transfers_.Receive(static_cast<int>(before), to + recv_begin[before], recv_bytes[before]);
+    (void)transfers_.Send(static_cast<int>(after), from + send_begin[after], send_bytes[after]);
+    LimitWindow(0);
+  }
+  return transfers_.End();
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,91 @@
+#include "cc/backends/mpi/mpi_control_plane.h"
+
+#include <climits>
+#include <utility>
+
+#include "cc/backends/mpi/mpi_loader.h"
+
+namespace tfhvd {
+
+MpiControlPlane::MpiControlPlane(const MpiApi* api, MpiHandle comm, int tag, int rank, int size)
+    : api_(api), comm_(comm), tag_(tag), rank_(rank), size_(size) {}
+
+MpiControlPlane::~MpiControlPlane() {
+  (void)Push();
+  if (sent_.empty() && arriving_.empty()) return;
+  auto* const left = new std::list<Letter>(std::move(sent_));
+  left->splice(left->end(), arriving_);
+}
+
+Status MpiControlPlane::Send(int to, std::string bytes) {
+  TFHVD_RETURN_IF_ERROR(Push());
+  if (bytes.size() > static_cast<size_t>(INT_MAX)) {
+    return Status::InvalidArgument(
+        "A control message is too long for MPI: rank " + std::to_string(rank_) + " sends rank " +
+        std::to_string(to) + " a message about its tensors. Received: " +
+        std::to_string(bytes.size()) + " bytes. Expected: at most " + std::to_string(INT_MAX) +
+        ". Submit fewer tensors at once, with shorter names.");
+  }
+  sent_.push_back({to, std::move(bytes), 0});
+  Letter& letter = sent_.back();
+  const int error = api_->Isend(letter.bytes.data(), static_cast<int>(letter.bytes.size()), to,
+                                tag_, comm_, &letter.request);
+  if (error == 0) return Status::Ok();
+  sent_.pop_back();
+  return Failed(error, "MPI_Isend to", to);
+}
+
+Status MpiControlPlane::Receive(std::optional<Message>* message) {
+  message->reset();
+  TFHVD_RETURN_IF_ERROR(Push());
+  if (arriving_.empty()) {
+    int found = 0;
+    int from = 0;
+    int bytes = 0;
+    const int error = api_->Iprobe(tag_, comm_, &found, &from, &bytes);
+    if (error != 0) return Failed(error, "MPI_Iprobe", -1);
+    if (found == 0) return Status::Ok();
+    arriving_.push_back({from, std::string(static_cast<size_t>(bytes), '\0'), 0});
+    Letter& letter = arriving_.back();
+    const int failed = api_->Irecv(&letter.bytes[0], bytes, from, tag_, comm_, &letter.request);
+    if (failed != 0) {
+      arriving_.pop_back();
+      return Failed(failed, "MPI_Irecv from", from);
+    }
+  }
+  Letter& letter = arriving_.front();
+  int done = 0;
+  const int error = api_->Test(&letter.request, &done);
+  if (error != 0) {
+    const int from = letter.peer;
+    arriving_.pop_front();
+    return Failed(error, "receiving from", from);
+  }
+  if (done == 0) return Status::Ok();
+  *message = Message{letter.peer, std::move(letter.bytes)};
+  arriving_.pop_front();
+  return Status::Ok();
+}
+
+bool MpiControlPlane::Flushed() {
+  (void)Push();
+  return sent_.empty();
+}
+
+Status MpiControlPlane::Push() {
+  for (auto letter = sent_.begin(); letter != sent_.end();) {
+    int done = 0;
+    const int error = api_->Test(&letter->request, &done);
+    if (error != 0 && failure_.ok()) failure_ = Failed(error, "sending to", letter->peer);
+    letter = error != 0 || done != 0 ? sent_.erase(letter) : std::next(letter);
+  }
+  return failure_;
+}
+
+Status MpiControlPlane::Failed(int error, const std::string& doing, int peer) const {
+  const std::string whom = peer < 0 ? "" : " rank " + std::to_string(peer);
+  return Status::Aborted("MPI failed in the negotiation on rank " + std::to_string(rank_) + ", " +
+                         doing + whom + ": " + MpiErrorText(*api_, error));
+}
+
+}  // namespace tfhvd

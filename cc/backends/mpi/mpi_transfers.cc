@@ -1,0 +1,177 @@
+#include "cc/backends/mpi/mpi_transfers.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "cc/backends/mpi/mpi_loader.h"
+#include "cc/base/backoff.h"
+#include "cc/base/types.h"
+
+namespace tfhvd {
+namespace {
+
+constexpr int64_t kLargestMessage = 1 << 30;  // bytes: MPI counts in int
+
+// How long a failed call waits for messages that MPI does not take back.
+constexpr std::chrono::milliseconds kAbandonAfter{1000};
+
+}  // namespace
+
+MpiTransfers::MpiTransfers(MpiPort port) : port_(std::move(port)) {}
+
+Status MpiTransfers::Begin(const char* what) {
+  what_ = what;
+  remaining_.clear();
+  (void)Aborted();
+  return failure_;
+}
+
+Status MpiTransfers::End() {
+  if (Wait(0, next())) return Status::Ok();
+  Abandon();
+  return failure_;
+}
+
+MpiTransfers::Ticket MpiTransfers::Send(int to, const void* data, int64_t bytes) {
+  return Start(to, static_cast<char*>(const_cast<void*>(data)), bytes, false);
+}
+
+MpiTransfers::Ticket MpiTransfers::Receive(int from, void* data, int64_t bytes) {
+  return Start(from, static_cast<char*>(data), bytes, true);
+}
+
+MpiTransfers::Ticket MpiTransfers::Start(int peer, char* data, int64_t bytes, bool receives) {
+  const Ticket ticket = next();
+  remaining_.push_back(0);
+  const int partner = port_.members[static_cast<size_t>(peer)];
+  for (int64_t done = 0; done < bytes && failure_.ok(); done += kLargestMessage) {
+    const int n = static_cast<int>(std::min(kLargestMessage, bytes - done));
+    MpiHandle request = 0;
+    const int error =
+        receives ? port_.api->Irecv(data + done, n, partner, port_.tag, port_.comm, &request)
+                 : port_.api->Isend(data + done, n, partner, port_.tag, port_.comm, &request);
+    if (error != 0) {
+      Fail(error, receives ? "MPI_Irecv from" : "MPI_Isend to", peer);
+      break;
+    }
+    active_.push_back({request, ticket, peer, receives});
+    ++remaining_.back();
+  }
+  return ticket;
+}
+
+bool MpiTransfers::Wait(Ticket ticket) {
+  Backoff backoff;
+  Clock::time_point since;  // of the last progress; set when first needed
+  bool reported = false;
+  while (failure_.ok() && remaining_[static_cast<size_t>(ticket)] > 0) {
+    if (Advance()) {
+      backoff.Reset();
+      since = Clock::time_point();
+      reported = false;
+      continue;
+    }
+    if (Aborted()) break;
+    if (backoff.next_sleep_ns() > 0) CheckStall(&since, &reported);
+    backoff.Pause();
+  }
+  return failure_.ok();
+}
+
+bool MpiTransfers::Wait(Ticket begin, Ticket end) {
+  for (Ticket t = begin; t < end && failure_.ok(); ++t) (void)Wait(t);
+  return failure_.ok();
+}
+
+bool MpiTransfers::Advance() {
+  bool progress = false;
+  for (size_t i = 0; i < active_.size() && failure_.ok();) {
+    Active& active = active_[i];
+    int done = 0;
+    const int error = port_.api->Test(&active.request, &done);
+    if (error != 0) {
+      const int peer = active.peer;
+      const bool receives = active.receives;
+      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+      Fail(error, receives ? "receiving from" : "sending to", peer);
+      return false;
+    }
+    if (done == 0) {
+      ++i;
+      continue;
+    }
+    --remaining_[static_cast<size_t>(active.ticket)];
+    active = active_.back();
+    active_.pop_back();
+    progress = true;
+  }
+  return progress;
+}
+
+void MpiTransfers::CheckStall(Clock::time_point* since, bool* reported) {
+  if (port_.stall_seconds <= 0.0 || *reported) return;
+  const Clock::time_point now = Clock::now();
+  if (*since == Clock::time_point()) *since = now;
+  const double waited = std::chrono::duration<double>(now - *since).count();
+  if (waited < port_.stall_seconds) return;
+  std::vector<int> ranks;
+  for (const Active& active : active_) {
+    ranks.push_back(port_.members[static_cast<size_t>(active.peer)]);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f", waited);
+  port_.log.Warning("has waited " + std::string(seconds) + " s in the MPI " + what_ +
+                    " for ranks " + RankList(ranks) +
+                    ". They are computing, stopped, or cannot be reached.");
+  *reported = true;
+}
+
+void MpiTransfers::Fail(int error, const char* function, int peer) {
+  failure_ = Status::Aborted("MPI failed in " + std::string(what_) + " on rank " +
+                             std::to_string(port_.members[static_cast<size_t>(port_.rank)]) + ", " +
+                             function + " rank " +
+                             std::to_string(port_.members[static_cast<size_t>(peer)]) + ": " +
+                             MpiErrorText(*port_.api, error));
+}
+
+// MPI cancels receives that nothing has matched; the others, and sends, end when the peer takes
+// part, if it still does.
+void MpiTransfers::Abandon() {
+  for (Active& active : active_) {
+    if (active.receives) (void)port_.api->Cancel(&active.request);
+  }
+  Backoff backoff;
+  const Clock::time_point deadline = Clock::now() + kAbandonAfter;
+  while (!active_.empty() && Clock::now() < deadline) {
+    for (size_t i = 0; i < active_.size();) {
+      int done = 0;
+      const int error = port_.api->Test(&active_[i].request, &done);
+      if (error == 0 && done == 0) {
+        ++i;
+        continue;
+      }
+      active_[i] = active_.back();
+      active_.pop_back();
+    }
+    backoff.Pause();
+  }
+}
+
+bool MpiTransfers::Aborted() {
+  if (!aborted_.load(std::memory_order_acquire)) return false;
+  const MutexLock lock(&mutex_);
+  if (failure_.ok()) failure_ = abort_reason_;
+  return true;
+}
+
+void MpiTransfers::Abort(const Status& why) {
+  const MutexLock lock(&mutex_);
+  if (!abort_reason_.ok()) return;
+  abort_reason_ = why;
+  aborted_.store(true, std::memory_order_release);
+}
+
+}  // namespace tfhvd

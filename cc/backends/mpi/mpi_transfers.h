@@ -1,0 +1,102 @@
+// MpiTransfers: the messages of one communicator that are under way, and how its rank waits.
+//
+// Sends and receives return at once with a ticket; waiting polls every one of them (MPI_Test, never
+// a blocking call), backs off while nothing moves, reports stalls and ends when the call is
+// aborted. Between two ranks messages match in the order in which both post them.
+//
+// The first failure stays: later transfers do nothing and waits return false, so that algorithms
+// only leave their loops; End says what it was.
+//
+// One thread, except for Abort.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/backends/mpi/mpi_api.h"
+#include "cc/base/log.h"
+#include "cc/base/mutex.h"
+#include "cc/base/status.h"
+
+namespace tfhvd {
+
+// Where a communicator's messages go, and what to do where they do not.
+struct MpiPort {
+  const MpiApi* api = nullptr;
+  MpiHandle comm = 0;
+  int tag = 0;               // tells this communicator's messages from the others'
+  std::vector<int> members;  // their ranks in `comm`
+  int rank = 0;              // index of this process in `members`
+  Log log;
+  double stall_seconds = 0.0;  // a wait of this length is reported; 0: never
+};
+
+class MpiTransfers {
+ public:
+  using Ticket = int64_t;
+
+  explicit MpiTransfers(MpiPort port);
+  ~MpiTransfers() = default;
+  MpiTransfers(const MpiTransfers&) = delete;
+  MpiTransfers& operator=(const MpiTransfers&) = delete;
+
+  const MpiPort& port() const { return port_; }
+
+  // Starts a collective, called `what` in messages; fails if an earlier one has failed.
+  Status Begin(const char* what);
+
+  // Waits for everything. After a failure: takes back what is under way, as far as MPI can, so that
+  // the caller's buffers are touched no more.
+  Status End();
+
+  // Any number of bytes; none is no message. Peers are indices of the port's members. The buffer is
+  // in use until the ticket is done.
+  Ticket Send(int to, const void* data, int64_t bytes);
+  Ticket Receive(int from, void* data, int64_t bytes);
+
+  // The ticket that comes next: tickets count up by one.
+  Ticket next() const { return static_cast<Ticket>(remaining_.size()); }
+
+  // Wait until the ticket, or all tickets in [begin, end), are done; false after a failure.
+  bool Wait(Ticket ticket);
+  bool Wait(Ticket begin, Ticket end);
+
+  // Lets the messages move on, between pieces of computation.
+  void Poll() { (void)Advance(); }
+
+  // Whether nothing is under way any more: false if a failed call had to leave something behind.
+  bool idle() const { return active_.empty(); }
+
+  void Abort(const Status& why);
+
+ private:
+  struct Active {
+    MpiHandle request;
+    Ticket ticket;
+    int peer;
+    bool receives;
+  };
+  using Clock = std::chrono::steady_clock;
+
+  Ticket Start(int peer, char* data, int64_t bytes, bool receives);
+  bool Advance();  // whether something has completed
+  void CheckStall(Clock::time_point* since, bool* reported);
+  void Fail(int error, const char* function, int peer);
+  void Abandon();
+  bool Aborted();
+
+  const MpiPort port_;
+  const char* what_ = "";
+  std::vector<Active> active_;
+  std::vector<int> remaining_;  // messages to go, by ticket of the current collective
+  Status failure_;
+
+  std::atomic<bool> aborted_{false};
+  Mutex mutex_;
+  Status abort_reason_ TFHVD_GUARDED_BY(mutex_);
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,199 @@
+#include "cc/backends/mpi/mpi_world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "cc/backends/mpi/mpi_api.h"
+#include "cc/backends/mpi/mpi_communicator.h"
+#include "cc/backends/mpi/mpi_control_plane.h"
+#include "cc/backends/mpi/mpi_loader.h"
+#include "cc/base/log.h"
+
+namespace tfhvd {
+namespace {
+
+// Data with this tag agrees on the tag of a new communicator.
+constexpr int kOpeningTag = 0;
+
+Status Failed(const MpiApi& api, const char* function, int error) {
+  return Status::Internal(std::string(function) + " of " + api.Library() +
+                          " failed: " + MpiErrorText(api, error));
+}
+
+#define TFHVD_MPI_CALL(api, function, call)              \
+  do {                                                   \
+    const int error = (api).call;                        \
+    if (error != 0) return Failed(api, function, error); \
+  } while (false)
+
+class MpiWorld : public World {
+ public:
+  MpiWorld(const MpiApi* api, const Config& config) : api_(*api), config_(config) {}
+
+  // Begins MPI, unless the process has already.
+  Status Begin() {
+    int begun = 0;
+    int ended = 0;
+    int threads = 0;
+    TFHVD_MPI_CALL(api_, "MPI_Initialized", Initialized(&begun));
+    TFHVD_MPI_CALL(api_, "MPI_Finalized", Finalized(&ended));
+    if (ended != 0) {
+      return Status::FailedPrecondition(
+          "MPI has been finalized in this process and cannot be started again. Call hvd.init() "
+          "before MPI is finalized, and once a process.");
+    }
+    if (begun == 0) {
+      TFHVD_MPI_CALL(api_, "MPI_Init_thread", InitThread(&threads));
+      owns_mpi_ = true;
+      if (threads < kMpiThreadSerialized) {
+        return Status::Unavailable(std::string(api_.Library()) +
+                                   " cannot be called from tfhvd's background thread. Received: "
+                                   "less than MPI_THREAD_SERIALIZED. Expected: an MPI that was "
+                                   "built with thread support.");
+      }
+    } else {
+      TFHVD_MPI_CALL(api_, "MPI_Query_thread", QueryThread(&threads));
+      if (threads < kMpiThreadMultiple) {
+        return Status::FailedPrecondition(
+            "MPI was started in this process without support for several threads, which tfhvd "
+            "needs because it calls MPI from a thread of its own. Expected: MPI_THREAD_MULTIPLE. "
+            "Call hvd.init() before the other package starts MPI, or let that one ask for it: "
+            "`mpi4py.rc.thread_level = \"multiple\"` before `from mpi4py import MPI`.");
+      }
+    }
+    TFHVD_MPI_CALL(api_, "MPI_Comm_dup", DuplicateWorld(&control_));
+    TFHVD_MPI_CALL(api_, "MPI_Comm_dup", DuplicateWorld(&data_));
+    TFHVD_MPI_CALL(api_, "MPI_Comm_rank", Rank(data_, &rank_));
+    TFHVD_MPI_CALL(api_, "MPI_Comm_size", Size(data_, &size_));
+    TFHVD_MPI_CALL(api_, "MPI_Comm_get_attr", LargestTag(data_, &largest_tag_));
+    log_ = Log(config_.log_level, rank_);
+    return Status::Ok();
+  }
+
+  const char* name() const override { return "mpi"; }
+  std::string description() const override { return api_.Library(); }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) override {
+    TFHVD_RETURN_IF_ERROR(CheckTag(next_plane_));
+    *out = std::make_unique<MpiControlPlane>(&api_, control_, next_plane_, rank_, size_);
+    ++next_plane_;  // the same on all ranks, as all open it
+    return Status::Ok();
+  }
+
+  Status OpenCommunicator(const std::vector<int>& members,
+                          std::unique_ptr<Communicator>* out) override {
+    const auto self = std::find(members.begin(), members.end(), rank_);
+    if (self == members.end()) {
+      return Status::Internal(
+          "Rank " + std::to_string(rank_) +
+          " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
+    }
+    MpiPort port;
+    port.api = &api_;
+    port.comm = data_;
+    port.tag = kOpeningTag;
+    port.members = members;
+    port.rank = static_cast<int>(self - members.begin());
+    port.log = log_;
+    port.stall_seconds = config_.stall_check ? config_.stall_check_time : 0.0;
+
+    // The members' next free tags differ where they opened others before: the largest is free for
+    // all.
+    int64_t tag = next_tag_;
+    TFHVD_RETURN_IF_ERROR(MpiCommunicator(port).AllReduce(&tag, &tag, 1, DType::kInt64,
+                                                          Reduction{ReduceOp::kMax, 1.0, 1.0}));
+    TFHVD_RETURN_IF_ERROR(CheckTag(tag));
+    next_tag_ = tag + 1;
+    port.tag = static_cast<int>(tag);
+    *out = std::make_unique<MpiCommunicator>(std::move(port));
+    return Status::Ok();
+  }
+
+  Status Close() override {
+    int ended = 0;
+    TFHVD_MPI_CALL(api_, "MPI_Finalized", Finalized(&ended));
+    if (ended != 0) return Status::Ok();
+    if (owns_mpi_) {
+      TFHVD_MPI_CALL(api_, "MPI_Finalize", Finalize());
+      return Status::Ok();
+    }
+    TFHVD_MPI_CALL(api_, "MPI_Comm_free", FreeComm(&control_));
+    TFHVD_MPI_CALL(api_, "MPI_Comm_free", FreeComm(&data_));
+    return Status::Ok();
+  }
+
+ private:
+  Status CheckTag(int64_t tag) const {
+    if (tag <= largest_tag_) return Status::Ok();
+    return Status::Unavailable("This process has opened as many communicators as " +
+                               std::string(api_.Library()) + " can tell apart (" +
+                               std::to_string(largest_tag_) +
+                               "). Restart the job, or keep process sets instead of making new "
+                               "ones.");
+  }
+
+  const MpiApi& api_;
+  const Config config_;
+  bool owns_mpi_ = false;
+  MpiHandle control_ = 0;
+  MpiHandle data_ = 0;
+  int rank_ = 0;
+  int size_ = 1;
+  int largest_tag_ = 0;
+  int next_plane_ = 0;
+  int64_t next_tag_ = kOpeningTag + 1;
+  Log log_;
+};
+
+// "Start it with: /opt/openmpi/bin/mpirun -np 4 ...": the starter that belongs to the library.
+std::string StartAdvice(const MpiApi& api, int size) {
+  const std::string file = api.LibraryFile();
+  const size_t folder = file.rfind('/');
+  std::string starter = "mpirun";
+  if (folder != std::string::npos) {
+    for (const char* const place : {"/../bin/mpirun", "/../../bin/mpirun"}) {
+      const std::string candidate = file.substr(0, folder) + place;
+      if (access(candidate.c_str(), X_OK) != 0) continue;
+      starter = candidate;
+      break;
+    }
+  }
+  return "Type: " + starter + " -np " + std::to_string(size) +
+         " python ..., or install tfhvd for the other MPI: MPICC=<its mpicc> pip install "
+         "--no-cache-dir --force-reinstall --no-deps . in tfhvd's folder.";
+}
+
+}  // namespace
+
+Status ConnectMpiWorld(const Config& config, const LaunchHints& hints,
+                       std::unique_ptr<World>* world) {
+  const MpiApi* api = nullptr;
+  TFHVD_RETURN_IF_ERROR(LoadMpiApi(&api));
+  auto opened = std::make_unique<MpiWorld>(api, config);
+  TFHVD_RETURN_IF_ERROR(opened->Begin());
+  if (hints.size > 1 && hints.size != opened->size()) {
+    return Status::FailedPrecondition(
+        "The job was started by one MPI and tfhvd uses another, so the processes do not find each "
+        "other. Started by " +
+        hints.starter + " with " + std::to_string(hints.size) + " processes; " + api->Library() +
+        " (" + api->LibraryFile() + ") sees " + std::to_string(opened->size()) + ". " +
+        StartAdvice(*api, hints.size));
+  }
+  *world = std::move(opened);
+  return Status::Ok();
+}
+
+Status ProbeMpi(std::string* description) {
+  const MpiApi* api = nullptr;
+  TFHVD_RETURN_IF_ERROR(LoadMpiApi(&api));
+  *description = api->Library();
+  return Status::Ok();
+}
+
+}  // namespace tfhvd
