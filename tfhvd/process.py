@@ -129,8 +129,9 @@ def _is_interactive() -> bool:
 def init(comm: Any = None, process_sets: Sequence[Any] | None = None) -> None:
     """Meets the other ranks of the job and starts the engine.
 
-    Every rank calls it, before anything else. A process that nobody gave a rank to is a job of size 1. Calling it again does nothing; after
-    `shutdown` it starts anew. Settings are read from the environment: see `tfhvd.config.settings`.
+    Every rank calls it, before anything else. A process that nobody gave a rank to is a job of
+    size 1. Calling it again does nothing; after `shutdown` it starts anew. Settings are read from
+    the environment: see `tfhvd.config.settings`.
 
     Args:
         comm: taken for Horovod's sake; must be None.
