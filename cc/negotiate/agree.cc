@@ -1,5 +1,8 @@
 #include "cc/negotiate/agree.h"
 
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <utility>
 
@@ -31,10 +34,18 @@ std::string WhoSentWhat(const Requests& requests, const std::vector<int>& ranks,
 
 std::string TensorText(const TensorSpec& t) { return DTypeName(t.dtype) + ShapeString(t.shape); }
 
+// As short as tells one factor from another.
+std::string FactorText(double factor) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", factor);
+  if (std::strtod(text, nullptr) != factor) std::snprintf(text, sizeof text, "%.17g", factor);
+  return text;
+}
+
 std::string ReductionText(const Reduction& r) {
   std::string s = ReduceOpName(r.op);
-  if (r.prescale != 1.0) s += ", prescale_factor=" + std::to_string(r.prescale);
-  if (r.postscale != 1.0) s += ", postscale_factor=" + std::to_string(r.postscale);
+  if (r.prescale != 1.0) s += ", prescale_factor=" + FactorText(r.prescale);
+  if (r.postscale != 1.0) s += ", postscale_factor=" + FactorText(r.postscale);
   return s;
 }
 
@@ -42,71 +53,81 @@ bool FirstDimMayDiffer(Collective kind) { return kind == Collective::kAllGather;
 
 // Shapes compared as the collective needs it.
 bool ShapesMatch(const Shape& a, const Shape& b, Collective kind) {
-  if (!FirstDimMayDiffer(kind)) return a == b;
-  return a.size() == b.size() && !a.empty() &&
-         Shape(a.begin() + 1, a.end()) == Shape(b.begin() + 1, b.end());
+  if (!FirstDimMayDiffer(kind) || a.empty() || b.empty()) return a == b;
+  return a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1);
 }
 
 // Where one property differs between ranks: what it is, how to show it, and what to do about it.
 struct Difference {
-  const char* what = nullptr;
+  const char* what = nullptr;  // null: nothing differs
   Text text;
   std::string fix;
 };
 
-// The first tensor of the group at which a and b differ.
-bool DifferingTensor(const Request& a, const Request& b, Difference* d) {
-  for (size_t t = 0; t < a.tensors.size(); ++t) {
-    const bool dtype = a.tensors[t].dtype != b.tensors[t].dtype;
-    if (!dtype && ShapesMatch(a.tensors[t].shape, b.tensors[t].shape, a.kind)) continue;
-    d->what = dtype ? "types" : "shapes";
-    const std::string which =
-        a.tensors.size() > 1 ? "tensor " + std::to_string(t) + " of the group, " : "";
-    d->text = [t, which](const Request& q) { return which + TensorText(q.tensors[t]); };
-    if (dtype) {
-      d->fix = "Cast the tensor to one type on every rank.";
-    } else if (FirstDimMayDiffer(a.kind)) {
-      d->fix =
-          "The tensors of an allgather have at least one dimension and may differ in the first one "
-          "only.";
-    } else {
-      d->fix =
-          "Give the tensor one shape on every rank; for parts of different lengths use allgather.";
-    }
-    return true;
-  }
-  return false;
+// Whether some request differs from the first one.
+template <typename Same>
+bool AnyDiffers(const Requests& requests, const Same& same) {
+  return std::any_of(requests.begin() + 1, requests.end(),
+                     [&](const Request* q) { return !same(*requests[0], *q); });
 }
 
-bool Differ(const Request& a, const Request& b, Difference* d) {
-  if (a.kind != b.kind) {
-    *d = {"operations", [](const Request& q) { return std::string(CollectiveName(q.kind)); },
-          "Give each collective a name of its own (name=...), and the same name on every rank."};
-    return true;
+// The first tensor of the group at which the ranks differ. REQUIRES: equally many tensors
+// everywhere.
+Difference DifferingTensor(const Requests& requests) {
+  const Request& first = *requests[0];
+  for (size_t t = 0; t < first.tensors.size(); ++t) {
+    const std::string which =
+        first.tensors.size() > 1 ? "tensor " + std::to_string(t) + " of the group, " : "";
+    const Text text = [t, which](const Request& q) { return which + TensorText(q.tensors[t]); };
+    if (AnyDiffers(requests, [t](const Request& a, const Request& b) {
+          return a.tensors[t].dtype == b.tensors[t].dtype;
+        })) {
+      return {"types", text, "Cast the tensor to one type on every rank."};
+    }
+    if (!AnyDiffers(requests, [t](const Request& a, const Request& b) {
+          return ShapesMatch(a.tensors[t].shape, b.tensors[t].shape, a.kind);
+        })) {
+      continue;
+    }
+    if (FirstDimMayDiffer(first.kind)) {
+      return {"shapes", text,
+              "The tensors of an allgather have at least one dimension and may differ in the first "
+              "one only."};
+    }
+    return {"shapes", text,
+            "Give the tensor one shape on every rank; for parts of different lengths use "
+            "allgather."};
   }
-  if (a.device != b.device) {
-    *d = {"devices", [](const Request& q) { return std::string(DeviceKindName(q.device)); },
-          "Place the tensor on the same kind of device on every rank (tf.device)."};
-    return true;
+  return {};
+}
+
+// The first property at which any two ranks differ, in an order in which each makes sense once
+// those before it are equal.
+Difference FindDifference(const Requests& requests) {
+  if (AnyDiffers(requests, [](auto& a, auto& b) { return a.kind == b.kind; })) {
+    return {"operations", [](const Request& q) { return std::string(CollectiveName(q.kind)); },
+            "Give each collective a name of its own (name=...), and the same name on every rank."};
   }
-  if (a.tensors.size() != b.tensors.size()) {
-    *d = {"numbers of tensors in the group",
-          [](const Request& q) { return std::to_string(q.tensors.size()); },
-          "Call the grouped operation with the same tensors on every rank."};
-    return true;
+  if (AnyDiffers(requests, [](auto& a, auto& b) { return a.device == b.device; })) {
+    return {"devices", [](const Request& q) { return std::string(DeviceKindName(q.device)); },
+            "Place the tensor on the same kind of device on every rank (tf.device)."};
   }
-  if (DifferingTensor(a, b, d)) return true;
-  if (!(a.reduction == b.reduction)) {
-    *d = {"reductions", [](const Request& q) { return ReductionText(q.reduction); },
-          "Pass the same op, prescale_factor and postscale_factor on every rank."};
-    return true;
+  if (AnyDiffers(requests, [](auto& a, auto& b) { return a.tensors.size() == b.tensors.size(); })) {
+    return {"numbers of tensors in the group",
+            [](const Request& q) { return std::to_string(q.tensors.size()); },
+            "Call the grouped operation with the same tensors on every rank."};
   }
-  if (a.root != b.root) {
-    *d = {"root ranks", [](const Request& q) { return std::to_string(q.root); },
-          "Pass the same root_rank on every rank."};
-    return true;
+  Difference tensor = DifferingTensor(requests);
+  if (tensor.what != nullptr) return tensor;
+  if (AnyDiffers(requests, [](auto& a, auto& b) { return a.reduction == b.reduction; })) {
+    return {"reductions", [](const Request& q) { return ReductionText(q.reduction); },
+            "Pass the same op, prescale_factor and postscale_factor on every rank."};
   }
-  return false;
+  if (AnyDiffers(requests, [](auto& a, auto& b) { return a.root == b.root; })) {
+    return {"root ranks", [](const Request& q) { return std::to_string(q.root); },
+            "Pass the same root_rank on every rank."};
+  }
+  return {};
 }
 
 // What is wrong with a request by itself.
@@ -115,6 +136,9 @@ Status CheckAlone(const Request& q, int size) {
     return Status::InvalidArgument(
         Describe(q) + " has a root that is no rank. Received: root_rank=" + std::to_string(q.root) +
         ". Expected: 0 to " + std::to_string(size - 1) + ".");
+  }
+  if (q.tensors.empty() && q.kind != Collective::kBarrier) {
+    return Status::InvalidArgument(Describe(q) + " got no tensors. Expected: at least one tensor.");
   }
   for (const TensorSpec& t : q.tensors) {
     if (FirstDimMayDiffer(q.kind) && t.shape.empty()) {
@@ -141,12 +165,10 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
   const Request& first = *requests[0];
   Decision decision;
   decision.key = first.key;
-  for (size_t i = 1; i < requests.size(); ++i) {
-    Difference d;
-    if (!Differ(first, *requests[i], &d)) continue;
-    const std::string name = first.kind == requests[i]->kind
-                                 ? Describe(first)
-                                 : "the collective '" + first.key.name + "'";
+  const Difference d = FindDifference(requests);
+  if (d.what != nullptr) {
+    const bool one_kind = !AnyDiffers(requests, [](auto& a, auto& b) { return a.kind == b.kind; });
+    const std::string name = one_kind ? Describe(first) : "the collective '" + first.key.name + "'";
     decision.verdict =
         Status::InvalidArgument("Mismatched " + std::string(d.what) + " in " + name +
                                 ". Received: " + WhoSentWhat(requests, ranks, d.text) +

@@ -88,7 +88,11 @@ void Coordinator::Withdraw(int rank, const Key& key) {
   }
   slot->announced[rank] = Announced::kNot;
   personal_[rank].withdrawn.push_back(key);
-  if (--slot->count > 0) return;
+  if (--slot->count > 0) {
+    // It was complete when the job was doomed; now it can no longer happen either.
+    if (!doom_.ok()) FailOpen(slot, DoomOf(*slot));
+    return;
+  }
   --open_;
   ClearTally(slot);
   if (slot->id == kNoId) slots_.erase(found);

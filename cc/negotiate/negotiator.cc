@@ -41,7 +41,8 @@ void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
   if (pending_.empty()) last_heard_ = now;
   auto [found, is_new] = pending_.try_emplace(entry.request.key);
   Pending& pending = found->second;
-  if (!is_new && !pending.withdrawing && !(entry.anonymous && pending.entries.back().anonymous)) {
+  const bool only_one_withdrawn = pending.withdrawing && pending.entries.size() == 1;
+  if (!is_new && !only_one_withdrawn && !(entry.anonymous && pending.entries.back().anonymous)) {
     Status why = Status::InvalidArgument(
         Describe(entry.request) + " was submitted on rank " + std::to_string(topology_.rank) +
         " while an earlier one of that name was still in flight. Received: the name twice at once. "
@@ -50,17 +51,17 @@ void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
     outcome->failed.emplace_back(std::move(entry), std::move(why));
     return;
   }
-  if (is_new) Announce(entry);
   pending.entries.push_back(std::move(entry));
-  if (is_new) pending.since = now_;
+  if (is_new) Announce(&pending);
 }
 
-void Negotiator::Announce(const Entry& entry) {
-  const CacheId id = cache_.Find(entry.request);
-  if (id != kNoId) {
-    next_.known.push_back(id);
+void Negotiator::Announce(Pending* pending) {
+  const Request& request = pending->entries.front().request;
+  pending->announced_as = cache_.Find(request);
+  if (pending->announced_as != kNoId) {
+    next_.known.push_back(pending->announced_as);
   } else {
-    next_.requests.push_back(entry.request);
+    next_.requests.push_back(request);
   }
 }
 
@@ -73,8 +74,7 @@ void Negotiator::Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pend
     return;
   }
   pending->second.withdrawing = false;
-  pending->second.since = now_;
-  Announce(entries.front());
+  Announce(&pending->second);
 }
 
 void Negotiator::Cancel(EntryId id, Outcome* outcome) {
@@ -84,7 +84,7 @@ void Negotiator::Cancel(EntryId id, Outcome* outcome) {
         std::find_if(entries.begin(), entries.end(), [id](const Entry& e) { return e.id == id; });
     if (entry == entries.end()) continue;
     const bool first = entry == entries.begin();
-    if (first && !TakeBack(*entry)) {
+    if (first && !TakeBack(pending->first, pending->second)) {
       // The coordinator knows of it and has the last word.
       if (!pending->second.withdrawing) next_.withdrawn.push_back(pending->first);
       pending->second.withdrawing = true;
@@ -101,18 +101,18 @@ void Negotiator::Cancel(EntryId id, Outcome* outcome) {
   }
 }
 
-// Strikes the entry out of what is still to be announced; false where it has been announced.
-bool Negotiator::TakeBack(const Entry& entry) {
-  const auto same_key = [&](const Request& q) { return q.key == entry.request.key; };
-  const auto request = std::find_if(next_.requests.begin(), next_.requests.end(), same_key);
-  if (request != next_.requests.end()) {
-    next_.requests.erase(request);
+// Strikes the first entry out of what is still to be announced; false where it has been announced.
+bool Negotiator::TakeBack(const Key& key, const Pending& pending) {
+  if (pending.announced_as != kNoId) {
+    const auto id = std::find(next_.known.begin(), next_.known.end(), pending.announced_as);
+    if (id == next_.known.end()) return false;
+    next_.known.erase(id);
     return true;
   }
-  const CacheId id = cache_.Find(entry.request);
-  const auto known = std::find(next_.known.begin(), next_.known.end(), id);
-  if (id == kNoId || known == next_.known.end()) return false;
-  next_.known.erase(known);
+  const auto request = std::find_if(next_.requests.begin(), next_.requests.end(),
+                                    [&key](const Request& q) { return q.key == key; });
+  if (request == next_.requests.end()) return false;
+  next_.requests.erase(request);
   return true;
 }
 

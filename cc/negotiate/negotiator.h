@@ -58,12 +58,12 @@ class Negotiator {
   // The entries of one key: the first is announced, the others wait for their turn.
   struct Pending {
     std::deque<Entry> entries;
-    bool withdrawing = false;  // the first one was cancelled; the coordinator has the last word
-    double since = 0.0;
+    CacheId announced_as = kNoId;  // the first one; kNoId: in full
+    bool withdrawing = false;      // the first one was cancelled; the coordinator has the last word
   };
 
-  void Announce(const Entry& entry);
-  bool TakeBack(const Entry& entry);
+  void Announce(Pending* pending);
+  bool TakeBack(const Key& key, const Pending& pending);
   void Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pending);
   Status SendAnnouncement(double now);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
