@@ -290,5 +290,6 @@ def help_text() -> str:
     for option in OPTIONS:
         head = "  " + ", ".join(option.flags) + (f" {option.metavar}" if option.metavar else "")
         lines += [head, f"        {option.help}"]
-    lines += ["", "The exit code is that of the rank that failed first (128 + N: by signal N)."]
+    lines += ["", "Ranks have no input: what they read from stdin is empty."]
+    lines += ["The exit code is that of the rank that failed first (128 + N: by signal N)."]
     return "\n".join(lines)

@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-SHOW_AFTER = 0.05  # seconds until an unfinished line is shown (print writes a line in pieces)
+# Seconds until an unfinished line is shown (print writes a line in pieces). Nobody watches a file,
+# where to give way costs a line.
+SHOW_AFTER = 0.05
+SHOW_AFTER_IN_FILE = 0.5
 GIVE_WAY_AFTER = 1.0  # seconds of silence until another's unfinished line may take the cursor
 LONGEST = 1 << 16  # bytes; a longer line is shown in part
 
@@ -44,6 +47,7 @@ class LineMerger:
     def __init__(self, write: Callable[[Hashable, bytes], None], *, terminal: bool) -> None:
         self._write = write
         self._terminal = terminal
+        self._patience = SHOW_AFTER if terminal else SHOW_AFTER_IN_FILE
         self._lines: dict[Hashable, _Line] = {}
         self._holder: Hashable | None = None
 
@@ -68,7 +72,7 @@ class LineMerger:
     def tick(self, now: float) -> None:
         """Shows unfinished lines whose time has come. Call it every few hundredths of a second."""
         for source, line in self._lines.items():
-            if len(line.text) == line.shown or line.gave_way or now < line.since + SHOW_AFTER:
+            if len(line.text) == line.shown or line.gave_way or now < line.since + self._patience:
                 continue
             holder = self._lines.get(self._holder)
             if holder is None or holder is line or now > holder.heard + GIVE_WAY_AFTER:

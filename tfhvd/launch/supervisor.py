@@ -12,7 +12,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 
@@ -317,12 +316,11 @@ def _start(argv: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
         os.setsid()
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
-    # mpirun reads its own input to the end: never from a terminal, where it would be stopped.
-    terminal = sys.stdin is None or sys.stdin.isatty()
+    # Ranks read nothing: Open MPI 5 never tells rank 0 of the end of its input.
     return subprocess.Popen(
         list(argv),
         env=env,
-        stdin=subprocess.DEVNULL if terminal else None,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,

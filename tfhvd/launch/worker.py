@@ -104,6 +104,7 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
     # close_fds=False: MPICH hands its ranks an open descriptor (PMI_FD).
     return subprocess.Popen(
         list(command),
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=env,

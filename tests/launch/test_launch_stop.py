@@ -1,0 +1,122 @@
+"""Signals, and deaths from outside: the job ends within seconds and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from launching import processes_naming, script, started, wait_until_gone
+
+UP = 'subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", __file__])\n'
+READY = 'print("up", flush=True)\n'
+MPI = "from mpi4py import MPI\nworld, rank = MPI.COMM_WORLD, MPI.COMM_WORLD.rank\n"
+
+
+def wait_for_lines(stream, count: int) -> list[str]:
+    return [stream.readline() for _ in range(count)]
+
+
+SEGMENTS = """
+maps = {line.split()[-1] for line in open("/proc/self/maps") if "/dev/shm/" in line}
+print(*maps, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")]
+)
+def test_a_signal_ends_the_job_and_leaves_nothing(tmp_path, number, name):
+    path = script(tmp_path, MPI + UP + SEGMENTS + "time.sleep(60)\n")
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    with started("-np", 2, sys.executable, path, TMPDIR=str(folder)) as process:
+        segments = [word for line in wait_for_lines(process.stdout, 2) for word in line.split()[1:]]
+        process.send_signal(number)
+        _, err = process.communicate(timeout=15)
+    assert process.returncode == 128 + number
+    assert err.splitlines()[-1] == f"tfhvdrun: stopped by {name}"
+    if number == signal.SIGINT:
+        assert err.count("(most recent call last)") >= 2, "each rank was interrupted"
+    assert wait_until_gone(str(path)) == []
+    assert list(folder.iterdir()) == []
+    assert [name for name in segments if Path(name).exists()] == []
+
+
+def test_ranks_that_ignore_ctrl_c_are_killed_and_a_second_one_kills_at_once(tmp_path):
+    deaf = "for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n" + READY + "time.sleep(60)\n"
+    path = script(tmp_path, deaf)
+    with started("--stop-timeout", 1, "-np", 2, sys.executable, path) as process:
+        wait_for_lines(process.stdout, 2)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    assert process.returncode == 130 and wait_until_gone(str(path)) == []
+    with started("--stop-timeout", 600, "-np", 2, sys.executable, path) as process:
+        wait_for_lines(process.stdout, 2)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGHUP)
+        process.communicate(timeout=15)
+    assert process.returncode in (129, 130) and wait_until_gone(str(path)) == []
+
+
+def test_a_user_signal_reaches_every_rank(tmp_path):
+    path = script(
+        tmp_path,
+        "told = []\nsignal.signal(signal.SIGUSR1, lambda *_: told.append(1))\n"
+        + READY
+        + 'while not told: time.sleep(0.02)\nprint("told")\n',
+    )
+    with started("-np", 2, sys.executable, path) as process:
+        wait_for_lines(process.stdout, 2)
+        process.send_signal(signal.SIGUSR1)
+        out, _ = process.communicate(timeout=15)
+    assert process.returncode == 0
+    assert sorted(out.splitlines()) == ["[0] told", "[1] told"]
+
+
+def test_when_the_launcher_is_killed_everything_ends(tmp_path):
+    path = script(tmp_path, UP + READY + "time.sleep(60)\n")
+    with started("-np", 2, sys.executable, path) as process:
+        wait_for_lines(process.stdout, 2)
+        process.kill()
+        process.wait(10)
+    assert wait_until_gone(str(path)) == []
+
+
+def test_when_a_worker_is_killed_its_rank_dies_and_the_job_ends(tmp_path):
+    path = script(tmp_path, "print(os.getppid(), flush=True)\ntime.sleep(60)\n")
+    with started("-np", 2, sys.executable, path) as process:
+        worker = int(wait_for_lines(process.stdout, 2)[0].split()[1])
+        os.kill(worker, signal.SIGKILL)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode not in (0, None)
+    assert "tfhvdrun: rank " in err
+    assert wait_until_gone(str(path)) == []
+
+
+def test_when_mpirun_is_killed_the_report_says_so(tmp_path):
+    path = script(tmp_path, READY + "time.sleep(60)\n")
+    with started("-np", 2, sys.executable, path) as process:
+        wait_for_lines(process.stdout, 2)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        _, err = process.communicate(timeout=20)
+    for folder in Path(tempfile.gettempdir()).glob(f"ompi.{children[0]}*"):
+        shutil.rmtree(folder, ignore_errors=True)  # of the mpirun that we killed
+    assert process.returncode not in (0, None)
+    assert "tfhvdrun: mpirun was killed by SIGKILL" in err
+    assert wait_until_gone(str(path)) == []
+
+
+def test_a_reader_that_goes_away_ends_the_job(tmp_path):
+    path = script(tmp_path, 'while True: print("line"); time.sleep(0.01)\n')
+    with started("-np", 1, sys.executable, path) as process:
+        wait_for_lines(process.stdout, 3)
+        process.stdout.close()
+        assert process.wait(15) == 128 + signal.SIGPIPE
+        process.stdout = None
+    assert processes_naming(str(path)) == []
