@@ -1,0 +1,518 @@
+// Several ranks' Negotiators over a control plane that delivers late: every rank must execute the
+// same sequence, and what one rank pairs, all pair.
+#include "cc/negotiate/negotiator.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace {
+
+using Random = std::mt19937;
+
+int Below(Random* random, int n) {
+  return static_cast<int>((*random)() % static_cast<uint32_t>(n));
+}
+
+// Messages on their way: in order from one rank to another, but taken up when the test lets them.
+struct Network {
+  explicit Network(int n) : size(n), lines(static_cast<size_t>(n * n)) {}
+  std::deque<std::string>& Line(int from, int to) {
+    return lines[static_cast<size_t>(from * size + to)];
+  }
+  bool Quiet() const {
+    return std::all_of(lines.begin(), lines.end(), [](const auto& line) { return line.empty(); });
+  }
+
+  const int size;
+  std::vector<std::deque<std::string>> lines;
+};
+
+class FakeControl : public ControlPlane {
+ public:
+  FakeControl(Network* network, int rank, Random* random)
+      : network_(network), rank_(rank), random_(random) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return network_->size; }
+  Status Send(int to, std::string bytes) override {
+    TFHVD_CHECK_EQ(to == rank_, false);
+    network_->Line(rank_, to).push_back(std::move(bytes));
+    return Status::Ok();
+  }
+  // Any sender's first message, or none although there are some.
+  Status Receive(std::optional<Message>* message) override {
+    message->reset();
+    if (!prompt && Below(random_, 3) == 0) return Status::Ok();
+    const int start = Below(random_, size());
+    for (int i = 0; i < size(); ++i) {
+      const int from = (start + i) % size();
+      std::deque<std::string>& line = network_->Line(from, rank_);
+      if (line.empty()) continue;
+      *message = Message{from, std::move(line.front())};
+      line.pop_front();
+      return Status::Ok();
+    }
+    return Status::Ok();
+  }
+  bool Flushed() override { return true; }
+  bool wakes() const override { return true; }
+  void SetWake(std::function<void()>) override {}
+
+  bool prompt = false;
+
+ private:
+  Network* const network_;  // Not owned.
+  const int rank_;
+  Random* const random_;  // Not owned.
+};
+
+// An event in a rank's life: what an engine would execute or complete.
+struct Event {
+  std::string name;
+  int tag = 0;  // which occurrence, as the submitter counts
+  bool ok = false;
+  StatusCode code = StatusCode::kOk;
+
+  bool operator==(const Event& o) const {
+    return name == o.name && tag == o.tag && ok == o.ok && code == o.code;
+  }
+};
+
+// One rank: its negotiator and the record of what came out of it. Tags stay on the rank: that equal
+// ones met is seen by comparing the ranks' records.
+class Player {
+  const Topology topology_;  // before the negotiator, which uses them
+  const Log log_;
+
+ public:
+  Player(const Config& config, Network* network, int rank, Random* random)
+      : topology_(MakeTopology(rank, std::vector<std::string>(network->size, "host"))),
+        log_(LogLevel::kFatal, rank),
+        control(network, rank, random),
+        negotiator(config, log_, topology_, &control) {}
+
+  EntryId Submit(const std::string& name, int tag, int64_t length, bool anonymous = false) {
+    Entry entry;
+    entry.request.key.name = name;
+    entry.request.tensors.push_back({DType::kFloat32, {length}});
+    entry.anonymous = anonymous;
+    entry.id = ++last_id_;
+    tags_[entry.id] = tag;
+    ++open;
+    Negotiator::Outcome outcome;
+    negotiator.Add(std::move(entry), *now, &outcome);
+    Record(std::move(outcome));
+    return last_id_;
+  }
+
+  void Cancel(EntryId id) {
+    Negotiator::Outcome outcome;
+    negotiator.Cancel(id, &outcome);
+    Record(std::move(outcome));
+  }
+
+  void Step() {
+    Negotiator::Outcome outcome;
+    EXPECT_OK(negotiator.Step(*now, &outcome));
+    Record(std::move(outcome));
+  }
+
+  std::vector<Event> executed;  // agreed, in order
+  std::vector<Event> failed;
+  std::vector<Event> fresh_failures;  // since they were last looked at
+  std::set<EntryId> finished;
+  int open = 0;
+  double* now = nullptr;
+  FakeControl control;
+  Negotiator negotiator;
+
+ private:
+  void Record(Negotiator::Outcome outcome) {
+    for (Agreed& a : outcome.agreed) {
+      EXPECT_TRUE(a.decision.verdict.ok());
+      Finish(a.entry);
+      executed.push_back({a.entry.request.key.name, tags_[a.entry.id], true, StatusCode::kOk});
+    }
+    for (auto& [entry, status] : outcome.failed) {
+      EXPECT_FALSE(status.ok());
+      Finish(entry);
+      failed.push_back({entry.request.key.name, tags_[entry.id], false, status.code()});
+      fresh_failures.push_back(failed.back());
+    }
+  }
+  void Finish(const Entry& entry) {
+    EXPECT_TRUE(finished.insert(entry.id).second);  // once
+    --open;
+  }
+
+  std::map<EntryId, int> tags_;
+  EntryId last_id_ = 0;
+};
+
+class Job {
+ public:
+  Job(int size, const Config& config, uint32_t seed) : random(seed), network(size) {
+    for (int r = 0; r < size; ++r) {
+      ranks.push_back(std::make_unique<Player>(config, &network, r, &random));
+      ranks.back()->now = &now;
+    }
+  }
+  int size() const { return network.size; }
+
+  void StepAny() {
+    now += 0.001;
+    ranks[static_cast<size_t>(Below(&random, size()))]->Step();
+  }
+
+  // Until nothing moves any more.
+  void Settle() {
+    for (int quiet = 0; quiet < 3;) {
+      now += 1.0;
+      for (auto& rank : ranks) {
+        rank->control.prompt = true;
+        rank->Step();
+      }
+      quiet = network.Quiet() ? quiet + 1 : 0;
+    }
+    for (auto& rank : ranks) rank->control.prompt = false;
+  }
+
+  void ExpectEqualSequences() const {
+    for (const auto& rank : ranks) EXPECT_TRUE(rank->executed == ranks[0]->executed);
+  }
+  void ExpectNothingOpen() const {
+    for (const auto& rank : ranks) EXPECT_EQ(rank->open, 0);
+  }
+
+  Random random;
+  Network network;
+  double now = 0.0;
+  std::vector<std::unique_ptr<Player>> ranks;
+};
+
+Config ConfigOf(int64_t capacity, double cycle_time = 0.0) {
+  Config config;
+  config.cache_capacity = capacity;
+  config.cycle_time = cycle_time;
+  config.stall_check = false;
+  return config;
+}
+
+// Every rank submits the same collectives, each in an order of its own; a name again once its last
+// is done.
+void RunInAnyOrder(int size, int64_t capacity, uint32_t seed) {
+  constexpr int kNames = 6;
+  constexpr int kTimes = 12;
+  Job job(size, ConfigOf(capacity, seed % 2 * 3.0), seed);
+  std::vector<std::vector<int>> next(static_cast<size_t>(size), std::vector<int>(kNames, 0));
+  std::vector<std::vector<EntryId>> last(static_cast<size_t>(size),
+                                         std::vector<EntryId>(kNames, 0));
+  for (int step = 0; step < 3000; ++step) {
+    const auto r = static_cast<size_t>(Below(&job.random, size));
+    const auto n = static_cast<size_t>(Below(&job.random, kNames));
+    Player& rank = *job.ranks[r];
+    const bool free = last[r][n] == 0 || rank.finished.count(last[r][n]) > 0;
+    if (free && next[r][n] < kTimes) {
+      const int tag = next[r][n]++;
+      // Every third time another length, so that what was cached no longer fits.
+      last[r][n] = rank.Submit("t" + std::to_string(n), tag, tag % 3 == 2 ? 5 : 4);
+    }
+    job.StepAny();
+  }
+  for (int more = 0; more < kTimes; ++more) {
+    for (size_t r = 0; r < next.size(); ++r) {
+      for (size_t n = 0; n < kNames; ++n) {
+        if (next[r][n] == kTimes ||
+            (last[r][n] != 0 && job.ranks[r]->finished.count(last[r][n]) == 0))
+          continue;
+        const int tag = next[r][n]++;
+        last[r][n] = job.ranks[r]->Submit("t" + std::to_string(n), tag, tag % 3 == 2 ? 5 : 4);
+      }
+    }
+    job.Settle();
+  }
+  job.ExpectEqualSequences();  // names and tags: the same occurrences meet
+  job.ExpectNothingOpen();
+  EXPECT_EQ(job.ranks[0]->executed.size(), size_t{kNames * kTimes});
+  for (const auto& rank : job.ranks) EXPECT_EQ(rank->failed.size(), size_t{0});
+}
+
+TEST(AllRanksExecuteOneSequence) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    for (int64_t capacity : {0, 1, 2, 5, 1024}) {
+      RunInAnyOrder(1 + static_cast<int>(seed % 5), capacity, seed);
+    }
+  }
+}
+
+// Anonymous entries of one name take their turn in the order of submission.
+TEST(AnonymousOnesKeepTheirOrder) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    const int size = 1 + static_cast<int>(seed % 5);
+    Job job(size, ConfigOf(seed % 3), seed);
+    constexpr int kTimes = 40;
+    std::vector<std::vector<int>> next(static_cast<size_t>(size), std::vector<int>(2, 0));
+    for (int step = 0; step < 400 * size; ++step) {
+      const auto r = static_cast<size_t>(Below(&job.random, size));
+      const auto n = static_cast<size_t>(Below(&job.random, 2));
+      if (next[r][n] < kTimes) {
+        const int tag = next[r][n]++;
+        job.ranks[r]->Submit("a" + std::to_string(n), tag, 1 + tag % 2, true);
+      }
+      job.StepAny();
+    }
+    for (size_t r = 0; r < next.size(); ++r) {
+      for (size_t n = 0; n < 2; ++n) {
+        while (next[r][n] < kTimes) {
+          const int tag = next[r][n]++;
+          job.ranks[r]->Submit("a" + std::to_string(n), tag, 1 + tag % 2, true);
+        }
+      }
+    }
+    job.Settle();
+    job.ExpectEqualSequences();
+    job.ExpectNothingOpen();
+    int due[2] = {0, 0};
+    for (const Event& e : job.ranks[0]->executed) EXPECT_EQ(e.tag, due[e.name[1] - '0']++);
+    EXPECT_EQ(due[0] + due[1], 2 * kTimes);
+  }
+}
+
+// As a framework does it: steps with the same names; in some of them one name does not fit between
+// ranks. A rank that sees a failure takes back everything else of that step and goes on to the
+// next. However late the messages, a tensor of one step must never meet another step's.
+void RunFailingSteps(int size, int64_t capacity, uint32_t seed) {
+  constexpr int kNames = 5;
+  constexpr int kSteps = 25;
+  Job job(size, ConfigOf(capacity), seed);
+  struct Program {
+    int step = -1;
+    std::vector<int> order;  // names that are still to be submitted
+    std::vector<EntryId> mine;
+    bool failed = false;
+  };
+  std::vector<Program> programs(static_cast<size_t>(size));
+  const auto bad_name = [&](int step) { return (step * 7 + static_cast<int>(seed)) % 9; };
+  const auto advance = [&](size_t r) {
+    Program& p = programs[r];
+    Player& rank = *job.ranks[r];
+    for (const Event& e : rank.fresh_failures) {
+      if (e.tag == p.step && e.code == StatusCode::kInvalidArgument) p.failed = true;
+    }
+    rank.fresh_failures.clear();
+    if (p.failed && !p.order.empty()) p.order.clear();
+    if (p.failed) {
+      for (EntryId id : p.mine) {
+        if (rank.finished.count(id) == 0) rank.Cancel(id);
+      }
+    }
+    if (!p.order.empty()) {
+      const int n = p.order.back();
+      p.order.pop_back();
+      const bool odd = n == bad_name(p.step) && static_cast<int>(r) == size - 1;
+      p.mine.push_back(rank.Submit("w" + std::to_string(n), p.step, odd ? 9 : 4));
+      return;
+    }
+    // The step is over when everything of it is; a failed one need not wait for that.
+    const bool over = std::all_of(p.mine.begin(), p.mine.end(),
+                                  [&](EntryId id) { return rank.finished.count(id) > 0; });
+    if ((over || p.failed) && p.step + 1 < kSteps) {
+      ++p.step;
+      p.failed = false;
+      p.mine.clear();
+      for (int n = 0; n < kNames; ++n) p.order.push_back(n);
+      std::shuffle(p.order.begin(), p.order.end(), job.random);
+    }
+  };
+  for (int i = 0; i < 4000 * size; ++i) {
+    const auto r = static_cast<size_t>(Below(&job.random, size));
+    // A rank sees failures as they complete, before its next Step.
+    if (!job.ranks[r]->fresh_failures.empty() || Below(&job.random, 2) == 0) advance(r);
+    job.now += 0.001;
+    job.ranks[r]->Step();
+  }
+  for (int i = 0; i < 40 * kNames; ++i) {
+    job.Settle();
+    for (size_t r = 0; r < programs.size(); ++r) advance(r);
+  }
+  job.Settle();
+  for (const Program& p : programs) EXPECT_EQ(p.step, kSteps - 1);
+  job.ExpectEqualSequences();
+  job.ExpectNothingOpen();
+  for (const auto& rank : job.ranks) {
+    for (const Event& e : rank->failed) {
+      if (e.code == StatusCode::kCancelled) continue;
+      EXPECT_TRUE(e.code == StatusCode::kInvalidArgument);
+      EXPECT_EQ(e.name, "w" + std::to_string(bad_name(e.tag)));
+    }
+  }
+}
+
+TEST(StepsThatFailDoNotMixWithTheNext) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    for (int64_t capacity : {0, 2, 1024})
+      RunFailingSteps(2 + static_cast<int>(seed % 4), capacity, seed);
+  }
+}
+
+// Cancels at any moment: what comes out is agreed by all or given back, and ends.
+TEST(CancellationsAtAnyMomentEndEverything) {
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    const int size = 1 + static_cast<int>(seed % 5);
+    Job job(size, ConfigOf(seed % 4), seed);
+    std::vector<std::vector<EntryId>> ids(static_cast<size_t>(size));
+    for (int step = 0; step < 1500; ++step) {
+      const auto r = static_cast<size_t>(Below(&job.random, size));
+      if (Below(&job.random, 3) == 0) {
+        const int n = Below(&job.random, 4);
+        const int64_t length = Below(&job.random, 12) == 0 ? 2 : 1;
+        ids[r].push_back(job.ranks[r]->Submit("c" + std::to_string(n), n, length, true));
+      }
+      if (!ids[r].empty() && Below(&job.random, 4) == 0) {
+        const size_t back = static_cast<size_t>(Below(&job.random, 4)) + 1;
+        if (back <= ids[r].size()) job.ranks[r]->Cancel(ids[r][ids[r].size() - back]);
+      }
+      job.StepAny();
+    }
+    for (auto& rank : job.ranks) {
+      for (EntryId id : ids[&rank - &job.ranks[0]]) rank->Cancel(id);
+    }
+    job.Settle();
+    job.ExpectEqualSequences();
+    job.ExpectNothingOpen();
+  }
+}
+
+// Ranks leave one after the other, with entries in flight: all is completed or fails, and ends.
+TEST(LeavingEndsEverything) {
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    const int size = 1 + static_cast<int>(seed % 5);
+    Job job(size, ConfigOf(seed % 3), seed);
+    std::vector<bool> left(static_cast<size_t>(size), false);
+    std::vector<std::vector<EntryId>> ids(static_cast<size_t>(size));
+    for (int step = 0; step < 1200; ++step) {
+      const auto r = static_cast<size_t>(Below(&job.random, size));
+      if (!left[r] && Below(&job.random, 2) == 0) {
+        const int n = Below(&job.random, 4);
+        const int64_t length = Below(&job.random, 12) == 0 ? 2 : 1;
+        ids[r].push_back(job.ranks[r]->Submit("l" + std::to_string(n), n, length, true));
+      }
+      if (!ids[r].empty() && Below(&job.random, 6) == 0) job.ranks[r]->Cancel(ids[r].back());
+      if (!left[r] && step > 600 && Below(&job.random, 100) == 0) {
+        left[r] = true;
+        job.ranks[r]->negotiator.Leave("");
+      }
+      job.StepAny();
+    }
+    job.Settle();
+    // Once one rank has left, nothing waits any more, whether or not the others leave too.
+    if (std::find(left.begin(), left.end(), true) != left.end()) job.ExpectNothingOpen();
+    for (size_t r = 0; r < left.size(); ++r) {
+      if (!left[r]) job.ranks[r]->negotiator.Leave("");
+    }
+    job.Settle();
+    job.ExpectEqualSequences();
+    job.ExpectNothingOpen();
+    for (auto& rank : job.ranks) EXPECT_TRUE(rank->negotiator.over());
+  }
+}
+
+TEST(NothingIsSentWhereNothingIsNew) {
+  Job job(3, ConfigOf(1024), 1);
+  job.Settle();
+  for (int i = 0; i < 100; ++i) {
+    for (auto& rank : job.ranks) rank->Step();
+    EXPECT_TRUE(job.network.Quiet());
+  }
+}
+
+TEST(ANameTwiceAtOnceFailsOnlyTheSecond) {
+  Job job(2, ConfigOf(1024), 1);
+  for (auto& rank : job.ranks) rank->Submit("x", 0, 4);
+  job.ranks[1]->Submit("x", 1, 4);
+  ASSERT_EQ(job.ranks[1]->failed.size(), size_t{1});
+  EXPECT_EQ(job.ranks[1]->failed[0].tag, 1);
+  EXPECT_EQ(job.ranks[1]->failed[0].code, StatusCode::kInvalidArgument);
+  job.Settle();
+  job.ExpectEqualSequences();
+  job.ExpectNothingOpen();
+  EXPECT_EQ(job.ranks[0]->executed.size(), size_t{1});
+}
+
+TEST(BehindAWithdrawnNameThereIsRoomForOne) {
+  Job job(2, ConfigOf(1024), 1);
+  Player& rank = *job.ranks[1];
+  const EntryId id = rank.Submit("x", 0, 4);
+  rank.Step();  // announced
+  rank.Cancel(id);
+  rank.Submit("x", 1, 4);
+  EXPECT_EQ(rank.failed.size(), size_t{0});
+  rank.Submit("x", 2, 4);
+  ASSERT_EQ(rank.failed.size(), size_t{1});
+  EXPECT_EQ(rank.failed[0].tag, 2);
+  job.Settle();  // the withdrawal is confirmed before rank 0 has it ready
+  job.ranks[0]->Submit("x", 1, 4);
+  job.Settle();
+  job.ExpectEqualSequences();
+  job.ExpectNothingOpen();
+  EXPECT_EQ(job.ranks[0]->executed.size(), size_t{1});
+}
+
+TEST(WhatIsNotAnnouncedYetIsTakenBackAtOnce) {
+  Job job(2, ConfigOf(1024), 1);
+  Player& rank = *job.ranks[1];
+  const EntryId id = rank.Submit("x", 0, 4);
+  rank.Cancel(id);
+  ASSERT_EQ(rank.failed.size(), size_t{1});
+  EXPECT_EQ(rank.failed[0].code, StatusCode::kCancelled);
+  rank.Step();
+  EXPECT_TRUE(job.network.Quiet());
+  rank.Cancel(id);    // done already
+  rank.Cancel(1000);  // never was
+  job.ExpectNothingOpen();
+}
+
+TEST(ADamagedMessageEndsTheJob) {
+  Job job(2, ConfigOf(1024), 1);
+  job.network.Line(1, 0).push_back("nonsense");
+  job.ranks[0]->control.prompt = true;
+  Negotiator::Outcome outcome;
+  EXPECT_ERROR(job.ranks[0]->negotiator.Step(0.0, &outcome), StatusCode::kInternal, "damaged");
+}
+
+TEST(ASilentCoordinatorIsNoticed) {
+  Config config;
+  config.stall_check_time = 10.0;
+  config.stall_shutdown_time = 20.0;
+  Job job(2, config, 1);
+  job.ranks[1]->Submit("x", 0, 4);
+  Negotiator::Outcome outcome;
+  EXPECT_OK(job.ranks[1]->negotiator.Step(0.0, &outcome));
+  EXPECT_OK(job.ranks[1]->negotiator.Step(29.0, &outcome));
+  EXPECT_ERROR(job.ranks[1]->negotiator.Step(31.0, &outcome), StatusCode::kAborted,
+               "rank 0 (host host) has not answered for 31 s, while allreduce 'x'");
+}
+
+TEST(TakeAllGivesBackWhatIsPending) {
+  Job job(2, ConfigOf(1024), 1);
+  for (int i = 0; i < 3; ++i) job.ranks[1]->Submit("a", i, 4, true);
+  job.ranks[1]->Submit("b", 0, 4);
+  EXPECT_TRUE(job.ranks[1]->negotiator.expecting());
+  EXPECT_EQ(job.ranks[1]->negotiator.TakeAll().size(), size_t{4});
+  EXPECT_FALSE(job.ranks[1]->negotiator.expecting());
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+TEST_MAIN()
