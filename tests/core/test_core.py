@@ -1,0 +1,56 @@
+"""Builds the C++ tests of the core and runs each program: the core alone, no TensorFlow, no MPI.
+
+`SANITIZE=thread` or `SANITIZE=address` in the environment builds and runs them with that sanitizer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("*_test.cc"))
+SANITIZE = os.environ.get("SANITIZE", "")
+SECONDS = 1200 if SANITIZE else 300
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """Builds all programs; returns their folder."""
+    command = [sys.executable, "setup.py", "-q", "build_core_tests", f"--sanitize={SANITIZE}"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout[-8000:] + built.stderr[-8000:]
+    return ROOT / "build" / (f"core_tests-{SANITIZE}" if SANITIZE else "core_tests")
+
+
+def test_there_are_programs():
+    assert PROGRAMS
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_passes(programs: Path, program: str, tmp_path: Path):
+    command = [str(programs / program)]
+    if SANITIZE == "thread" and shutil.which("setarch"):
+        # ThreadSanitizer wants memory where it expects it; newer kernels spread it further.
+        command = ["setarch", "-R", *command]
+    # As in a fresh terminal: what a job of MPI around the tests says is not for these programs.
+    kept = ("OMPI_", "PMI", "PRTE_", "TFHVD_", "HOROVOD_", "SLURM_")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(kept)}
+    environ["TSAN_OPTIONS"] = environ["ASAN_OPTIONS"] = "halt_on_error=0:exitcode=66"
+    ran = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=SECONDS,
+        check=False,
+    )
+    output = ran.stdout.decode(errors="replace")
+    assert ran.returncode == 0, f"{program} ended with {ran.returncode}:\n{output[-12000:]}"
+    assert "0 failed" in output, output[-2000:]
