@@ -151,12 +151,13 @@ def test_when_mpirun_fails_its_own_words_are_shown():
 
 def test_ranks_that_do_not_start_in_time(tmp_path):
     ssh = tmp_path / "ssh"
-    ssh.write_text("#!/bin/sh\nexec sleep 600\n")
+    ssh.write_text("#!/bin/sh\nsleep 600\n")
     ssh.chmod(0o755)
     agent = f"--mpi-args=--prtemca plm_ssh_agent {ssh}"
     result = launch("-np", 1, "-H", "far.invalid:1", agent, "--start-timeout", 1, "true")
     assert result.code == 1
     assert "1 of 1 ranks have not started after 1 s (rank 0)" in result.own_lines[-1]
+    assert wait_until_gone(str(ssh)) == []
 
 
 def test_a_rank_that_reads_its_input_meets_the_end_at_once():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -100,15 +98,16 @@ def test_when_a_worker_is_killed_its_rank_dies_and_the_job_ends(tmp_path):
 
 def test_when_mpirun_is_killed_the_report_says_so(tmp_path):
     path = script(tmp_path, READY + "time.sleep(60)\n")
-    with started("-np", 2, sys.executable, path) as process:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    with started("-np", 2, sys.executable, path, TMPDIR=str(folder)) as process:
         wait_for_lines(process.stdout, 2)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGKILL)
         _, err = process.communicate(timeout=20)
-    for folder in Path(tempfile.gettempdir()).glob(f"ompi.{children[0]}*"):
-        shutil.rmtree(folder, ignore_errors=True)  # of the mpirun that we killed
     assert process.returncode not in (0, None)
     assert "tfhvdrun: mpirun was killed by SIGKILL" in err
+    assert list(folder.iterdir()) == []
     assert wait_until_gone(str(path)) == []
 
 

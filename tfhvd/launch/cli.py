@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfhvd._version import __version__
 from tfhvd.launch import address, arguments, command_line, environment, mpi
 from tfhvd.launch.arguments import Job
 from tfhvd.launch.errors import UsageError
@@ -34,12 +35,7 @@ def _answer(task: str) -> str:
     if task == "help":
         return arguments.help_text()
     if task == "version":
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            return f"tfhvd {version('tfhvd')}"
-        except PackageNotFoundError:
-            return "tfhvd (not installed)"
+        return f"tfhvd {__version__}"
     import tfhvd  # The only task that loads TensorFlow.
 
     return str(tfhvd.build_info())

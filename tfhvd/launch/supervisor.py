@@ -9,13 +9,15 @@ import contextlib
 import ctypes
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from tfhvd.launch import stopping, wire
+from tfhvd.launch import orphans, stopping, wire
 from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
 from tfhvd.launch.output import Output
 
@@ -88,6 +90,7 @@ class Supervisor:
         """Runs mpirun to its end and returns the exit code of tfhvdrun."""
         self._select.register(self._listener, selectors.EVENT_READ, self._on_connect)
         self._watch_signals()
+        orphans.adopt()
         self._mpirun = mpirun = _start(argv, env)
         for pipe in (mpirun.stdout, mpirun.stderr):
             assert pipe is not None
@@ -111,6 +114,10 @@ class Supervisor:
                 gone_at = now
             if gone_at is not None and (not self._peers or now > gone_at + _LINGER):
                 break
+        orphans.sweep()
+        if mpirun.returncode < 0:  # It was killed, and had no time to tidy up.
+            folder = Path(env.get("TMPDIR", "/tmp"), f"ompi.{mpirun.pid}")
+            shutil.rmtree(folder, ignore_errors=True)
         return self._conclude(mpirun)
 
     def _watch_signals(self) -> None:

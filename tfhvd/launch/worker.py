@@ -26,16 +26,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from tfhvd.launch import wire
+from tfhvd.launch import orphans, wire
 from tfhvd.launch.environment import ADDRESS, TOKEN
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
 _STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone
 _DRAIN = 0.5  # seconds to wait for output that the rank's own children may still hold open
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG = 1
 
 
 def rank_of(environ: os._Environ[str] | dict[str, str]) -> int:
@@ -86,10 +85,6 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
 def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Starts the rank in a process group of its own, to die with us; raises OSError."""
     libc, parent = ctypes.CDLL(None), os.getpid()
@@ -112,15 +107,6 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
         bufsize=0,
         preexec_fn=before_exec,
     )
-
-
-def _children() -> list[int]:
-    """Living children of this process; the rank's orphans become ours (subreaper)."""
-    path = Path(f"/proc/self/task/{os.getpid()}/children")
-    try:
-        return [int(pid) for pid in path.read_text(encoding="ascii").split()]
-    except OSError:
-        return []
 
 
 class Worker:
@@ -167,7 +153,7 @@ class Worker:
             for key, _ in self._select.select(timeout=self._patience()):
                 key.data()
             self._look_around()
-        self._sweep()
+        orphans.sweep()
 
     def _patience(self) -> float:
         if self._status is not None and not self._told:
@@ -185,7 +171,7 @@ class Worker:
         drain = 0.0 if self._ended_by_mpirun or self._over else _DRAIN
         if ended and not self._told and (not self._open_pipes or now > self._ended_at + drain):
             self._tell_exit()
-            self._sweep()
+            orphans.sweep()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL, group=True)
@@ -271,23 +257,6 @@ class Worker:
         except OSError:
             self._lost_launcher()
 
-    def _sweep(self) -> None:
-        """Ends what the rank left behind: first politely, after a second by force."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            deadline = time.monotonic() + 1.0
-            asked: set[int] = set()
-            while time.monotonic() < deadline:
-                self._reap()
-                left = _children()
-                if not left:
-                    return
-                for pid in left:
-                    if pid not in asked:
-                        asked.add(pid)
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(pid, number)
-                time.sleep(0.02)
-
 
 def main(argv: Sequence[str]) -> int:
     """``worker.py command ...``: without the launcher's address, it becomes the command."""
@@ -306,7 +275,7 @@ def main(argv: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return CANNOT_REACH
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    orphans.adopt()
     Worker(sock, reader).run(command)
     return 0
 
