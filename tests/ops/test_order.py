@@ -1,0 +1,154 @@
+"""Collectives in any order, many at once, and the names by which ranks meet."""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhvd as hvd
+from tfhvd.ops._names import name_of
+
+pytestmark = pytest.mark.ranks(1, 2)
+
+
+@pytest.mark.ranks(1, 2, 4)
+def test_many_tensors_in_another_order_on_each_rank():
+    count = 100
+
+    @tf.function
+    def f(x):
+        results = [None] * count
+        for i in random.Random(hvd.rank()).sample(range(count), count):
+            kind = i % 3
+            y = x * (i + 1) * (hvd.rank() + 1)
+            if kind == 0:
+                results[i] = hvd.allreduce(y, op=hvd.Sum, name=f"many.{i}")
+            elif kind == 1:
+                results[i] = hvd.allgather(y, name=f"many.{i}")
+            else:
+                results[i] = hvd.broadcast(y, i % hvd.size(), name=f"many.{i}")
+        return results
+
+    ranks = np.arange(hvd.size()) + 1
+    for width in (1, 17, 1):
+        for i, result in enumerate(f(tf.ones([width]))):
+            unit = np.ones(width) * (i + 1)
+            expected = [unit * ranks.sum(), np.concatenate([unit * r for r in ranks])]
+            expected.append(unit * (i % hvd.size() + 1))
+            np.testing.assert_array_equal(result, expected[i % 3])
+
+
+def test_a_function_does_not_run_its_collectives_one_after_the_other():
+    # In program order each rank would wait for what the other one has not come to.
+    @tf.function
+    def f(x):
+        names = ["first", "second"] if hvd.rank() == 0 else ["second", "first"]
+        return [hvd.allreduce(x, name=f"free.{name}") for name in names]
+
+    np.testing.assert_array_equal(f(tf.constant(1.0)), [1.0, 1.0])
+
+
+def test_results_that_nobody_uses_are_computed_all_the_same():
+    @tf.function
+    def f(x):
+        hvd.allreduce(x, name="unused")
+        return x
+
+    graph = f.get_concrete_function(tf.constant(1.0)).graph
+    assert any(o.type == "TfhvdAllreduce" for o in graph.get_operations())
+    assert f(tf.constant(1.0)) == 1.0
+
+
+def test_constants_are_reduced_in_every_step():
+    @tf.function
+    def f():
+        one = tf.constant(1.0)
+        first = hvd.allreduce(one, op=hvd.Sum, name="constant.a")
+        second = hvd.allreduce(one, op=hvd.Sum, name="constant.b")
+        return first + second
+
+    assert f() == 2.0 * hvd.size()
+    assert f() == 2.0 * hvd.size()
+
+
+def test_loops_and_branches():
+    @tf.function
+    def f(x, n):
+        for _ in tf.range(n):
+            x = hvd.allreduce(x + 1, op=hvd.Average)
+            if tf.reduce_sum(x) > 3:
+                x = hvd.allreduce(x * 2, op=hvd.Max)
+            else:
+                x = hvd.allreduce(x * 2, op=hvd.Max)
+        return x
+
+    assert f(tf.constant(0.0), tf.constant(4)) == 30.0
+
+
+def test_mapped_functions():
+    @tf.function
+    def f(x):
+        return tf.map_fn(lambda e: hvd.allreduce(e * (hvd.rank() + 1), op=hvd.Sum), x)
+
+    total = sum(range(1, hvd.size() + 1))
+    np.testing.assert_array_equal(f(tf.range(20.0)), np.arange(20.0) * total)
+
+
+def test_names_in_a_graph_are_used_once_and_equal_on_every_rank():
+    def names():
+        @tf.function
+        def inner(x):
+            return hvd.allreduce(x) + hvd.allreduce(x)
+
+        @tf.function
+        def outer(x):
+            y = inner(x) + hvd.allreduce(x)
+            if tf.reduce_sum(y) > 0:
+                y += hvd.allreduce(x)
+            return y
+
+        definition = outer.get_concrete_function(tf.TensorSpec([2])).graph.as_graph_def()
+        nodes = [definition.node, *(f.node_def for f in definition.library.function)]
+        reductions = [n for part in nodes for n in part if n.op == "TfhvdAllreduce"]
+        return sorted(n.attr["tensor_name"].s.decode() for n in reductions)
+
+    first = names()
+    assert len(first) >= 4
+    assert len(set(first)) == len(first)
+    assert names() == first
+    assert hvd.allgather_object(first) == [first] * hvd.size()
+
+
+def test_eager_calls_share_one_name_and_so_one_kernel():
+    assert name_of("allreduce", None, tf.constant(1.0)) == ("allreduce.eager", True)
+    assert name_of("allreduce", None, tf.constant([2])) == ("allreduce.eager", True)
+
+
+@pytest.mark.ranks(2)
+def test_a_name_twice_at_once_is_an_error_and_can_be_used_again():
+    @tf.function
+    def f(x):
+        return hvd.allreduce(x, name="twice"), hvd.allreduce(x * 2, name="twice")
+
+    if hvd.rank() == 0:  # Alone, so that the first is surely under way when the second comes.
+        with pytest.raises(tf.errors.InvalidArgumentError, match="'twice'"):
+            f(tf.constant(1.0))
+    hvd.barrier()
+    assert hvd.allreduce(1.0, op=hvd.Sum, name="twice") == 2.0
+
+
+def test_unnamed_eager_calls_of_threads_take_turns():
+    results = []
+
+    def call():
+        for _ in range(20):
+            results.append(float(hvd.allreduce(1.0, op=hvd.Sum)))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [float(hvd.size())] * 80

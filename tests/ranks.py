@@ -1,0 +1,152 @@
+"""Tests that run on every rank of a job.
+
+A test marked `ranks(1, 2)` is run by a job of 1 rank and by a job of 2, and passes only if it
+passes on every rank. One job runs all the tests of a file: starting TensorFlow costs more than they
+do.
+
+    pytestmark = pytest.mark.ranks(1, 2)
+
+    def test_sum():
+        assert hvd.allreduce(1, op=hvd.Sum) == hvd.size()
+
+This is the side of the pytest that a person starts; `rank_worker` is the side within the ranks.
+They share a folder: the worker writes N.RANK.begun before the N-th test, and N.RANK.json after it.
+After a failure the job ends, and another one runs the tests that are left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import mpi
+import pytest
+
+WORKER = "TFHVD_TEST_WORKER"  # in the environment of a rank: the folder of its job
+PARAMETER = "number_of_ranks"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """Of one test on all ranks: "passed", "failed" or "skipped", and why."""
+
+    outcome: str
+    text: str = ""
+
+
+class Jobs:
+    """Runs jobs, and knows the results of the tests they ran."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[Path, int], list[str]] = {}
+        self._results: dict[str, Result] = {}
+
+    def add(self, path: Path, ranks: int, test: str) -> None:
+        self._waiting.setdefault((path, ranks), []).append(test)
+
+    def result(self, path: Path, ranks: int, test: str) -> Result:
+        """Runs the tests of that file that were not run yet, unless this one was."""
+        if test not in self._results:
+            waiting = self._waiting[path, ranks]
+            tests = waiting[waiting.index(test) :]
+            self._results.update(_run(path, ranks, tests))
+        return self._results[test]
+
+
+def _run(path: Path, ranks: int, tests: list[str]) -> dict[str, Result]:
+    """Runs tests until one fails; the results at least of the first."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "tests.json").write_text(json.dumps(tests))
+        options = ["-q", "-s", "-p", "no:cacheprovider", f"--rootdir={mpi.ROOT}", "--tb=short"]
+        job = mpi.run_ranks(
+            ranks,
+            ["-m", "pytest", *options, f"--confcutdir={mpi.ROOT}", str(path)],
+            timeout=60 + 120 * len(tests),
+            env={WORKER: name, "TFHVD_TEST_RANKS": str(ranks)},
+            mpirun=ranks > 1,
+        )
+        results = {}
+        for number, test in enumerate(tests):
+            files = [folder / f"{number}.{rank}.json" for rank in range(ranks)]
+            begun = any((folder / f"{number}.{rank}.begun").exists() for rank in range(ranks))
+            if number > 0 and not begun:
+                break
+            results[test] = _merged(files, job)
+    if job.left and results:
+        last = list(results)[-1]
+        results[last] = Result("failed", f"processes outlived the job: {job.left}\n{job}")
+    return results
+
+
+def _merged(files: list[Path], job: mpi.Job) -> Result:
+    parts = [json.loads(f.read_text()) if f.exists() else None for f in files]
+    texts = []
+    for rank, part in enumerate(parts):
+        if part is not None and part["outcome"] == "failed":
+            texts.append(f"---- rank {rank} ----\n{part['text']}")
+    if None in parts:
+        ended = [str(rank) for rank, part in enumerate(parts) if part is None]
+        texts.append(f"the test did not come to its end on rank {', '.join(ended)}\n{job}")
+    if texts:
+        return Result("failed", "\n".join(texts))
+    skipped = [part for part in parts if part["outcome"] == "skipped"]
+    return Result("skipped", skipped[0]["text"]) if skipped else Result("passed")
+
+
+class FailedOnARankError(Exception):
+    """A test failed on some rank."""
+
+
+class RankItem(pytest.Item):
+    """Stands for a test that jobs run."""
+
+    def __init__(self, *, ranks: int, jobs: Jobs, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._ranks, self._jobs = ranks, jobs
+        jobs.add(self.path, ranks, self.nodeid)
+
+    def runtest(self) -> None:
+        result = self._jobs.result(self.path, self._ranks, self.nodeid)
+        if result.outcome == "failed":
+            raise FailedOnARankError(result.text)
+        if result.outcome == "skipped":
+            pytest.skip(result.text)
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        if isinstance(excinfo.value, FailedOnARankError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
+
+
+def is_worker() -> bool:
+    return WORKER in os.environ
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Gives a marked test one instance per number of ranks."""
+    marker = metafunc.definition.get_closest_marker("ranks")
+    if marker is None:
+        return
+    sizes = marker.args
+    if is_worker():
+        sizes = [size for size in sizes if size == int(os.environ["TFHVD_TEST_RANKS"])]
+    metafunc.fixturenames.append(PARAMETER)
+    metafunc.parametrize(PARAMETER, sizes, ids=[f"np{size}" for size in sizes])
+
+
+def hand_over(items: list[pytest.Item]) -> None:
+    """Puts in the place of each marked test one that jobs run."""
+    jobs = Jobs()
+    for at, item in enumerate(items):
+        if item.get_closest_marker("ranks") is None or not hasattr(item, "callspec"):
+            continue
+        ranks = item.callspec.params[PARAMETER]
+        items[at] = RankItem.from_parent(item.parent, name=item.name, ranks=ranks, jobs=jobs)
