@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/flow/codec.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -480,6 +481,31 @@ TEST(WhatIsNotAnnouncedYetIsTakenBackAtOnce) {
   rank.Cancel(id);    // done already
   rank.Cancel(1000);  // never was
   job.ExpectNothingOpen();
+}
+
+TEST(WhatWasToBeAnnouncedByANumberEvictedSinceIsTakenBackAtOnce) {
+  Job job(2, ConfigOf(1024), 1);
+  Player& rank = *job.ranks[1];
+  rank.control.prompt = true;
+  rank.Submit("x", 0, 4, true);
+  const EntryId second = rank.Submit("x", 1, 4, true);
+  rank.Step();
+  // The first is decided and gets number 5, under which the second is to be announced; then the
+  // number is evicted, before anything is sent.
+  Agreement decided;
+  decided.sequence = 1;
+  decided.items.resize(1);
+  decided.items[0].id = 5;
+  decided.items[0].decision.key.name = "x";
+  Agreement evicted;
+  evicted.sequence = 2;
+  evicted.evicted = {5};
+  job.network.Line(0, 1).push_back(Encode(decided));
+  job.network.Line(0, 1).push_back(Encode(evicted));
+  rank.Step();
+  EXPECT_EQ(rank.executed.size(), size_t{1});
+  rank.Cancel(second);
+  EXPECT_EQ(rank.open, 0);
 }
 
 TEST(ADamagedMessageEndsTheJob) {

@@ -1,0 +1,110 @@
+// Settings: names, ranges, defaults, and what is said of mistakes.
+#include "cc/base/config.h"
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+Config Parse(const Pairs& environment, std::vector<std::string>* warnings = nullptr) {
+  Config config;
+  std::vector<std::string> ignored;
+  EXPECT_OK(ParseConfig(environment, &config, warnings != nullptr ? warnings : &ignored));
+  return config;
+}
+
+TEST(TheDefaultsOfTheTableAreThoseOfTheStruct) {
+  Pairs environment;
+  for (const Setting& s : Settings()) {
+    environment.emplace_back(std::string("TFHVD_") + s.name, s.default_text);
+  }
+  const Config written = Parse(environment);
+  const Config none = Parse({});
+  EXPECT_EQ(written.fusion_threshold, none.fusion_threshold);
+  EXPECT_EQ(written.cycle_time, none.cycle_time);
+  EXPECT_EQ(written.cache_capacity, none.cache_capacity);
+  EXPECT_EQ(written.stall_check, none.stall_check);
+  EXPECT_EQ(written.stall_check_time, none.stall_check_time);
+  EXPECT_EQ(written.stall_shutdown_time, none.stall_shutdown_time);
+  EXPECT_EQ(written.shutdown_timeout, none.shutdown_timeout);
+  EXPECT_EQ(written.log_level, none.log_level);
+}
+
+TEST(EverySettingIsDescribed) {
+  std::set<std::string> names;
+  for (const Setting& s : Settings()) {
+    EXPECT_TRUE(names.insert(s.name).second);
+    EXPECT_TRUE(std::string(s.range).size() > 2);
+    const std::string meaning = s.meaning;
+    EXPECT_TRUE(!meaning.empty() && meaning.back() == '.');
+  }
+}
+
+TEST(EveryValueIsTaken) {
+  const Config c = Parse({{"TFHVD_FUSION_THRESHOLD", "0"},
+                          {"TFHVD_CYCLE_TIME", "2.5"},
+                          {"TFHVD_CACHE_CAPACITY", "7"},
+                          {"TFHVD_STALL_CHECK_DISABLE", "1"},
+                          {"TFHVD_STALL_CHECK_TIME_SECONDS", "0.5"},
+                          {"TFHVD_STALL_SHUTDOWN_TIME_SECONDS", "8"},
+                          {"TFHVD_SHUTDOWN_TIMEOUT_SECONDS", "9"},
+                          {"TFHVD_LOG_LEVEL", "DEBUG"}});
+  EXPECT_EQ(c.fusion_threshold, int64_t{0});
+  EXPECT_EQ(c.cycle_time, 2.5);
+  EXPECT_EQ(c.cache_capacity, int64_t{7});
+  EXPECT_FALSE(c.stall_check);
+  EXPECT_EQ(c.stall_check_time, 0.5);
+  EXPECT_EQ(c.stall_shutdown_time, 8.0);
+  EXPECT_EQ(c.shutdown_timeout, 9.0);
+  EXPECT_TRUE(c.log_level == LogLevel::kDebug);
+}
+
+TEST(HorovodsNamesAreAcceptedAndOursWin) {
+  EXPECT_EQ(Parse({{"HOROVOD_FUSION_THRESHOLD", "5"}}).fusion_threshold, int64_t{5});
+  for (const Pairs& pairs :
+       {Pairs{{"HOROVOD_FUSION_THRESHOLD", "5"}, {"TFHVD_FUSION_THRESHOLD", "6"}},
+        Pairs{{"TFHVD_FUSION_THRESHOLD", "6"}, {"HOROVOD_FUSION_THRESHOLD", "5"}}}) {
+    EXPECT_EQ(Parse(pairs).fusion_threshold, int64_t{6});
+  }
+  std::vector<std::string> warnings;
+  Parse({{"HOROVOD_NO_SUCH_THING", "1"}, {"PATH", "x"}}, &warnings);
+  EXPECT_EQ(warnings.size(), size_t{0});  // Horovod's own business
+}
+
+TEST(BadValuesAreRefused) {
+  const Pairs bad = {{"TFHVD_FUSION_THRESHOLD", "-1"},     {"TFHVD_FUSION_THRESHOLD", "1.5"},
+                     {"TFHVD_FUSION_THRESHOLD", "64MB"},   {"TFHVD_FUSION_THRESHOLD", ""},
+                     {"TFHVD_FUSION_THRESHOLD", "1e30"},   {"TFHVD_CYCLE_TIME", "nan"},
+                     {"TFHVD_CYCLE_TIME", "inf"},          {"TFHVD_CACHE_CAPACITY", "1000001"},
+                     {"TFHVD_STALL_CHECK_DISABLE", "yes"}, {"TFHVD_STALL_CHECK_TIME_SECONDS", "0"},
+                     {"TFHVD_LOG_LEVEL", "loud"},          {"HOROVOD_CYCLE_TIME", "fast"}};
+  for (const auto& pair : bad) {
+    Config config;
+    std::vector<std::string> warnings;
+    EXPECT_ERROR(ParseConfig({pair}, &config, &warnings), StatusCode::kInvalidArgument,
+                 "The environment variable " + pair.first +
+                     " has a value that tfhvd cannot use. Received: '" + pair.second +
+                     "'. Expected: ");
+  }
+}
+
+TEST(ATypingErrorIsReportedWithTheNearestName) {
+  std::vector<std::string> warnings;
+  Parse({{"TFHVD_FUSION_TRESHOLD", "1"}, {"TFHVD_LAUNCH_ANYTHING", "1"}, {"TFHVD_TEST_X", "1"}},
+        &warnings);
+  ASSERT_EQ(warnings.size(), size_t{1});
+  EXPECT_CONTAINS(warnings[0], "TFHVD_FUSION_TRESHOLD is not a setting");
+  EXPECT_CONTAINS(warnings[0], "Did you mean TFHVD_FUSION_THRESHOLD?");
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+TEST_MAIN()

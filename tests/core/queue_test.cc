@@ -1,0 +1,137 @@
+// The submission queue: nothing lost, nothing twice, in order, from any thread.
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/queue/submission_queue.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace {
+
+using std::chrono::hours;
+
+Entry Named(const std::string& name) {
+  Entry entry;
+  entry.request.key.name = name;
+  return entry;
+}
+
+TEST(EntriesComeOutInOrderWithNewIds) {
+  SubmissionQueue queue;
+  EntryId last = 0;
+  for (const char* name : {"a", "b", "c"}) {
+    Entry entry = Named(name);
+    EntryId id = 0;
+    EXPECT_OK(queue.Push(&entry, &id));
+    EXPECT_TRUE(id > last);
+    last = id;
+  }
+  queue.Cancel(last);
+  SubmissionQueue::Batch batch;
+  queue.Drain(&batch);
+  ASSERT_EQ(batch.entries.size(), size_t{3});
+  EXPECT_EQ(batch.entries[0].request.key.name, "a");
+  EXPECT_EQ(batch.entries[2].request.key.name, "c");
+  EXPECT_EQ(batch.entries[2].id, last);
+  EXPECT_EQ(batch.cancelled, std::vector<EntryId>{last});
+  queue.Drain(&batch);
+  EXPECT_TRUE(batch.empty());
+}
+
+TEST(AClosedQueueLeavesTheEntryAlone) {
+  SubmissionQueue queue;
+  Entry first = Named("a");
+  EntryId id = 0;
+  EXPECT_OK(queue.Push(&first, &id));
+  EXPECT_OK(queue.closed());
+  queue.Close(Status::Aborted("over"));
+  queue.Close(Status::Internal("later"));
+  Entry second = Named("b");
+  EXPECT_ERROR(queue.Push(&second, &id), StatusCode::kAborted, "over");
+  EXPECT_EQ(second.request.key.name, "b");
+  EXPECT_ERROR(queue.closed(), StatusCode::kAborted, "over");
+  SubmissionQueue::Batch batch;
+  queue.Drain(&batch);
+  EXPECT_EQ(batch.entries.size(), size_t{1});  // what came before
+}
+
+TEST(TheFirstLeaveCounts) {
+  SubmissionQueue queue;
+  queue.Leave("why");
+  queue.Leave("again");
+  SubmissionQueue::Batch batch;
+  queue.Drain(&batch);
+  EXPECT_TRUE(batch.leaving);
+  EXPECT_EQ(batch.leave_reason, "why");
+  queue.Leave("once more");
+  queue.Drain(&batch);
+  EXPECT_FALSE(batch.leaving);
+}
+
+// Each of these would wait for an hour if the waiter were not woken.
+TEST(WhatHasComeBeforeTheWaitEndsIt) {
+  SubmissionQueue queue;
+  queue.Wake();
+  queue.WaitFor(hours(1));
+  queue.Cancel(1);
+  queue.WaitFor(hours(1));
+  SubmissionQueue::Batch batch;
+  queue.Drain(&batch);
+  queue.Leave("");
+  queue.WaitFor(hours(1));
+}
+
+TEST(WhatComesDuringTheWaitEndsIt) {
+  for (int what = 0; what < 4; ++what) {
+    SubmissionQueue queue;
+    std::thread waiter([&queue] { queue.WaitFor(hours(1)); });
+    Entry entry = Named("x");
+    EntryId id = 0;
+    if (what == 0) EXPECT_OK(queue.Push(&entry, &id));
+    if (what == 1) queue.Cancel(1);
+    if (what == 2) queue.Leave("");
+    if (what == 3) queue.Wake();
+    waiter.join();
+  }
+}
+
+TEST(ManyThreadsLoseNothing) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 2000;
+  SubmissionQueue queue;
+  std::atomic<int> done{0};
+  std::thread drain([&] {
+    std::map<std::string, EntryId> last;  // ids of one thread's entries ascend
+    std::set<EntryId> ids;
+    while (ids.size() < kThreads * kEach) {
+      queue.WaitFor(hours(1));
+      SubmissionQueue::Batch batch;
+      queue.Drain(&batch);
+      for (const Entry& entry : batch.entries) {
+        EXPECT_TRUE(ids.insert(entry.id).second);
+        EXPECT_TRUE(entry.id > last[entry.request.key.name]);
+        last[entry.request.key.name] = entry.id;
+      }
+    }
+    EXPECT_EQ(last.size(), size_t{kThreads});
+  });
+  testing::RunThreads(kThreads, [&](int thread) {
+    for (int i = 0; i < kEach; ++i) {
+      Entry entry = Named(std::to_string(thread));
+      EntryId id = 0;
+      if (queue.Push(&entry, &id).ok()) ++done;
+    }
+  });
+  drain.join();
+  EXPECT_EQ(done.load(), kThreads * kEach);
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+TEST_MAIN()
