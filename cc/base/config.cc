@@ -47,18 +47,28 @@ bool ReadStallCheckDisable(const std::string& text, Config* config) {
   return true;
 }
 
-bool ReadLogLevel(const std::string& text, Config* config) {
-  static const char* const kNames[] = {"trace", "debug", "info", "warning", "error", "fatal"};
-  std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return std::tolower(c); });
-  for (int i = 0; i < 6; ++i) {
-    if (lower == kNames[i]) {
-      config->log_level = static_cast<LogLevel>(i);
-      return true;
-    }
-  }
-  return false;
+  return text;
+}
+
+// The index of `text` among `names`, or -1.
+int Choice(const std::string& text, const std::vector<std::string>& names) {
+  const auto found = std::find(names.begin(), names.end(), Lower(text));
+  return found == names.end() ? -1 : static_cast<int>(found - names.begin());
+}
+
+bool ReadLogLevel(const std::string& text, Config* config) {
+  const int choice = Choice(text, {"trace", "debug", "info", "warning", "error", "fatal"});
+  if (choice >= 0) config->log_level = static_cast<LogLevel>(choice);
+  return choice >= 0;
+}
+
+bool ReadCpuOperations(const std::string& text, Config* config) {
+  const int choice = Choice(text, {"auto", "shm", "mpi"});
+  if (choice >= 0) config->cpu_operations = static_cast<CpuOperations>(choice);
+  return choice >= 0;
 }
 
 struct Row {
@@ -102,6 +112,10 @@ const std::vector<Row>& Rows() {
         "How long a rank that leaves because of an error waits for the others to take note before "
         "it ends."},
        Real(&Config::shutdown_timeout, 3600.0)},
+      {{"CPU_OPERATIONS", nullptr, "auto", "auto, shm or mpi",
+        "What carries collectives on host memory: shared memory (all ranks must be on one host), "
+        "MPI, or the faster one that is possible."},
+       ReadCpuOperations},
       {{"LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", "trace, debug, info, warning, error or fatal",
         "The least severe kind of message that is printed."},
        ReadLogLevel},

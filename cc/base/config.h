@@ -15,6 +15,9 @@
 
 namespace tfhvd {
 
+// What carries collectives on host memory.
+enum class CpuOperations { kAuto, kShm, kMpi };
+
 struct Config {
   int64_t fusion_threshold = 128 << 20;  // bytes
   double cycle_time = 0.0;               // milliseconds
@@ -23,6 +26,7 @@ struct Config {
   double stall_check_time = 60.0;    // seconds
   double stall_shutdown_time = 0.0;  // seconds; 0: never
   double shutdown_timeout = 5.0;     // seconds
+  CpuOperations cpu_operations = CpuOperations::kAuto;
   LogLevel log_level = LogLevel::kWarning;
 };
 

@@ -9,6 +9,7 @@
 #include "cc/base/log.h"
 #include "cc/base/mutex.h"
 #include "cc/comm/world.h"
+#include "cc/process/choose.h"
 #include "cc/process/hello.h"
 
 namespace tfhvd {
@@ -62,6 +63,7 @@ Status InitProcess() {
   if (topology.rank == 0) {
     for (const std::string& warning : warnings) log.Warning(warning);
   }
+  TFHVD_RETURN_IF_ERROR(ChooseCommunicator(config, topology, log, &communicator));
   auto engine = std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                          std::move(communicator));
   MutexLock lock(&state.mutex);
@@ -125,6 +127,7 @@ std::vector<BackendReport> ReportBackends() {
   reports.push_back({"inproc", true, "one process alone"});
   std::string description;
   const Status mpi = ProbeMpi(&description);
+  reports.push_back({"shm", true, "ranks of one host through shared memory"});
   reports.push_back({"mpi", mpi.ok(), mpi.ok() ? description : mpi.message()});
   return reports;
 }

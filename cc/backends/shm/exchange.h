@@ -1,0 +1,53 @@
+// Exchange: how ranks of one host pass blocks through shared memory. Each rank has two slots. In
+// turn t a rank posts a block in slot t % 2, reads what it wants of the others' slots, and says
+// that it is done; it may post turn t + 2 only after all are done with turn t, so nothing is
+// overwritten that somebody still reads.
+//
+// All ranks take the same turns. One thread a rank.
+#pragma once
+
+#include <cstdint>
+
+#include "cc/backends/shm/shared_counter.h"
+#include "cc/base/status.h"
+
+namespace tfhvd {
+
+class Exchange {
+ public:
+  // The bytes of shared memory that an exchange takes.
+  static int64_t SizeFor(int ranks, int64_t slot_bytes);
+
+  // `memory` is zeroed, aligned to 64 bytes, and outlives this object, as does `patience`.
+  Exchange(char* memory, int rank, int ranks, int64_t slot_bytes, Patience* patience);
+
+  int64_t slot_bytes() const { return slot_bytes_; }
+
+  // This rank's slot for turn `turn`, once nobody reads it any more.
+  Status Claim(uint32_t turn, char** slot);
+  // What was claimed is complete.
+  void Post(uint32_t turn) { counters_[rank_].posted.Set(turn + 1); }
+
+  // Rank `rank`'s block of turn `turn`, once it has been posted.
+  Status Read(uint32_t turn, int rank, const char** slot);
+  // This rank has read all that it wants of turn `turn`.
+  void Done(uint32_t turn) { counters_[rank_].done.Set(turn + 1); }
+
+ private:
+  struct Counters {
+    SharedCounter posted;  // turns
+    SharedCounter done;
+  };
+  char* Slot(uint32_t turn, int rank) const {
+    return slots_ + (static_cast<int64_t>(rank) * 2 + turn % 2) * slot_bytes_;
+  }
+
+  Counters* const counters_;  // by rank, in shared memory
+  char* const slots_;
+  const int rank_;
+  const int ranks_;
+  const int64_t slot_bytes_;
+  Patience* const patience_;  // Not owned.
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,71 @@
+// How ranks of one host come to share memory: the first one makes it and tells the others where it
+// is.
+#include <unistd.h>
+
+#include <cstring>
+
+#include "cc/backends/shm/shm_communicator.h"
+
+namespace tfhvd {
+namespace {
+
+constexpr int64_t kAddressBytes = 64;
+
+// The most memory that one communicator takes; with many ranks the slots get smaller.
+constexpr int64_t kMostBytes = 64 << 20;
+constexpr int64_t kLeastSlot = 64 << 10;
+
+// What a rank tells the others about a step of the way.
+Status EveryoneOk(Communicator* host, const Status& mine, Status* all) {
+  int64_t bad = mine.ok() ? 0 : 1;
+  Reduction max;
+  max.op = ReduceOp::kMax;
+  TFHVD_RETURN_IF_ERROR(host->AllReduce(&bad, &bad, 1, DType::kInt64, max));
+  *all = mine;
+  if (mine.ok() && bad != 0) {
+    *all = Status::Unavailable("another rank of this host cannot share memory");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
+                           std::unique_ptr<Communicator>* out) {
+  const int rank = host->rank();
+  const int ranks = host->size();
+  ShmOptions options = given;
+  while (ShmCommunicator::SizeFor(ranks, options) > kMostBytes && options.slot_bytes > kLeastSlot) {
+    options.slot_bytes /= 2;
+  }
+  const int64_t bytes = ShmCommunicator::SizeFor(ranks, options);
+
+  auto memory = std::make_shared<SharedMemory>();
+  Status mine;
+  char address[kAddressBytes] = {0};
+  if (rank == 0) {
+    mine = SharedMemory::Create(bytes, memory.get());
+    if (mine.ok()) std::strncpy(address, memory->address().c_str(), kAddressBytes - 1);
+  }
+  TFHVD_RETURN_IF_ERROR(host->Broadcast(address, kAddressBytes, 0));
+  if (rank != 0) {
+    mine = address[0] == '\0'
+               ? Status::Unavailable("rank 0 of this host could not make shared memory")
+               : SharedMemory::Open(address, bytes, memory.get());
+  }
+  const int64_t pid = getpid();
+  std::vector<int64_t> all_pids(ranks);
+  TFHVD_RETURN_IF_ERROR(
+      host->AllGather(&pid, all_pids.data(), std::vector<int64_t>(ranks, sizeof pid)));
+
+  Status everyone;
+  TFHVD_RETURN_IF_ERROR(
+      EveryoneOk(host, mine, &everyone));  // all have mapped it, or have failed to
+  memory->Seal();
+  if (!everyone.ok()) return everyone;
+  *out = std::make_unique<ShmCommunicator>(
+      std::move(memory), rank, ranks, std::vector<int>(all_pids.begin(), all_pids.end()), options);
+  return Status::Ok();
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,328 @@
+#include "cc/backends/shm/shm_communicator.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cc/base/cpu.h"
+
+namespace tfhvd {
+namespace {
+
+// Up to this many bytes of all ranks together, one exchange in which everybody reduces everything
+// is faster.
+constexpr int64_t kSmallBytes = 64 * 1024;
+
+// Parts of a block begin on a cache line.
+constexpr int64_t kLine = 64;
+
+// A reduced part is posted while it is still in the nearest cache.
+constexpr int64_t kReduceStep = 32 * 1024;
+
+int64_t PartBegin(int64_t bytes, int ranks, int rank) {
+  const int64_t even = (bytes + ranks - 1) / ranks;
+  const int64_t rounded = (even + kLine - 1) / kLine * kLine;
+  return std::min(bytes, rounded * rank);
+}
+
+}  // namespace
+
+// A block of a reduction: `bytes` bytes at `in` and `out`, in turn `values` and later `results`.
+struct ShmCommunicator::Block {
+  const char* in;
+  char* out;
+  int64_t bytes;
+  uint32_t values;
+  uint32_t results;
+};
+
+int64_t ShmCommunicator::SizeFor(int ranks, const ShmOptions& options) {
+  return 2 * Exchange::SizeFor(ranks, options.slot_bytes);
+}
+
+ShmCommunicator::ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks,
+                                 std::vector<int> pids, const ShmOptions& options)
+    : memory_(std::move(memory)),
+      rank_(rank),
+      ranks_(ranks),
+      pids_(std::move(pids)),
+      options_(options),
+      values_(memory_->data(), rank, ranks, options.slot_bytes, this),
+      results_(memory_->data() + Exchange::SizeFor(ranks, options.slot_bytes), rank, ranks,
+               options.slot_bytes, this) {}
+
+Status ShmCommunicator::Health() {
+  if (!aborted_.load(std::memory_order_acquire)) return Status::Ok();
+  MutexLock lock(&abort_mutex_);
+  return abort_reason_;
+}
+
+Status ShmCommunicator::StillWaiting(int rank, double waited_seconds) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  if (!pids_.empty() && kill(pids_[rank], 0) != 0 && errno == ESRCH) {
+    return Status::Aborted("rank " + std::to_string(rank) + " (process " +
+                           std::to_string(pids_[rank]) +
+                           " on this host) has died in the middle of a collective");
+  }
+  if (options_.stall_check_time > 0 && waited_seconds >= options_.stall_check_time &&
+      !stall_reported_) {
+    stall_reported_ = true;
+    options_.log.Warning("rank " + std::to_string(rank_) + " has waited " +
+                         std::to_string(static_cast<int>(waited_seconds)) + " s for rank " +
+                         std::to_string(rank) + " in the middle of a collective" +
+                         (pids_.empty() ? "" : " (process " + std::to_string(pids_[rank]) + ")") +
+                         ". It may be stopped (kill -CONT) or swapped out.");
+  }
+  return Status::Ok();
+}
+
+void ShmCommunicator::Abort(const Status& why) {
+  MutexLock lock(&abort_mutex_);
+  if (abort_reason_.ok()) abort_reason_ = why;
+  aborted_.store(true, std::memory_order_release);
+}
+
+Status ShmCommunicator::PostValues(const Block& block) {
+  char* slot = nullptr;
+  TFHVD_RETURN_IF_ERROR(values_.Claim(block.values, &slot));
+  // All but this rank's own part, which nobody else reads.
+  const int64_t begin = PartBegin(block.bytes, ranks_, rank_);
+  const int64_t end = PartBegin(block.bytes, ranks_, rank_ + 1);
+  StreamCopy(slot, block.in, begin);
+  StreamCopy(slot + end, block.in + end, block.bytes - end);
+  values_.Post(block.values);
+  return Status::Ok();
+}
+
+Status ShmCommunicator::ReducePart(const Block& block, DType dtype, const Reduction& reduction) {
+  const int64_t begin = PartBegin(block.bytes, ranks_, rank_);
+  const int64_t end = PartBegin(block.bytes, ranks_, rank_ + 1);
+  std::vector<const char*> from(ranks_);
+  for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(block.values, r, &from[r]));
+  from[rank_] = block.in;
+  char* slot = nullptr;
+  TFHVD_RETURN_IF_ERROR(results_.Claim(block.results, &slot));
+  std::vector<const void*> sources(ranks_);
+  for (int64_t at = begin; at < end; at += kReduceStep) {
+    const int64_t bytes = std::min(kReduceStep, end - at);
+    for (int r = 0; r < ranks_; ++r) sources[r] = from[r] + at;
+    ReduceRanks(block.out + at, sources.data(), ranks_, bytes / ItemSize(dtype), dtype, reduction);
+    StreamCopy(slot + (at - begin), block.out + at, bytes);
+  }
+  values_.Done(block.values);
+  results_.Post(block.results);
+  return Status::Ok();
+}
+
+Status ShmCommunicator::CopyResults(const Block& block) {
+  // Each rank begins with its neighbour, so that they do not all read the same memory.
+  for (int i = 1; i < ranks_; ++i) {
+    const int r = (rank_ + i) % ranks_;
+    const char* slot = nullptr;
+    TFHVD_RETURN_IF_ERROR(results_.Read(block.results, r, &slot));
+    const int64_t begin = PartBegin(block.bytes, ranks_, r);
+    const int64_t end = PartBegin(block.bytes, ranks_, r + 1);
+    std::memcpy(block.out + begin, slot, static_cast<size_t>(end - begin));
+  }
+  results_.Done(block.results);
+  return Status::Ok();
+}
+
+Status ShmCommunicator::SmallAllReduce(const char* in, char* out, int64_t count, DType dtype,
+                                       const Reduction& reduction) {
+  const uint32_t turn = value_turn_++;
+  char* slot = nullptr;
+  TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+  std::memcpy(slot, in, static_cast<size_t>(count * ItemSize(dtype)));
+  values_.Post(turn);
+  std::vector<const void*> sources(ranks_);
+  for (int r = 0; r < ranks_; ++r) {
+    const char* theirs = nullptr;
+    TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &theirs));
+    sources[r] = theirs;
+  }
+  ReduceRanks(out, sources.data(), ranks_, count, dtype, reduction);
+  values_.Done(turn);
+  return Status::Ok();
+}
+
+Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                  const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  const char* from = static_cast<const char*>(in);
+  char* to = static_cast<char*>(out);
+  const int64_t bytes = count * ItemSize(dtype);
+  if (bytes == 0) return Status::Ok();
+  if (bytes * ranks_ <= kSmallBytes && bytes <= values_.slot_bytes()) {
+    return SmallAllReduce(from, to, count, dtype, reduction);
+  }
+  const int64_t block_bytes = values_.slot_bytes() / kLine * kLine;
+  const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
+  const auto block = [&](int64_t k) {
+    const int64_t at = k * block_bytes;
+    return Block{from + at, to + at, std::min(block_bytes, bytes - at),
+                 value_turn_ + static_cast<uint32_t>(k), result_turn_ + static_cast<uint32_t>(k)};
+  };
+  for (int64_t k = 0; k < blocks + 2; ++k) {
+    if (k < blocks) TFHVD_RETURN_IF_ERROR(PostValues(block(k)));
+    if (k >= 1 && k - 1 < blocks) TFHVD_RETURN_IF_ERROR(ReducePart(block(k - 1), dtype, reduction));
+    if (k >= 2) TFHVD_RETURN_IF_ERROR(CopyResults(block(k - 2)));
+  }
+  value_turn_ += static_cast<uint32_t>(blocks);
+  result_turn_ += static_cast<uint32_t>(blocks);
+  return Status::Ok();
+}
+
+Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  const char* from = static_cast<const char*>(in);
+  std::vector<char*> to(ranks_);
+  char* at = static_cast<char*>(out);
+  for (int r = 0; r < ranks_; ++r) {
+    to[r] = at;
+    at += bytes[r];
+  }
+  if (from != to[rank_]) std::memcpy(to[rank_], from, static_cast<size_t>(bytes[rank_]));
+  const int64_t most = *std::max_element(bytes.begin(), bytes.end());
+  for (int64_t done = 0; done < most; done += values_.slot_bytes()) {
+    const auto part = [&](int r) {
+      return std::clamp<int64_t>(bytes[r] - done, 0, values_.slot_bytes());
+    };
+    const uint32_t turn = value_turn_++;
+    char* slot = nullptr;
+    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+    StreamCopy(slot, to[rank_] + done, part(rank_));
+    values_.Post(turn);
+    for (int i = 1; i < ranks_; ++i) {
+      const int r = (rank_ + i) % ranks_;
+      const char* theirs = nullptr;
+      TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &theirs));
+      if (part(r) > 0) std::memcpy(to[r] + done, theirs, static_cast<size_t>(part(r)));
+    }
+    values_.Done(turn);
+  }
+  return Status::Ok();
+}
+
+Status ShmCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  char* data = static_cast<char*>(buffer);
+  for (int64_t done = 0; done < bytes; done += values_.slot_bytes()) {
+    const int64_t part = std::min(values_.slot_bytes(), bytes - done);
+    const uint32_t turn = value_turn_++;
+    if (rank_ == root) {
+      char* slot = nullptr;
+      TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+      StreamCopy(slot, data + done, part);
+    }
+    values_.Post(turn);
+    if (rank_ != root) {
+      const char* theirs = nullptr;
+      TFHVD_RETURN_IF_ERROR(values_.Read(turn, root, &theirs));
+      std::memcpy(data + done, theirs, static_cast<size_t>(part));
+    }
+    values_.Done(turn);
+  }
+  return Status::Ok();
+}
+
+Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts,
+                                      DType dtype, const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  const int64_t item = ItemSize(dtype);
+  std::vector<const char*> begins(ranks_);  // of each rank's part of `in`
+  const char* at = static_cast<const char*>(in);
+  for (int r = 0; r < ranks_; ++r) {
+    begins[r] = at;
+    at += counts[r] * item;
+  }
+  // A turn carries up to `lane` bytes for each rank.
+  const int64_t lane = values_.slot_bytes() / ranks_ / kLine * kLine;
+  const int64_t most = *std::max_element(counts.begin(), counts.end()) * item;
+  for (int64_t done = 0; done < most; done += lane) {
+    const auto part = [&](int r) { return std::clamp<int64_t>(counts[r] * item - done, 0, lane); };
+    const uint32_t turn = value_turn_++;
+    char* slot = nullptr;
+    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+    for (int r = 0; r < ranks_; ++r) {
+      if (r != rank_) StreamCopy(slot + r * lane, begins[r] + done, part(r));
+    }
+    values_.Post(turn);
+    std::vector<const void*> sources(ranks_);
+    for (int r = 0; r < ranks_; ++r) {
+      const char* theirs = nullptr;
+      TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &theirs));
+      sources[r] = r == rank_ ? begins[r] + done : theirs + rank_ * lane;
+    }
+    if (part(rank_) > 0) {
+      ReduceRanks(static_cast<char*>(out) + done, sources.data(), ranks_, part(rank_) / item, dtype,
+                  reduction);
+    }
+    values_.Done(turn);
+  }
+  return Status::Ok();
+}
+
+Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
+                                 const std::vector<int64_t>& recv_bytes) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  std::vector<const char*> from(ranks_);
+  std::vector<char*> to(ranks_);
+  const char* read = static_cast<const char*>(in);
+  char* write = static_cast<char*>(out);
+  for (int r = 0; r < ranks_; ++r) {
+    from[r] = read;
+    to[r] = write;
+    read += send_bytes[r];
+    write += recv_bytes[r];
+  }
+  if (send_bytes[rank_] > 0)
+    std::memcpy(to[rank_], from[rank_], static_cast<size_t>(send_bytes[rank_]));
+
+  // No rank knows all the others' sizes, so everybody takes as many turns as the largest block
+  // needs: that is agreed on first.
+  int64_t most = 0;
+  for (int r = 0; r < ranks_; ++r) most = std::max({most, send_bytes[r], recv_bytes[r]});
+  Reduction max;
+  max.op = ReduceOp::kMax;
+  TFHVD_RETURN_IF_ERROR(AllReduce(&most, &most, 1, DType::kInt64, max));
+
+  const int64_t lane = values_.slot_bytes() / ranks_ / kLine * kLine;
+  for (int64_t done = 0; done < most; done += lane) {
+    const auto part = [&](int64_t bytes) { return std::clamp<int64_t>(bytes - done, 0, lane); };
+    const uint32_t turn = value_turn_++;
+    char* slot = nullptr;
+    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+    for (int r = 0; r < ranks_; ++r) {
+      if (r != rank_) StreamCopy(slot + r * lane, from[r] + done, part(send_bytes[r]));
+    }
+    values_.Post(turn);
+    for (int i = 1; i < ranks_; ++i) {
+      const int r = (rank_ + i) % ranks_;
+      const char* theirs = nullptr;
+      TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &theirs));
+      const int64_t bytes = part(recv_bytes[r]);
+      if (bytes > 0) std::memcpy(to[r] + done, theirs + rank_ * lane, static_cast<size_t>(bytes));
+    }
+    values_.Done(turn);
+  }
+  return Status::Ok();
+}
+
+Status ShmCommunicator::Barrier() {
+  TFHVD_RETURN_IF_ERROR(Health());
+  const uint32_t turn = value_turn_++;
+  char* slot = nullptr;
+  TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+  values_.Post(turn);
+  for (int r = 0; r < ranks_; ++r) {
+    const char* ignored = nullptr;
+    TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &ignored));
+  }
+  values_.Done(turn);
+  return Status::Ok();
+}
+
+}  // namespace tfhvd

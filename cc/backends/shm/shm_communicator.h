@@ -1,0 +1,84 @@
+// ShmCommunicator: collectives of ranks on one host through memory that they share.
+//
+// Large reductions go in blocks. Of each block every rank reduces one part, for all: the ranks post
+// their values (first exchange), each reduces its part and posts the result (second exchange), each
+// copies the others' results out. The three steps of consecutive blocks overlap, so ranks seldom
+// wait for each other. Small reductions take one exchange: every rank reduces everything.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/backends/shm/exchange.h"
+#include "cc/backends/shm/shared_memory.h"
+#include "cc/base/log.h"
+#include "cc/base/mutex.h"
+#include "cc/comm/communicator.h"
+
+namespace tfhvd {
+
+struct ShmOptions {
+  int64_t slot_bytes = 1 << 20;
+  double stall_check_time = 60.0;  // seconds; 0: no report
+  Log log;
+};
+
+// Collective over `host`, whose ranks must all be on one host: they find each other's memory
+// through it. Either all ranks get a communicator, or all get the same kind of error (kUnavailable
+// where memory cannot be shared).
+Status MakeShmCommunicator(Communicator* host, const ShmOptions& options,
+                           std::unique_ptr<Communicator>* out);
+
+class ShmCommunicator : public Communicator, private Patience {
+ public:
+  static int64_t SizeFor(int ranks, const ShmOptions& options);
+
+  // `memory` is zeroed at first and mapped by all ranks. `pids` are the ranks' processes, for
+  // noticing that one has died; empty where the ranks are threads.
+  ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks, std::vector<int> pids,
+                  const ShmOptions& options);
+
+  int rank() const override { return rank_; }
+  int size() const override { return ranks_; }
+
+  Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                   const Reduction& reduction) override;
+  Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) override;
+  Status Broadcast(void* buffer, int64_t bytes, int root) override;
+  Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts, DType dtype,
+                       const Reduction& reduction) override;
+  Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
+                  const std::vector<int64_t>& recv_bytes) override;
+  Status Barrier() override;
+  void Abort(const Status& why) override;
+
+ private:
+  struct Block;  // a reduction's block in flight
+
+  Status Health();
+  Status StillWaiting(int rank, double waited_seconds) override;
+  Status SmallAllReduce(const char* in, char* out, int64_t count, DType dtype,
+                        const Reduction& reduction);
+  Status PostValues(const Block& block);
+  Status ReducePart(const Block& block, DType dtype, const Reduction& reduction);
+  Status CopyResults(const Block& block);
+
+  const std::shared_ptr<SharedMemory> memory_;
+  const int rank_;
+  const int ranks_;
+  const std::vector<int> pids_;
+  const ShmOptions options_;
+  Exchange values_;
+  Exchange results_;
+  uint32_t value_turn_ = 0;
+  uint32_t result_turn_ = 0;
+  bool stall_reported_ = false;
+
+  std::atomic<bool> aborted_{false};
+  mutable Mutex abort_mutex_;
+  Status abort_reason_ TFHVD_GUARDED_BY(abort_mutex_);
+};
+
+}  // namespace tfhvd

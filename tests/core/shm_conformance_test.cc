@@ -1,0 +1,76 @@
+// The shm backend against the suite of all communicators. The ranks are threads, but each maps the
+// memory for itself, as processes do.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/backends/inproc/inproc_world.h"
+#include "cc/backends/shm/shm_communicator.h"
+#include "tests/core/conformance.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+namespace {
+
+template <typename Body>
+void OnRanks(int size, int64_t slot_bytes, const Body& body) {
+  InprocGroup group(size);
+  RunThreads(size, [&](int rank) {
+    const std::unique_ptr<World> world = group.OpenWorld(rank);
+    std::vector<int> everyone;
+    for (int r = 0; r < size; ++r) everyone.push_back(r);
+    std::unique_ptr<Communicator> host;
+    ASSERT_OK(world->OpenCommunicator(everyone, &host));
+    ShmOptions options;
+    options.slot_bytes = slot_bytes;
+    options.log = Log(LogLevel::kFatal, rank);
+    std::unique_ptr<Communicator> comm;
+    ASSERT_OK(MakeShmCommunicator(host.get(), options, &comm));
+    EXPECT_EQ(comm->rank(), rank);
+    EXPECT_EQ(comm->size(), size);
+    body(comm.get());
+  });
+}
+
+void RunSuite(int size, int64_t slot_bytes) {
+  OnRanks(size, slot_bytes, [](Communicator* comm) { Conformance(comm).RunAll(); });
+}
+
+constexpr int64_t kUsual = 1 << 20;
+// So small that every collective takes many turns.
+constexpr int64_t kTiny = 4096;
+
+TEST(ConformsWith1Rank) { RunSuite(1, kUsual); }
+TEST(ConformsWith2Ranks) { RunSuite(2, kUsual); }
+TEST(ConformsWith3Ranks) { RunSuite(3, kUsual); }
+TEST(ConformsWith8Ranks) { RunSuite(8, kUsual); }
+TEST(ConformsWith2RanksInTinySlots) { RunSuite(2, kTiny); }
+TEST(ConformsWith5RanksInTinySlots) { RunSuite(5, kTiny); }
+
+TEST(AbortEndsACall) {
+  for (const int size : {2, 4}) OnRanks(size, kUsual, CheckAbort);
+}
+
+// Turns are counted in 32 bits and wrap around in a long job.
+TEST(CountersWrapAround) {
+  SharedMemory memory;
+  ASSERT_OK(SharedMemory::Create(4096, &memory));
+  auto* counter = reinterpret_cast<SharedCounter*>(memory.data());
+  counter->Set(2);
+  EXPECT_OK(counter->WaitFor(0xffffffffu, 0, nullptr));
+  counter->Set(0xfffffffeu);
+  EXPECT_OK(counter->WaitFor(0xfffffff0u, 0, nullptr));
+}
+
+TEST(MemoryThatCannotBeSharedIsSaid) {
+  SharedMemory memory;
+  EXPECT_ERROR(SharedMemory::Open("/proc/0/fd/0", 4096, &memory), StatusCode::kUnavailable,
+               "cannot open");
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tfhvd
+
+TEST_MAIN()
