@@ -1,0 +1,117 @@
+// Inputs and outputs of the conformance suite: seeded values of every type, guarded buffers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cc/base/types.h"
+
+namespace tfhvd {
+namespace testing {
+
+// A small fast generator (splitmix64) whose values depend on nothing but the seed.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  int64_t Below(int64_t n) { return static_cast<int64_t>(Next() % static_cast<uint64_t>(n)); }
+
+ private:
+  uint64_t state_;
+};
+
+// A buffer with a guard behind it.
+class Buffer {
+ public:
+  explicit Buffer(int64_t bytes, char fill = 0x5a)
+      : bytes_(bytes), storage_(static_cast<size_t>(bytes) + kGuard, fill) {
+    std::memset(storage_.data() + bytes, kMark, kGuard);
+  }
+
+  char* data() { return storage_.data(); }
+  const char* data() const { return storage_.data(); }
+  int64_t bytes() const { return bytes_; }
+
+  bool intact() const {
+    return std::all_of(storage_.end() - kGuard, storage_.end(), [](char c) { return c == kMark; });
+  }
+
+ private:
+  static constexpr int kGuard = 64;
+  static constexpr char kMark = 0x3c;
+  int64_t bytes_;
+  std::vector<char> storage_;
+};
+
+// Any value of the type; floats are finite, and what is going to be scaled stays small enough for
+// the scaled value to be representable. Repeats after kPeriod elements, which divides no block size
+// of any algorithm: making large inputs should not take longer than reducing them.
+inline void FillRandom(Buffer* buffer, DType dtype, uint64_t seed, bool scaled) {
+  constexpr int64_t kPeriod = 8191;
+  Random random(seed);
+  const int64_t item = ItemSize(dtype);
+  const int64_t period = std::min(buffer->bytes(), kPeriod * item);
+  for (int64_t at = 0; at < period; at += item) {
+    uint64_t bits = random.Next();
+    if (dtype == DType::kBool) bits &= 1;
+    if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) bits &= ~uint64_t{0x4000};
+    if (dtype == DType::kInt64 && scaled) bits >>= 24;
+    if (dtype == DType::kFloat32) {
+      const float x = static_cast<float>(static_cast<int32_t>(bits)) * 3e-7f;
+      std::memcpy(&bits, &x, sizeof x);
+    }
+    if (dtype == DType::kFloat64) {
+      const double x = static_cast<double>(static_cast<int64_t>(bits)) * 1.7e-16;
+      std::memcpy(&bits, &x, sizeof x);
+    }
+    std::memcpy(buffer->data() + at, &bits, static_cast<size_t>(item));
+  }
+  for (int64_t done = period; done < buffer->bytes();) {
+    const int64_t n =
+        std::min(done, buffer->bytes() - done);  // a multiple of the period, or the end
+    std::memcpy(buffer->data() + done, buffer->data(), static_cast<size_t>(n));
+    done += n;
+  }
+}
+
+// A pattern for buffers too large to be made at random: byte i is step * (i mod 251), in 8 bits, so
+// that the sum of patterns is the pattern of the sum of their steps.
+inline std::string Pattern(int step) {
+  constexpr int kPrime = 251;
+  std::string once;
+  for (int i = 0; i < kPrime; ++i) once += static_cast<char>(step * i);
+  std::string pattern;
+  while (pattern.size() < (1 << 20)) pattern += once;
+  return pattern;
+}
+
+inline void FillPattern(Buffer* buffer, int step) {
+  const std::string pattern = Pattern(step);
+  const int64_t period = static_cast<int64_t>(pattern.size());
+  for (int64_t at = 0; at < buffer->bytes(); at += period) {
+    const int64_t n = std::min(period, buffer->bytes() - at);
+    std::memcpy(buffer->data() + at, pattern.data(), static_cast<size_t>(n));
+  }
+}
+
+// Where the first piece that is not of the pattern begins; -1 if all is.
+inline int64_t FirstOffPattern(const Buffer& buffer, int step) {
+  const std::string pattern = Pattern(step);
+  const int64_t period = static_cast<int64_t>(pattern.size());
+  for (int64_t at = 0; at < buffer.bytes(); at += period) {
+    const int64_t n = std::min(period, buffer.bytes() - at);
+    if (std::memcmp(buffer.data() + at, pattern.data(), static_cast<size_t>(n)) != 0) return at;
+  }
+  return -1;
+}
+
+}  // namespace testing
+}  // namespace tfhvd
