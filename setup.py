@@ -74,10 +74,8 @@ class BuildCoreTests(Command):
             sys.exit(f"tfhvd: Received: --sanitize={self.sanitize}. Expected: thread or address.")
 
     def run(self) -> None:
-        suffix = f"-{self.sanitize}" if self.sanitize else ""
-        folder = ROOT / "build" / f"core_tests{suffix}"
         try:
-            units, links = products.core_tests(ROOT, folder, self.sanitize)
+            units, links = products.core_tests(ROOT, ROOT / "build", self.sanitize)
             compiler.compile_all(ROOT, units, say)
             compiler.link_all(ROOT, links, say)
         except find.BuildError as error:

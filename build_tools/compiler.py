@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import hashlib
 import os
 import shlex
 import subprocess
@@ -92,7 +93,9 @@ def link_all(root: Path, links: list[Link], say: Callable[[str], None] = print) 
     """
     for link in links:
         command = [*link.command, *map(str, link.objects), *link.flags, "-o", str(link.output)]
-        note = Path(f"{link.objects[0]}.{link.output.name}.link")
+        # Not beside the output, which is installed; one for each place that it is linked to.
+        place = hashlib.sha256(str(link.output).encode()).hexdigest()[:12]
+        note = link.objects[0].with_suffix(f".{place}.link")
         newest = max(part.stat().st_mtime for part in link.objects)
         if _reads(note) == _note(command, "") and _mtime(link.output) >= newest:
             continue

@@ -43,6 +43,7 @@ PYTHON_FOLDERS = ("python",)
 MPI_API = Path("cc/backends/mpi/mpi_api.cc")
 
 CORE, MPI, TENSORFLOW, PYTHON = "core", "mpi", "tf", "python"
+_CORE_FLAGS = ["-O3", "-fno-semantic-interposition"]
 _COST = {CORE: 2, MPI: 2, TENSORFLOW: 30, PYTHON: 10}
 
 
@@ -118,8 +119,8 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
     vendor, mpi_version = find.mpi_vendor(compiler, mpi)
     flags = common_flags(root)
     own_flags = {
-        CORE: ["-O3", "-fno-semantic-interposition"],
-        MPI: ["-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", *mpi.compile_flags],
+        CORE: _CORE_FLAGS,
+        MPI: _mpi_flags(mpi),
         TENSORFLOW: ["-O2", *tensorflow_flags(tensorflow)],
         PYTHON: ["-O2", "-fvisibility=hidden"]
         + [f"-isystem{folder}" for folder in (pybind11.get_include(), find.python_headers())],
@@ -150,6 +151,10 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
     return Native(
         units=[unit for part in units.values() for unit in part], links=links, config=config
     )
+
+
+def _mpi_flags(mpi: find.Mpi) -> list[str]:
+    return ["-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", *mpi.compile_flags]
 
 
 def tensorflow_flags(tensorflow: find.TensorFlow) -> list[str]:
@@ -189,14 +194,13 @@ def _links(
     }
     flags[CORE] += _run_path("$ORIGIN")
     return [
-        Link(
-            output=names[product],
-            objects=tuple(unit.object for unit in parts),
-            command=(compiler, "-shared", "-pthread", f"-Wl,-soname,{names[product].name}"),
-            flags=tuple(flags[product]),
-        )
-        for product, parts in units.items()
+        _shared(compiler, names[product], parts, flags[product]) for product, parts in units.items()
     ]
+
+
+def _shared(compiler: str, output: Path, units: list[Unit], flags: list[str]) -> Link:
+    command = (compiler, "-shared", "-pthread", f"-Wl,-soname,{output.name}")
+    return Link(output, tuple(unit.object for unit in units), command, tuple(flags))
 
 
 def _run_path(*folders: str) -> list[str]:
@@ -241,52 +245,80 @@ def _config_text(
     return head + "".join(f"{name} = {value!r}\n" for name, value in facts.items())
 
 
-def core_tests(root: Path, objects: Path, sanitize: str) -> tuple[list[Unit], list[Link]]:
-    """Describes the core as a library and each tests/core/*_test.cc as a program linked to it.
+def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list[Link]]:
+    """Describes the core as a library and each tests/core/*.cc as a program linked to it.
+
+    Programs that are not called `*_test` are started under mpirun. They are built where there is an
+    MPI, with the core's way to it beside the core, and not for a sanitizer.
 
     Args:
         root: The source tree.
-        objects: The folder for everything made here; the programs lie directly in it.
+        build: The folder for everything that is made; see also `core_tests_folder`.
         sanitize: "thread", "address" or "" (none).
 
     Raises:
         find.BuildError: There is no compiler.
     """
-    compiler = find.find_compiler()
-    flags = [*common_flags(root), "-Werror", "-g1", "-O1" if sanitize else "-O2"]
-    if sanitize:
-        flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer"]
-    if sanitize == "address":
-        flags += ["-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
-
-    def unit(source: Path) -> Unit:
-        return Unit(
-            source=source,
-            object=objects / "objects" / source.with_suffix(".o"),
-            command=(compiler, *flags),
-            stamp=find.compiler_version(compiler),
+    compiler, target = find.find_compiler(), find.find_target()
+    version = find.compiler_version(compiler)
+    out = core_tests_folder(build, sanitize)
+    tools = _SANITIZERS[sanitize]
+    # Without a sanitizer the core is compiled as for the product, and shares its objects.
+    core_flags = ["-O1", "-g1", "-fno-omit-frame-pointer", *tools] if sanitize else _CORE_FLAGS
+    core_objects = (out if sanitize else build) / "objects" / CORE
+    flags = common_flags(root)
+    core = [
+        Unit(
+            source,
+            core_objects / source.with_suffix(".o"),
+            (compiler, *flags, *core_flags),
+            version,
         )
-
-    core = [unit(source) for source in sources(root)[CORE]]
-    programs = [unit(path.relative_to(root)) for path in sorted(root.glob("tests/core/*_test.cc"))]
-    library = objects / "libtfhvd_core.so"
-    # The program too is linked with the sanitizer, whose library must be loaded first.
-    tools = tuple(flag for flag in flags if flag.startswith("-fsanitize"))
-    links = [
-        Link(
-            output=library,
-            objects=tuple(part.object for part in core),
-            command=(compiler, "-shared", "-pthread", *tools, "-Wl,-soname,libtfhvd_core.so"),
-            flags=("-ldl", "-lrt"),
-        )
+        for source in sources(root)[CORE]
     ]
-    for program in programs:
-        links.append(
-            Link(
-                output=objects / program.source.stem,
-                objects=(program.object,),
-                command=(compiler, "-pthread", *tools),
-                flags=(str(library), "-ldl", *_run_path("$ORIGIN")),
-            )
+    with_mpi = not sanitize and find.find_target_mpicc(target) is not None
+    pattern = "*.cc" if with_mpi else "*_test.cc"
+    programs = [
+        Unit(
+            source=path.relative_to(root),
+            object=out / "objects" / f"{path.stem}.o",
+            command=(compiler, *flags, "-Werror", "-g1", "-O1", *tools),
+            stamp=version,
+            cost=3,
         )
-    return [*programs, *core], links
+        for path in sorted((root / "tests" / "core").glob(pattern))
+    ]
+    library = out / "libtfhvd_core.so"
+    # The program too is linked with the sanitizer, whose library must be loaded first.
+    links = [_shared(compiler, library, core, [*tools, "-ldl", "-lrt"])]
+    for unit in programs:
+        own = (str(library), "-ldl", *tools, *_run_path("$ORIGIN"))
+        link = Link(out / unit.source.stem, (unit.object,), (compiler, "-pthread"), own)
+        links.append(link)
+    units = [*programs, *core]
+    if with_mpi:
+        mpi = find.find_mpi(target)
+        unit = Unit(
+            MPI_API,
+            out / "objects" / "mpi_api.o",
+            (compiler, *flags, *_mpi_flags(mpi)),
+            " ".join([version, *find.mpi_vendor(compiler, mpi)]),
+        )
+        run_path = _run_path(*_mpi_run_path(mpi, target, in_place=True))
+        units.append(unit)
+        links.append(
+            _shared(compiler, out / "libtfhvd_mpi.so", [unit], [*mpi.link_flags, *run_path])
+        )
+    return units, links
+
+
+_SANITIZERS = {
+    "": (),
+    "thread": ("-fsanitize=thread",),
+    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+}
+
+
+def core_tests_folder(build: Path, sanitize: str) -> Path:
+    """Returns where the programs of the core's tests are built."""
+    return build / (f"core_tests-{sanitize}" if sanitize else "core_tests")
