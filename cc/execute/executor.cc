@@ -47,7 +47,12 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
 }
 
 Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
-  Communicator* communicator = communicators_.at(plan.process_set);
+  const auto found = communicators_.find(plan.process_set);
+  if (found == communicators_.end()) {
+    return Status::Internal("there is no communicator for process set " +
+                            std::to_string(plan.process_set));
+  }
+  Communicator* communicator = found->second;
   switch (plan.kind) {
     case Collective::kAllReduce:
       return AllReduce(plan, communicator, agreed);
