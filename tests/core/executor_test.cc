@@ -1,0 +1,245 @@
+// The executor: what is copied where around one call, who completes when, and what a failure does.
+#include "cc/execute/executor.h"
+
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/fuse/planner.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace {
+
+using Values = std::vector<float>;
+
+// Rank 1 of two; rank 0 brings the same values as this one, as bytes or floats. Writes down its
+// calls.
+class FakeCommunicator : public Communicator {
+ public:
+  int rank() const override { return 1; }
+  int size() const override { return 2; }
+
+  Status AllReduce(const void* in, void* out, int64_t count, DType,
+                   const Reduction& reduction) override {
+    calls.push_back("allreduce " + std::to_string(count) + (in == out ? " in place" : ""));
+    if (!failure.ok()) return failure;
+    const auto* x = static_cast<const float*>(in);
+    const void* both[] = {x, x};
+    ReduceRanks(out, both, 2, count, DType::kFloat32, reduction);
+    return Status::Ok();
+  }
+  Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) override {
+    calls.push_back("allgather " + std::to_string(bytes[0]) + "+" + std::to_string(bytes[1]));
+    std::memset(out, 0, static_cast<size_t>(bytes[0]));  // rank 0 brings zeros
+    if (bytes[1] > 0) {
+      std::memcpy(static_cast<char*>(out) + bytes[0], in, static_cast<size_t>(bytes[1]));
+    }
+    return Status::Ok();
+  }
+  Status Broadcast(void* buffer, int64_t bytes, int root) override {
+    calls.push_back("broadcast " + std::to_string(bytes) + " from " + std::to_string(root));
+    if (root == 0) std::memset(buffer, 0, static_cast<size_t>(bytes));
+    return Status::Ok();
+  }
+  Status ReduceScatter(const void*, void*, const std::vector<int64_t>&, DType,
+                       const Reduction&) override {
+    return Status::Internal("not called");
+  }
+  Status AllToAll(const void*, const std::vector<int64_t>&, void*,
+                  const std::vector<int64_t>&) override {
+    return Status::Internal("not called");
+  }
+  Status Barrier() override {
+    calls.push_back("barrier");
+    return Status::Ok();
+  }
+  void Abort(const Status&) override {}
+
+  Status failure;
+  std::vector<std::string> calls;
+};
+
+// Float tensors, their memory, and what becomes of the entry.
+struct Work {
+  explicit Work(std::initializer_list<std::vector<float>> tensors) : in(tensors) {
+    for (const auto& t : in) out.emplace_back(t.size(), -1.0f);
+  }
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  std::vector<std::vector<float>> in;
+  std::vector<std::vector<float>> out;
+  int done = 0;
+  Status status;
+};
+
+Agreed Of(Collective kind, Work* work, int root = 0) {
+  Agreed a;
+  a.entry.request.key.name = "x";
+  a.entry.request.kind = kind;
+  a.entry.request.root = root;
+  for (size_t t = 0; t < work->in.size(); ++t) {
+    a.entry.request.tensors.push_back(
+        {DType::kFloat32, {static_cast<int64_t>(work->in[t].size())}});
+    a.entry.inputs.push_back(work->in[t].data());
+    a.entry.outputs.push_back(kind == Collective::kAllGather ? nullptr : work->out[t].data());
+  }
+  a.entry.allocate = [work](int tensor, const Shape& shape, void** out) {
+    auto& memory = work->out[static_cast<size_t>(tensor)];
+    memory.assign(static_cast<size_t>(shape[0]), -1.0f);
+    *out = memory.data();
+    return Status::Ok();
+  };
+  a.entry.done = [work](const Status& s) {
+    ++work->done;
+    work->status = s;
+  };
+  return a;
+}
+
+struct Bench {
+  Bench() : device(MakeHostDevice()), executor(device.get()) {
+    executor.SetCommunicator(0, &communicator);
+  }
+  template <typename... A>
+  Status Run(A... entries) {
+    std::vector<Agreed> agreed;
+    (agreed.push_back(std::move(entries)), ...);
+    const std::vector<Plan> plans = MakePlans(agreed, {threshold});
+    return executor.Run(plans, std::move(agreed));
+  }
+
+  int64_t threshold = 1 << 20;
+  FakeCommunicator communicator;
+  std::unique_ptr<Device> device;
+  Executor executor;
+};
+
+using Calls = std::vector<std::string>;
+
+void ExpectDone(const Work& work) {
+  EXPECT_EQ(work.done, 1);
+  EXPECT_OK(work.status);
+}
+
+TEST(OneTensorIsReducedWhereItLies) {
+  Bench bench;
+  Work a{Values{1, 2, 3}};
+  EXPECT_OK(bench.Run(Of(Collective::kAllReduce, &a)));
+  ExpectDone(a);
+  EXPECT_EQ(a.out[0], (Values{2, 4, 6}));
+  EXPECT_EQ(bench.communicator.calls, Calls{"allreduce 3"});
+}
+
+TEST(FusedTensorsComeBackToTheirPlaces) {
+  Bench bench;
+  Work a{Values{1, 2}};
+  Work none{Values{}};
+  Work group{Values{3}, Values{4, 5}};
+  EXPECT_OK(bench.Run(Of(Collective::kAllReduce, &a), Of(Collective::kAllReduce, &none),
+                      Of(Collective::kAllReduce, &group)));
+  for (const Work* w : {&a, &none, &group}) ExpectDone(*w);
+  EXPECT_EQ(a.out[0], (Values{2, 4}));
+  EXPECT_EQ(group.out[0], (Values{6}));
+  EXPECT_EQ(group.out[1], (Values{8, 10}));
+  EXPECT_EQ(bench.communicator.calls, Calls{"allreduce 5 in place"});
+}
+
+TEST(NothingIsCalledForNoElements) {
+  Bench bench;
+  Work a{Values{}};
+  Work b{Values{}};
+  EXPECT_OK(bench.Run(Of(Collective::kAllReduce, &a), Of(Collective::kBroadcast, &b)));
+  ExpectDone(a);
+  ExpectDone(b);
+  EXPECT_EQ(bench.communicator.calls, Calls());
+}
+
+TEST(ABroadcastWritesTheRootsValues) {
+  for (int root : {0, 1}) {
+    Bench bench;
+    Work alone{Values{7, 8}};
+    EXPECT_OK(bench.Run(Of(Collective::kBroadcast, &alone, root)));
+    ExpectDone(alone);
+    EXPECT_EQ(alone.out[0], root == 1 ? (Values{7, 8}) : (Values{0, 0}));
+
+    Work a{Values{1}};
+    Work b{Values{2, 3}};
+    EXPECT_OK(
+        bench.Run(Of(Collective::kBroadcast, &a, root), Of(Collective::kBroadcast, &b, root)));
+    EXPECT_EQ(a.out[0], root == 1 ? (Values{1}) : (Values{0}));
+    EXPECT_EQ(b.out[0], root == 1 ? (Values{2, 3}) : (Values{0, 0}));
+    EXPECT_EQ(bench.communicator.calls.back(), "broadcast 12 from " + std::to_string(root));
+  }
+}
+
+TEST(AnAllGatherJoinsTheRanksParts) {
+  Bench bench;
+  Work a{Values{1, 2}};
+  Work b{Values{3}};
+  Agreed first = Of(Collective::kAllGather, &a);
+  first.decision.first_dims = {{1, 2}};
+  Agreed second = Of(Collective::kAllGather, &b);
+  second.decision.first_dims = {{3, 1}};
+  EXPECT_OK(bench.Run(std::move(first), std::move(second)));
+  ExpectDone(a);
+  ExpectDone(b);
+  EXPECT_EQ(a.out[0], (Values{0, 1, 2}));
+  EXPECT_EQ(b.out[0], (Values{0, 0, 0, 3}));
+  EXPECT_EQ(bench.communicator.calls, Calls{"allgather 16+12"});
+}
+
+TEST(AnEmptyAllGatherIsAllocatedAllTheSame) {
+  Bench bench;
+  Work a{Values{}};
+  a.out[0] = {9};
+  Agreed agreed = Of(Collective::kAllGather, &a);
+  agreed.decision.first_dims = {{0, 0}};
+  EXPECT_OK(bench.Run(std::move(agreed)));
+  ExpectDone(a);
+  EXPECT_EQ(a.out[0], Values());
+}
+
+TEST(AFailureCompletesEverythingWithIt) {
+  Bench bench;
+  bench.threshold = 4;
+  Work before{Values{}};
+  Work a{Values{1, 2}};
+  Work b{Values{3, 4}, Values{5, 6}};
+  bench.communicator.failure = Status::Aborted("rank 0 is gone");
+  EXPECT_ERROR(bench.Run(Of(Collective::kAllReduce, &before), Of(Collective::kAllReduce, &a),
+                         Of(Collective::kAllReduce, &b)),
+               StatusCode::kAborted, "rank 0 is gone");
+  ExpectDone(before);  // needed nobody
+  for (const Work* w : {&a, &b}) {
+    EXPECT_EQ(w->done, 1);
+    EXPECT_ERROR(w->status, StatusCode::kAborted, "rank 0 is gone");
+  }
+  EXPECT_EQ(bench.communicator.calls.size(), size_t{1});  // a broken communicator is left alone
+}
+
+TEST(ABarrierIsABarrier) {
+  Bench bench;
+  Work none{};
+  EXPECT_OK(bench.Run(Of(Collective::kBarrier, &none)));
+  ExpectDone(none);
+  EXPECT_EQ(bench.communicator.calls, Calls{"barrier"});
+}
+
+TEST(AnUnknownProcessSetIsAnError) {
+  Bench bench;
+  Work a{Values{1}};
+  Agreed agreed = Of(Collective::kAllReduce, &a);
+  agreed.entry.request.key.process_set = 7;
+  EXPECT_ERROR(bench.Run(std::move(agreed)), StatusCode::kInternal, "process set 7");
+  EXPECT_EQ(a.done, 1);
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+TEST_MAIN()

@@ -1,0 +1,56 @@
+// What ranks tell each other before the engine starts.
+#include "cc/process/hello.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/backends/inproc/inproc_world.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace {
+
+TEST(EveryFieldSurvives) {
+  const Hello hello{3, "node-1.example", "node-1.example 5f2c", int64_t{1} << 40};
+  Hello back;
+  ASSERT_OK(DecodeHello(EncodeHello(hello), &back));
+  EXPECT_EQ(back.protocol, 3);
+  EXPECT_EQ(back.host, hello.host);
+  EXPECT_EQ(back.machine, hello.machine);
+  EXPECT_EQ(back.fusion_threshold, hello.fusion_threshold);
+}
+
+TEST(HalfAnIntroductionIsRefused) {
+  Hello back;
+  EXPECT_ERROR(DecodeHello("1\nhost\n", &back), StatusCode::kInternal, "introduced itself");
+  EXPECT_FALSE(DecodeHello("", &back).ok());
+}
+
+TEST(RankZerosSettingsAreEveryones) {
+  static constexpr int kRanks = 3;
+  InprocGroup group(kRanks);
+  testing::RunThreads(kRanks, [&group](int rank) {
+    const std::unique_ptr<World> world = group.OpenWorld(rank);
+    std::unique_ptr<Communicator> communicator;
+    ASSERT_OK(world->OpenCommunicator({0, 1, 2}, &communicator));
+    Config config;
+    config.fusion_threshold = 100 + rank;
+    config.cycle_time = rank;
+    Topology topology;
+    ASSERT_OK(Introduce(communicator.get(), &config, &topology));
+    EXPECT_EQ(config.fusion_threshold, int64_t{100});
+    EXPECT_EQ(config.cycle_time, static_cast<double>(rank));  // each rank's own affair
+    EXPECT_EQ(topology.rank, rank);
+    EXPECT_EQ(topology.size, kRanks);
+    EXPECT_EQ(topology.local_rank, rank);  // threads share a host
+    EXPECT_EQ(topology.local_size, kRanks);
+    EXPECT_EQ(topology.cross_size, 1);
+    EXPECT_EQ(topology.hosts, std::vector<std::string>(kRanks, MakeHello(config).host));
+  });
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+TEST_MAIN()
