@@ -1,0 +1,205 @@
+// A job without engines: the Negotiators of several ranks over a network that delivers late, and a
+// record of what came out of each. For tests; one thread.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/negotiate/negotiator.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+
+using Random = std::mt19937;
+
+inline int Below(Random* random, int n) {
+  return static_cast<int>((*random)() % static_cast<uint32_t>(n));
+}
+
+// Messages on their way: in order from one rank to another, but taken up when the test lets them.
+struct Network {
+  explicit Network(int n) : size(n), lines(static_cast<size_t>(n * n)) {}
+  std::deque<std::string>& Line(int from, int to) {
+    return lines[static_cast<size_t>(from * size + to)];
+  }
+  bool Quiet() const {
+    return std::all_of(lines.begin(), lines.end(), [](const auto& line) { return line.empty(); });
+  }
+
+  const int size;
+  std::vector<std::deque<std::string>> lines;
+};
+
+class FakeControl : public ControlPlane {
+ public:
+  FakeControl(Network* network, int rank, Random* random)
+      : network_(network), rank_(rank), random_(random) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return network_->size; }
+  Status Send(int to, std::string bytes) override {
+    TFHVD_CHECK_EQ(to == rank_, false);
+    network_->Line(rank_, to).push_back(std::move(bytes));
+    return Status::Ok();
+  }
+  // Any sender's first message, or none although there are some.
+  Status Receive(std::optional<Message>* message) override {
+    message->reset();
+    if (!prompt && Below(random_, 3) == 0) return Status::Ok();
+    const int start = Below(random_, size());
+    for (int i = 0; i < size(); ++i) {
+      const int from = (start + i) % size();
+      std::deque<std::string>& line = network_->Line(from, rank_);
+      if (line.empty()) continue;
+      *message = Message{from, std::move(line.front())};
+      line.pop_front();
+      return Status::Ok();
+    }
+    return Status::Ok();
+  }
+  bool Flushed() override { return true; }
+  bool wakes() const override { return true; }
+  void SetWake(std::function<void()>) override {}
+
+  bool prompt = false;
+
+ private:
+  Network* const network_;  // Not owned.
+  const int rank_;
+  Random* const random_;  // Not owned.
+};
+
+// An event in a rank's life: what an engine would execute or complete.
+struct Event {
+  std::string name;
+  int tag = 0;  // which occurrence, as the submitter counts
+  bool ok = false;
+  StatusCode code = StatusCode::kOk;
+
+  bool operator==(const Event& o) const {
+    return name == o.name && tag == o.tag && ok == o.ok && code == o.code;
+  }
+};
+
+// One rank: its negotiator and the record of what came out of it. Tags stay on the rank: that equal
+// ones met is seen by comparing the ranks' records.
+class Player {
+  const Topology topology_;  // before the negotiator, which uses them
+  const Log log_;
+
+ public:
+  Player(const Config& config, Network* network, int rank, Random* random)
+      : topology_(MakeTopology(rank, std::vector<std::string>(network->size, "host"))),
+        log_(LogLevel::kFatal, rank),
+        control(network, rank, random),
+        negotiator(config, log_, topology_, &control) {}
+
+  EntryId Submit(const std::string& name, int tag, int64_t length, bool anonymous = false) {
+    Entry entry;
+    entry.request.key.name = name;
+    entry.request.tensors.push_back({DType::kFloat32, {length}});
+    entry.anonymous = anonymous;
+    entry.id = ++last_id_;
+    tags_[entry.id] = tag;
+    ++open;
+    Negotiator::Outcome outcome;
+    negotiator.Add(std::move(entry), *now, &outcome);
+    Record(std::move(outcome));
+    return last_id_;
+  }
+
+  void Cancel(EntryId id) {
+    Negotiator::Outcome outcome;
+    negotiator.Cancel(id, &outcome);
+    Record(std::move(outcome));
+  }
+
+  void Step() {
+    Negotiator::Outcome outcome;
+    EXPECT_OK(negotiator.Step(*now, &outcome));
+    Record(std::move(outcome));
+  }
+
+  std::vector<Event> executed;  // agreed, in order
+  std::vector<Event> failed;
+  std::vector<Event> fresh_failures;  // since they were last looked at
+  std::set<EntryId> finished;
+  int open = 0;
+  double* now = nullptr;
+  FakeControl control;
+  Negotiator negotiator;
+
+ private:
+  void Record(Negotiator::Outcome outcome) {
+    for (Agreed& a : outcome.agreed) {
+      EXPECT_TRUE(a.decision.verdict.ok());
+      Finish(a.entry);
+      executed.push_back({a.entry.request.key.name, tags_[a.entry.id], true, StatusCode::kOk});
+    }
+    for (auto& [entry, status] : outcome.failed) {
+      EXPECT_FALSE(status.ok());
+      Finish(entry);
+      failed.push_back({entry.request.key.name, tags_[entry.id], false, status.code()});
+      fresh_failures.push_back(failed.back());
+    }
+  }
+  void Finish(const Entry& entry) {
+    EXPECT_TRUE(finished.insert(entry.id).second);  // once
+    --open;
+  }
+
+  std::map<EntryId, int> tags_;
+  EntryId last_id_ = 0;
+};
+
+class Job {
+ public:
+  Job(int size, const Config& config, uint32_t seed) : random(seed), network(size) {
+    for (int r = 0; r < size; ++r) {
+      ranks.push_back(std::make_unique<Player>(config, &network, r, &random));
+      ranks.back()->now = &now;
+    }
+  }
+  int size() const { return network.size; }
+
+  void StepAny() {
+    now += 0.001;
+    ranks[static_cast<size_t>(Below(&random, size()))]->Step();
+  }
+
+  // Until nothing moves any more.
+  void Settle() {
+    for (int quiet = 0; quiet < 3;) {
+      now += 1.0;
+      for (auto& rank : ranks) {
+        rank->control.prompt = true;
+        rank->Step();
+      }
+      quiet = network.Quiet() ? quiet + 1 : 0;
+    }
+    for (auto& rank : ranks) rank->control.prompt = false;
+  }
+
+  void ExpectEqualSequences() const {
+    for (const auto& rank : ranks) EXPECT_TRUE(rank->executed == ranks[0]->executed);
+  }
+  void ExpectNothingOpen() const {
+    for (const auto& rank : ranks) EXPECT_EQ(rank->open, 0);
+  }
+
+  Random random;
+  Network network;
+  double now = 0.0;
+  std::vector<std::unique_ptr<Player>> ranks;
+};
+
+}  // namespace tfhvd
