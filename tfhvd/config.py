@@ -40,6 +40,19 @@ def settings() -> tuple[Setting, ...]:
     )
 
 
+def markdown() -> str:
+    """Returns the table of settings as the documentation shows it.
+
+    Example:
+        >>> print(markdown())
+    """
+    rows = ["| setting | Horovod's name | default | values | meaning |", "|---|---|---|---|---|"]
+    for s in settings():
+        horovod = f"`{s.horovod_name}`" if s.horovod_name else ""
+        rows.append(f"| `{s.name}` | {horovod} | {s.default} | {s.range} | {s.meaning} |")
+    return "\n".join(rows) + "\n"
+
+
 @dataclasses.dataclass(frozen=True)
 class Backend:
     """A means of communication: whether it is there, and why not, or which one it is."""
@@ -105,3 +118,18 @@ def build_info() -> BuildInfo:
         compiler=built.COMPILER,
         backends=tuple(Backend(r.name, r.available, r.detail) for r in reports),
     )
+
+
+PAGE = """\
+# Settings
+
+Read from the environment by `hvd.init()`. Where both names are set, tfhvd's counts. A value out of
+range is an error; a name that begins with `TFHVD_` and is no setting is reported with the nearest
+real one. What must be equal on all ranks is taken from rank 0.
+
+This page is printed by `python -m tfhvd.config`.
+
+"""
+
+if __name__ == "__main__":
+    print(PAGE + markdown(), end="")
