@@ -85,17 +85,15 @@ TEST(SoloWorldIsAlone) {
 TEST(MismatchedCallsFailOnEveryRank) {
   OnRanks(3, [](Communicator* comm) {
     std::vector<float> data(10);
-    const Status status =
-        comm->rank() == 1
-            ? comm->Broadcast(data.data(), 40, 0)
-            : comm->AllReduce(data.data(), data.data(), 10, DType::kFloat32, Reduction());
+    const Status status = comm->rank() == 1 ? comm->Broadcast(data.data(), 40, 0)
+                                            : comm->AllReduce(data.data(), data.data(), 10,
+                                                              DType::kFloat32, Reduction());
     EXPECT_ERROR(status, StatusCode::kInternal, "different collectives");
   });
   OnRanks(2, [](Communicator* comm) {
     std::vector<char> in(8), out(8);
     const std::vector<int64_t> four = {4, 4};
-    const std::vector<int64_t> receive =
-        comm->rank() == 0 ? four : std::vector<int64_t>{3, 4};
+    const std::vector<int64_t> receive = comm->rank() == 0 ? four : std::vector<int64_t>{3, 4};
     EXPECT_ERROR(comm->AllToAll(in.data(), four, out.data(), receive), StatusCode::kInternal,
                  "rank 0 sends 4 bytes to rank 1");
   });

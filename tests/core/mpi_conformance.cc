@@ -2,8 +2,9 @@
 // (test_mpi_conformance.py): each rank prints its own result and all must succeed.
 //
 //   mpirun -np 4 mpi_conformance          everything but --huge and --stall
-//   mpirun -np 2 mpi_conformance --huge   tensors of more than 2^31 bytes, 5 GiB of memory per rank
-//   mpirun -np 2 mpi_conformance --stall  a rank comes late; the others say so
+//   mpirun -np 9 mpi_conformance --small  small and mixed sizes alone, for many ranks
+//   mpirun -np 2 mpi_conformance --huge   tensors of more than 2^31 bytes, 2.5 GiB of memory per
+//   rank mpirun -np 2 mpi_conformance --stall  a rank comes late; the others say so
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -132,6 +133,11 @@ int Run(const std::string& mode) {
   if (mode == "--huge") {
     const std::unique_ptr<Communicator> comm = Open(world.get(), AllOf(world->size()));
     Conformance(comm.get()).CheckHuge();
+  } else if (mode == "--small") {
+    const std::unique_ptr<Communicator> comm = Open(world.get(), AllOf(world->size()));
+    Conformance suite(comm.get());
+    suite.CheckBarrier();
+    suite.CheckMixture();
   } else if (mode == "--stall") {
     CheckStall(world.get());
   } else {

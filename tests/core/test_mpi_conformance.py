@@ -1,0 +1,72 @@
+"""Runs the MPI backend through the suite of all communicators, under mpirun, with 1 to 9 ranks.
+
+`tests/core/mpi_conformance.cc` is the program. Its --huge mode (tensors of more than 2^31 bytes,
+2.5 GiB of memory a rank) is for a person to start: see the first lines of the program.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mpi
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    """Builds the program; returns its path."""
+    command = [sys.executable, "setup.py", "-q", "build_core_tests"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout[-8000:] + built.stderr[-8000:]
+    return ROOT / "build" / "core_tests" / "mpi_conformance"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_conforms(program: Path, ranks: int):
+    job = mpi.run_ranks(ranks, ["-c", EXEC, str(program)], timeout=300)
+    assert job.code == 0, str(job)
+    for number, rank in enumerate(job.ranks):
+        assert f"rank {number} of {ranks} conforms" in rank.out, str(job)
+    assert not job.left
+
+
+def test_conforms_beyond_few_ranks(program: Path):
+    """More than 8 ranks gather small tensors by doubling."""
+    job = mpi.run_ranks(9, ["-c", EXEC, str(program), "--small"], timeout=300)
+    assert job.code == 0, str(job)
+    assert all("of 9 conforms" in rank.out for rank in job.ranks), str(job)
+
+
+def test_a_wait_that_lasts_is_reported_with_the_rank_it_is_for(program: Path):
+    short = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1"}
+    job = mpi.run_ranks(2, ["-c", EXEC, str(program), "--stall"], env=short)
+    assert job.code == 0, str(job)
+    assert "s in the MPI barrier for ranks [0]" in job.ranks[1].err, str(job)
+    assert job.ranks[1].err.count("has waited") == 1, str(job)
+    assert "has waited" not in job.ranks[0].err, str(job)
+
+
+def test_the_mpirun_of_another_mpi_is_found_out(program: Path):
+    """A process that MPICH's starter says is one of 3, while our MPI sees it alone."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI"))
+    }
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    ran = subprocess.run(
+        [str(program)],
+        env={**kept, **root, "PMI_SIZE": "3"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "with 3 processes" in ran.stderr
+    assert "sees 1" in ran.stderr
+    assert "mpirun -np 3" in ran.stderr
