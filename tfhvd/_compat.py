@@ -7,12 +7,9 @@ imported at the top but TensorFlow: Keras 3 and tf_keras are found through the u
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
-
-_logger = logging.getLogger("tfhvd")
 
 KERAS_3 = "keras"
 TF_KERAS = "tf_keras"
@@ -129,8 +126,10 @@ def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
                 variable.assign(group[name][()])
 
 
-def never_compile_training(package: str, applies_to: Callable[[Any], bool]) -> None:
-    """Makes Keras train uncompiled the models whose optimizer `applies_to` names, saying so once.
+def never_compile_training(
+    package: str, applies_to: Callable[[Any], bool], say: Callable[[str], None]
+) -> None:
+    """Makes Keras train uncompiled the models whose optimizer `applies_to` names, and say so.
 
     Keras 3 compiles the training step with XLA by default (since 3.15 on machines with an
     accelerator only, before that everywhere), and both Keras take `jit_compile=True`; collectives
@@ -152,7 +151,7 @@ def never_compile_training(package: str, applies_to: Callable[[Any], bool]) -> N
             and self.jit_compile
         ):
             self.jit_compile = False
-            _say_once(
+            say(
                 "tfhvd cannot be compiled with XLA yet: "
                 "the training step runs with jit_compile=False."
             )
@@ -180,11 +179,6 @@ def agree_on_finite(agree: Callable[[Any, Any], Any]) -> None:
 
     check_finite._tfhvd_original = original
     optimizer_class.check_finite = check_finite
-
-
-@functools.cache
-def _say_once(text: str) -> None:
-    _logger.warning(text)
 
 
 def run_independently(operation: Any) -> None:

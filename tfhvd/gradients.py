@@ -113,6 +113,7 @@ class GradientReducer:
             )
         if self.sparse_as_dense:
             gradients = [tf.convert_to_tensor(g) if _is_sparse(g) else g for g in gradients]
+        gradients = [_sum_duplicates(g) if _is_sparse(g) else g for g in gradients]
         if self.process_set.size() > 1:
             gradients = self._reduce(gradients, variables)
         if self.scale != 1.0:
@@ -173,14 +174,14 @@ class GradientReducer:
         return grouped_allreduce(tensors, name=names[0], **arguments)
 
     def _reduce_slices(self, slices: tf.IndexedSlices, name: str) -> tf.IndexedSlices:
-        """Gathers the ranks' rows; rows of one index are summed before they travel and after."""
+        """Gathers the ranks' rows, and sums those of one index."""
         if self.op not in (Average, Sum):
             raise ValueError(
                 f"The gradient {name} is an IndexedSlices. Received: op={self.op}. "
                 "Expected: Average or Sum; for any other op pass sparse_as_dense=True."
             )
         reduced = allreduce(
-            _sum_duplicates(slices),
+            slices,
             op=self.op,
             compression=self.compression,
             device_sparse=self.device_sparse,

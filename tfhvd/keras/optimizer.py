@@ -19,6 +19,7 @@ Where the hook sits differs with who applies the gradients:
 from __future__ import annotations
 
 import functools
+import logging
 import types
 from typing import Any
 
@@ -26,7 +27,10 @@ from tfhvd import _compat
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
 from tfhvd.ops import Average
+from tfhvd.process import is_initialized, rank
 from tfhvd.process_sets import global_process_set
+
+_logger = logging.getLogger("tfhvd")
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -109,7 +113,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         device_dense=device_dense,
         device_sparse=device_sparse,
     )
-    _compat.never_compile_training(package, reduces)
+    _compat.never_compile_training(package, reduces, _say_once)
     if package == _compat.KERAS_3:
         _compat.agree_on_finite(_agree)
     return _wrap(optimizer, package, reducer)
@@ -283,3 +287,9 @@ def _agree(optimizer: Any, finite: Any) -> Any:
     if not isinstance(inner, _Reduces):
         return finite
     return inner._tfhvd_reducer.all_ranks(finite)
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    if not is_initialized() or rank() == 0:
+        _logger.warning(text)

@@ -72,9 +72,9 @@ class LearningRateScheduleCallback(Callback):
             self.steps_per_epoch = self.steps_per_epoch or (self.params or {}).get("steps")
             if not self.steps_per_epoch:
                 raise ValueError(
-                    f"{type(self).__name__} changes the learning rate with each batch, and fit does "
-                    "not know how many batches an epoch has. Received: steps_per_epoch=None. Expected: "
-                    f"{type(self).__name__}(..., steps_per_epoch=<number>)."
+                    f"{type(self).__name__} changes the learning rate with each batch, and fit "
+                    "does not know how many batches an epoch has. Received: steps_per_epoch=None. "
+                    f"Expected: {type(self).__name__}(..., steps_per_epoch=<number>)."
                 )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
