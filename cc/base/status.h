@@ -1,11 +1,13 @@
 // Status: how every function of the core says that it failed. No exceptions cross a header of cc/.
 //
 // The code decides who must act (see "Errors" in cc/README.md):
-//   kInvalidArgument     a user's mistake; the entry that made it fails on every rank, the job goes
-//   on kFailedPrecondition  called at the wrong time (before init, after shutdown) kAborted a peer
-//   is lost or has left; everything pending fails kCancelled           the framework took the entry
-//   back kUnavailable         something this machine lacks (a library, a device, room in /dev/shm)
-//   kInternal            a bug of tfhvd or a failure of a vendor's library
+//
+// - kInvalidArgument: a user's mistake; the entry that made it fails on every rank, the job goes on
+// - kFailedPrecondition: called at the wrong time (before init, after shutdown)
+// - kAborted: a peer is lost or has left; everything pending fails
+// - kCancelled: the framework took the entry back
+// - kUnavailable: something that this machine lacks (a library, a device, memory to share)
+// - kInternal: a bug of tfhvd, or a failure of a vendor's library
 #pragma once
 
 #include <string>

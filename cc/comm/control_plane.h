@@ -1,11 +1,10 @@
 // ControlPlane: small messages between the ranks of a job, for the negotiation.
 //
-// Messages from one rank to another arrive once and in order. One thread calls Send, Receive and
-// Flushed (the engine's). SetWake is called before any other; its function may be called from any
-// thread.
+// Messages from one rank to another arrive once and in order. One thread (the engine's) calls all
+// but Wake, which any thread may call.
 #pragma once
 
-#include <functional>
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -26,7 +25,7 @@ class ControlPlane {
   virtual int size() const = 0;
 
   // Takes the message and returns; it leaves now or during later calls of Receive or Flushed.
-  // REQUIRES: to != rank().
+  // REQUIRES: to != rank(); one of the two is rank 0, which coordinates.
   virtual Status Send(int to, std::string bytes) = 0;
 
   // Takes the next message that has arrived, if there is one; never blocks.
@@ -35,9 +34,13 @@ class ControlPlane {
   // Whether everything that was sent has left this rank, so that it may end.
   virtual bool Flushed() = 0;
 
-  // Whether an arriving message calls the wake function. If not, the engine polls while it waits.
-  virtual bool wakes() const = 0;
-  virtual void SetWake(std::function<void()> wake) = 0;
+  // Sleeps until a message may have arrived, Wake was called, or `timeout`; may also return early.
+  // A Wake since the last Wait ends it at once. `expecting`: a message is likely to come soon, so
+  // that it is worth while to stay awake a little.
+  virtual void Wait(std::chrono::nanoseconds timeout, bool expecting) = 0;
+
+  // Ends a Wait that is under way, or the next one. Any thread.
+  virtual void Wake() = 0;
 };
 
 }  // namespace tfhvd

@@ -19,9 +19,6 @@ namespace {
 // that others wait for it. Costs about 10 microseconds a second.
 constexpr double kIdleWaitSeconds = 0.25;
 
-// The longest sleep of a rank that expects a message and must poll for it.
-constexpr long kPollSleepNs = 200000;
-
 // How long a rank that is done tries to get its last messages out.
 constexpr double kFlushSeconds = 5.0;
 
@@ -45,10 +42,10 @@ class Engine::Impl {
         control_(std::move(control)),
         communicator_(std::move(communicator)),
         device_(MakeHostDevice()),
+        queue_([this] { control_->Wake(); }),
         negotiator_(config_, log_, topology_, control_.get()),
         executor_(device_.get()) {
     executor_.SetCommunicator(0, communicator_.get());
-    if (control_->wakes()) control_->SetWake([this] { queue_.Wake(); });
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -105,7 +102,6 @@ class Engine::Impl {
 
   // Until every rank has left (ok), or the job is lost.
   Status Loop() {
-    Backoff backoff(kPollSleepNs);
     SubmissionQueue::Batch batch;
     while (!negotiator_.over()) {
       queue_.Drain(&batch);
@@ -118,11 +114,7 @@ class Engine::Impl {
       const bool worked = outcome.progress || !batch.empty();
       Complete(std::move(outcome));
       if (!status.ok()) return status;
-      if (worked) {
-        backoff.Reset();
-      } else {
-        Wait(&backoff);
-      }
+      if (!worked) Wait();
     }
     return Status::Ok();
   }
@@ -140,20 +132,10 @@ class Engine::Impl {
   }
 
   // Sleeps until there may be work.
-  void Wait(Backoff* backoff) {
+  void Wait() {
     const double now = Now();
     const double idle = std::min(negotiator_.wake_at(now) - now, kIdleWaitSeconds);
-    if (control_->wakes() || !negotiator_.expecting()) {
-      queue_.WaitFor(Nanoseconds(idle));
-      return;
-    }
-    const long sleep_ns = backoff->next_sleep_ns();
-    if (sleep_ns == 0) {
-      backoff->Pause();
-      return;
-    }
-    queue_.WaitFor(std::min(Nanoseconds(idle), std::chrono::nanoseconds(sleep_ns)));
-    backoff->Lengthen();
+    control_->Wait(Nanoseconds(idle), negotiator_.expecting());
   }
 
   void FailEverything(const Status& why) {
@@ -169,13 +151,11 @@ class Engine::Impl {
   const Log log_;
   const Topology topology_;
 
-  // Provides its own synchronisation.
-  SubmissionQueue queue_;
-
-  // The engine thread's, except Communicator::Abort.
+  // The engine thread's, except ControlPlane::Wake and Communicator::Abort.
   const std::unique_ptr<ControlPlane> control_;
   const std::unique_ptr<Communicator> communicator_;
   const std::unique_ptr<Device> device_;
+  SubmissionQueue queue_;  // provides its own synchronisation
   Negotiator negotiator_;
   Executor executor_;
 

@@ -1,4 +1,4 @@
-// Which communicator carries the collectives of this job.
+// By which means the ranks of this job talk: what their starter gave them, or something faster.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,15 @@
 #include "cc/base/log.h"
 #include "cc/base/status.h"
 #include "cc/comm/communicator.h"
+#include "cc/comm/control_plane.h"
 #include "cc/comm/topology.h"
 
 namespace tfhvd {
 
-// Collective over `communicator`, which every job has: replaces it by a faster one where that is
-// possible and wanted.
-Status ChooseCommunicator(const Config& config, const Topology& topology, const Log& log,
-                          std::unique_ptr<Communicator>* communicator);
+// Collective over `communicator`, which every job has: replaces it, and the control plane, by
+// faster ones where that is possible and wanted.
+Status ChooseMeans(const Config& config, const Topology& topology, const Log& log,
+                   std::unique_ptr<Communicator>* communicator,
+                   std::unique_ptr<ControlPlane>* control);
 
 }  // namespace tfhvd

@@ -63,7 +63,7 @@ Status InitProcess() {
   if (topology.rank == 0) {
     for (const std::string& warning : warnings) log.Warning(warning);
   }
-  TFHVD_RETURN_IF_ERROR(ChooseCommunicator(config, topology, log, &communicator));
+  TFHVD_RETURN_IF_ERROR(ChooseMeans(config, topology, log, &communicator, &control));
   auto engine = std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                          std::move(communicator));
   MutexLock lock(&state.mutex);

@@ -5,33 +5,35 @@
 namespace tfhvd {
 
 Status SubmissionQueue::Push(Entry* entry, EntryId* id) {
-  MutexLock lock(&mutex_);
-  if (!closed_.ok()) return closed_;
-  *id = entry->id = next_id_++;
-  batch_.entries.push_back(std::move(*entry));
-  if (waiting_) changed_.NotifyOne();
+  bool was_empty;
+  {
+    const MutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+    was_empty = batch_.empty();
+    *id = entry->id = next_id_++;
+    batch_.entries.push_back(std::move(*entry));
+  }
+  if (was_empty) wake_();
   return Status::Ok();
 }
 
 void SubmissionQueue::Cancel(EntryId id) {
-  MutexLock lock(&mutex_);
-  batch_.cancelled.push_back(id);
-  if (waiting_) changed_.NotifyOne();
+  {
+    const MutexLock lock(&mutex_);
+    batch_.cancelled.push_back(id);
+  }
+  wake_();
 }
 
 void SubmissionQueue::Leave(const std::string& reason) {
-  MutexLock lock(&mutex_);
-  if (left_) return;
-  left_ = true;
-  batch_.leaving = true;
-  batch_.leave_reason = reason;
-  if (waiting_) changed_.NotifyOne();
-}
-
-void SubmissionQueue::Wake() {
-  MutexLock lock(&mutex_);
-  woken_ = true;
-  if (waiting_) changed_.NotifyOne();
+  {
+    const MutexLock lock(&mutex_);
+    if (left_) return;
+    left_ = true;
+    batch_.leaving = true;
+    batch_.leave_reason = reason;
+  }
+  wake_();
 }
 
 void SubmissionQueue::Close(const Status& why) {
@@ -48,16 +50,6 @@ void SubmissionQueue::Drain(Batch* batch) {
   *batch = Batch();
   MutexLock lock(&mutex_);
   std::swap(*batch, batch_);
-}
-
-void SubmissionQueue::WaitFor(std::chrono::nanoseconds timeout) {
-  MutexLock lock(&mutex_);
-  if (batch_.empty() && !woken_) {
-    waiting_ = true;
-    changed_.WaitFor(&mutex_, timeout);
-    waiting_ = false;
-  }
-  woken_ = false;
 }
 
 }  // namespace tfhvd

@@ -1,10 +1,10 @@
 // SubmissionQueue: the only structure that framework threads touch. They push entries,
 // cancellations and the wish to leave; the engine's thread drains them.
 //
-// Any thread may call Push, Cancel, Leave, Wake and Close; Drain and WaitFor are the engine's.
+// Any thread may call Push, Cancel, Leave and Close; Drain is the engine's.
 #pragma once
 
-#include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +24,9 @@ class SubmissionQueue {
     bool empty() const { return entries.empty() && cancelled.empty() && !leaving; }
   };
 
+  // `wake` is called by a thread that puts something into the empty queue, without a lock held.
+  explicit SubmissionQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+
   // Takes the entry and gives it an id; once closed, leaves the entry alone and returns `why` of
   // Close.
   Status Push(Entry* entry, EntryId* id) TFHVD_EXCLUDES(mutex_);
@@ -32,9 +35,6 @@ class SubmissionQueue {
   // The first call counts.
   void Leave(const std::string& reason) TFHVD_EXCLUDES(mutex_);
 
-  // Ends a WaitFor that is under way, or the next one.
-  void Wake() TFHVD_EXCLUDES(mutex_);
-
   // Nothing is taken after this. What was taken before can still be drained. The first call counts.
   void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
   Status closed() const TFHVD_EXCLUDES(mutex_);
@@ -42,16 +42,11 @@ class SubmissionQueue {
   // Swaps everything that has come into `batch`.
   void Drain(Batch* batch) TFHVD_EXCLUDES(mutex_);
 
-  // Until something is there to be drained, Wake, or `timeout`.
-  void WaitFor(std::chrono::nanoseconds timeout) TFHVD_EXCLUDES(mutex_);
-
  private:
+  const std::function<void()> wake_;
   mutable Mutex mutex_;
-  CondVar changed_;
   Batch batch_ TFHVD_GUARDED_BY(mutex_);
   EntryId next_id_ TFHVD_GUARDED_BY(mutex_) = 1;
-  bool woken_ TFHVD_GUARDED_BY(mutex_) = false;
-  bool waiting_ TFHVD_GUARDED_BY(mutex_) = false;
   bool left_ TFHVD_GUARDED_BY(mutex_) = false;
   Status closed_ TFHVD_GUARDED_BY(mutex_);
 };

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -67,8 +67,8 @@ class FakeControl : public ControlPlane {
     return Status::Ok();
   }
   bool Flushed() override { return true; }
-  bool wakes() const override { return true; }
-  void SetWake(std::function<void()>) override {}
+  void Wait(std::chrono::nanoseconds, bool) override {}
+  void Wake() override {}
 
   bool prompt = false;
 

@@ -1,8 +1,10 @@
 // The inproc backend against the suite of all communicators, with ranks as threads, and what is
 // particular to it: mail, mismatched calls, ranks that leave.
-#include <atomic>
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cc/backends/inproc/inproc_world.h"
@@ -141,18 +143,17 @@ TEST(AbortInTheMiddleLeavesNobodyReading) {
   }
 }
 
-// Waits for a message; false after a generous time.
-bool Await(ControlPlane* plane, std::atomic<int>* wakes, Message* out) {
-  for (int i = 0; i < 20000; ++i) {
+// Sleeps for a message, so long that a test would not end if nothing woke it; false on failure.
+bool Await(ControlPlane* plane, Message* out) {
+  while (true) {
     std::optional<Message> message;
     if (!plane->Receive(&message).ok()) return false;
     if (message.has_value()) {
       *out = std::move(*message);
-      return wakes->load() > 0;
+      return true;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    plane->Wait(std::chrono::hours(1), false);
   }
-  return false;
 }
 
 TEST(MailArrivesInOrderAndWakes) {
@@ -161,14 +162,10 @@ TEST(MailArrivesInOrderAndWakes) {
   InprocGroup group(kRanks);
   RunThreads(kRanks, [&](int rank) {
     const std::unique_ptr<World> world = group.OpenWorld(rank);
-    std::atomic<int> wakes{0};  // outlives the plane
     std::unique_ptr<ControlPlane> plane;
     ASSERT_OK(world->OpenControlPlane(&plane));
-    EXPECT_TRUE(plane->wakes());
-    plane->SetWake([&wakes] { ++wakes; });
     std::unique_ptr<Communicator> comm;
     ASSERT_OK(world->OpenCommunicator(AllOf(kRanks), &comm));
-    EXPECT_OK(comm->Barrier());  // every wake function is set
     for (int i = 0; i < kEach; ++i) {
       for (int to = 0; to < kRanks; ++to) {
         if (to != rank) EXPECT_OK(plane->Send(to, std::to_string(rank * 1000 + i)));
@@ -178,7 +175,7 @@ TEST(MailArrivesInOrderAndWakes) {
     std::vector<int> next(kRanks, 0);
     for (int i = 0; i < kEach * (kRanks - 1); ++i) {
       Message message;
-      ASSERT_TRUE(Await(plane.get(), &wakes, &message));
+      ASSERT_TRUE(Await(plane.get(), &message));
       int& n = next[static_cast<size_t>(message.from)];
       EXPECT_EQ(message.bytes, std::to_string(message.from * 1000 + n));
       ++n;
@@ -190,15 +187,28 @@ TEST(MailArrivesInOrderAndWakes) {
   });
 }
 
+TEST(WakeEndsAWaitUnderWayAndTheNext) {
+  const std::unique_ptr<World> world = MakeSoloWorld();
+  std::unique_ptr<ControlPlane> plane;
+  ASSERT_OK(world->OpenControlPlane(&plane));
+  plane->Wake();
+  plane->Wait(std::chrono::hours(1), false);
+  std::thread other([&plane] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    plane->Wake();
+  });
+  plane->Wait(std::chrono::hours(1), true);
+  other.join();
+  plane->Wait(std::chrono::milliseconds(1), false);  // nobody wakes it: its time ends
+}
+
 TEST(AbortOfTheGroupEndsTheMail) {
   InprocGroup group(2);
   const std::unique_ptr<World> world = group.OpenWorld(0);
   std::unique_ptr<ControlPlane> plane;
   ASSERT_OK(world->OpenControlPlane(&plane));
-  int wakes = 0;
-  plane->SetWake([&wakes] { ++wakes; });
   group.Abort(Status::Aborted("network down"));
-  EXPECT_EQ(wakes, 1);
+  plane->Wait(std::chrono::hours(1), false);  // ends at once
   std::optional<Message> message;
   EXPECT_ERROR(plane->Receive(&message), StatusCode::kAborted, "network down");
   EXPECT_ERROR(plane->Send(1, "x"), StatusCode::kAborted, "network down");

@@ -82,7 +82,6 @@ class InprocControlPlane : public ControlPlane {
  public:
   InprocControlPlane(std::shared_ptr<MailRoom> room, int rank)
       : room_(std::move(room)), rank_(rank) {}
-  ~InprocControlPlane() override { room_->SetWake(rank_, nullptr); }
 
   int rank() const override { return rank_; }
   int size() const override { return room_->size(); }
@@ -92,8 +91,10 @@ class InprocControlPlane : public ControlPlane {
   }
   Status Receive(std::optional<Message>* message) override { return room_->Take(rank_, message); }
   bool Flushed() override { return true; }
-  bool wakes() const override { return true; }
-  void SetWake(std::function<void()> wake) override { room_->SetWake(rank_, std::move(wake)); }
+  void Wait(std::chrono::nanoseconds timeout, bool) override {
+    room_->waker(rank_)->WaitFor(timeout);
+  }
+  void Wake() override { room_->waker(rank_)->Wake(); }
 
  private:
   const std::shared_ptr<MailRoom> room_;

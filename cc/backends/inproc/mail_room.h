@@ -3,7 +3,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
+#include "cc/base/waker.h"
 #include "cc/comm/control_plane.h"
 
 namespace tfhvd {
@@ -23,7 +23,7 @@ class MailRoom {
 
   int size() const { return static_cast<int>(boxes_.size()); }
 
-  // Puts the message into rank `to`'s box and calls its wake function.
+  // Puts the message into rank `to`'s box and wakes it.
   Status Put(int to, Message message) {
     Box& box = *boxes_[static_cast<size_t>(to)];
     {
@@ -31,7 +31,7 @@ class MailRoom {
       if (!box.aborted.ok()) return box.aborted;
       box.messages.push_back(std::move(message));
     }
-    Wake(&box);
+    box.waker.Wake();
     return Status::Ok();
   }
 
@@ -46,12 +46,8 @@ class MailRoom {
     return Status::Ok();
   }
 
-  // Waits for a call of the old function to end: afterwards it is not called again.
-  void SetWake(int rank, std::function<void()> wake) {
-    Box& box = *boxes_[static_cast<size_t>(rank)];
-    const MutexLock lock(&box.wake_mutex);
-    box.wake = std::move(wake);
-  }
+  // Wakes when mail comes.
+  Waker* waker(int rank) { return &boxes_[static_cast<size_t>(rank)]->waker; }
 
   void Abort(const Status& why) {
     for (auto& box : boxes_) {
@@ -59,24 +55,17 @@ class MailRoom {
         const MutexLock lock(&box->mutex);
         if (box->aborted.ok()) box->aborted = why;
       }
-      Wake(box.get());
+      box->waker.Wake();
     }
   }
 
  private:
-  // Two locks, so that a wake function may take locks under which its owner calls Take.
   struct Box {
     Mutex mutex;
     std::deque<Message> messages TFHVD_GUARDED_BY(mutex);
     Status aborted TFHVD_GUARDED_BY(mutex);
-    Mutex wake_mutex;
-    std::function<void()> wake TFHVD_GUARDED_BY(wake_mutex);
+    Waker waker;
   };
-
-  void Wake(Box* box) {
-    const MutexLock lock(&box->wake_mutex);
-    if (box->wake) box->wake();
-  }
 
   std::vector<std::unique_ptr<Box>> boxes_;
 };

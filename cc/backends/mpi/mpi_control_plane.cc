@@ -1,5 +1,6 @@
 #include "cc/backends/mpi/mpi_control_plane.h"
 
+#include <algorithm>
 #include <climits>
 #include <utility>
 
@@ -26,6 +27,7 @@ Status MpiControlPlane::Send(int to, std::string bytes) {
         std::to_string(bytes.size()) + " bytes. Expected: at most " + std::to_string(INT_MAX) +
         ". Submit fewer tensors at once, with shorter names.");
   }
+  backoff_.Reset();
   sent_.push_back({to, std::move(bytes), 0});
   Letter& letter = sent_.back();
   const int error = api_->Isend(letter.bytes.data(), static_cast<int>(letter.bytes.size()), to,
@@ -64,7 +66,22 @@ Status MpiControlPlane::Receive(std::optional<Message>* message) {
   if (done == 0) return Status::Ok();
   *message = Message{letter.peer, std::move(letter.bytes)};
   arriving_.pop_front();
+  backoff_.Reset();
   return Status::Ok();
+}
+
+void MpiControlPlane::Wait(std::chrono::nanoseconds timeout, bool expecting) {
+  if (!expecting) {
+    waker_.WaitFor(timeout);
+    return;
+  }
+  const std::chrono::nanoseconds sleep(backoff_.next_sleep_ns());
+  if (sleep.count() == 0) {
+    backoff_.Pause();
+    return;
+  }
+  waker_.WaitFor(std::min(timeout, sleep));
+  backoff_.Lengthen();
 }
 
 bool MpiControlPlane::Flushed() {

@@ -1,14 +1,16 @@
 // The control plane over MPI: messages are sent from buffers of their own and looked for when
-// Receive is called; nothing wakes the engine. See cc/comm/control_plane.h for the contract. No
+// Receive is called. See cc/comm/control_plane.h for the contract. No
 // other control plane uses the same tag of the same MPI communicator.
 #pragma once
 
-#include <functional>
+#include <chrono>
 #include <list>
 #include <optional>
 #include <string>
 
 #include "cc/backends/mpi/mpi_api.h"
+#include "cc/base/backoff.h"
+#include "cc/base/waker.h"
 #include "cc/comm/control_plane.h"
 
 namespace tfhvd {
@@ -27,10 +29,14 @@ class MpiControlPlane : public ControlPlane {
   Status Send(int to, std::string bytes) override;
   Status Receive(std::optional<Message>* message) override;
   bool Flushed() override;
-  bool wakes() const override { return false; }
-  void SetWake(std::function<void()>) override {}
+  // Nothing wakes this rank when a message comes: while one is expected, it looks again and again.
+  void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
+  void Wake() override { waker_.Wake(); }
 
  private:
+  // The longest sleep between two looks.
+  static constexpr long kPollSleepNs = 200000;
+
   // A message that MPI reads from or writes to; its address stays.
   struct Letter {
     int peer = 0;
@@ -48,7 +54,9 @@ class MpiControlPlane : public ControlPlane {
   const int size_;
   std::list<Letter> sent_;
   std::list<Letter> arriving_;  // at most one: they keep their order
-  Status failure_;              // found by Flushed, told by the next Send or Receive
+  Waker waker_;
+  Backoff backoff_{kPollSleepNs};
+  Status failure_;  // found by Flushed, told by the next Send or Receive
 };
 
 }  // namespace tfhvd

@@ -16,7 +16,7 @@ namespace tfhvd {
 class Patience {
  public:
   virtual ~Patience() = default;
-  // Called every kCheckNanoseconds of a wait for `rank`; not ok ends the wait.
+  // Called every 100 ms of a wait for `rank`; not ok ends the wait.
   virtual Status StillWaiting(int rank, double waited_seconds) = 0;
 };
 
@@ -39,7 +39,5 @@ class alignas(64) SharedCounter {
   std::atomic<uint32_t> value_;
   std::atomic<uint32_t> sleepers_;
 };
-
-static_assert(std::atomic<uint32_t>::is_always_lock_free, "counters must work between processes");
 
 }  // namespace tfhvd

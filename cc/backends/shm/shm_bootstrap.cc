@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cc/backends/shm/shm_communicator.h"
+#include "cc/backends/shm/shm_control_plane.h"
 
 namespace tfhvd {
 namespace {
@@ -28,43 +29,50 @@ Status EveryoneOk(Communicator* host, const Status& mine, Status* all) {
   return Status::Ok();
 }
 
+// Collective: the first rank makes `bytes` bytes, and all map them. Either all succeed or all fail.
+Status ShareMemory(Communicator* host, int64_t bytes, SharedMemory* memory) {
+  Status mine;
+  char address[kAddressBytes] = {0};
+  if (host->rank() == 0) {
+    mine = SharedMemory::Create(bytes, memory);
+    if (mine.ok()) std::strncpy(address, memory->address().c_str(), kAddressBytes - 1);
+  }
+  TFHVD_RETURN_IF_ERROR(host->Broadcast(address, kAddressBytes, 0));
+  if (host->rank() != 0) {
+    mine = address[0] == '\0'
+               ? Status::Unavailable("rank 0 of this host could not make shared memory")
+               : SharedMemory::Open(address, bytes, memory);
+  }
+  Status everyone;
+  TFHVD_RETURN_IF_ERROR(EveryoneOk(host, mine, &everyone));
+  memory->Seal();
+  return everyone;
+}
+
 }  // namespace
 
 Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
                            std::unique_ptr<Communicator>* out) {
-  const int rank = host->rank();
   const int ranks = host->size();
   ShmOptions options = given;
   while (ShmCommunicator::SizeFor(ranks, options) > kMostBytes && options.slot_bytes > kLeastSlot) {
     options.slot_bytes /= 2;
   }
-  const int64_t bytes = ShmCommunicator::SizeFor(ranks, options);
-
   auto memory = std::make_shared<SharedMemory>();
-  Status mine;
-  char address[kAddressBytes] = {0};
-  if (rank == 0) {
-    mine = SharedMemory::Create(bytes, memory.get());
-    if (mine.ok()) std::strncpy(address, memory->address().c_str(), kAddressBytes - 1);
-  }
-  TFHVD_RETURN_IF_ERROR(host->Broadcast(address, kAddressBytes, 0));
-  if (rank != 0) {
-    mine = address[0] == '\0'
-               ? Status::Unavailable("rank 0 of this host could not make shared memory")
-               : SharedMemory::Open(address, bytes, memory.get());
-  }
+  TFHVD_RETURN_IF_ERROR(ShareMemory(host, ShmCommunicator::SizeFor(ranks, options), memory.get()));
   const int64_t pid = getpid();
-  std::vector<int64_t> all_pids(ranks);
+  std::vector<int64_t> pids(ranks);
   TFHVD_RETURN_IF_ERROR(
-      host->AllGather(&pid, all_pids.data(), std::vector<int64_t>(ranks, sizeof pid)));
+      host->AllGather(&pid, pids.data(), std::vector<int64_t>(ranks, sizeof pid)));
+  *out = std::make_unique<ShmCommunicator>(std::move(memory), host->rank(), ranks,
+                                           std::vector<int>(pids.begin(), pids.end()), options);
+  return Status::Ok();
+}
 
-  Status everyone;
-  TFHVD_RETURN_IF_ERROR(
-      EveryoneOk(host, mine, &everyone));  // all have mapped it, or have failed to
-  memory->Seal();
-  if (!everyone.ok()) return everyone;
-  *out = std::make_unique<ShmCommunicator>(
-      std::move(memory), rank, ranks, std::vector<int>(all_pids.begin(), all_pids.end()), options);
+Status MakeShmControlPlane(Communicator* host, std::unique_ptr<ControlPlane>* out) {
+  SharedMemory memory;
+  TFHVD_RETURN_IF_ERROR(ShareMemory(host, ShmControlPlane::SizeFor(host->size()), &memory));
+  *out = std::make_unique<ShmControlPlane>(std::move(memory), host->rank(), host->size());
   return Status::Ok();
 }
 

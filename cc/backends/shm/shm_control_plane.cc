@@ -1,0 +1,163 @@
+#include "cc/backends/shm/shm_control_plane.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "cc/backends/shm/futex.h"
+#include "cc/base/cpu.h"
+
+namespace tfhvd {
+namespace {
+
+constexpr uint64_t kLineBytes = 32 * 1024;
+
+// About 30 microseconds: an answer to what was just sent usually comes within that time.
+constexpr int kSpins = 500;
+
+using Length = uint32_t;
+
+}  // namespace
+
+struct alignas(64) ShmControlPlane::Doorbell {
+  std::atomic<uint32_t> rings;
+  std::atomic<uint32_t> asleep;
+
+  void Ring() {
+    rings.fetch_add(1, std::memory_order_seq_cst);
+    if (asleep.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&rings);
+  }
+};
+
+// Bytes from one rank to another: one writes, one reads. Positions count all bytes ever.
+struct ShmControlPlane::Line {
+  alignas(64) std::atomic<uint64_t> written;
+  alignas(64) std::atomic<uint64_t> read;
+  std::atomic<uint32_t> writer_waits;  // for room
+  alignas(64) char bytes[kLineBytes];
+};
+
+int64_t ShmControlPlane::SizeFor(int ranks) {
+  return ranks * static_cast<int64_t>(sizeof(Doorbell) + 2 * sizeof(Line));
+}
+
+ShmControlPlane::ShmControlPlane(SharedMemory memory, int rank, int ranks)
+    : memory_(std::move(memory)), rank_(rank), ranks_(ranks), peers_(ranks) {
+  auto* bells = reinterpret_cast<Doorbell*>(memory_.data());
+  auto* up = reinterpret_cast<Line*>(memory_.data() + ranks * sizeof(Doorbell));
+  auto* down = up + ranks;
+  bell_ = &bells[rank];
+  for (int r = 0; r < ranks; ++r) {
+    peers_[r].bell = &bells[r];
+    peers_[r].out = rank == 0 ? &down[r] : &up[rank];
+    peers_[r].in = rank == 0 ? &up[r] : &down[rank];
+  }
+}
+
+Status ShmControlPlane::Send(int to, std::string bytes) {
+  const Length length = static_cast<Length>(bytes.size());
+  bytes.insert(0, reinterpret_cast<const char*>(&length), sizeof length);
+  peers_[to].outbox.push_back(std::move(bytes));
+  Push(&peers_[to]);
+  return Status::Ok();
+}
+
+// Writes as much as there is room for.
+void ShmControlPlane::Push(Peer* peer) {
+  Line* line = peer->out;
+  bool rang = false;
+  while (!peer->outbox.empty()) {
+    const uint64_t at = line->written.load(std::memory_order_relaxed);
+    uint64_t room = kLineBytes - (at - line->read.load(std::memory_order_acquire));
+    if (room == 0) {
+      // Look once more after saying so: the reader may just have made room.
+      line->writer_waits.store(1, std::memory_order_seq_cst);
+      room = kLineBytes - (at - line->read.load(std::memory_order_seq_cst));
+      if (room == 0) break;
+    }
+    const std::string& message = peer->outbox.front();
+    const uint64_t offset = at % kLineBytes;
+    const uint64_t n =
+        std::min<uint64_t>({room, message.size() - peer->written, kLineBytes - offset});
+    std::memcpy(line->bytes + offset, message.data() + peer->written, n);
+    line->written.store(at + n, std::memory_order_release);
+    rang = true;
+    peer->written += n;
+    if (peer->written < message.size()) continue;
+    peer->outbox.pop_front();
+    peer->written = 0;
+  }
+  if (rang) peer->bell->Ring();
+}
+
+// Reads what there is; true once a message is whole.
+bool ShmControlPlane::Pull(Peer* peer, std::string* message) {
+  Line* line = peer->in;
+  while (true) {
+    const uint64_t at = line->read.load(std::memory_order_relaxed);
+    uint64_t wanted = sizeof(Length);
+    if (peer->inbox.size() >= sizeof(Length)) {
+      Length length;
+      std::memcpy(&length, peer->inbox.data(), sizeof length);
+      wanted += length;
+    }
+    if (peer->inbox.size() >= sizeof(Length) && peer->inbox.size() == wanted) {
+      *message = peer->inbox.substr(sizeof(Length));
+      peer->inbox.clear();
+      return true;
+    }
+    const uint64_t there = line->written.load(std::memory_order_acquire) - at;
+    if (there == 0) return false;
+    const uint64_t offset = at % kLineBytes;
+    const uint64_t n =
+        std::min<uint64_t>({there, wanted - peer->inbox.size(), kLineBytes - offset});
+    peer->inbox.append(line->bytes + offset, n);
+    line->read.store(at + n, std::memory_order_seq_cst);
+    if (line->writer_waits.load(std::memory_order_seq_cst) != 0) {
+      line->writer_waits.store(0, std::memory_order_seq_cst);
+      peer->bell->Ring();
+    }
+  }
+}
+
+Status ShmControlPlane::Receive(std::optional<Message>* message) {
+  message->reset();
+  const int first = rank_ == 0 ? 1 : 0;
+  const int count = rank_ == 0 ? ranks_ - 1 : 1;
+  for (int i = 0; i < count; ++i) {
+    const int r = first + (next_ + i) % count;
+    Push(&peers_[r]);
+    std::string bytes;
+    if (!Pull(&peers_[r], &bytes)) continue;
+    next_ = (next_ + i + 1) % count;
+    *message = Message{r, std::move(bytes)};
+    return Status::Ok();
+  }
+  return Status::Ok();
+}
+
+bool ShmControlPlane::Flushed() {
+  bool flushed = true;
+  for (Peer& peer : peers_) {
+    if (peer.outbox.empty()) continue;
+    Push(&peer);
+    flushed = flushed && peer.outbox.empty();
+  }
+  return flushed;
+}
+
+void ShmControlPlane::Wait(std::chrono::nanoseconds timeout, bool expecting) {
+  const auto rung = [this] { return bell_->rings.load(std::memory_order_seq_cst) != heard_; };
+  for (int i = 0; expecting && i < kSpins && !rung(); ++i) CpuRelax();
+  if (!rung()) {
+    bell_->asleep.store(1, std::memory_order_seq_cst);
+    if (!rung()) FutexWait(&bell_->rings, heard_, timeout);
+    bell_->asleep.store(0, std::memory_order_seq_cst);
+  }
+  heard_ = bell_->rings.load(std::memory_order_seq_cst);
+}
+
+void ShmControlPlane::Wake() { bell_->Ring(); }
+
+}  // namespace tfhvd

@@ -1,0 +1,63 @@
+// ShmControlPlane: the negotiation's messages between ranks of one host. Each rank has a line of
+// bytes to rank 0 and one from it, and a doorbell that is rung when something arrives, or when a
+// full line has room again. Nothing polls: a rank that waits sleeps in the kernel.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/backends/shm/shared_memory.h"
+#include "cc/comm/communicator.h"
+#include "cc/comm/control_plane.h"
+
+namespace tfhvd {
+
+// Collective over `host`, whose ranks must all be on one host. Either all ranks get a control
+// plane, or all get the same kind of error (kUnavailable where memory cannot be shared).
+Status MakeShmControlPlane(Communicator* host, std::unique_ptr<ControlPlane>* out);
+
+class ShmControlPlane : public ControlPlane {
+ public:
+  static int64_t SizeFor(int ranks);
+
+  // `memory` is zeroed at first and mapped by all ranks.
+  ShmControlPlane(SharedMemory memory, int rank, int ranks);
+
+  int rank() const override { return rank_; }
+  int size() const override { return ranks_; }
+
+  Status Send(int to, std::string bytes) override;
+  Status Receive(std::optional<Message>* message) override;
+  bool Flushed() override;
+  void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
+  void Wake() override;
+
+ private:
+  struct Doorbell;
+  struct Line;
+
+  // What this rank still has to write to one peer, and what it has read of an unfinished message.
+  struct Peer {
+    Line* out = nullptr;  // in shared memory
+    Line* in = nullptr;
+    Doorbell* bell = nullptr;
+    std::deque<std::string> outbox;  // with their lengths before them
+    size_t written = 0;              // of the outbox' first
+    std::string inbox;
+  };
+
+  void Push(Peer* peer);
+  bool Pull(Peer* peer, std::string* message);
+
+  SharedMemory memory_;
+  const int rank_;
+  const int ranks_;
+  Doorbell* bell_;           // this rank's, in shared memory
+  uint32_t heard_ = 0;       // rings of the bell that a Wait has answered
+  std::vector<Peer> peers_;  // by rank; only rank 0 has more than one in use
+  int next_ = 0;             // whom Receive asks first, so that all have their turn
+};
+
+}  // namespace tfhvd

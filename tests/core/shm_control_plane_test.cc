@@ -1,0 +1,115 @@
+// The control plane through shared memory: in order, whole, of any length, and never a lost
+// wake-up.
+#include "cc/backends/shm/shm_control_plane.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/backends/inproc/inproc_world.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+namespace {
+
+using std::chrono::hours;
+
+// Runs `body(plane)` on every rank; ranks are threads that map the memory each for itself.
+template <typename Body>
+void OnRanks(int size, const Body& body) {
+  InprocGroup group(size);
+  RunThreads(size, [&](int rank) {
+    const std::unique_ptr<World> world = group.OpenWorld(rank);
+    std::vector<int> everyone;
+    for (int r = 0; r < size; ++r) everyone.push_back(r);
+    std::unique_ptr<Communicator> host;
+    ASSERT_OK(world->OpenCommunicator(everyone, &host));
+    std::unique_ptr<ControlPlane> plane;
+    ASSERT_OK(MakeShmControlPlane(host.get(), &plane));
+    body(plane.get());
+    EXPECT_OK(host->Barrier());  // nobody reads any more
+  });
+}
+
+// Sleeps for a message, so long that a test would not end if a wake-up were lost.
+Message Await(ControlPlane* plane, bool expecting) {
+  while (true) {
+    std::optional<Message> message;
+    EXPECT_OK(plane->Receive(&message));
+    if (message.has_value()) return std::move(*message);
+    plane->Wait(hours(1), expecting);
+  }
+}
+
+void Flush(ControlPlane* plane) {
+  while (!plane->Flushed()) plane->Wait(hours(1), true);
+}
+
+// Some are empty, and some are many times longer than a line is.
+std::string Letter(int from, int to, int i) {
+  const size_t length = i % 10 == 9 ? 200000 : static_cast<size_t>(i * 37 % 3000);
+  const std::string head =
+      std::to_string(from) + ">" + std::to_string(to) + "#" + std::to_string(i);
+  return i % 10 == 8 ? "" : head + std::string(length, static_cast<char>('a' + i % 26));
+}
+
+TEST(LettersOfAllLengthsArriveInOrder) {
+  constexpr int kEach = 60;
+  for (const int size : {2, 3, 6}) {
+    OnRanks(size, [](ControlPlane* plane) {
+      const int rank = plane->rank();
+      std::vector<int> peers;
+      for (int r = 0; r < plane->size(); ++r) {
+        if (r != rank && (r == 0 || rank == 0)) peers.push_back(r);
+      }
+      for (int i = 0; i < kEach; ++i) {
+        for (const int to : peers) EXPECT_OK(plane->Send(to, Letter(rank, to, i)));
+      }
+      std::vector<int> next(static_cast<size_t>(plane->size()), 0);
+      for (size_t i = 0; i < kEach * peers.size(); ++i) {
+        const Message message = Await(plane, i % 2 == 0);
+        int& n = next[static_cast<size_t>(message.from)];
+        EXPECT_TRUE(message.bytes == Letter(message.from, rank, n));
+        ++n;
+      }
+      Flush(plane);
+    });
+  }
+}
+
+// Question and answer: every wake-up counts.
+TEST(ThousandsOfQuestionsAreAnswered) {
+  constexpr int kRounds = 5000;
+  OnRanks(3, [](ControlPlane* plane) {
+    for (int i = 0; i < kRounds; ++i) {
+      if (plane->rank() == 0) {
+        for (int r = 1; r < 3; ++r) EXPECT_OK(plane->Send(r, std::to_string(i)));
+        for (int r = 1; r < 3; ++r)
+          EXPECT_EQ(Await(plane, i % 2 == 0).bytes, std::to_string(2 * i));
+      } else {
+        EXPECT_EQ(Await(plane, i % 3 == 0).bytes, std::to_string(i));
+        EXPECT_OK(plane->Send(0, std::to_string(2 * i)));
+      }
+    }
+  });
+}
+
+TEST(WakeEndsAWaitUnderWayAndTheNext) {
+  OnRanks(1, [](ControlPlane* plane) {
+    plane->Wake();
+    plane->Wait(hours(1), false);
+    std::thread other([plane] { plane->Wake(); });
+    plane->Wait(hours(1), true);
+    other.join();
+    plane->Wait(std::chrono::milliseconds(1), false);  // nobody wakes it: its time ends
+  });
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tfhvd
+
+TEST_MAIN()
