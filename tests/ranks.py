@@ -85,10 +85,11 @@ def _run(path: Path, ranks: int, tests: list[str]) -> dict[str, Result]:
 
 def _merged(files: list[Path], job: mpi.Job) -> Result:
     parts = [json.loads(f.read_text()) if f.exists() else None for f in files]
-    texts = []
+    failed: dict[str, list[str]] = {}
     for rank, part in enumerate(parts):
         if part is not None and part["outcome"] == "failed":
-            texts.append(f"---- rank {rank} ----\n{part['text']}")
+            failed.setdefault(part["text"], []).append(str(rank))
+    texts = [f"---- rank {', '.join(at)} ----\n{text}" for text, at in failed.items()]
     if None in parts:
         ended = [str(rank) for rank, part in enumerate(parts) if part is None]
         texts.append(f"the test did not come to its end on rank {', '.join(ended)}\n{job}")

@@ -53,9 +53,9 @@ def broadcast(tensor: tf.Tensor, root: int, name: Name, process_set_id: int) -> 
     return output
 
 
-def barrier(name: Name, process_set_id: int) -> Any:
-    """Waits for every rank; returns the operation in a graph."""
-    return load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
+def barrier(name: Name, process_set_id: int) -> None:
+    """Waits for every rank."""
+    load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
 
 
 def _identity(name: Name, process_set_id: int) -> dict[str, Any]:

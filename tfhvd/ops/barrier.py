@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from tfhvd import process, process_sets
@@ -13,7 +11,7 @@ from tfhvd.ops._names import name_of
 
 def barrier(
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
-) -> Any:
+) -> None:
     """Waits until every rank has called it.
 
     In a `tf.function` it takes its place among the stateful operations (assignments without order
@@ -21,9 +19,6 @@ def barrier(
 
     Args:
         process_set: the ranks that take part.
-
-    Returns:
-        None, or the operation while a graph is being built.
 
     Raises:
         NotInitializedError: before `init`.
@@ -36,7 +31,7 @@ def barrier(
     """
     set_id = process_sets.checked_id(process_set)
     process.check_running()
-    return _kernels.barrier(name_of("barrier", None), set_id)
+    _kernels.barrier(name_of("barrier", None), set_id)
 
 
 tf.no_gradient("TfhvdBarrier")

@@ -18,7 +18,7 @@ def broadcast_variables(
     root_rank: int,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
     inplace: bool = False,
-) -> Any:
+) -> None:
     """Gives every rank's variables the root's values, so that all ranks begin alike.
 
     Args:
@@ -27,9 +27,6 @@ def broadcast_variables(
         root_rank: the rank whose values are taken.
         process_set: the ranks that take part.
         inplace: taken for Horovod's sake: variables are always assigned to.
-
-    Returns:
-        None, or the operation that does it while a graph is being built.
 
     Raises:
         NotInitializedError: before `init`.
@@ -41,8 +38,7 @@ def broadcast_variables(
         >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
     del inplace
-    assigned = _assign_all(list(variables), root_rank, "broadcast_variables", process_set)
-    return None if tf.executing_eagerly() else tf.group(*assigned)
+    _assign_all(list(variables), root_rank, "broadcast_variables", process_set)
 
 
 def broadcast_(

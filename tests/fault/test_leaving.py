@@ -1,0 +1,227 @@
+"""A rank raises, exits, is killed or stops: the others end soon and say why; nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import mpi
+import pytest
+
+# How long the others may take to end, once a rank is gone.
+SECONDS = 10
+
+BEGIN = """
+import os, signal, sys, threading, time
+import tensorflow as tf
+import tfhvd as hvd
+
+hvd.init()
+name = f"pid.{hvd.rank()}"
+with open(os.path.join(os.environ["TFHVD_TEST_OUTPUT"], name), "w") as file:
+    file.write(f"{os.getpid()}\\n")
+assert hvd.allreduce(1.0, op=hvd.Sum, name="first") == hvd.size()
+others_wait = tf.function(lambda: hvd.allreduce(tf.ones([4]), name="wanted"))
+hvd.barrier()
+victim = hvd.rank() == VICTIM
+if victim:
+    time.sleep(PAUSE)
+    print("now", flush=True)
+"""
+
+DEEDS = {
+    "raises": "raise ValueError('bad\\nluck')",
+    "exits": "sys.exit(3)",
+    "ends": "sys.exit()",
+    "exits at once": "os._exit(7)",
+    "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_in_shared_memory():
+    folder = Path("/dev/shm")
+    before = set(folder.iterdir())
+    yield
+    mpi.wait_for(lambda: set(folder.iterdir()) <= before, 30)
+
+
+def job_where(rest: str, ranks: int = 2, victim: int = 1, pause: float = 0.0, **env: str):
+    """Runs a job whose victim prints "now" and then does something; the job must end soon after."""
+    text = BEGIN.replace("VICTIM", str(victim)).replace("PAUSE", str(pause)) + rest
+    left = []
+
+    def watch(processes: mpi.Processes) -> None:
+        processes.wait_for_text(victim, "now")
+        left.extend(processes.wait_until_gone(SECONDS))
+
+    job = mpi.run_ranks(ranks, text, env=env, while_running=watch)
+    assert not left, f"still there after {SECONDS} s: {left}\n{job}"
+    assert not job.left, job
+    return job
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("moment", ["before", "during"])
+@pytest.mark.parametrize("deed", ["raises", "exits", "ends"])
+def test_the_others_say_who_left_and_why(deed, moment, victim):
+    rest = f"""
+if victim:
+    {DEEDS[deed]}
+time.sleep({1.0 if moment == "before" else 0.0})
+others_wait()
+"""
+    job = job_where(rest, victim=victim, pause=1.0 if moment == "during" else 0.0)
+    other = job.ranks[1 - victim]
+    assert other.code == 1, job
+    last = other.err.strip().splitlines()[-10:]
+    message = "\n".join(last)
+    assert "AbortedError" in message, job
+    assert "'wanted'" in message, job
+    assert f"rank {victim}" in message, job
+    if deed == "raises":
+        assert "ValueError: bad" in message, job
+    assert job.ranks[victim].code == {"raises": 1, "exits": 3, "ends": 0}[deed], job
+    assert job.code != 0, job
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+@pytest.mark.parametrize("deed", ["exits at once", "is killed"])
+def test_the_starter_ends_a_job_that_has_lost_a_rank(deed, moment):
+    rest = f"""
+if victim:
+    {DEEDS[deed]}
+time.sleep({1.0 if moment == "before" else 0.0})
+others_wait()
+"""
+    job = job_where(rest, pause=1.0 if moment == "during" else 0.0)
+    assert job.code not in (0, None), job
+    assert job.ranks[1].code == {"exits at once": 7, "is killed": 128 + signal.SIGKILL}[deed], job
+    said = job.starter + job.ranks[0].err
+    assert "signal 9" in said or "non-zero" in said or "exit code: 7" in said, job
+
+
+def test_four_ranks_and_one_raises():
+    job = job_where(
+        "if victim: raise KeyError('lost')\nothers_wait()", ranks=4, victim=2, pause=0.5
+    )
+    for number, rank in enumerate(job.ranks):
+        assert rank.code == 1, job
+        if number != 2:
+            assert "rank 2" in rank.err and "KeyError: 'lost'" in rank.err, job
+
+
+def test_who_catches_the_error_may_end_well():
+    rest = """
+if victim:
+    sys.exit(3)
+try:
+    others_wait()
+except tf.errors.AbortedError as error:
+    print("caught", error.message)
+"""
+    job = job_where(rest)
+    assert [rank.code for rank in job.ranks] == [0, 3], job
+    assert "caught" in job.ranks[0].out, job
+    assert job.code == 3, job
+
+
+def test_who_raises_does_not_wait_for_a_rank_that_is_busy():
+    rest = """
+if victim:
+    raise ValueError("bad luck")
+time.sleep(300)
+"""
+    job = job_where(rest, TFHVD_SHUTDOWN_TIMEOUT_SECONDS="1")
+    assert job.ranks[1].code == 1, job
+    assert "ValueError: bad luck" in job.ranks[1].err, job
+    assert job.code != 0, job
+
+
+def test_who_raises_ends_though_its_threads_wait_for_others():
+    rest = """
+if victim:
+    threading.Thread(target=lambda: hvd.allreduce(1.0, name="never")).start()
+    time.sleep(0.5)
+    raise ValueError("bad luck")
+others_wait()
+"""
+    job = job_where(rest)
+    assert [rank.code for rank in job.ranks] == [1, 1], job
+    assert "ValueError: bad luck" in job.ranks[0].err, job
+
+
+def test_every_rank_raises():
+    job = job_where("raise ValueError(f'rank {hvd.rank()}')")
+    assert [rank.code for rank in job.ranks] == [1, 1], job
+    for number, rank in enumerate(job.ranks):
+        assert f"ValueError: rank {number}" in rank.err, job
+
+
+def test_a_stopped_rank_is_reported():
+    text = BEGIN.replace("VICTIM", "1").replace("PAUSE", "0")
+    text += """
+if victim:
+    os.kill(os.getpid(), signal.SIGSTOP)
+others_wait()
+"""
+    seen = []
+
+    def watch(processes: mpi.Processes) -> None:
+        processes.wait_for_text(1, "now")
+        processes.wait_for_text(0, "'wanted'", 30)
+        seen.append(True)
+        os.kill(processes.of_rank(1), signal.SIGKILL)
+
+    env = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1"}
+    job = mpi.run_ranks(2, text, env=env, while_running=watch)
+    assert seen, job
+    [report] = [line for line in job.ranks[0].err.splitlines() if "'wanted'" in line][:1]
+    assert "rank 0" in report and "warning" in report, job
+    assert "[1]" in report or "rank 1" in report, job
+    assert job.code not in (0, None), job
+
+
+def test_a_rank_alone_ends_with_its_own_code():
+    for deed, code in {"raises": 1, "exits": 3, "ends": 0}.items():
+        text = f"import sys\nimport tfhvd as hvd\nhvd.init()\n{DEEDS[deed]}\n"
+        job = mpi.run_ranks(1, text, mpirun=False)
+        assert (job.code, job.left) == (code, []), job
+
+
+def test_children_made_by_fork_end_by_themselves():
+    text = """
+import multiprocessing, os, sys
+import tfhvd as hvd
+
+hvd.init()
+child = os.fork()
+if child == 0:
+    sys.exit(5)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    assert pool.map(abs, [-1]) == [1]
+import tensorflow as tf
+assert hvd.allreduce(1.0, op=hvd.Sum) == 2.0
+"""
+    job = mpi.run_ranks(2, text)
+    assert (job.code, job.left) == (0, []), job
+
+
+@pytest.mark.parametrize("first", ["mpi4py", "tfhvd"])
+def test_mpi4py_beside_tfhvd(first):
+    imports = ["from mpi4py import MPI", "import tfhvd as hvd; hvd.init()"]
+    text = "\n".join(imports if first == "mpi4py" else reversed(imports))
+    text += """
+import tensorflow as tf
+for _ in range(3):
+    assert hvd.allreduce(1.0, op=hvd.Sum) == 2.0
+    assert MPI.COMM_WORLD.allreduce(1) == 2
+assert MPI.COMM_WORLD.rank == hvd.rank()
+maps = open("/proc/self/maps").read().split()
+assert len({path for path in maps if "/libmpi.so" in path}) == 1
+"""
+    job = mpi.run_ranks(2, text)
+    assert (job.code, job.left) == (0, []), job
+    assert job.ranks[0].err == job.ranks[1].err == "", job
