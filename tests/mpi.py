@@ -221,7 +221,7 @@ def _environment(mark: str, output: Path, more: Mapping[str, str]) -> dict[str, 
         "TF_NUM_INTEROP_THREADS": "2",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "",
-        # Open MPI leaves its shared memory behind where a rank is killed: here it goes with the folder.
+        # Where a rank is killed, Open MPI leaves shared memory: here it goes with the folder.
         "OMPI_MCA_btl_sm_backing_directory": str(output),
         "TFHVD_TEST_OUTPUT": str(output),
         MARK: mark,
