@@ -70,40 +70,72 @@ Acc Scaled(Acc x, double factor) {
   }
 }
 
+// x_r of a block, widened and prescaled, joined to what the ranks before it gave.
+template <typename T, typename Op>
+void Accumulate(typename Arithmetic<T>::Acc* acc, const T* x, int64_t n, bool first,
+                double prescale) {
+  using A = Arithmetic<T>;
+  const Op op;
+  if (first && prescale == 1.0) {
+    for (int64_t i = 0; i < n; ++i) acc[i] = A::Load(x[i]);
+  } else if (first) {
+    for (int64_t i = 0; i < n; ++i) acc[i] = Scaled(A::Load(x[i]), prescale);
+  } else if (prescale == 1.0) {
+    for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], A::Load(x[i]));
+  } else {
+    for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], Scaled(A::Load(x[i]), prescale));
+  }
+}
+
+// What follows once all ranks are in.
+template <typename Acc>
+void Finish(Acc* acc, int64_t n, int ranks, const Reduction& reduction) {
+  if (reduction.op == ReduceOp::kAverage) {
+    const Acc divisor = static_cast<Acc>(ranks);
+    for (int64_t i = 0; i < n; ++i) acc[i] /= divisor;
+  }
+  if (reduction.postscale != 1.0) {
+    for (int64_t i = 0; i < n; ++i) acc[i] = Scaled(acc[i], reduction.postscale);
+  }
+}
+
 template <typename T, typename Op>
 void Reduce(T* out, const void* const* in, int ranks, int64_t count, const Reduction& reduction) {
   using A = Arithmetic<T>;
-  using Acc = typename A::Acc;
-  const Op op;
-  const double pre = reduction.prescale;
-  const double post = reduction.postscale;
-  const bool average = reduction.op == ReduceOp::kAverage;
-  Acc acc[kBlock];
+  typename A::Acc acc[kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
     for (int r = 0; r < ranks; ++r) {
       const T* x = static_cast<const T*>(in[r]) + begin;
-      if (pre != 1.0) {
-        if (r == 0) {
-          for (int64_t i = 0; i < n; ++i) acc[i] = Scaled(A::Load(x[i]), pre);
-        } else {
-          for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], Scaled(A::Load(x[i]), pre));
-        }
-      } else if (r == 0) {
-        for (int64_t i = 0; i < n; ++i) acc[i] = A::Load(x[i]);
-      } else {
-        for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], A::Load(x[i]));
-      }
+      Accumulate<T, Op>(acc, x, n, r == 0, reduction.prescale);
     }
-    if (average) {
-      const Acc divisor = static_cast<Acc>(ranks);
-      for (int64_t i = 0; i < n; ++i) acc[i] /= divisor;
-    }
-    if (post != 1.0) {
-      for (int64_t i = 0; i < n; ++i) acc[i] = Scaled(acc[i], post);
-    }
+    Finish(acc, n, ranks, reduction);
     for (int64_t i = 0; i < n; ++i) out[begin + i] = A::Store(acc[i]);
   }
+}
+
+// The same for two ranks' types that are their own accumulators, in one pass: the case where
+// arithmetic, not memory, would be the slower part.
+template <typename T, typename Op>
+void ReducePair(T* out, const void* const* in, int64_t count, const Reduction& reduction) {
+  const Op op;
+  const T* a = static_cast<const T*>(in[0]);
+  const T* b = static_cast<const T*>(in[1]);
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, count);
+    for (int64_t i = begin; i < end; ++i) out[i] = op(a[i], b[i]);
+    Finish(out + begin, end - begin, 2, reduction);
+  }
+}
+
+template <typename T, typename Op>
+void ReduceBest(T* out, const void* const* in, int ranks, int64_t count,
+                const Reduction& reduction) {
+  if constexpr (std::is_same<T, typename Arithmetic<T>::Acc>::value) {
+    if (ranks == 2 && reduction.prescale == 1.0)
+      return ReducePair<T, Op>(out, in, count, reduction);
+  }
+  Reduce<T, Op>(out, in, ranks, count, reduction);
 }
 
 template <typename T>
@@ -113,13 +145,13 @@ void ReduceTyped(void* out, const void* const* in, int ranks, int64_t count,
   switch (reduction.op) {
     case ReduceOp::kAverage:
     case ReduceOp::kSum:
-      return Reduce<T, Add>(typed, in, ranks, count, reduction);
+      return ReduceBest<T, Add>(typed, in, ranks, count, reduction);
     case ReduceOp::kMin:
-      return Reduce<T, Minimum>(typed, in, ranks, count, reduction);
+      return ReduceBest<T, Minimum>(typed, in, ranks, count, reduction);
     case ReduceOp::kMax:
-      return Reduce<T, Maximum>(typed, in, ranks, count, reduction);
+      return ReduceBest<T, Maximum>(typed, in, ranks, count, reduction);
     case ReduceOp::kProduct:
-      return Reduce<T, Multiply>(typed, in, ranks, count, reduction);
+      return ReduceBest<T, Multiply>(typed, in, ranks, count, reduction);
   }
 }
 

@@ -169,7 +169,11 @@ std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
     std::vector<Slot*> ready;
     ready.swap(ready_);
     for (Slot* slot : ready) Decide(slot, &common);
-    if (common.confirm) fence_ = sequence_;
+    if (common.confirm) {
+      fence_ = sequence_;
+      fence_since_ = now;
+      fence_reported_ = false;
+    }
   }
   if (num_left_ == size() && !goodbye_sent_ && ready_.empty()) {
     goodbye_sent_ = true;
@@ -274,15 +278,15 @@ void Coordinator::ForgetEvicted() {
 double Coordinator::wake_at() const {
   double at = kNever;
   if (!ready_.empty() && fence_ == 0) at = ready_since_ + options_.cycle_time;
-  if (options_.stall_check && open_ > 0) at = std::min(at, next_stall_check_);
+  if (options_.stall_check && (open_ > 0 || fence_ != 0)) at = std::min(at, next_stall_check_);
   return at;
 }
 
 void Coordinator::CheckStalls(double now) {
-  if (!options_.stall_check || open_ == 0 || now < next_stall_check_) return;
+  if (!options_.stall_check || (open_ == 0 && fence_ == 0) || now < next_stall_check_) return;
   next_stall_check_ = now + options_.stall_check_time / 4;
   constexpr int kMostNamed = 8;
-  std::vector<std::string> notices(size());
+  std::string report;
   int stalled = 0;
   Slot* fatal = nullptr;
   for (auto& [key, slot] : slots_) {
@@ -295,20 +299,15 @@ void Coordinator::CheckStalls(double now) {
     }
     if (slot.reported || age < options_.stall_check_time) continue;
     slot.reported = true;
-    if (++stalled > kMostNamed) continue;
-    const std::string text = StallText(slot, now);
-    for (int r = 0; r < size(); ++r) {
-      if (r == 0 || slot.announced[r] != Announced::kNot) notices[r] += "\n  " + text;
-    }
+    if (++stalled <= kMostNamed) report += "\n  " + StallText(slot, now);
   }
-  const std::string more =
-      stalled > kMostNamed ? "\n  and " + std::to_string(stalled - kMostNamed) + " more" : "";
-  for (int r = 0; r < size(); ++r) {
-    if (notices[r].empty()) continue;
-    personal_[r].notice =
-        "some ranks wait for others:" + notices[r] + more +
-        "\n  A rank may be slow, stopped, or on another path through the program (a "
-        "condition that depends on the rank).";
+  if (stalled > kMostNamed) report += "\n  and " + std::to_string(stalled - kMostNamed) + " more";
+  report += FenceText(now);
+  if (!report.empty()) {
+    personal_[0].notice =
+        "some ranks wait for others:" + report +
+        "\n  A rank may be slow, stopped, or on another path through the program (a condition that "
+        "depends on the rank).";
   }
   if (fatal == nullptr) return;
   doom_ = Status::Aborted("stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
@@ -316,6 +315,22 @@ void Coordinator::CheckStalls(double now) {
   for (auto& [key, slot] : slots_) {
     if (slot.count > 0 && slot.count < size()) FailOpen(&slot, DoomOf(slot));
   }
+}
+
+// A rank that does not confirm a failure (invariant 3) holds up everybody; "" where there is none
+// to report.
+std::string Coordinator::FenceText(double now) {
+  if (!FenceHolds()) return "";
+  std::vector<int> silent;
+  for (int r = 0; r < size(); ++r) {
+    if (!left_[r] && seen_[r] < fence_) silent.push_back(r);
+    if (r != 0 && now - fence_since_ >= options_.stall_check_time / 2) personal_[r].confirm = true;
+  }
+  if (fence_reported_ || now - fence_since_ < options_.stall_check_time) return "";
+  fence_reported_ = true;
+  return "\n  a collective failed " + Seconds(now - fence_since_) + " ago, and ranks " +
+         RankList(silent) + " (first on host " + options_.hosts[silent[0]] +
+         ") have not taken note of it: nothing else is agreed until they do";
 }
 
 std::string Coordinator::StallText(const Slot& slot, double now) const {

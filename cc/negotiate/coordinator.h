@@ -89,6 +89,7 @@ class Coordinator {
   void ClearTally(Slot* slot);
   void ForgetEvicted();
   void CheckStalls(double now);
+  std::string FenceText(double now);
   std::string StallText(const Slot& slot, double now) const;
   bool FenceHolds();
 
@@ -103,6 +104,8 @@ class Coordinator {
   std::vector<CacheId> evicted_;  // still valid under invariant 4
 
   uint64_t sequence_ = 0;
+  double fence_since_ = 0.0;
+  bool fence_reported_ = false;
   uint64_t fence_ = 0;          // invariant 3; 0: none
   std::vector<uint64_t> seen_;  // by rank
   std::vector<bool> left_;      // by rank

@@ -353,6 +353,30 @@ TEST(StalledTensorsAreReportedOnce) {
   EXPECT_TRUE(sign_of_life);
 }
 
+// A failure holds up further agreements until all have taken note; a rank that never does is named.
+TEST(ARankThatDoesNotTakeNoteOfAFailureIsNamed) {
+  Coordinator::Options options = OptionsOf(3);
+  options.stall_check_time = 60.0;
+  Coordinator c(options);
+  for (int r = 0; r < 3; ++r) EXPECT_OK(c.Take(r, InFull("x", r == 1 ? 5 : 4), 0.0));
+  const Agreement failure = To(c.Step(0.0), 0);
+  EXPECT_EQ(Items(failure), "x!");
+  for (const int r : {0, 1}) EXPECT_OK(c.Take(r, Seen(failure.sequence), 1.0));
+  for (int r = 0; r < 3; ++r) EXPECT_OK(c.Take(r, InFull("y"), 1.0));
+  int notices = 0;
+  for (double now = 1.0; now < 200.0; now += 1.0) {
+    const Agreement mine = To(c.Step(now), 0);
+    EXPECT_EQ(Items(mine), "");
+    if (mine.notice.empty()) continue;
+    ++notices;
+    EXPECT_TRUE(now >= 60.0 && now <= 75.0);
+    EXPECT_CONTAINS(mine.notice, "ranks [2] (first on host host2) have not taken note");
+  }
+  EXPECT_EQ(notices, 1);
+  EXPECT_OK(c.Take(2, Seen(failure.sequence), 200.0));
+  EXPECT_EQ(Items(To(c.Step(200.0), 0)), "y");
+}
+
 TEST(ManyStalledTensorsAreNamedInShort) {
   Coordinator c(OptionsOf(2));
   for (int i = 0; i < 20; ++i) EXPECT_OK(c.Take(0, InFull("x" + std::to_string(i)), 0.0));

@@ -20,7 +20,8 @@
 namespace tfhvd {
 
 struct ShmOptions {
-  int64_t slot_bytes = 1 << 20;
+  // Two slots a rank and exchange stay within a core's cache while the memory bus is busy enough.
+  int64_t slot_bytes = 256 << 10;
   double stall_check_time = 60.0;  // seconds; 0: no report
   Log log;
 };
