@@ -6,6 +6,7 @@ The optimizers and the gradient tape differ only in when they call a `GradientRe
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -213,7 +214,10 @@ def _key(variable: Any) -> int:
 
 
 def _unique_names(prefix: str, variables: list[Any]) -> list[str]:
-    """Names a reduction per variable, the same on every rank that runs the same program.
+    """Names a reduction per variable, by its place and the last part of its name.
+
+    The rest of the name is not sure to be the same on every rank: Keras numbers layers as they are
+    made, and a rank may have made more of them, or have its model from a file.
 
     A graph may run reductions side by side, so that a name is used once in it. Eager calls wait for
     their results, and use the same names each time, which the engine then knows. A function that is
@@ -227,7 +231,8 @@ def _unique_names(prefix: str, variables: list[Any]) -> list[str]:
         used = collection[0]
     names = []
     for position, variable in enumerate(variables):
-        wanted = f"{prefix}/{_compat.variable_name(variable) or position}"
+        last = (_compat.variable_name(variable) or "").rpartition("/")[2]
+        wanted = f"{prefix}/{position}.{re.sub(r'_[0-9]+$', '', last)}".rstrip(".")
         name, count = wanted, 1
         while name in used:
             name, count = f"{wanted}_{count}", count + 1

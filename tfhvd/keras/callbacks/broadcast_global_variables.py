@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,6 +12,13 @@ from tfhvd.keras.callbacks.base import Callback
 from tfhvd.ops import broadcast_variables
 
 _logger = logging.getLogger("tfhvd")
+
+
+class _Numbered(NamedTuple):
+    """A variable by its number: Keras names it otherwise where a model was built another way."""
+
+    path: str
+    value: tf.Variable
 
 
 class BroadcastGlobalVariablesCallback(Callback):
@@ -45,10 +52,9 @@ class BroadcastGlobalVariablesCallback(Callback):
         if optimizer is not None:
             _compat.build_optimizer(optimizer, model.trainable_variables)
         variables = _compat.model_state(model) + _compat.optimizer_variables(optimizer)
+        numbered = [_Numbered(str(n), _compat.tf_variable(v)) for n, v in enumerate(variables)]
         with tf.device(self.device or None):
-            broadcast_variables(
-                [_compat.tf_variable(v) for v in variables], root_rank=self.root_rank
-            )
+            broadcast_variables(numbered, root_rank=self.root_rank)
 
     def _broadcast_before_first_step(self) -> None:
         """Puts itself before the model's first training step, where data is first seen."""

@@ -1,0 +1,304 @@
+"""The callbacks, in the fit of both Keras."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from flavours import (
+    assert_close,
+    assert_same_on_all_ranks,
+    data,
+    in_both_keras,
+    keras_of,
+    make_model,
+    own_gradients,
+    values,
+)
+
+import tfhvd.keras as hvd
+from tfhvd.keras import learning_rate
+
+pytestmark = pytest.mark.ranks(2)
+
+
+def unbuilt_sequential(keras, seed):
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential([keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)])
+
+
+def unbuilt_subclass(keras, seed):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.hidden = keras.layers.Dense(3, activation="tanh")
+            self.out = keras.layers.Dense(1)
+
+        def call(self, x, training=False):
+            return self.out(self.hidden(x))
+
+    keras.utils.set_random_seed(seed)
+    return Model()
+
+
+def built(keras, seed):
+    return make_model(keras, seed)
+
+
+class TestBroadcast:
+    @in_both_keras
+    @pytest.mark.parametrize(
+        "make", [built, unbuilt_sequential, unbuilt_subclass], ids=lambda make: make.__name__
+    )
+    @pytest.mark.parametrize("root", [0, 1])
+    def test_before_the_first_gradient(self, package, make, root):
+        """All ranks have the same data: with weights of its own, one would have other gradients."""
+        keras = keras_of(package)
+        x, y = data(seed=0)
+        twin = make(keras, seed=root)  # what the root begins with
+        twin(x)
+        start, gradients = values(twin.weights), own_gradients(twin, x, y)
+        model = make(keras, seed=hvd.rank())
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.125, momentum=0.9))
+        model.compile(optimizer, keras.losses.MeanSquaredError())
+        callback = hvd.BroadcastGlobalVariablesCallback(root)
+        model.fit(x, y, batch_size=len(x), verbose=0, callbacks=[callback])
+        assert_close(model.weights, [w - 0.125 * g for w, g in zip(start, values(gradients))])
+
+    @in_both_keras
+    def test_covers_the_optimizers_state(self, package):
+        """Rank 0 has trained before, alone; the others take over where it is."""
+        keras = keras_of(package)
+        model = make_model(keras, seed=hvd.rank())
+        plain = keras.optimizers.Adam(0.01)
+        x, y = data(seed=0)
+        if hvd.rank() == 0:
+            for _ in range(3):
+                plain.apply_gradients(zip(own_gradients(model, x, y), model.trainable_variables))
+        model.compile(hvd.DistributedOptimizer(plain), keras.losses.MeanSquaredError())
+        model.fit(x, y, verbose=0, callbacks=[hvd.BroadcastGlobalVariablesCallback(0)])
+        assert int(model.optimizer.iterations) == 4
+        assert_same_on_all_ranks([*model.weights, *model.optimizer.variables])
+
+    @in_both_keras
+    def test_where_only_one_rank_has_built_its_model(self, package):
+        """And has made another one before, so that Keras numbers the layers otherwise."""
+        keras = keras_of(package)
+        model = unbuilt_sequential(keras, seed=hvd.rank())
+        x, y = data(seed=0)
+        if hvd.rank() == 0:
+            unbuilt_sequential(keras, seed=0)(x)
+            model = unbuilt_sequential(keras, seed=0)
+            model(x)
+        model.compile(
+            hvd.DistributedOptimizer(keras.optimizers.Adam()), keras.losses.MeanSquaredError()
+        )
+        model.fit(x, y, verbose=0, callbacks=[hvd.BroadcastGlobalVariablesCallback(0)])
+        assert_same_on_all_ranks(model.weights)
+
+    def test_legacy_optimizer(self):
+        keras = keras_of("tf_keras")
+        model = make_model(keras, seed=hvd.rank())
+        legacy = keras.optimizers.legacy.SGD(0.1, momentum=0.9)
+        model.compile(hvd.DistributedOptimizer(legacy), keras.losses.MeanSquaredError())
+        x, y = data(seed=hvd.rank())
+        model.fit(x, y, verbose=0, callbacks=[hvd.BroadcastGlobalVariablesCallback(0)])
+        assert_same_on_all_ranks([*model.weights, *model.optimizer.variables()])
+
+
+class Watch:
+    """Makes a callback that keeps what it sees of each epoch's logs and each batch's rate."""
+
+    def __new__(cls, keras):
+        class Callback(keras.callbacks.Callback):
+            def __init__(self):
+                super().__init__()
+                self.logs, self.rates = [], []
+
+            def on_train_batch_end(self, batch, logs=None):
+                self.rates.append(float(self.model.optimizer.learning_rate))
+
+            def on_epoch_end(self, epoch, logs=None):
+                self.logs.append(dict(logs))
+
+        return Callback()
+
+
+class TestMetricAverage:
+    @in_both_keras
+    def test_averages_for_all_that_follow(self, package):
+        keras = keras_of(package)
+        model = make_model(keras)
+        model.compile(keras.optimizers.SGD(0.0), keras.losses.MeanSquaredError(), metrics=["mae"])
+        x, y = data(seed=hvd.rank())
+        own = model.evaluate(x, y, verbose=0, return_dict=True)
+        mean = {k: np.mean([o[k] for o in hvd.allgather_object(own)]) for k in own}
+        watch = Watch(keras)
+        history = model.fit(
+            x, y, epochs=2, verbose=0, callbacks=[hvd.MetricAverageCallback(), watch]
+        )
+        for logs in [*watch.logs, {k: v[-1] for k, v in history.history.items()}]:
+            assert logs.keys() == mean.keys()
+            np.testing.assert_allclose([logs[k] for k in mean], list(mean.values()), rtol=1e-5)
+
+    @in_both_keras
+    def test_ranks_that_report_different_metrics(self, package):
+        """Only rank 0 validates, and every rank stops early when rank 0 would."""
+        keras = keras_of(package)
+        model = make_model(keras)
+        model.compile(
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), keras.losses.MeanSquaredError()
+        )
+        x, y = data(seed=hvd.rank())
+        callbacks = [
+            hvd.MetricAverageCallback(),
+            keras.callbacks.EarlyStopping("val_loss", patience=2),
+        ]
+        history = model.fit(
+            x,
+            y,
+            epochs=10,
+            verbose=0,
+            validation_data=(x, y) if hvd.rank() == 0 else None,
+            callbacks=callbacks,
+        )
+        assert len(history.history["val_loss"]) == 3
+        assert_same_on_all_ranks([history.history["val_loss"], history.history["loss"]])
+
+    @pytest.mark.ranks(1, 2)
+    def test_what_is_no_number_stays(self):
+        logs = {"loss": float(hvd.rank()), "note": "text", "list": [1, 2], "bad": float("nan")}
+        logs["tensor"] = tf.constant(2.0)
+        hvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+        assert (logs["note"], logs["list"]) == ("text", [1, 2])
+        assert logs["loss"] == (hvd.size() - 1) / 2
+        assert np.isnan(logs["bad"])
+        assert float(logs["tensor"]) == 2.0
+
+
+class TestLearningRate:
+    def fit(self, keras, callbacks, optimizer=None, epochs=3, momentum=0.0):
+        model = make_model(keras)
+        optimizer = optimizer or keras.optimizers.SGD(0.5, momentum=momentum)
+        model.compile(hvd.DistributedOptimizer(optimizer), keras.losses.MeanSquaredError())
+        x, y = data(seed=0)
+        watch = Watch(keras)
+        model.fit(x, y, batch_size=2, epochs=epochs, verbose=0, callbacks=[*callbacks, watch])
+        return watch
+
+    @in_both_keras
+    def test_warm_up(self, package, capsys):
+        callback = hvd.LearningRateWarmupCallback(0.5, warmup_epochs=2, verbose=1)
+        watch = self.fit(keras_of(package), [callback])
+        warm = [0.5 / hvd.size() * (1 + (hvd.size() - 1) * step / 8) for step in range(8)]
+        np.testing.assert_allclose(watch.rates, [*warm, *[0.5] * 4], rtol=1e-6)
+        np.testing.assert_allclose([logs["lr"] for logs in watch.logs], [warm[3], 0.5, 0.5])
+        out = capsys.readouterr().out
+        assert ("Epoch 2: the warm-up is over, the learning rate is 0.5." in out) == (
+            hvd.rank() == 0
+        )
+
+    @in_both_keras
+    def test_schedules_of_several_epochs(self, package):
+        callbacks = [
+            hvd.LearningRateScheduleCallback(0.5, 0.1, start_epoch=1, end_epoch=2),
+            hvd.LearningRateScheduleCallback(0.5, lambda epoch: epoch / 100, start_epoch=2),
+        ]
+        watch = self.fit(keras_of(package), callbacks, epochs=4)
+        expected = [0.5] * 4 + [0.05] * 4 + [0.01] * 4 + [0.015] * 4
+        np.testing.assert_allclose(watch.rates, expected, rtol=1e-6)
+
+    def test_by_batch(self):
+        callback = hvd.LearningRateScheduleCallback(0.5, lambda epoch: 1 + epoch, staircase=False)
+        watch = self.fit(keras_of("keras"), [callback], epochs=1)
+        np.testing.assert_allclose(watch.rates, [0.5, 0.625, 0.75, 0.875])
+
+    @in_both_keras
+    @pytest.mark.parametrize("kind", ["new", "legacy"])
+    def test_momentum_correction(self, package, kind):
+        """What was gathered at another rate is rescaled, as in Goyal et al."""
+        keras = keras_of(package)
+        if kind == "legacy" and package == "keras":
+            return  # Keras 3 has none
+        place = keras.optimizers.legacy if kind == "legacy" else keras.optimizers
+        optimizer = place.SGD(1.0, momentum=0.5)
+        variable = tf.Variable([0.0])
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])  # velocity -1
+        learning_rate.put(optimizer, 0.25, momentum_correction=True)  # velocity -0.25
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])
+        np.testing.assert_allclose(variable, [-1.0 - 0.5 * 0.25 - 0.25])
+        learning_rate.put(optimizer, 1.0, momentum_correction=False)
+        optimizer.apply_gradients([(tf.constant([0.0]), variable)])
+        np.testing.assert_allclose(variable, [-1.375 - 0.5 * 0.375])
+
+    @in_both_keras
+    def test_adam_gathers_no_rate(self, package):
+        keras = keras_of(package)
+        optimizer = keras.optimizers.Adam(1.0)
+        variable = tf.Variable([0.0])
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])
+        state = values(optimizer.variables)[2:]
+        learning_rate.put(optimizer, 0.25, momentum_correction=True)
+        assert_close(values(optimizer.variables)[2:], state)
+
+    @in_both_keras
+    def test_a_schedule_cannot_be_set(self, package):
+        keras = keras_of(package)
+        decay = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+        callback = hvd.LearningRateWarmupCallback(0.1)
+        with pytest.raises(ValueError, match="LearningRateSchedule"):
+            self.fit(keras, [callback], optimizer=keras.optimizers.SGD(decay))
+
+    def test_unknown_number_of_batches(self):
+        keras = keras_of("keras")
+        model = make_model(keras)
+        model.compile(keras.optimizers.SGD(0.1), keras.losses.MeanSquaredError())
+        x, y = data(seed=0)
+        endless = tf.data.Dataset.from_generator(
+            lambda: iter([(x, y)] * 4), output_signature=(spec(x), spec(y))
+        )
+        callback = hvd.LearningRateWarmupCallback(0.1, warmup_epochs=1)
+        with pytest.raises(ValueError, match=r"steps_per_epoch=<number>"):
+            model.fit(endless, verbose=0, callbacks=[callback])
+        callback = hvd.LearningRateWarmupCallback(0.1, warmup_epochs=1, steps_per_epoch=4)
+        watch = Watch(keras)
+        model.fit(endless, verbose=0, callbacks=[callback, watch])
+        np.testing.assert_allclose(watch.rates[0], 0.1 / hvd.size(), rtol=1e-6)
+
+
+def spec(array):
+    return tf.TensorSpec([None, *array.shape[1:]], tf.float32)
+
+
+class TestBestModelCheckpoint:
+    @in_both_keras
+    def test_rank_0_saves(self, package, tmp_path):
+        keras = keras_of(package)
+        model = make_model(keras)
+        model.compile(
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), keras.losses.MeanSquaredError()
+        )
+        x, y = data(seed=hvd.rank())
+        file = tmp_path / f"{hvd.rank()}.keras"
+        best = hvd.BestModelCheckpoint(monitor="loss", filepath=file)
+        history = model.fit(
+            x, y, epochs=3, verbose=0, callbacks=[hvd.MetricAverageCallback(), best]
+        )
+        assert file.exists() == (hvd.rank() == 0)
+        if hvd.rank() == 0:
+            assert best.best == min(history.history["loss"])
+            assert_close(keras.models.load_model(file).weights, model.weights)
+
+    @pytest.mark.ranks(1)
+    def test_needs_a_path(self):
+        keras = keras_of("keras")
+        model = make_model(keras)
+        model.compile(keras.optimizers.SGD(0.01), keras.losses.MeanSquaredError())
+        x, y = data(seed=0)
+        with pytest.raises(ValueError, match="filepath=None"):
+            model.fit(x, y, verbose=0, callbacks=[hvd.BestModelCheckpoint()])
+
+
+@pytest.mark.ranks(1)
+def test_at_the_top_level_and_under_callbacks():
+    for name in hvd.callbacks.__all__:
+        assert getattr(hvd, name) is getattr(hvd.callbacks, name)
+        assert issubclass(getattr(hvd, name), tf.keras.callbacks.Callback)
