@@ -1,5 +1,8 @@
 #include "cc/engine/engine.h"
 
+#include <sys/prctl.h>
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -7,6 +10,7 @@
 #include "cc/base/backoff.h"
 #include "cc/base/mutex.h"
 #include "cc/device/device.h"
+#include "cc/engine/burst.h"
 #include "cc/execute/executor.h"
 #include "cc/fuse/planner.h"
 #include "cc/negotiate/negotiator.h"
@@ -18,6 +22,11 @@ namespace {
 // An idle rank looks for messages this often even where nothing wakes it: only so does rank 0 learn
 // that others wait for it. Costs about 10 microseconds a second.
 constexpr double kIdleWaitSeconds = 0.25;
+
+// How long the loop waits for the next entry of a burst, and in all. TensorFlow starts an operation
+// every few microseconds.
+constexpr long kGatherNs = 20000;
+constexpr int kGatherMost = 50;
 
 // How long a rank that is done tries to get its last messages out.
 constexpr double kFlushSeconds = 5.0;
@@ -103,8 +112,11 @@ class Engine::Impl {
   // Until every rank has left (ok), or the job is lost.
   Status Loop() {
     SubmissionQueue::Batch batch;
+    prctl(PR_SET_TIMERSLACK, 1000UL);  // short sleeps are meant to be short
     while (!negotiator_.over()) {
+      Gather();
       queue_.Drain(&batch);
+      burst_.Took(batch.entries.size());
       Negotiator::Outcome outcome;
       const double now = Now();
       for (Entry& entry : batch.entries) negotiator_.Add(std::move(entry), now, &outcome);
@@ -113,10 +125,23 @@ class Engine::Impl {
       const Status status = negotiator_.Step(now, &outcome);
       const bool worked = outcome.progress || !batch.empty();
       Complete(std::move(outcome));
+      if (negotiator_.idle()) burst_.Ended();
       if (!status.ok()) return status;
       if (!worked) Wait();
     }
     return Status::Ok();
+  }
+
+  // Lets a burst of submissions come together, as long as it goes on.
+  void Gather() {
+    size_t count = queue_.size();
+    for (int i = 0; i < kGatherMost && burst_.MoreLikely(count); ++i) {
+      const timespec t{0, kGatherNs};
+      nanosleep(&t, nullptr);
+      const size_t grown = queue_.size();
+      if (grown == count) return;
+      count = grown;
+    }
   }
 
   void Complete(Negotiator::Outcome outcome) {
@@ -158,6 +183,7 @@ class Engine::Impl {
   SubmissionQueue queue_;  // provides its own synchronisation
   Negotiator negotiator_;
   Executor executor_;
+  Burst burst_;
 
   Mutex over_mutex_;
   CondVar over_changed_;

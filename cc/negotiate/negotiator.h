@@ -49,6 +49,8 @@ class Negotiator {
   // Whether a message is expected, so that a control plane that cannot wake should be polled
   // keenly.
   bool expecting() const;
+  // Whether nothing that was added waits for its decision.
+  bool idle() const { return pending_.empty(); }
   // When Step has something to do though nothing arrives.
   double wake_at(double now) const;
   // Every rank has left: nothing will come any more.

@@ -46,6 +46,11 @@ Status SubmissionQueue::closed() const {
   return closed_;
 }
 
+size_t SubmissionQueue::size() const {
+  const MutexLock lock(&mutex_);
+  return batch_.entries.size();
+}
+
 void SubmissionQueue::Drain(Batch* batch) {
   *batch = Batch();
   MutexLock lock(&mutex_);

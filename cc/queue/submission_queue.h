@@ -39,6 +39,9 @@ class SubmissionQueue {
   void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
   Status closed() const TFHVD_EXCLUDES(mutex_);
 
+  // How many entries are there to be drained.
+  size_t size() const TFHVD_EXCLUDES(mutex_);
+
   // Swaps everything that has come into `batch`.
   void Drain(Batch* batch) TFHVD_EXCLUDES(mutex_);
 
