@@ -192,7 +192,8 @@ Status ParseConfig(const Pairs& environment, Config* config, std::vector<std::st
                                      "'. Expected: " + row.setting.range + ".");
     }
   }
-  for (const auto& [name, value] : environment) {
+  for (const auto& variable : environment) {
+    const std::string& name = variable.first;
     if (name.compare(0, 6, "TFHVD_") != 0 || IsKnownElsewhere(name)) continue;
     const bool known = std::any_of(Rows().begin(), Rows().end(), [&](const Row& row) {
       return name.compare(6, std::string::npos, row.setting.name) == 0;
