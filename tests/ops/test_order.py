@@ -40,6 +40,32 @@ def test_many_tensors_in_another_order_on_each_rank():
             np.testing.assert_array_equal(result, expected[i % 3])
 
 
+@pytest.mark.ranks(2, 4)
+def test_tensors_become_ready_at_other_times_on_each_rank():
+    # Ranks that are late find several agreements at once; what they fuse must not depend on that.
+    count = 40
+    late = set(random.Random(100 + hvd.rank()).sample(range(count), count // 3))
+
+    @tf.function
+    def f(x):
+        slow = tf.random.normal([100, 100])
+        results = []
+        for i in range(count):
+            y = tf.cast(tf.fill([i % 7 + 1], i), tf.int64 if i % 2 else tf.float32)
+            if i in late:
+                slow = tf.linalg.matmul(slow, slow)
+                y += tf.cast(tf.math.abs(slow[0, 0]) < -1.0, y.dtype)  # 0, later
+            if i % 3:
+                results.append(hvd.broadcast(y + tf.cast(x, y.dtype), 0, name=f"ready.{i}"))
+            else:
+                results.append(hvd.allreduce(y, op=hvd.Max, name=f"ready.{i}"))
+        return results
+
+    for _ in range(30):
+        for i, result in enumerate(f(tf.constant(hvd.rank()))):
+            np.testing.assert_array_equal(result, np.full(i % 7 + 1, i))
+
+
 def test_a_function_does_not_run_its_collectives_one_after_the_other():
     # In program order each rank would wait for what the other one has not come to.
     @tf.function
