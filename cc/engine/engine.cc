@@ -146,14 +146,22 @@ class Engine::Impl {
 
   void Complete(Negotiator::Outcome outcome) {
     for (auto& [entry, status] : outcome.failed) entry.done(status);
-    if (outcome.agreed.empty()) return;
-    const std::vector<Plan> plans = MakePlans(outcome.agreed, {config_.fusion_threshold});
-    const Status broken = executor_.Run(plans, std::move(outcome.agreed));
-    if (broken.ok()) return;
-    // This rank can take part no more; the others hear it through the negotiation.
-    log_.Error(broken.message());
-    queue_.Close(broken);
-    negotiator_.Leave(broken.message());
+    for (std::vector<Agreed>& together : outcome.agreed) {
+      const std::vector<Plan> plans = MakePlans(together, {config_.fusion_threshold});
+      if (broken_.ok()) {
+        broken_ = executor_.Run(plans, std::move(together));
+        if (!broken_.ok()) TakePartNoMore();
+      } else {
+        for (Agreed& agreed : together) agreed.entry.done(broken_);
+      }
+    }
+  }
+
+  // The communicator is broken; the other ranks hear it through the negotiation.
+  void TakePartNoMore() {
+    log_.Error(broken_.message());
+    queue_.Close(broken_);
+    negotiator_.Leave(broken_.message());
   }
 
   // Sleeps until there may be work.
@@ -184,6 +192,7 @@ class Engine::Impl {
   Negotiator negotiator_;
   Executor executor_;
   Burst burst_;
+  Status broken_;  // the communicator's first error
 
   Mutex over_mutex_;
   CondVar over_changed_;

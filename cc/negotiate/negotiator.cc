@@ -173,8 +173,11 @@ Status Negotiator::RunCoordinator(double now, Outcome* outcome) {
 Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
   seen_ = std::max(seen_, agreement.sequence);
   if (agreement.confirm) confirm_owed_ = true;
-  for (Agreement::Item& item : agreement.items)
-    TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), outcome));
+  std::vector<Agreed> together;
+  for (Agreement::Item& item : agreement.items) {
+    TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), &together, outcome));
+  }
+  if (!together.empty()) outcome->agreed.push_back(std::move(together));
   for (CacheId id : agreement.evicted) cache_.Erase(id);
   for (const Key& key : agreement.withdrawn) {
     const auto pending = pending_.find(key);
@@ -191,7 +194,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
   return Status::Ok();
 }
 
-Status Negotiator::TakeItem(Agreement::Item item, Outcome* outcome) {
+Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome) {
   Decision decision;
   if (item.repeat) {
     const ResponseCache::Record* record = cache_.Get(item.id);
@@ -212,7 +215,7 @@ Status Negotiator::TakeItem(Agreement::Item item, Outcome* outcome) {
   if (!item.repeat && item.id != kNoId) cache_.Put(item.id, entry.request, decision);
   Finish(pending);
   if (decision.verdict.ok()) {
-    outcome->agreed.push_back({std::move(entry), std::move(decision)});
+    together->push_back({std::move(entry), std::move(decision)});
   } else {
     outcome->failed.emplace_back(std::move(entry), decision.verdict);
   }

@@ -27,7 +27,9 @@ class Negotiator {
  public:
   // What a Step has brought about, in this order of events.
   struct Outcome {
-    std::vector<Agreed> agreed;  // in the order of execution
+    // In the order of execution, one list for each agreement: what was agreed together is planned
+    // together on every rank, however many agreements a rank takes in one step.
+    std::vector<std::vector<Agreed>> agreed;
     std::vector<std::pair<Entry, Status>> failed;
     bool progress = false;  // a message came or went
   };
@@ -69,7 +71,7 @@ class Negotiator {
   void Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pending);
   Status SendAnnouncement(double now);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
-  Status TakeItem(Agreement::Item item, Outcome* outcome);
+  Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
   Status RunCoordinator(double now, Outcome* outcome);
   Status WatchCoordinator(double now);
 

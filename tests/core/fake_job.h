@@ -84,9 +84,10 @@ struct Event {
   int tag = 0;  // which occurrence, as the submitter counts
   bool ok = false;
   StatusCode code = StatusCode::kOk;
+  int round = 0;  // what is agreed together is fused: it must be together on every rank
 
   bool operator==(const Event& o) const {
-    return name == o.name && tag == o.tag && ok == o.ok && code == o.code;
+    return name == o.name && tag == o.tag && ok == o.ok && code == o.code && round == o.round;
   }
 };
 
@@ -140,10 +141,14 @@ class Player {
 
  private:
   void Record(Negotiator::Outcome outcome) {
-    for (Agreed& a : outcome.agreed) {
-      EXPECT_TRUE(a.decision.verdict.ok());
-      Finish(a.entry);
-      executed.push_back({a.entry.request.key.name, tags_[a.entry.id], true, StatusCode::kOk});
+    for (std::vector<Agreed>& together : outcome.agreed) {
+      ++rounds_;
+      for (Agreed& a : together) {
+        EXPECT_TRUE(a.decision.verdict.ok());
+        Finish(a.entry);
+        executed.push_back(
+            {a.entry.request.key.name, tags_[a.entry.id], true, StatusCode::kOk, rounds_});
+      }
     }
     for (auto& [entry, status] : outcome.failed) {
       EXPECT_FALSE(status.ok());
@@ -159,6 +164,7 @@ class Player {
 
   std::map<EntryId, int> tags_;
   EntryId last_id_ = 0;
+  int rounds_ = 0;
 };
 
 class Job {
