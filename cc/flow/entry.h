@@ -11,7 +11,7 @@
 
 namespace tfhvd {
 
-// Names an entry to Engine::Cancel. Never used twice within an engine.
+// Names an entry to Engine::Cancel. Never 0, and never used twice within an engine.
 using EntryId = uint64_t;
 
 struct Entry {
