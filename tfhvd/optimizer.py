@@ -109,6 +109,7 @@ class _Reduces:
     """The part of a wrapped tf.compat.v1.train.Optimizer that differs from the plain one."""
 
     __slots__ = ()
+    _tfhvd_reducer: GradientReducer
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """Computes the gradients on this rank and reduces them: see the plain optimizer."""
@@ -124,7 +125,7 @@ def _wrap(optimizer: Any, reducer: GradientReducer) -> Any:
         raise ValueError(
             "Received: an optimizer that is distributed already. Expected: a plain one."
         )
-    wrapped = object.__new__(_subclass_of(type(optimizer)))
+    wrapped: Any = object.__new__(_subclass_of(type(optimizer)))
     object.__setattr__(wrapped, "__dict__", vars(optimizer))  # one state, seen through two objects
     object.__setattr__(wrapped, "_tfhvd_reducer", reducer)
     return wrapped

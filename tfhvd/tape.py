@@ -70,7 +70,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         )
     del scale_local_gradients
     cls = _subclass_of(type(gradtape))
-    tape = object.__new__(cls)
+    tape: Any = object.__new__(cls)
     tape.__dict__ = gradtape.__dict__  # one recording, seen through two objects
     tape._plain = gradtape
     tape._reducer = GradientReducer(
@@ -91,6 +91,8 @@ class _Reduces:
     """The part of a distributed tape that differs from the plain one."""
 
     __slots__ = ()
+    _plain: tf.GradientTape
+    _reducer: GradientReducer
 
     def gradient(
         self,

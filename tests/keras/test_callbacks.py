@@ -48,10 +48,9 @@ class TestBroadcast:
     @pytest.mark.parametrize(
         "make", [built, unbuilt_sequential, unbuilt_subclass], ids=lambda make: make.__name__
     )
-    @pytest.mark.parametrize("root", [0, 1])
-    def test_before_the_first_gradient(self, package, make, root):
+    def test_before_the_first_gradient(self, package, make):
         """All ranks have the same data: with weights of its own, one would have other gradients."""
-        keras = keras_of(package)
+        keras, root = keras_of(package), 1
         x, y = data(seed=0)
         twin = make(keras, seed=root)  # what the root begins with
         twin(x)
@@ -163,7 +162,6 @@ class TestMetricAverage:
         assert len(history.history["val_loss"]) == 3
         assert_same_on_all_ranks([history.history["val_loss"], history.history["loss"]])
 
-    @pytest.mark.ranks(1, 2)
     def test_what_is_no_number_stays(self):
         logs = {"loss": float(hvd.rank()), "note": "text", "list": [1, 2], "bad": float("nan")}
         logs["tensor"] = tf.constant(2.0)
@@ -287,7 +285,6 @@ class TestBestModelCheckpoint:
             assert best.best == min(history.history["loss"])
             assert_close(keras.models.load_model(file).weights, model.weights)
 
-    @pytest.mark.ranks(1)
     def test_needs_a_path(self):
         keras = keras_of("keras")
         model = make_model(keras)
@@ -297,7 +294,6 @@ class TestBestModelCheckpoint:
             model.fit(x, y, verbose=0, callbacks=[hvd.BestModelCheckpoint()])
 
 
-@pytest.mark.ranks(1)
 def test_at_the_top_level_and_under_callbacks():
     for name in hvd.callbacks.__all__:
         assert getattr(hvd, name) is getattr(hvd.callbacks, name)

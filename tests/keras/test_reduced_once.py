@@ -67,7 +67,6 @@ def graph_loop(keras, model, x, y):
 
 
 WAYS = [fit, train_on_batch, run_eagerly, custom_train_step, eager_loop, graph_loop]
-in_every_way = pytest.mark.parametrize("train", WAYS, ids=lambda way: way.__name__)
 
 
 def check(keras, optimizer, train):
@@ -81,10 +80,17 @@ def check(keras, optimizer, train):
     assert_close(model.trainable_variables, expected)
 
 
-@in_both_keras
-@in_every_way
-def test_keras_optimizer(package, train):
-    keras = keras_of(package)
+@pytest.mark.parametrize("train", WAYS, ids=lambda way: way.__name__)
+def test_optimizer_of_keras_3(train):
+    keras = keras_of("keras")
+    check(keras, hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), op=hvd.Sum), train)
+
+
+@pytest.mark.parametrize(
+    "train", [fit, train_on_batch, custom_train_step, graph_loop], ids=lambda way: way.__name__
+)
+def test_optimizer_of_tf_keras(train):
+    keras = keras_of("tf_keras")
     check(keras, hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), op=hvd.Sum), train)
 
 

@@ -157,7 +157,6 @@ def test_arguments(arguments):
         np.testing.assert_allclose(result, [[mean()]] * 3)
 
 
-@pytest.mark.ranks(1)
 def test_what_is_refused():
     with pytest.raises(TypeError, match=r"Expected: a tf.GradientTape"):
         hvd.DistributedGradientTape(None)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 from tfhvd import _compat
 
 
 def get(optimizer: Any) -> float:
     """Gives the learning rate of a Keras optimizer."""
-    return float(optimizer.learning_rate)
+    return float(tf.convert_to_tensor(optimizer.learning_rate))
 
 
 def put(optimizer: Any, value: float, momentum_correction: bool = False) -> None:

@@ -128,6 +128,7 @@ class _Reduces:
     """What all wrapped optimizers are; the classes below add the hook."""
 
     __slots__ = ()
+    _tfhvd_reducer: GradientReducer
 
     def _reduced(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         grads_and_vars = list(grads_and_vars)
@@ -224,7 +225,7 @@ def _wrap(optimizer: Any, package: str, reducer: GradientReducer) -> Any:
             if hasattr(optimizer, "aggregate_gradients")
             else _ReducesOnLegacyAggregation
         )
-    wrapped = object.__new__(_subclass_of(type(optimizer), hook))
+    wrapped: Any = object.__new__(_subclass_of(type(optimizer), hook))
     _set(wrapped, "__dict__", vars(optimizer))
     _set(wrapped, "_tfhvd_reducer", reducer)
     _set(wrapped, "_tfhvd_awaited", [])
