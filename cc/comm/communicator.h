@@ -1,9 +1,9 @@
 // Communicator: collectives among a fixed set of ranks. The interface that every backend
 // implements.
 //
-// - A call blocks until this rank's part is done. All ranks of the communicator must issue the same
-// calls in
-//   the same order with matching arguments; the engine's negotiation sees to that.
+// - A call blocks until this rank's part is done; on an accelerator, until it is in order on the
+//   device's stream (Poll tells of what fails there). All ranks of the communicator must issue the
+//   same calls in the same order with matching arguments; the engine's negotiation sees to that.
 // - One thread calls at a time (the engine's); Abort alone may come from any thread.
 // - Buffers belong to the caller. Input and output are the same address or do not overlap.
 // - A call that fails leaves the outputs undefined and the communicator unusable.
@@ -51,6 +51,9 @@ class Communicator {
                           const std::vector<int64_t>& recv_bytes) = 0;
 
   virtual Status Barrier() = 0;
+
+  // Whether work that nobody waited for has failed since, and why. Never blocks.
+  virtual Status Poll() { return Status::Ok(); }
 
   // Makes a call that is under way, and every later one, return `why`. Any thread.
   virtual void Abort(const Status& why) = 0;

@@ -1,7 +1,12 @@
 // Device: what the executor needs of the memory that tensors live in. The host's is here; an
 // accelerator's implements the same.
 //
-// Used by the engine's thread only.
+// A device may do its work later than it is asked for, as long as it does it in the order in which
+// it was asked: an accelerator has a stream of its own. The framework has streams as well; the
+// functions at the end put work on them in order with ours. The host does everything at once and
+// has nothing to do there.
+//
+// Used by the engine's thread only, but for Mark.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +27,40 @@ class Device {
   // a cache line. It is the same memory at every call; a larger request loses what was in it.
   virtual Status Scratch(int64_t bytes, char** out) = 0;
 
-  // REQUIRES: the ranges do not overlap.
+  // Copies between two calls of a communicator do not depend on each other, so that a device may
+  // do them at once. REQUIRES: the ranges do not overlap.
   virtual Status Copy(void* to, const void* from, int64_t bytes) = 0;
+
+  // Between this device and host memory, done when the call returns.
+  virtual Status CopyToHost(void* to, const void* from, int64_t bytes) {
+    return Copy(to, from, bytes);
+  }
+  virtual Status CopyFromHost(void* to, const void* from, int64_t bytes) {
+    return Copy(to, from, bytes);
+  }
+
+  // Marks the point that the framework's `stream` has come to. `memory`: a tensor of this process
+  // on the device, null where all are empty. The mark may outlive its use, and the device. Any
+  // thread.
+  virtual Status Mark(void* /*stream*/, const void* /*memory*/, std::shared_ptr<void>* /*mark*/) {
+    return Status::Ok();
+  }
+
+  // What this device is asked for from here on begins after the mark (null: nothing to wait for).
+  virtual Status Await(const std::shared_ptr<void>& /*mark*/) { return Status::Ok(); }
+
+  // The same for all that is on the framework's stream now.
+  virtual Status AwaitStream(void* /*stream*/) { return Status::Ok(); }
+
+  // What comes onto the framework's stream from here on begins after all that this device was asked
+  // for.
+  virtual Status Release(void* /*stream*/) { return Status::Ok(); }
+
+  // Whether something that was asked for is not done yet.
+  virtual bool busy() { return false; }
+
+  // Waits until everything that was asked for is done.
+  virtual Status Drain() { return Status::Ok(); }
 };
 
 std::unique_ptr<Device> MakeHostDevice();

@@ -44,17 +44,19 @@ std::chrono::nanoseconds Nanoseconds(double seconds) {
 class Engine::Impl {
  public:
   Impl(const Config& config, Log log, Topology topology, std::unique_ptr<ControlPlane> control,
-       std::unique_ptr<Communicator> communicator)
+       std::unique_ptr<Communicator> communicator, Accelerator accelerator)
       : config_(config),
         log_(log),
         topology_(std::move(topology)),
         control_(std::move(control)),
         communicator_(std::move(communicator)),
         device_(MakeHostDevice()),
+        accelerator_(std::move(accelerator)),
         queue_([this] { control_->Wake(); }),
         negotiator_(config_, log_, topology_, control_.get()),
         executor_(device_.get()) {
     executor_.SetCommunicator(0, communicator_.get());
+    executor_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -66,7 +68,8 @@ class Engine::Impl {
 
   EntryId Submit(Entry entry) {
     EntryId id = 0;
-    const Status status = queue_.Push(&entry, &id);
+    Status status = MarkReady(&entry);
+    if (status.ok()) status = queue_.Push(&entry, &id);
     if (!status.ok()) entry.done(status);
     return id;
   }
@@ -98,9 +101,21 @@ class Engine::Impl {
   const Topology& topology() const { return topology_; }
 
  private:
+  Status MarkReady(Entry* entry) {
+    if (entry->request.device == DeviceKind::kHost) return Status::Ok();
+    if (accelerator_.device == nullptr) {
+      return Status::Unavailable("'" + entry->request.key.name +
+                                 "' is on a GPU, and tfhvd has no way to it: "
+                                 "python -c 'import tfhvd; print(tfhvd.build_info())' says why.");
+    }
+    const void* memory = nullptr;
+    for (const void* input : entry->inputs) memory = memory != nullptr ? memory : input;
+    return accelerator_.device->Mark(entry->stream, memory, &entry->ready);
+  }
+
   void Run() {
     const Status lost = Loop();
-    if (!lost.ok()) communicator_->Abort(lost);
+    executor_.Finish(lost, config_.shutdown_timeout);
     FailEverything(lost.ok() ? Status::Aborted("every rank has left the job") : lost);
     const double deadline = Now() + kFlushSeconds;
     for (Backoff backoff; lost.ok() && !control_->Flushed() && Now() < deadline;) backoff.Pause();
@@ -125,6 +140,7 @@ class Engine::Impl {
       const Status status = negotiator_.Step(now, &outcome);
       const bool worked = outcome.progress || !batch.empty();
       Complete(std::move(outcome));
+      if (broken_.ok()) TakeNote(executor_.Poll());
       if (negotiator_.idle()) burst_.Ended();
       if (!status.ok()) return status;
       if (!worked) Wait();
@@ -149,16 +165,18 @@ class Engine::Impl {
     for (std::vector<Agreed>& together : outcome.agreed) {
       const std::vector<Plan> plans = MakePlans(together, {config_.fusion_threshold});
       if (broken_.ok()) {
-        broken_ = executor_.Run(plans, std::move(together));
-        if (!broken_.ok()) TakePartNoMore();
+        TakeNote(executor_.Run(plans, std::move(together)));
       } else {
         for (Agreed& agreed : together) agreed.entry.done(broken_);
       }
     }
   }
 
-  // The communicator is broken; the other ranks hear it through the negotiation.
-  void TakePartNoMore() {
+  // Where a communicator is broken this rank takes part no more; the other ranks hear it through
+  // the negotiation.
+  void TakeNote(Status status) {
+    if (status.ok()) return;
+    broken_ = std::move(status);
     log_.Error(broken_.message());
     queue_.Close(broken_);
     negotiator_.Leave(broken_.message());
@@ -188,7 +206,8 @@ class Engine::Impl {
   const std::unique_ptr<ControlPlane> control_;
   const std::unique_ptr<Communicator> communicator_;
   const std::unique_ptr<Device> device_;
-  SubmissionQueue queue_;  // provides its own synchronisation
+  const Accelerator accelerator_;  // Device::Mark is called by any thread
+  SubmissionQueue queue_;          // provides its own synchronisation
   Negotiator negotiator_;
   Executor executor_;
   Burst burst_;
@@ -203,9 +222,10 @@ class Engine::Impl {
 };
 
 Engine::Engine(const Config& config, Log log, Topology topology,
-               std::unique_ptr<ControlPlane> control, std::unique_ptr<Communicator> communicator)
+               std::unique_ptr<ControlPlane> control, std::unique_ptr<Communicator> communicator,
+               Accelerator accelerator)
     : impl_(std::make_unique<Impl>(config, log, std::move(topology), std::move(control),
-                                   std::move(communicator))) {}
+                                   std::move(communicator), std::move(accelerator))) {}
 
 Engine::~Engine() = default;
 

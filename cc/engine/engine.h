@@ -18,18 +18,26 @@
 #include "cc/base/config.h"
 #include "cc/base/log.h"
 #include "cc/base/status.h"
+#include "cc/comm/backend.h"
 #include "cc/comm/communicator.h"
 #include "cc/comm/control_plane.h"
 #include "cc/comm/topology.h"
+#include "cc/device/device.h"
 #include "cc/flow/entry.h"
 
 namespace tfhvd {
+
+// What deals with tensors that are not in host memory; both null where there is none.
+struct Accelerator {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Backend> backend;
+};
 
 class Engine {
  public:
   // Starts the thread. The communicator is that of process set 0, all ranks of the control plane.
   Engine(const Config& config, Log log, Topology topology, std::unique_ptr<ControlPlane> control,
-         std::unique_ptr<Communicator> communicator);
+         std::unique_ptr<Communicator> communicator, Accelerator accelerator = {});
 
   // Leaves, waits without bound for the job to end, and joins the thread.
   ~Engine();
@@ -38,7 +46,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Takes the entry; its `done` is called exactly once, whatever happens. Returns the entry's id
-  // for Cancel.
+  // for Cancel. Tensors on an accelerator may still be written by what is on the entry's stream
+  // now.
   EntryId Submit(Entry entry);
 
   // Takes an entry back if it is not agreed yet; its `done` is called all the same, soon, with

@@ -1,6 +1,9 @@
 #include "cc/execute/executor.h"
 
+#include <chrono>
 #include <numeric>
+
+#include "cc/base/backoff.h"
 
 namespace tfhvd {
 namespace {
@@ -12,6 +15,8 @@ const void* InputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
 void* OutputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
   return agreed[piece.agreed].entry.outputs[piece.tensor];
 }
+
+using Clock = std::chrono::steady_clock;
 
 // An allgather's tensor, by what every rank brings of it.
 struct Gathered {
@@ -38,7 +43,11 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
   }
   Status broken;
   for (const Plan& plan : plans) {
-    if (broken.ok()) broken = RunPlan(plan, &agreed);
+    if (broken.ok()) {
+      broken = RunPlan(plan, &agreed);
+      // Tensors are given back below: nothing may touch them any more.
+      if (!broken.ok() && plan.device != DeviceKind::kHost) AbortAccelerator(broken);
+    }
     for (const Piece& piece : plan.pieces) {
       if (--left[piece.agreed] == 0) agreed[piece.agreed].entry.done(broken);
     }
@@ -46,13 +55,72 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
   return broken;
 }
 
-Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
+Status Executor::Poll() {
+  for (const auto& [process_set, communicator] : on_accelerator_) {
+    const Status status = communicator == nullptr ? Status::Ok() : communicator->Poll();
+    if (status.ok()) continue;
+    AbortAccelerator(status);  // frees the framework's streams, which wait for ours
+    return status;
+  }
+  return Status::Ok();
+}
+
+void Executor::AbortAccelerator(const Status& why) {
+  for (const auto& [process_set, communicator] : on_accelerator_) {
+    if (communicator != nullptr) communicator->Abort(why);
+  }
+  // What it says does not matter: the job is over.
+  if (accelerator_ != nullptr) (void)accelerator_->Drain();
+}
+
+void Executor::Finish(const Status& lost, double seconds) {
+  if (!lost.ok()) {
+    for (const auto& [process_set, communicator] : communicators_) communicator->Abort(lost);
+    return AbortAccelerator(lost);
+  }
+  if (on_accelerator_.empty()) return;
+  // Every rank has left; one that left because of an error may have taken back its part of what is
+  // still going on here.
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+  for (Backoff backoff; accelerator_->busy() && Clock::now() < deadline;) backoff.Pause();
+  if (accelerator_->busy()) {
+    AbortAccelerator(Status::Aborted("every rank has left the job, with a collective under way"));
+  }
+}
+
+// The device and the communicator that `plan` is run with.
+Status Executor::Choose(const Plan& plan, Communicator** communicator) {
   const auto found = communicators_.find(plan.process_set);
   if (found == communicators_.end()) {
     return Status::Internal("there is no communicator for process set " +
                             std::to_string(plan.process_set));
   }
-  Communicator* communicator = found->second;
+  device_ = host_;
+  *communicator = found->second;
+  if (plan.device == DeviceKind::kHost) return Status::Ok();
+  if (accelerator_ == nullptr) return Status::Internal("there is no device for GPU tensors");
+  device_ = accelerator_;
+  std::unique_ptr<Communicator>& own = on_accelerator_[plan.process_set];
+  if (own == nullptr) TFHVD_RETURN_IF_ERROR(backend_->Open(found->second, &own));
+  *communicator = own.get();
+  return Status::Ok();
+}
+
+Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
+  Communicator* communicator = nullptr;
+  TFHVD_RETURN_IF_ERROR(Choose(plan, &communicator));
+  for (const Piece& piece : plan.pieces) {
+    TFHVD_RETURN_IF_ERROR(device_->Await((*agreed)[piece.agreed].entry.ready));
+  }
+  TFHVD_RETURN_IF_ERROR(Enqueue(plan, communicator, agreed));
+  for (const Piece& piece : plan.pieces) {
+    TFHVD_RETURN_IF_ERROR(device_->Release((*agreed)[piece.agreed].entry.stream));
+  }
+  return Status::Ok();
+}
+
+Status Executor::Enqueue(const Plan& plan, Communicator* communicator,
+                         std::vector<Agreed>* agreed) {
   switch (plan.kind) {
     case Collective::kAllReduce:
       return AllReduce(plan, communicator, agreed);
@@ -132,6 +200,9 @@ Status Executor::AllGather(const Plan& plan, Communicator* communicator,
   std::vector<int64_t> bytes(size, 0);  // of all pieces, by rank
   for (size_t p = 0; p < plan.pieces.size(); ++p) {
     TFHVD_RETURN_IF_ERROR(AllocateGathered(plan.pieces[p], agreed, &gathered[p]));
+    // On an accelerator the memory may be new to us alone: what the framework did in it before is
+    // still on its stream.
+    TFHVD_RETURN_IF_ERROR(device_->AwaitStream((*agreed)[plan.pieces[p].agreed].entry.stream));
     for (int r = 0; r < size; ++r) bytes[r] += gathered[p].bytes[r];
   }
   if (plan.bytes == 0) return Status::Ok();

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "cc/comm/backend.h"
 #include "cc/comm/communicator.h"
 #include "cc/device/device.h"
 #include "cc/flow/plan.h"
@@ -16,11 +18,19 @@ namespace tfhvd {
 
 class Executor {
  public:
-  // `device` must outlive this object, as must every communicator given to it.
-  explicit Executor(Device* device) : device_(device) {}
+  // `host` must outlive this object, as must every communicator given to it.
+  explicit Executor(Device* host) : host_(host), device_(host) {}
 
   void SetCommunicator(int32_t process_set, Communicator* communicator) {
     communicators_[process_set] = communicator;
+  }
+
+  // Where tensors on an accelerator are dealt with; both must outlive this object. Its
+  // communicators are opened by the first plan that needs one, which all ranks run at the same
+  // place.
+  void SetAccelerator(Device* device, Backend* backend) {
+    accelerator_ = device;
+    backend_ = backend;
   }
 
   // Runs `plans`, which were made from `agreed`, and completes every entry of it, each as soon as
@@ -28,14 +38,31 @@ class Executor {
   // entries not done by then have failed with it.
   Status Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed);
 
+  // Whether work on the accelerator has failed since; as an error of Run. Never blocks.
+  Status Poll();
+
+  // No plan follows. Where the job is lost every communicator fails with `lost`. Returns once the
+  // accelerator touches no tensor any more: what hangs is given up after `seconds`.
+  void Finish(const Status& lost, double seconds);
+
  private:
+  void AbortAccelerator(const Status& why);
+  Status Choose(const Plan& plan, Communicator** communicator);
+  Status Enqueue(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status RunPlan(const Plan& plan, std::vector<Agreed>* agreed);
   Status AllReduce(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status Broadcast(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status AllGather(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
 
-  Device* const device_;                                      // Not owned.
+  // By process set.
+  using Communicators = std::unordered_map<int32_t, std::unique_ptr<Communicator>>;
+
+  Device* const host_;                                        // Not owned.
   std::unordered_map<int32_t, Communicator*> communicators_;  // Not owned; by process set.
+  Device* accelerator_ = nullptr;                             // Not owned; null: none.
+  Backend* backend_ = nullptr;                                // Not owned.
+  Communicators on_accelerator_;
+  Device* device_;  // of the plan that is run: one of the two
 };
 
 }  // namespace tfhvd

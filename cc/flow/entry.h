@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -27,11 +28,18 @@ struct Entry {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
 
+  // On an accelerator: the framework's stream, on which the inputs become ready and the outputs
+  // will be read. The engine marks the point at which the entry was submitted.
+  void* stream = nullptr;
+  std::shared_ptr<void> ready;  // set by the engine
+
   // Gives the memory of output `tensor` once its shape is known; called on the engine's thread
   // before `done`.
   std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
 
-  // Called exactly once; on the engine's thread, or on the submitting one where the engine refuses.
+  // Called exactly once: on the host when the outputs are there; on an accelerator when `stream`
+  // has been made to wait for them. On the engine's thread, or on the submitting one where the
+  // engine refuses.
   std::function<void(const Status&)> done;
 
   EntryId id = 0;  // set by the engine

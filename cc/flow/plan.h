@@ -27,6 +27,7 @@ struct Piece {
 struct Plan {
   int32_t process_set = 0;
   Collective kind = Collective::kAllReduce;
+  DeviceKind device = DeviceKind::kHost;
   DType dtype = DType::kFloat32;
   Reduction reduction;
   int32_t root = 0;

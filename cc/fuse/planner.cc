@@ -14,7 +14,10 @@ bool IsFusible(Collective kind) {
 }
 
 bool SameCall(const Plan& plan, const Request& request, DType dtype) {
-  if (plan.process_set != request.key.process_set || plan.kind != request.kind) return false;
+  if (plan.process_set != request.key.process_set || plan.kind != request.kind ||
+      plan.device != request.device) {
+    return false;
+  }
   switch (request.kind) {
     case Collective::kAllReduce:
       return plan.dtype == dtype && plan.reduction == request.reduction;
@@ -29,6 +32,7 @@ Plan NewPlan(const Request& request, DType dtype) {
   Plan plan;
   plan.process_set = request.key.process_set;
   plan.kind = request.kind;
+  plan.device = request.device;
   plan.dtype = dtype;
   plan.reduction = request.reduction;
   plan.root = request.root;

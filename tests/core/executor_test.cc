@@ -230,6 +230,116 @@ TEST(ABarrierIsABarrier) {
   EXPECT_EQ(bench.communicator.calls, Calls{"barrier"});
 }
 
+// An accelerator that writes down in which order it is asked; its memory is the host's.
+class FakeAccelerator : public Device, public Backend {
+ public:
+  explicit FakeAccelerator(Calls* calls) : calls_(*calls) {}
+
+  DeviceKind kind() const override { return DeviceKind::kGpu; }
+  Status Scratch(int64_t bytes, char** out) override { return host_->Scratch(bytes, out); }
+  Status Copy(void* to, const void* from, int64_t bytes) override {
+    calls_.push_back("copy");
+    return host_->Copy(to, from, bytes);
+  }
+  Status Await(const std::shared_ptr<void>& mark) override {
+    calls_.push_back("await " + *static_cast<std::string*>(mark.get()));
+    return Status::Ok();
+  }
+  Status AwaitStream(void* stream) override {
+    calls_.push_back("await stream " + *static_cast<std::string*>(stream));
+    return Status::Ok();
+  }
+  Status Release(void* stream) override {
+    calls_.push_back("release " + *static_cast<std::string*>(stream));
+    return Status::Ok();
+  }
+  Status Drain() override {
+    calls_.push_back("drain");
+    return Status::Ok();
+  }
+
+  const char* name() const override { return "fake"; }
+  Status Open(Communicator*, std::unique_ptr<Communicator>* out) override {
+    calls_.push_back("open");
+    auto communicator = std::make_unique<FakeCommunicator>();
+    opened = communicator.get();
+    opened->failure = failure;
+    *out = std::move(communicator);
+    return Status::Ok();
+  }
+
+  FakeCommunicator* opened = nullptr;  // Not owned.
+  Status failure;
+
+ private:
+  Calls& calls_;
+  const std::unique_ptr<Device> host_ = MakeHostDevice();
+};
+
+Agreed OnGpu(Agreed a, const std::string& mark, std::string* stream) {
+  a.entry.request.device = DeviceKind::kGpu;
+  a.entry.ready = std::make_shared<std::string>(mark);
+  a.entry.stream = stream;
+  return a;
+}
+
+TEST(TensorsOnAnAcceleratorWaitForTheirStreamsAndTheStreamsForThem) {
+  Calls calls;
+  FakeAccelerator accelerator(&calls);
+  Bench bench;
+  bench.executor.SetAccelerator(&accelerator, &accelerator);
+  std::string stream = "s";
+  Work host{Values{1}};
+  Work a{Values{1, 2}};
+  Work b{Values{3}};
+  EXPECT_OK(bench.Run(OnGpu(Of(Collective::kAllReduce, &a), "a", &stream),
+                      Of(Collective::kAllReduce, &host),
+                      OnGpu(Of(Collective::kAllReduce, &b), "b", &stream)));
+  for (const Work* w : {&host, &a, &b}) ExpectDone(*w);
+  EXPECT_EQ(a.out[0], (Values{2, 4}));
+  EXPECT_EQ(calls, (Calls{"open", "await a", "await b", "copy", "copy", "copy", "copy", "release s",
+                          "release s"}));
+  EXPECT_EQ(accelerator.opened->calls, Calls{"allreduce 3 in place"});
+  EXPECT_EQ(bench.communicator.calls, Calls{"allreduce 1"});  // apart from those on the GPU
+}
+
+TEST(MemoryThatIsAllocatedLateIsWaitedFor) {
+  Calls calls;
+  FakeAccelerator accelerator(&calls);
+  Bench bench;
+  bench.executor.SetAccelerator(&accelerator, &accelerator);
+  std::string stream = "s";
+  Work a{Values{1, 2}};
+  Agreed agreed = OnGpu(Of(Collective::kAllGather, &a), "a", &stream);
+  agreed.decision.first_dims = {{1, 2}};
+  EXPECT_OK(bench.Run(std::move(agreed)));
+  EXPECT_EQ(calls, (Calls{"open", "await a", "await stream s", "release s"}));
+}
+
+// Tensors are given back to the framework when an entry is done: nothing may write there any more.
+TEST(AFailureOnAnAcceleratorIsDrainedBeforeAnybodyHearsOfIt) {
+  Calls calls;
+  FakeAccelerator accelerator(&calls);
+  accelerator.failure = Status::Internal("out of order");
+  Bench bench;
+  bench.executor.SetAccelerator(&accelerator, &accelerator);
+  std::string stream = "s";
+  Work a{Values{1, 2}};
+  Agreed agreed = OnGpu(Of(Collective::kAllReduce, &a), "a", &stream);
+  agreed.entry.done = [&](const Status& status) { calls.push_back("done " + status.message()); };
+  EXPECT_ERROR(bench.Run(std::move(agreed)), StatusCode::kInternal, "out of order");
+  EXPECT_EQ(calls, (Calls{"open", "await a", "drain", "done out of order"}));
+}
+
+TEST(AGpuTensorWithoutAnAcceleratorIsAnError) {
+  Bench bench;
+  std::string stream = "s";
+  Work a{Values{1}};
+  EXPECT_ERROR(bench.Run(OnGpu(Of(Collective::kAllReduce, &a), "a", &stream)),
+               StatusCode::kInternal, "no device");
+  EXPECT_EQ(a.done, 1);
+}
+
 TEST(AnUnknownProcessSetIsAnError) {
   Bench bench;
   Work a{Values{1}};

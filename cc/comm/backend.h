@@ -1,0 +1,24 @@
+// Backend: makes communicators for the memory of an accelerator, out of host communicators. What
+// belongs to one vendor's collectives implements it.
+//
+// Used by the engine's thread only.
+#pragma once
+
+#include <memory>
+
+#include "cc/base/status.h"
+#include "cc/comm/communicator.h"
+
+namespace tfhvd {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const char* name() const = 0;
+
+  // Collective over the ranks of `host`, which must outlive the result. Fails on every rank alike.
+  virtual Status Open(Communicator* host, std::unique_ptr<Communicator>* out) = 0;
+};
+
+}  // namespace tfhvd
