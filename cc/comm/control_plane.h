@@ -31,7 +31,8 @@ class ControlPlane {
   // Takes the next message that has arrived, if there is one; never blocks.
   virtual Status Receive(std::optional<Message>* message) = 0;
 
-  // Whether everything that was sent has left this rank, so that it may end.
+  // Lets what was sent move on; whether all of it has left this rank, so that it arrives though
+  // this rank makes no further call: it may end, or take part in a collective.
   virtual bool Flushed() = 0;
 
   // Sleeps until a message may have arrived, Wake was called, or `timeout`; may also return early.

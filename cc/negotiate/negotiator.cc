@@ -159,15 +159,22 @@ Status Negotiator::Step(double now, Outcome* outcome) {
 }
 
 Status Negotiator::RunCoordinator(double now, Outcome* outcome) {
-  for (auto& [to, agreement] : coordinator_->Step(now)) {
-    outcome->progress = true;
-    if (to == kCoordinatorRank) {
-      TFHVD_RETURN_IF_ERROR(TakeAgreement(std::move(agreement), outcome));
-    } else {
-      TFHVD_RETURN_IF_ERROR(control_->Send(to, Encode(agreement)));
+  if (!own_.has_value()) {
+    for (auto& [to, agreement] : coordinator_->Step(now)) {
+      outcome->progress = true;
+      if (to == kCoordinatorRank) {
+        own_ = std::move(agreement);
+      } else {
+        TFHVD_RETURN_IF_ERROR(control_->Send(to, Encode(agreement)));
+      }
     }
   }
-  return Status::Ok();
+  // In a collective this rank moves no message on: the others must have theirs before.
+  if (!control_->Flushed() || !own_.has_value()) return Status::Ok();
+  outcome->progress = true;
+  Agreement agreement = std::move(*own_);
+  own_.reset();
+  return TakeAgreement(std::move(agreement), outcome);
 }
 
 Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
@@ -254,7 +261,8 @@ std::vector<Entry> Negotiator::TakeAll() {
 }
 
 bool Negotiator::expecting() const {
-  return !pending_.empty() || left_ || (coordinator_ != nullptr && coordinator_->waiting());
+  return !pending_.empty() || left_ || own_.has_value() ||
+         (coordinator_ != nullptr && coordinator_->waiting());
 }
 
 double Negotiator::wake_at(double now) const {

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -80,6 +81,7 @@ class Negotiator {
   const Topology& topology_;
   ControlPlane* const control_;               // Not owned.
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
+  std::optional<Agreement> own_;              // rank 0's, until the others' have left
 
   std::unordered_map<Key, Pending, KeyHash> pending_;
   ResponseCache cache_;

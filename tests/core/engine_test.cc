@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cc/backends/inproc/inproc_world.h"
+#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -23,12 +24,10 @@ namespace {
 class Rank {
  public:
   Rank(InprocGroup* group, int rank, const Config& config) : world_(group->OpenWorld(rank)) {
-    std::vector<int> everyone(world_->size());
-    for (int r = 0; r < world_->size(); ++r) everyone[r] = r;
     std::unique_ptr<ControlPlane> control;
     std::unique_ptr<Communicator> communicator;
     EXPECT_TRUE(world_->OpenControlPlane(&control).ok());
-    EXPECT_TRUE(world_->OpenCommunicator(everyone, &communicator).ok());
+    EXPECT_TRUE(world_->OpenCommunicator(testing::AllOf(world_->size()), &communicator).ok());
     Topology topology = MakeTopology(rank, std::vector<std::string>(world_->size(), "here"));
     engine_ = std::make_unique<Engine>(config, Log(LogLevel::kFatal, rank), std::move(topology),
                                        std::move(control), std::move(communicator));

@@ -11,6 +11,7 @@
 #include "cc/base/arithmetic.h"
 #include "cc/engine/engine.h"
 #include "tests/core/conformance_data.h"
+#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -63,13 +64,11 @@ std::string Expected(const Case& c, int ranks) {
 
 void RunRank(InprocGroup* group, int rank, const std::vector<Case>& cases) {
   const std::unique_ptr<World> world = group->OpenWorld(rank);
-  std::vector<int> everyone;
-  for (int r = 0; r < world->size(); ++r) everyone.push_back(r);
   std::unique_ptr<ControlPlane> control;
   std::unique_ptr<Communicator> communicator;
   ASSERT_OK(world->OpenControlPlane(&control));
-  ASSERT_OK(world->OpenCommunicator(everyone, &communicator));
-  const std::vector<std::string> hosts(everyone.size(), "here");
+  ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &communicator));
+  const std::vector<std::string> hosts(static_cast<size_t>(world->size()), "here");
   Engine engine(Config(), Log(LogLevel::kFatal, rank), MakeTopology(rank, hosts),
                 std::move(control), std::move(communicator));
 

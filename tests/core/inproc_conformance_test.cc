@@ -9,33 +9,12 @@
 
 #include "cc/backends/inproc/inproc_world.h"
 #include "tests/core/conformance.h"
+#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
 namespace testing {
 namespace {
-
-std::vector<int> AllOf(int size) {
-  std::vector<int> ranks;
-  for (int r = 0; r < size; ++r) ranks.push_back(r);
-  return ranks;
-}
-
-// Runs `body(communicator)` on every rank of a fresh group.
-template <typename Body>
-void OnRanks(int size, const Body& body) {
-  InprocGroup group(size);
-  RunThreads(size, [&](int rank) {
-    const std::unique_ptr<World> world = group.OpenWorld(rank);
-    std::unique_ptr<Communicator> comm;
-    ASSERT_OK(world->OpenCommunicator(AllOf(size), &comm));
-    EXPECT_EQ(comm->rank(), rank);
-    EXPECT_EQ(comm->size(), size);
-    body(comm.get());
-    comm.reset();
-    EXPECT_OK(world->Close());
-  });
-}
 
 void RunSuite(int size) {
   OnRanks(size, [](Communicator* comm) { Conformance(comm).RunAll(); });

@@ -15,17 +15,12 @@
 #include "cc/backends/mpi/mpi_world.h"
 #include "cc/base/config.h"
 #include "tests/core/conformance.h"
+#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
 namespace testing {
 namespace {
-
-std::vector<int> AllOf(int size) {
-  std::vector<int> ranks;
-  for (int r = 0; r < size; ++r) ranks.push_back(r);
-  return ranks;
-}
 
 std::unique_ptr<Communicator> Open(World* world, const std::vector<int>& members) {
   std::unique_ptr<Communicator> comm;

@@ -4,37 +4,32 @@
 #include <string>
 #include <vector>
 
-#include "cc/backends/inproc/inproc_world.h"
 #include "cc/backends/shm/shm_communicator.h"
 #include "tests/core/conformance.h"
+#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
 namespace testing {
 namespace {
 
+// Runs `body(communicator)` on every rank of a job on one host.
 template <typename Body>
-void OnRanks(int size, int64_t slot_bytes, const Body& body) {
-  InprocGroup group(size);
-  RunThreads(size, [&](int rank) {
-    const std::unique_ptr<World> world = group.OpenWorld(rank);
-    std::vector<int> everyone;
-    for (int r = 0; r < size; ++r) everyone.push_back(r);
-    std::unique_ptr<Communicator> host;
-    ASSERT_OK(world->OpenCommunicator(everyone, &host));
+void OnOneHost(int size, int64_t slot_bytes, const Body& body) {
+  OnRanks(size, [&](Communicator* host) {
     ShmOptions options;
     options.slot_bytes = slot_bytes;
-    options.log = Log(LogLevel::kFatal, rank);
+    options.log = Log(LogLevel::kFatal, host->rank());
     std::unique_ptr<Communicator> comm;
-    ASSERT_OK(MakeShmCommunicator(host.get(), options, &comm));
-    EXPECT_EQ(comm->rank(), rank);
+    ASSERT_OK(MakeShmCommunicator(host, options, &comm));
+    EXPECT_EQ(comm->rank(), host->rank());
     EXPECT_EQ(comm->size(), size);
     body(comm.get());
   });
 }
 
 void RunSuite(int size, int64_t slot_bytes) {
-  OnRanks(size, slot_bytes, [](Communicator* comm) { Conformance(comm).RunAll(); });
+  OnOneHost(size, slot_bytes, [](Communicator* comm) { Conformance(comm).RunAll(); });
 }
 
 constexpr int64_t kUsual = 1 << 20;
@@ -49,7 +44,7 @@ TEST(ConformsWith2RanksInTinySlots) { RunSuite(2, kTiny); }
 TEST(ConformsWith5RanksInTinySlots) { RunSuite(5, kTiny); }
 
 TEST(AbortEndsACall) {
-  for (const int size : {2, 4}) OnRanks(size, kUsual, CheckAbort);
+  for (const int size : {2, 4}) OnOneHost(size, kUsual, CheckAbort);
 }
 
 // Turns are counted in 32 bits and wrap around in a long job.

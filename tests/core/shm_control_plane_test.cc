@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/backends/inproc/inproc_world.h"
+#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -19,16 +19,10 @@ using std::chrono::hours;
 
 // Runs `body(plane)` on every rank; ranks are threads that map the memory each for itself.
 template <typename Body>
-void OnRanks(int size, const Body& body) {
-  InprocGroup group(size);
-  RunThreads(size, [&](int rank) {
-    const std::unique_ptr<World> world = group.OpenWorld(rank);
-    std::vector<int> everyone;
-    for (int r = 0; r < size; ++r) everyone.push_back(r);
-    std::unique_ptr<Communicator> host;
-    ASSERT_OK(world->OpenCommunicator(everyone, &host));
+void OnPlanes(int size, const Body& body) {
+  OnRanks(size, [&](Communicator* host) {
     std::unique_ptr<ControlPlane> plane;
-    ASSERT_OK(MakeShmControlPlane(host.get(), &plane));
+    ASSERT_OK(MakeShmControlPlane(host, &plane));
     body(plane.get());
     EXPECT_OK(host->Barrier());  // nobody reads any more
   });
@@ -59,7 +53,7 @@ std::string Letter(int from, int to, int i) {
 TEST(LettersOfAllLengthsArriveInOrder) {
   constexpr int kEach = 60;
   for (const int size : {2, 3, 6}) {
-    OnRanks(size, [](ControlPlane* plane) {
+    OnPlanes(size, [](ControlPlane* plane) {
       const int rank = plane->rank();
       std::vector<int> peers;
       for (int r = 0; r < plane->size(); ++r) {
@@ -83,7 +77,7 @@ TEST(LettersOfAllLengthsArriveInOrder) {
 // Question and answer: every wake-up counts.
 TEST(ThousandsOfQuestionsAreAnswered) {
   constexpr int kRounds = 5000;
-  OnRanks(3, [](ControlPlane* plane) {
+  OnPlanes(3, [](ControlPlane* plane) {
     for (int i = 0; i < kRounds; ++i) {
       if (plane->rank() == 0) {
         for (int r = 1; r < 3; ++r) EXPECT_OK(plane->Send(r, std::to_string(i)));
@@ -98,7 +92,7 @@ TEST(ThousandsOfQuestionsAreAnswered) {
 }
 
 TEST(WakeEndsAWaitUnderWayAndTheNext) {
-  OnRanks(1, [](ControlPlane* plane) {
+  OnPlanes(1, [](ControlPlane* plane) {
     plane->Wake();
     plane->Wait(hours(1), false);
     std::thread other([plane] { plane->Wake(); });

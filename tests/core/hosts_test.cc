@@ -1,0 +1,89 @@
+// Engines whose ranks are threads that take themselves to be on one or several hosts, with the
+// means that a process chooses there: shared memory within a host, something slower across.
+#include <algorithm>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cc/engine/engine.h"
+#include "cc/process/choose.h"
+#include "tests/core/on_ranks.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+namespace {
+
+using Hosts = std::vector<std::string>;
+
+// Runs `body(engine)` on every rank; rank r is on hosts[r].
+template <typename Body>
+void OnHosts(const Hosts& hosts, const Body& body) {
+  const int size = static_cast<int>(hosts.size());
+  OnWorlds(size, [&](World* world) {
+    std::unique_ptr<ControlPlane> control;
+    std::unique_ptr<Communicator> communicator;
+    ASSERT_OK(world->OpenControlPlane(&control));
+    ASSERT_OK(world->OpenCommunicator(AllOf(size), &communicator));
+    const Topology topology = MakeTopology(world->rank(), hosts);
+    const Log log(LogLevel::kFatal, world->rank());
+    ASSERT_OK(ChooseMeans(Config(), topology, log, &communicator, &control));
+    Engine engine(Config(), log, topology, std::move(control), std::move(communicator));
+    body(&engine);
+  });
+}
+
+// An allreduce in flight of one tensor, all elements of which are `value`.
+struct Call {
+  std::vector<float> data;
+  std::promise<Status> promise;
+};
+
+std::unique_ptr<Call> Sum(Engine* engine, const std::string& name, int64_t count, float value) {
+  auto call = std::make_unique<Call>();
+  call->data.assign(static_cast<size_t>(count), value);
+  Entry entry;
+  entry.request.key.name = name;
+  entry.request.tensors = {{DType::kFloat32, {count}}};
+  entry.inputs = {call->data.data()};
+  entry.outputs = {call->data.data()};
+  entry.done = [promise = &call->promise](const Status& s) { promise->set_value(s); };
+  engine->Submit(std::move(entry));
+  return call;
+}
+
+void ExpectSum(Call* call, float sum) {
+  EXPECT_OK(call->promise.get_future().get());
+  EXPECT_TRUE(std::all_of(call->data.begin(), call->data.end(), [&](float x) { return x == sum; }));
+}
+
+// What is said of so many tensors is longer than what shared memory holds between two ranks: the
+// first collectives must not begin before everybody has heard of them.
+void SumsManyNewTensors(const Hosts& hosts) {
+  OnHosts(hosts, [](Engine* engine) {
+    const Topology& topology = engine->topology();
+    std::vector<int> order = AllOf(2000);
+    std::mt19937 random(static_cast<unsigned>(topology.rank));
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<std::unique_ptr<Call>> calls(order.size());
+    for (const int i : order) {
+      const std::string name = std::string(100, 'x') + std::to_string(i);
+      calls[static_cast<size_t>(i)] = Sum(engine, name, 5, static_cast<float>(i));
+    }
+    for (int i = 0; i < static_cast<int>(calls.size()); ++i) {
+      ExpectSum(calls[static_cast<size_t>(i)].get(), static_cast<float>(i * topology.size));
+    }
+  });
+}
+
+TEST(ManyNewTensorsOnOneHost) {
+  for (const int size : {2, 3}) SumsManyNewTensors(Hosts(static_cast<size_t>(size), "a"));
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tfhvd
+
+TEST_MAIN()
