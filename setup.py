@@ -101,14 +101,17 @@ def test_requirements() -> list[str]:
 
 missing = missing_requirements()
 setup(
-    packages=find_packages(include=["tfhvd", "tfhvd.*"]),
+    # The stand-in is no package of tfhvd's: its folder is put on the path of Python.
+    packages=[*find_packages(include=["tfhvd", "tfhvd.*"]), "tfhvd._stand_in.horovod"],
     ext_modules=[Extension("tfhvd._native", [])],
     cmdclass={
         "build_py": BuildPython,
         "build_ext": BuildNative,
         "build_core_tests": BuildCoreTests,
     },
-    install_requires=["numpy", *missing],
+    # cloudpickle: what tfhvd.run is for, functions of a notebook or of the main script, pickle
+    # cannot write.
+    install_requires=["cloudpickle", "numpy", *missing],
     # pip asks for the requirements of the build (`egg_info`); elsewhere they are in place, or named
     # by the error that says what to type.
     setup_requires=missing if "egg_info" in sys.argv[1:] else [],

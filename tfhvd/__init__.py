@@ -13,7 +13,8 @@ from tfhvd._version import __version__
 if TYPE_CHECKING:
     from tfhvd.compression import Compression
     from tfhvd.config import build_info
-    from tfhvd.errors import NotInitializedError, TfhvdError
+    from tfhvd.errors import NotInitializedError, RankFailedError, TfhvdError
+    from tfhvd.launch.call import run
     from tfhvd.ops import (
         Average,
         Max,
@@ -46,12 +47,26 @@ if TYPE_CHECKING:
         size,
     )
     from tfhvd.process_sets import ProcessSet, global_process_set
+    from tfhvd.queries import (
+        ccl_built,
+        check_num_rank_power_of_2,
+        cuda_built,
+        ddl_built,
+        gloo_built,
+        gloo_enabled,
+        mpi_built,
+        mpi_enabled,
+        mpi_threads_supported,
+        nccl_built,
+        rocm_built,
+    )
     from tfhvd.tape import DistributedGradientTape
 
 _HOMES = {
     "tfhvd.compression": ("Compression",),
     "tfhvd.config": ("build_info",),
-    "tfhvd.errors": ("NotInitializedError", "TfhvdError"),
+    "tfhvd.errors": ("NotInitializedError", "RankFailedError", "TfhvdError"),
+    "tfhvd.launch.call": ("run",),
     "tfhvd.ops": (
         "Average",
         "Max",
@@ -84,6 +99,19 @@ _HOMES = {
         "size",
     ),
     "tfhvd.process_sets": ("ProcessSet", "global_process_set"),
+    "tfhvd.queries": (
+        "ccl_built",
+        "check_num_rank_power_of_2",
+        "cuda_built",
+        "ddl_built",
+        "gloo_built",
+        "gloo_enabled",
+        "mpi_built",
+        "mpi_enabled",
+        "mpi_threads_supported",
+        "nccl_built",
+        "rocm_built",
+    ),
     "tfhvd.tape": ("DistributedGradientTape",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -121,9 +149,22 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "Product",
     "ProcessSet",
     "global_process_set",
+    "run",
     "build_info",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "gloo_built",
+    "gloo_enabled",
+    "nccl_built",
+    "cuda_built",
+    "rocm_built",
+    "ccl_built",
+    "ddl_built",
+    "check_num_rank_power_of_2",
     "TfhvdError",
     "NotInitializedError",
+    "RankFailedError",
 ]
 
 

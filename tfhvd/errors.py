@@ -28,6 +28,20 @@ class UnavailableError(TfhvdError):
     """This machine lacks something: a library, a device, room in /dev/shm."""
 
 
+class RankFailedError(TfhvdError):
+    """A rank of `tfhvd.run` failed.
+
+    Attributes:
+        rank: which failed first; None where that is not known.
+        traceback: what Python printed there; "" where the rank ended without.
+    """
+
+    def __init__(self, message: str, rank: int | None = None, traceback: str = "") -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.traceback = traceback
+
+
 class InternalError(TfhvdError):
     """A bug of tfhvd, or a failure of a library that it calls."""
 

@@ -6,5 +6,9 @@ Reading order: ``cli`` (start here), ``arguments`` and ``hosts`` (words -> Job),
 each other), ``address`` (where they meet), ``lines`` and ``output`` (many outputs, one terminal),
 ``ending`` (who failed first), ``stopping`` and ``orphans`` (nothing is left behind).
 
-Nothing here imports TensorFlow, MPI or any other package, so that the launcher starts at once.
+``call`` is ``tfhvd.run``: a job whose ranks (``task``) call a function that they are handed through
+``exchange``.
+
+Nothing here imports TensorFlow or MPI, nor the launcher itself any other package, so that it starts
+at once.
 """

@@ -27,6 +27,7 @@ class Job:
         hosts: where; empty means here, or wherever a batch system's allocation is.
         env: (name, value) for the ranks; the value None means the launcher's own value.
         settings: TFHVD_* variables that the options set.
+        as_horovod: whether `import horovod` is to give tfhvd in the ranks.
         task: "run", or what to print instead: "help", "version" or "check-build".
     """
 
@@ -44,6 +45,7 @@ class Job:
     verbose: bool = False
     start_timeout: float = 120.0
     stop_timeout: float = 5.0
+    as_horovod: bool = False
     task: str = "run"
 
 
@@ -130,6 +132,11 @@ OPTIONS = (
         "a variable for every rank (may be repeated)",
         "NAME[=VALUE]",
         _variable,
+    ),
+    Option(
+        ("--as-horovod",),
+        "as_horovod",
+        "let `import horovod.tensorflow` give tfhvd: scripts for Horovod run as they are",
     ),
     Option(("-v", "--verbose"), "verbose", "print the mpirun line and what mpirun says"),
     Option(("--no-prefix",), "no_prefix", "do not put [rank] before each line of output"),
@@ -224,7 +231,7 @@ def parse(argv: Sequence[str]) -> Job:
         raise UsageError("the number of ranks is missing. Type -np N, as in: tfhvdrun -np 2 ...")
     num_proc = given.get("num_proc", sum(host.slots for host in hosts))
     check_slots(num_proc, hosts)
-    plain = ("nics", "ssh_port", "mpirun", "mpi_args", "output_dir", "verbose", "env")
+    plain = ("nics", "ssh_port", "mpirun", "mpi_args", "output_dir", "verbose", "env", "as_horovod")
     times = ("start_timeout", "stop_timeout")
     return Job(
         command=command,

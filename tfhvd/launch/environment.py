@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tfhvd.launch.arguments import Job
 
+_STAND_IN = Path(__file__).resolve().parents[1] / "_stand_in"
+
 ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"
 
@@ -35,6 +37,11 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
         env["HYDRA_LAUNCHER_EXTRA_ARGS"] = f"-p {job.ssh_port}"
     env.update(job.settings)
     env.update({name: value for name, value in job.env if value is not None})
+    if job.as_horovod:
+        # First on the path after the script's own folder, and read by every Python that the command
+        # starts. The folder holds the one package `horovod`.
+        paths = [str(_STAND_IN), *filter(None, [env.get("PYTHONPATH")])]
+        env["PYTHONPATH"] = os.pathsep.join(paths)
     return env
 
 

@@ -1,0 +1,118 @@
+"""tfhvd.run: a function on every rank of a new job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from launching import environment, wait_until_gone
+
+import tfhvd
+from tfhvd.launch import exchange
+
+
+def test_results_come_in_the_order_of_ranks(capfd):
+    offset = 10  # of this function: pickle could not write what follows
+
+    def work(factor, add=0):
+        import os
+
+        import tfhvd as hvd
+
+        hvd.init()
+        print("working")
+        return hvd.rank() * factor + add + offset, hvd.size(), os.environ["COLOUR"]
+
+    results = tfhvd.run(work, args=(3,), kwargs={"add": 1}, np=3, env={"COLOUR": "light blue"})
+    assert results == [(11 + 3 * rank, 3, "light blue") for rank in range(3)]
+    assert sorted(capfd.readouterr().out.split("\n")[:3]) == [
+        f"[{rank}] working" for rank in (0, 1, 2)
+    ]
+
+
+def test_large_arguments_and_results():
+    [size] = tfhvd.run(lambda data: data + data, (b"x" * (5 << 20),), num_proc=1)
+    assert size == b"x" * (10 << 20)
+
+
+def test_what_the_rank_raises_is_raised_here():
+    def work():
+        import tfhvd as hvd
+
+        hvd.init()
+        if hvd.rank() == 1:
+            raise KeyError("no such sample")
+        hvd.shutdown()
+
+    with pytest.raises(tfhvd.RankFailedError, match="failed with KeyError") as e:
+        tfhvd.run(work, np=2)
+    assert e.value.rank == 1
+    assert 'raise KeyError("no such sample")' in e.value.traceback
+    assert isinstance(e.value.__cause__, KeyError)
+
+
+def test_a_rank_that_ends_without_a_word():
+    with pytest.raises(tfhvd.RankFailedError, match="exit code 7: rank 0 returned nothing") as e:
+        tfhvd.run(lambda: __import__("os")._exit(7), np=1)
+    assert "tfhvdrun: rank 0" in str(e.value)
+
+
+def test_results_that_cannot_be_pickled():
+    with pytest.raises(tfhvd.RankFailedError, match="failed with TypeError"):
+        tfhvd.run(lambda: __import__("threading").Lock(), np=1)
+
+
+def test_nothing_outlives_the_caller(tmp_path):
+    mark = str(tmp_path / "mark")
+    program = f"""
+import tfhvd
+def work():
+    import subprocess, sys, time
+    open({mark!r}, "w").close()
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(60)", {mark!r}])
+tfhvd.run(work, np=1)
+"""
+    caller = subprocess.Popen([sys.executable, "-c", program], env=environment())
+    try:
+        while not os.path.exists(mark) and caller.poll() is None:  # noqa: PTH110
+            os.sched_yield()
+    finally:
+        caller.send_signal(signal.SIGKILL)
+        caller.wait()
+    assert not wait_until_gone(mark)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"np": 0}, ValueError, "Received: '0'"),
+        ({"np": 2, "num_proc": 3}, ValueError, "one argument"),
+        ({"np": 5, "hosts": "a:2"}, ValueError, "a:2 gives 2"),
+        ({"np": 1, "min_np": 1}, NotImplementedError, "fixed size"),
+        ({"np": 1, "use_gloo": True}, NotImplementedError, "use_gloo=True"),
+        ({"func": 3}, TypeError, "Expected: a function"),
+        ({"args": (threading.Lock(),)}, TypeError, "cannot pickle"),
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be_meant(arguments, error, says):
+    with pytest.raises(error, match=says):
+        tfhvd.run(**{"func": print, **arguments})
+
+
+def test_a_stranger_gets_nothing():
+    with_secret = exchange.Exchange(b"secret", remote=False)
+    try:
+        addresses = with_secret.environment[exchange.ADDRESS]
+        token = with_secret.environment[exchange.TOKEN]
+        with pytest.raises(OSError, match="closed the connection"):
+            exchange.join(addresses, "0" * 32, 0)
+        sock, payload = exchange.join(addresses, token, 0)
+        with sock:
+            assert payload == b"secret"
+    finally:
+        with_secret.close()

@@ -1,0 +1,138 @@
+"""Scripts for Horovod run as they are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import mpi
+import pytest
+
+from tfhvd import as_horovod
+
+SCRIPT = """
+import numpy as np
+import tensorflow as tf
+import horovod
+import horovod.tensorflow as hvd
+import horovod.tensorflow.keras as hvd_keras
+import horovod.keras
+from horovod.tensorflow.keras.callbacks import MetricAverageCallback
+from horovod.tensorflow.compression import Compression
+from horovod.common.util import num_rank_is_power_2
+
+hvd.init()
+assert hvd.size() == 2 and horovod.keras.rank() == hvd.rank()
+assert num_rank_is_power_2(hvd.size())
+gpus = tf.config.experimental.list_physical_devices("GPU")
+model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1)])
+opt = hvd_keras.DistributedOptimizer(
+    tf.keras.optimizers.SGD(0.01 * hvd.size()), compression=Compression.fp16
+)
+model.compile(loss="mse", optimizer=opt)
+callbacks = [
+    hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0),
+    MetricAverageCallback(),
+    hvd_keras.callbacks.LearningRateWarmupCallback(initial_lr=0.02, warmup_epochs=1, verbose=1),
+]
+random = np.random.default_rng(hvd.rank())
+model.fit(random.normal(size=(8, 4)), np.ones((8, 1)), batch_size=4, verbose=0, callbacks=callbacks)
+
+@tf.function
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(x))
+    tape = hvd.DistributedGradientTape(tape)
+    return tape.gradient(loss, model.trainable_variables)
+
+step(tf.ones([2, 4]))
+sums = hvd.allgather(tf.reshape(tf.reduce_sum(model.weights[0]), [1]))
+assert sums[0] == sums[1], sums
+print("trained on", hvd.__name__)
+"""
+
+
+def test_a_script_for_horovod_as_it_is(tmp_path):
+    """Started by a shell script, so that the switch must reach a Python behind another program."""
+    train, start = tmp_path / "train.py", tmp_path / "start.sh"
+    train.write_text(SCRIPT)
+    start.write_text(f"exec {sys.executable} {train}\n")
+    launch = ["-m", "tfhvd.launch", "--as-horovod", "-np", "2", "bash", str(start)]
+    job = mpi.run_ranks(1, launch, timeout=120, mpirun=False)
+    assert job.code == 0, job
+    trained = re.findall(r"\[(\d)\] trained on horovod.tensorflow", job.ranks[0].out)
+    assert sorted(trained) == ["0", "1"]
+    assert not job.left
+
+
+def answers(program: str) -> list[str]:
+    """Runs lines after `import tfhvd.as_horovod`; gives what each raises, or "fine"."""
+    lines = [line for line in program.splitlines() if line]
+    code = f"""
+import tfhvd.as_horovod
+import sys
+for line in {lines!r}:
+    try:
+        exec(line)
+        print("fine")
+    except Exception as error:
+        print(f"{{type(error).__name__}}: {{error}}")
+print("tensorflow" in sys.modules)
+"""
+    out = subprocess.check_output([sys.executable, "-c", code], cwd=mpi.ROOT, text=True)
+    *said, tensorflow = out.splitlines()
+    assert tensorflow == "False"  # as with tfhvd itself, it comes with the first operation
+    return said
+
+
+def test_names_that_are_not_there():
+    said = answers("""
+import horovod, horovod.tensorflow as hvd
+assert horovod.__version__ and horovod.run and not hasattr(hvd, "gpu_available")
+hvd.gpu_available
+from horovod.tensorflow import gpu_available
+import horovod.torch
+from horovod.spark import run
+hvd.alreduce
+from horovod.tensorflow import alreduce
+import horovod.tensorflow.elastic
+hvd.elastic.TensorFlowKerasState
+hvd.elastic.run
+from horovod.tensorflow.elastic import run
+hvd.init(); assert hvd.size() == 1; hvd.shutdown()
+""")
+    expected = [
+        "fine",
+        "fine",
+        "AttributeError: .*no horovod.tensorflow.gpu_available. Use: tf.config.list_physical",
+        "ImportError: .*no horovod.tensorflow.gpu_available. Use: tf.config.list_physical",
+        "ImportError: .*no horovod.torch. Use: Horovod itself, or torch.distributed",
+        "ImportError: .*no horovod.spark. Use: .*tfhvdrun",
+        "AttributeError: .*The nearest name is allreduce. docs/migrating.md",
+        "ImportError: .*The nearest name is allreduce",
+        "fine",
+        "AttributeError: .*Use: a job of tfhvd has as many ranks",
+        "AttributeError: .*Use: a job of tfhvd has as many ranks",
+        "ImportError: .*Use: a job of tfhvd has as many ranks",
+        "fine",
+    ]
+    assert len(said) == len(expected), said
+    for actual, pattern in zip(said, expected):
+        assert re.match(pattern, actual), actual
+
+
+def test_too_late_is_an_error():
+    code = "import sys, types; sys.modules['horovod'] = types.ModuleType('horovod')\n"
+    code += "import tfhvd.as_horovod"
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=mpi.ROOT, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "Expected: tfhvd.as_horovod first, or tfhvdrun --as-horovod" in result.stderr
+
+
+@pytest.mark.parametrize("module", sorted({m for ms in as_horovod.MODULES.values() for m in ms}))
+def test_the_stand_ins_lead_to_modules(module):
+    import importlib
+
+    assert importlib.import_module(module)
