@@ -1,0 +1,111 @@
+"""Rows as a table and as a picture, and how far a run has come."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from tfhvd.bench import plot, report
+from tfhvd.bench.metrics import Times
+from tfhvd.bench.progress import Progress
+from tfhvd.bench.report import COLLECTIVE, GRADIENTS, TRAINING, Row, carried, lines
+
+
+def times(median: float) -> Times:
+    return Times(100, median / 2, median, median * 2)
+
+
+def collective(subject: str, median: float, size: int = 4_000_000) -> Row:
+    return carried(COLLECTIVE, "allgather", subject, size, 1, times(median), ranks=4)
+
+
+def test_json_is_plain():
+    row = collective("tfhvd", 0.002).to_json()
+    assert row == {
+        "kind": "collective",
+        "workload": "allgather",
+        "subject": "tfhvd",
+        "bytes": 4_000_000,
+        "tensors": 1,
+        "repetitions": 100,
+        "min_us": pytest.approx(1000),
+        "p50_us": pytest.approx(2000),
+        "p99_us": pytest.approx(4000),
+        "algbw_GBps": pytest.approx(2.0),
+        "busbw_GBps": pytest.approx(1.5),
+        "images_per_second": None,
+    }
+
+
+def test_gradients_are_allreduced():
+    row = carried(GRADIENTS, "bert", "tfhvd", 4_000_000, 199, times(0.002), ranks=2)
+    assert row.algbw == row.busbw == pytest.approx(2.0)
+
+
+def test_a_table_compares_with_ours():
+    identity = Row(COLLECTIVE, "allgather", "tf.identity", 4_000_000, 1, times(0.0001))
+    rows = [identity, collective("tfhvd", 0.0021), collective("MPI", 0.0042)]
+    head = report.header(COLLECTIVE).split("  ")
+    assert [name.strip() for name in head if name.strip()] == [
+        "workload", "bytes", "tensors", "subject", "runs", "min", "p50", "p99", "above TF", "algbw",
+        "busbw", "p50/ours",
+    ]  # fmt: skip
+    of_identity, ours, mpi = [[c.strip() for c in text.split("  ") if c] for text in lines(rows)]
+    assert of_identity[-5:] == ["200 us", "-", "-", "-", "0.0476"]
+    assert ours[-8:] == ["100", "1.05 ms", "2.10 ms", "4.20 ms", "2.00 ms", "1.9", "1.43", "1"]
+    # MPI's calls are not TensorFlow's.
+    assert mpi[-4:] == ["-", "0.952", "0.714", "2"]
+
+
+def test_a_table_of_training_compares_with_alone():
+    rows = [
+        Row(TRAINING, "fit", name, 10, 8, times(t), images_per_second=128 / t)
+        for name, t in (("alone", 0.080), ("tfhvd", 0.100))
+    ]
+    alone, together = [[c.strip() for c in text.split("  ") if c] for text in lines(rows)]
+    assert alone[-3:] == ["1600", "-", "-"]
+    assert together[-3:] == ["1280", "80%", "20.0 ms"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0000009, "0.90 us"),
+        (0.0000123, "12.3 us"),
+        (0.000999, "999 us"),
+        (0.0009996, "1.00 ms"),
+        (0.0456, "45.6 ms"),
+        (2, "2.00 s"),
+        (-0.0012, "-1.20 ms"),
+    ],
+)
+def test_times_for_people(seconds, text):
+    assert report.format_seconds(seconds) == text
+
+
+def test_a_picture_is_drawn(tmp_path):
+    path = tmp_path / "out.png"
+    rows = [collective("tfhvd", 0.001 * size, size) for size in (4, 1024)]
+    rows.append(carried(GRADIENTS, "tiny", "tfhvd", 10_000, 8, times(0.1), ranks=2))
+    rows.append(Row(TRAINING, "fit of tiny", "alone", 10, 8, times(0.1), images_per_second=640))
+    plot.draw(rows, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert plot.missing() == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere():
+    terminal, file = Terminal(), io.StringIO()
+    for stream in (terminal, file, None):
+        progress = Progress(2, stream)
+        progress.begin("this")
+        progress.begin("that")
+        progress.clear()
+    assert file.getvalue() == "tfhvd.bench: 1/2 this\ntfhvd.bench: 2/2 that\n"
+    assert "] 0/2 this" in terminal.getvalue() and "#" * 15 + "." * 15 in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\033[K") and "\n" not in terminal.getvalue()

@@ -1,0 +1,88 @@
+"""Where a run takes place: the device, the threads, and what the report says of the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from pathlib import Path
+from typing import Any
+
+from tfhvd.bench.options import Options
+from tfhvd.bench.subjects import Setting
+
+
+def prepare(hvd: Any, wanted: Options) -> tuple[Setting, str]:
+    """Sets TensorFlow up, before it has done anything; returns how calls are run, and a problem."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(wanted.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(wanted.threads)
+    if wanted.device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+        return Setting("CPU:0", wanted.eager), ""
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) >= hvd.local_size():
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+        return Setting("GPU:0", wanted.eager), ""
+    problem = ""
+    if wanted.device == "gpu":
+        problem = (
+            f"There are not enough GPUs. Received: --device gpu, {len(gpus)} GPUs that TensorFlow "
+            f"sees, {hvd.local_size()} ranks on this host. Expected: one for each rank."
+        )
+    tf.config.set_visible_devices([], "GPU")
+    return Setting("CPU:0", wanted.eager), problem
+
+
+def itemsize(dtype: str) -> int:
+    """Returns the bytes of one value of a type, by TensorFlow's name for it."""
+    import tensorflow as tf
+
+    return tf.as_dtype(dtype).size
+
+
+def address(hvd: Any) -> str:
+    """Returns where the other ranks reach this host."""
+    return "127.0.0.1" if hvd.cross_size() == 1 else socket.gethostname()
+
+
+def facts(hvd: Any, wanted: Options, setting: Setting) -> dict[str, Any]:
+    """Returns what somebody who compares two reports must know."""
+    built = hvd.build_info()
+    return {
+        "tfhvd": built.version,
+        "tensorflow": built.tensorflow,
+        "mpi": built.mpi,
+        "python": built.python,
+        "ranks": hvd.size(),
+        "hosts": hvd.cross_size(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "device": setting.device,
+        "threads": wanted.threads,
+        "dtype": wanted.dtype,
+        "eager": wanted.eager,
+    }
+
+
+def title(hvd: Any, wanted: Options, setting: Setting) -> str:
+    """Returns the same in one line, for the head of the table."""
+    said = facts(hvd, wanted, setting)
+    return (
+        f"tfhvd {said['tfhvd']}, TensorFlow {said['tensorflow']}: ranks: {said['ranks']}, "
+        f"hosts: {said['hosts']}, {said['cores']} cores of {said['cpu']}, {setting.device}, "
+        f"threads for computation: {wanted.threads}, {wanted.dtype}, "
+        f"{'eager' if wanted.eager else 'in a tf.function'}"
+    )
+
+
+def _cpu() -> str:
+    """Returns the processor's name, as Linux knows it."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.machine()

@@ -1,0 +1,117 @@
+"""Runs several subjects in turn, in step with the other ranks, so that noise falls on all."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from tfhvd.bench.metrics import Times
+
+# The repetitions of a subject are cut into so many blocks, between which the others have theirs.
+_BLOCKS = 5
+_FEWEST = 5
+
+
+class Ranks(Protocol):
+    """What measuring needs of the job: numbers from every rank, on every rank."""
+
+    rank: int
+    size: int
+
+    def gather(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Returns each rank's numbers, by rank; all give as many."""
+
+
+class PackageRanks:
+    """The ranks of a job of a package with Horovod's API."""
+
+    def __init__(self, package: Any) -> None:
+        self._package = package
+        self.rank: int = package.rank()
+        self.size: int = package.size()
+
+    def gather(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Returns each rank's numbers, by rank."""
+        import tensorflow as tf
+
+        with tf.device("CPU"):
+            own = tf.constant([list(numbers)], tf.float64)
+            return self._package.allgather(own, name="bench.gather").numpy().tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is timed: a name for the table, and a call that is over when it returns."""
+
+    name: str
+    call: Callable[[], object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+        repetitions: at most so many of each subject.
+        seconds: about so long at most for each subject; at least 5 repetitions are made.
+    """
+
+    repetitions: int = 200
+    seconds: float = 1.0
+
+    def count(self, one: float) -> int:
+        """Returns how many repetitions of `one` second each to make."""
+        affordable = int(self.seconds / max(one, 1e-9))
+        return max(min(self.repetitions, affordable), min(self.repetitions, _FEWEST))
+
+
+def measure(subjects: Sequence[Subject], effort: Effort, ranks: Ranks) -> dict[str, Times]:
+    """Times every subject, on all ranks at once.
+
+    A repetition took as long as it took on the slowest rank. Blocks of repetitions of each subject
+    alternate; the first call of a block is not counted, because ranks do not begin it together.
+
+    Args:
+        subjects: the same on every rank, in the same order.
+        effort: rank 0's clock decides how many repetitions that is.
+        ranks: those that take part.
+
+    Returns:
+        The times of each subject, by its name; the same on every rank.
+
+    Example:
+        >>> measure([Subject("MPI", lambda: comm.Allreduce(a, b))], Effort(), ranks)["MPI"].median
+    """
+    counts = [_estimate(subject, effort, ranks) for subject in subjects]
+    seconds: list[list[float]] = [[] for _ in subjects]
+    for block in range(_BLOCKS):
+        for subject, count, taken in zip(subjects, counts, seconds):
+            part = count * (block + 1) // _BLOCKS - count * block // _BLOCKS
+            if part == 0:
+                continue
+            ranks.gather([0.0])
+            subject.call()
+            taken += _time(subject.call, part)
+    return {
+        subject.name: Times.of([max(all_of_one) for all_of_one in zip(*ranks.gather(taken))])
+        for subject, taken in zip(subjects, seconds)
+    }
+
+
+def _estimate(subject: Subject, effort: Effort, ranks: Ranks) -> int:
+    """Warms up, and returns how many repetitions all ranks shall make."""
+    for _ in range(3):
+        subject.call()
+    one = min(_time(subject.call, 2))
+    return effort.count(ranks.gather([one])[0][0])
+
+
+def _time(call: Callable[[], object], repetitions: int) -> list[float]:
+    taken = []
+    for _ in range(repetitions):
+        begin = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - begin)
+    return taken

@@ -1,0 +1,185 @@
+"""MultiWorkerMirroredStrategy as a rival, in a process of its own beside each rank.
+
+It must be made before TensorFlow does anything, and turns the process's TensorFlow into a server:
+so each rank starts one child, `python -m tfhvd.bench.mwms TASK`, where TASK is JSON, and waits for
+it. The child writes its results to its standard output, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from tfhvd.bench.measure import Effort, Subject, measure
+from tfhvd.bench.metrics import Times
+from tfhvd.bench.workloads import TensorSet
+
+_START_SECONDS = 120.0
+_MARK = "tfhvd.bench.mwms: "  # before the results, for TensorFlow may print as well
+
+
+def free_address(host: str) -> str:
+    """Returns host:port with a port that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return f"{host}:{probe.getsockname()[1]}"
+
+
+def run(
+    workers: Sequence[str],
+    index: int,
+    sets: Sequence[TensorSet],
+    effort: Effort,
+    threads: int,
+) -> dict[str, Times] | str:
+    """Measures in a child of this process; every rank calls it at the same time.
+
+    Args:
+        workers: host:port of each rank.
+        index: this one's.
+        sets: what to reduce.
+        effort: how long.
+        threads: of TensorFlow, for computation.
+
+    Returns:
+        The times by the set's name, or, where it did not run, why not.
+    """
+    task = {
+        "workers": list(workers),
+        "index": index,
+        "sets": [[each.name, each.shapes] for each in sets],
+        "effort": [effort.repetitions, effort.seconds],
+        "threads": threads,
+    }
+    limit = _START_SECONDS + len(sets) * (10 * effort.seconds + 20)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tfhvd.bench.mwms", json.dumps(task)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        finished = _finish(child, limit)
+    if finished is None:
+        return f"it did not end within {limit:.0f} s"
+    out, err = finished
+    found = [line for line in out.splitlines() if line.startswith(_MARK)]
+    if child.returncode != 0 or not found:
+        said = [line for line in err.splitlines() if line.strip()] or ["nothing"]
+        return f"its process ended with {child.returncode}; its last words: {said[-1][:300]}"
+    results = json.loads(found[-1][len(_MARK) :])
+    return {name: Times(*numbers) for name, numbers in results.items()}
+
+
+def _finish(child: subprocess.Popen[str], seconds: float) -> tuple[str, str] | None:
+    """Reads what the child writes until it ends; None, and its end, where that takes too long."""
+    texts = {"out": "", "err": ""}
+
+    def read(name: str, stream: Any) -> None:
+        texts[name] = stream.read()
+
+    readers = [
+        threading.Thread(target=read, args=arguments, daemon=True)
+        for arguments in (("out", child.stdout), ("err", child.stderr))
+    ]
+    for reader in readers:
+        reader.start()
+    in_time = True
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        in_time = False
+        child.kill()
+    for reader in readers:
+        reader.join()
+    return (texts["out"], texts["err"]) if in_time else None
+
+
+class _StrategyRanks:
+    """The ranks of a strategy's cluster."""
+
+    def __init__(self, strategy: Any, rank: int, size: int) -> None:
+        import tensorflow as tf
+
+        self.rank, self.size = rank, size
+
+        @tf.function
+        def gather(own: Any) -> Any:
+            def replica() -> Any:
+                local = tf.identity(own)
+                return tf.distribute.get_replica_context().all_gather(local, axis=0)
+
+            return strategy.run(replica)
+
+        self._gather = gather
+
+    def gather(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Returns each rank's numbers, by rank."""
+        import tensorflow as tf
+
+        return self._gather(tf.constant([list(numbers)], tf.float64)).numpy().tolist()
+
+
+def _subject(strategy: Any, tensors: TensorSet, rank: int) -> Subject:
+    """All tensors of the set reduced as the strategy reduces gradients: as one list."""
+    import tensorflow as tf
+
+    made = [tf.fill(shape, float(rank + 1)) for shape in tensors.shapes]
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        def replica() -> Any:
+            # A tensor from outside of the function has no device, which the strategy asks for.
+            own = [tf.identity(x) for x in made]
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+        return strategy.run(replica)
+
+    return Subject(tensors.name, step)
+
+
+def _child(task: dict[str, Any]) -> None:
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(task["threads"])
+    tf.config.set_visible_devices([], "GPU")
+    cluster = tf.train.ClusterSpec({"worker": task["workers"]})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster, task_type="worker", task_id=task["index"], rpc_layer="grpc"
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    ranks = _StrategyRanks(strategy, task["index"], len(task["workers"]))
+    results = {}
+    for name, shapes in task["sets"]:
+        tensors = TensorSet(name, tuple(map(tuple, shapes)))
+        subject = _subject(strategy, tensors, ranks.rank)
+        total = ranks.size * (ranks.size + 1) / 2
+        if any(float(tf.reduce_min(x)) != total for x in subject.call()):
+            raise SystemExit(f"wrong sum of {name}")
+        times = measure([subject], Effort(*task["effort"]), ranks)[name]
+        results[name] = (times.count, times.least, times.median, times.p99)
+    ranks.gather([0.0])
+    print(_MARK + json.dumps(results), flush=True)
+
+
+def _end_with_parent() -> None:
+    """Ends this process once the one that started it is gone, whatever TensorFlow waits for."""
+
+    def watch() -> None:
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    _end_with_parent()
+    _child(json.loads(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)  # The strategy's server has no orderly end.

@@ -1,0 +1,68 @@
+"""Rows as a picture, where matplotlib is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfhvd.bench.report import COLLECTIVE, Row
+
+
+def missing() -> str:
+    """Returns what to type before anything can be drawn, "" where all is there."""
+    if importlib.util.find_spec("matplotlib") is not None:
+        return ""
+    return "It needs matplotlib, which is not installed. Type: pip install matplotlib"
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Draws the time and the bandwidth of each collective by size, and a bar for all else.
+
+    Args:
+        rows: one at least.
+        path: of the picture; its ending says which kind.
+    """
+    from matplotlib.figure import Figure
+
+    collectives = list(dict.fromkeys(row.workload for row in rows if row.kind == COLLECTIVE))
+    others = list(dict.fromkeys(row.workload for row in rows if row.kind != COLLECTIVE))
+    count = len(collectives) + len(others)
+    figure = Figure(figsize=(11, 3.2 * count), layout="constrained")
+    panels = figure.subplots(count, 2, squeeze=False)
+    for name, (left, right) in zip(collectives, panels):
+        chosen = [row for row in rows if row.kind == COLLECTIVE and row.workload == name]
+        _curves(left, right, name, chosen)
+    for name, (left, right) in zip(others, panels[len(collectives) :]):
+        _bars(left, right, [row for row in rows if row.kind != COLLECTIVE and row.workload == name])
+    figure.savefig(path)
+
+
+def _curves(left: Any, right: Any, name: str, rows: Sequence[Row]) -> None:
+    for subject in dict.fromkeys(row.subject for row in rows):
+        own = [row for row in rows if row.subject == subject]
+        sizes = [row.bytes for row in own]
+        left.plot(sizes, [1e6 * row.times.median for row in own], marker="o", label=subject)
+        if all(row.busbw is not None for row in own):
+            right.plot(sizes, [row.busbw for row in own], marker="o", label=subject)
+    for panel, what in ((left, "median, microseconds"), (right, "busbw, GB/s")):
+        panel.set_xscale("log", base=2)
+        panel.set_xlabel("bytes")
+        panel.set_ylabel(what)
+        panel.set_title(name)
+        panel.grid(alpha=0.3)
+    left.set_yscale("log")
+    left.legend()
+
+
+def _bars(left: Any, right: Any, rows: Sequence[Row]) -> None:
+    for panel, kind in ((left, "gradients"), (right, "training")):
+        own = [row for row in rows if row.kind == kind]
+        if not own:
+            panel.set_axis_off()
+            continue
+        panel.barh([row.subject for row in own], [1e3 * row.times.median for row in own])
+        panel.invert_yaxis()
+        panel.set_xlabel("median, milliseconds")
+        panel.set_title(f"{own[0].workload}: {kind}")

@@ -1,0 +1,116 @@
+"""Throughput of `model.fit` on a small network: together with the other ranks, and alone.
+
+Works with Keras 3 and with the Keras of older TensorFlow, so that Horovod can be measured alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tfhvd.bench.measure import Ranks
+from tfhvd.bench.metrics import Times
+
+BATCH = 64
+_STEPS = 12  # of one fit, the first of which is not counted
+_SEED = 7
+
+ALONE = "alone"
+
+
+class _Clock:
+    """Notes when each step of a fit has ended. Made into a callback of the Keras at hand."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def callback(self, keras: Any) -> Any:
+        ends = self.ends
+
+        class Callback(keras.callbacks.Callback):
+            """Tells the clock."""
+
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                ends.append(time.perf_counter())
+
+        return Callback()
+
+    def steps(self) -> list[float]:
+        """The seconds of each step but the first."""
+        return [after - before for before, after in zip(self.ends, self.ends[1:])]
+
+
+def _network(keras: Any, optimizer: Any) -> Any:
+    """The model of workloads.tiny, compiled with an optimizer."""
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(270, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    # Neither is compiled with XLA, which would be another comparison.
+    model.compile(optimizer, loss, jit_compile=False)
+    return model
+
+
+def measure_training(
+    name: str, distribute: Callable[[Any], Any], rounds: int, ranks: Ranks
+) -> dict[str, Times]:
+    """Trains the network alone and together in turn.
+
+    Alone, every rank trains its own model at the same time, as so many lone processes would.
+
+    Args:
+        name: of what distributes.
+        distribute: makes a Keras optimizer one that averages gradients over the ranks.
+        rounds: how often each of the two has a turn of a few steps.
+        ranks: those that take part.
+
+    Returns:
+        The time of a step of BATCH images over all ranks, alone (ALONE) and together (`name`).
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    keras = tf.keras
+    keras.utils.set_random_seed(_SEED)
+    random = np.random.default_rng(_SEED + ranks.rank)
+    images = random.random((BATCH * _STEPS, 28, 28, 1), np.float32)
+    labels = random.integers(0, 10, BATCH * _STEPS)
+    models = {
+        ALONE: _network(keras, keras.optimizers.SGD(0.01)),
+        name: _network(keras, distribute(keras.optimizers.SGD(0.01))),
+    }
+
+    def train(model: Any) -> list[float]:
+        clock = _Clock()
+        model.fit(
+            images,
+            labels,
+            batch_size=BATCH,
+            epochs=1,
+            shuffle=False,
+            verbose=0,
+            callbacks=[clock.callback(keras)],
+        )
+        return clock.steps()
+
+    seconds: dict[str, list[float]] = {subject: [] for subject in models}
+    for turn in range(rounds + 1):
+        for subject, model in models.items():
+            ranks.gather([0.0])
+            steps = train(model)
+            if turn > 0:  # The first traces and warms up.
+                seconds[subject] += steps
+    return {
+        subject: Times.of([t for of_rank in ranks.gather(own) for t in of_rank])
+        for subject, own in seconds.items()
+    }
