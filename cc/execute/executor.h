@@ -53,6 +53,14 @@ class Executor {
   Status AllReduce(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status Broadcast(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status AllGather(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
+  Status ReduceScatter(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
+  Status AllToAll(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
+
+  Status AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows, void** output);
+
+  // The plan's tensors one after the other into the buffer, and out of it.
+  Status CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, char* buffer);
+  Status CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed);
 
   // By process set.
   using Communicators = std::unordered_map<int32_t, std::unique_ptr<Communicator>>;

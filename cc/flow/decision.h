@@ -14,7 +14,7 @@ namespace tfhvd {
 struct Decision {
   Key key;
   Status verdict;  // not ok: the collective fails with this on every rank
-  // allgather and reducescatter: first_dims[tensor][rank] as announced; empty otherwise.
+  // allgather and alltoall: first_dims[tensor][rank] as announced; empty otherwise.
   std::vector<std::vector<int64_t>> first_dims;
 
   bool operator==(const Decision& o) const {

@@ -33,6 +33,13 @@ struct Entry {
   void* stream = nullptr;
   std::shared_ptr<void> ready;  // set by the engine
 
+  // alltoall: how many rows go to each rank of the process set; empty: as many to each. Not part of
+  // the request: the ranks tell each other when they execute it.
+  std::vector<int64_t> splits;
+  // alltoall: told how many rows came from each rank, on the engine's thread before `done`. May be
+  // empty.
+  std::function<void(const std::vector<int64_t>&)> received_splits;
+
   // Gives the memory of output `tensor` once its shape is known; called on the engine's thread
   // before `done`.
   std::function<Status(int tensor, const Shape& shape, void** output)> allocate;

@@ -41,6 +41,12 @@ inline int64_t RowBytes(const TensorSpec& spec) {
   return bytes;
 }
 
+// How many of `rows` rows part `part` of `parts` gets: the first ones get one more where the rows
+// do not come out even.
+inline int64_t RowsOfPart(int64_t rows, int parts, int part) {
+  return rows / parts + (part < rows % parts ? 1 : 0);
+}
+
 struct Request {
   Key key;
   Collective kind = Collective::kAllReduce;

@@ -10,7 +10,7 @@ constexpr int64_t kAloneFrom = 1 << 20;
 
 bool IsFusible(Collective kind) {
   return kind == Collective::kAllReduce || kind == Collective::kBroadcast ||
-         kind == Collective::kAllGather;
+         kind == Collective::kAllGather || kind == Collective::kReduceScatter;
 }
 
 bool SameCall(const Plan& plan, const Request& request, DType dtype) {
@@ -20,6 +20,7 @@ bool SameCall(const Plan& plan, const Request& request, DType dtype) {
   }
   switch (request.kind) {
     case Collective::kAllReduce:
+    case Collective::kReduceScatter:
       return plan.dtype == dtype && plan.reduction == request.reduction;
     case Collective::kBroadcast:
       return plan.root == request.root;

@@ -49,7 +49,14 @@ std::string ReductionText(const Reduction& r) {
   return s;
 }
 
-bool FirstDimMayDiffer(Collective kind) { return kind == Collective::kAllGather; }
+bool FirstDimMayDiffer(Collective kind) {
+  return kind == Collective::kAllGather || kind == Collective::kAllToAll;
+}
+
+// Whether tensors are joined or cut along the first dimension.
+bool NeedsFirstDim(Collective kind) {
+  return FirstDimMayDiffer(kind) || kind == Collective::kReduceScatter;
+}
 
 // Shapes compared as the collective needs it.
 bool ShapesMatch(const Shape& a, const Shape& b, Collective kind) {
@@ -91,8 +98,8 @@ Difference DifferingTensor(const Requests& requests) {
     }
     if (FirstDimMayDiffer(first.kind)) {
       return {"shapes", text,
-              "The tensors of an allgather have at least one dimension and may differ in the first "
-              "one only."};
+              std::string("The tensors of an ") + CollectiveName(first.kind) +
+                  " have at least one dimension and may differ in the first one only."};
     }
     return {"shapes", text,
             "Give the tensor one shape on every rank; for parts of different lengths use "
@@ -141,11 +148,11 @@ Status CheckAlone(const Request& q, int size) {
     return Status::InvalidArgument(Describe(q) + " got no tensors. Expected: at least one tensor.");
   }
   for (const TensorSpec& t : q.tensors) {
-    if (FirstDimMayDiffer(q.kind) && t.shape.empty()) {
-      return Status::InvalidArgument(
-          Describe(q) +
-          " got a scalar. Expected: at least one dimension, along "
-          "which the ranks' tensors are joined; use tf.reshape(x, [1]).");
+    if (NeedsFirstDim(q.kind) && t.shape.empty()) {
+      return Status::InvalidArgument(Describe(q) +
+                                     " got a scalar. Expected: at least one dimension, along which "
+                                     "the ranks' tensors are joined or cut; use "
+                                     "tf.reshape(x, [1]).");
     }
     if (q.kind == Collective::kAllReduce || q.kind == Collective::kReduceScatter) {
       const Status s = CheckReduction(t.dtype, q.reduction);

@@ -26,6 +26,36 @@ Coordinator::Options CoordinatorOptions(const Config& config, const Topology& to
   return options;
 }
 
+// What only this rank can find wrong with an entry.
+Status CheckEntry(const Entry& entry, const Topology& topology) {
+  const Request& q = entry.request;
+  if (q.kind != Collective::kAllToAll || q.tensors.empty() || q.tensors[0].shape.empty()) {
+    return Status::Ok();
+  }
+  const int64_t rows = q.tensors[0].shape[0];
+  const std::string where = Describe(q) + " on rank " + std::to_string(topology.rank);
+  if (entry.splits.empty()) {
+    if (rows % topology.size == 0) return Status::Ok();
+    return Status::InvalidArgument(
+        where + " cannot give each of " + std::to_string(topology.size) +
+        " ranks equally many rows. Received: a tensor of shape " + ShapeString(q.tensors[0].shape) +
+        ". Expected: a first dimension that " + std::to_string(topology.size) +
+        " divides, or splits=..., the rows for each rank.");
+  }
+  int64_t sum = 0;
+  bool valid = entry.splits.size() == static_cast<size_t>(topology.size);
+  for (int64_t n : entry.splits) {
+    valid = valid && n >= 0 && n <= rows;
+    sum += valid ? n : 0;
+  }
+  if (valid && sum == rows) return Status::Ok();
+  return Status::InvalidArgument(
+      where + " got splits that do not fit. Received: " + ShapeString(entry.splits) +
+      " for a tensor of shape " + ShapeString(q.tensors[0].shape) +
+      ". Expected: " + std::to_string(topology.size) + " numbers, 0 or above, with the sum " +
+      std::to_string(rows) + ".");
+}
+
 }  // namespace
 
 Negotiator::Negotiator(const Config& config, const Log& log, const Topology& topology,
@@ -39,6 +69,11 @@ Negotiator::Negotiator(const Config& config, const Log& log, const Topology& top
 void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
   now_ = now;
   if (pending_.empty()) last_heard_ = now;
+  Status valid = CheckEntry(entry, topology_);
+  if (!valid.ok()) {
+    outcome->failed.emplace_back(std::move(entry), std::move(valid));
+    return;
+  }
   auto [found, is_new] = pending_.try_emplace(entry.request.key);
   Pending& pending = found->second;
   const bool only_one_withdrawn = pending.withdrawing && pending.entries.size() == 1;

@@ -1,5 +1,6 @@
 #include "cc/tf/call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cc/tf/status.h"
@@ -41,6 +42,11 @@ void Call::AddLate(const Tensor& input) {
   late_.push_back(true);
 }
 
+void Call::SetSplits(std::vector<int64_t> splits) {
+  exchanges_ = true;
+  splits_ = std::move(splits);
+}
+
 void Call::Fail(const absl::Status& status) {
   ctx_->SetStatus(status);
   done_();
@@ -64,6 +70,13 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
   entry.allocate = [self](int tensor, const Shape& shape, void** output) {
     return self->Allocate(tensor, shape, output);
   };
+  if (exchanges_) {
+    entry.splits = std::move(splits_);
+    entry.received_splits = [self](const std::vector<int64_t>& rows) {
+      self->received_splits_ = Tensor(tensorflow::DT_INT32, {static_cast<int64_t>(rows.size())});
+      std::copy(rows.begin(), rows.end(), self->received_splits_.flat<int32_t>().data());
+    };
+  }
   entry.done = [self](const Status& status) { self->OnDone(status); };
 
   tensorflow::CancellationManager* manager = ctx_->cancellation_manager();
@@ -101,6 +114,7 @@ void Call::OnDone(const Status& status) {
     for (size_t i = 0; i < outputs_.size(); ++i) {
       if (late_[i]) ctx_->set_output(static_cast<int>(i), outputs_[i]);
     }
+    if (exchanges_) ctx_->set_output(1, received_splits_);
   } else {
     ctx_->SetStatus(ToAbsl(status));
   }

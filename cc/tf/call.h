@@ -32,6 +32,10 @@ class Call : public std::enable_shared_from_this<Call> {
   // The same where the output's shape is known only once every rank has said its own.
   void AddLate(const tensorflow::Tensor& input);
 
+  // alltoall, besides AddLate: how many rows go to each rank, empty for equal parts. The context's
+  // output 1 will say how many came from each.
+  void SetSplits(std::vector<int64_t> splits);
+
   // Instead of Start: ends the call at once.
   void Fail(const absl::Status& status);
 
@@ -54,6 +58,9 @@ class Call : public std::enable_shared_from_this<Call> {
   std::vector<tensorflow::Tensor> inputs_;
   std::vector<tensorflow::Tensor> outputs_;
   std::vector<bool> late_;
+  bool exchanges_ = false;  // an alltoall
+  std::vector<int64_t> splits_;
+  tensorflow::Tensor received_splits_;
 
   // Weak: an engine must not be destroyed by a call that ends on the engine's own thread.
   std::weak_ptr<Engine> engine_;

@@ -72,4 +72,21 @@ absl::Status CollectiveKernel::AddInPlace(OpKernelContext* ctx, Call* call) {
   return absl::OkStatus();
 }
 
+absl::Status CollectiveKernel::AddAllLate(OpKernelContext* ctx, Call* call) {
+  for (int i = 0; i < ctx->num_inputs(); ++i) call->AddLate(ctx->input(i));
+  return absl::OkStatus();
+}
+
+absl::Status RowsUnknown(tensorflow::shape_inference::InferenceContext* c) {
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    tensorflow::shape_inference::ShapeHandle shape;
+    TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(i), 1, &shape));
+    if (c->RankKnown(shape)) {
+      TF_RETURN_IF_ERROR(c->ReplaceDim(shape, 0, c->UnknownDim(), &shape));
+    }
+    c->set_output(i, shape);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace tfhvd

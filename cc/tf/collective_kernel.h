@@ -14,6 +14,7 @@
 #include "cc/flow/entry.h"
 #include "cc/tf/call.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
 
 namespace tfhvd {
 
@@ -32,11 +33,18 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   // For AddTensors: every input with an output of its shape, the input's memory where it is free.
   static absl::Status AddInPlace(tensorflow::OpKernelContext* ctx, Call* call);
 
+  // For AddTensors: every input with an output that is allocated once its shape is known.
+  static absl::Status AddAllLate(tensorflow::OpKernelContext* ctx, Call* call);
+
   int root() const { return request_.root; }
 
  private:
   Request request_;  // without tensors
   bool anonymous_ = false;
 };
+
+// A shape function: each output is as its input, but for the first dimension, which only the ranks
+// together know.
+absl::Status RowsUnknown(tensorflow::shape_inference::InferenceContext* c);
 
 }  // namespace tfhvd

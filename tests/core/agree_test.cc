@@ -163,7 +163,7 @@ TEST(ScalarsCannotBeGathered) {
   for (size_t n = 1; n < 4; ++n) {
     ExpectRefused(std::vector<Request>(n, Ask(Collective::kAllGather, {{}})),
                   "allgather 'x' got a scalar. Expected: at least one dimension, along which the "
-                  "ranks' tensors are joined; use tf.reshape(x, [1]).");
+                  "ranks' tensors are joined or cut; use tf.reshape(x, [1]).");
   }
 }
 

@@ -13,89 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "cc/backends/inproc/inproc_world.h"
-#include "tests/core/on_ranks.h"
+#include "tests/core/engines.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
 namespace {
-
-// One rank's engine, for the thread that plays it.
-class Rank {
- public:
-  Rank(InprocGroup* group, int rank, const Config& config) : world_(group->OpenWorld(rank)) {
-    std::unique_ptr<ControlPlane> control;
-    std::unique_ptr<Communicator> communicator;
-    EXPECT_TRUE(world_->OpenControlPlane(&control).ok());
-    EXPECT_TRUE(world_->OpenCommunicator(testing::AllOf(world_->size()), &communicator).ok());
-    Topology topology = MakeTopology(rank, std::vector<std::string>(world_->size(), "here"));
-    engine_ = std::make_unique<Engine>(config, Log(LogLevel::kFatal, rank), std::move(topology),
-                                       std::move(control), std::move(communicator));
-  }
-
-  int rank() const { return engine_->topology().rank; }
-  int size() const { return engine_->topology().size; }
-  Engine* engine() { return engine_.get(); }
-
- private:
-  std::unique_ptr<World> world_;
-  std::unique_ptr<Engine> engine_;
-};
-
-void RunRanks(int size, const std::function<void(Rank*)>& body, const Config& config = Config()) {
-  InprocGroup group(size);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size; ++r) {
-    threads.emplace_back([&, r] {
-      Rank rank(&group, r, config);
-      body(&rank);
-    });
-  }
-  for (std::thread& t : threads) t.join();
-}
-
-// A collective in flight, with its memory.
-struct Call {
-  std::vector<float> in;
-  std::vector<float> out;
-  std::promise<Status> promise;
-  EntryId id = 0;
-
-  Status Wait() { return promise.get_future().get(); }
-};
-
-Entry EntryFor(Call* call, Collective kind, const std::string& name, Shape shape) {
-  Entry entry;
-  entry.request.key.name = name;
-  entry.request.kind = kind;
-  entry.request.tensors.push_back({DType::kFloat32, std::move(shape)});
-  entry.inputs.push_back(call->in.data());
-  entry.outputs.push_back(call->out.data());
-  entry.allocate = [call](int, const Shape& s, void** out) {
-    call->out.resize(static_cast<size_t>(NumElements(s)));
-    *out = call->out.data();
-    return Status::Ok();
-  };
-  entry.done = [call](const Status& s) { call->promise.set_value(s); };
-  return entry;
-}
-
-std::unique_ptr<Call> AllReduce(Rank* rank, const std::string& name, size_t n, float value,
-                                bool anonymous = false) {
-  auto call = std::make_unique<Call>();
-  call->in.assign(n, value);
-  call->out.assign(n, -1.0f);
-  Entry entry = EntryFor(call.get(), Collective::kAllReduce, name, {static_cast<int64_t>(n)});
-  entry.anonymous = anonymous;
-  call->id = rank->engine()->Submit(std::move(entry));
-  return call;
-}
-
-bool AllEqual(const std::vector<float>& v, float x) {
-  return std::all_of(v.begin(), v.end(), [x](float y) { return y == x; });
-}
-
-float SumOfRanks(int size) { return static_cast<float>(size * (size - 1)) / 2.0f; }
 
 TEST(ReducesAtEverySizeOfJobAndTensor) {
   for (int size = 1; size <= 8; ++size) {
@@ -184,6 +106,90 @@ TEST(BroadcastsFromEveryRoot) {
         EXPECT_TRUE(calls[i]->Wait().ok());
         EXPECT_TRUE(AllEqual(calls[i]->out, static_cast<float>(100 * i + root)));
       }
+    }
+  });
+}
+
+TEST(ScattersRowsAlsoFusedAndUneven) {
+  for (int size : {1, 2, 3, 8}) {
+    RunRanks(size, [](Rank* rank) {
+      for (int step = 0; step < 5; ++step) {
+        std::vector<std::unique_ptr<Call>> calls;
+        for (int i = 0; i < 4; ++i) {
+          auto call = std::make_unique<Call>();
+          const int64_t rows = i * 5 + step;
+          for (int64_t x = 0; x < rows * 2; ++x) call->in.push_back(static_cast<float>(x));
+          rank->engine()->Submit(EntryFor(call.get(), Collective::kReduceScatter,
+                                          "scatter" + std::to_string(i), {rows, 2}));
+          calls.push_back(std::move(call));
+        }
+        for (int i = 0; i < 4; ++i) {
+          EXPECT_TRUE(calls[i]->Wait().ok());
+          int64_t begin = 0;
+          for (int r = 0; r < rank->rank(); ++r) begin += RowsOfPart(i * 5 + step, rank->size(), r);
+          const int64_t rows = RowsOfPart(i * 5 + step, rank->size(), rank->rank());
+          EXPECT_EQ(calls[i]->out.size(), static_cast<size_t>(rows * 2));
+          for (int64_t x = 0; x < rows * 2; ++x) {
+            EXPECT_EQ(calls[i]->out[x], static_cast<float>(rank->size() * (begin * 2 + x)));
+          }
+        }
+      }
+    });
+  }
+}
+
+// How many rows rank `from` sends to rank `to` in that step.
+int64_t Sent(int from, int to, int step) { return (from + 2 * to + step) % 4; }
+
+TEST(ExchangesRowsWithSplitsThatChange) {
+  for (int size : {1, 2, 3, 8}) {
+    RunRanks(size, [](Rank* rank) {
+      for (int step = 0; step < 10; ++step) {
+        Call call;
+        std::vector<int64_t> splits;
+        std::vector<int64_t> expected_splits;
+        std::vector<int64_t> received;
+        std::vector<float> expected;
+        for (int r = 0; r < rank->size(); ++r) {
+          splits.push_back(Sent(rank->rank(), r, step));
+          call.in.insert(call.in.end(), static_cast<size_t>(3 * splits.back()),
+                         static_cast<float>(100 * rank->rank() + r));
+          expected_splits.push_back(Sent(r, rank->rank(), step));
+          expected.insert(expected.end(), static_cast<size_t>(3 * expected_splits.back()),
+                          static_cast<float>(100 * r + rank->rank()));
+        }
+        const int64_t rows = static_cast<int64_t>(call.in.size()) / 3;
+        Entry entry = EntryFor(&call, Collective::kAllToAll, "exchange", {rows, 3});
+        entry.splits = splits;
+        entry.received_splits = [&](const std::vector<int64_t>& s) { received = s; };
+        rank->engine()->Submit(std::move(entry));
+        EXPECT_TRUE(call.Wait().ok());
+        EXPECT_TRUE(call.out == expected);
+        EXPECT_TRUE(received == expected_splits);
+      }
+    });
+  }
+}
+
+TEST(SplitsThatDoNotFitFailOnTheirRankAlone) {
+  RunRanks(2, [](Rank* rank) {
+    const std::vector<std::vector<int64_t>> wrong = {{2}, {1, 3}, {-1, 4}, {}};
+    for (const std::vector<int64_t>& splits : wrong) {
+      Call call;
+      call.in.assign(3, 1.0f);
+      Entry entry = EntryFor(&call, Collective::kAllToAll, "exchange", {3});
+      entry.splits = splits;
+      if (rank->rank() == 0) {
+        rank->engine()->Submit(std::move(entry));
+        const Status status = call.Wait();
+        EXPECT_ERROR(status, StatusCode::kInvalidArgument, "'exchange' on rank 0");
+        EXPECT_ERROR(status, StatusCode::kInvalidArgument, "Received: ");
+      }
+      Call good;
+      good.in.assign(2, static_cast<float>(rank->rank()));
+      rank->engine()->Submit(EntryFor(&good, Collective::kAllToAll, "exchange", {2}));
+      EXPECT_TRUE(good.Wait().ok());
+      EXPECT_TRUE(good.out == (std::vector<float>{0.0f, 1.0f}));
     }
   });
 }

@@ -45,13 +45,28 @@ class FakeCommunicator : public Communicator {
     if (root == 0) std::memset(buffer, 0, static_cast<size_t>(bytes));
     return Status::Ok();
   }
-  Status ReduceScatter(const void*, void*, const std::vector<int64_t>&, DType,
-                       const Reduction&) override {
-    return Status::Internal("not called");
+  Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts, DType,
+                       const Reduction& reduction) override {
+    calls.push_back("reducescatter " + std::to_string(counts[0]) + "+" + std::to_string(counts[1]));
+    const auto* mine = static_cast<const float*>(in) + counts[0];
+    const void* both[] = {mine, mine};
+    ReduceRanks(out, both, 2, counts[1], DType::kFloat32, reduction);
+    return Status::Ok();
   }
-  Status AllToAll(const void*, const std::vector<int64_t>&, void*,
-                  const std::vector<int64_t>&) override {
-    return Status::Internal("not called");
+  // Rank 0 sends what this rank sends to it; of sizes, those that were set.
+  Status AllToAll(const void* in, const std::vector<int64_t>& send, void* out,
+                  const std::vector<int64_t>& receive) override {
+    calls.push_back("alltoall " + std::to_string(send[0]) + "+" + std::to_string(send[1]));
+    if (!exchanged) {
+      exchanged = true;
+      const int64_t sizes[] = {from_rank_0, static_cast<const int64_t*>(in)[1]};
+      std::memcpy(out, sizes, sizeof sizes);
+      return Status::Ok();
+    }
+    std::memset(out, 0, static_cast<size_t>(receive[0]));  // rank 0 brings zeros
+    std::memcpy(static_cast<char*>(out) + receive[0], static_cast<const char*>(in) + send[0],
+                static_cast<size_t>(send[1]));
+    return Status::Ok();
   }
   Status Barrier() override {
     calls.push_back("barrier");
@@ -60,6 +75,8 @@ class FakeCommunicator : public Communicator {
   void Abort(const Status&) override {}
 
   Status failure;
+  int64_t from_rank_0 = 0;
+  bool exchanged = false;
   std::vector<std::string> calls;
 };
 
@@ -86,7 +103,8 @@ Agreed Of(Collective kind, Work* work, int root = 0) {
     a.entry.request.tensors.push_back(
         {DType::kFloat32, {static_cast<int64_t>(work->in[t].size())}});
     a.entry.inputs.push_back(work->in[t].data());
-    a.entry.outputs.push_back(kind == Collective::kAllGather ? nullptr : work->out[t].data());
+    const bool late = kind != Collective::kAllReduce && kind != Collective::kBroadcast;
+    a.entry.outputs.push_back(late ? nullptr : work->out[t].data());
   }
   a.entry.allocate = [work](int tensor, const Shape& shape, void** out) {
     auto& memory = work->out[static_cast<size_t>(tensor)];
@@ -202,6 +220,42 @@ TEST(AnEmptyAllGatherIsAllocatedAllTheSame) {
   EXPECT_OK(bench.Run(std::move(agreed)));
   ExpectDone(a);
   EXPECT_EQ(a.out[0], Values());
+}
+
+TEST(AReduceScatterGivesEachRankItsRows) {
+  Bench bench;
+  Work a{Values{1, 2, 3}};
+  EXPECT_OK(bench.Run(Of(Collective::kReduceScatter, &a)));
+  ExpectDone(a);
+  EXPECT_EQ(a.out[0], (Values{6}));
+  EXPECT_EQ(bench.communicator.calls, Calls{"reducescatter 2+1"});
+}
+
+TEST(FusedReduceScattersAreSortedByRank) {
+  Bench bench;
+  Work a{Values{1, 2, 3}};
+  Work group{Values{4, 5}, Values{}, Values{6}};
+  EXPECT_OK(bench.Run(Of(Collective::kReduceScatter, &a), Of(Collective::kReduceScatter, &group)));
+  ExpectDone(a);
+  ExpectDone(group);
+  EXPECT_EQ(a.out[0], (Values{6}));
+  EXPECT_EQ(group.out, (std::vector<Values>{{10}, {}, {}}));
+  EXPECT_EQ(bench.communicator.calls, Calls{"reducescatter 4+2"});
+}
+
+TEST(AnAllToAllAsksForSizesFirst) {
+  Bench bench;
+  bench.communicator.from_rank_0 = 3;
+  Work a{Values{1, 2, 3}};
+  std::vector<int64_t> received;
+  Agreed agreed = Of(Collective::kAllToAll, &a);
+  agreed.entry.splits = {1, 2};
+  agreed.entry.received_splits = [&](const std::vector<int64_t>& s) { received = s; };
+  EXPECT_OK(bench.Run(std::move(agreed)));
+  ExpectDone(a);
+  EXPECT_EQ(received, (std::vector<int64_t>{3, 2}));
+  EXPECT_EQ(a.out[0], (Values{0, 0, 0, 2, 3}));
+  EXPECT_EQ(bench.communicator.calls, (Calls{"alltoall 8+8", "alltoall 4+8"}));
 }
 
 TEST(AFailureCompletesEverythingWithIt) {

@@ -111,8 +111,7 @@ TEST(BroadcastsOfOneRootAreFusedWhateverTheirType) {
 }
 
 TEST(OthersAreNotFused) {
-  for (Collective kind :
-       {Collective::kBarrier, Collective::kReduceScatter, Collective::kAllToAll}) {
+  for (Collective kind : {Collective::kBarrier, Collective::kAllToAll}) {
     EXPECT_EQ(
         Text(List(Of(kind, {{DType::kFloat32, {1}}}), Of(kind, {{DType::kFloat32, {1}}})), kMiB),
         "0|1");

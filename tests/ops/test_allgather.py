@@ -1,4 +1,4 @@
-"""hvd.allgather: every rank's tensor in one."""
+"""hvd.allgather and hvd.grouped_allgather: every rank's tensors in one."""
 
 import numpy as np
 import pytest
@@ -92,3 +92,53 @@ def test_a_scalar_of_unknown_rank_fails_on_every_rank():
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"'unknown' got a scalar"):
         f(tf.constant(1.0))
     assert len(f(tf.constant([1.0]))) == hvd.size()
+
+
+@in_both_modes
+@pytest.mark.ranks(1, 2, 4)
+def test_a_group_of_mixed_types_and_lengths(mode):
+    rows = [[(rank + 2 * i) % 3 for rank in range(hvd.size())] for i in range(len(NUMBERS))]
+    tensors = [
+        tf.cast(tf.fill([rows[i][hvd.rank()], 2], hvd.rank() + i), dtype)
+        for i, dtype in enumerate(NUMBERS)
+    ]
+    results = run(mode, lambda *x: hvd.grouped_allgather(x), *tensors)
+    assert isinstance(results, list)
+    for i, (result, dtype) in enumerate(zip(results, NUMBERS)):
+        assert result.dtype == dtype
+        expected = np.repeat(np.arange(hvd.size()) + i, rows[i])[:, np.newaxis] * np.ones((1, 2))
+        np.testing.assert_array_equal(numbers(result), expected)
+
+
+@in_both_modes
+def test_gradient_of_a_group(mode):
+    def f(x, y):
+        with tf.GradientTape() as tape:
+            tape.watch([x, y])
+            a, _ = hvd.grouped_allgather([x, y])
+            loss = tf.reduce_sum(a * tf.range(tf.cast(len(a), tf.float32)))
+        return tape.gradient(loss, [x, y])
+
+    x, y = run(mode, f, tf.ones([hvd.rank() + 1]), tf.ones([2, 2]))
+    begin = sum(range(1, hvd.rank() + 1))
+    np.testing.assert_array_equal(x, np.arange(begin, begin + hvd.rank() + 1) * hvd.size())
+    np.testing.assert_array_equal(y, np.zeros([2, 2]))
+
+
+@pytest.mark.ranks(2)
+def test_a_group_fails_as_one():
+    width = 3 + hvd.rank()
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"Mismatched shapes .* tensor 1 of the"
+    ):
+        hvd.grouped_allgather([tf.ones([2]), tf.ones([1, width])], name="group")
+    first, second = hvd.grouped_allgather([tf.ones([2]), tf.ones([1])], name="group")
+    assert (len(first), len(second)) == (4, 2)
+
+
+@in_both_modes
+def test_wrong_groups(mode):
+    with pytest.raises(ValueError, match=r"hvd.grouped_allgather .* Received: a scalar"):
+        run(mode, lambda: hvd.grouped_allgather([tf.ones([1]), 3.0]))
+    with pytest.raises(ValueError, match=r"Received: no tensors"):
+        run(mode, lambda: hvd.grouped_allgather([]))

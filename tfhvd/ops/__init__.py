@@ -2,12 +2,16 @@
 
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.allreduce import allreduce
+from tfhvd.ops.alltoall import alltoall
 from tfhvd.ops.barrier import barrier
 from tfhvd.ops.broadcast import broadcast
 from tfhvd.ops.broadcast_variables import broadcast_, broadcast_variables
+from tfhvd.ops.grouped_allgather import grouped_allgather
 from tfhvd.ops.grouped_allreduce import grouped_allreduce
+from tfhvd.ops.grouped_reducescatter import grouped_reducescatter
 from tfhvd.ops.objects import allgather_object, broadcast_object, broadcast_object_fn
 from tfhvd.ops.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+from tfhvd.ops.reducescatter import reducescatter
 
 __all__ = [
     "Average",
@@ -19,11 +23,15 @@ __all__ = [
     "allgather",
     "allgather_object",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
+    "grouped_allgather",
     "grouped_allreduce",
+    "grouped_reducescatter",
+    "reducescatter",
 ]

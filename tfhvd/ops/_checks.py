@@ -66,6 +66,31 @@ def check_reduction(tensor: tf.Tensor, op: ReduceOp, prescale: float, postscale:
         )
 
 
+def to_tensors(values: Any, kind: str) -> list[tf.Tensor]:
+    """Converts what a user passed to a grouped operation.
+
+    Args:
+        values: a list or tuple of what `to_tensor` takes.
+        kind: the operation's name, for messages.
+
+    Raises:
+        NotInitializedError: before `init`.
+        TypeError: if it is no list, or a tensor's type has no collectives.
+        ValueError: if it is empty.
+    """
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(
+            f"hvd.{kind} takes several tensors. Received: a {type(values).__name__}. "
+            "Expected: a list or tuple of tensors."
+        )
+    tensors = [to_tensor(value, kind) for value in values]
+    if not tensors:
+        raise ValueError(
+            f"hvd.{kind} has nothing to work on. Received: no tensors. Expected: at least one."
+        )
+    return tensors
+
+
 def to_factor(value: Any, name: str) -> float:
     """Returns a scale as a float.
 
@@ -98,14 +123,49 @@ def check_root(root_rank: Any, process_set: ProcessSet) -> int:
     return root
 
 
-def check_has_first_dimension(tensor: tf.Tensor) -> None:
-    """Refuses scalars, which cannot be joined.
+def check_has_first_dimension(tensor: tf.Tensor, kind: str) -> None:
+    """Refuses scalars, which can be neither joined nor cut.
+
+    Args:
+        tensor: what is to travel.
+        kind: the operation's name, for messages.
 
     Raises:
         ValueError: if the tensor is known to be a scalar.
     """
     if tensor.shape.rank == 0:
         raise ValueError(
-            "hvd.allgather joins tensors along their first dimension. Received: a scalar. "
+            f"hvd.{kind} works along the first dimension. Received: a scalar. "
             "Expected: at least one dimension; use tf.reshape(x, [1])."
         )
+
+
+def to_splits(splits: Any, tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
+    """Returns the rows for each rank as an int32 tensor, checked as far as they are known.
+
+    Args:
+        splits: a tensor, array or list of whole numbers, one a rank.
+        tensor: what is to be sent.
+        process_set: the ranks that take part.
+
+    Raises:
+        TypeError: if they are no whole numbers.
+        ValueError: if they are not one a rank, negative, or do not add up to the tensor's rows.
+    """
+    splits = tf.convert_to_tensor(splits)
+    if not splits.dtype.is_integer:
+        raise TypeError(f"Received: splits of type {splits.dtype.name}. Expected: whole numbers.")
+    size, rows = process_set.size(), tensor.shape[0] if tensor.shape.rank else None
+    if not splits.shape.is_compatible_with([size]):
+        raise ValueError(
+            f"hvd.alltoall needs the number of rows for each rank. Received: splits of shape "
+            f"{splits.shape}. Expected: shape ({size},)."
+        )
+    values = tf.get_static_value(splits)
+    if values is not None and (values.min() < 0 or rows not in (None, values.sum())):
+        raise ValueError(
+            f"hvd.alltoall cannot send these rows. Received: splits={values.tolist()} for a "
+            f"tensor of {'?' if rows is None else rows} rows. Expected: numbers of 0 or above "
+            "that add up to the tensor's rows."
+        )
+    return tf.cast(splits, tf.int32)

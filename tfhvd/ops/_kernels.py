@@ -22,26 +22,44 @@ def reduce(
     postscale: float = 1.0,
 ) -> list[tf.Tensor]:
     """Reduces each tensor over the ranks; several are agreed, and fail, as one."""
-    library = load_tf_ops()
-    attributes = {
-        "reduce_op": int(op),
-        "prescale_factor": repr(prescale),
-        "postscale_factor": repr(postscale),
-        **_identity(name, process_set_id),
-    }
-    if len(tensors) == 1:
-        outputs = [library.tfhvd_allreduce(tensors[0], **attributes)]
-    else:
-        outputs = list(library.tfhvd_grouped_allreduce(list(tensors), **attributes))
-    _free_of_order(outputs[0])
-    return outputs
+    attributes = _reduction(op, prescale, postscale)
+    return _one_or_group("allreduce", tensors, name, process_set_id, **attributes)
+
+
+def reduce_scatter(
+    tensors: Sequence[tf.Tensor],
+    op: ReduceOp,
+    name: Name,
+    process_set_id: int,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> list[tf.Tensor]:
+    """Reduces each tensor over the ranks and returns this rank's rows of each."""
+    attributes = _reduction(op, prescale, postscale)
+    return _one_or_group("reducescatter", tensors, name, process_set_id, **attributes)
 
 
 def gather(tensor: tf.Tensor, name: Name, process_set_id: int) -> tf.Tensor:
     """Joins the ranks' tensors along the first dimension."""
-    output = load_tf_ops().tfhvd_allgather(tensor, **_identity(name, process_set_id))
+    return gather_all([tensor], name, process_set_id)[0]
+
+
+def gather_all(tensors: Sequence[tf.Tensor], name: Name, process_set_id: int) -> list[tf.Tensor]:
+    """Joins the ranks' tensors, each for itself; several are agreed, and fail, as one."""
+    return _one_or_group("allgather", tensors, name, process_set_id)
+
+
+def exchange(
+    tensor: tf.Tensor, splits: tf.Tensor | None, name: Name, process_set_id: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Sends splits[r] rows to rank r (None: equally many); returns what came, and from whom."""
+    if splits is None:
+        splits = tf.zeros([0], tf.int32)
+    output, received = load_tf_ops().tfhvd_alltoall(
+        tensor, splits, **_identity(name, process_set_id)
+    )
     _free_of_order(output)
-    return output
+    return output, received
 
 
 def broadcast(tensor: tf.Tensor, root: int, name: Name, process_set_id: int) -> tf.Tensor:
@@ -56,6 +74,27 @@ def broadcast(tensor: tf.Tensor, root: int, name: Name, process_set_id: int) -> 
 def barrier(name: Name, process_set_id: int) -> None:
     """Waits for every rank."""
     load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
+
+
+def _one_or_group(
+    kind: str, tensors: Sequence[tf.Tensor], name: Name, process_set_id: int, **attributes: Any
+) -> list[tf.Tensor]:
+    library = load_tf_ops()
+    attributes.update(_identity(name, process_set_id))
+    if len(tensors) == 1:
+        outputs = [getattr(library, f"tfhvd_{kind}")(tensors[0], **attributes)]
+    else:
+        outputs = list(getattr(library, f"tfhvd_grouped_{kind}")(list(tensors), **attributes))
+    _free_of_order(outputs[0])
+    return outputs
+
+
+def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
+    return {
+        "reduce_op": int(op),
+        "prescale_factor": repr(prescale),
+        "postscale_factor": repr(postscale),
+    }
 
 
 def _identity(name: Name, process_set_id: int) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process, process_sets
+from tfhvd import process_sets
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, to_tensor
-from tfhvd.ops._names import name_of, name_of_gradient
-from tfhvd.ops.reduce_op import Sum
+from tfhvd.ops._gather_gradient import gather_gradients
+from tfhvd.ops._names import name_of
 
 
 def allgather(
@@ -46,15 +46,10 @@ def allgather(
     del ignore_name_scope
     set_id = process_sets.checked_id(process_set)
     tensor = to_tensor(tensor, "allgather")
-    check_has_first_dimension(tensor)
+    check_has_first_dimension(tensor, "allgather")
     return _kernels.gather(tensor, name_of("allgather", name, tensor), set_id)
 
 
 @tf.RegisterGradient("TfhvdAllgather")
 def _gradient(forward: Any, gradient: Any) -> tf.Tensor:
-    name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
-    rows = tf.shape(forward.inputs[0], out_type=tf.int64)[:1]
-    all_rows = _kernels.gather(rows, name.part("rows"), set_id)
-    [total] = _kernels.reduce([tf.convert_to_tensor(gradient)], Sum, name, set_id)
-    begin = tf.reduce_sum(all_rows[: process.rank()])
-    return total[begin : begin + rows[0]]
+    return gather_gradients(forward, [gradient])[0]

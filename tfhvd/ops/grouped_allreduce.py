@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfhvd import process_sets
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
-from tfhvd.ops._checks import check_reduction, to_factor, to_tensor
+from tfhvd.ops._checks import check_reduction, to_factor, to_tensors
 from tfhvd.ops._names import name_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
 from tfhvd.ops.reduce_op import ReduceOp, chosen
@@ -53,7 +53,7 @@ def grouped_allreduce(
     Raises:
         NotInitializedError: before `init`.
         TypeError: for a type that cannot be reduced so, and for IndexedSlices.
-        ValueError: for an op that is none.
+        ValueError: for an op that is none, or no tensors.
         tf.errors.InvalidArgumentError: if anything of the group differs between the ranks.
         tf.errors.AbortedError: if a rank is lost or has left.
 
@@ -65,11 +65,9 @@ def grouped_allreduce(
     set_id = process_sets.checked_id(process_set)
     prescale = to_factor(prescale_factor, "prescale_factor")
     postscale = to_factor(postscale_factor, "postscale_factor")
-    dense = [to_tensor(tensor, "grouped_allreduce") for tensor in tensors]
+    dense = to_tensors(tensors, "grouped_allreduce")
     for tensor in dense:
         check_reduction(tensor, op, prescale, postscale)
-    if not dense:
-        return []
     small, contexts = zip(*(compression.compress(tensor) for tensor in dense))
     with tf.device(device_dense or None):
         key = name_of("grouped_allreduce", name, small[0])

@@ -1,0 +1,98 @@
+// Engines as threads of one process, over the inproc backend, and collectives to give to them.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/backends/inproc/inproc_world.h"
+#include "cc/engine/engine.h"
+#include "tests/core/on_ranks.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+
+// One rank's engine, for the thread that plays it.
+class Rank {
+ public:
+  Rank(InprocGroup* group, int rank, const Config& config) : world_(group->OpenWorld(rank)) {
+    std::unique_ptr<ControlPlane> control;
+    std::unique_ptr<Communicator> communicator;
+    EXPECT_TRUE(world_->OpenControlPlane(&control).ok());
+    EXPECT_TRUE(world_->OpenCommunicator(testing::AllOf(world_->size()), &communicator).ok());
+    Topology topology = MakeTopology(rank, std::vector<std::string>(world_->size(), "here"));
+    engine_ = std::make_unique<Engine>(config, Log(LogLevel::kFatal, rank), std::move(topology),
+                                       std::move(control), std::move(communicator));
+  }
+
+  int rank() const { return engine_->topology().rank; }
+  int size() const { return engine_->topology().size; }
+  Engine* engine() { return engine_.get(); }
+
+ private:
+  std::unique_ptr<World> world_;
+  std::unique_ptr<Engine> engine_;
+};
+
+inline void RunRanks(int size, const std::function<void(Rank*)>& body,
+                     const Config& config = Config()) {
+  InprocGroup group(size);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(&group, r, config);
+      body(&rank);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+// A collective in flight, with its memory.
+struct Call {
+  std::vector<float> in;
+  std::vector<float> out;
+  std::promise<Status> promise;
+  EntryId id = 0;
+
+  Status Wait() { return promise.get_future().get(); }
+};
+
+inline Entry EntryFor(Call* call, Collective kind, const std::string& name, Shape shape) {
+  Entry entry;
+  entry.request.key.name = name;
+  entry.request.kind = kind;
+  entry.request.tensors.push_back({DType::kFloat32, std::move(shape)});
+  entry.inputs.push_back(call->in.data());
+  entry.outputs.push_back(call->out.data());
+  entry.allocate = [call](int, const Shape& s, void** out) {
+    call->out.resize(static_cast<size_t>(NumElements(s)));
+    *out = call->out.data();
+    return Status::Ok();
+  };
+  entry.done = [call](const Status& s) { call->promise.set_value(s); };
+  return entry;
+}
+
+inline std::unique_ptr<Call> AllReduce(Rank* rank, const std::string& name, size_t n, float value,
+                                       bool anonymous = false) {
+  auto call = std::make_unique<Call>();
+  call->in.assign(n, value);
+  call->out.assign(n, -1.0f);
+  Entry entry = EntryFor(call.get(), Collective::kAllReduce, name, {static_cast<int64_t>(n)});
+  entry.anonymous = anonymous;
+  call->id = rank->engine()->Submit(std::move(entry));
+  return call;
+}
+
+inline bool AllEqual(const std::vector<float>& v, float x) {
+  return std::all_of(v.begin(), v.end(), [x](float y) { return y == x; });
+}
+
+inline float SumOfRanks(int size) { return static_cast<float>(size * (size - 1)) / 2.0f; }
+
+}  // namespace tfhvd

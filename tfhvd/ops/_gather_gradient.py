@@ -1,0 +1,31 @@
+"""The gradients of allgathers: a rank gets its own rows of the gradients' sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import process
+from tfhvd.ops import _kernels
+from tfhvd.ops._names import name_of_gradient
+from tfhvd.ops.reduce_op import Sum
+
+
+def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
+    """Returns the gradients of an allgather's inputs, for one tensor or a group.
+
+    Args:
+        forward: the operation, with its inputs, outputs and attributes.
+        gradients: of its outputs; None for those that nothing depends on.
+    """
+    name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
+    rows = tf.stack([tf.shape(x, out_type=tf.int64)[0] for x in forward.inputs])
+    all_rows = _kernels.gather(rows[tf.newaxis], name.part("rows"), set_id)
+    begins = tf.reduce_sum(all_rows[: process.rank()], axis=0)
+    gradients = [
+        tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)
+        for g, y in zip(gradients, forward.outputs)
+    ]
+    totals = _kernels.reduce(gradients, Sum, name, set_id)
+    return [total[begins[i] : begins[i] + rows[i]] for i, total in enumerate(totals)]

@@ -1,0 +1,65 @@
+"""alltoall: every rank sends some of its rows to every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import process_sets
+from tfhvd.ops import _kernels
+from tfhvd.ops._checks import check_has_first_dimension, to_splits, to_tensor
+from tfhvd.ops._names import name_of, name_of_gradient
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: process_sets.ProcessSet = process_sets.global_process_set,
+) -> Any:
+    """Sends the first rows to the first rank, the next ones to the second, and so on.
+
+    Differentiable: gradients travel back the way that the rows came.
+
+    Args:
+        tensor: of shape [n, ...]; n may differ between ranks, the rest may not. Types: uint8, int8,
+            int32, int64, float16, bfloat16, float32, float64, bool.
+        splits: how many rows go to each rank, whole numbers of shape [size] with the sum n; may
+            differ from step to step. None: as many to each.
+        name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.
+        ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
+        process_set: the ranks that take part.
+
+    Returns:
+        The rows that came, those of the first rank first: a tensor of the same type. With `splits`
+        a tuple: this tensor, and how many rows came from each rank, int32 of shape [size].
+
+    Raises:
+        NotInitializedError: before `init`.
+        TypeError: for a type that does not travel, or splits that are no whole numbers.
+        ValueError: for a scalar, or splits that do not fit.
+        tf.errors.InvalidArgumentError: if type or shape do not fit between the ranks, the splits
+            not the tensor, or the rows cannot be divided evenly where no splits are given.
+        tf.errors.AbortedError: if a rank is lost or has left.
+
+    Example:
+        >>> rows = tf.fill([3], hvd.rank())
+        >>> hvd.alltoall(rows, splits=[1, 2])  # two ranks: ([0, 1], [1, 1]), ([0, 0, 1, 1], [2, 2])
+    """
+    del ignore_name_scope
+    set_id = process_sets.checked_id(process_set)
+    tensor = to_tensor(tensor, "alltoall")
+    check_has_first_dimension(tensor, "alltoall")
+    rows = None if splits is None else to_splits(splits, tensor, process_set)
+    key = name_of("alltoall", name, tensor)
+    output, received = _kernels.exchange(tensor, rows, key, set_id)
+    return output if splits is None else (output, received)
+
+
+@tf.RegisterGradient("TfhvdAlltoall")
+def _gradient(forward: Any, gradient: Any, _: Any) -> list[tf.Tensor | None]:
+    name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
+    back, _ = _kernels.exchange(tf.convert_to_tensor(gradient), forward.outputs[1], name, set_id)
+    return [back, None]

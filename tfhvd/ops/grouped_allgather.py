@@ -1,0 +1,58 @@
+"""grouped_allgather: several tensors, each joined over the ranks, as one unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import process_sets
+from tfhvd.ops import _kernels
+from tfhvd.ops._checks import check_has_first_dimension, to_tensors
+from tfhvd.ops._gather_gradient import gather_gradients
+from tfhvd.ops._names import name_of
+
+
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: process_sets.ProcessSet = process_sets.global_process_set,
+) -> list[tf.Tensor]:
+    """Joins each of several tensors over the ranks: all of them or, if one does not fit, none.
+
+    Differentiable: a rank gets its own part of the gradients' sums.
+
+    Args:
+        tensors: of shapes [n, ...]; n may differ between ranks and be 0, the rest may not. Types
+            may be mixed: uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool.
+        name: the group's identity: ranks meet by it. Made from the first tensor's name if not
+            given.
+        ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
+        process_set: the ranks that take part.
+
+    Returns:
+        A list of tensors of the same types, of shapes [sum of the n, ...], in the same order.
+
+    Raises:
+        NotInitializedError: before `init`.
+        TypeError: for a type that does not travel.
+        ValueError: for a scalar, or no tensors.
+        tf.errors.InvalidArgumentError: if anything of the group does not fit between the ranks.
+        tf.errors.AbortedError: if a rank is lost or has left.
+
+    Example:
+        >>> labels, scores = hvd.grouped_allgather([labels, scores])
+    """
+    del ignore_name_scope
+    set_id = process_sets.checked_id(process_set)
+    dense = to_tensors(tensors, "grouped_allgather")
+    for tensor in dense:
+        check_has_first_dimension(tensor, "grouped_allgather")
+    return _kernels.gather_all(dense, name_of("grouped_allgather", name, dense[0]), set_id)
+
+
+@tf.RegisterGradient("TfhvdGroupedAllgather")
+def _gradient(forward: Any, *gradients: Any) -> list[tf.Tensor]:
+    return gather_gradients(forward, list(gradients))

@@ -1,0 +1,75 @@
+"""reducescatter: one tensor, reduced over the ranks, of which each rank gets some rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import process_sets
+from tfhvd.compression import Compression
+from tfhvd.ops import _kernels
+from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensor
+from tfhvd.ops._names import name_of
+from tfhvd.ops._reduce_gradient import reduction_gradients
+from tfhvd.ops.reduce_op import ReduceOp, chosen
+
+
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: ReduceOp | None = None,
+    name: str | None = None,
+    process_set: process_sets.ProcessSet = process_sets.global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """Reduces a tensor over the ranks and gives each rank its part of the rows.
+
+    The parts follow each other by rank. Where the rows do not come out even, the first ranks get
+    one more. Differentiable.
+
+    Args:
+        tensor: of shape [n, ...], the same on every rank. Types: uint8, int8, int32, int64,
+            float16, bfloat16, float32, float64; bool with Min or Max.
+        device_dense: the device to reduce on, "" for where the tensor is.
+        compression: how the tensor travels: `Compression.none`, `.fp16` or `.bf16`.
+        op: Average (where none is given), Sum, Min, Max or Product.
+        name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.
+        process_set: the ranks that take part.
+        prescale_factor: what each rank's tensor is multiplied by before the reduction.
+        postscale_factor: what the result is multiplied by.
+
+    Returns:
+        A tensor of the same type, of shape [this rank's rows, ...].
+
+    Raises:
+        NotInitializedError: before `init`.
+        TypeError: for a type that cannot be reduced so.
+        ValueError: for an op that is none, or a scalar.
+        tf.errors.InvalidArgumentError: if shape, type or arguments differ between the ranks.
+        tf.errors.AbortedError: if a rank is lost or has left.
+
+    Example:
+        >>> hvd.reducescatter(tf.range(5), op=hvd.Sum)  # two ranks: [0, 2, 4] and [6, 8]
+    """
+    op = chosen(op, None)
+    set_id = process_sets.checked_id(process_set)
+    scales = (
+        to_factor(prescale_factor, "prescale_factor"),
+        to_factor(postscale_factor, "postscale_factor"),
+    )
+    tensor = to_tensor(tensor, "reducescatter")
+    check_has_first_dimension(tensor, "reducescatter")
+    check_reduction(tensor, op, *scales)
+    small, context = compression.compress(tensor)
+    with tf.device(device_dense or None):
+        key = name_of("reducescatter", name, small)
+        [reduced] = _kernels.reduce_scatter([small], op, key, set_id, *scales)
+    return compression.decompress(reduced, context)
+
+
+@tf.RegisterGradient("TfhvdReducescatter")
+def _gradient(forward: Any, gradient: Any) -> tf.Tensor:
+    return reduction_gradients(forward, [gradient])[0]
