@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         grouped_reducescatter,
         reducescatter,
     )
-    from tfhvd.optimizer import DistributedOptimizer
+    from tfhvd.optimizer import DistributedOptimizer, PartialDistributedOptimizer
     from tfhvd.process import (
         cross_rank,
         cross_size,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         nccl_built,
         rocm_built,
     )
-    from tfhvd.tape import DistributedGradientTape
+    from tfhvd.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 _HOMES = {
     "tfhvd.compression": ("Compression",),
@@ -93,7 +93,7 @@ _HOMES = {
         "grouped_reducescatter",
         "reducescatter",
     ),
-    "tfhvd.optimizer": ("DistributedOptimizer",),
+    "tfhvd.optimizer": ("DistributedOptimizer", "PartialDistributedOptimizer"),
     "tfhvd.process": (
         "cross_rank",
         "cross_size",
@@ -120,7 +120,7 @@ _HOMES = {
         "nccl_built",
         "rocm_built",
     ),
-    "tfhvd.tape": ("DistributedGradientTape",),
+    "tfhvd.tape": ("DistributedGradientTape", "PartialDistributedGradientTape"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -152,6 +152,8 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "allgather_object",
     "DistributedGradientTape",
     "DistributedOptimizer",
+    "PartialDistributedGradientTape",
+    "PartialDistributedOptimizer",
     "Compression",
     "ReduceOp",
     "Average",

@@ -6,6 +6,7 @@ imported at the top but TensorFlow: Keras 3 and tf_keras are found through the u
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import sys
 from collections.abc import Callable, Iterable
@@ -32,6 +33,25 @@ def tf_variable(variable: Any) -> Any:
     """Gives the tf.Variable inside a Keras 3 variable; anything else as it is."""
     value = getattr(variable, "value", None)
     return variable if value is None or callable(value) else value
+
+
+def state_variable(initial: Any, dtype: Any, name: str) -> Any:
+    """Makes a variable for tfhvd's own state, whatever is being traced.
+
+    A tf.function lets variables be made on its first call only, also in `tf.init_scope`, because it
+    asks for them by a hook of the thread; hence another thread. In a graph with a session the
+    variable is the graph's, for its user to initialize.
+    """
+    import tensorflow as tf
+
+    def make() -> Any:
+        return tf.Variable(initial, trainable=False, dtype=dtype, name=f"tfhvd_{name}")
+
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return make()
+    with concurrent.futures.ThreadPoolExecutor(1) as elsewhere:
+        return elsewhere.submit(make).result()
 
 
 def variable_name(variable: Any) -> str | None:

@@ -6,6 +6,7 @@ The optimizers and the gradient tape differ only in when they call a `GradientRe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,11 +15,14 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.compression import Compression
-from tfhvd.ops import Average, Min, Sum, allreduce, grouped_allreduce
+from tfhvd.local_sources import LocalSources, key_of
+from tfhvd.ops import Average, Min, allreduce, grouped_allreduce
+from tfhvd.ops._names import outermost_graph
 from tfhvd.ops.reduce_op import chosen
 from tfhvd.process_sets import checked_id, global_process_set
+from tfhvd.sparse import SlicesReducer, is_sparse, sum_duplicates
 
-_NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the graph
+_NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the outermost graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +33,16 @@ class GradientReducer:
         name: what the names of the reductions begin with; the variables' paths follow.
         op: Average, Sum, or, for dense gradients, Min, Max or Product.
         compression: a member of `Compression`, applied to what travels.
-        sparse_as_dense: whether IndexedSlices are made dense first. Otherwise the ranks' slices are
-            gathered, and slices of one row summed.
+        sparse_as_dense: whether IndexedSlices are made dense first. Otherwise they stay slices, and
+            travel as is less to send: see `tfhvd.sparse`.
         gradient_predivide_factor: with Average, what a gradient is divided by before the sum; the
             rest of the division by the number of ranks follows the sum.
         groups: None, a number of groups, or a list of lists of variables: dense gradients of one
-            group are reduced together, all or none.
+            group are reduced together, all or none. IndexedSlices of a group are reduced on their
+            own.
+        local: the variables whose gradients are not reduced.
+        scale_local_gradients: whether those are divided by the number of ranks, so that they have
+            their part in the average of the ranks' losses.
         scale: what every reduced gradient is multiplied by.
         process_set: the ranks that take part.
         device_dense: the device on which dense gradients are reduced, "" for where they are.
@@ -51,6 +59,8 @@ class GradientReducer:
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
     groups: int | Sequence[Sequence[Any]] | None = None
+    local: LocalSources = dataclasses.field(default_factory=LocalSources)
+    scale_local_gradients: bool = True
     scale: float = 1.0
     process_set: Any = global_process_set
     device_dense: str = ""
@@ -84,7 +94,7 @@ class GradientReducer:
                     f"Received: groups={self.groups}. Expected: a number of groups, or lists."
                 )
         elif self.groups is not None:
-            keys = [_key(variable) for group in self.groups for variable in group]
+            keys = [key_of(variable) for group in self.groups for variable in group]
             if len(keys) != len(set(keys)):
                 raise ValueError(
                     "Received: groups with a variable twice. Expected: each variable in one group."
@@ -113,13 +123,27 @@ class GradientReducer:
                 f"gradients, {len(variables)} variables. Expected: as many of each."
             )
         if self.sparse_as_dense:
-            gradients = [tf.convert_to_tensor(g) if _is_sparse(g) else g for g in gradients]
-        gradients = [_sum_duplicates(g) if _is_sparse(g) else g for g in gradients]
-        if self.process_set.size() > 1:
-            gradients = self._reduce(gradients, variables)
-        if self.scale != 1.0:
-            gradients = [None if g is None else _scaled(g, self.scale) for g in gradients]
-        return gradients
+            gradients = [tf.convert_to_tensor(g) if is_sparse(g) else g for g in gradients]
+        gradients = [sum_duplicates(g) if is_sparse(g) else g for g in gradients]
+        size = self.process_set.size()
+        if size > 1:
+            local = self.local.keys()
+            own = [key_of(variable) in local for variable in variables]
+            reduced = self._reduce([None if o else g for o, g in zip(own, gradients)], variables)
+            part = 1.0 / size if self.scale_local_gradients else 1.0
+            gradients = [_scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
+        return [_scaled(g, self.scale) for g in gradients]
+
+    def split(
+        self, gradients: Iterable[Any], variables: Iterable[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Returns the gradients of local variables, and the others, each in their order."""
+        local = self.local.keys()
+        own: list[Any] = []
+        shared: list[Any] = []
+        for gradient, variable in zip(gradients, variables):
+            (own if key_of(variable) in local else shared).append(gradient)
+        return own, shared
 
     def all_ranks(self, condition: Any) -> Any:
         """Whether a condition (a bool tensor without dimensions) holds on every rank."""
@@ -133,16 +157,20 @@ class GradientReducer:
 
     def _reduce(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
         names = _unique_names(self.name, variables)
-        dense = [i for i, g in enumerate(gradients) if g is not None and not _is_sparse(g)]
+        dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
         reduced: list[Any] = [None] * len(gradients)
         for group in self._grouped(dense, variables):
             tensors = self._reduce_dense([gradients[i] for i in group], [names[i] for i in group])
             for i, tensor in zip(group, tensors):
                 reduced[i] = tensor
         for i, gradient in enumerate(gradients):
-            if _is_sparse(gradient):
-                reduced[i] = self._reduce_slices(gradient, names[i])
+            if is_sparse(gradient):
+                reduced[i] = self._slices(gradient, variables[i], names[i])
         return reduced
+
+    @functools.cached_property
+    def _slices(self) -> SlicesReducer:
+        return SlicesReducer(self.op, self.compression, self.device_sparse, self.process_set)
 
     def _grouped(self, dense: list[int], variables: list[Any]) -> list[list[int]]:
         """Divides the positions of dense gradients into what is reduced together."""
@@ -154,10 +182,10 @@ class GradientReducer:
             count = min(self.groups, len(dense))
             cuts = [len(dense) * i // count for i in range(count + 1)] if count else []
             return [dense[begin:end] for begin, end in zip(cuts, cuts[1:])]
-        group_of = {_key(v): number for number, group in enumerate(self.groups) for v in group}
+        group_of = {key_of(v): number for number, group in enumerate(self.groups) for v in group}
         together: dict[Any, list[int]] = {}
         for i in dense:
-            together.setdefault(group_of.get(_key(variables[i]), f"alone/{i}"), []).append(i)
+            together.setdefault(group_of.get(key_of(variables[i]), f"alone/{i}"), []).append(i)
         return list(together.values())
 
     def _reduce_dense(self, tensors: list[Any], names: list[str]) -> list[Any]:
@@ -174,43 +202,13 @@ class GradientReducer:
             return [allreduce(tensors[0], name=names[0], **arguments)]
         return grouped_allreduce(tensors, name=names[0], **arguments)
 
-    def _reduce_slices(self, slices: tf.IndexedSlices, name: str) -> tf.IndexedSlices:
-        """Gathers the ranks' rows, and sums those of one index."""
-        if self.op not in (Average, Sum):
-            raise ValueError(
-                f"The gradient {name} is an IndexedSlices. Received: op={self.op}. "
-                "Expected: Average or Sum; for any other op pass sparse_as_dense=True."
-            )
-        reduced = allreduce(
-            slices,
-            op=self.op,
-            compression=self.compression,
-            device_sparse=self.device_sparse,
-            name=name,
-            process_set=self.process_set,
-        )
-        return _sum_duplicates(reduced)
-
-
-def _is_sparse(gradient: Any) -> bool:
-    return isinstance(gradient, tf.IndexedSlices)
-
 
 def _scaled(gradient: Any, factor: float) -> Any:
-    if _is_sparse(gradient):
+    if gradient is None or factor == 1.0:
+        return gradient
+    if is_sparse(gradient):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * tf.cast(factor, gradient.dtype)
-
-
-def _sum_duplicates(slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Sums the rows of one index: optimizers that square a gradient must see the whole of it."""
-    indices, positions = tf.unique(slices.indices)
-    values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(indices)[0])
-    return tf.IndexedSlices(values, indices, slices.dense_shape)
-
-
-def _key(variable: Any) -> int:
-    return id(_compat.tf_variable(variable))
 
 
 def _unique_names(prefix: str, variables: list[Any]) -> list[str]:
@@ -225,7 +223,7 @@ def _unique_names(prefix: str, variables: list[Any]) -> list[str]:
     """
     used: set[str] = set()
     if not tf.executing_eagerly():
-        collection = tf.compat.v1.get_default_graph().get_collection_ref(_NAMES_IN_USE)
+        collection = outermost_graph().get_collection_ref(_NAMES_IN_USE)
         if not collection:
             collection.append(used)
         used = collection[0]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tensorflow as tf
 
 from tfhvd import _compat
+from tfhvd.accumulate import GradientAccumulator
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
+from tfhvd.local_sources import LocalSources
 from tfhvd.ops import Average
 from tfhvd.process_sets import global_process_set
+from tfhvd.wrapping import Wrapped, wrap
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -35,7 +37,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     For a Keras optimizer this is `tfhvd.keras.DistributedOptimizer`, where the arguments are
     described. A `tf.compat.v1.train.Optimizer` reduces in `compute_gradients`, and so in
-    `minimize`.
+    `minimize`; with `backward_passes_per_step`, `compute_gradients` adds up and `apply_gradients`
+    updates on every so many calls, and `global_step` counts updates.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train. The result shares its
@@ -61,77 +64,135 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     Raises:
         TypeError: if `optimizer` is none of these.
         ValueError: if it is wrapped already, or arguments contradict each other.
-        NotImplementedError: for `backward_passes_per_step` above 1 with anything but Keras 3.
 
     Example:
         >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01 * hvd.size()))
     """
     del use_locking
-    arguments = {
-        "device_dense": device_dense,
-        "device_sparse": device_sparse,
-        "compression": compression,
-        "sparse_as_dense": sparse_as_dense,
-        "op": op,
-        "gradient_predivide_factor": gradient_predivide_factor,
-        "process_set": process_set,
-    }
+    return _distribute(
+        optimizer,
+        "DistributedOptimizer",
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups or num_groups or None,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+
+
+def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: Any = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: int | list[list[Any]] | None = None,
+    process_set: Any = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Wraps an optimizer as `DistributedOptimizer` does, but for the variables of some layers.
+
+    Args:
+        optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train.
+        name: see `tfhvd.keras.PartialDistributedOptimizer`, as for all that follow.
+        device_dense: the same.
+        device_sparse: the same.
+        compression: the same.
+        sparse_as_dense: the same.
+        gradient_predivide_factor: the same.
+        op: the same.
+        backward_passes_per_step: the same.
+        average_aggregated_gradients: the same.
+        groups: the same.
+        process_set: the same.
+        local_layers: the same.
+        scale_local_gradients: the same.
+
+    Returns:
+        As `DistributedOptimizer`.
+
+    Raises:
+        TypeError: if a local layer is no layer of Keras; else as `DistributedOptimizer`.
+
+    Example:
+        >>> optimizer = hvd.PartialDistributedOptimizer(
+        ...     tf.keras.optimizers.SGD(0.1), local_layers=model.layers[0]
+        ... )
+    """
+    return _distribute(
+        optimizer,
+        "PartialDistributedOptimizer",
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        local_layers=local_layers,
+        scale_local_gradients=scale_local_gradients,
+    )
+
+
+def _distribute(optimizer: Any, kind: str, name: str | None, **arguments: Any) -> Any:
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        if backward_passes_per_step != 1:
-            raise NotImplementedError(
-                f"Received: backward_passes_per_step={backward_passes_per_step} with a "
-                "tf.compat.v1.train.Optimizer. Expected: 1, or an optimizer of Keras 3."
-            )
         name = name or f"Distributed{type(optimizer).__name__}"
-        return _wrap(
-            optimizer, GradientReducer(name=name, groups=groups or num_groups or None, **arguments)
-        )
+        passes = arguments.pop("backward_passes_per_step")
+        average = arguments.pop("average_aggregated_gradients")
+        local = LocalSources(arguments.pop("local_layers", None))
+        reducer = GradientReducer(name=name, local=local, **arguments)
+        return wrap(optimizer, _Reduces, GradientAccumulator(reducer, passes, average))
     if _compat.keras_package(optimizer) is None:
         raise TypeError(
             f"Received: optimizer={optimizer!r}. Expected: an optimizer of keras, tf_keras or "
             "tf.compat.v1.train."
         )
-    from tfhvd.keras import optimizer as keras_optimizer  # Keras takes seconds to import.
+    from tfhvd.keras import optimizer as of_keras  # Keras takes seconds to import.
 
-    return keras_optimizer.DistributedOptimizer(
-        optimizer,
-        name=name,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        num_groups=num_groups,
-        groups=groups,
-        scale_local_gradients=scale_local_gradients,
-        **arguments,
-    )
+    return getattr(of_keras, kind)(optimizer, name=name, **arguments)
 
 
-class _Reduces:
+class _Reduces(Wrapped):
     """The part of a wrapped tf.compat.v1.train.Optimizer that differs from the plain one."""
 
     __slots__ = ()
-    _tfhvd_reducer: GradientReducer
+    _tfhvd: GradientAccumulator
+
+    def register_local_var(self, var: Any) -> None:
+        """Excepts a variable from the reduction: its gradient stays this rank's own."""
+        self._tfhvd.reduce.local.add(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """Computes the gradients on this rank and reduces them: see the plain optimizer."""
         gradients_and_variables = super().compute_gradients(*args, **kwargs)
         variables = [v for _, v in gradients_and_variables]
-        return list(
-            zip(self._tfhvd_reducer([g for g, _ in gradients_and_variables], variables), variables)
+        reduced = self._tfhvd.add([g for g, _ in gradients_and_variables], variables)
+        return list(zip(reduced, variables))
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
+    ) -> Any:
+        """Applies what `compute_gradients` has returned: see the plain optimizer."""
+        grads_and_vars = list(grads_and_vars)
+        update = super().apply_gradients
+        return self._tfhvd.apply(
+            [g for g, _ in grads_and_vars],
+            lambda: update(grads_and_vars, global_step=global_step, name=name),
         )
-
-
-def _wrap(optimizer: Any, reducer: GradientReducer) -> Any:
-    if isinstance(optimizer, _Reduces):
-        raise ValueError(
-            "Received: an optimizer that is distributed already. Expected: a plain one."
-        )
-    wrapped: Any = object.__new__(_subclass_of(type(optimizer)))
-    object.__setattr__(wrapped, "__dict__", vars(optimizer))  # one state, seen through two objects
-    object.__setattr__(wrapped, "_tfhvd_reducer", reducer)
-    return wrapped
-
-
-@functools.cache
-def _subclass_of(cls: type) -> type:
-    body = {"__slots__": ("_tfhvd_reducer",), "__module__": cls.__module__, "__doc__": cls.__doc__}
-    return type(f"Distributed{cls.__name__}", (_Reduces, cls), body)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
 
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
+from tfhvd.local_sources import LocalSources
 from tfhvd.ops import Average
 from tfhvd.process_sets import global_process_set
+from tfhvd.wrapping import Wrapped, wrap
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -47,11 +49,13 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         groups: into how many groups, or which lists of variables, gradients are put to be reduced
             together.
         process_set: the ranks that take part.
-        scale_local_gradients: taken for Horovod's sake; there are no local sources yet.
+        scale_local_gradients: whether gradients of sources that `register_local_source` names are
+            divided by the number of ranks, as they would be in an average.
 
     Returns:
         A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
-        once.
+        once. Its `register_local_source(source)` excepts a source from the reduction;
+        `get_local_and_global_gradients(gradients, sources)` tells the two kinds apart.
 
     Raises:
         TypeError: if `gradtape` is not a `tf.GradientTape`.
@@ -62,37 +66,95 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         ...     loss = compute_loss()
         >>> gradients = tape.gradient(loss, model.trainable_variables)
     """
-    if not isinstance(gradtape, tf.GradientTape):
-        raise TypeError(f"Received: {gradtape!r}. Expected: a tf.GradientTape.")
-    if isinstance(gradtape, _Reduces):
-        raise ValueError(
-            "Received: a tape that is distributed already. Expected: a plain tf.GradientTape."
-        )
-    del scale_local_gradients
-    cls = _subclass_of(type(gradtape))
-    tape: Any = object.__new__(cls)
-    tape.__dict__ = gradtape.__dict__  # one recording, seen through two objects
-    tape._plain = gradtape
-    tape._reducer = GradientReducer(
+    return _distribute(
+        gradtape,
         name="DistributedGradientTape",
         op=op,
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         gradient_predivide_factor=gradient_predivide_factor,
         groups=groups or num_groups or None,
+        scale_local_gradients=scale_local_gradients,
         process_set=process_set,
         device_dense=device_dense,
         device_sparse=device_sparse,
     )
-    return tape
 
 
-class _Reduces:
+def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: Any = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list[list[Any]] | None = None,
+    process_set: Any = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """Wraps a tape as `DistributedGradientTape` does, but for the variables of some layers.
+
+    Args:
+        gradtape: see `DistributedGradientTape`, as for all that follow.
+        device_dense: the same.
+        device_sparse: the same.
+        compression: the same.
+        sparse_as_dense: the same.
+        op: the same.
+        gradient_predivide_factor: the same.
+        num_groups: the same.
+        groups: the same.
+        process_set: the same.
+        local_layers: a Keras layer, or several, whose gradients stay each rank's own; built or not.
+        scale_local_gradients: whether those gradients are divided by the number of ranks.
+
+    Returns:
+        As `DistributedGradientTape`.
+
+    Raises:
+        TypeError: if a local layer is no layer of Keras; else as `DistributedGradientTape`.
+
+    Example:
+        >>> tape = hvd.PartialDistributedGradientTape(tape, local_layers=model.layers[0])
+        >>> gradients = tape.gradient(loss, model.trainable_variables)
+        >>> own, shared = tape.get_local_and_global_gradients(gradients, model.trainable_variables)
+    """
+    return _distribute(
+        gradtape,
+        name="PartialDistributedGradientTape",
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        groups=groups or num_groups or None,
+        local=LocalSources(local_layers),
+        scale_local_gradients=scale_local_gradients,
+        process_set=process_set,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+    )
+
+
+def _distribute(gradtape: Any, **reduction: Any) -> Any:
+    if not isinstance(gradtape, tf.GradientTape):
+        raise TypeError(f"Received: {gradtape!r}. Expected: a tf.GradientTape.")
+    return wrap(gradtape, _Reduces, _Own(gradtape, GradientReducer(**reduction)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Own:
+    plain: tf.GradientTape
+    reduce: GradientReducer
+
+
+class _Reduces(Wrapped):
     """The part of a distributed tape that differs from the plain one."""
 
     __slots__ = ()
-    _plain: tf.GradientTape
-    _reducer: GradientReducer
+    _tfhvd: _Own
 
     def gradient(
         self,
@@ -102,29 +164,39 @@ class _Reduces:
         unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
     ) -> Any:
         """Computes the gradients on this rank and reduces them; structured like `sources`."""
-        gradients = self._plain.gradient(
+        gradients = self._tfhvd.plain.gradient(
             target,
             sources,
             output_gradients=output_gradients,
             unconnected_gradients=unconnected_gradients,
         )
-        flat = self._reducer(tf.nest.flatten(gradients), tf.nest.flatten(sources))
+        flat = self._tfhvd.reduce(tf.nest.flatten(gradients), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, flat)
+
+    def register_local_source(self, source: Any) -> None:
+        """Excepts a source (a variable or watched tensor) from the reduction."""
+        self._tfhvd.reduce.local.add(source)
+
+    def get_local_and_global_gradients(
+        self, gradients: Any, sources: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """Tells apart which gradients are this rank's own, and which all ranks share.
+
+        A norm over both would differ between the ranks.
+
+        Args:
+            gradients: what `gradient` returned.
+            sources: of what.
+
+        Returns:
+            The gradients of local sources and those of the others, two flat lists.
+        """
+        return self._tfhvd.reduce.split(tf.nest.flatten(gradients), tf.nest.flatten(sources))
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """Computes this rank's own jacobian: see `tf.GradientTape.jacobian`."""
-        return self._plain.jacobian(*args, **kwargs)
+        return self._tfhvd.plain.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """Computes this rank's own jacobians: see `tf.GradientTape.batch_jacobian`."""
-        return self._plain.batch_jacobian(*args, **kwargs)
-
-
-@functools.cache
-def _subclass_of(cls: type) -> type:
-    return type(
-        f"Distributed{cls.__name__}",
-        (_Reduces, cls),
-        # Slots, since __dict__ is shared with the plain tape.
-        {"__slots__": ("_plain", "_reducer"), "__module__": __name__, "__doc__": cls.__doc__},
-    )
+        return self._tfhvd.plain.batch_jacobian(*args, **kwargs)

@@ -116,6 +116,10 @@ const std::vector<Row>& Rows() {
         "What carries collectives on host memory: shared memory (all ranks must be on one host), "
         "MPI, or the faster one that is possible."},
        ReadCpuOperations},
+      {{"SPARSE_DENSITY", nullptr, "1", "0 to 10^6",
+        "Gradients that are IndexedSlices travel as whole tensors, once all ranks together send "
+        "this many times the rows of the variable; 0: never. Must be equal on all ranks."},
+       Real(&Config::sparse_density, 1e6)},
       {{"LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", "trace, debug, info, warning, error or fatal",
         "The least severe kind of message that is printed."},
        ReadLogLevel},

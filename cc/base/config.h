@@ -27,6 +27,7 @@ struct Config {
   double stall_shutdown_time = 0.0;  // seconds; 0: never
   double shutdown_timeout = 5.0;     // seconds
   CpuOperations cpu_operations = CpuOperations::kAuto;
+  double sparse_density = 1.0;  // rows sent by all ranks over rows of the variable; 0: never dense
   LogLevel log_level = LogLevel::kWarning;
 };
 

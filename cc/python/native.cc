@@ -52,6 +52,7 @@ void BindTypes(py::module_* m) {
       .def_readonly("cross_size", &Topology::cross_size)
       .def_readonly("homogeneous", &Topology::homogeneous)
       .def_readonly("hosts", &Topology::hosts);
+  py::class_<Config>(*m, "Config").def_readonly("sparse_density", &Config::sparse_density);
   py::class_<Setting>(*m, "Setting")
       .def_property_readonly("name", [](const Setting& s) { return std::string(s.name); })
       .def_property_readonly("horovod_name",
@@ -86,6 +87,15 @@ PYBIND11_MODULE(_native, m) {
       "check_health", [] { RaiseIfError(RunningEngine()->health()); },
       "An error, and why, where the engine takes no more entries.");
   m.def("settings", [] { return Settings(); });
+  m.def(
+      "config",
+      [] {
+        Config config;
+        std::vector<std::string> warnings;  // Init has printed them.
+        RaiseIfError(ReadConfig(&config, &warnings));
+        return config;
+      },
+      "The settings that Python needs, read from the environment anew.");
   m.def("report_backends", [] { return ReportBackends(); });
 }
 

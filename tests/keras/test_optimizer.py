@@ -349,11 +349,6 @@ class TestWrapping:
         with pytest.raises(ValueError, match=text):
             hvd.DistributedOptimizer(keras_of("keras").optimizers.SGD(), **arguments)
 
-    def test_accumulation_of_tf_keras_is_refused(self):
-        plain = keras_of("tf_keras").optimizers.SGD()
-        with pytest.raises(NotImplementedError, match="gradient_accumulation_steps"):
-            hvd.DistributedOptimizer(plain, backward_passes_per_step=2)
-
 
 def test_slices_and_an_op_that_is_no_sum():
     optimizer = hvd.DistributedOptimizer(keras_of("tf_keras").optimizers.SGD(), op=hvd.Max)

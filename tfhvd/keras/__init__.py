@@ -18,6 +18,7 @@ from tfhvd import (
     DistributedGradientTape,
     Max,
     Min,
+    PartialDistributedGradientTape,
     Product,
     Sum,
     allgather_object,
@@ -57,7 +58,7 @@ from tfhvd.keras.callbacks import (
     MetricAverageCallback,
 )
 from tfhvd.keras.load_model import load_model
-from tfhvd.keras.optimizer import DistributedOptimizer
+from tfhvd.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from tfhvd.keras.values import allgather, allreduce, broadcast
 
 __all__ = [
@@ -72,6 +73,8 @@ __all__ = [
     "Max",
     "MetricAverageCallback",
     "Min",
+    "PartialDistributedGradientTape",
+    "PartialDistributedOptimizer",
     "Product",
     "Sum",
     "allgather",

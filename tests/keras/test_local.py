@@ -1,0 +1,101 @@
+"""Variables and layers whose gradients stay each rank's own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from flavours import assert_close, data, in_both_keras, keras_of, make_model, own_gradients, summed
+
+import tfhvd
+import tfhvd.keras as hvd
+
+pytestmark = pytest.mark.ranks(2)
+
+
+def gradients_of(model, local, scale):
+    """What a step of a partly local model should apply: (local, shared) by layer."""
+    x, y = data(seed=hvd.rank())
+    own = own_gradients(model, x, y)
+    shared = [g / hvd.size() for g in summed(own)]
+    part = 1 / hvd.size() if scale else 1.0
+    return [
+        o * part if any(v is w for w in local) else s
+        for o, s, v in zip(own, shared, model.trainable_variables)
+    ]
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_tape(scale):
+    model = make_model(keras_of("keras"))
+    x, y = data(seed=hvd.rank())
+    layer, variable = model.layers[0], model.trainable_variables[3]
+    local = [*layer.trainable_weights, variable]
+
+    def gradients():
+        tape = tfhvd.PartialDistributedGradientTape(
+            tf.GradientTape(), local_layers=layer, scale_local_gradients=scale
+        )
+        tape.register_local_source(variable)
+        with tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        found = tape.gradient(loss, model.trainable_variables)
+        return found, tape.get_local_and_global_gradients(found, model.trainable_variables)
+
+    expected = gradients_of(model, local, scale)
+    for step in (gradients, tf.function(gradients)):
+        found, (own, shared) = step()
+        assert_close(found, expected)
+        assert_close(own, [expected[0], expected[1], expected[3]])
+        assert_close(shared, [expected[2]])
+    with pytest.raises(TypeError, match="Expected: a layer, or several"):
+        tfhvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[variable])
+
+
+@in_both_keras
+@pytest.mark.parametrize("kind", ["partial", "registered", "legacy", "scaled"])
+def test_keras_optimizer(package, kind):
+    keras = keras_of(package)
+    if kind == "legacy" and package == "keras":
+        return  # Keras 3 has none
+    model = make_model(keras)
+    place = keras.optimizers.legacy if kind == "legacy" else keras.optimizers
+    plain, layer = place.SGD(0.25), model.layers[0]
+    if kind == "registered":
+        optimizer = hvd.DistributedOptimizer(plain, groups=1)
+        for variable in layer.trainable_weights:
+            optimizer.register_local_var(variable)
+    else:
+        if kind == "scaled":
+            plain = keras.mixed_precision.LossScaleOptimizer(plain, initial_scale=1.0)
+        optimizer = hvd.PartialDistributedOptimizer(plain, local_layers=[layer])
+    expected = gradients_of(model, layer.trainable_weights, scale=True)
+    before = [np.array(v) for v in model.trainable_variables]
+    x, y = data(seed=hvd.rank())
+    optimizer.apply_gradients(zip(own_gradients(model, x, y), model.trainable_variables))
+    assert_close(
+        model.trainable_variables, [b - 0.25 * np.array(g) for b, g in zip(before, expected)]
+    )
+
+
+def test_layers_that_are_built_later():
+    keras = keras_of("keras")
+    keras.utils.set_random_seed(0)
+    local = keras.layers.Dense(2)
+    model = keras.Sequential([local, keras.layers.Dense(1)])
+    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.25), local_layers=local)
+    model.compile(optimizer, "mse")
+    x, y = data(seed=hvd.rank())
+    model.fit(x, y, batch_size=len(x), verbose=0)
+    kernels = [hvd.allgather_object(np.array(layer.kernel)) for layer in model.layers]
+    assert not np.array_equal(kernels[0][0], kernels[0][1])
+    np.testing.assert_array_equal(kernels[1][0], kernels[1][1])
+
+
+def test_optimizer_of_compat_v1():
+    own, shared = tf.Variable(1.0), tf.Variable(1.0)
+    optimizer = tfhvd.DistributedOptimizer(
+        tf.compat.v1.train.GradientDescentOptimizer(1.0), scale_local_gradients=False
+    )
+    optimizer.register_local_var(own)
+    optimizer.minimize(lambda: (own + shared) * (hvd.rank() + 1.0), var_list=[own, shared])
+    assert float(own) == -hvd.rank()
+    assert float(shared) == 1.0 - np.mean([rank + 1.0 for rank in range(hvd.size())])
