@@ -1,8 +1,8 @@
 """Tests that run on every rank of a job.
 
 A test marked `ranks(1, 2)` is run by a job of 1 rank and by a job of 2, and passes only if it
-passes on every rank. One job runs all the tests of a file: starting TensorFlow costs more than they
-do.
+passes on every rank. One job runs all the tests of a folder: starting TensorFlow costs more than
+they do.
 
     pytestmark = pytest.mark.ranks(1, 2)
 
@@ -42,41 +42,42 @@ class Jobs:
     """Runs jobs, and knows the results of the tests they ran."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[Path, int], list[str]] = {}
+        self._waiting: dict[tuple[Path, int], list[str]] = {}  # by folder and number of ranks
         self._results: dict[str, Result] = {}
 
     def add(self, path: Path, ranks: int, test: str) -> None:
-        self._waiting.setdefault((path, ranks), []).append(test)
+        self._waiting.setdefault((path.parent, ranks), []).append(test)
 
     def result(self, path: Path, ranks: int, test: str) -> Result:
-        """Runs the tests of that file that were not run yet, unless this one was."""
+        """Runs the tests of that file's folder that were not run yet, unless this one was."""
         if test not in self._results:
-            waiting = self._waiting[path, ranks]
+            waiting = self._waiting[path.parent, ranks]
             tests = waiting[waiting.index(test) :]
-            self._results.update(_run(path, ranks, tests))
+            self._results.update(_run(ranks, tests))
         return self._results[test]
 
 
-def _run(path: Path, ranks: int, tests: list[str]) -> dict[str, Result]:
+def _run(ranks: int, tests: list[str]) -> dict[str, Result]:
     """Runs tests until one fails; the results at least of the first."""
+    files = dict.fromkeys(str(mpi.ROOT / test.partition("::")[0]) for test in tests)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "tests.json").write_text(json.dumps(tests))
         options = ["-q", "-s", "-p", "no:cacheprovider", f"--rootdir={mpi.ROOT}", "--tb=short"]
         job = mpi.run_ranks(
             ranks,
-            ["-m", "pytest", *options, f"--confcutdir={mpi.ROOT}", str(path)],
+            ["-m", "pytest", *options, f"--confcutdir={mpi.ROOT}", *files],
             timeout=60 + 120 * len(tests),
             env={WORKER: name, "TFHVD_TEST_RANKS": str(ranks)},
             mpirun=ranks > 1,
         )
         results = {}
         for number, test in enumerate(tests):
-            files = [folder / f"{number}.{rank}.json" for rank in range(ranks)]
+            reports = [folder / f"{number}.{rank}.json" for rank in range(ranks)]
             begun = any((folder / f"{number}.{rank}.begun").exists() for rank in range(ranks))
             if number > 0 and not begun:
                 break
-            results[test] = _merged(files, job)
+            results[test] = _merged(reports, job)
     if job.left and results:
         last = list(results)[-1]
         results[last] = Result("failed", f"processes outlived the job: {job.left}\n{job}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from tfhvd import _compat
 from tfhvd.compression import Compression
 from tfhvd.local_sources import LocalSources, key_of
 from tfhvd.ops import Average, Min, allreduce, grouped_allreduce
-from tfhvd.ops._names import outermost_graph
+from tfhvd.ops._names import outermost_graph, place_of_variable
 from tfhvd.ops.reduce_op import chosen
 from tfhvd.process_sets import checked_id, global_process_set
 from tfhvd.sparse import SlicesReducer, is_sparse, sum_duplicates
@@ -212,10 +211,7 @@ def _scaled(gradient: Any, factor: float) -> Any:
 
 
 def _unique_names(prefix: str, variables: list[Any]) -> list[str]:
-    """Names a reduction per variable, by its place and the last part of its name.
-
-    The rest of the name is not sure to be the same on every rank: Keras numbers layers as they are
-    made, and a rank may have made more of them, or have its model from a file.
+    """Names a reduction per variable.
 
     A graph may run reductions side by side, so that a name is used once in it. Eager calls wait for
     their results, and use the same names each time, which the engine then knows. A function that is
@@ -229,8 +225,7 @@ def _unique_names(prefix: str, variables: list[Any]) -> list[str]:
         used = collection[0]
     names = []
     for position, variable in enumerate(variables):
-        last = (_compat.variable_name(variable) or "").rpartition("/")[2]
-        wanted = f"{prefix}/{position}.{re.sub(r'_[0-9]+$', '', last)}".rstrip(".")
+        wanted = f"{prefix}/{place_of_variable(position, _compat.variable_name(variable))}"
         name, count = wanted, 1
         while name in used:
             name, count = f"{wanted}_{count}", count + 1

@@ -46,6 +46,7 @@ def started(*words: object, **env: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_heed_ctrl_c,
     )
     try:
         yield process
@@ -57,6 +58,11 @@ def started(*words: object, **env: str) -> Iterator[subprocess.Popen[str]]:
             except subprocess.TimeoutExpired:
                 process.kill()
         process.communicate()
+
+
+def _heed_ctrl_c() -> None:
+    """As in a terminal: a shell's background job, which the tests may be, ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def launch(*words: object, timeout: float = 60, **env: str) -> Outcome:

@@ -52,6 +52,18 @@ def test_keras_models():
         np.testing.assert_array_equal(weight, np.full(weight.shape, hvd.size()))
 
 
+@pytest.mark.ranks(2)
+def test_a_rank_may_have_made_more_layers():
+    import keras
+
+    for _ in range(hvd.rank()):  # Keras numbers layers: the names of the next ones differ
+        keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    hvd.broadcast_variables(model.weights, 0)
+    weights = np.concatenate([np.ravel(weight) for weight in model.weights])
+    np.testing.assert_array_equal(*hvd.allgather(weights[None]).numpy())
+
+
 def test_none_is_nothing_to_do():
     hvd.broadcast_variables([], 0)
 
@@ -67,7 +79,7 @@ def test_different_numbers_of_variables_are_an_error_on_every_rank():
 @pytest.mark.ranks(2)
 def test_different_shapes_name_the_variable():
     variable = tf.Variable(tf.zeros([hvd.rank() + 1]), name="kernel")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"broadcast_variables/kernel"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"broadcast_variables/0\.kernel"):
         hvd.broadcast_variables([variable], 0)
 
 

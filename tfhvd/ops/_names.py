@@ -57,9 +57,19 @@ def name_of(kind: str, given: Any, tensor: Any = None) -> Name:
     return Name(_unique(f"{kind}.{getattr(graph, 'name', 'graph')}{of}"), anonymous=False)
 
 
-def name_of_variable(prefix: str, variable: str) -> Name:
-    """Names a collective on a variable of that name."""
-    text = f"{prefix}/{variable}"
+def place_of_variable(position: int, name: str | None) -> str:
+    """Names one of a list of variables by its place in it and the last part of its name.
+
+    The rest of the name is not sure to be the same on every rank: Keras numbers layers as they are
+    made, and a rank may have made more of them, or have its model from a file.
+    """
+    last = (name or "").rpartition("/")[2]
+    return f"{position}.{re.sub(r'_[0-9]+$', '', last)}".rstrip(".")
+
+
+def name_of_variable(prefix: str, position: int, name: str | None) -> Name:
+    """Names a collective on one of a list of variables."""
+    text = f"{prefix}/{place_of_variable(position, name)}"
     return Name(text if tf.executing_eagerly() else _unique(text), anonymous=False)
 
 

@@ -78,7 +78,7 @@ def _assign_all(
         _check_counts(len(targets), prefix, set_id)
     results = []
     for position, (variable, target) in enumerate(zip(variables, targets)):
-        name = name_of_variable(prefix, _compat.variable_name(variable) or str(position))
+        name = name_of_variable(prefix, position, _compat.variable_name(variable))
         value = _broadcast_any(tf.convert_to_tensor(target), root, name, set_id)
         if process_set.rank() == root:
             results.append(value)
