@@ -249,7 +249,8 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
     """Describes the core as a library and each tests/core/*.cc as a program linked to it.
 
     Programs that are not called `*_test` are started under mpirun. They are built where there is an
-    MPI, with the core's way to it beside the core, and not for a sanitizer.
+    MPI, with the core's way to it beside the core, and not for a sanitizer. tests/perf/growth.cc is
+    built beside them.
 
     Args:
         root: The source tree.
@@ -278,6 +279,7 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
     ]
     with_mpi = not sanitize and find.find_target_mpicc(target) is not None
     pattern = "*.cc" if with_mpi else "*_test.cc"
+    measuring = [] if sanitize else [root / "tests" / "perf" / "growth.cc"]
     programs = [
         Unit(
             source=path.relative_to(root),
@@ -286,7 +288,7 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
             stamp=version,
             cost=3,
         )
-        for path in sorted((root / "tests" / "core").glob(pattern))
+        for path in [*sorted((root / "tests" / "core").glob(pattern)), *measuring]
     ]
     library = out / "libtfhvd_core.so"
     # The program too is linked with the sanitizer, whose library must be loaded first.

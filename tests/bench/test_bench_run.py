@@ -50,7 +50,7 @@ def test_everything_on_two_ranks(tmp_path):
     (package / "__init__.py").touch()
     (package / "tensorflow.py").write_text(STAND_IN)
     out = tmp_path / "out.json"
-    words = "--collectives allreduce broadcast --sizes 4 1K --tensors 3x1K --model tiny --rivals"
+    words = "--collectives allreduce reducescatter alltoall --sizes 4 1K --tensors 3x1K --model tiny --rivals"
     path = os.pathsep.join([str(tmp_path), str(mpi.ROOT)])
     job = bench(2, *words.split(), "mpi", "horovod", "mwms", *QUICK, "--json", out, PYTHONPATH=path)
     assert [rank.code for rank in job.ranks] == [0, 0], job
@@ -66,8 +66,10 @@ def test_everything_on_two_ranks(tmp_path):
     assert found == {
         ("collective", "allreduce", 4): ["tf.identity", *rivals, mwms],
         ("collective", "allreduce", 1024): ["tf.identity", *rivals, mwms],
-        ("collective", "broadcast", 4): ["tf.identity", "tfhvd", "MPI"],
-        ("collective", "broadcast", 1024): ["tf.identity", "tfhvd", "MPI"],
+        ("collective", "reducescatter", 8): ["tf.identity", "tfhvd", "MPI"],
+        ("collective", "reducescatter", 1024): ["tf.identity", "tfhvd", "MPI"],
+        ("collective", "alltoall", 8): ["tf.identity", "tfhvd", "MPI"],
+        ("collective", "alltoall", 1024): ["tf.identity", "tfhvd", "MPI"],
         ("gradients", "3 x 1 KiB", 3072): ["tf.identity", *rivals, "memcpy", mwms],
         ("gradients", "tiny", 10_040_464): ["tf.identity", *rivals, "memcpy", mwms],
         ("training", "fit of tiny", 10_040_464): ["alone", "tfhvd"],
@@ -79,14 +81,16 @@ def test_everything_on_two_ranks(tmp_path):
             assert row["images_per_second"] == pytest.approx(expected)
         elif carries:
             expected = row["bytes"] / (row["p50_us"] / 1e6) / 1e9
-            assert row["algbw_GBps"] == row["busbw_GBps"] == pytest.approx(expected)
+            assert row["algbw_GBps"] == pytest.approx(expected)
+            part = 0.5 if row["workload"] in ("reducescatter", "alltoall") else 1.0
+            assert row["busbw_GBps"] == pytest.approx(part * expected)
 
     # The table and the progress are rank 0's; each row of the JSON is a line.
     text = job.ranks[0].out
     assert job.ranks[1].out == "" and "tfhvd.bench" not in job.ranks[1].err
     assert sum(" us" in line or " ms" in line for line in text.splitlines()) == len(rows)
-    assert "tfhvd.bench: 1/8 MultiWorkerMirroredStrategy" in job.ranks[0].err
-    assert "tfhvd.bench: 8/8 training of tiny" in job.ranks[0].err
+    assert "tfhvd.bench: 1/10 MultiWorkerMirroredStrategy" in job.ranks[0].err
+    assert "tfhvd.bench: 10/10 training of tiny" in job.ranks[0].err
     assert not job.left
 
 

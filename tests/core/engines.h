@@ -17,13 +17,18 @@
 
 namespace tfhvd {
 
+// Puts something around a rank's control plane.
+using Wrap = std::function<std::unique_ptr<ControlPlane>(std::unique_ptr<ControlPlane>)>;
+
 // One rank's engine, for the thread that plays it.
 class Rank {
  public:
-  Rank(InprocGroup* group, int rank, const Config& config) : world_(group->OpenWorld(rank)) {
+  Rank(InprocGroup* group, int rank, const Config& config, const Wrap& wrap = nullptr)
+      : world_(group->OpenWorld(rank)) {
     std::unique_ptr<ControlPlane> control;
     std::unique_ptr<Communicator> communicator;
     EXPECT_TRUE(world_->OpenControlPlane(&control).ok());
+    if (wrap) control = wrap(std::move(control));
     EXPECT_TRUE(world_->OpenCommunicator(testing::AllOf(world_->size()), &communicator).ok());
     Topology topology = MakeTopology(rank, std::vector<std::string>(world_->size(), "here"));
     engine_ = std::make_unique<Engine>(config, Log(LogLevel::kFatal, rank), std::move(topology),

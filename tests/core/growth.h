@@ -1,0 +1,197 @@
+// What the negotiation costs as a job grows, counted: the messages and bytes of each rank's control
+// plane in a steady step, of real engines over the inproc backend; and rank 0's work for jobs too
+// large for threads, of a real coordinator whose peers are played.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/flow/codec.h"
+#include "cc/negotiate/coordinator.h"
+#include "tests/core/engines.h"
+
+namespace tfhvd {
+
+struct Traffic {
+  int64_t sent = 0;
+  int64_t sent_bytes = 0;
+  int64_t received = 0;
+  int64_t received_bytes = 0;
+
+  int64_t messages() const { return sent + received; }
+  int64_t bytes() const { return sent_bytes + received_bytes; }
+  Traffic Since(const Traffic& t) const {
+    return {sent - t.sent, sent_bytes - t.sent_bytes, received - t.received,
+            received_bytes - t.received_bytes};
+  }
+};
+
+// Written by an engine's thread, read by any.
+class Counters {
+ public:
+  void Sent(size_t bytes) {
+    ++sent_;
+    sent_bytes_ += static_cast<int64_t>(bytes);
+  }
+  void Received(size_t bytes) {
+    ++received_;
+    received_bytes_ += static_cast<int64_t>(bytes);
+  }
+  Traffic Read() const { return {sent_, sent_bytes_, received_, received_bytes_}; }
+
+ private:
+  std::atomic<int64_t> sent_{0};
+  std::atomic<int64_t> sent_bytes_{0};
+  std::atomic<int64_t> received_{0};
+  std::atomic<int64_t> received_bytes_{0};
+};
+
+class CountingControlPlane : public ControlPlane {
+ public:
+  CountingControlPlane(std::unique_ptr<ControlPlane> inner, Counters* counters)
+      : inner_(std::move(inner)), counters_(counters) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  Status Send(int to, std::string bytes) override {
+    counters_->Sent(bytes.size());
+    return inner_->Send(to, std::move(bytes));
+  }
+  Status Receive(std::optional<Message>* message) override {
+    const Status status = inner_->Receive(message);
+    if (status.ok() && message->has_value()) counters_->Received((*message)->bytes.size());
+    return status;
+  }
+  bool Flushed() override { return inner_->Flushed(); }
+  void Wait(std::chrono::nanoseconds timeout, bool expecting) override {
+    inner_->Wait(timeout, expecting);
+  }
+  void Wake() override { inner_->Wake(); }
+
+ private:
+  const std::unique_ptr<ControlPlane> inner_;
+  Counters* const counters_;  // Not owned.
+};
+
+// How a steady step is made: `tensors` submitted one after the other, all of them awaited.
+struct Steady {
+  int ranks = 2;
+  int tensors = 1;
+  int warm_steps = 8;  // until everything is known by number
+  int steps = 20;
+  std::string prefix = "gradient";  // of the tensors' names
+};
+
+struct Growth {
+  std::vector<Traffic> traffic;  // by rank, of all the counted steps
+  double seconds = 0.0;          // of one step, the mean
+};
+
+namespace growth_internal {
+
+// Where threads wait for each other, outside of what is measured.
+class Gate {
+ public:
+  explicit Gate(int threads) : threads_(threads) {}
+  void Pass(int time) {
+    ++arrived_;
+    while (arrived_ < threads_ * time) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+
+ private:
+  const int threads_;
+  std::atomic<int> arrived_{0};
+};
+
+inline void RunSteps(Rank* rank, const Steady& how, int steps) {
+  for (int step = 0; step < steps; ++step) {
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < how.tensors; ++i) {
+      calls.push_back(AllReduce(rank, how.prefix + std::to_string(i), 4, 1.0f));
+    }
+    for (const std::unique_ptr<Call>& call : calls) {
+      EXPECT_OK(call->Wait());
+      EXPECT_TRUE(AllEqual(call->out, static_cast<float>(rank->size())));
+    }
+  }
+}
+
+}  // namespace growth_internal
+
+// Runs engines as threads.
+inline Growth MeasureGrowth(const Steady& how) {
+  InprocGroup group(how.ranks);
+  std::vector<Counters> counters(static_cast<size_t>(how.ranks));
+  Growth growth;
+  growth.traffic.resize(static_cast<size_t>(how.ranks));
+  growth_internal::Gate gate(how.ranks);
+  testing::RunThreads(how.ranks, [&](int r) {
+    Counters* own = &counters[static_cast<size_t>(r)];
+    Rank rank(&group, r, Config(), [own](std::unique_ptr<ControlPlane> control) {
+      return std::make_unique<CountingControlPlane>(std::move(control), own);
+    });
+    growth_internal::RunSteps(&rank, how, how.warm_steps);
+    gate.Pass(1);
+    const Traffic before = own->Read();
+    gate.Pass(2);
+    const auto begin = std::chrono::steady_clock::now();
+    growth_internal::RunSteps(&rank, how, how.steps);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    gate.Pass(3);
+    growth.traffic[static_cast<size_t>(r)] = own->Read().Since(before);
+    if (r == 0) growth.seconds = taken.count() / how.steps;
+    gate.Pass(4);  // To leave takes a message too.
+  });
+  return growth;
+}
+
+// Rank 0's part of one step: its messages, and the time that it takes to read, count and answer
+// them. The peers announce by number, and all that is sent is encoded and read as in a job.
+inline Growth PlayStar(int ranks, int tensors, int steps) {
+  Coordinator::Options options;
+  options.hosts.assign(static_cast<size_t>(ranks), "host");
+  Coordinator coordinator(std::move(options));
+  Announcement first;
+  for (int i = 0; i < tensors; ++i) {
+    Request request;
+    request.key.name = "gradient" + std::to_string(i);
+    request.tensors.push_back({DType::kFloat32, {4}});
+    first.requests.push_back(std::move(request));
+  }
+  Announcement known;
+  for (int r = 0; r < ranks; ++r) EXPECT_OK(coordinator.Take(r, first, 0.0));
+  const auto agreed = coordinator.Step(0.0);
+  for (const Agreement::Item& item : agreed.front().second.items) known.known.push_back(item.id);
+  Growth growth;
+  growth.traffic.resize(1);
+  Traffic* traffic = &growth.traffic[0];
+  const std::string announced = Encode(known);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int step = 0; step < steps; ++step) {
+    EXPECT_OK(coordinator.Take(0, known, 0.0));
+    for (int r = 1; r < ranks; ++r) {
+      Announcement announcement;
+      EXPECT_OK(Decode(announced, &announcement));
+      EXPECT_OK(coordinator.Take(r, std::move(announcement), 0.0));
+      ++traffic->received;
+      traffic->received_bytes += static_cast<int64_t>(announced.size());
+    }
+    for (const auto& [to, agreement] : coordinator.Step(0.0)) {
+      if (to == 0) continue;
+      ++traffic->sent;
+      traffic->sent_bytes += static_cast<int64_t>(Encode(agreement).size());
+    }
+  }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  growth.seconds = taken.count() / steps;
+  return growth;
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,57 @@
+// A steady step's messages: how many there are, and that neither their number nor their size
+// depends on what the tensors are called.
+#include "tests/core/growth.h"
+
+#include <string>
+
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace {
+
+TEST(ALoneTensorCostsAtMostOneMessageToAndFromEachRank) {
+  for (int ranks : {1, 2, 3, 8, 16}) {
+    Steady how;
+    how.ranks = ranks;
+    const Growth growth = MeasureGrowth(how);
+    const int64_t others = ranks - 1;
+    EXPECT_TRUE(growth.traffic[0].received <= others * how.steps);
+    EXPECT_TRUE(growth.traffic[0].sent <= others * how.steps);
+    for (size_t r = 1; r < growth.traffic.size(); ++r) {
+      EXPECT_TRUE(growth.traffic[r].sent <= how.steps);
+      EXPECT_TRUE(growth.traffic[r].received <= how.steps);
+      // Nothing is said between ranks other than with rank 0.
+      EXPECT_TRUE(growth.traffic[r].bytes() <= 24 * how.steps);
+    }
+  }
+}
+
+TEST(WhatIsKnownTravelsByNumber) {
+  Steady brief;
+  brief.ranks = 4;
+  Steady wordy = brief;
+  wordy.prefix = std::string(500, 'x');
+  const Growth a = MeasureGrowth(brief);
+  const Growth b = MeasureGrowth(wordy);
+  for (size_t r = 0; r < a.traffic.size(); ++r) {
+    EXPECT_EQ(a.traffic[r].messages(), b.traffic[r].messages());
+    EXPECT_EQ(a.traffic[r].bytes(), b.traffic[r].bytes());
+  }
+}
+
+TEST(TheStarIsLinearInBytesAtRankZero) {
+  const int steps = 3;
+  for (int tensors : {1, 100}) {
+    const Growth small = PlayStar(2, tensors, steps);
+    const Growth large = PlayStar(1001, tensors, steps);
+    EXPECT_EQ(small.traffic[0].received, int64_t{steps});
+    EXPECT_EQ(large.traffic[0].received, int64_t{1000 * steps});
+    EXPECT_EQ(large.traffic[0].sent, int64_t{1000 * steps});
+    EXPECT_EQ(large.traffic[0].bytes(), 1000 * small.traffic[0].bytes());
+  }
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+TEST_MAIN()

@@ -1,0 +1,80 @@
+// Prints what a steady step costs the negotiation as the job grows. After
+// `python setup.py build_core_tests`:
+//
+//   build/core_tests/growth [--threads MOST]
+//
+// First real engines as threads of this process (inproc, no TensorFlow), 2 to 256 or MOST ranks:
+// the messages and bytes of control planes, counted. Their time is of so many threads on the cores
+// at hand, and says little. Then a real coordinator whose peers are played, up to 10,000 ranks: the
+// time is rank 0's alone, to read, count and answer every rank's message.
+#include "tests/core/growth.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace tfhvd {
+namespace {
+
+constexpr int kTensors[] = {1, 100};
+
+double PerStep(int64_t count, int steps) { return static_cast<double>(count) / steps; }
+
+void PrintEngines(int most) {
+  std::printf("engines as threads, per steady step\n%6s %8s | %14s %12s | %14s %12s | %10s\n",
+              "ranks", "tensors", "rank 0: msgs", "bytes", "others: msgs", "bytes", "us a step");
+  for (int tensors : kTensors) {
+    for (int ranks = 2; ranks <= most; ranks *= 2) {
+      Steady how;
+      how.ranks = ranks;
+      how.tensors = tensors;
+      const Growth growth = MeasureGrowth(how);
+      Traffic others;
+      for (size_t r = 1; r < growth.traffic.size(); ++r) {
+        if (growth.traffic[r].messages() > others.messages()) others = growth.traffic[r];
+      }
+      std::printf("%6d %8d | %14.2f %12.1f | %14.2f %12.1f | %10.0f\n", ranks, tensors,
+                  PerStep(growth.traffic[0].messages(), how.steps),
+                  PerStep(growth.traffic[0].bytes(), how.steps),
+                  PerStep(others.messages(), how.steps), PerStep(others.bytes(), how.steps),
+                  growth.seconds * 1e6);
+      std::fflush(stdout);
+    }
+  }
+}
+
+void PrintStar() {
+  std::printf("\na step that is negotiated, rank 0's part\n%6s %8s | %14s %12s | %10s\n", "ranks",
+              "tensors", "messages", "bytes", "us a step");
+  for (int tensors : kTensors) {
+    for (int ranks : {2, 16, 128, 1000, 10000}) {
+      const int steps = std::max(2, 20000 / ranks);
+      const Growth growth = PlayStar(ranks, tensors, steps);
+      std::printf("%6d %8d | %14.0f %12.0f | %10.1f\n", ranks, tensors,
+                  PerStep(growth.traffic[0].messages(), steps),
+                  PerStep(growth.traffic[0].bytes(), steps), growth.seconds * 1e6);
+      std::fflush(stdout);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+int main(int argc, char** argv) {
+  int most = 256;
+  if (argc == 3 && std::strcmp(argv[1], "--threads") == 0) {
+    most = std::atoi(argv[2]);
+  } else if (argc != 1) {
+    most = 0;
+  }
+  if (most < 2) {
+    std::fprintf(stderr,
+                 "Expected: growth [--threads MOST], MOST a number of ranks of 2 or more\n");
+    return 2;
+  }
+  tfhvd::PrintEngines(most);
+  tfhvd::PrintStar();
+  return tfhvd::testing::Registry::Get().failures() == 0 ? 0 : 1;
+}
