@@ -50,7 +50,10 @@ def test_everything_on_two_ranks(tmp_path):
     (package / "__init__.py").touch()
     (package / "tensorflow.py").write_text(STAND_IN)
     out = tmp_path / "out.json"
-    words = "--collectives allreduce reducescatter alltoall --sizes 4 1K --tensors 3x1K --model tiny --rivals"
+    words = (
+        "--collectives allreduce reducescatter alltoall --sizes 4 1K --tensors 3x1K --model tiny "
+        "--rivals"
+    )
     path = os.pathsep.join([str(tmp_path), str(mpi.ROOT)])
     job = bench(2, *words.split(), "mpi", "horovod", "mwms", *QUICK, "--json", out, PYTHONPATH=path)
     assert [rank.code for rank in job.ranks] == [0, 0], job
