@@ -23,6 +23,8 @@ struct State {
 
   Mutex mutex;
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
+
+  MemoryPool pool;  // provides its own synchronisation
 };
 
 State& TheState() {
@@ -100,6 +102,7 @@ Status ShutdownProcess(const std::string& reason) {
   }
   MutexLock lock(&state.mutex);
   state.engine.reset();
+  state.pool.Trim();
   return Status::Ok();
 }
 
@@ -117,6 +120,8 @@ std::shared_ptr<Engine> ProcessEngine() {
   MutexLock lock(&state.mutex);
   return state.engine;
 }
+
+MemoryPool* ProcessMemoryPool() { return &TheState().pool; }
 
 Status NotInitialized() {
   return Status::FailedPrecondition("tfhvd has not been initialized. Call hvd.init() first.");

@@ -1,4 +1,5 @@
-// Process: the composition root, and the ONE global: this process's engine. Everything above
+// Process: the composition root, and the ONE global: this process's engine and its memory for
+// results. Everything above
 // (cc/tf, cc/python) speaks to it; nothing below knows of it.
 //
 // All functions may be called from any thread; Init and Shutdown one at a time.
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/memory_pool.h"
 #include "cc/base/status.h"
 #include "cc/comm/topology.h"
 #include "cc/engine/engine.h"
@@ -29,6 +31,9 @@ Status FinalizeProcess();
 // The running engine, or null before InitProcess and after ShutdownProcess. Shared: an entry in
 // flight keeps it alive.
 std::shared_ptr<Engine> ProcessEngine();
+
+// Memory for large results; lives as long as the process. Trimmed by ShutdownProcess.
+MemoryPool* ProcessMemoryPool();
 
 // What an operation fails with where there is no engine.
 Status NotInitialized();

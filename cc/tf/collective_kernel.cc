@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cc/process/process.h"
+#include "cc/tf/pooled_allocator.h"
 #include "cc/tf/status.h"
 
 namespace tfhvd {
@@ -65,8 +66,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
 absl::Status CollectiveKernel::AddInPlace(OpKernelContext* ctx, Call* call) {
   for (int i = 0; i < ctx->num_inputs(); ++i) {
     Tensor* output = nullptr;
-    TF_RETURN_IF_ERROR(
-        ctx->forward_input_or_allocate_output({i}, i, ctx->input(i).shape(), &output));
+    TF_RETURN_IF_ERROR(ForwardOrAllocate(ctx, i, &output));
     call->Add(ctx->input(i), *output);
   }
   return absl::OkStatus();
