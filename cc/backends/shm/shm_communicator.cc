@@ -11,20 +11,36 @@
 namespace tfhvd {
 namespace {
 
-// Up to this many bytes of all ranks together, one exchange in which everybody reduces everything
-// is faster.
-constexpr int64_t kSmallBytes = 64 * 1024;
+// One exchange in which everybody reduces everything is faster up to this many bytes of all ranks
+// together; and for two ranks always: each would read half of the other's values and half of its
+// results, and now reads the values whole.
+constexpr int64_t kSmallBytes = 256 * 1024;
+constexpr int kFewRanks = 2;
+
+// Of such an exchange: what is written stays in the near cache of its core until the other reads
+// it.
+constexpr int64_t kDirectBlock = 128 * 1024;
+
+// A result of so many bytes, written elsewhere than over the input, leaves every cache before
+// anybody reads it: it goes past them.
+constexpr int64_t kStreamFrom = 32 << 20;
 
 // Parts of a block begin on a cache line.
 constexpr int64_t kLine = 64;
 
-// A reduced part is posted while it is still in the nearest cache.
-constexpr int64_t kReduceStep = 32 * 1024;
+// A reduced part is passed on while it is still in the nearest cache.
+constexpr int64_t kReduceStep = 16 * 1024;
 
 int64_t PartBegin(int64_t bytes, int ranks, int rank) {
   const int64_t even = (bytes + ranks - 1) / ranks;
   const int64_t rounded = (even + kLine - 1) / kLine * kLine;
   return std::min(bytes, rounded * rank);
+}
+
+// Ordinary stores: the block is read from this core's cache. Past the caches it took twice as long
+// (docs/performance.md).
+void CopyIn(char* slot, const char* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(slot, from, static_cast<size_t>(bytes));
 }
 
 }  // namespace
@@ -49,6 +65,8 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank,
       ranks_(ranks),
       pids_(std::move(pids)),
       options_(options),
+      from_(ranks),
+      sources_(ranks),
       values_(memory_->data(), rank, ranks, options.slot_bytes, this),
       results_(memory_->data() + Exchange::SizeFor(ranks, options.slot_bytes), rank, ranks,
                options.slot_bytes, this) {}
@@ -90,8 +108,8 @@ Status ShmCommunicator::PostValues(const Block& block) {
   // All but this rank's own part, which nobody else reads.
   const int64_t begin = PartBegin(block.bytes, ranks_, rank_);
   const int64_t end = PartBegin(block.bytes, ranks_, rank_ + 1);
-  StreamCopy(slot, block.in, begin);
-  StreamCopy(slot + end, block.in + end, block.bytes - end);
+  CopyIn(slot, block.in, begin);
+  CopyIn(slot + end, block.in + end, block.bytes - end);
   values_.Post(block.values);
   return Status::Ok();
 }
@@ -99,17 +117,15 @@ Status ShmCommunicator::PostValues(const Block& block) {
 Status ShmCommunicator::ReducePart(const Block& block, DType dtype, const Reduction& reduction) {
   const int64_t begin = PartBegin(block.bytes, ranks_, rank_);
   const int64_t end = PartBegin(block.bytes, ranks_, rank_ + 1);
-  std::vector<const char*> from(ranks_);
-  for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(block.values, r, &from[r]));
-  from[rank_] = block.in;
+  for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(block.values, r, &from_[r]));
+  from_[rank_] = block.in;
   char* slot = nullptr;
   TFHVD_RETURN_IF_ERROR(results_.Claim(block.results, &slot));
-  std::vector<const void*> sources(ranks_);
   for (int64_t at = begin; at < end; at += kReduceStep) {
     const int64_t bytes = std::min(kReduceStep, end - at);
-    for (int r = 0; r < ranks_; ++r) sources[r] = from[r] + at;
-    ReduceRanks(block.out + at, sources.data(), ranks_, bytes / ItemSize(dtype), dtype, reduction);
-    StreamCopy(slot + (at - begin), block.out + at, bytes);
+    for (int r = 0; r < ranks_; ++r) sources_[r] = from_[r] + at;
+    ReduceRanks(block.out + at, sources_.data(), ranks_, bytes / ItemSize(dtype), dtype, reduction);
+    CopyIn(slot + (at - begin), block.out + at, bytes);
   }
   values_.Done(block.values);
   results_.Post(block.results);
@@ -130,22 +146,47 @@ Status ShmCommunicator::CopyResults(const Block& block) {
   return Status::Ok();
 }
 
-Status ShmCommunicator::SmallAllReduce(const char* in, char* out, int64_t count, DType dtype,
-                                       const Reduction& reduction) {
-  const uint32_t turn = value_turn_++;
-  char* slot = nullptr;
-  TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
-  std::memcpy(slot, in, static_cast<size_t>(count * ItemSize(dtype)));
-  values_.Post(turn);
-  std::vector<const void*> sources(ranks_);
-  for (int r = 0; r < ranks_; ++r) {
-    const char* theirs = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &theirs));
-    sources[r] = theirs;
+// Every rank posts all its values and reduces everybody's; the next block is posted before this one
+// is waited for.
+Status ShmCommunicator::DirectAllReduce(const char* in, char* out, int64_t bytes, DType dtype,
+                                        const Reduction& reduction) {
+  const int64_t block_bytes = std::min(kDirectBlock, values_.slot_bytes());
+  const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
+  const bool stream = in != out && bytes >= kStreamFrom;
+  const auto post = [&](int64_t k) {
+    const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
+    char* slot = nullptr;
+    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+    CopyIn(slot, in + k * block_bytes, std::min(block_bytes, bytes - k * block_bytes));
+    values_.Post(turn);
+    return Status::Ok();
+  };
+  TFHVD_RETURN_IF_ERROR(post(0));
+  for (int64_t k = 0; k < blocks; ++k) {
+    if (k + 1 < blocks) TFHVD_RETURN_IF_ERROR(post(k + 1));
+    const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
+    const int64_t at = k * block_bytes;
+    for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &from_[r]));
+    from_[rank_] = in + at;
+    ReduceInto(out + at, std::min(block_bytes, bytes - at), stream, dtype, reduction);
+    values_.Done(turn);
   }
-  ReduceRanks(out, sources.data(), ranks_, count, dtype, reduction);
-  values_.Done(turn);
+  value_turn_ += static_cast<uint32_t>(blocks);
   return Status::Ok();
+}
+
+// The reduction of `from_`, in steps that stay in the nearest cache where they are moved on.
+void ShmCommunicator::ReduceInto(char* out, int64_t bytes, bool stream, DType dtype,
+                                 const Reduction& reduction) {
+  const int64_t step = stream ? kReduceStep : bytes;
+  alignas(kLine) char near[kReduceStep];
+  for (int64_t at = 0; at < bytes; at += step) {
+    const int64_t n = std::min(step, bytes - at);
+    for (int r = 0; r < ranks_; ++r) sources_[r] = from_[r] + at;
+    ReduceRanks(stream ? near : out + at, sources_.data(), ranks_, n / ItemSize(dtype), dtype,
+                reduction);
+    if (stream) StreamCopy(out + at, near, n);
+  }
 }
 
 Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
@@ -155,8 +196,8 @@ Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DTyp
   char* to = static_cast<char*>(out);
   const int64_t bytes = count * ItemSize(dtype);
   if (bytes == 0) return Status::Ok();
-  if (bytes * ranks_ <= kSmallBytes && bytes <= values_.slot_bytes()) {
-    return SmallAllReduce(from, to, count, dtype, reduction);
+  if (ranks_ <= kFewRanks || bytes * ranks_ <= kSmallBytes) {
+    return DirectAllReduce(from, to, bytes, dtype, reduction);
   }
   const int64_t block_bytes = values_.slot_bytes() / kLine * kLine;
   const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
@@ -194,7 +235,7 @@ Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<i
     const uint32_t turn = value_turn_++;
     char* slot = nullptr;
     TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
-    StreamCopy(slot, to[rank_] + done, part(rank_));
+    CopyIn(slot, to[rank_] + done, part(rank_));
     values_.Post(turn);
     for (int i = 1; i < ranks_; ++i) {
       const int r = (rank_ + i) % ranks_;
@@ -216,7 +257,7 @@ Status ShmCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
     if (rank_ == root) {
       char* slot = nullptr;
       TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
-      StreamCopy(slot, data + done, part);
+      CopyIn(slot, data + done, part);
     }
     values_.Post(turn);
     if (rank_ != root) {
@@ -239,28 +280,42 @@ Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vect
     begins[r] = at;
     at += counts[r] * item;
   }
-  // A turn carries up to `lane` bytes for each rank.
-  const int64_t lane = values_.slot_bytes() / ranks_ / kLine * kLine;
   const int64_t most = *std::max_element(counts.begin(), counts.end()) * item;
-  for (int64_t done = 0; done < most; done += lane) {
-    const auto part = [&](int r) { return std::clamp<int64_t>(counts[r] * item - done, 0, lane); };
+  const auto part = [&](int rank, int64_t at, int64_t lane) {
+    return std::clamp<int64_t>(counts[rank] * item - at, 0, lane);
+  };
+  const auto fill = [&](int rank, int64_t at, int64_t lane, char* slot) {
+    CopyIn(slot, begins[rank] + at, part(rank, at, lane));
+  };
+  const auto take = [&](int64_t at, int64_t lane) {
+    const int64_t bytes = part(rank_, at, lane);
+    if (bytes == 0) return;
+    for (int r = 0; r < ranks_; ++r) sources_[r] = r == rank_ ? begins[r] + at : from_[r];
+    ReduceRanks(static_cast<char*>(out) + at, sources_.data(), ranks_, bytes / item, dtype,
+                reduction);
+  };
+  return ByLanes(most, fill, take);
+}
+
+// Moves blocks of up to `most` bytes from every rank to every other. A turn carries a lane of bytes
+// for each rank: `fill` puts what follows `at` of this rank's block for `rank` into the slot, then
+// `take` finds the others' lanes for this rank in `from_`.
+template <typename Fill, typename Take>
+Status ShmCommunicator::ByLanes(int64_t most, const Fill& fill, const Take& take) {
+  const int64_t lane = values_.slot_bytes() / ranks_ / kLine * kLine;
+  for (int64_t at = 0; at < most; at += lane) {
     const uint32_t turn = value_turn_++;
     char* slot = nullptr;
     TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
     for (int r = 0; r < ranks_; ++r) {
-      if (r != rank_) StreamCopy(slot + r * lane, begins[r] + done, part(r));
+      if (r != rank_) fill(r, at, lane, slot + r * lane);
     }
     values_.Post(turn);
-    std::vector<const void*> sources(ranks_);
     for (int r = 0; r < ranks_; ++r) {
-      const char* theirs = nullptr;
-      TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &theirs));
-      sources[r] = r == rank_ ? begins[r] + done : theirs + rank_ * lane;
+      TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &from_[r]));
+      from_[r] += rank_ * lane;
     }
-    if (part(rank_) > 0) {
-      ReduceRanks(static_cast<char*>(out) + done, sources.data(), ranks_, part(rank_) / item, dtype,
-                  reduction);
-    }
+    take(at, lane);
     values_.Done(turn);
   }
   return Status::Ok();
@@ -290,26 +345,18 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
   max.op = ReduceOp::kMax;
   TFHVD_RETURN_IF_ERROR(AllReduce(&most, &most, 1, DType::kInt64, max));
 
-  const int64_t lane = values_.slot_bytes() / ranks_ / kLine * kLine;
-  for (int64_t done = 0; done < most; done += lane) {
-    const auto part = [&](int64_t bytes) { return std::clamp<int64_t>(bytes - done, 0, lane); };
-    const uint32_t turn = value_turn_++;
-    char* slot = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
-    for (int r = 0; r < ranks_; ++r) {
-      if (r != rank_) StreamCopy(slot + r * lane, from[r] + done, part(send_bytes[r]));
-    }
-    values_.Post(turn);
+  const auto fill = [&](int rank, int64_t at, int64_t lane, char* slot) {
+    CopyIn(slot, from[rank] + at, std::clamp<int64_t>(send_bytes[rank] - at, 0, lane));
+  };
+  const auto take = [&](int64_t at, int64_t lane) {
+    // Each rank begins with its neighbour, so that they do not all read the same memory.
     for (int i = 1; i < ranks_; ++i) {
       const int r = (rank_ + i) % ranks_;
-      const char* theirs = nullptr;
-      TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &theirs));
-      const int64_t bytes = part(recv_bytes[r]);
-      if (bytes > 0) std::memcpy(to[r] + done, theirs + rank_ * lane, static_cast<size_t>(bytes));
+      const int64_t bytes = std::clamp<int64_t>(recv_bytes[r] - at, 0, lane);
+      if (bytes > 0) std::memcpy(to[r] + at, from_[r], static_cast<size_t>(bytes));
     }
-    values_.Done(turn);
-  }
-  return Status::Ok();
+  };
+  return ByLanes(most, fill, take);
 }
 
 Status ShmCommunicator::Barrier() {

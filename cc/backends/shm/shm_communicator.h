@@ -3,7 +3,8 @@
 // Large reductions go in blocks. Of each block every rank reduces one part, for all: the ranks post
 // their values (first exchange), each reduces its part and posts the result (second exchange), each
 // copies the others' results out. The three steps of consecutive blocks overlap, so ranks seldom
-// wait for each other. Small reductions take one exchange: every rank reduces everything.
+// wait for each other. Small reductions, and all of two ranks, take one exchange: every rank
+// reduces everything.
 #pragma once
 
 #include <atomic>
@@ -60,8 +61,11 @@ class ShmCommunicator : public Communicator, private Patience {
 
   Status Health();
   Status StillWaiting(int rank, double waited_seconds) override;
-  Status SmallAllReduce(const char* in, char* out, int64_t count, DType dtype,
-                        const Reduction& reduction);
+  Status DirectAllReduce(const char* in, char* out, int64_t bytes, DType dtype,
+                         const Reduction& reduction);
+  void ReduceInto(char* out, int64_t bytes, bool stream, DType dtype, const Reduction& reduction);
+  template <typename Fill, typename Take>
+  Status ByLanes(int64_t most, const Fill& fill, const Take& take);
   Status PostValues(const Block& block);
   Status ReducePart(const Block& block, DType dtype, const Reduction& reduction);
   Status CopyResults(const Block& block);
@@ -71,6 +75,8 @@ class ShmCommunicator : public Communicator, private Patience {
   const int ranks_;
   const std::vector<int> pids_;
   const ShmOptions options_;
+  std::vector<const char*> from_;     // by rank: where a step reads; kept to save allocations
+  std::vector<const void*> sources_;  // the same for ReduceRanks
   Exchange values_;
   Exchange results_;
   uint32_t value_turn_ = 0;
