@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cc/process/process.h"
-#include "cc/tf/pooled_allocator.h"
+#include "cc/tf/pooled_output.h"
 #include "cc/tf/status.h"
 
 namespace tfhvd {

@@ -1,5 +1,5 @@
-// Memory for results on the host: large blocks come from the process's pool, because TensorFlow's
-// allocator takes fresh memory from the system for them each time.
+// Outputs on the host: large ones come from the process's pool, because TensorFlow's allocator
+// takes fresh memory from the system for them each time.
 #pragma once
 
 #include "tensorflow/core/framework/op_kernel.h"
