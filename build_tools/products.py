@@ -35,6 +35,8 @@ CORE_FOLDERS = (
     "backends/inproc",
     "backends/shm",
     "backends/mpi",
+    "backends/staged",
+    "backends/nccl",
     "process",
 )
 TENSORFLOW_FOLDERS = ("tf", "xla")
@@ -291,13 +293,24 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
         for path in [*sorted((root / "tests" / "core").glob(pattern)), *measuring]
     ]
     library = out / "libtfhvd_core.so"
+    stand_ins = [
+        Unit(
+            source=path.relative_to(root),
+            object=out / "objects" / f"{path.stem}.o",
+            command=(compiler, *flags, "-Werror", "-g1", "-O1", *tools),
+            stamp=version,
+        )
+        for path in sorted((root / "tests" / "gpu" / "standins").glob("fake_*.cc"))
+    ]
     # The program too is linked with the sanitizer, whose library must be loaded first.
     links = [_shared(compiler, library, core, [*tools, "-ldl", "-lrt"])]
     for unit in programs:
         own = (str(library), "-ldl", *tools, *_run_path("$ORIGIN"))
         link = Link(out / unit.source.stem, (unit.object,), (compiler, "-pthread"), own)
         links.append(link)
-    units = [*programs, *core]
+    # What programs open in the place of the GPU's driver and of NCCL.
+    links.append(_shared(compiler, out / "libtfhvd_fake_gpu.so", stand_ins, [*tools, "-lrt"]))
+    units = [*programs, *core, *stand_ins]
     if with_mpi:
         mpi = find.find_mpi(target)
         unit = Unit(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import shlex
 from pathlib import Path
@@ -97,6 +98,24 @@ def load_tf_ops() -> Any:
             f"built with TensorFlow {build_config().TENSORFLOW_VERSION} and "
             f"{build_config().COMPILER}. Type: {rebuild_command()}"
         ) from error
+
+
+@functools.cache
+def installed_nccl() -> str:
+    """Returns the file of NCCL that the wheel nvidia-nccl-cu12 has installed, or "".
+
+    Example:
+        >>> installed_nccl()  # doctest: +SKIP
+        '/opt/env/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2'
+    """
+    if importlib.util.find_spec("nvidia") is None:
+        return ""
+    found = importlib.util.find_spec("nvidia.nccl")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        file = Path(folder) / "lib" / "libnccl.so.2"
+        if file.is_file():
+            return str(file)
+    return ""
 
 
 def check_tensorflow(installed: str, built: str) -> None:

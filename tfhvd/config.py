@@ -105,11 +105,11 @@ def build_info() -> BuildInfo:
     Example:
         >>> print(hvd.build_info())
     """
-    from tfhvd._library import build_config, load_native
+    from tfhvd._library import build_config, installed_nccl, load_native
     from tfhvd._version import __version__
 
     built = build_config()
-    reports = load_native().report_backends()
+    reports = load_native().report_backends(installed_nccl())
     return BuildInfo(
         version=__version__,
         python=platform.python_version(),

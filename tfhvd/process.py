@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from tfhvd._launcher_check import check_launcher
+from tfhvd._library import installed_nccl
 from tfhvd.errors import NotInitializedError, TfhvdError
 
 
@@ -36,7 +37,7 @@ class _Membership:
             # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
             import mpi4py.MPI  # noqa: F401
         native = self._native()
-        native.init()
+        native.init(installed_nccl())
         topology = native.topology()
         try:
             check_launcher(os.environ, topology.size)

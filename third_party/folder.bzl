@@ -14,6 +14,7 @@ def folder_library(name, deps = [], exclude = []):
         name = name,
         srcs = native.glob(["cc/%s/*.cc" % name], exclude = exclude),
         hdrs = native.glob(["cc/%s/*.h" % name]),
+        textual_hdrs = native.glob(["cc/%s/*.inc" % name]),
         copts = ["-O3"],
         # Everything is in the shared library, also what nothing in the core calls.
         alwayslink = True,

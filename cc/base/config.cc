@@ -71,6 +71,25 @@ bool ReadCpuOperations(const std::string& text, Config* config) {
   return choice >= 0;
 }
 
+bool ReadGpuOperations(const std::string& text, Config* config) {
+  const int choice = Choice(text, {"auto", "nccl", "host"});
+  if (choice >= 0) config->gpu_operations = static_cast<GpuOperations>(choice);
+  return choice >= 0;
+}
+
+bool ReadSharedGpu(const std::string& text, Config* config) {
+  if (text != "0" && text != "1") return false;
+  config->shared_gpu = text == "1";
+  return true;
+}
+
+Reader Text(std::string Config::* field) {
+  return [field](const std::string& text, Config* config) {
+    config->*field = text;
+    return true;
+  };
+}
+
 struct Row {
   Setting setting;
   Reader read;
@@ -120,6 +139,26 @@ const std::vector<Row>& Rows() {
         "Gradients that are IndexedSlices travel as whole tensors, once all ranks together send "
         "this many times the rows of the variable; 0: never. Must be equal on all ranks."},
        Real(&Config::sparse_density, 1e6)},
+      {{"GPU_OPERATIONS", nullptr, "auto", "auto, nccl or host",
+        "What carries collectives on GPU memory: NCCL, or copies to the host and what carries "
+        "them there; auto takes NCCL where every rank has it."},
+       ReadGpuOperations},
+      {{"GPU_INIT_TIMEOUT_SECONDS", nullptr, "120", "1 to 86400 seconds",
+        "How long ranks try to meet through NCCL before that is an error."},
+       [](const std::string& text, Config* config) {
+         return ParseNumber(text, 1.0, 86400.0, &config->gpu_init_timeout);
+       }},
+      {{"SHARED_GPU", nullptr, "0", "0 or 1",
+        "1 lets several ranks use one GPU through NCCL, which must be set up for it "
+        "(NCCL_MULTI_RANK_GPU_ENABLE=1 from NCCL 2.30.3 on)."},
+       ReadSharedGpu},
+      {{"CUDA_LIBRARY", nullptr, "libcuda.so.1", "a path, a name, or nothing",
+        "The GPU driver's library; nothing means that there are no GPUs."},
+       Text(&Config::cuda_library)},
+      {{"NCCL_LIBRARY", nullptr, "libnccl.so.2", "a path, a name, or nothing",
+        "NCCL's library; a name means the one that TensorFlow has loaded, or the wheel's; nothing "
+        "means that there is none."},
+       Text(&Config::nccl_library)},
       {{"LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", "trace, debug, info, warning, error or fatal",
         "The least severe kind of message that is printed."},
        ReadLogLevel},
@@ -129,7 +168,7 @@ const std::vector<Row>& Rows() {
 
 // Names that tfhvd uses beside its settings: the launcher's and the tests' own.
 bool IsKnownElsewhere(const std::string& name) {
-  static const char* const kPrefixes[] = {"TFHVD_LAUNCH_", "TFHVD_TEST_"};
+  static const char* const kPrefixes[] = {"TFHVD_LAUNCH_", "TFHVD_TEST_", "TFHVD_FAKE_"};
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](const char* p) { return name.compare(0, std::strlen(p), p) == 0; });
 }

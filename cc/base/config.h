@@ -18,6 +18,9 @@ namespace tfhvd {
 // What carries collectives on host memory.
 enum class CpuOperations { kAuto, kShm, kMpi };
 
+// What carries collectives on GPU memory: NCCL, or the means of the host after a copy there.
+enum class GpuOperations { kAuto, kNccl, kHost };
+
 struct Config {
   int64_t fusion_threshold = 128 << 20;  // bytes
   double cycle_time = 0.0;               // milliseconds
@@ -28,6 +31,11 @@ struct Config {
   double shutdown_timeout = 5.0;     // seconds
   CpuOperations cpu_operations = CpuOperations::kAuto;
   double sparse_density = 1.0;  // rows sent by all ranks over rows of the variable; 0: never dense
+  GpuOperations gpu_operations = GpuOperations::kAuto;
+  double gpu_init_timeout = 120.0;  // seconds
+  bool shared_gpu = false;
+  std::string cuda_library = "libcuda.so.1";  // "": no GPUs
+  std::string nccl_library = "libnccl.so.2";  // "": no NCCL
   LogLevel log_level = LogLevel::kWarning;
 };
 

@@ -9,6 +9,7 @@
 #include "cc/base/log.h"
 #include "cc/base/mutex.h"
 #include "cc/comm/world.h"
+#include "cc/process/accelerator.h"
 #include "cc/process/choose.h"
 #include "cc/process/hello.h"
 
@@ -42,7 +43,7 @@ Status ConnectWorld(const Config& config, std::unique_ptr<World>* world) {
 
 }  // namespace
 
-Status InitProcess() {
+Status InitProcess(const std::string& installed_nccl) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
   if (ProcessEngine() != nullptr) return Status::Ok();
@@ -67,7 +68,8 @@ Status InitProcess() {
   }
   TFHVD_RETURN_IF_ERROR(ChooseMeans(config, topology, log, &communicator, &control));
   auto engine = std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
-                                         std::move(communicator));
+                                         std::move(communicator),
+                                         MakeAccelerator(config, installed_nccl, log));
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);
   return Status::Ok();
@@ -127,13 +129,20 @@ Status NotInitialized() {
   return Status::FailedPrecondition("tfhvd has not been initialized. Call hvd.init() first.");
 }
 
-std::vector<BackendReport> ReportBackends() {
+std::vector<BackendReport> ReportBackends(const std::string& installed_nccl) {
   std::vector<BackendReport> reports;
   reports.push_back({"inproc", true, "one process alone"});
   std::string description;
   const Status mpi = ProbeMpi(&description);
   reports.push_back({"shm", true, "ranks of one host through shared memory"});
   reports.push_back({"mpi", mpi.ok(), mpi.ok() ? description : mpi.message()});
+  Config config;
+  std::vector<std::string> ignored;
+  const Status read = ReadConfig(&config, &ignored);
+  const Status cuda = read.ok() ? ProbeCuda(config, &description) : read;
+  reports.push_back({"cuda", cuda.ok(), cuda.ok() ? description : cuda.message()});
+  const Status nccl = read.ok() ? ProbeNccl(config, installed_nccl, &description) : read;
+  reports.push_back({"nccl", nccl.ok(), nccl.ok() ? description : nccl.message()});
   return reports;
 }
 

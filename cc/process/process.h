@@ -17,8 +17,8 @@
 namespace tfhvd {
 
 // Meets the peers and starts the engine. Already started: ok, nothing happens. May follow a
-// Shutdown.
-Status InitProcess();
+// Shutdown. `installed_nccl`: the file of NCCL that Python knows of, or "".
+Status InitProcess(const std::string& installed_nccl);
 
 // Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
 // process), waits for the others and stops the engine. With a reason the wait is bounded by
@@ -44,6 +44,6 @@ struct BackendReport {
   bool available = false;
   std::string detail;
 };
-std::vector<BackendReport> ReportBackends();
+std::vector<BackendReport> ReportBackends(const std::string& installed_nccl);
 
 }  // namespace tfhvd

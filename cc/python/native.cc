@@ -75,7 +75,9 @@ void BindTypes(py::module_* m) {
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The process's engine. Use the functions of tfhvd instead.";
   BindTypes(&m);
-  m.def("init", [] { RunUnlocked(InitProcess); }, "Meets the peers and starts the engine.");
+  m.def(
+      "init", [](const std::string& nccl) { RunUnlocked([&] { return InitProcess(nccl); }); },
+      py::arg("installed_nccl"), "Meets the peers and starts the engine.");
   m.def(
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
@@ -96,7 +98,7 @@ PYBIND11_MODULE(_native, m) {
         return config;
       },
       "The settings that Python needs, read from the environment anew.");
-  m.def("report_backends", [] { return ReportBackends(); });
+  m.def("report_backends", &ReportBackends, py::arg("installed_nccl"));
 }
 
 }  // namespace tfhvd

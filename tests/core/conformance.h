@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -31,7 +32,10 @@ namespace testing {
 
 class Conformance {
  public:
-  explicit Conformance(Communicator* comm, uint64_t seed = 1) : comm_(*comm), seed_(seed) {}
+  // Where `exact` is false, reductions of floats may take the ranks in any order and round at every
+  // step.
+  explicit Conformance(Communicator* comm, uint64_t seed = 1, bool exact = true)
+      : comm_(*comm), seed_(seed), exact_(exact) {}
 
   void RunAll() {
     using Check = void (Conformance::*)();
@@ -240,6 +244,35 @@ class Conformance {
                              std::to_string(bytes));
   }
 
+  // Elements [begin, begin + count) of all inputs, reduced.
+  void CompareReduced(const Buffer& got, const Buffer& expected, const std::vector<Buffer>& inputs,
+                      int64_t begin, DType dtype, const Reduction& reduction,
+                      const std::string& what) {
+    if (exact_ || !IsFloat(dtype)) {
+      return Compare(got, expected.data(), expected.bytes(), what);
+    }
+    Compare(got, got.data(), got.bytes(), what);  // its guard
+    const bool sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
+    const double factor = std::abs(reduction.prescale * reduction.postscale) /
+                          (reduction.op == ReduceOp::kAverage ? size() : 1);
+    const double steps = size() + 4;
+    for (int64_t i = 0; i < expected.bytes() / ItemSize(dtype); ++i) {
+      const double wanted = ValueAt(expected.data(), dtype, i);
+      double magnitude = std::abs(wanted);
+      for (const Buffer& input : inputs) {
+        if (sum) magnitude += std::abs(ValueAt(input.data(), dtype, begin + i)) * factor;
+      }
+      const double smallest = dtype == DType::kFloat16 ? 0x1p-24 * (1 << size()) : 1e-38;
+      const double allowed = steps * (Epsilon(dtype) * magnitude + smallest);
+      const double value = ValueAt(got.data(), dtype, i);
+      if (std::abs(value - wanted) <= allowed) continue;
+      Registry::Get().Fail(__FILE__, __LINE__,
+                           Where() + what + ": element " + std::to_string(i) + " is " +
+                               std::to_string(value) + " and not " + std::to_string(wanted));
+      return;
+    }
+  }
+
   static bool IsScaled(const Reduction& reduction) {
     return reduction.prescale != 1.0 || reduction.postscale != 1.0;
   }
@@ -270,8 +303,9 @@ class Conformance {
     Buffer& to = in_place ? in : out;
     const std::string what = Describe("allreduce", dtype, reduction) + " of " +
                              std::to_string(count) + (in_place ? " in place" : "");
+    const std::vector<Buffer> originals = exact_ ? std::vector<Buffer>() : inputs;
     if (!Ok(comm_.AllReduce(in.data(), to.data(), count, dtype, reduction), what)) return;
-    Compare(to, expected.data(), expected.bytes(), what);
+    CompareReduced(to, expected, originals, 0, dtype, reduction, what);
     if (!in_place) Compare(in, before.data(), before.bytes(), what + " (its input)");
   }
 
@@ -324,7 +358,7 @@ class Conformance {
     const std::string what =
         Describe("reducescatter", dtype, reduction) + " of " + ShapeString(counts);
     if (!Ok(comm_.ReduceScatter(in.data(), out.data(), counts, dtype, reduction), what)) return;
-    Compare(out, expected.data(), expected.bytes(), what);
+    CompareReduced(out, expected, inputs, begin, dtype, reduction, what);
     Compare(in, before.data(), before.bytes(), what + " (its input)");
   }
 
@@ -358,6 +392,7 @@ class Conformance {
 
   Communicator& comm_;
   const uint64_t seed_;
+  const bool exact_;
   int case_ = 0;
   bool stopped_ = false;
 };

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/half.h"
 #include "cc/base/types.h"
 
 namespace tfhvd {
@@ -80,6 +81,48 @@ inline void FillRandom(Buffer* buffer, DType dtype, uint64_t seed, bool scaled) 
     std::memcpy(buffer->data() + done, buffer->data(), static_cast<size_t>(n));
     done += n;
   }
+}
+
+// Element `i` as a number.
+inline double ValueAt(const char* data, DType dtype, int64_t i) {
+  const char* const at = data + i * ItemSize(dtype);
+  const auto as = [&](auto x) {
+    std::memcpy(&x, at, sizeof x);
+    return x;
+  };
+  switch (dtype) {
+    case DType::kUInt8:
+    case DType::kBool:
+      return as(uint8_t{});
+    case DType::kInt8:
+      return as(int8_t{});
+    case DType::kInt32:
+      return as(int32_t{});
+    case DType::kInt64:
+      return static_cast<double>(as(int64_t{}));
+    case DType::kFloat16:
+      return ToFloat(as(Float16{}));
+    case DType::kBFloat16:
+      return ToFloat(as(BFloat16{}));
+    case DType::kFloat32:
+      return as(float{});
+    case DType::kFloat64:
+      return as(double{});
+  }
+  return 0.0;
+}
+
+inline bool IsFloat(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
+         dtype == DType::kFloat64;
+}
+
+// The distance from 1 to the next number.
+inline double Epsilon(DType dtype) {
+  return dtype == DType::kFloat16    ? 0x1p-10
+         : dtype == DType::kBFloat16 ? 0x1p-7
+         : dtype == DType::kFloat32  ? 0x1p-23
+                                     : 0x1p-52;
 }
 
 // A pattern for buffers too large to be made at random: byte i is step * (i mod 251), in 8 bits, so

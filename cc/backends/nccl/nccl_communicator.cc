@@ -1,0 +1,341 @@
+#include "cc/backends/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "cc/backends/nccl/agreement.h"
+#include "cc/backends/nccl/nccl_errors.h"
+#include "cc/base/backoff.h"
+#include "cc/base/half.h"
+
+namespace tfhvd {
+namespace {
+
+// How long the end of a communicator waits for NCCL's own.
+constexpr double kFinalizeSeconds = 5.0;
+
+int64_t Sum(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+bool AllEqual(const std::vector<int64_t>& sizes) {
+  return std::all_of(sizes.begin(), sizes.end(), [&](int64_t n) { return n == sizes[0]; });
+}
+
+char* At(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
+const char* At(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(const NcclApi& api, CudaDevice* device,
+                                   std::unique_ptr<Communicator> fallback, double deadline,
+                                   int rank, int size)
+    : api_(api),
+      device_(*device),
+      fallback_(std::move(fallback)),
+      deadline_(deadline),
+      rank_(rank),
+      size_(size) {}
+
+Status NcclCommunicator::Make(const NcclApi& api, CudaDevice* device, Communicator* host,
+                              std::unique_ptr<Communicator> fallback, const NcclOptions& options,
+                              std::unique_ptr<Communicator>* out) {
+  if (!options.shared_gpu) TFHVD_RETURN_IF_ERROR(CheckEachHasItsGpu(host, *device));
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(
+      api, device, std::move(fallback), options.deadline, host->rank(), host->size()));
+  nccl::UniqueId id = {};
+  Status status;
+  if (host->rank() == 0) {
+    const nccl::Result result = api.ncclGetUniqueId(&id);
+    if (result != nccl::kSuccess) status = NcclFailed(api, "ncclGetUniqueId", result, nullptr);
+  }
+  TFHVD_RETURN_IF_ERROR(AgreeOnStatus(host, status));
+  TFHVD_RETURN_IF_ERROR(host->Broadcast(&id, sizeof id, 0));
+  TFHVD_RETURN_IF_ERROR(AgreeOnStatus(host, made->Connect(id)));
+  // A GPU, or a driver, that cannot run our kernel decides for all.
+  int32_t kernel = device->copies()->has_kernel() ? 1 : 0;
+  TFHVD_RETURN_IF_ERROR(
+      host->AllReduce(&kernel, &kernel, 1, DType::kInt32, {ReduceOp::kMin, 1.0, 1.0}));
+  made->means_.kernel = kernel == 1;
+  *out = std::move(made);
+  return Status::Ok();
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  const CudaScope scope(device_.driver(), device_.context());
+  const MutexLock lock(&mutex_);
+  if (comm_ == nullptr) return;
+  const auto end = Clock::now() + std::chrono::duration<double>(kFinalizeSeconds);
+  nccl::Result state = api_.ncclCommFinalize(comm_);
+  for (Backoff backoff; state == nccl::kInProgress && Clock::now() < end; backoff.Pause()) {
+    if (api_.ncclCommGetAsyncError(comm_, &state) != nccl::kSuccess) break;
+  }
+  if (state == nccl::kSuccess) {
+    api_.ncclCommDestroy(comm_);
+  } else {
+    api_.ncclCommAbort(comm_);
+  }
+}
+
+Status NcclCommunicator::Connect(const nccl::UniqueId& id) {
+  const CudaScope scope(device_.driver(), device_.context());
+  nccl::Result result;
+  {
+    const MutexLock lock(&mutex_);
+    nccl::Config config;
+    config.blocking = 0;
+    result = api_.ncclCommInitRankConfig(&comm_, size_, id, rank_, &config);
+  }
+  return Settle("ncclCommInitRankConfig", result);
+}
+
+// Waits for a call that goes on in the background. The lock is free in between.
+Status NcclCommunicator::Settle(const char* name, nccl::Result result) {
+  const auto end = Clock::now() + deadline_;
+  for (Backoff backoff; result == nccl::kInProgress; backoff.Pause()) {
+    const MutexLock lock(&mutex_);
+    if (!why_.ok()) return why_;
+    const nccl::Result asked = api_.ncclCommGetAsyncError(comm_, &result);
+    if (asked != nccl::kSuccess) result = asked;
+    if (result != nccl::kInProgress || Clock::now() < end) continue;
+    why_ = Status::Aborted(
+        std::string(name) + " did not end within " +
+        std::to_string(static_cast<int>(deadline_.count())) +
+        " s: the ranks do not reach each other. Set NCCL_SOCKET_IFNAME to the network interface "
+        "that joins the hosts, or TFHVD_GPU_INIT_TIMEOUT_SECONDS to more; NCCL_DEBUG=INFO makes "
+        "NCCL tell more.");
+    api_.ncclCommAbort(std::exchange(comm_, nullptr));
+    return why_;
+  }
+  if (result == nccl::kSuccess) return Status::Ok();
+  const MutexLock lock(&mutex_);
+  return why_.ok() ? NcclFailed(api_, name, result, comm_) : why_;
+}
+
+template <typename Calls>
+Status NcclCommunicator::Run(const char* name, const Calls& calls) {
+  cuda::Stream stream = nullptr;
+  TFHVD_RETURN_IF_ERROR(device_.Flush(&stream));
+  const CudaScope scope(device_.driver(), device_.context());
+  nccl::Result result;
+  {
+    const MutexLock lock(&mutex_);
+    if (!why_.ok()) return why_;
+    result = calls(stream);
+  }
+  return Settle(name, result);
+}
+
+// Several calls as one; what they return is the group's to say, but for wrong arguments.
+template <typename Calls>
+Status NcclCommunicator::RunGroup(const char* name, const Calls& calls) {
+  return Run(name, [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
+    nccl::Result result = api_.ncclGroupStart();
+    if (result == nccl::kSuccess) result = calls(stream);
+    const nccl::Result ended = api_.ncclGroupEnd();
+    return result == nccl::kSuccess || result == nccl::kInProgress ? ended : result;
+  });
+}
+
+nccl::Result NcclCommunicator::Operation(const NcclReduction& plan, DType dtype, nccl::RedOp* op) {
+  *op = plan.op;
+  if (plan.premul == 1.0) return nccl::kSuccess;
+  const float single = static_cast<float>(plan.premul);
+  const Float16 half = ToFloat16(single);
+  const BFloat16 brain = ToBFloat16(single);
+  const void* scalar = &plan.premul;
+  if (dtype == DType::kFloat32) scalar = &single;
+  if (dtype == DType::kFloat16) scalar = &half;
+  if (dtype == DType::kBFloat16) scalar = &brain;
+  return api_.ncclRedOpCreatePreMulSum(op, const_cast<void*>(scalar), NcclType(dtype),
+                                       nccl::kScalarHostImmediate, comm_);
+}
+
+Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                   const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
+  if (count == 0) return Status::Ok();
+  const std::optional<NcclReduction> plan =
+      PlanNcclReduction(dtype, reduction, size_, {means_.kernel, /*scale_input=*/true});
+  if (!plan.has_value()) return fallback_->AllReduce(in, out, count, dtype, reduction);
+  CudaCopies& copies = *device_.copies();
+  if (plan->before != 1.0) {
+    // After what is collected already, which may be what fills `in`.
+    cuda::Stream stream = nullptr;
+    TFHVD_RETURN_IF_ERROR(device_.Flush(&stream));
+    copies.AddScaled(out, dtype, in, dtype, count, plan->before);
+    in = out;
+  }
+  TFHVD_RETURN_IF_ERROR(Run("ncclAllReduce", [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
+    nccl::RedOp op = nccl::kSum;
+    nccl::Result result = Operation(*plan, dtype, &op);
+    if (result != nccl::kSuccess) return result;
+    result =
+        api_.ncclAllReduce(in, out, static_cast<size_t>(count), NcclType(dtype), op, comm_, stream);
+    if (plan->premul != 1.0) api_.ncclRedOpDestroy(op, comm_);
+    return result;
+  }));
+  if (plan->after != 1.0) copies.Scale(out, count, dtype, plan->after);
+  return Status::Ok();
+}
+
+Status NcclCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
+  if (Sum(bytes) == 0) return Status::Ok();
+  // In place means the start of the output here, and a rank's own place to NCCL.
+  if (in == out && size_ > 1) return fallback_->AllGather(in, out, bytes);
+  if (AllEqual(bytes)) {
+    return Run("ncclAllGather", [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
+      return api_.ncclAllGather(in, out, static_cast<size_t>(bytes[0]), nccl::kUint8, comm_,
+                                stream);
+    });
+  }
+  return RunGroup("ncclBroadcast", [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
+    int64_t offset = 0;
+    for (int r = 0; r < size_; ++r) {
+      const int64_t n = bytes[static_cast<size_t>(r)];
+      char* const place = At(out, offset);
+      offset += n;
+      if (n == 0) continue;
+      const nccl::Result result = api_.ncclBroadcast(
+          r == rank_ ? in : place, place, static_cast<size_t>(n), nccl::kUint8, r, comm_, stream);
+      if (result != nccl::kSuccess && result != nccl::kInProgress) return result;
+    }
+    return nccl::kSuccess;
+  });
+}
+
+Status NcclCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
+  if (bytes == 0) return Status::Ok();
+  return Run("ncclBroadcast", [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
+    return api_.ncclBroadcast(buffer, buffer, static_cast<size_t>(bytes), nccl::kUint8, root, comm_,
+                              stream);
+  });
+}
+
+Status NcclCommunicator::ReduceScatter(const void* in, void* out,
+                                       const std::vector<int64_t>& counts, DType dtype,
+                                       const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
+  if (Sum(counts) == 0) return Status::Ok();
+  const std::optional<NcclReduction> plan =
+      PlanNcclReduction(dtype, reduction, size_, {means_.kernel, /*scale_input=*/false});
+  if (!plan.has_value()) return fallback_->ReduceScatter(in, out, counts, dtype, reduction);
+  const int64_t item = ItemSize(dtype);
+  const bool even = AllEqual(counts);
+  const auto calls = [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
+    nccl::RedOp op = nccl::kSum;
+    nccl::Result result = Operation(*plan, dtype, &op);
+    if (result != nccl::kSuccess) return result;
+    if (even) {
+      result = api_.ncclReduceScatter(in, out, static_cast<size_t>(counts[0]), NcclType(dtype), op,
+                                      comm_, stream);
+    }
+    int64_t offset = 0;
+    for (int r = 0; r < size_ && !even; ++r) {
+      const int64_t n = counts[static_cast<size_t>(r)];
+      const char* const part = At(in, offset * item);
+      offset += n;
+      if (n == 0) continue;
+      result =
+          api_.ncclReduce(part, out, static_cast<size_t>(n), NcclType(dtype), op, r, comm_, stream);
+      if (result != nccl::kSuccess && result != nccl::kInProgress) break;
+    }
+    if (plan->premul != 1.0) api_.ncclRedOpDestroy(op, comm_);
+    return result;
+  };
+  TFHVD_RETURN_IF_ERROR(even ? Run("ncclReduceScatter", calls) : RunGroup("ncclReduce", calls));
+  const int64_t mine = counts[static_cast<size_t>(rank_)];
+  if (plan->after != 1.0) device_.copies()->Scale(out, mine, dtype, plan->after);
+  return Status::Ok();
+}
+
+Status NcclCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
+                                  const std::vector<int64_t>& recv_bytes) {
+  if (Sum(send_bytes) == 0 && Sum(recv_bytes) == 0) return Status::Ok();
+  return RunGroup("ncclSend and ncclRecv", [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
+    int64_t sent = 0;
+    int64_t received = 0;
+    nccl::Result result = nccl::kSuccess;
+    const auto good = [&] { return result == nccl::kSuccess || result == nccl::kInProgress; };
+    for (int r = 0; r < size_ && good(); ++r) {
+      const int64_t to = send_bytes[static_cast<size_t>(r)];
+      const int64_t from = recv_bytes[static_cast<size_t>(r)];
+      if (to > 0) {
+        result =
+            api_.ncclSend(At(in, sent), static_cast<size_t>(to), nccl::kUint8, r, comm_, stream);
+      }
+      if (from > 0 && good()) {
+        result = api_.ncclRecv(At(out, received), static_cast<size_t>(from), nccl::kUint8, r, comm_,
+                               stream);
+      }
+      sent += to;
+      received += from;
+    }
+    return result;
+  });
+}
+
+Status NcclCommunicator::Barrier() {
+  cuda::Stream stream = nullptr;
+  TFHVD_RETURN_IF_ERROR(device_.Flush(&stream));  // the buffer may be what is copied from
+  char* word = nullptr;
+  TFHVD_RETURN_IF_ERROR(device_.Scratch(sizeof(int32_t), &word));
+  TFHVD_RETURN_IF_ERROR(
+      AllReduce(word, word, 1, DType::kInt32, Reduction{ReduceOp::kMax, 1.0, 1.0}));
+  return WaitUntilDone();
+}
+
+Status NcclCommunicator::WaitUntilDone() {
+  for (Backoff backoff; device_.busy(); backoff.Pause()) TFHVD_RETURN_IF_ERROR(Poll());
+  return Poll();
+}
+
+Status NcclCommunicator::Poll() {
+  const MutexLock lock(&mutex_);
+  if (!why_.ok()) return why_;
+  nccl::Result state = nccl::kSuccess;
+  nccl::Result result = api_.ncclCommGetAsyncError(comm_, &state);
+  if (result == nccl::kSuccess) result = state;
+  if (result == nccl::kSuccess || result == nccl::kInProgress) return Status::Ok();
+  return NcclFailed(api_, "a collective on the GPU", result, comm_);
+}
+
+void NcclCommunicator::Abort(const Status& why) {
+  const CudaScope scope(device_.driver(), device_.context());
+  const MutexLock lock(&mutex_);
+  if (!why_.ok()) return;
+  why_ = why;
+  if (comm_ != nullptr) api_.ncclCommAbort(std::exchange(comm_, nullptr));
+}
+
+Status NcclCommunicator::Shrink(std::vector<int> lost, std::unique_ptr<Communicator> fallback,
+                                std::unique_ptr<Communicator>* out) {
+  if (api_.ncclCommShrink == nullptr) {
+    return Status::Unavailable("NCCL " + api_.Version() +
+                               " cannot shrink a communicator. Expected: 2.27.3 or later.");
+  }
+  const int before = static_cast<int>(
+      std::count_if(lost.begin(), lost.end(), [this](int r) { return r < rank_; }));
+  std::unique_ptr<NcclCommunicator> made(
+      new NcclCommunicator(api_, &device_, std::move(fallback), deadline_.count(), rank_ - before,
+                           size_ - static_cast<int>(lost.size())));
+  made->means_ = means_;
+  const CudaScope scope(device_.driver(), device_.context());
+  nccl::Result result;
+  {
+    const MutexLock lock(&mutex_);
+    if (!why_.ok()) return why_;
+    nccl::Config config;
+    config.blocking = 0;
+    const MutexLock new_lock(&made->mutex_);
+    result = api_.ncclCommShrink(comm_, lost.data(), static_cast<int>(lost.size()), &made->comm_,
+                                 &config, nccl::kShrinkAbort);
+  }
+  TFHVD_RETURN_IF_ERROR(made->Settle("ncclCommShrink", result));
+  Abort(Status::FailedPrecondition("this communicator was shrunk to those that are left"));
+  *out = std::move(made);
+  return Status::Ok();
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,73 @@
+#include "cc/backends/nccl/nccl_errors.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace tfhvd {
+namespace {
+
+struct Cause {
+  const char* words;  // in lower case
+  const char* advice;
+};
+
+// The first that fits counts.
+constexpr Cause kCauses[] = {
+    {"duplicate gpu",
+     "Two ranks use the same GPU. Give each its own: start at most as many ranks on a host as it "
+     "has GPUs, and let tfhvd or tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU') "
+     "choose."},
+    {"/dev/shm",
+     "Shared memory is too small or missing, as in containers that say nothing of it. Start the "
+     "container with --shm-size=1g or more, or --ipc=host; NCCL_SHM_DISABLE=1 does without."},
+    {"no space left on device",
+     "Shared memory is full. Start the container with --shm-size=1g or more, or --ipc=host; "
+     "NCCL_SHM_DISABLE=1 does without."},
+    {"driver version is insufficient",
+     "The GPU's driver is older than NCCL's CUDA runtime. Update the driver, or install an NCCL "
+     "for an older CUDA."},
+    {"no socket interface found",
+     "NCCL found no network interface. Set NCCL_SOCKET_IFNAME to the one that joins the hosts "
+     "(`ip -brief address` lists them)."},
+    {"connection refused",
+     "The hosts do not reach each other where NCCL tries it. Set NCCL_SOCKET_IFNAME to the "
+     "interface that joins them (`ip -brief address` lists them)."},
+    {"no route to host",
+     "The hosts do not reach each other where NCCL tries it. Set NCCL_SOCKET_IFNAME to the "
+     "interface that joins them, and look at the firewall."},
+    {"connection timed out",
+     "The hosts do not reach each other where NCCL tries it. Set NCCL_SOCKET_IFNAME to the "
+     "interface that joins them, and look at the firewall."},
+    {"out of memory",
+     "The GPU has no memory left for NCCL. Let TensorFlow leave some: "
+     "TF_FORCE_GPU_ALLOW_GROWTH=true, or tf.config.experimental.set_memory_growth."},
+    {"remote process exited", "Another rank has ended; its own output says why."},
+    {"connection closed by remote peer", "Another rank has ended; its own output says why."},
+};
+
+}  // namespace
+
+std::string NcclLikelyCause(const std::string& words) {
+  std::string lower = words;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  for (const Cause& cause : kCauses) {
+    if (lower.find(cause.words) != std::string::npos) return cause.advice;
+  }
+  return "";
+}
+
+Status NcclFailed(const NcclApi& api, const char* call, nccl::Result result, nccl::Comm comm) {
+  const std::string name = std::string(call).substr(0, std::string(call).find('('));
+  const char* const text = api.ncclGetErrorString(result);
+  const char* const last = api.ncclGetLastError(comm);
+  std::string message =
+      name + " failed: " + (text != nullptr ? text : std::to_string(result)) + ".";
+  if (last != nullptr && *last != '\0') message += " NCCL says: " + std::string(last) + ".";
+  std::string advice = NcclLikelyCause(message);
+  if (advice.empty()) advice = "NCCL_DEBUG=INFO makes NCCL tell more.";
+  message += " " + advice;
+  return {result == nccl::kRemoteError ? StatusCode::kAborted : StatusCode::kInternal, message};
+}
+
+}  // namespace tfhvd

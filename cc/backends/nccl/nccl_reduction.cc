@@ -1,0 +1,84 @@
+#include "cc/backends/nccl/nccl_reduction.h"
+
+namespace tfhvd {
+namespace {
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
+         dtype == DType::kFloat64;
+}
+
+nccl::RedOp NcclOp(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kAverage:
+    case ReduceOp::kSum:
+      return nccl::kSum;
+    case ReduceOp::kMin:
+      return nccl::kMin;
+    case ReduceOp::kMax:
+      return nccl::kMax;
+    case ReduceOp::kProduct:
+      return nccl::kProd;
+  }
+  return nccl::kSum;
+}
+
+}  // namespace
+
+nccl::DataType NcclType(DType dtype) {
+  switch (dtype) {
+    case DType::kUInt8:
+    case DType::kBool:  // 0 and 1: min is and, max is or
+      return nccl::kUint8;
+    case DType::kInt8:
+      return nccl::kInt8;
+    case DType::kInt32:
+      return nccl::kInt32;
+    case DType::kInt64:
+      return nccl::kInt64;
+    case DType::kFloat16:
+      return nccl::kFloat16;
+    case DType::kBFloat16:
+      return nccl::kBfloat16;
+    case DType::kFloat32:
+      return nccl::kFloat32;
+    case DType::kFloat64:
+      return nccl::kFloat64;
+  }
+  return nccl::kUint8;
+}
+
+std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
+                                               const NcclMeans& means) {
+  const bool sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
+  const double divisor = reduction.op == ReduceOp::kAverage ? ranks : 1.0;
+  NcclReduction plan;
+  plan.op = NcclOp(reduction.op);
+  if (divisor == 1.0 && reduction.prescale == 1.0 && reduction.postscale == 1.0) return plan;
+  if (!IsFloat(dtype)) return std::nullopt;
+
+  const double factor = reduction.prescale * reduction.postscale / divisor;
+  if (sum && !means.kernel) {
+    const bool mean = reduction.prescale == 1.0 && reduction.postscale == 1.0;
+    if (mean) {
+      plan.op = nccl::kAvg;
+    } else {
+      plan.premul = factor;
+    }
+    return plan;
+  }
+  if (!means.kernel) return std::nullopt;
+  // One factor is enough for a sum, unless the user scales the input so that the sum of a 16-bit
+  // type does not overflow.
+  const bool narrow = ItemSize(dtype) == 2;
+  if (sum && (!narrow || reduction.prescale == 1.0)) {
+    plan.after = factor;
+    return plan;
+  }
+  if (reduction.prescale != 1.0 && !means.scale_input) return std::nullopt;
+  plan.before = reduction.prescale;
+  plan.after = reduction.postscale / divisor;
+  return plan;
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,36 @@
+// How a Reduction is computed with NCCL: by which of its operations, and with which factors of
+// ours. A pure function.
+//
+// NCCL's own scaling keeps the factor in the tensor's type, so that a bfloat16 1/3 has 8 bits, and
+// switches off the reduction in the network's switches. Our kernel has neither flaw: what can be
+// done by a plain sum and one factor afterwards is.
+#pragma once
+
+#include <optional>
+
+#include "cc/backends/nccl/nccl_abi.h"
+#include "cc/base/arithmetic.h"
+#include "cc/base/types.h"
+
+namespace tfhvd {
+
+struct NcclReduction {
+  nccl::RedOp op = nccl::kSum;
+  double before = 1.0;  // by our kernel, on what goes in
+  double premul = 1.0;  // by NCCL, on what goes in: instead of op
+  double after = 1.0;   // by our kernel, on what comes out
+};
+
+struct NcclMeans {
+  bool kernel = false;       // ours is loaded
+  bool scale_input = false;  // what goes in may be scaled apart
+};
+
+nccl::DataType NcclType(DType dtype);
+
+// Nothing where NCCL cannot do it exactly: integers that are averaged or scaled, which it would
+// compute in their own type, and what needs our kernel where there is none.
+std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
+                                               const NcclMeans& means);
+
+}  // namespace tfhvd

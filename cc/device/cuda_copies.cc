@@ -1,0 +1,111 @@
+#include "cc/device/cuda_copies.h"
+
+#include <algorithm>
+
+namespace tfhvd {
+namespace {
+
+constexpr char kPtx[] =
+#include "cc/device/batched_copy.ptx.inc"
+    ;
+
+cuda::Pointer Address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
+
+}  // namespace
+
+void CudaCopies::UnloadKernel() {
+  if (module_ != nullptr) driver_.cuModuleUnload(module_);
+  module_ = nullptr;
+  kernel_ = nullptr;
+}
+
+Status CudaCopies::LoadKernel() {
+  TFHVD_CUDA_CALL(driver_, cuModuleLoadData(&module_, kPtx));
+  TFHVD_CUDA_CALL(driver_, cuModuleGetFunction(&kernel_, module_, "tfhvd_batched_copy"));
+  return Status::Ok();
+}
+
+CudaCopies::Launch* CudaCopies::LaunchFor(DType from_type, DType to_type, double factor) {
+  for (Launch& launch : launches_) {
+    if (launch.from_type == from_type && launch.to_type == to_type && launch.factor == factor) {
+      return &launch;
+    }
+  }
+  launches_.push_back({from_type, to_type, factor, {}});
+  return &launches_.back();
+}
+
+void CudaCopies::Add(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  const char* const at = static_cast<const char*>(from);
+  for (Pending& p : pending_) {
+    const int64_t item = ItemSize(p.dtype);
+    if (at < p.begin || at >= p.begin + p.count * item) continue;
+    p.copied = true;
+    return AddScaled(to, p.dtype, from, p.dtype, bytes / item, p.factor);
+  }
+  LaunchFor(DType::kUInt8, DType::kUInt8, 1.0)->segments.push_back({to, from, bytes});
+}
+
+void CudaCopies::Scale(void* data, int64_t count, DType dtype, double factor) {
+  if (count > 0) pending_.push_back({static_cast<char*>(data), count, dtype, factor});
+}
+
+void CudaCopies::AddScaled(void* to, DType to_type, const void* from, DType from_type,
+                           int64_t count, double factor) {
+  if (count > 0) LaunchFor(from_type, to_type, factor)->segments.push_back({to, from, count});
+}
+
+Status CudaCopies::Flush(cuda::Stream stream) {
+  for (const Pending& p : pending_) {
+    if (!p.copied) AddScaled(p.begin, p.dtype, p.begin, p.dtype, p.count, p.factor);
+  }
+  pending_.clear();
+  std::vector<Launch> launches;
+  launches.swap(launches_);
+  for (const Launch& launch : launches) TFHVD_RETURN_IF_ERROR(Run(launch, stream));
+  return Status::Ok();
+}
+
+Status CudaCopies::Run(const Launch& launch, cuda::Stream stream) {
+  const std::vector<BatchedCopyArgs::Segment>& all = launch.segments;
+  const bool plain = launch.from_type == launch.to_type && launch.factor == 1.0;
+  // One copy alone is what the driver does best.
+  if (plain && (kernel_ == nullptr || all.size() == 1)) {
+    for (const BatchedCopyArgs::Segment& s : all) {
+      const size_t bytes = static_cast<size_t>(s.count * ItemSize(launch.to_type));
+      TFHVD_CUDA_CALL(driver_, cuMemcpyDtoDAsync_v2(Address(s.to), Address(s.from), bytes, stream));
+    }
+    return Status::Ok();
+  }
+  for (size_t first = 0; first < all.size(); first += kBatchedCopySegments) {
+    const size_t n = std::min<size_t>(kBatchedCopySegments, all.size() - first);
+    TFHVD_RETURN_IF_ERROR(RunKernel(launch, first, n, stream));
+  }
+  return Status::Ok();
+}
+
+Status CudaCopies::RunKernel(const Launch& launch, size_t first, size_t n, cuda::Stream stream) {
+  // So many bytes for each block, and at most so many blocks in all: enough to fill a GPU.
+  constexpr int64_t kBytesPerBlock = 16 << 10;
+  constexpr int64_t kMostBlocks = 2048;
+  BatchedCopyArgs args = {};
+  args.from_type = static_cast<int>(launch.from_type);
+  args.to_type = static_cast<int>(launch.to_type);
+  args.factor = launch.factor;
+  int64_t longest = 0;
+  for (size_t i = 0; i < n; ++i) {
+    args.segments[i] = launch.segments[first + i];
+    longest = std::max<int64_t>(longest, args.segments[i].count * ItemSize(launch.from_type));
+  }
+  const int64_t wanted = (longest + kBytesPerBlock - 1) / kBytesPerBlock;
+  const int64_t allowed = kMostBlocks / static_cast<int64_t>(n) + 1;
+  const unsigned blocks = static_cast<unsigned>(std::max<int64_t>(1, std::min(wanted, allowed)));
+  void* parameters[] = {&args};
+  TFHVD_CUDA_CALL(
+      driver_, cuLaunchKernel(kernel_, blocks, static_cast<unsigned>(n), 1, kBatchedCopyThreads, 1,
+                              1, 0, stream, parameters, nullptr));
+  return Status::Ok();
+}
+
+}  // namespace tfhvd

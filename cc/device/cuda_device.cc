@@ -1,0 +1,197 @@
+#include "cc/device/cuda_device.h"
+
+#include <algorithm>
+
+#include "cc/base/backoff.h"
+
+namespace tfhvd {
+namespace {
+
+cuda::Pointer Address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
+
+cuda::Event EventOf(const std::shared_ptr<void>& mark) {
+  return static_cast<cuda::Event>(mark.get());
+}
+
+}  // namespace
+
+CudaDevice::~CudaDevice() {
+  if (!bound_.load()) return;
+  const CudaScope scope(driver_, context_);
+  if (scratch_ != 0) driver_.cuMemFree_v2(scratch_);
+  copies_.UnloadKernel();
+  driver_.cuStreamDestroy_v2(stream_);
+  // The context stays: TensorFlow uses the same one, and marks may still be let go.
+}
+
+// Any thread; the first one opens the GPU.
+Status CudaDevice::Bind(const void* memory) {
+  int ordinal = 0;
+  if (memory != nullptr) TFHVD_RETURN_IF_ERROR(OrdinalOf(memory, &ordinal));
+  if (!bound_.load()) {
+    const MutexLock lock(&bind_mutex_);
+    if (!bound_.load()) TFHVD_RETURN_IF_ERROR(Open(ordinal));
+    bound_.store(true);
+  }
+  if (memory == nullptr || ordinal == ordinal_) return Status::Ok();
+  return Status::InvalidArgument(
+      "the tensors of one rank are on two GPUs. Received: a tensor on GPU " +
+      std::to_string(ordinal) + ". Expected: all on GPU " + std::to_string(ordinal_) +
+      ", where the first one was. Give each rank one GPU: "
+      "tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU') before the first tensor.");
+}
+
+Status CudaDevice::OrdinalOf(const void* memory, int* ordinal) const {
+  const cuda::Result result =
+      driver_.cuPointerGetAttribute(ordinal, cuda::kPointerDeviceOrdinal, Address(memory));
+  if (result == cuda::kSuccess) return Status::Ok();
+  return Status::Internal("a tensor that TensorFlow has on a GPU is in no GPU's memory: " +
+                          driver_.ErrorText(result));
+}
+
+Status CudaDevice::Open(int ordinal) {
+  int device = 0;
+  TFHVD_CUDA_CALL(driver_, cuDeviceGet(&device, ordinal));
+  // The context that TensorFlow and NCCL use as well.
+  TFHVD_CUDA_CALL(driver_, cuDevicePrimaryCtxRetain(&context_, device));
+  const CudaScope scope(driver_, context_);
+  int least = 0;
+  int greatest = 0;
+  TFHVD_CUDA_CALL(driver_, cuCtxGetStreamPriorityRange(&least, &greatest));
+  // Before the computation: collectives are what the slowest rank waits for.
+  TFHVD_CUDA_CALL(driver_,
+                  cuStreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking, greatest));
+  events_ = std::make_shared<CudaEvents>(driver_, context_);
+  ordinal_ = ordinal;
+  const Status kernel = copies_.LoadKernel();
+  if (!kernel.ok()) {
+    log_.Info("copies on GPU " + std::to_string(ordinal) +
+              " are done one by one: " + kernel.message());
+  }
+  return Status::Ok();
+}
+
+Status CudaDevice::Identify(cuda::Uuid* uuid, std::string* description) const {
+  int device = 0;
+  char name[256] = {0};
+  TFHVD_CUDA_CALL(driver_, cuDeviceGet(&device, ordinal_));
+  TFHVD_CUDA_CALL(driver_, cuDeviceGetUuid_v2(uuid, device));
+  TFHVD_CUDA_CALL(driver_, cuDeviceGetName(name, static_cast<int>(sizeof name) - 1, device));
+  *description = "GPU " + std::to_string(ordinal_) + " (" + name + ")";
+  return Status::Ok();
+}
+
+Status CudaDevice::Mark(void* stream, const void* memory, std::shared_ptr<void>* mark) {
+  TFHVD_RETURN_IF_ERROR(Bind(memory));
+  return events_->Record(static_cast<cuda::Stream>(stream), mark);
+}
+
+Status CudaDevice::Await(const std::shared_ptr<void>& mark) {
+  if (mark == nullptr) return Status::Ok();
+  // Copies that are only collected yet may wait as well: they belong to the same plan, or are
+  // Release's to flush.
+  TFHVD_CUDA_CALL(driver_, cuStreamWaitEvent(stream_, EventOf(mark), 0));
+  return Status::Ok();
+}
+
+Status CudaDevice::AwaitStream(void* stream) {
+  std::shared_ptr<void> mark;
+  TFHVD_RETURN_IF_ERROR(events_->Record(static_cast<cuda::Stream>(stream), &mark));
+  return Await(mark);
+}
+
+Status CudaDevice::Release(void* stream) {
+  TFHVD_RETURN_IF_ERROR(RecordProgress());
+  const CudaScope scope(driver_, context_);
+  TFHVD_CUDA_CALL(driver_,
+                  cuStreamWaitEvent(static_cast<cuda::Stream>(stream), EventOf(progress_), 0));
+  return Status::Ok();
+}
+
+Status CudaDevice::RecordProgress() {
+  if (!unmarked_ && progress_ != nullptr) return Status::Ok();
+  cuda::Stream stream = nullptr;
+  TFHVD_RETURN_IF_ERROR(Flush(&stream));
+  TFHVD_RETURN_IF_ERROR(events_->Record(stream, &progress_));
+  unmarked_ = false;
+  return Status::Ok();
+}
+
+Status CudaDevice::Flush(cuda::Stream* stream) {
+  unmarked_ = true;
+  *stream = stream_;
+  const CudaScope scope(driver_, context_);
+  return copies_.Flush(stream_);
+}
+
+bool CudaDevice::busy() {
+  if (!bound_.load() || (progress_ == nullptr && !unmarked_)) return false;
+  if (!RecordProgress().ok()) return false;  // what is broken does nothing any more
+  return driver_.cuEventQuery(EventOf(progress_)) == cuda::kNotReady;
+}
+
+Status CudaDevice::Drain() {
+  if (!bound_.load()) return Status::Ok();
+  TFHVD_RETURN_IF_ERROR(RecordProgress());
+  Backoff backoff;
+  cuda::Result result;
+  while ((result = driver_.cuEventQuery(EventOf(progress_))) == cuda::kNotReady) backoff.Pause();
+  if (result != cuda::kSuccess) return driver_.Failed("work on the GPU", result);
+  return Status::Ok();
+}
+
+Status CudaDevice::Scratch(int64_t bytes, char** out) {
+  if (bytes > capacity_) {
+    // What uses the old buffer must be over, and growing step by step would stop there each time.
+    TFHVD_RETURN_IF_ERROR(Drain());
+    const int64_t rounded = std::max((bytes + 0xfffff) & ~int64_t{0xfffff}, 2 * capacity_);
+    const CudaScope scope(driver_, context_);
+    if (scratch_ != 0) TFHVD_CUDA_CALL(driver_, cuMemFree_v2(scratch_));
+    scratch_ = 0;
+    capacity_ = 0;
+    const cuda::Result result = driver_.cuMemAlloc_v2(&scratch_, static_cast<size_t>(rounded));
+    if (result != cuda::kSuccess) {
+      scratch_ = 0;
+      return Status::Unavailable(
+          "no memory on GPU " + std::to_string(ordinal_) + " for a fusion buffer of " +
+          std::to_string(rounded) + " bytes: " + driver_.ErrorText(result) +
+          ". Lower TFHVD_FUSION_THRESHOLD, or let TensorFlow leave some memory "
+          "(TF_FORCE_GPU_ALLOW_GROWTH=true).");
+    }
+    capacity_ = rounded;
+  }
+  *out = reinterpret_cast<char*>(static_cast<uintptr_t>(scratch_));
+  return Status::Ok();
+}
+
+Status CudaDevice::Copy(void* to, const void* from, int64_t bytes) {
+  unmarked_ = true;
+  copies_.Add(to, from, bytes);
+  return Status::Ok();
+}
+
+Status CudaDevice::CopyToHost(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return Status::Ok();
+  cuda::Stream stream = nullptr;
+  TFHVD_RETURN_IF_ERROR(Flush(&stream));
+  {
+    const CudaScope scope(driver_, context_);
+    TFHVD_CUDA_CALL(driver_,
+                    cuMemcpyDtoHAsync_v2(to, Address(from), static_cast<size_t>(bytes), stream));
+  }
+  return Drain();
+}
+
+Status CudaDevice::CopyFromHost(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return Status::Ok();
+  cuda::Stream stream = nullptr;
+  TFHVD_RETURN_IF_ERROR(Flush(&stream));
+  {
+    const CudaScope scope(driver_, context_);
+    TFHVD_CUDA_CALL(driver_,
+                    cuMemcpyHtoDAsync_v2(Address(to), from, static_cast<size_t>(bytes), stream));
+  }
+  return Drain();
+}
+
+}  // namespace tfhvd

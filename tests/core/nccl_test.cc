@@ -1,0 +1,333 @@
+// The NCCL backend on the stand-ins of tests/gpu: the suite of all communicators, and what happens
+// when peers, GPUs or NCCL fail. A stand-in shows that we call NCCL rightly by its documentation,
+// and nothing of NCCL itself: a GPU has the last word (tests/gpu/run.sh).
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/backends/nccl/nccl_communicator.h"
+#include "cc/backends/nccl/nccl_errors.h"
+#include "cc/backends/nccl/nccl_reduction.h"
+#include "cc/backends/staged/staged_communicator.h"
+#include "tests/core/conformance.h"
+#include "tests/core/gpu_rank.h"
+#include "tests/core/on_ranks.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+namespace {
+
+CudaDriver Driver() {
+  CudaDriver driver;
+  EXPECT_OK(LoadCudaDriver(StandIn(), &driver));
+  return driver;
+}
+
+NcclApi Nccl() {
+  NcclApi api;
+  EXPECT_OK(LoadNccl(StandIn(), "", &api));
+  return api;
+}
+
+// Runs `body(gpu, host, communicator)` on ranks that each have a GPU; `communicator` is made by
+// NcclCommunicator::Make, or null where that failed with what `made` then holds.
+template <typename Body>
+void OnGpus(int size, const NcclOptions& options, const Body& body) {
+  const FakeSetting gpus("GPUS", 8, 2);
+  const CudaDriver driver = Driver();
+  const NcclApi api = Nccl();
+  OnRanks(size, [&](Communicator* host) {
+    GpuRank gpu(driver, host->rank());
+    std::unique_ptr<Communicator> comm;
+    const Status made = NcclCommunicator::Make(
+        api, &gpu.device, host, MakeStagedCommunicator(&gpu.device, host), options, &comm);
+    body(&gpu, host, comm.get(), made);
+    EXPECT_OK(host->Barrier());
+  });
+}
+
+template <typename Body>
+void OnGpus(int size, const Body& body) {
+  OnGpus(size, NcclOptions(),
+         [&](GpuRank* gpu, Communicator*, Communicator* comm, const Status& made) {
+           ASSERT_OK(made);
+           body(gpu, comm);
+         });
+}
+
+void RunSuite(int size) {
+  OnGpus(size, [](GpuRank* gpu, Communicator* comm) {
+    ByWayOfTheGpu on_host(gpu, comm);
+    Conformance(&on_host, 1, /*exact=*/false).RunAll();
+  });
+}
+
+TEST(ConformsWith1Rank) { RunSuite(1); }
+TEST(ConformsWith2Ranks) { RunSuite(2); }
+TEST(ConformsWith4Ranks) { RunSuite(4); }
+TEST(ConformsWithoutOurKernel) {
+  const FakeSetting none("NO_KERNELS", 1);
+  OnGpus(2, [](GpuRank* gpu, Communicator* comm) {
+    ByWayOfTheGpu on_host(gpu, comm);
+    Conformance suite(&on_host, 2, /*exact=*/false);
+    suite.CheckAllReduce();
+    suite.CheckReduceScatter();
+  });
+}
+
+TEST(TheWayThroughTheHostConformsToTheBit) {
+  OnRanks(2, [driver = Driver()](Communicator* host) {
+    GpuRank gpu(driver, host->rank());
+    const auto staged = MakeStagedCommunicator(&gpu.device, host);
+    ByWayOfTheGpu on_host(&gpu, staged.get());
+    Conformance(&on_host).RunAll();
+  });
+}
+
+TEST(AbortEndsACall) {
+  for (const int size : {2, 4}) {
+    OnGpus(size, [](GpuRank* gpu, Communicator* comm) {
+      ByWayOfTheGpu on_host(gpu, comm);
+      CheckAbort(&on_host);
+    });
+  }
+}
+
+TEST(AnErrorWhileACollectiveIsUnderWayIsFoundAndItsTextPassedOn) {
+  const FakeSetting failing("NCCL_FAIL_AFTER", 3);
+  OnGpus(2, [](GpuRank* gpu, Communicator* comm) {
+    ByWayOfTheGpu on_host(gpu, comm);
+    std::vector<float> data(1000, 1.0f);
+    Status status;
+    int calls = 0;
+    for (; status.ok() && calls < 100; ++calls) {
+      status = on_host.AllReduce(data.data(), data.data(), 1000, DType::kFloat32, Reduction());
+    }
+    EXPECT_EQ(calls, 3);
+    EXPECT_ERROR(status, StatusCode::kInternal, "system error");
+    EXPECT_CONTAINS(status.message(), "ibv_modify_qp failed (injected by a test)");
+    EXPECT_EQ(comm->Barrier(), status);
+  });
+}
+
+TEST(RanksThatCallDifferentThingsHearOfIt) {
+  OnGpus(2, [](GpuRank* gpu, Communicator* comm) {
+    ByWayOfTheGpu on_host(gpu, comm);
+    std::vector<float> data(20, 1.0f);
+    EXPECT_ERROR(on_host.AllReduce(data.data(), data.data(), 10 + comm->rank(), DType::kFloat32,
+                                   Reduction()),
+                 StatusCode::kInternal, "rank 1: AllReduce of 11");
+  });
+  OnGpus(2, [](GpuRank* gpu, Communicator* comm) {
+    ByWayOfTheGpu on_host(gpu, comm);
+    std::vector<char> in(8), out(8);
+    const std::vector<int64_t> receive = {4 - comm->rank(), 4};
+    const Status status = on_host.AllToAll(in.data(), {4, 4}, out.data(), receive);
+    if (comm->rank() == 1) {
+      EXPECT_ERROR(status, StatusCode::kInternal, "rank 0 sends 4 bytes and rank 1 expects 3");
+    }
+  });
+}
+
+TEST(PeersThatCannotBeReachedEndInAnErrorOnEveryRank) {
+  const FakeSetting unreachable("NCCL_UNREACHABLE", 1);
+  NcclOptions options;
+  options.deadline = 0.2;
+  OnGpus(3, options, [](GpuRank*, Communicator*, Communicator* comm, const Status& made) {
+    EXPECT_TRUE(comm == nullptr);
+    EXPECT_ERROR(made, StatusCode::kAborted, "rank 0: ncclCommInitRankConfig did not end within");
+    EXPECT_CONTAINS(made.message(), "NCCL_SOCKET_IFNAME");
+  });
+}
+
+TEST(TwoRanksOnOneGpuAreRefusedUnlessAskedFor) {
+  for (const bool asked : {false, true}) {
+    OnRanks(3, [asked, driver = Driver(), api = Nccl()](Communicator* host) {
+      GpuRank gpu(driver, host->rank() == 2 ? 1 : 0);
+      std::unique_ptr<Communicator> comm;
+      NcclOptions options;
+      options.shared_gpu = asked;
+      const Status made = NcclCommunicator::Make(
+          api, &gpu.device, host, MakeStagedCommunicator(&gpu.device, host), options, &comm);
+      if (asked) {
+        EXPECT_OK(made);
+      } else {
+        EXPECT_ERROR(made, StatusCode::kFailedPrecondition, "ranks 0 and 1 use the same GPU");
+        EXPECT_CONTAINS(made.message(), "GPU 0 (stand-in)");
+      }
+      EXPECT_OK(host->Barrier());
+    });
+  }
+}
+
+TEST(TensorsOnTwoGpusOfOneRankAreAnError) {
+  const CudaDriver driver = Driver();
+  GpuRank one(driver, 0);
+  GpuRank other(driver, 1);
+  const GpuMemory elsewhere(&driver, other.context, 64);
+  std::shared_ptr<void> mark;
+  EXPECT_ERROR(one.device.Mark(one.stream, elsewhere.data(), &mark), StatusCode::kInvalidArgument,
+               "a tensor on GPU 1. Expected: all on GPU 0");
+  EXPECT_OK(one.device.Mark(one.stream, nullptr, &mark));  // an empty tensor is nowhere
+}
+
+TEST(ThoseWhoAreLeftGoOnWithAShrunkCommunicator) {
+  OnGpus(3, [](GpuRank* gpu, Communicator* comm) {
+    if (comm->rank() == 1) return;
+    std::unique_ptr<Communicator> left;
+    ASSERT_OK(static_cast<NcclCommunicator*>(comm)->Shrink({1}, nullptr, &left));
+    EXPECT_EQ(left->rank(), comm->rank() == 2 ? 1 : 0);
+    EXPECT_EQ(left->size(), 2);
+    ByWayOfTheGpu on_host(gpu, left.get());
+    float value = static_cast<float>(comm->rank() + 1);
+    EXPECT_OK(on_host.AllReduce(&value, &value, 1, DType::kFloat32, Reduction()));
+    EXPECT_EQ(value, 4.0f);
+    EXPECT_ERROR(comm->Broadcast(nullptr, 1, 0), StatusCode::kFailedPrecondition, "shrunk");
+  });
+}
+
+TEST(WhatIsNotThereIsSaid) {
+  CudaDriver driver;
+  EXPECT_ERROR(LoadCudaDriver("", &driver), StatusCode::kUnavailable, "TFHVD_CUDA_LIBRARY");
+  EXPECT_ERROR(LoadCudaDriver("libno_driver.so.9", &driver), StatusCode::kUnavailable,
+               "no GPU driver");
+  EXPECT_ERROR(LoadCudaDriver("libc.so.6", &driver), StatusCode::kUnavailable, "has no cuInit");
+  {
+    const FakeSetting none("GPUS", 0, 2);
+    EXPECT_ERROR(LoadCudaDriver(StandIn(), &driver), StatusCode::kUnavailable,
+                 "CUDA_ERROR_NO_DEVICE");
+  }
+  NcclApi api;
+  EXPECT_ERROR(LoadNccl("", "", &api), StatusCode::kUnavailable, "TFHVD_NCCL_LIBRARY");
+  EXPECT_ERROR(LoadNccl("libno_nccl.so.9", "", &api), StatusCode::kUnavailable,
+               "pip install nvidia-nccl-cu12");
+  EXPECT_ERROR(LoadNccl("libc.so.6", "", &api), StatusCode::kUnavailable, "has no nccl");
+  EXPECT_OK(LoadNccl("libno_nccl.so.9", StandIn(), &api));  // the wheel's
+  EXPECT_EQ(api.Version(), std::string("2.27.7"));
+  EXPECT_EQ(Driver().Version(), std::string("12.5"));
+}
+
+TEST(NcclsWordsGetTheirLikelyCause) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"Error while creating shared memory segment /dev/shm/nccl-x", "--shm-size"},
+      {"Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 100000", "same GPU"},
+      {"Bootstrap : no socket interface found", "NCCL_SOCKET_IFNAME"},
+      {"Call to connect returned Connection refused", "NCCL_SOCKET_IFNAME"},
+      {"Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'", "driver"},
+      {"Cuda failure 2 'out of memory'", "TF_FORCE_GPU_ALLOW_GROWTH"},
+      {"NET/IB : Got completion: remote process exited", "Another rank has ended"}};
+  for (const auto& [words, advice] : cases) EXPECT_CONTAINS(NcclLikelyCause(words), advice);
+  EXPECT_EQ(NcclLikelyCause("something else"), std::string());
+}
+
+TEST(ReductionsAreDoneByNcclWhereItIsExactEnough) {
+  const NcclMeans kernel{true, true};
+  const NcclMeans no_kernel{false, false};
+  const auto plan = [](DType dtype, ReduceOp op, double pre, double post, const NcclMeans& means) {
+    return PlanNcclReduction(dtype, {op, pre, post}, 4, means);
+  };
+  // An average of floats is a plain sum, which the network's switches can do, and one factor.
+  auto p = plan(DType::kBFloat16, ReduceOp::kAverage, 1.0, 1.0, kernel);
+  ASSERT_TRUE(p.has_value());
+  EXPECT_EQ(p->op, nccl::kSum);
+  EXPECT_EQ(p->after, 0.25);
+  EXPECT_EQ(p->before, 1.0);
+  p = plan(DType::kFloat32, ReduceOp::kAverage, 3.0, 8.0, kernel);
+  ASSERT_TRUE(p.has_value());
+  EXPECT_EQ(p->after, 6.0);
+  // A factor that keeps a narrow sum from overflowing stays before it.
+  p = plan(DType::kFloat16, ReduceOp::kSum, 0.25, 1.0, kernel);
+  ASSERT_TRUE(p.has_value());
+  EXPECT_EQ(p->before, 0.25);
+  EXPECT_EQ(p->after, 1.0);
+  EXPECT_FALSE(plan(DType::kFloat16, ReduceOp::kSum, 0.25, 1.0, {true, false}).has_value());
+  // Without our kernel: NCCL's own factor.
+  p = plan(DType::kFloat32, ReduceOp::kAverage, 1.0, 1.0, no_kernel);
+  ASSERT_TRUE(p.has_value());
+  EXPECT_EQ(p->op, nccl::kAvg);
+  p = plan(DType::kFloat32, ReduceOp::kSum, 3.0, 2.0, no_kernel);
+  ASSERT_TRUE(p.has_value());
+  EXPECT_EQ(p->premul, 6.0);
+  EXPECT_FALSE(plan(DType::kFloat32, ReduceOp::kMax, 2.0, 1.0, no_kernel).has_value());
+  // Integers: exact or not at all.
+  EXPECT_TRUE(plan(DType::kInt32, ReduceOp::kSum, 1.0, 1.0, kernel).has_value());
+  EXPECT_FALSE(plan(DType::kInt64, ReduceOp::kAverage, 1.0, 1.0, kernel).has_value());
+  EXPECT_FALSE(plan(DType::kInt32, ReduceOp::kSum, 1.0, 2.0, kernel).has_value());
+  EXPECT_TRUE(plan(DType::kBool, ReduceOp::kMax, 1.0, 1.0, kernel).has_value());
+}
+
+// More segments than one launch takes, of all alignments; and a factor that rides on the copies.
+TEST(ManyCopiesAreDoneTogether) {
+  const CudaDriver driver = Driver();
+  GpuRank gpu(driver, 0);
+  const GpuMemory from(&driver, gpu.context, 1 << 20), to(&driver, gpu.context, 1 << 20);
+  for (int i = 0; i < (1 << 20); ++i) from.data()[i] = static_cast<char>(i * 7);
+  std::string expected(1 << 20, '\0');
+  std::memset(to.data(), 0, expected.size());
+  Random random(3);
+  int64_t at = 0;
+  for (int i = 0; i < 300; ++i) {
+    const int64_t n = random.Below(3000);
+    const int64_t source = random.Below(1 << 18);
+    EXPECT_OK(gpu.device.Copy(to.data() + at, from.data() + source, n));
+    std::memcpy(&expected[static_cast<size_t>(at)], from.data() + source, static_cast<size_t>(n));
+    at += n + random.Below(3);
+  }
+  EXPECT_OK(gpu.device.Drain());
+  EXPECT_EQ(std::memcmp(to.data(), expected.data(), expected.size()), 0);
+
+  auto* const values = reinterpret_cast<float*>(from.data());
+  for (int i = 0; i < 100; ++i) values[i] = static_cast<float>(i);
+  gpu.device.copies()->Scale(values, 100, DType::kFloat32, 0.5);
+  EXPECT_OK(gpu.device.Copy(to.data(), values, 240));
+  EXPECT_OK(gpu.device.Copy(to.data() + 240, values + 60, 160));
+  EXPECT_OK(gpu.device.Drain());
+  const auto* const scaled = reinterpret_cast<const float*>(to.data());
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(scaled[i], 0.5f * static_cast<float>(i));
+  EXPECT_EQ(values[99], 99.0f);  // touched once: the copies are scaled, not what they come from
+
+  gpu.device.copies()->Scale(values, 100, DType::kFloat32, 0.5);
+  EXPECT_OK(gpu.device.Drain());
+  EXPECT_EQ(values[99], 49.5f);  // nothing was copied out of it
+}
+
+void CheckCast(GpuRank* gpu, DType to_type, DType from_type) {
+  const int64_t n = 1000;
+  const GpuMemory from(&gpu->driver, gpu->context, n * 8), to(&gpu->driver, gpu->context, n * 8);
+  Buffer in(n * ItemSize(from_type));
+  FillRandom(&in, from_type, 5, true);
+  std::memcpy(from.data(), in.data(), static_cast<size_t>(in.bytes()));
+  gpu->device.copies()->AddScaled(to.data(), to_type, from.data(), from_type, n, 0.375);
+  EXPECT_OK(gpu->device.Release(gpu->stream));
+  EXPECT_OK(gpu->device.Drain());
+  for (int64_t i = 0; i < n; ++i) {
+    const double wanted = ValueAt(from.data(), from_type, i) * 0.375;
+    const double got = ValueAt(to.data(), to_type, i);
+    const DType coarser = ItemSize(to_type) < ItemSize(from_type) ? to_type : from_type;
+    const double allowed = IsFloat(coarser) ? Epsilon(coarser) * std::abs(wanted) + 0x1p-24 : 1.0;
+    if (!(std::abs(got - wanted) <= allowed)) EXPECT_EQ(got, wanted);
+  }
+}
+
+TEST(TheKernelScalesAndCastsEveryType) {
+  const CudaDriver driver = Driver();
+  GpuRank gpu(driver, 0);
+  for (int t = 0; t < kNumDTypes; ++t) {
+    const DType dtype = static_cast<DType>(t);
+    if (dtype != DType::kBool) CheckCast(&gpu, dtype, dtype);
+  }
+  for (const DType narrow : {DType::kFloat16, DType::kBFloat16}) {
+    CheckCast(&gpu, narrow, DType::kFloat32);
+    CheckCast(&gpu, DType::kFloat32, narrow);
+  }
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tfhvd
+
+TEST_MAIN()

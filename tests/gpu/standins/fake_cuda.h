@@ -1,0 +1,26 @@
+// A stand-in for CUDA's driver on host memory, for tests without a GPU: what its parts share.
+//
+// Streams are threads that take work in order, events count, device memory is the host's. It says
+// nothing of how a GPU behaves in time, in memory or when it fails: a GPU has the last word.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "cc/device/cuda_abi.h"
+
+namespace fake {
+
+// A test's setting: FAKE_X of the environment as TFHVD_FAKE_X, or set by tfhvd_fake_set("X", n).
+//   GPUS             how many there are (2)
+//   NO_KERNELS       1: kernels cannot be loaded
+//   DELAY_MS         every stream without priority (a framework's) does each piece of work so late
+//   NCCL_FAIL_AFTER  n > 0: each communicator's n-th collective fails while it is under way
+//   NCCL_UNREACHABLE 1: communicators do not find their peers
+//   NCCL_VERSION     what ncclGetVersion says (22707)
+int Setting(const std::string& name);
+
+// Puts work onto a stream, in order.
+void Enqueue(tfhvd::cuda::Stream stream, std::function<void()> work);
+
+}  // namespace fake
