@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tfhvd.compression import Compression
     from tfhvd.config import build_info
     from tfhvd.errors import NotInitializedError, RankFailedError, TfhvdError
+    from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
     from tfhvd.launch.call import run
     from tfhvd.ops import (
         Average,
@@ -70,6 +71,7 @@ _HOMES = {
     "tfhvd.compression": ("Compression",),
     "tfhvd.config": ("build_info",),
     "tfhvd.errors": ("NotInitializedError", "RankFailedError", "TfhvdError"),
+    "tfhvd.keras.sync_batch_normalization": ("SyncBatchNormalization",),
     "tfhvd.launch.call": ("run",),
     "tfhvd.ops": (
         "Average",
@@ -154,6 +156,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
+    "SyncBatchNormalization",
     "Compression",
     "ReduceOp",
     "Average",

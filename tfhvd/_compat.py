@@ -201,6 +201,67 @@ def agree_on_finite(agree: Callable[[Any, Any], Any]) -> None:
     optimizer_class.check_finite = check_finite
 
 
+def synchronize_batch_normalization(moments: Callable[..., Any]) -> None:
+    """Makes `BatchNormalization(synchronized=True)` of either Keras use `moments` over the ranks.
+
+    Both Keras ask tf.distribute for the other replicas; with ranks there are none, and they would
+    normalize by this rank's batch without a word. Covers the Keras that are imported by now;
+    calling this again covers further ones.
+
+    Args:
+        moments: a function of (layer, inputs, axes, mask) that returns mean and variance without
+            the reduced dimensions, or None where this rank's own are the right ones.
+    """
+    for package, method in ((KERAS_3, "_moments"), (TF_KERAS, "_sync_calculate_mean_and_var")):
+        layers = getattr(sys.modules.get(package), "layers", None)
+        if layers is None:
+            continue
+        owner = next(c for c in layers.BatchNormalization.__mro__ if method in vars(c))
+        original = vars(owner)[method]
+        if not hasattr(original, "_tfhvd_original"):
+            replaced = (_moments_of_keras_3 if package == KERAS_3 else _moments_of_tf_keras)(
+                original, moments
+            )
+            replaced._tfhvd_original = original
+            setattr(owner, method, replaced)
+
+
+def _moments_of_keras_3(original: Any, moments: Any) -> Any:
+    @functools.wraps(original)
+    def _moments(self, inputs, mask):
+        found = moments(self, inputs, self._reduction_axes, mask) if self.synchronized else None
+        return original(self, inputs, mask) if found is None else found
+
+    return _moments
+
+
+def _moments_of_tf_keras(original: Any, moments: Any) -> Any:
+    import tensorflow as tf
+
+    @functools.wraps(original)
+    def _sync_calculate_mean_and_var(self, x, reduction_axes, keep_dims, mask=None):
+        wide = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
+        found = moments(self, wide, reduction_axes, mask)
+        if found is None:
+            return original(self, x, reduction_axes, keep_dims, mask=mask)
+        if keep_dims:
+            shape = [1 if i in reduction_axes else -1 for i in range(x.shape.rank)]
+            found = [tf.reshape(value, shape) for value in found]
+        return tuple(tf.cast(value, x.dtype) for value in found)
+
+    return _sync_calculate_mean_and_var
+
+
+def samples_seen(model: Any) -> float | None:
+    """Returns the samples since a model's metrics were last reset; None where Keras cannot say.
+
+    Keras 3 and tf_keras weight the loss of each batch by its samples.
+    """
+    metrics = getattr(model, "metrics", ())
+    counts = [m.count for m in metrics if m.name == "loss" and hasattr(m, "count")]
+    return float(counts[0]) if counts else None
+
+
 def run_independently(operation: Any) -> None:
     """Frees an operation of a function from the order in which TensorFlow runs stateful operations.
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
 from tfhvd.local_sources import LocalSources
+from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
 from tfhvd.process_sets import global_process_set
 from tfhvd.wrapping import Wrapped, wrap
@@ -141,6 +142,7 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
 def _distribute(gradtape: Any, **reduction: Any) -> Any:
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"Received: {gradtape!r}. Expected: a tf.GradientTape.")
+    synchronize_keras()
     return wrap(gradtape, _Reduces, _Own(gradtape, GradientReducer(**reduction)))
 
 

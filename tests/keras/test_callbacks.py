@@ -16,6 +16,7 @@ from flavours import (
 
 import tfhvd.keras as hvd
 from tfhvd.keras import learning_rate
+from tfhvd.keras.callbacks import metric_average
 
 pytestmark = pytest.mark.ranks(2)
 
@@ -139,8 +140,34 @@ class TestMetricAverage:
             np.testing.assert_allclose([logs[k] for k in mean], list(mean.values()), rtol=1e-5)
 
     @in_both_keras
-    def test_ranks_that_report_different_metrics(self, package):
+    @pytest.mark.parametrize("validate", [False, True])
+    def test_each_sample_counts_once(self, package, validate):
+        """Ranks with unequal data report what one rank reports of all of it."""
+        keras = keras_of(package)
+        model = make_model(keras)
+        model.compile(keras.optimizers.SGD(0.0), keras.losses.MeanSquaredError(), metrics=["mae"])
+        x, y = data(seed=7, samples=20)
+        expected = model.evaluate(x, y, verbose=0, return_dict=True)
+        of_validation = model.evaluate(x[:9], y[:9], verbose=0, return_dict=True)
+        expected.update({f"val_{k}": v for k, v in of_validation.items()} if validate else {})
+        mine = slice(0, 15) if hvd.rank() == 0 else slice(15, 20)
+        checked = slice(0, 2) if hvd.rank() == 0 else slice(2, 9)
+        history = model.fit(
+            x[mine],
+            y[mine],
+            batch_size=4,
+            verbose=0,
+            validation_data=(x[checked], y[checked]) if validate else None,
+            callbacks=[hvd.MetricAverageCallback()],
+        )
+        assert history.history.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(history.history[key], [value], rtol=1e-5, err_msg=key)
+
+    @in_both_keras
+    def test_ranks_that_report_different_metrics(self, package, caplog):
         """Only rank 0 validates, and every rank stops early when rank 0 would."""
+        metric_average._report_once.cache_clear()
         keras = keras_of(package)
         model = make_model(keras)
         model.compile(
@@ -160,6 +187,9 @@ class TestMetricAverage:
             callbacks=callbacks,
         )
         assert len(history.history["val_loss"]) == 3
+        said = [r.getMessage() for r in caplog.records if "'val_loss'" in r.getMessage()]
+        assert len(said) == (1 if hvd.rank() == 0 else 0)
+        assert all("by ranks [0] of 2" in text for text in said)
         assert_same_on_all_ranks([history.history["val_loss"], history.history["loss"]])
 
     def test_what_is_no_number_stays(self):

@@ -59,7 +59,9 @@ from tfhvd.keras.callbacks import (
 )
 from tfhvd.keras.load_model import load_model
 from tfhvd.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
 from tfhvd.keras.values import allgather, allreduce, broadcast
+from tfhvd.moments import synchronize_keras
 
 __all__ = [
     "Average",
@@ -77,6 +79,7 @@ __all__ = [
     "PartialDistributedOptimizer",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -110,3 +113,5 @@ __all__ = [
     "shutdown",
     "size",
 ]
+
+synchronize_keras()

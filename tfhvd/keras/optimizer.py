@@ -24,6 +24,7 @@ from tfhvd.accumulate import GradientAccumulator
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
 from tfhvd.local_sources import LocalSources
+from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
 from tfhvd.process import is_initialized, rank
 from tfhvd.process_sets import global_process_set
@@ -182,6 +183,7 @@ def _distribute(optimizer: Any, passes: int, average: bool, **reduction: Any) ->
             "plain one."
         )
     wrapped = _wrap(optimizer, package, passes, average, reduction)
+    synchronize_keras()
     _compat.never_compile_training(package, reduces, _say_once)
     if package == _compat.KERAS_3:
         _compat.agree_on_finite(_agree)

@@ -2,45 +2,80 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from typing import Any
+import logging
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
 
+from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.ops import allgather
-from tfhvd.process import size
+from tfhvd.process import rank, size
+
+_logger = logging.getLogger("tfhvd")
 
 
 class MetricAverageCallback(Callback):
     """Replaces each metric at the end of an epoch by its average over the ranks that have it.
 
+    Ranks count by their samples, so that the average is that of all samples; where some rank does
+    not know its samples, as with a `train_step` that feeds no loss of Keras, all ranks count alike.
     Place it before callbacks that use metrics (EarlyStopping, ReduceLROnPlateau, checkpoints,
     TensorBoard): they then decide the same on every rank. A metric that some ranks lack, as when
-    only rank 0 validates, is averaged over those that have it and given to all. One collective per
-    epoch.
+    only rank 0 validates, is averaged over those that have it and given to all, and rank 0 says so
+    once. One collective per epoch.
 
     Args:
         device: the device on which the metrics are gathered, "" for the default.
 
     Example:
-        >>> callbacks = [hvd.callbacks.MetricAverageCallback(),
-        keras.callbacks.EarlyStopping("val_loss")]
+        >>> callbacks = [
+        ...     hvd.callbacks.MetricAverageCallback(),
+        ...     keras.callbacks.EarlyStopping("val_loss"),
+        ... ]
     """
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
         self.device = device
+        self._trained: float | None = None  # samples of this epoch; None: not known (yet)
+        self._validated: float | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Begins to count."""
+        self._trained = self._validated = None
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Notes the samples that were trained: validation counts anew."""
+        self._trained = self._seen()
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Notes the samples that were validated."""
+        self._validated = self._seen()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Averages `logs` in place."""
         if size() == 1 or logs is None:
             return
-        own = {key: float(value) for key, value in logs.items() if _is_number(value)}
+        trained = self._seen() if self._trained is None else self._trained
+        own = {
+            key: (float(value), self._validated if key.startswith("val_") else trained)
+            for key, value in logs.items()
+            if _is_number(value)
+        }
         with tf.device(self.device or None):
             gathered = allgather(_pack(own), name="MetricAverageCallback").numpy()
-        logs.update(_average(_unpack(gathered)))
+        of_ranks = _unpack(gathered)
+        _report_differences(of_ranks)
+        logs.update(_average(of_ranks))
+
+    def _seen(self) -> float | None:
+        # Keras 3 raises where a callback was given no model.
+        model = getattr(self, "_model", None) or getattr(self, "model", None)
+        return None if model is None else _compat.samples_seen(model)
 
 
 def _is_number(value: Any) -> bool:
@@ -51,17 +86,44 @@ def _is_number(value: Any) -> bool:
     return array.ndim == 0 and array.dtype.kind in "fiub"
 
 
-def _pack(metrics: dict[str, float]) -> tf.Tensor:
+# What a rank says of each metric: its value, and of how many samples it is (None: not known).
+_Metrics = dict[str, tuple[float, Optional[float]]]
+
+
+def _pack(metrics: _Metrics) -> tf.Tensor:
     """Writes metrics as a line of JSON: lines can be gathered whatever is in them."""
     return tf.constant(np.frombuffer(json.dumps(metrics).encode() + b"\n", dtype=np.uint8))
 
 
-def _unpack(gathered: np.ndarray) -> list[dict[str, float]]:
+def _unpack(gathered: np.ndarray) -> list[_Metrics]:
     return [json.loads(line) for line in gathered.tobytes().decode().splitlines()]
 
 
-def _average(ranks: list[dict[str, float]]) -> dict[str, float]:
-    keys = dict.fromkeys(key for metrics in ranks for key in metrics)
-    return {
-        key: float(np.mean([metrics[key] for metrics in ranks if key in metrics])) for key in keys
-    }
+def _average(of_ranks: list[_Metrics]) -> dict[str, float]:
+    averages = {}
+    for key in dict.fromkeys(key for metrics in of_ranks for key in metrics):
+        values, samples = zip(*(metrics[key] for metrics in of_ranks if key in metrics))
+        known = all(n is not None for n in samples) and sum(samples) > 0
+        averages[key] = float(np.average(values, weights=samples if known else None))
+    return averages
+
+
+def _report_differences(of_ranks: list[_Metrics]) -> None:
+    """Says which metrics not every rank has: a mistake, or rank 0 validates alone."""
+    for key in dict.fromkeys(key for metrics in of_ranks for key in metrics):
+        having = tuple(number for number, metrics in enumerate(of_ranks) if key in metrics)
+        if len(having) < len(of_ranks):
+            _report_once(key, having, len(of_ranks))
+
+
+@functools.cache
+def _report_once(key: str, having: tuple[int, ...], ranks: int) -> None:
+    if rank() == 0:
+        _logger.warning(
+            "MetricAverageCallback: not every rank reports '%s'. Received: by ranks %s of %d. It "
+            "is averaged over these and given to all. Expected: the same metrics on every rank, "
+            "unless only some of them validate.",
+            key,
+            list(having),
+            ranks,
+        )
