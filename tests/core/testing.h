@@ -24,6 +24,14 @@
 namespace tfhvd {
 namespace testing {
 
+// Whether ThreadSanitizer watches. It looks at how threads meet, not at arithmetic, and makes every
+// access many times slower: tests that sweep over values take a few of them.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
 struct Test {
   const char* name;
   void (*function)();
