@@ -51,6 +51,7 @@ class Nvrtc:
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
 
     def compile(self, name: str, source: str, headers: dict[str, str]) -> str:
+        """Compiles a source to PTX; ends the program with the compiler's words if it does not."""
         program = ctypes.c_void_p()
         texts = (ctypes.c_char_p * len(headers))(*(text.encode() for text in headers.values()))
         names = (ctypes.c_char_p * len(headers))(*(key.encode() for key in headers))
