@@ -7,7 +7,8 @@ Starts one job after the other itself, each of 2 ranks with one thread each for 
 (with plain MPI, memcpy and tf.identity in the same job, in turn), MultiWorkerMirroredStrategy, and
 Horovod (over MPI, also with a cycle of 0.1 ms, and over Gloo) where PYTHON is the interpreter of an
 environment that build_horovod.sh made. The rounds alternate all of them; each figure is the median
-of the rounds' medians. Nothing else should run meanwhile.
+of the rounds' medians. Nothing else should run meanwhile: what other programs use between the jobs
+is printed below the table.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,6 +151,20 @@ def idle() -> float:
         return max(json.loads(out.read_text()))
 
 
+def busy_elsewhere(seconds: float = 0.5) -> float:
+    """Returns the share of all cores that is used while this program does nothing."""
+
+    def read() -> tuple[int, int]:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+        ticks = [int(field) for field in fields[:8]]
+        return sum(ticks), ticks[3] + ticks[4]  # idle, and waiting for disks
+
+    total, idle_ticks = read()
+    time.sleep(seconds)
+    total_after, idle_after = read()
+    return 1 - (idle_after - idle_ticks) / max(1, total_after - total)
+
+
 def columns_of(contender: str, row: dict) -> Iterator[str]:
     """Yields the column that a row belongs to, if any: of rivals' jobs their own rows alone."""
     subject = row["subject"]
@@ -162,12 +178,16 @@ def columns_of(contender: str, row: dict) -> Iterator[str]:
         yield contender
 
 
-def measure(options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
-    """Returns the medians of all rounds, in seconds: workload -> column -> one a round."""
+def measure(options: argparse.Namespace, busy: list[float]) -> dict[str, dict[str, list[float]]]:
+    """Returns the medians of all rounds, in seconds: workload -> column -> one a round.
+
+    `busy` gets what other programs used before each job.
+    """
     only = frozenset(options.only)
     figures: dict[str, dict[str, list[float]]] = {}
     for number in range(options.rounds):
         for contender in contenders(options.with_horovod):
+            busy.append(busy_elsewhere())
             print(f"round {number + 1}: {contender.name}", file=sys.stderr, flush=True)
             try:
                 rows = contender.run(only, options.seconds)
@@ -248,7 +268,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     options = parse_arguments()
     try:
-        every = measure(options)
+        busy: list[float] = []
+        every = measure(options, busy)
         idle_share = idle() if "idle" in options.only else None
     except JobError as error:
         sys.exit(str(error))
@@ -257,8 +278,9 @@ def main() -> None:
         for workload, columns in every.items()
     }
     print(markdown(rows_of(figures, idle_share)))
+    print(f"\nother programs used {min(busy):.0%} to {max(busy):.0%} of the cores between the jobs")
     if options.json:
-        document = {"seconds": every, "idle": idle_share}
+        document = {"seconds": every, "idle": idle_share, "busy_elsewhere": busy}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
 
 
