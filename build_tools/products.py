@@ -37,6 +37,7 @@ CORE_FOLDERS = (
     "backends/mpi",
     "backends/staged",
     "backends/nccl",
+    "backends/hierarchical",
     "process",
 )
 TENSORFLOW_FOLDERS = ("tf", "xla")

@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 NOUNS = {"base", "flow", "comm", "device"}
 STAGES = {"queue", "negotiate", "fuse", "execute", "observe"}
-BACKENDS = {f"backends/{name}" for name in ("inproc", "mpi", "shm", "staged", "nccl", "gloo")}
+BACKENDS = {
+    f"backends/{name}"
+    for name in ("inproc", "mpi", "shm", "hierarchical", "staged", "nccl", "gloo")
+}
 FRAMEWORKS = {"tf", "xla", "python"}
 
 # Each folder of cc/ -> the other folders whose headers it may include. BUILD says the same.

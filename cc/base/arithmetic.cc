@@ -1,6 +1,7 @@
 #include "cc/base/arithmetic.h"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "cc/base/half.h"
@@ -155,6 +156,51 @@ void ReduceTyped(void* out, const void* const* in, int ranks, int64_t count,
   }
 }
 
+// `Kept` is the type between the levels: T, or its accumulator.
+template <typename T, typename Kept>
+void WidenTyped(Kept* out, const T* in, int64_t count, double prescale) {
+  for (int64_t i = 0; i < count; ++i) {
+    auto x = Arithmetic<T>::Load(in[i]);
+    if (prescale != 1.0) x = Scaled(x, prescale);
+    out[i] = Arithmetic<Kept>::Store(x);
+  }
+}
+
+template <typename T, typename Kept>
+void CompleteTyped(T* out, const Kept* in, int ranks, int64_t count, const Reduction& reduction) {
+  typename Arithmetic<T>::Acc acc[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t n = std::min(kBlock, count - begin);
+    for (int64_t i = 0; i < n; ++i) acc[i] = Arithmetic<Kept>::Load(in[begin + i]);
+    Finish(acc, n, ranks, reduction);
+    for (int64_t i = 0; i < n; ++i) out[begin + i] = Arithmetic<T>::Store(acc[i]);
+  }
+}
+
+// Calls `act` with a null pointer of the type that stores `dtype`.
+template <typename Act>
+void WithType(DType dtype, const Act& act) {
+  switch (dtype) {
+    case DType::kBool:  // 0 and 1: min is and, max is or
+    case DType::kUInt8:
+      return act(static_cast<uint8_t*>(nullptr));
+    case DType::kInt8:
+      return act(static_cast<int8_t*>(nullptr));
+    case DType::kInt32:
+      return act(static_cast<int32_t*>(nullptr));
+    case DType::kInt64:
+      return act(static_cast<int64_t*>(nullptr));
+    case DType::kFloat16:
+      return act(static_cast<Float16*>(nullptr));
+    case DType::kBFloat16:
+      return act(static_cast<BFloat16*>(nullptr));
+    case DType::kFloat32:
+      return act(static_cast<float*>(nullptr));
+    case DType::kFloat64:
+      return act(static_cast<double*>(nullptr));
+  }
+}
+
 }  // namespace
 
 Status CheckReduction(DType dtype, const Reduction& reduction) {
@@ -175,25 +221,74 @@ Status CheckReduction(DType dtype, const Reduction& reduction) {
 
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
                  const Reduction& reduction) {
+  WithType(dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    ReduceTyped<T>(out, in, ranks, count, reduction);
+  });
+}
+
+DType TypeBetween(DType dtype, const Reduction& reduction) {
+  const bool selects = reduction.op == ReduceOp::kMin || reduction.op == ReduceOp::kMax;
+  if (selects && reduction.prescale == 1.0) return dtype;  // one of the values
   switch (dtype) {
-    case DType::kBool:  // 0 and 1: min is and, max is or
-    case DType::kUInt8:
-      return ReduceTyped<uint8_t>(out, in, ranks, count, reduction);
-    case DType::kInt8:
-      return ReduceTyped<int8_t>(out, in, ranks, count, reduction);
-    case DType::kInt32:
-      return ReduceTyped<int32_t>(out, in, ranks, count, reduction);
-    case DType::kInt64:
-      return ReduceTyped<int64_t>(out, in, ranks, count, reduction);
     case DType::kFloat16:
-      return ReduceTyped<Float16>(out, in, ranks, count, reduction);
     case DType::kBFloat16:
-      return ReduceTyped<BFloat16>(out, in, ranks, count, reduction);
-    case DType::kFloat32:
-      return ReduceTyped<float>(out, in, ranks, count, reduction);
-    case DType::kFloat64:
-      return ReduceTyped<double>(out, in, ranks, count, reduction);
+      return DType::kFloat32;
+    case DType::kUInt8:
+    case DType::kInt8:
+    case DType::kInt32: {
+      // Sums and products that are only stored may wrap at any level.
+      const bool plain = reduction.op != ReduceOp::kAverage && reduction.prescale == 1.0 &&
+                         reduction.postscale == 1.0;
+      return plain ? dtype : DType::kInt64;
+    }
+    default:
+      return dtype;
   }
+}
+
+Reduction Between(const Reduction& reduction) {
+  Reduction between;
+  between.op = reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : reduction.op;
+  return between;
+}
+
+void Widen(void* out, const void* in, int64_t count, DType dtype, const Reduction& reduction) {
+  const bool wider = TypeBetween(dtype, reduction) != dtype;
+  if (!wider && reduction.prescale == 1.0) {
+    if (out != in && count > 0) std::memcpy(out, in, static_cast<size_t>(count * ItemSize(dtype)));
+    return;
+  }
+  WithType(dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    using Acc = typename Arithmetic<T>::Acc;
+    const T* from = static_cast<const T*>(in);
+    if (wider) {
+      WidenTyped(static_cast<Acc*>(out), from, count, reduction.prescale);
+    } else {
+      WidenTyped(static_cast<T*>(out), from, count, reduction.prescale);
+    }
+  });
+}
+
+void Complete(void* out, const void* in, int ranks, int64_t count, DType dtype,
+              const Reduction& reduction) {
+  const bool wider = TypeBetween(dtype, reduction) != dtype;
+  const bool final = reduction.op != ReduceOp::kAverage && reduction.postscale == 1.0;
+  if (!wider && final) {
+    if (out != in && count > 0) std::memcpy(out, in, static_cast<size_t>(count * ItemSize(dtype)));
+    return;
+  }
+  WithType(dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    using Acc = typename Arithmetic<T>::Acc;
+    T* to = static_cast<T*>(out);
+    if (wider) {
+      CompleteTyped(to, static_cast<const Acc*>(in), ranks, count, reduction);
+    } else {
+      CompleteTyped(to, static_cast<const T*>(in), ranks, count, reduction);
+    }
+  });
 }
 
 }  // namespace tfhvd

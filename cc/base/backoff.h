@@ -10,11 +10,16 @@ namespace tfhvd {
 
 class Backoff {
  public:
+  enum Start { kSpinFirst, kSleepAtOnce };
+
   // max_sleep_ns: the longest single sleep, reached by doubling.
-  explicit Backoff(long max_sleep_ns = 100000) : max_sleep_ns_(max_sleep_ns) {}
+  explicit Backoff(long max_sleep_ns = 100000, Start start = kSpinFirst)
+      : max_sleep_ns_(max_sleep_ns), start_(start) {
+    Reset();
+  }
 
   void Reset() {
-    round_ = 0;
+    round_ = start_ == kSpinFirst ? 0 : kSpins + kYields;
     sleep_ns_ = kFirstSleepNs;
   }
 
@@ -45,8 +50,9 @@ class Backoff {
   static constexpr long kFirstSleepNs = 5000;
 
   const long max_sleep_ns_;
-  int round_ = 0;
-  long sleep_ns_ = kFirstSleepNs;
+  const Start start_;
+  int round_;
+  long sleep_ns_;
 };
 
 }  // namespace tfhvd

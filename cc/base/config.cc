@@ -66,7 +66,7 @@ bool ReadLogLevel(const std::string& text, Config* config) {
 }
 
 bool ReadCpuOperations(const std::string& text, Config* config) {
-  const int choice = Choice(text, {"auto", "shm", "mpi"});
+  const int choice = Choice(text, {"auto", "shm", "mpi", "hierarchical"});
   if (choice >= 0) config->cpu_operations = static_cast<CpuOperations>(choice);
   return choice >= 0;
 }
@@ -131,9 +131,10 @@ const std::vector<Row>& Rows() {
         "How long a rank that leaves because of an error waits for the others to take note before "
         "it ends."},
        Real(&Config::shutdown_timeout, 3600.0)},
-      {{"CPU_OPERATIONS", nullptr, "auto", "auto, shm or mpi",
+      {{"CPU_OPERATIONS", nullptr, "auto", "auto, shm, mpi or hierarchical",
         "What carries collectives on host memory: shared memory (all ranks must be on one host), "
-        "MPI, or the faster one that is possible."},
+        "MPI, shared memory within each host and MPI across, or the fastest that is possible; "
+        "rank 0's value counts."},
        ReadCpuOperations},
       {{"SPARSE_DENSITY", nullptr, "1", "0 to 10^6",
         "Gradients that are IndexedSlices travel as whole tensors, once all ranks together send "
@@ -235,6 +236,7 @@ Status ParseConfig(const Pairs& environment, Config* config, std::vector<std::st
                                      "'. Expected: " + row.setting.range + ".");
     }
   }
+  if (const std::string* host = Find(environment, "TFHVD_TEST_HOST")) config->test_host = *host;
   for (const auto& variable : environment) {
     const std::string& name = variable.first;
     if (name.compare(0, 6, "TFHVD_") != 0 || IsKnownElsewhere(name)) continue;

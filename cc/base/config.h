@@ -16,7 +16,7 @@
 namespace tfhvd {
 
 // What carries collectives on host memory.
-enum class CpuOperations { kAuto, kShm, kMpi };
+enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 
 // What carries collectives on GPU memory: NCCL, or the means of the host after a copy there.
 enum class GpuOperations { kAuto, kNccl, kHost };
@@ -37,6 +37,8 @@ struct Config {
   std::string cuda_library = "libcuda.so.1";  // "": no GPUs
   std::string nccl_library = "libnccl.so.2";  // "": no NCCL
   LogLevel log_level = LogLevel::kWarning;
+  // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.
+  std::string test_host;
 };
 
 // One row of the table that the documentation is generated from.

@@ -7,8 +7,7 @@
 // - One thread calls at a time (the engine's); Abort alone may come from any thread.
 // - Buffers belong to the caller. Input and output are the same address or do not overlap.
 // - A call that fails leaves the outputs undefined and the communicator unusable.
-// - Reductions are those of base/arithmetic.h: equal bits on every rank, and equal bits from every
-// host
+// - Reductions are those of base/arithmetic.h: equal bits on every rank, and from every flat host
 //   backend. ranks here are 0 .. size() - 1 within the communicator.
 #pragma once
 

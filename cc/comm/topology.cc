@@ -12,7 +12,11 @@ Topology MakeTopology(int rank, std::vector<std::string> hosts) {
 
   std::map<std::string, int> ranks_on;  // so far, while walking the ranks in order
   std::vector<int> local_ranks;
-  for (const std::string& host : hosts) local_ranks.push_back(ranks_on[host]++);
+  std::map<std::string, int> index;
+  for (const std::string& host : hosts) {
+    local_ranks.push_back(ranks_on[host]++);
+    t.host_of.push_back(index.emplace(host, static_cast<int>(index.size())).first->second);
+  }
 
   t.local_rank = local_ranks[rank];
   t.local_size = ranks_on[hosts[rank]];

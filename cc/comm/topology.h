@@ -14,7 +14,8 @@ struct Topology {
   int cross_rank = 0;  // among the ranks with this local_rank, one a host
   int cross_size = 1;
   bool homogeneous = true;         // every host has the same number of ranks
-  std::vector<std::string> hosts;  // by rank
+  std::vector<std::string> hosts;  // their names, by rank
+  std::vector<int> host_of;        // by rank; hosts count in the order of their lowest ranks
 };
 
 // `hosts[r]` names rank r's host; equal names mean the same host. REQUIRES: 0 <= rank <

@@ -26,7 +26,8 @@ class World {
   // Collective over all ranks.
   virtual Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) = 0;
 
-  // Collective over `members` (ascending ranks of the world, this one among them).
+  // Collective over `members`: ranks of the world, this one among them, in the order of their ranks
+  // in the communicator; the same on all of them.
   virtual Status OpenCommunicator(const std::vector<int>& members,
                                   std::unique_ptr<Communicator>* out) = 0;
 

@@ -1,40 +1,117 @@
 #include "cc/process/choose.h"
 
+#include <string>
+#include <utility>
+
+#include "cc/backends/hierarchical/hierarchical_communicator.h"
+#include "cc/backends/hierarchical/hierarchical_control_plane.h"
+#include "cc/backends/hierarchical/host_layout.h"
 #include "cc/backends/shm/shm_communicator.h"
 #include "cc/backends/shm/shm_control_plane.h"
 
 namespace tfhvd {
 namespace {
 
-Status UseSharedMemory(const Config& config, const Topology& topology, const Log& log,
-                       std::unique_ptr<Communicator>* communicator,
-                       std::unique_ptr<ControlPlane>* control) {
-  if (topology.local_size < topology.size) {
-    return Status::Unavailable("the ranks are on several hosts");
-  }
+struct Means {
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<ControlPlane> control;
+};
+
+// For the ranks of this rank's host.
+ShmOptions OptionsFor(const Config& config, const Topology& topology, const Log& log) {
   ShmOptions options;
+  for (int r = 0; r < topology.size; ++r) {
+    if (topology.host_of[r] == topology.host_of[topology.rank]) options.job_ranks.push_back(r);
+  }
   options.stall_check_time = config.stall_check ? config.stall_check_time : 0.0;
   options.log = log;
-  std::unique_ptr<Communicator> shm;
-  std::unique_ptr<ControlPlane> lines;
-  TFHVD_RETURN_IF_ERROR(MakeShmCommunicator(communicator->get(), options, &shm));
-  TFHVD_RETURN_IF_ERROR(MakeShmControlPlane(communicator->get(), &lines));
-  *communicator = std::move(shm);
-  *control = std::move(lines);
+  return options;
+}
+
+// Collective over `host`, whose ranks are all on one host. kUnavailable where they cannot share
+// memory: on all of them.
+Status ShareMemory(const Config& config, const Topology& topology, const Log& log,
+                   Communicator* host, Means* means) {
+  TFHVD_RETURN_IF_ERROR(
+      MakeShmCommunicator(host, OptionsFor(config, topology, log), &means->communicator));
+  return MakeShmControlPlane(host, &means->control);
+}
+
+// Collective over all ranks: `mine` where every rank's is ok, else kUnavailable on all.
+Status Everyone(Communicator* everyone, const Status& mine) {
+  int64_t bad = mine.ok() ? 0 : 1;
+  Reduction max;
+  max.op = ReduceOp::kMax;
+  TFHVD_RETURN_IF_ERROR(everyone->AllReduce(&bad, &bad, 1, DType::kInt64, max));
+  if (!mine.ok() || bad == 0) return mine;
+  return Status::Unavailable("the ranks of another host cannot share memory");
+}
+
+// `means` holds the starter's control plane before, and everything after.
+Status JoinHosts(const Config& config, const Topology& topology, const Log& log, World* world,
+                 Communicator* everyone, Means* means) {
+  const HostLayout layout = MakeHostLayout(topology.host_of);
+  if (layout.hosts() == topology.size) {
+    return Status::Unavailable("every host has one rank");
+  }
+  const int rank = topology.rank;
+  std::unique_ptr<Communicator> host;
+  TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(layout.ranks_of[topology.host_of[rank]], &host));
+  Means local;
+  const Status shared = ShareMemory(config, topology, log, host.get(), &local);
+  if (!shared.ok() && shared.code() != StatusCode::kUnavailable) return shared;
+  TFHVD_RETURN_IF_ERROR(Everyone(everyone, shared));
+  std::unique_ptr<Communicator> across;
+  if (topology.local_rank < layout.lanes) {
+    TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(layout.LaneRanks(topology.local_rank), &across));
+  }
+  means->communicator = std::make_unique<HierarchicalCommunicator>(
+      layout, rank, std::move(local.communicator), std::move(across));
+  means->control = std::make_unique<HierarchicalControlPlane>(
+      layout, rank, std::move(local.control), std::move(means->control));
+  if (rank == 0) {
+    log.Info("collectives go through shared memory within each of " +
+             std::to_string(layout.hosts()) + " hosts and through " + world->description() +
+             " across, " + std::to_string(layout.lanes) + " ranks of a host at a time");
+  }
   return Status::Ok();
+}
+
+// kUnavailable where nothing is faster than what the starter gave, or `wanted` cannot be had.
+Status FindFaster(const Config& config, const Topology& topology, const Log& log, World* world,
+                  Communicator* everyone, Means* means) {
+  const bool one_host = topology.local_size == topology.size;
+  switch (config.cpu_operations) {
+    case CpuOperations::kShm:
+      if (!one_host) return Status::Unavailable("the ranks are on several hosts");
+      break;
+    case CpuOperations::kHierarchical:
+      if (one_host) return Status::Unavailable("all ranks are on one host");
+      break;
+    default:
+      break;
+  }
+  return one_host ? ShareMemory(config, topology, log, everyone, means)
+                  : JoinHosts(config, topology, log, world, everyone, means);
 }
 
 }  // namespace
 
-Status ChooseMeans(const Config& config, const Topology& topology, const Log& log,
+Status ChooseMeans(const Config& config, const Topology& topology, const Log& log, World* world,
                    std::unique_ptr<Communicator>* communicator,
                    std::unique_ptr<ControlPlane>* control) {
   if (topology.size == 1 || config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
-  const Status status = UseSharedMemory(config, topology, log, communicator, control);
+  Means means;
+  means.control = std::move(*control);
+  const Status status = FindFaster(config, topology, log, world, communicator->get(), &means);
+  *control = std::move(means.control);
+  if (status.ok()) *communicator = std::move(means.communicator);
   if (status.code() != StatusCode::kUnavailable) return status;
-  if (config.cpu_operations == CpuOperations::kShm) {
-    return Status::Unavailable("TFHVD_CPU_OPERATIONS=shm cannot be had: " + status.message() +
-                               ". Unset it, or set it to mpi.");
+  if (config.cpu_operations != CpuOperations::kAuto) {
+    const bool shm = config.cpu_operations == CpuOperations::kShm;
+    return Status::Unavailable(
+        std::string("TFHVD_CPU_OPERATIONS=") + (shm ? "shm" : "hierarchical") +
+        " cannot be had: " + status.message() + ". Unset it, or set it to mpi.");
   }
   if (topology.rank == 0) log.Info("collectives go through MPI: " + status.message());
   return Status::Ok();

@@ -1,4 +1,6 @@
 // By which means the ranks of this job talk: what their starter gave them, or something faster.
+// Ranks of one host: shared memory. Several hosts with several ranks each: shared memory within a
+// host, the starter's means across. Otherwise the starter's means.
 #pragma once
 
 #include <memory>
@@ -9,12 +11,13 @@
 #include "cc/comm/communicator.h"
 #include "cc/comm/control_plane.h"
 #include "cc/comm/topology.h"
+#include "cc/comm/world.h"
 
 namespace tfhvd {
 
-// Collective over `communicator`, which every job has: replaces it, and the control plane, by
-// faster ones where that is possible and wanted.
-Status ChooseMeans(const Config& config, const Topology& topology, const Log& log,
+// Collective over all ranks: replaces the communicator of all of them, which `world` opened, and
+// the control plane by faster ones where that is possible and wanted.
+Status ChooseMeans(const Config& config, const Topology& topology, const Log& log, World* world,
                    std::unique_ptr<Communicator>* communicator,
                    std::unique_ptr<ControlPlane>* control);
 

@@ -10,7 +10,7 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 
 std::string HostName() {
   char name[256] = {0};
@@ -22,31 +22,36 @@ std::string HostName() {
 
 std::string EncodeHello(const Hello& hello) {
   return std::to_string(hello.protocol) + "\n" + hello.host + "\n" + hello.machine + "\n" +
-         std::to_string(hello.fusion_threshold) + "\n";
+         std::to_string(hello.fusion_threshold) + "\n" +
+         std::to_string(static_cast<int>(hello.cpu_operations)) + "\n";
 }
 
 Status DecodeHello(const std::string& text, Hello* hello) {
   std::istringstream in(text);
   std::string protocol;
   std::string threshold;
+  std::string operations;
   if (!std::getline(in, protocol) || !std::getline(in, hello->host) ||
-      !std::getline(in, hello->machine) || !std::getline(in, threshold)) {
+      !std::getline(in, hello->machine) || !std::getline(in, threshold) ||
+      !std::getline(in, operations)) {
     return Status::Internal("a rank introduced itself in a way that is not understood: '" + text +
                             "'");
   }
   hello->protocol = std::atoi(protocol.c_str());
   hello->fusion_threshold = std::atoll(threshold.c_str());
+  hello->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
   return Status::Ok();
 }
 
 Hello MakeHello(const Config& config) {
   Hello hello;
   hello.protocol = kProtocol;
-  hello.host = HostName();
+  hello.host = config.test_host.empty() ? HostName() : config.test_host;
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   hello.machine = hello.host + " " + boot;
   hello.fusion_threshold = config.fusion_threshold;
+  hello.cpu_operations = config.cpu_operations;
   return hello;
 }
 
@@ -77,7 +82,10 @@ Status Introduce(Communicator* communicator, Config* config, Topology* topology)
           hello.host + "). Expected: " + std::to_string(kProtocol) +
           ". Install the same version on every host (python -m pip show tfhvd).");
     }
-    if (r == 0) config->fusion_threshold = hello.fusion_threshold;
+    if (r == 0) {
+      config->fusion_threshold = hello.fusion_threshold;
+      config->cpu_operations = hello.cpu_operations;
+    }
     hosts.push_back(hello.host);
     machines.push_back(hello.machine);
   }

@@ -17,6 +17,7 @@ struct Hello {
   std::string host;     // for messages
   std::string machine;  // equal for ranks of one host and boot
   int64_t fusion_threshold = 0;
+  CpuOperations cpu_operations = CpuOperations::kAuto;
 };
 
 std::string EncodeHello(const Hello& hello);

@@ -66,7 +66,8 @@ Status InitProcess(const std::string& installed_nccl) {
   if (topology.rank == 0) {
     for (const std::string& warning : warnings) log.Warning(warning);
   }
-  TFHVD_RETURN_IF_ERROR(ChooseMeans(config, topology, log, &communicator, &control));
+  TFHVD_RETURN_IF_ERROR(
+      ChooseMeans(config, topology, log, state.world.get(), &communicator, &control));
   auto engine = std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                          std::move(communicator),
                                          MakeAccelerator(config, installed_nccl, log));
@@ -136,6 +137,8 @@ std::vector<BackendReport> ReportBackends(const std::string& installed_nccl) {
   const Status mpi = ProbeMpi(&description);
   reports.push_back({"shm", true, "ranks of one host through shared memory"});
   reports.push_back({"mpi", mpi.ok(), mpi.ok() ? description : mpi.message()});
+  reports.push_back(
+      {"hierarchical", mpi.ok(), mpi.ok() ? "shm within hosts, mpi across" : "it needs mpi"});
   Config config;
   std::vector<std::string> ignored;
   const Status read = ReadConfig(&config, &ignored);

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cc/base/half.h"
@@ -47,6 +48,11 @@ float Widen(uint16_t bits, bool brain) {
   return brain ? ToFloat(BFloat16{bits}) : ToFloat(Float16{bits});
 }
 uint16_t Narrow(float f, bool brain) { return brain ? ToBFloat16(f).bits : ToFloat16(f).bits; }
+
+template <typename T>
+void StoreAs(const T& value, char* place) {
+  std::memcpy(place, &value, sizeof value);
+}
 
 // Rounding after each rank would stay at 2048 and 256: the sum is rounded once.
 TEST(HalvesAreSummedInFloat32AndRoundedOnce) {
@@ -228,6 +234,47 @@ TEST(InfinitiesFollowTheRules) {
 TEST(RanksAreCombinedInOrder) {
   EXPECT_EQ(ReduceFloats(ReduceOp::kSum, {1e8f, 1.0f, -1e8f}), 0.0f);
   EXPECT_EQ(ReduceFloats(ReduceOp::kSum, {1e8f, -1e8f, 1.0f}), 1.0f);
+}
+
+// Any values of integers, and floats whose sums are exact, give the same bits by hosts as rank by
+// rank: nothing is rounded, wrapped, divided or scaled between the levels.
+TEST(LevelsLoseNothing) {
+  constexpr int64_t kCount = 2500;
+  const std::vector<int> hosts = {0, 0, 1, 2, 0, 1};
+  for (int t = 0; t < kNumDTypes; ++t) {
+    const DType dtype = static_cast<DType>(t);
+    const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+    std::vector<Buffer> values;
+    std::vector<const void*> in;
+    for (size_t r = 0; r < hosts.size(); ++r) {
+      values.emplace_back(kCount * ItemSize(dtype));
+      FillRandom(&values.back(), dtype, r, true);
+      for (int64_t i = 0; i < kCount; ++i) {
+        const int small = static_cast<int>((static_cast<size_t>(i) * 7 + r * 13) % 31) - 15;
+        char* const place = values.back().data() + i * ItemSize(dtype);
+        if (dtype == DType::kFloat16) StoreAs(ToFloat16(static_cast<float>(small)), place);
+        if (dtype == DType::kBFloat16) StoreAs(ToBFloat16(static_cast<float>(small)), place);
+        if (dtype == DType::kFloat32) StoreAs(static_cast<float>(small), place);
+        if (dtype == DType::kFloat64) StoreAs(static_cast<double>(small), place);
+      }
+    }
+    for (const Buffer& value : values) in.push_back(value.data());
+    for (int o = 0; o < kNumReduceOps; ++o) {
+      for (const auto& [prescale, postscale] :
+           {std::pair(1.0, 1.0), std::pair(0.5, 1.0), std::pair(1.0, 2.5), std::pair(2.0, 0.25)}) {
+        const Reduction reduction{static_cast<ReduceOp>(o), prescale, postscale};
+        if (!CheckReduction(dtype, reduction).ok()) continue;
+        Buffer flat(kCount * ItemSize(dtype));
+        ReduceRanks(flat.data(), in.data(), static_cast<int>(in.size()), kCount, dtype, reduction);
+        const Buffer levels = ReduceByHost(in, hosts, kCount, dtype, reduction);
+        EXPECT_EQ(std::memcmp(flat.data(), levels.data(), static_cast<size_t>(flat.bytes())), 0);
+        EXPECT_TRUE(levels.intact());
+      }
+    }
+    // What is only selected or wraps needs no more room between the levels.
+    EXPECT_EQ(TypeBetween(dtype, {ReduceOp::kMax, 1.0, 1.0}), dtype);
+    EXPECT_EQ(TypeBetween(dtype, {ReduceOp::kSum, 1.0, 1.0}), half ? DType::kFloat32 : dtype);
+  }
 }
 
 TEST(BoolIsAndAndOrOnly) {

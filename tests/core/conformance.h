@@ -4,7 +4,8 @@
 //
 //   Conformance suite(&communicator);   // on every rank of the communicator
 //   suite.RunAll();
-//   CheckAbort(&another_communicator);  // ends its use
+//   Conformance(&communicator, 1, {0, 0, 1}).RunAll();   // reduces by hosts: ranks 0 and 1 share
+//   one CheckAbort(&another_communicator);  // ends its use
 //
 // Failures are reported through tests/core/testing.h. When a call fails, the suite stops on this
 // rank: the caller has to see to it that the others do not wait for it forever.
@@ -36,6 +37,18 @@ class Conformance {
   // step.
   explicit Conformance(Communicator* comm, uint64_t seed = 1, bool exact = true)
       : comm_(*comm), seed_(seed), exact_(exact) {}
+
+  // The communicator combines each host's ranks first; `hosts` says the host of each rank.
+  Conformance& ByHosts(std::vector<int> hosts) {
+    hosts_ = std::move(hosts);
+    return *this;
+  }
+
+  // The bytes of the largest tensors.
+  Conformance& UpTo(int64_t bytes) {
+    large_ = bytes;
+    return *this;
+  }
 
   void RunAll() {
     using Check = void (Conformance::*)();
@@ -71,14 +84,14 @@ class Conformance {
       AllReduce(100003, DType::kFloat32, reduction, true);
     }
     for (const bool in_place : {false, true}) {
-      AllReduce(kLarge / 4 + 3, DType::kFloat32, {ReduceOp::kAverage, 1.0, 1.0}, in_place);
+      AllReduce(large_ / 4 + 3, DType::kFloat32, {ReduceOp::kAverage, 1.0, 1.0}, in_place);
     }
-    AllReduce(kLarge / 2 + 1, DType::kBFloat16, {ReduceOp::kSum, 1.0, 1.0}, true);
+    AllReduce(large_ / 2 + 1, DType::kBFloat16, {ReduceOp::kSum, 1.0, 1.0}, true);
   }
 
   void CheckAllGather() {
     for (const int64_t most :
-         {int64_t{1}, int64_t{3}, int64_t{1031}, int64_t{70001}, kLarge / size()}) {
+         {int64_t{1}, int64_t{3}, int64_t{1031}, int64_t{70001}, large_ / size()}) {
       for (const bool in_place : {false, true}) {
         AllGather(Even(most), in_place);
         AllGather(Uneven(most), in_place);
@@ -96,7 +109,7 @@ class Conformance {
     for (int root = 0; root < size(); ++root) {
       for (const int64_t bytes : {0, 1, 1031, 4097, 70001, (1 << 20) + 1}) Broadcast(bytes, root);
     }
-    Broadcast(kLarge + 5, size() - 1);
+    Broadcast(large_ + 5, size() - 1);
   }
 
   void CheckReduceScatter() {
@@ -109,7 +122,7 @@ class Conformance {
       }
     }
     const Reduction sum{ReduceOp::kSum, 1.0, 1.0};
-    for (const int64_t most : {int64_t{30011}, kLarge / 4 / size()}) {
+    for (const int64_t most : {int64_t{30011}, large_ / 4 / size()}) {
       ReduceScatter(Even(most), DType::kFloat32, sum);
       ReduceScatter(Uneven(most), DType::kFloat32, sum);
     }
@@ -120,7 +133,7 @@ class Conformance {
       AllToAll(most, false);
       AllToAll(most, true);
     }
-    AllToAll(kLarge / size(), true);
+    AllToAll(large_ / size(), true);
   }
 
   // Collectives of changing kinds and sizes, one right behind the other.
@@ -178,8 +191,6 @@ class Conformance {
 
  private:
   int size() const { return comm_.size(); }
-
-  static constexpr int64_t kLarge = (kThreadSanitizer ? 3 : 9) << 20;  // bytes
 
   static std::vector<DType> Types() {
     if (kThreadSanitizer) return {DType::kBool, DType::kBFloat16, DType::kFloat32};
@@ -288,10 +299,11 @@ class Conformance {
   }
 
   // The reduction of elements [begin, begin + count) of all inputs.
-  static Buffer Reduced(const std::vector<Buffer>& inputs, int64_t begin, int64_t count,
-                        DType dtype, const Reduction& reduction) {
+  Buffer Reduced(const std::vector<Buffer>& inputs, int64_t begin, int64_t count, DType dtype,
+                 const Reduction& reduction) const {
     std::vector<const void*> in;
     for (const Buffer& input : inputs) in.push_back(input.data() + begin * ItemSize(dtype));
+    if (!hosts_.empty()) return ReduceByHost(in, hosts_, count, dtype, reduction);
     Buffer result(count * ItemSize(dtype));
     ReduceRanks(result.data(), in.data(), static_cast<int>(in.size()), count, dtype, reduction);
     return result;
@@ -398,6 +410,8 @@ class Conformance {
   Communicator& comm_;
   const uint64_t seed_;
   const bool exact_;
+  std::vector<int> hosts_;  // by rank; empty: ranks are combined one by one
+  int64_t large_ = (kThreadSanitizer ? 3 : 9) << 20;
   int case_ = 0;
   bool stopped_ = false;
 };

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/arithmetic.h"
 #include "cc/base/half.h"
 #include "cc/base/types.h"
 
@@ -123,6 +124,39 @@ inline double Epsilon(DType dtype) {
          : dtype == DType::kBFloat16 ? 0x1p-7
          : dtype == DType::kFloat32  ? 0x1p-23
                                      : 0x1p-52;
+}
+
+// The reduction of each host's ranks first, in order, then of the hosts, in the order of their
+// lowest ranks. `hosts[r]` is rank r's.
+inline Buffer ReduceByHost(const std::vector<const void*>& in, const std::vector<int>& hosts,
+                           int64_t count, DType dtype, const Reduction& reduction) {
+  const DType between = TypeBetween(dtype, reduction);
+  const auto combine = [&](const std::vector<Buffer>& values) {
+    std::vector<const void*> pointers;
+    for (const Buffer& value : values) pointers.push_back(value.data());
+    Buffer result(count * ItemSize(between));
+    ReduceRanks(result.data(), pointers.data(), static_cast<int>(values.size()), count, between,
+                Between(reduction));
+    return result;
+  };
+  std::vector<int> seen;
+  for (const int host : hosts) {
+    if (std::find(seen.begin(), seen.end(), host) == seen.end()) seen.push_back(host);
+  }
+  std::vector<Buffer> sums;
+  for (const int host : seen) {
+    std::vector<Buffer> values;
+    for (size_t r = 0; r < in.size(); ++r) {
+      if (hosts[r] != host) continue;
+      values.emplace_back(count * ItemSize(between));
+      Widen(values.back().data(), in[r], count, dtype, reduction);
+    }
+    sums.push_back(combine(values));
+  }
+  const Buffer all = combine(sums);
+  Buffer result(count * ItemSize(dtype));
+  Complete(result.data(), all.data(), static_cast<int>(in.size()), count, dtype, reduction);
+  return result;
 }
 
 // A pattern for buffers too large to be made at random: byte i is step * (i mod 251), in 8 bits, so

@@ -12,13 +12,23 @@ namespace tfhvd {
 namespace {
 
 TEST(EveryFieldSurvives) {
-  const Hello hello{3, "node-1.example", "node-1.example 5f2c", int64_t{1} << 40};
+  const Hello hello{3, "node-1.example", "node-1.example 5f2c", int64_t{1} << 40,
+                    CpuOperations::kHierarchical};
   Hello back;
   ASSERT_OK(DecodeHello(EncodeHello(hello), &back));
   EXPECT_EQ(back.protocol, 3);
   EXPECT_EQ(back.host, hello.host);
   EXPECT_EQ(back.machine, hello.machine);
   EXPECT_EQ(back.fusion_threshold, hello.fusion_threshold);
+  EXPECT_EQ(back.cpu_operations, hello.cpu_operations);
+}
+
+TEST(ATestMaySayWhereItsRanksAre) {
+  Config config;
+  const std::string real = MakeHello(config).machine;
+  config.test_host = "elsewhere";
+  EXPECT_EQ(MakeHello(config).host, std::string("elsewhere"));
+  EXPECT_FALSE(MakeHello(config).machine == real);
 }
 
 TEST(HalfAnIntroductionIsRefused) {
@@ -37,9 +47,11 @@ TEST(RankZerosSettingsAreEveryones) {
     Config config;
     config.fusion_threshold = 100 + rank;
     config.cycle_time = rank;
+    config.cpu_operations = rank == 0 ? CpuOperations::kMpi : CpuOperations::kShm;
     Topology topology;
     ASSERT_OK(Introduce(communicator.get(), &config, &topology));
     EXPECT_EQ(config.fusion_threshold, int64_t{100});
+    EXPECT_EQ(config.cpu_operations, CpuOperations::kMpi);
     EXPECT_EQ(config.cycle_time, static_cast<double>(rank));  // each rank's own affair
     EXPECT_EQ(topology.rank, rank);
     EXPECT_EQ(topology.size, kRanks);

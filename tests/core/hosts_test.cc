@@ -1,5 +1,8 @@
 // Engines whose ranks are threads that take themselves to be on one or several hosts, with the
 // means that a process chooses there: shared memory within a host, something slower across.
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <future>
 #include <memory>
@@ -20,7 +23,7 @@ using Hosts = std::vector<std::string>;
 
 // Runs `body(engine)` on every rank; rank r is on hosts[r].
 template <typename Body>
-void OnHosts(const Hosts& hosts, const Body& body) {
+void OnHosts(const Hosts& hosts, const Body& body, const Config& config = Config()) {
   const int size = static_cast<int>(hosts.size());
   OnWorlds(size, [&](World* world) {
     std::unique_ptr<ControlPlane> control;
@@ -29,8 +32,8 @@ void OnHosts(const Hosts& hosts, const Body& body) {
     ASSERT_OK(world->OpenCommunicator(AllOf(size), &communicator));
     const Topology topology = MakeTopology(world->rank(), hosts);
     const Log log(LogLevel::kFatal, world->rank());
-    ASSERT_OK(ChooseMeans(Config(), topology, log, &communicator, &control));
-    Engine engine(Config(), log, topology, std::move(control), std::move(communicator));
+    ASSERT_OK(ChooseMeans(config, topology, log, world, &communicator, &control));
+    Engine engine(config, log, topology, std::move(control), std::move(communicator));
     body(&engine);
   });
 }
@@ -80,6 +83,86 @@ void SumsManyNewTensors(const Hosts& hosts) {
 
 TEST(ManyNewTensorsOnOneHost) {
   for (const int size : {2, 3}) SumsManyNewTensors(Hosts(static_cast<size_t>(size), "a"));
+}
+TEST(ManyNewTensorsOnSeveralHosts) {
+  for (const Hosts& hosts :
+       {Hosts{"a", "a", "b", "b"}, Hosts{"a", "a", "a", "b"}, Hosts{"a", "b", "b", "a", "c"}}) {
+    SumsManyNewTensors(hosts);
+  }
+}
+
+// Steps of the same tensors, in an order that differs from rank to rank and step to step.
+TEST(StepsInAnyOrder) {
+  for (const Hosts& hosts :
+       {Hosts{"a", "a", "b", "b"}, Hosts{"a", "b", "a", "a"}, Hosts{"a", "b"}}) {
+    OnHosts(hosts, [](Engine* engine) {
+      const Topology& topology = engine->topology();
+      std::vector<int> order = AllOf(20);
+      std::mt19937 random(static_cast<unsigned>(topology.rank));
+      for (int step = 0; step < 50; ++step) {
+        std::shuffle(order.begin(), order.end(), random);
+        std::vector<std::unique_ptr<Call>> calls(order.size());
+        for (const int i : order) {
+          const int64_t count = i % 5 == 0 ? 70000 : 3;
+          calls[static_cast<size_t>(i)] =
+              Sum(engine, std::to_string(i), count, static_cast<float>(i + step));
+        }
+        for (const int i : order) {
+          ExpectSum(calls[static_cast<size_t>(i)].get(),
+                    static_cast<float>((i + step) * topology.size));
+        }
+      }
+    });
+  }
+}
+
+// What a process says where the wanted means cannot be had; the same on every rank.
+void Refused(CpuOperations wanted, const Hosts& hosts, const std::string& text) {
+  OnWorlds(static_cast<int>(hosts.size()), [&](World* world) {
+    Config config;
+    config.cpu_operations = wanted;
+    std::unique_ptr<ControlPlane> control;
+    std::unique_ptr<Communicator> communicator;
+    ASSERT_OK(world->OpenControlPlane(&control));
+    ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &communicator));
+    EXPECT_ERROR(ChooseMeans(config, MakeTopology(world->rank(), hosts),
+                             Log(LogLevel::kFatal, world->rank()), world, &communicator, &control),
+                 StatusCode::kUnavailable, text);
+    EXPECT_TRUE(communicator != nullptr && control != nullptr);
+  });
+}
+
+TEST(WhatCannotBeHadIsSaid) {
+  Refused(CpuOperations::kShm, {"a", "a", "b"},
+          "TFHVD_CPU_OPERATIONS=shm cannot be had: the ranks "
+          "are on several hosts");
+  Refused(CpuOperations::kHierarchical, {"a", "a"}, "all ranks are on one host");
+  Refused(CpuOperations::kHierarchical, {"a", "b"}, "every host has one rank");
+}
+
+// Without memory to share, the starter's means do.
+TEST(LackOfMemoryIsNoError) {
+  rlimit usual;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  rlimit little = usual;
+  little.rlim_cur = 4096;
+  signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  for (const Hosts& hosts : {Hosts{"a", "a"}, Hosts{"a", "a", "b"}}) {
+    OnHosts(hosts, [](Engine* engine) {
+      ExpectSum(Sum(engine, "x", 9, 2.0f).get(),
+                2.0f * static_cast<float>(engine->topology().size));
+    });
+  }
+  EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &usual), 0);
+}
+
+TEST(MpiMayBeWantedAnywhere) {
+  Config config;
+  config.cpu_operations = CpuOperations::kMpi;
+  OnHosts(
+      {"a", "a", "b"}, [](Engine* engine) { ExpectSum(Sum(engine, "x", 9, 2.0f).get(), 6.0f); },
+      config);
 }
 
 }  // namespace

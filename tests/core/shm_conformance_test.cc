@@ -1,5 +1,8 @@
 // The shm backend against the suite of all communicators. The ranks are threads, but each maps the
 // memory for itself, as processes do.
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,6 +59,27 @@ TEST(CountersWrapAround) {
   EXPECT_OK(counter->WaitFor(0xffffffffu, 0, nullptr));
   counter->Set(0xfffffffeu);
   EXPECT_OK(counter->WaitFor(0xfffffff0u, 0, nullptr));
+}
+
+// The kernel has no more memory to give (here: because of a limit on the size of files).
+TEST(MemoryThatCannotBeHadIsSaidOnEveryRank) {
+  rlimit usual;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  rlimit little = usual;
+  little.rlim_cur = 4096;
+  signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  OnRanks(3, [](Communicator* host) {
+    ShmOptions options;
+    options.log = Log(LogLevel::kFatal, host->rank());
+    std::unique_ptr<Communicator> comm;
+    EXPECT_ERROR(MakeShmCommunicator(host, options, &comm), StatusCode::kUnavailable,
+                 host->rank() == 0 ? "memory for the ranks of this host to share: File too large; "
+                                     "free some, or raise the limit"
+                                   : "could not make shared memory");
+    EXPECT_OK(host->Barrier());  // what joined them still does
+  });
+  EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &usual), 0);
 }
 
 TEST(MemoryThatCannotBeSharedIsSaid) {

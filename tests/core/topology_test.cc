@@ -41,6 +41,10 @@ TEST(TwoHostsInTurns) {
       (std::vector<std::vector<int>>{{0, 2, 0, 2}, {0, 2, 1, 2}, {1, 2, 0, 2}, {1, 2, 1, 2}}));
 }
 
+TEST(HostsCountInTheOrderOfTheirLowestRanks) {
+  EXPECT_EQ(MakeTopology(2, {"b", "a", "b", "c", "a"}).host_of, (std::vector<int>{0, 1, 0, 2, 1}));
+}
+
 TEST(HostsOfDifferentSize) {
   EXPECT_EQ(Places({"a", "a", "b"}),
             (std::vector<std::vector<int>>{{0, 2, 0, 2}, {1, 2, 0, 1}, {0, 1, 1, 2}}));

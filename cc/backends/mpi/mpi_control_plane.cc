@@ -28,6 +28,7 @@ Status MpiControlPlane::Send(int to, std::string bytes) {
         ". Submit fewer tensors at once, with shorter names.");
   }
   backoff_.Reset();
+  idle_.Reset();
   sent_.push_back({to, std::move(bytes), 0});
   Letter& letter = sent_.back();
   const int error = api_->Isend(letter.bytes.data(), static_cast<int>(letter.bytes.size()), to,
@@ -67,21 +68,16 @@ Status MpiControlPlane::Receive(std::optional<Message>* message) {
   *message = Message{letter.peer, std::move(letter.bytes)};
   arriving_.pop_front();
   backoff_.Reset();
+  idle_.Reset();
   return Status::Ok();
 }
 
 void MpiControlPlane::Wait(std::chrono::nanoseconds timeout, bool expecting) {
-  if (!expecting) {
-    waker_.WaitFor(timeout);
-    return;
-  }
-  const std::chrono::nanoseconds sleep(backoff_.next_sleep_ns());
-  if (sleep.count() == 0) {
-    backoff_.Pause();
-    return;
-  }
+  Backoff& backoff = expecting ? backoff_ : idle_;
+  const std::chrono::nanoseconds sleep(backoff.next_sleep_ns());
+  if (sleep.count() == 0) return backoff.Pause();
   waker_.WaitFor(std::min(timeout, sleep));
-  backoff_.Lengthen();
+  backoff.Lengthen();
 }
 
 bool MpiControlPlane::Flushed() {

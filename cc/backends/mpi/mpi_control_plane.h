@@ -34,8 +34,10 @@ class MpiControlPlane : public ControlPlane {
   void Wake() override { waker_.Wake(); }
 
  private:
-  // The longest sleep between two looks.
+  // The longest sleep between two looks, while a message is expected or not. A rank that expects
+  // none itself may be needed by others soon after it was: it looks ever less often.
   static constexpr long kPollSleepNs = 200000;
+  static constexpr long kIdleSleepNs = 250000000;
 
   // A message that MPI reads from or writes to; its address stays.
   struct Letter {
@@ -56,6 +58,7 @@ class MpiControlPlane : public ControlPlane {
   std::list<Letter> arriving_;  // at most one: they keep their order
   Waker waker_;
   Backoff backoff_{kPollSleepNs};
+  Backoff idle_{kIdleSleepNs, Backoff::kSleepAtOnce};
   Status failure_;  // found by Flushed, told by the next Send or Receive
 };
 

@@ -45,8 +45,10 @@ Status SharedMemory::Create(int64_t bytes, SharedMemory* out) {
   }
   const int error = posix_fallocate(made.file_, 0, bytes);
   if (error != 0) {
-    return Status::Unavailable("cannot get " + std::to_string(bytes) +
-                               " bytes of shared memory: " + std::strerror(error));
+    return Status::Unavailable(
+        "cannot get " + std::to_string(bytes) +
+        " bytes of memory for the ranks of this host to share: " + std::strerror(error) +
+        "; free some, or raise the limit of the container or of `ulimit -f`");
   }
   TFHVD_RETURN_IF_ERROR(made.Map(bytes));
   *out = std::move(made);

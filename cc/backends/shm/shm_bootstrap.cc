@@ -59,7 +59,11 @@ Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
     options.slot_bytes /= 2;
   }
   auto memory = std::make_shared<SharedMemory>();
-  TFHVD_RETURN_IF_ERROR(ShareMemory(host, ShmCommunicator::SizeFor(ranks, options), memory.get()));
+  const Status shared = ShareMemory(host, ShmCommunicator::SizeFor(ranks, options), memory.get());
+  // Peers that cannot be seen are as they are; a lack of memory somebody can mend.
+  const bool lacking = !shared.ok() && host->rank() == 0 && memory->data() == nullptr;
+  if (lacking) options.log.Warning(shared.message() + ". Until then collectives are slower.");
+  TFHVD_RETURN_IF_ERROR(shared);
   const int64_t pid = getpid();
   std::vector<int64_t> pids(ranks);
   TFHVD_RETURN_IF_ERROR(

@@ -77,19 +77,23 @@ Status ShmCommunicator::Health() {
   return abort_reason_;
 }
 
+std::string ShmCommunicator::Named(int rank) const {
+  const std::vector<int>& ranks = options_.job_ranks;
+  return "rank " + std::to_string(ranks.empty() ? rank : ranks[static_cast<size_t>(rank)]);
+}
+
 Status ShmCommunicator::StillWaiting(int rank, double waited_seconds) {
   TFHVD_RETURN_IF_ERROR(Health());
   if (!pids_.empty() && kill(pids_[rank], 0) != 0 && errno == ESRCH) {
-    return Status::Aborted("rank " + std::to_string(rank) + " (process " +
-                           std::to_string(pids_[rank]) +
+    return Status::Aborted(Named(rank) + " (process " + std::to_string(pids_[rank]) +
                            " on this host) has died in the middle of a collective");
   }
   if (options_.stall_check_time > 0 && waited_seconds >= options_.stall_check_time &&
       !stall_reported_) {
     stall_reported_ = true;
-    options_.log.Warning("rank " + std::to_string(rank_) + " has waited " +
-                         std::to_string(static_cast<int>(waited_seconds)) + " s for rank " +
-                         std::to_string(rank) + " in the middle of a collective" +
+    options_.log.Warning(Named(rank_) + " has waited " +
+                         std::to_string(static_cast<int>(waited_seconds)) + " s for " +
+                         Named(rank) + " in the middle of a collective" +
                          (pids_.empty() ? "" : " (process " + std::to_string(pids_[rank]) + ")") +
                          ". It may be stopped (kill -CONT) or swapped out.");
   }

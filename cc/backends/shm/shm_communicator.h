@@ -25,6 +25,7 @@ struct ShmOptions {
   int64_t slot_bytes = 256 << 10;
   double stall_check_time = 60.0;  // seconds; 0: no report
   Log log;
+  std::vector<int> job_ranks;  // the ranks' numbers in the job, for messages; empty: the same
 };
 
 // Collective over `host`, whose ranks must all be on one host: they find each other's memory
@@ -60,6 +61,8 @@ class ShmCommunicator : public Communicator, private Patience {
   struct Block;  // a reduction's block in flight
 
   Status Health();
+  // "rank 3", as the job counts.
+  std::string Named(int rank) const;
   Status StillWaiting(int rank, double waited_seconds) override;
   Status DirectAllReduce(const char* in, char* out, int64_t bytes, DType dtype,
                          const Reduction& reduction);

@@ -1,0 +1,39 @@
+// Envelope: the letters that travel together between rank 0 and the leader of a host.
+//
+//   envelope = 0xB1 groups:group*
+//   group    = ranks:u* bytes:b*       -- whom the bytes are from, or to
+//
+// `u` and `X*` as in cc/README.md, "Wire format".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace tfhvd {
+
+class Envelope {
+ public:
+  // Equal bytes for several ranks in a row are carried once.
+  struct Group {
+    std::vector<int> ranks;
+    std::string bytes;
+  };
+
+  // Adds a letter behind all that the rank's are already there.
+  void Add(int rank, std::string bytes);
+
+  const std::vector<Group>& groups() const { return groups_; }
+  bool empty() const { return groups_.empty(); }
+
+  std::string Encode() const;
+
+  // Refuses anything but one whole envelope whose ranks are below `size`.
+  static Status Decode(const std::string& bytes, int size, Envelope* out);
+
+ private:
+  std::vector<Group> groups_;
+};
+
+}  // namespace tfhvd

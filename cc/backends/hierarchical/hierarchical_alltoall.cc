@@ -1,0 +1,183 @@
+#include <cstring>
+#include <numeric>
+
+#include "cc/backends/hierarchical/hierarchical_communicator.h"
+
+namespace tfhvd {
+namespace {
+
+int64_t Sum(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+// Where each block begins, one behind the other.
+std::vector<int64_t> Begins(const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> begins;
+  int64_t at = 0;
+  for (const int64_t n : sizes) {
+    begins.push_back(at);
+    at += n;
+  }
+  return begins;
+}
+
+// Writes one block behind the other.
+class Packer {
+ public:
+  explicit Packer(char* to) : at_(to) {}
+  void Add(const char* block, int64_t bytes) {
+    if (bytes > 0) std::memcpy(at_, block, static_cast<size_t>(bytes));
+    at_ += bytes;
+  }
+
+ private:
+  char* at_;
+};
+
+}  // namespace
+
+// What every rank of this host sends to and receives from every rank: [local rank][rank].
+struct HierarchicalCommunicator::Traffic {
+  std::vector<Sizes> sent;
+  std::vector<Sizes> received;
+};
+
+// Three steps. The ranks of a host hand each lane what goes to that lane's ranks on any host; the
+// lanes exchange that between hosts; where a lane serves several ranks of its host, it hands out
+// what is for the others. So a rank sends one message to every host, not to every rank.
+Status HierarchicalCommunicator::AllToAll(const void* in, const Sizes& send_bytes, void* out,
+                                          const Sizes& recv_bytes) {
+  Traffic traffic;
+  TFHVD_RETURN_IF_ERROR(LearnTraffic(send_bytes, recv_bytes, &traffic));
+  TFHVD_RETURN_IF_ERROR(HandToLanes(static_cast<const char*>(in), send_bytes, traffic));
+  if (in_lane()) TFHVD_RETURN_IF_ERROR(ExchangeLanes(traffic));
+  return TakeFromLanes(traffic, static_cast<char*>(out), recv_bytes);
+}
+
+Status HierarchicalCommunicator::LearnTraffic(const Sizes& send_bytes, const Sizes& recv_bytes,
+                                              Traffic* traffic) {
+  const size_t ranks = static_cast<size_t>(size());
+  const size_t locals = static_cast<size_t>(local_->size());
+  Sizes mine = send_bytes;
+  mine.insert(mine.end(), recv_bytes.begin(), recv_bytes.end());
+  Sizes all(mine.size() * locals);
+  const int64_t bytes = static_cast<int64_t>(mine.size() * sizeof(int64_t));
+  TFHVD_RETURN_IF_ERROR(local_->AllGather(mine.data(), all.data(), Sizes(locals, bytes)));
+  for (auto at = all.begin(); at != all.end(); at += static_cast<int64_t>(ranks)) {
+    std::vector<Sizes>* const which =
+        traffic->sent.size() == traffic->received.size() ? &traffic->sent : &traffic->received;
+    which->emplace_back(at, at + static_cast<int64_t>(ranks));
+  }
+  return Status::Ok();
+}
+
+// Afterwards part_ holds, by sender of this host, host and rank there, what goes by this lane.
+Status HierarchicalCommunicator::HandToLanes(const char* in, const Sizes& send_bytes,
+                                             const Traffic& traffic) {
+  const Sizes begins = Begins(send_bytes);
+  const size_t locals = static_cast<size_t>(local_->size());
+  Sizes send(locals, 0);
+  Sizes receive(locals, 0);
+  Packer packer(packed_.Get(Sum(send_bytes)));
+  for (int lane = 0; lane < layout_.lanes; ++lane) {
+    for (int h = 0; h < layout_.hosts(); ++h) {
+      for (const int to : layout_.InLane(h, lane)) {
+        const size_t r = static_cast<size_t>(to);
+        packer.Add(in + begins[r], send_bytes[r]);
+        send[static_cast<size_t>(lane)] += send_bytes[r];
+        if (lane != local_rank()) continue;
+        for (size_t l = 0; l < locals; ++l) receive[l] += traffic.sent[l][r];
+      }
+    }
+  }
+  return local_->AllToAll(packed_.Get(0), send, part_.Get(Sum(receive)), receive);
+}
+
+// Each rank's blocks come by host and sender there: from share_ for a lane's rank, for others from
+// that rank.
+Status HierarchicalCommunicator::TakeFromLanes(const Traffic& traffic, char* out,
+                                               const Sizes& recv_bytes) {
+  const char* mine = share_.Get(0);
+  if (crowded()) {
+    Sizes send(static_cast<size_t>(local_->size()), 0);
+    Sizes receive = send;
+    const int64_t total = Sum(recv_bytes);
+    const char* others = mine;
+    if (in_lane()) {
+      others += total;
+      for (size_t l = static_cast<size_t>(local_rank() + layout_.lanes); l < send.size();
+           l += static_cast<size_t>(layout_.lanes)) {
+        send[l] = Sum(traffic.received[l]);
+      }
+    } else {
+      receive[static_cast<size_t>(layout_.LaneOf(rank()))] = total;
+      mine = packed_.Get(total);
+    }
+    TFHVD_RETURN_IF_ERROR(local_->AllToAll(others, send, packed_.Get(0), receive));
+  }
+  const Sizes begins = Begins(recv_bytes);
+  for (const std::vector<int>& ranks : layout_.ranks_of) {
+    for (const int from : ranks) {
+      const size_t r = static_cast<size_t>(from);
+      Packer(out + begins[r]).Add(mine, recv_bytes[r]);
+      mine += recv_bytes[r];
+    }
+  }
+  return Status::Ok();
+}
+
+// Afterwards share_ holds what has come for this lane's ranks of this host: by rank, host and
+// sender there.
+Status HierarchicalCommunicator::ExchangeLanes(const Traffic& traffic) {
+  const char* collected = part_.Get(0);
+  const size_t locals = traffic.sent.size();
+  const size_t hosts = static_cast<size_t>(layout_.hosts());
+  std::vector<std::vector<const char*>> begins(locals, std::vector<const char*>(hosts));
+  std::vector<Sizes> bytes(locals, Sizes(hosts, 0));
+  for (size_t l = 0; l < locals; ++l) {
+    for (size_t h = 0; h < hosts; ++h) {
+      begins[l][h] = collected;
+      for (const int r : layout_.InLane(static_cast<int>(h), local_rank())) {
+        bytes[l][h] += traffic.sent[l][static_cast<size_t>(r)];
+      }
+      collected += bytes[l][h];
+    }
+  }
+  Sizes send(hosts, 0);
+  Sizes receive(hosts, 0);
+  const std::vector<int> served = layout_.InLane(host(), local_rank());
+  const auto received = [&](int to, int from) {
+    const size_t local = static_cast<size_t>(layout_.local_of[static_cast<size_t>(to)]);
+    return traffic.received[local][static_cast<size_t>(from)];
+  };
+  for (size_t h = 0; h < hosts; ++h) {
+    for (size_t l = 0; l < locals; ++l) send[h] += bytes[l][h];
+    for (const int from : layout_.ranks_of[h]) {
+      for (const int to : served) receive[h] += received(to, from);
+    }
+  }
+  Packer packer(packed_.Get(Sum(send)));
+  for (size_t h = 0; h < hosts; ++h) {
+    for (size_t l = 0; l < locals; ++l) packer.Add(begins[l][h], bytes[l][h]);
+  }
+  const char* const arrived = part_.Get(Sum(receive));
+  TFHVD_RETURN_IF_ERROR(across_->AllToAll(packed_.Get(0), send, part_.Get(0), receive));
+
+  // It came by host, sender there and rank here.
+  Packer sorted(share_.Get(Sum(receive)));
+  for (const int rank : served) {
+    const char* at = arrived;
+    for (const std::vector<int>& ranks : layout_.ranks_of) {
+      for (const int from : ranks) {
+        for (const int to : served) {
+          const int64_t n = received(to, from);
+          if (to == rank) sorted.Add(at, n);
+          at += n;
+        }
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace tfhvd

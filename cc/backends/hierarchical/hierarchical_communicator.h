@@ -1,0 +1,128 @@
+// HierarchicalCommunicator: collectives of ranks on several hosts, made of two communicators: one
+// of the ranks of a host, and one of a lane's ranks, one of each host (host_layout.h). See
+// cc/comm/communicator.h for the contract; beyond it:
+//
+// - A large reduction is divided among the lanes: the ranks of a host reduce each lane's part to
+// its
+//   rank (reducescatter), the lanes reduce their parts across hosts at the same time (allreduce),
+//   and the ranks of a host put the parts together (allgather). A byte crosses the network once per
+//   host, not once per rank. A small one takes one lane: fewer messages, no more steps.
+// - Reductions combine the ranks of each host in their order, then the hosts in the order of their
+//   lowest ranks. So sums of floats may differ in the last bit from those of the flat backends; all
+//   ranks hold equal bits. Nothing is rounded, divided or scaled between the levels (arithmetic.h).
+// - Buffers pass through rooms of a few MiB, piece by piece; an alltoall's through twice its size.
+//
+//   hierarchical_communicator.cc  barrier, broadcast, allgather
+//   hierarchical_reduce.cc        allreduce, reducescatter
+//   hierarchical_alltoall.cc      alltoall
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cc/backends/hierarchical/host_layout.h"
+#include "cc/comm/communicator.h"
+
+namespace tfhvd {
+
+struct HierarchicalOptions {
+  // What a lane carries at once. Larger pieces overlap better within the communicator across hosts.
+  int64_t piece_bytes = 4 << 20;
+  // Up to so many bytes, one lane carries everything.
+  int64_t small_bytes = 16 << 10;
+};
+
+class HierarchicalCommunicator : public Communicator {
+ public:
+  // `local`: all ranks of this host, in their order. `across`: the ranks of this rank's lane, in
+  // the order of hosts; nullptr where layout.local_of[rank] >= layout.lanes.
+  HierarchicalCommunicator(HostLayout layout, int rank, std::unique_ptr<Communicator> local,
+                           std::unique_ptr<Communicator> across, HierarchicalOptions options = {});
+
+  int rank() const override { return rank_; }
+  int size() const override { return layout_.size(); }
+
+  Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                   const Reduction& reduction) override;
+  Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) override;
+  Status Broadcast(void* buffer, int64_t bytes, int root) override;
+  Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts, DType dtype,
+                       const Reduction& reduction) override;
+  Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
+                  const std::vector<int64_t>& recv_bytes) override;
+  Status Barrier() override;
+  void Abort(const Status& why) override;
+
+ private:
+  using Sizes = std::vector<int64_t>;
+
+  // What one reduction needs to know all along.
+  struct ReduceCall {
+    DType dtype;
+    DType between;  // the type of what lies between the levels
+    Reduction reduction;
+
+    bool wider() const { return between != dtype; }
+    int64_t item() const { return ItemSize(dtype); }
+    int64_t wide_item() const { return ItemSize(between); }
+    // How the ranks of a host combine their values; what has been widened is prescaled already.
+    Reduction within() const;
+  };
+  static ReduceCall MakeCall(DType dtype, const Reduction& reduction);
+
+  // Room for bytes that are kept between two steps of a call; grows, and stays.
+  class Room {
+   public:
+    char* Get(int64_t bytes) {
+      if (static_cast<int64_t>(bytes_.size()) < bytes) bytes_.resize(static_cast<size_t>(bytes));
+      return bytes_.data();
+    }
+
+   private:
+    std::vector<char> bytes_;
+  };
+
+  int host() const { return host_; }
+  int local_rank() const { return local_->rank(); }
+  bool in_lane() const { return across_ != nullptr; }
+  // Whether ranks of this host send by way of another's lane.
+  bool crowded() const { return local_->size() > layout_.lanes; }
+
+  // The parts of `count` items that the local ranks answer for, `lanes` of them.
+  Sizes Divide(int64_t count, int lanes) const;
+  // So many items of each rank's block pass through a room at once.
+  int64_t BlockPiece(int64_t item) const;
+  // For every rank, what a piece that begins at `done` holds of its `sizes`.
+  static Sizes PieceOf(const Sizes& sizes, int64_t done, int64_t most);
+  // What the ranks of each host in one lane have of `sizes`.
+  Sizes ByHost(const Sizes& sizes, int lane) const;
+
+  Status BroadcastPiece(char* buffer, int64_t bytes, int root, int lanes);
+  Status GatherPiece(const char* own, const Sizes& bytes, const std::vector<char*>& places);
+  Status CollectLane(const char* own, const Sizes& bytes, const char** collected);
+  Status ReducePiece(const ReduceCall& call, const char* in, char* out, int64_t count, int lanes);
+  Status ReduceAcross(const ReduceCall& call, char* part, int64_t count);
+  Status ScatterPiece(const ReduceCall& call, const std::vector<const char*>& blocks,
+                      const Sizes& counts, char* out);
+  Status HandOut(const char* results, const Sizes& bytes, char* out);
+
+  struct Traffic;  // of an alltoall
+  Status LearnTraffic(const Sizes& send_bytes, const Sizes& recv_bytes, Traffic* traffic);
+  Status HandToLanes(const char* in, const Sizes& send_bytes, const Traffic& traffic);
+  Status ExchangeLanes(const Traffic& traffic);
+  Status TakeFromLanes(const Traffic& traffic, char* out, const Sizes& recv_bytes);
+
+  const HostLayout layout_;
+  const int rank_;
+  const int host_;
+  const std::unique_ptr<Communicator> local_;
+  const std::unique_ptr<Communicator> across_;
+  const HierarchicalOptions options_;
+
+  Room packed_;
+  Room part_;
+  Room share_;
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,140 @@
+#include "cc/backends/hierarchical/hierarchical_control_plane.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tfhvd {
+
+HierarchicalControlPlane::HierarchicalControlPlane(HostLayout layout, int rank,
+                                                   std::unique_ptr<ControlPlane> local,
+                                                   std::unique_ptr<ControlPlane> across)
+    : layout_(std::move(layout)),
+      rank_(rank),
+      host_(layout_.host_of[static_cast<size_t>(rank)]),
+      local_(std::move(local)),
+      across_(std::move(across)),
+      outgoing_(static_cast<size_t>(layout_.hosts())),
+      announced_(static_cast<size_t>(local_->size()), false) {}
+
+Status HierarchicalControlPlane::Send(int to, std::string bytes) {
+  if (!failure_.ok()) return failure_;
+  if (!leads()) return local_->Send(0, std::move(bytes));
+  const int host = layout_.host_of[static_cast<size_t>(to)];
+  if (rank_ != 0) {
+    Keep(host, rank_, std::move(bytes));
+  } else if (host == host_) {
+    return local_->Send(layout_.local_of[static_cast<size_t>(to)], std::move(bytes));
+  } else {
+    outgoing_[static_cast<size_t>(host)].Add(to, std::move(bytes));
+  }
+  return Status::Ok();
+}
+
+// For rank 0, from a rank of this host.
+void HierarchicalControlPlane::Keep(int host, int rank, std::string bytes) {
+  Envelope& envelope = outgoing_[static_cast<size_t>(host)];
+  if (envelope.empty()) kept_since_ = Clock::now();
+  envelope.Add(rank, std::move(bytes));
+  announced_[static_cast<size_t>(layout_.local_of[static_cast<size_t>(rank)])] = true;
+}
+
+bool HierarchicalControlPlane::EveryoneAnnounced() const {
+  return std::find(announced_.begin(), announced_.end(), false) == announced_.end();
+}
+
+Status HierarchicalControlPlane::Post() {
+  for (size_t host = 0; host < outgoing_.size(); ++host) {
+    if (outgoing_[host].empty()) continue;
+    const std::string bytes = outgoing_[host].Encode();
+    outgoing_[host] = Envelope();
+    TFHVD_RETURN_IF_ERROR(across_->Send(layout_.ranks_of[host][0], bytes));
+    keen_.Reset();
+    patient_.Reset();
+  }
+  // Whoever comes late finds the others' mark, and waits for nobody.
+  if (EveryoneAnnounced()) announced_.assign(announced_.size(), false);
+  return Status::Ok();
+}
+
+Status HierarchicalControlPlane::TakeFromHost() {
+  const std::vector<int>& ranks = layout_.ranks_of[static_cast<size_t>(host_)];
+  while (true) {
+    std::optional<Message> message;
+    TFHVD_RETURN_IF_ERROR(local_->Receive(&message));
+    if (!message.has_value()) return Status::Ok();
+    const int from = ranks[static_cast<size_t>(message->from)];
+    if (rank_ == 0) {
+      inbox_.push_back({from, std::move(message->bytes)});
+    } else {
+      Keep(0, from, std::move(message->bytes));
+    }
+  }
+}
+
+Status HierarchicalControlPlane::TakeFromOthers() {
+  // What this rank has not taken note of, its host's ranks may not have yet: first that.
+  while (rank_ == 0 || inbox_.empty()) {
+    std::optional<Message> message;
+    TFHVD_RETURN_IF_ERROR(across_->Receive(&message));
+    if (!message.has_value()) return Status::Ok();
+    keen_.Reset();
+    patient_.Reset();
+    TFHVD_RETURN_IF_ERROR(Open(message->bytes));
+  }
+  return Status::Ok();
+}
+
+Status HierarchicalControlPlane::Open(const std::string& bytes) {
+  Envelope envelope;
+  TFHVD_RETURN_IF_ERROR(Envelope::Decode(bytes, size(), &envelope));
+  for (const Envelope::Group& group : envelope.groups()) {
+    for (const int rank : group.ranks) {
+      if (rank_ == 0) {
+        inbox_.push_back({rank, group.bytes});
+      } else if (rank == rank_) {
+        inbox_.push_back({0, group.bytes});
+      } else {
+        TFHVD_RETURN_IF_ERROR(
+            local_->Send(layout_.local_of[static_cast<size_t>(rank)], group.bytes));
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+Status HierarchicalControlPlane::Receive(std::optional<Message>* message) {
+  message->reset();
+  if (!failure_.ok()) return failure_;
+  if (!leads()) return local_->Receive(message);
+  if (inbox_.empty()) {
+    TFHVD_RETURN_IF_ERROR(TakeFromHost());
+    TFHVD_RETURN_IF_ERROR(TakeFromOthers());
+    if (rank_ == 0 || EveryoneAnnounced() || Clock::now() - kept_since_ >= kCompany)
+      TFHVD_RETURN_IF_ERROR(Post());
+  }
+  if (inbox_.empty() || (rank_ != 0 && !local_->Flushed())) return Status::Ok();
+  *message = std::move(inbox_.front());
+  inbox_.pop_front();
+  return Status::Ok();
+}
+
+bool HierarchicalControlPlane::Flushed() {
+  if (!leads()) return local_->Flushed();
+  const Status posted = Post();
+  if (failure_.ok()) failure_ = posted;
+  const bool here = local_->Flushed();
+  return across_->Flushed() && here;
+}
+
+void HierarchicalControlPlane::Wait(std::chrono::nanoseconds timeout, bool expecting) {
+  if (!leads()) return local_->Wait(timeout, expecting);
+  const bool keeps = rank_ != 0 && !outgoing_[0].empty();
+  if (keeps) timeout = std::min<std::chrono::nanoseconds>(timeout, kCompany);
+  Backoff& backoff = expecting ? keen_ : patient_;
+  const std::chrono::nanoseconds sleep(backoff.next_sleep_ns());
+  if (sleep.count() == 0) return backoff.Pause();
+  local_->Wait(std::min(timeout, sleep), false);
+  backoff.Lengthen();
+}
+
+}  // namespace tfhvd

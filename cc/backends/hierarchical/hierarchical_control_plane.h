@@ -1,0 +1,79 @@
+// HierarchicalControlPlane: the negotiation's messages in two levels. The first rank of each host
+// is its leader. Ranks write to their leader; leaders and rank 0 (itself one) write to each other.
+// So rank 0 sends and takes one message a host, not one a rank. See cc/comm/control_plane.h for the
+// contract; beyond it:
+//
+// - A leader keeps what its host's ranks announce for up to kCompany, until it has something of
+// each,
+//   and sends it on in one envelope.
+// - A leader takes note of an agreement only when its host's ranks can have it without its help: in
+// a
+//   collective it passes nothing on.
+// - Messages move on only while the leader's engine makes calls here, so a stopped leader silences
+//   its host.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cc/backends/hierarchical/envelope.h"
+#include "cc/backends/hierarchical/host_layout.h"
+#include "cc/base/backoff.h"
+#include "cc/comm/control_plane.h"
+
+namespace tfhvd {
+
+class HierarchicalControlPlane : public ControlPlane {
+ public:
+  // `local`: among the ranks of this host, in their order. `across`: among all ranks; leaders alone
+  // use it. Wake and the messages of `local` end a Wait; `across` is looked at again and again.
+  HierarchicalControlPlane(HostLayout layout, int rank, std::unique_ptr<ControlPlane> local,
+                           std::unique_ptr<ControlPlane> across);
+
+  int rank() const override { return rank_; }
+  int size() const override { return layout_.size(); }
+
+  Status Send(int to, std::string bytes) override;
+  Status Receive(std::optional<Message>* message) override;
+  bool Flushed() override;
+  void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
+  void Wake() override { local_->Wake(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // How long what a host's ranks announce waits for the others of that host.
+  static constexpr std::chrono::microseconds kCompany{50};
+  // The longest sleep between two looks at the other hosts, while an answer is expected or not.
+  static constexpr long kKeenSleepNs = 200000;
+  static constexpr long kPatientSleepNs = 250000000;
+
+  bool leads() const { return local_->rank() == 0; }
+  void Keep(int host, int rank, std::string bytes);
+  bool EveryoneAnnounced() const;
+  Status Post();
+  Status TakeFromHost();
+  Status TakeFromOthers();
+  Status Open(const std::string& bytes);
+
+  const HostLayout layout_;
+  const int rank_;
+  const int host_;
+  const std::unique_ptr<ControlPlane> local_;
+  const std::unique_ptr<ControlPlane> across_;
+
+  // A leader's. What has not been posted: by host on rank 0, elsewhere for rank 0's host alone.
+  std::vector<Envelope> outgoing_;
+  std::vector<bool> announced_;  // by local rank: whether it has, since all had
+  Clock::time_point kept_since_;
+  std::deque<Message> inbox_;  // for this rank
+  Status failure_;             // found by Flushed, told by the next Send or Receive
+  Backoff keen_{kKeenSleepNs};
+  Backoff patient_{kPatientSleepNs, Backoff::kSleepAtOnce};
+};
+
+}  // namespace tfhvd
