@@ -6,7 +6,8 @@
 // First real engines as threads of this process (inproc, no TensorFlow), 2 to 256 or MOST ranks:
 // the messages and bytes of control planes, counted. Their time is of so many threads on the cores
 // at hand, and says little. Then a real coordinator whose peers are played, up to 10,000 ranks: the
-// time is rank 0's alone, to read, count and answer every rank's message.
+// time is rank 0's alone, to read, count and answer every rank's message. How many messages that
+// are where each host's travel together (cc/backends/hierarchical) is worked out on paper.
 #include "tests/core/growth.h"
 
 #include <algorithm>
@@ -44,16 +45,27 @@ void PrintEngines(int most) {
   }
 }
 
+// Messages to and from rank 0 where the ranks of each host send theirs together: its own host's
+// ranks, and one for each other host.
+int64_t MessagesByHost(int64_t ranks, int64_t on_each_host) {
+  const int64_t hosts = (ranks + on_each_host - 1) / on_each_host;
+  return 2 * (std::min(ranks, on_each_host) - 1 + hosts - 1);
+}
+
 void PrintStar() {
-  std::printf("\na step that is negotiated, rank 0's part\n%6s %8s | %14s %12s | %10s\n", "ranks",
-              "tensors", "messages", "bytes", "us a step");
+  std::printf(
+      "\na step that is negotiated, rank 0's part; by host: messages with 8 ranks on each, on "
+      "paper\n"
+      "%6s %8s | %10s %12s %10s | %8s\n",
+      "ranks", "tensors", "messages", "bytes", "us a step", "by host");
   for (int tensors : kTensors) {
     for (int ranks : {2, 16, 128, 1000, 10000}) {
       const int steps = std::max(2, 20000 / ranks);
       const Growth growth = PlayStar(ranks, tensors, steps);
-      std::printf("%6d %8d | %14.0f %12.0f | %10.1f\n", ranks, tensors,
+      std::printf("%6d %8d | %10.0f %12.0f %10.1f | %8lld\n", ranks, tensors,
                   PerStep(growth.traffic[0].messages(), steps),
-                  PerStep(growth.traffic[0].bytes(), steps), growth.seconds * 1e6);
+                  PerStep(growth.traffic[0].bytes(), steps), growth.seconds * 1e6,
+                  static_cast<long long>(MessagesByHost(ranks, 8)));
       std::fflush(stdout);
     }
   }
