@@ -13,9 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd import _compat
-from tfhvd.compression import Compression
+from tfhvd.compression import Compression, StatefulCompression
+from tfhvd.compression.stateful import Exchange
 from tfhvd.local_sources import LocalSources, key_of
-from tfhvd.ops import Average, Min, allreduce, grouped_allreduce
+from tfhvd.ops import Average, Min, Sum, allgather, allreduce, grouped_allreduce
 from tfhvd.ops._names import outermost_graph, place_of_variable
 from tfhvd.ops.reduce_op import chosen
 from tfhvd.process_sets import checked_id, global_process_set
@@ -31,7 +32,8 @@ class GradientReducer:
     Attributes:
         name: what the names of the reductions begin with; the variables' paths follow.
         op: Average, Sum, or, for dense gradients, Min, Max or Product.
-        compression: a member of `Compression`, applied to what travels.
+        compression: a member of `Compression`, applied to what travels. One with a state reduces
+            each gradient on its own, and leaves alone those that it does not suit.
         sparse_as_dense: whether IndexedSlices are made dense first. Otherwise they stay slices, and
             travel as is less to send: see `tfhvd.sparse`.
         gradient_predivide_factor: with Average, what a gradient is divided by before the sum; the
@@ -86,6 +88,14 @@ class GradientReducer:
                 f"Received: gradient_predivide_factor={self.gradient_predivide_factor}, "
                 f"op={self.op}. "
                 "Expected: op=Average."
+            )
+        if isinstance(self.compression, StatefulCompression) and (
+            self.op not in (Average, Sum) or self.gradient_predivide_factor != 1.0
+        ):
+            raise ValueError(
+                f"{type(self.compression).__name__} approximates sums. Received: op={self.op}, "
+                f"gradient_predivide_factor={self.gradient_predivide_factor}. Expected: Average or "
+                "Sum, and no gradient_predivide_factor."
             )
         if isinstance(self.groups, int):
             if self.groups < 0:
@@ -158,6 +168,11 @@ class GradientReducer:
         names = _unique_names(self.name, variables)
         dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
         reduced: list[Any] = [None] * len(gradients)
+        if isinstance(self.compression, StatefulCompression):
+            for i in [i for i in dense if self.compression.compresses(gradients[i])]:
+                exchange = self._exchange(names[i])
+                reduced[i] = self.compression(gradients[i], variables[i], exchange)
+            dense = [i for i in dense if reduced[i] is None]
         for group in self._grouped(dense, variables):
             tensors = self._reduce_dense([gradients[i] for i in group], [names[i] for i in group])
             for i, tensor in zip(group, tensors):
@@ -169,7 +184,23 @@ class GradientReducer:
 
     @functools.cached_property
     def _slices(self) -> SlicesReducer:
-        return SlicesReducer(self.op, self.compression, self.device_sparse, self.process_set)
+        return SlicesReducer(self.op, self._cast, self.device_sparse, self.process_set)
+
+    @property
+    def _cast(self) -> Any:
+        """The compression of what one with a state leaves alone."""
+        stateful = isinstance(self.compression, StatefulCompression)
+        return Compression.none if stateful else self.compression
+
+    def _exchange(self, name: str) -> Exchange:
+        common = {"process_set": self.process_set}
+        return Exchange(
+            reduce=lambda tensor, part: allreduce(
+                tensor, op=self.op, device_dense=self.device_dense, name=f"{name}/{part}", **common
+            ),
+            gather=lambda tensor, part: allgather(tensor, name=f"{name}/{part}", **common),
+            share=1.0 / self.process_set.size() if self.op == Average else 1.0,
+        )
 
     def _grouped(self, dense: list[int], variables: list[Any]) -> list[list[int]]:
         """Divides the positions of dense gradients into what is reduced together."""
@@ -191,7 +222,7 @@ class GradientReducer:
         factor = self.gradient_predivide_factor
         arguments = {
             "op": self.op,
-            "compression": self.compression,
+            "compression": self._cast,
             "device_dense": self.device_dense,
             "prescale_factor": 1.0 / factor,
             "postscale_factor": factor,

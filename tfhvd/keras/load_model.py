@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import pathlib
 import zipfile
@@ -12,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd import _compat
-from tfhvd.compression import Compression
+from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.keras.optimizer import DistributedOptimizer
 
 
@@ -53,7 +54,26 @@ def load_model(
         model.optimizer = DistributedOptimizer(
             model.optimizer, compression=compression, **optimizer_arguments
         )
+        if isinstance(compression, StatefulCompression):
+            _restore_compression(compression, model, pathlib.Path(filepath))
     return model
+
+
+def _restore_compression(
+    compression: StatefulCompression, model: Any, filepath: pathlib.Path
+) -> None:
+    """Gives a compression the state that a `.keras` file has, if it has one."""
+    compression.build(model.trainable_variables)
+    if not zipfile.is_zipfile(filepath):
+        return
+    import h5py  # Keras needs it to write the file.
+
+    with zipfile.ZipFile(filepath) as archive:
+        weights = io.BytesIO(archive.read("model.weights.h5"))
+    with h5py.File(weights, "r") as file:
+        group = file.get("optimizer/compression_state/vars")
+        if group is not None:
+            compression.load([group[str(n)][()] for n in range(len(group))])
 
 
 def _keras_of(filepath: pathlib.Path) -> Any:

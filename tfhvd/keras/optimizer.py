@@ -1,16 +1,7 @@
 """DistributedOptimizer for Keras 3 and tf_keras: the user's optimizer, whose gradients are reduced.
 
 A wrapped optimizer is a second object over the state of the user's own (see `tfhvd.wrapping`): only
-updates through the wrapped one are reduced. Where its hook sits differs with who applies the
-gradients:
-
-| optimizer | gradients are reduced in | accumulated by |
-|---|---|---|
-| Keras 3 | `_clip_gradients`: once per update, after accumulation, before clipping | Keras |
-| Keras 3, built before or with an `apply` of its own (MultiOptimizer) | `apply` | tfhvd |
-| tf_keras | `aggregate_gradients`: before clipping, before a loss scale looks for inf | tfhvd |
-| tf_keras legacy | `_aggregate_gradients`, likewise | tfhvd |
-| LossScaleOptimizer of either | the inner optimizer | the inner optimizer |
+updates through the wrapped one are reduced. Which part of it differs: see `tfhvd.keras.hooks`.
 """
 
 from __future__ import annotations
@@ -21,14 +12,24 @@ from typing import Any
 
 from tfhvd import _compat
 from tfhvd.accumulate import GradientAccumulator
-from tfhvd.compression import Compression
+from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.gradients import GradientReducer
+from tfhvd.keras.hooks import (
+    BeforeClipping,
+    Delegates,
+    Reduces,
+    ReducesBeforeApply,
+    ReducesBeforeClipping,
+    ReducesOnAggregation,
+    ReducesOnLegacyAggregation,
+    reducer_of,
+)
 from tfhvd.local_sources import LocalSources
 from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
 from tfhvd.process import is_initialized, rank
 from tfhvd.process_sets import global_process_set
-from tfhvd.wrapping import Wrapped, wrap
+from tfhvd.wrapping import wrap
 
 _logger = logging.getLogger("tfhvd")
 
@@ -192,142 +193,7 @@ def _distribute(optimizer: Any, passes: int, average: bool, **reduction: Any) ->
 
 def reduces(optimizer: Any) -> bool:
     """Whether an optimizer, or the one in its loss scale, is made by `DistributedOptimizer`."""
-    return isinstance(optimizer, _Reduces) or isinstance(_inner(optimizer), _Reduces)
-
-
-class _Reduces(Wrapped):
-    """What all wrapped optimizers are; the classes below add the hook."""
-
-    __slots__ = ()
-    _tfhvd: GradientAccumulator
-
-    def register_local_var(self, var: Any) -> None:
-        """Excepts a variable from the reduction: its gradient stays this rank's own.
-
-        Args:
-            var: a variable that the optimizer updates.
-        """
-        _reducer_of(self).local.add(var)
-
-    def _added(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
-        grads_and_vars = list(grads_and_vars)
-        variables = [v for _, v in grads_and_vars]
-        return list(zip(self._tfhvd.add([g for g, _ in grads_and_vars], variables), variables))
-
-
-class _BeforeClipping(GradientAccumulator):
-    """Of optimizers that accumulate by themselves: knows whose gradients are to come."""
-
-    awaited: tuple[Any, ...] = ()
-
-
-class _ReducesBeforeClipping(_Reduces):
-    """Keras 3: `apply` notes the variables, `_clip_gradients` reduces their gradients."""
-
-    __slots__ = ()
-    _tfhvd: _BeforeClipping
-
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
-        grads = list(grads)
-        if trainable_variables is not None:
-            trainable_variables = list(trainable_variables)
-        self._tfhvd.awaited = tuple(
-            variable
-            for gradient, variable in zip(grads, trainable_variables or self._trainable_variables)
-            if gradient is not None and not getattr(variable, "overwrite_with_gradient", False)
-        )
-        result = super().apply(grads, trainable_variables)
-        if self._tfhvd.awaited and not self.gradient_accumulation_steps:
-            raise RuntimeError(
-                f"{type(self).__name__} was updated without its gradients being reduced: this "
-                "version of Keras does not call _clip_gradients in apply. Use "
-                "DistributedGradientTape in a custom training loop instead, and please report this."
-            )
-        return result
-
-    def _clip_gradients(self, grads: Any) -> Any:
-        awaited, self._tfhvd.awaited = self._tfhvd.awaited, ()
-        return super()._clip_gradients(self._tfhvd.add(grads, awaited))
-
-
-class _ReducesBeforeApply(_Reduces):
-    """Keras 3, where its own accumulation is not to be had: reduces before `apply`."""
-
-    __slots__ = ()
-
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
-        given = None if trainable_variables is None else list(trainable_variables)
-        variables = self._trainable_variables if given is None else given
-        # Before the update, which may lie in a branch: there no variables can be made.
-        _compat.build_optimizer(self, variables)
-        gradients = self._tfhvd.add(grads, variables)
-        update = super().apply
-        return self._tfhvd.apply(gradients, lambda: update(gradients, given))
-
-
-class _ReducesOnAggregation(_Reduces):
-    """tf_keras."""
-
-    __slots__ = ()
-
-    def aggregate_gradients(self, grads_and_vars: Any) -> Any:
-        """Reduces the gradients over the ranks."""
-        return super().aggregate_gradients(self._added(grads_and_vars))
-
-    def apply_gradients(
-        self,
-        grads_and_vars: Any,
-        name: str | None = None,
-        skip_gradients_aggregation: bool = False,
-        **kwargs: Any,
-    ) -> Any:
-        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
-        update = super().apply_gradients
-        if not self._tfhvd.accumulates:
-            return update(grads_and_vars, name, skip_gradients_aggregation, **kwargs)
-        if not skip_gradients_aggregation and kwargs.pop("experimental_aggregate_gradients", True):
-            grads_and_vars = self.aggregate_gradients(grads_and_vars)
-        pairs = list(grads_and_vars)
-        return self._tfhvd.apply(
-            [gradient for gradient, _ in pairs],
-            lambda: update(pairs, name, skip_gradients_aggregation=True),
-        )
-
-
-class _ReducesOnLegacyAggregation(_Reduces):
-    """tf_keras.optimizers.legacy."""
-
-    __slots__ = ()
-
-    def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
-        return super()._aggregate_gradients(self._added(grads_and_vars))
-
-    def apply_gradients(
-        self,
-        grads_and_vars: Any,
-        name: str | None = None,
-        experimental_aggregate_gradients: bool = True,
-    ) -> Any:
-        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
-        update = super().apply_gradients
-        if not self._tfhvd.accumulates:
-            return update(grads_and_vars, name, experimental_aggregate_gradients)
-        pairs = [(gradient, v) for gradient, v in grads_and_vars if gradient is not None]
-        if experimental_aggregate_gradients:
-            pairs = self._aggregate_gradients(self._transform_unaggregated_gradients(pairs))
-        pairs = list(pairs)
-        return self._tfhvd.apply(
-            [gradient for gradient, _ in pairs],
-            lambda: update(pairs, name, experimental_aggregate_gradients=False),
-        )
-
-
-class _Delegates(_Reduces):
-    """A loss scale: its inner optimizer reduces."""
-
-    __slots__ = ()
+    return isinstance(optimizer, Reduces) or isinstance(_inner(optimizer), Reduces)
 
 
 def _wrap(
@@ -340,22 +206,33 @@ def _wrap(
         wrapped = _wrap(inner, package, passes, average, reduction)
         # Past the optimizer's own __setattr__: to what it tracks, the state is the same.
         vars(optimizer)[attribute] = wrapped
-        return wrap(optimizer, _Delegates, wrapped._tfhvd, disguised=True)
+        return wrap(optimizer, Delegates, wrapped._tfhvd, disguised=True)
     if package != _compat.KERAS_3:
         new = hasattr(optimizer, "aggregate_gradients")
-        hook = _ReducesOnAggregation if new else _ReducesOnLegacyAggregation
+        hook = ReducesOnAggregation if new else ReducesOnLegacyAggregation
         own = GradientAccumulator(GradientReducer(**reduction), passes, average)
     elif _accumulates_itself(optimizer, passes):
-        hook = _ReducesBeforeClipping
+        hook = ReducesBeforeClipping
         # Keras averages what it accumulates.
         scale = 1.0 if average else float(passes)
-        own = _BeforeClipping(GradientReducer(scale=scale, **reduction))
+        own = BeforeClipping(GradientReducer(scale=scale, **reduction))
         if passes > 1:
             optimizer.gradient_accumulation_steps = passes
     else:
-        hook = _ReducesBeforeApply
+        hook = ReducesBeforeApply
         own = GradientAccumulator(GradientReducer(**reduction), passes, average)
     return wrap(optimizer, hook, own, disguised=True)
+
+
+def shared_state(optimizer: Any, variables: Any) -> list[Any]:
+    """Returns what of an optimizer's compression must be the same on every rank."""
+    if not reduces(optimizer):
+        return []
+    compression = reducer_of(optimizer).compression
+    if not isinstance(compression, StatefulCompression):
+        return []
+    compression.build(variables)
+    return compression.shared_state
 
 
 def _accumulates_itself(optimizer: Any, passes: int) -> bool:
@@ -373,10 +250,6 @@ def _accumulates_itself(optimizer: Any, passes: int) -> bool:
     return passes == 1 or steps == passes or not optimizer.built
 
 
-def _reducer_of(optimizer: Any) -> GradientReducer:
-    return optimizer._tfhvd.reduce
-
-
 def _inner(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", None)
 
@@ -384,9 +257,9 @@ def _inner(optimizer: Any) -> Any:
 def _agree(optimizer: Any, finite: Any) -> Any:
     """Makes a loss scale skip an update where any rank's gradients are not finite."""
     inner = _inner(optimizer)
-    if not isinstance(inner, _Reduces):
+    if not isinstance(inner, Reduces):
         return finite
-    return _reducer_of(inner).all_ranks(finite)
+    return reducer_of(inner).all_ranks(finite)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
+from tfhvd.keras.optimizer import shared_state
 from tfhvd.ops import broadcast_variables
 
 _logger = logging.getLogger("tfhvd")
@@ -52,6 +53,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         if optimizer is not None:
             _compat.build_optimizer(optimizer, model.trainable_variables)
         variables = _compat.model_state(model) + _compat.optimizer_variables(optimizer)
+        variables += shared_state(optimizer, model.trainable_variables)
         numbered = [_Numbered(str(n), _compat.tf_variable(v)) for n, v in enumerate(variables)]
         with tf.device(self.device or None):
             broadcast_variables(numbered, root_rank=self.root_rank)

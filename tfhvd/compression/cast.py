@@ -1,4 +1,4 @@
-"""How tensors travel: as they are, or in 16 bits."""
+"""Compressions without state: as it is, or in 16 bits."""
 
 from __future__ import annotations
 
@@ -70,11 +70,3 @@ class BF16Compressor(_CastCompressor):
     """Lets float32 and float64 travel as bfloat16: 8 bits of precision, float32's range."""
 
     travels_as = tf.bfloat16
-
-
-class Compression:
-    """The compressions: `Compression.none`, `Compression.fp16`, `Compression.bf16`."""
-
-    none = NoneCompressor
-    fp16 = FP16Compressor
-    bf16 = BF16Compressor

@@ -1,0 +1,84 @@
+"""PowerSGD: of each matrix a low-rank approximation travels (Vogels et al., 2019)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import _compat
+from tfhvd.compression.stateful import Exchange, StatefulCompression
+
+
+class PowerSGD(StatefulCompression):
+    """Sends an approximation of low rank of each gradient, with error feedback for the rest.
+
+    A gradient of shape [..., m] is taken as a matrix of n rows and m columns, n being the product
+    of the other dimensions. Two matrices travel, of n and m rows and `rank` columns, each reduced
+    over the ranks: `(n + m) * rank` numbers instead of `n * m`. Gradients with one dimension, and
+    those where that is no gain, are sent as they are. One step of the power method is made per
+    update, beginning with the last update's factor. Every rank computes the result from the same
+    factors: the ranks' processors must be of one kind, or results differ in their last bits.
+
+    The state is the error, of the gradient's shape, and a factor of shape [m, rank], the same on
+    every rank.
+
+    Args:
+        rank: the columns of the factors, 1 or more; 1 to 4 are usual.
+
+    Raises:
+        ValueError: for a rank below 1.
+
+    Example:
+        >>> optimizer = hvd.DistributedOptimizer(
+        ...     keras.optimizers.SGD(0.1), compression=hvd.Compression.powersgd(rank=2)
+        ... )
+    """
+
+    def __init__(self, rank: int = 2) -> None:
+        if rank < 1:
+            raise ValueError(f"Received: rank={rank}. Expected: 1 or more.")
+        super().__init__()
+        self.rank = rank
+        self._factors: list[tf.Variable] = []
+
+    @property
+    def shared_state(self) -> list[tf.Variable]:
+        """The factors."""
+        return list(self._factors)
+
+    def _pays(self, tensor: Any) -> bool:
+        if tensor.shape.rank < 2:
+            return False
+        rows, columns = _matrix(tensor)
+        return (rows + columns) * self.rank < rows * columns
+
+    def _add_state(self, variable: tf.Variable, place: int) -> None:
+        _, columns = _matrix(variable)
+
+        def begin() -> tf.Tensor:  # the same on every rank
+            return tf.random.stateless_normal([columns, self.rank], seed=[place, columns])
+
+        self._factors.append(_compat.state_variable(begin, tf.float32, "factor"))
+
+    def _exchange(
+        self, whole: tf.Tensor, place: int, exchange: Exchange
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        factor = self._factors[place]
+        matrix = tf.reshape(whole, _matrix(whole))
+        left = _orthonormal(exchange.reduce(matrix @ _orthonormal(factor), "left"))
+        own = tf.matmul(matrix, left, transpose_a=True)
+        right = exchange.reduce(own, "right")
+        factor.assign(right)
+        sent = tf.matmul(left, own, transpose_b=True)
+        reduced = tf.matmul(left, right, transpose_b=True)
+        return tf.reshape(sent, whole.shape), tf.reshape(reduced, whole.shape)
+
+
+def _matrix(tensor: Any) -> tuple[int, int]:
+    columns = tensor.shape[-1]
+    return tensor.shape.num_elements() // max(columns, 1), columns
+
+
+def _orthonormal(matrix: Any) -> tf.Tensor:
+    return tf.linalg.qr(tf.convert_to_tensor(matrix), full_matrices=False).q

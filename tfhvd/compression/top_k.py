@@ -1,0 +1,58 @@
+"""Top-k: of each gradient the largest elements travel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd.compression.stateful import Exchange, StatefulCompression
+
+
+class TopK(StatefulCompression):
+    """Sends the largest elements of each gradient, with error feedback for the others.
+
+    Each rank sends the `ceil(ratio * n)` elements of largest magnitude of its n, as float32 with
+    int32 positions, and gets those of all ranks: it pays while `2 * ratio * ranks` is well below 1.
+    The state is the error, of the gradient's shape.
+
+    Args:
+        ratio: the part of the elements that is sent, above 0 and at most 1.
+        least: gradients with fewer elements are sent as they are.
+
+    Raises:
+        ValueError: for a ratio out of range.
+
+    Example:
+        >>> optimizer = hvd.DistributedOptimizer(
+        ...     keras.optimizers.SGD(0.1), compression=hvd.Compression.topk(ratio=0.01)
+        ... )
+    """
+
+    def __init__(self, ratio: float = 0.01, least: int = 1024) -> None:
+        if not 0.0 < ratio <= 1.0:
+            raise ValueError(f"Received: ratio={ratio}. Expected: above 0, at most 1.")
+        super().__init__()
+        self.ratio = ratio
+        self.least = least
+
+    def _pays(self, tensor: Any) -> bool:
+        return self.least <= tensor.shape.num_elements() < 2**31
+
+    def _exchange(
+        self, whole: tf.Tensor, place: int, exchange: Exchange
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        del place
+        size = whole.shape.num_elements()
+        flat = tf.reshape(whole, [size])
+        _, chosen = tf.math.top_k(
+            tf.abs(flat), k=max(1, math.ceil(self.ratio * size)), sorted=False
+        )
+        values = tf.gather(flat, chosen)
+        sent = tf.scatter_nd(chosen[:, tf.newaxis], values, [size])
+        together = tf.math.unsorted_segment_sum(
+            exchange.gather(values, "values"), exchange.gather(chosen, "positions"), size
+        )
+        shape = whole.shape
+        return tf.reshape(sent, shape), tf.reshape(together * exchange.share, shape)

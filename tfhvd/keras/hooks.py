@@ -1,0 +1,172 @@
+"""What differs in a wrapped optimizer: where it reduces, with who applies the gradients.
+
+| optimizer | gradients are reduced in | accumulated by |
+|---|---|---|
+| Keras 3 | `_clip_gradients`: once per update, after accumulation, before clipping | Keras |
+| Keras 3, built before or with an `apply` of its own (MultiOptimizer) | `apply` | tfhvd |
+| tf_keras | `aggregate_gradients`: before clipping, before a loss scale looks for inf | tfhvd |
+| tf_keras legacy | `_aggregate_gradients`, likewise | tfhvd |
+| LossScaleOptimizer of either | the inner optimizer | the inner optimizer |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfhvd import _compat
+from tfhvd.accumulate import GradientAccumulator
+from tfhvd.gradients import GradientReducer
+from tfhvd.keras.compression_state import saveable
+from tfhvd.wrapping import Wrapped
+
+
+class Reduces(Wrapped):
+    """What all wrapped optimizers are; the classes below add the hook."""
+
+    __slots__ = ()
+    _tfhvd: GradientAccumulator
+
+    def register_local_var(self, var: Any) -> None:
+        """Excepts a variable from the reduction: its gradient stays this rank's own.
+
+        Args:
+            var: a variable that the optimizer updates.
+        """
+        reducer_of(self).local.add(var)
+
+    @property
+    def compression_state(self) -> Any:
+        """What Keras 3 saves beside the optimizer's variables; None without a stateful compression.
+
+        Plain Keras, which does not look for it, opens such a file without.
+        """
+        return saveable(reducer_of(self).compression)
+
+    def __dir__(self) -> list[str]:
+        # Keras 3 looks for what it saves in dir(), which would list the plain class alone.
+        return [*super().__dir__(), "compression_state"]
+
+    def _added(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        grads_and_vars = list(grads_and_vars)
+        variables = [v for _, v in grads_and_vars]
+        return list(zip(self._tfhvd.add([g for g, _ in grads_and_vars], variables), variables))
+
+
+class BeforeClipping(GradientAccumulator):
+    """Of optimizers that accumulate by themselves: knows whose gradients are to come."""
+
+    awaited: tuple[Any, ...] = ()
+
+
+class ReducesBeforeClipping(Reduces):
+    """Keras 3: `apply` notes the variables, `_clip_gradients` reduces their gradients."""
+
+    __slots__ = ()
+    _tfhvd: BeforeClipping
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
+        grads = list(grads)
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        self._tfhvd.awaited = tuple(
+            variable
+            for gradient, variable in zip(grads, trainable_variables or self._trainable_variables)
+            if gradient is not None and not getattr(variable, "overwrite_with_gradient", False)
+        )
+        result = super().apply(grads, trainable_variables)
+        if self._tfhvd.awaited and not self.gradient_accumulation_steps:
+            raise RuntimeError(
+                f"{type(self).__name__} was updated without its gradients being reduced: this "
+                "version of Keras does not call _clip_gradients in apply. Use "
+                "DistributedGradientTape in a custom training loop instead, and please report this."
+            )
+        return result
+
+    def _clip_gradients(self, grads: Any) -> Any:
+        awaited, self._tfhvd.awaited = self._tfhvd.awaited, ()
+        return super()._clip_gradients(self._tfhvd.add(grads, awaited))
+
+
+class ReducesBeforeApply(Reduces):
+    """Keras 3, where its own accumulation is not to be had: reduces before `apply`."""
+
+    __slots__ = ()
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
+        given = None if trainable_variables is None else list(trainable_variables)
+        variables = self._trainable_variables if given is None else given
+        # Before the update, which may lie in a branch: there no variables can be made.
+        _compat.build_optimizer(self, variables)
+        gradients = self._tfhvd.add(grads, variables)
+        update = super().apply
+        return self._tfhvd.apply(gradients, lambda: update(gradients, given))
+
+
+class ReducesOnAggregation(Reduces):
+    """tf_keras."""
+
+    __slots__ = ()
+
+    def aggregate_gradients(self, grads_and_vars: Any) -> Any:
+        """Reduces the gradients over the ranks."""
+        return super().aggregate_gradients(self._added(grads_and_vars))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Any,
+        name: str | None = None,
+        skip_gradients_aggregation: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
+        update = super().apply_gradients
+        if not self._tfhvd.accumulates:
+            return update(grads_and_vars, name, skip_gradients_aggregation, **kwargs)
+        if not skip_gradients_aggregation and kwargs.pop("experimental_aggregate_gradients", True):
+            grads_and_vars = self.aggregate_gradients(grads_and_vars)
+        pairs = list(grads_and_vars)
+        return self._tfhvd.apply(
+            [gradient for gradient, _ in pairs],
+            lambda: update(pairs, name, skip_gradients_aggregation=True),
+        )
+
+
+class ReducesOnLegacyAggregation(Reduces):
+    """tf_keras.optimizers.legacy."""
+
+    __slots__ = ()
+
+    def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
+        return super()._aggregate_gradients(self._added(grads_and_vars))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Any,
+        name: str | None = None,
+        experimental_aggregate_gradients: bool = True,
+    ) -> Any:
+        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
+        update = super().apply_gradients
+        if not self._tfhvd.accumulates:
+            return update(grads_and_vars, name, experimental_aggregate_gradients)
+        pairs = [(gradient, v) for gradient, v in grads_and_vars if gradient is not None]
+        if experimental_aggregate_gradients:
+            pairs = self._aggregate_gradients(self._transform_unaggregated_gradients(pairs))
+        pairs = list(pairs)
+        return self._tfhvd.apply(
+            [gradient for gradient, _ in pairs],
+            lambda: update(pairs, name, experimental_aggregate_gradients=False),
+        )
+
+
+class Delegates(Reduces):
+    """A loss scale: its inner optimizer reduces."""
+
+    __slots__ = ()
+
+
+def reducer_of(optimizer: Any) -> GradientReducer:
+    """Returns what reduces the gradients of a wrapped optimizer."""
+    return optimizer._tfhvd.reduce
