@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         nccl_built,
         rocm_built,
     )
+    from tfhvd.sessions import BroadcastGlobalVariablesHook, broadcast_global_variables
     from tfhvd.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 _HOMES = {
@@ -122,6 +123,7 @@ _HOMES = {
         "nccl_built",
         "rocm_built",
     ),
+    "tfhvd.sessions": ("BroadcastGlobalVariablesHook", "broadcast_global_variables"),
     "tfhvd.tape": ("DistributedGradientTape", "PartialDistributedGradientTape"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -149,6 +151,8 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "broadcast_",
     "barrier",
     "broadcast_variables",
+    "broadcast_global_variables",
+    "BroadcastGlobalVariablesHook",
     "broadcast_object",
     "broadcast_object_fn",
     "allgather_object",
