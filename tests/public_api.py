@@ -61,7 +61,8 @@ def _signature(thing: Any) -> str:
         return "(...)"
     parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     text = str(signature.replace(parameters=parameters, return_annotation=signature.empty))
-    return re.sub(r" at 0x[0-9a-f]+|ProcessSet\([^)]*\)", "", text)
+    text = re.sub(r"ProcessSet\([^)]*\)", "global_process_set", text)
+    return re.sub(r"<class '[\w.]*\.(\w+)'>", r"\1", text)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,12 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Returns whether this process takes part in a job: after `init`, before `shutdown`."""
+    """Returns whether this process takes part in a job: after `init`, before `shutdown`.
+
+    Example:
+        >>> if not hvd.is_initialized():
+        ...     hvd.init()
+    """
     return _membership.topology is not None
 
 
@@ -200,7 +205,11 @@ def rank() -> int:
 
 
 def size() -> int:
-    """Returns the number of ranks. Raises NotInitializedError before `init`."""
+    """Returns the number of ranks. Raises NotInitializedError before `init`.
+
+    Example:
+        >>> dataset = dataset.shard(hvd.size(), hvd.rank())
+    """
     return _membership.place().size
 
 
@@ -216,20 +225,39 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
-    """Returns the number of ranks on this host. Raises NotInitializedError before `init`."""
+    """Returns the number of ranks on this host. Raises NotInitializedError before `init`.
+
+    Example:
+        >>> threads = os.cpu_count() // hvd.local_size()
+    """
     return _membership.place().local_size
 
 
 def cross_rank() -> int:
-    """Returns this host's number among the hosts. Raises NotInitializedError before `init`."""
+    """Returns this host's number among the hosts. Raises NotInitializedError before `init`.
+
+    Example:
+        >>> if hvd.local_rank() == 0:
+        ...     print(f"host {hvd.cross_rank()} is there")
+    """
     return _membership.place().cross_rank
 
 
 def cross_size() -> int:
-    """Returns the number of hosts. Raises NotInitializedError before `init`."""
+    """Returns the number of hosts. Raises NotInitializedError before `init`.
+
+    Example:
+        >>> hvd.cross_size() * hvd.local_size() == hvd.size()  # where all hosts have as many
+        True
+    """
     return _membership.place().cross_size
 
 
 def is_homogeneous() -> bool:
-    """Returns whether every host has as many ranks. Raises NotInitializedError before `init`."""
+    """Returns whether every host has as many ranks. Raises NotInitializedError before `init`.
+
+    Example:
+        >>> hvd.is_homogeneous()
+        True
+    """
     return _membership.place().homogeneous

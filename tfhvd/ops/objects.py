@@ -66,6 +66,12 @@ def broadcast_object_fn(
 ) -> Callable[[Any], Any]:
     """Returns a function of one argument, the object, that calls `broadcast_object`.
 
+    Args:
+        root_rank: the rank whose object is taken.
+        session: taken for Horovod's sake; must be None.
+        name: the collective's identity; rarely needed.
+        process_set: the ranks that take part.
+
     Example:
         >>> from_root = hvd.broadcast_object_fn(root_rank=0)
         >>> epoch = from_root(epoch)
