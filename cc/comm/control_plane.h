@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cc/base/status.h"
+#include "cc/comm/vote_board.h"
 
 namespace tfhvd {
 
@@ -42,6 +43,10 @@ class ControlPlane {
 
   // Ends a Wait that is under way, or the next one. Any thread.
   virtual void Wake() = 0;
+
+  // What the ranks can vote on without messages; null where they cannot, on every rank alike. Lives
+  // as long as the control plane.
+  virtual VoteBoard* votes() { return nullptr; }
 };
 
 }  // namespace tfhvd

@@ -150,6 +150,7 @@ class Engine::Impl {
 
   // Lets a burst of submissions come together, as long as it goes on.
   void Gather() {
+    if (negotiator_.locked()) return;  // it is known how many come
     size_t count = queue_.size();
     for (int i = 0; i < kGatherMost && burst_.MoreLikely(count); ++i) {
       const timespec t{0, kGatherNs};
@@ -184,6 +185,7 @@ class Engine::Impl {
 
   // Sleeps until there may be work.
   void Wait() {
+    if (!queue_.WakeAt(static_cast<size_t>(negotiator_.wanted()))) return;
     const double now = Now();
     const double idle = std::min(negotiator_.wake_at(now) - now, kIdleWaitSeconds);
     control_->Wait(Nanoseconds(idle), negotiator_.expecting());

@@ -246,6 +246,8 @@ std::string Encode(const Agreement& a) {
   w.Byte(a.confirm ? 1 : 0);
   w.Byte(a.everyone_left ? 1 : 0);
   w.String(a.notice);
+  w.List(a.lock,
+         [&w](const Bucket& bucket) { w.List(bucket, [&w](CacheId id) { w.Unsigned(id); }); });
   return w.Take();
 }
 
@@ -265,6 +267,7 @@ Status Decode(const std::string& bytes, Agreement* a) {
   a->confirm = r.Bool();
   a->everyone_left = r.Bool();
   a->notice = r.String();
+  a->lock = r.List([&r] { return r.List([&r] { return ReadId(&r); }); });
   return Finish(r, tag_ok, "an agreement");
 }
 

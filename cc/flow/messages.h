@@ -15,6 +15,9 @@ namespace tfhvd {
 using CacheId = uint32_t;
 constexpr CacheId kNoId = 0;
 
+// Collectives of a locked schedule that run together.
+using Bucket = std::vector<CacheId>;
+
 // Rank to coordinator: what has become ready since the last one.
 struct Announcement {
   uint64_t seen = 0;           // the sequence number of the last Agreement that this rank has taken
@@ -42,10 +45,13 @@ struct Agreement {
   bool confirm = false;        // answer at once, so that the coordinator knows `sequence` was seen
   bool everyone_left = false;  // the last message of the job
   std::string notice;          // to be logged as a warning: stalled tensors
+  // Not empty: from here on the ranks run these buckets round and round without a word, until one
+  // of them ends it (negotiate/locked_schedule.h). What was announced and not agreed is void.
+  std::vector<Bucket> lock;
 
   bool empty() const {
     return items.empty() && evicted.empty() && withdrawn.empty() && !confirm && !everyone_left &&
-           notice.empty();
+           notice.empty() && lock.empty();
   }
 };
 

@@ -36,6 +36,11 @@ Coordinator::Slot* Coordinator::SlotOf(const Key& key) {
 
 Status Coordinator::Take(int from, Announcement a, double now) {
   seen_[from] = std::max(seen_[from], a.seen);
+  if (a.seen < locked_at_) {  // invariant 5
+    a.known.clear();
+    a.requests.clear();
+    a.withdrawn.clear();
+  }
   // Withdrawals first: the same rank may announce the key anew in the same message.
   for (const Key& key : a.withdrawn) Withdraw(from, key);
   for (CacheId id : a.known) {
@@ -63,6 +68,7 @@ Status Coordinator::Count(Slot* slot, int rank, Announced how, double now) {
                             "' twice before it was decided");
   }
   slot->announced[rank] = how;
+  slot->known_before = std::max(slot->known_before, seen_[rank]);
   if (slot->count++ == 0) {
     slot->since = now;
     ++open_;
@@ -146,6 +152,7 @@ void Coordinator::FailOpen(Slot* slot, const Status& why) {
 void Coordinator::ClearTally(Slot* slot) {
   slot->count = 0;
   slot->reported = false;
+  slot->known_before = 0;
   slot->announced.assign(size(), Announced::kNot);
   slot->requests.clear();
   slot->requests.shrink_to_fit();
@@ -169,6 +176,12 @@ std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
     std::vector<Slot*> ready;
     ready.swap(ready_);
     for (Slot* slot : ready) Decide(slot, &common);
+    if (options_.may_lock && !common.confirm && doom_.ok() && watch_.Repeats()) {
+      common.lock = watch_.Schedule();
+      watch_.Disturbed();
+      locked_at_ = sequence_;
+      ForgetOpen();
+    }
     if (common.confirm) {
       fence_ = sequence_;
       fence_since_ = now;
@@ -200,6 +213,7 @@ void Coordinator::Decide(Slot* slot, Agreement* common) {
   slot->last_used = sequence_;
   Agreement::Item item;
   const bool all_by_id = slot->requests.empty() && slot->evicted_at == 0;
+  Watch(*slot, all_by_id);
   if (all_by_id) {
     item.id = slot->id;
     item.repeat = true;
@@ -229,6 +243,24 @@ void Coordinator::Decide(Slot* slot, Agreement* common) {
   common->items.push_back(std::move(item));
   ClearTally(slot);
   if (slot->id == kNoId) slots_.erase(Key(slot->key));  // a copy: the slot goes
+}
+
+void Coordinator::Watch(const Slot& slot, bool repeat) {
+  if (!repeat) return watch_.Disturbed();
+  int64_t bytes = 0;
+  for (const TensorSpec& t : slot.request.tensors)
+    bytes += NumElements(t.shape) * ItemSize(t.dtype);
+  const bool fusible = slot.request.kind == Collective::kAllReduce;
+  watch_.Saw({slot.id, bytes, sequence_, slot.known_before, fusible});
+}
+
+// Invariant 5: the ranks have their tensors again, as if they had not announced them.
+void Coordinator::ForgetOpen() {
+  for (auto slot = slots_.begin(); slot != slots_.end();) {
+    if (slot->second.count > 0) ClearTally(&slot->second);
+    slot = slot->second.id == kNoId ? slots_.erase(slot) : std::next(slot);
+  }
+  open_ = 0;
 }
 
 // Gives the slot an id if it has none (or an evicted one), evicting the least recently used where

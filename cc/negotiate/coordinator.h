@@ -17,6 +17,8 @@
 //  4. An evicted id can still be announced by ranks that have not seen the eviction; it stays valid
 //  until all
 //     have, or until its key is decided once more.
+//  5. With the agreement that locks a schedule all open tallies are void, on the ranks too; what
+//  was announced before a rank has seen that agreement is not counted.
 //
 // Used by the engine's thread only. Times are in seconds on one monotonic clock.
 #pragma once
@@ -27,6 +29,7 @@
 #include <vector>
 
 #include "cc/flow/messages.h"
+#include "cc/negotiate/step_watch.h"
 
 namespace tfhvd {
 
@@ -39,6 +42,7 @@ class Coordinator {
     double stall_check_time = 60.0;    // seconds
     double stall_shutdown_time = 0.0;  // seconds; 0: never
     std::vector<std::string> hosts;    // by rank
+    bool may_lock = false;             // whether ranks can vote without messages
   };
 
   explicit Coordinator(Options options);
@@ -48,6 +52,9 @@ class Coordinator {
 
   // What is to be sent now, as (rank, agreement), at most one a rank.
   std::vector<std::pair<int, Agreement>> Step(double now);
+
+  // The schedule that Step sent has ended on rank 0; see StepWatch::Ended.
+  void ScheduleEnded(int64_t turns, bool late) { watch_.Ended(turns, late); }
 
   // When Step has something to do though nothing arrives; a time in the past means now.
   double wake_at() const;
@@ -66,6 +73,7 @@ class Coordinator {
     std::vector<Announced> announced;  // by rank
     std::vector<Request> requests;     // by rank, valid where announced in full; empty if none was
     double since = 0.0;
+    uint64_t known_before = 0;  // the last agreement that somebody who announced it had seen
     bool reported = false;
     // What was last agreed; valid if id != kNoId.
     CacheId id = kNoId;
@@ -92,6 +100,8 @@ class Coordinator {
   std::string FenceText(double now);
   std::string StallText(const Slot& slot, double now) const;
   bool FenceHolds();
+  void Watch(const Slot& slot, bool repeat);
+  void ForgetOpen();
 
   const Options options_;
   std::unordered_map<Key, Slot, KeyHash> slots_;  // addresses of slots are stable
@@ -113,6 +123,8 @@ class Coordinator {
   bool goodbye_sent_ = false;
   Status doom_;  // why nothing can be agreed any more
   double next_stall_check_ = 0.0;
+  StepWatch watch_;
+  uint64_t locked_at_ = 0;  // invariant 5: the sequence number of the last lock
 
   std::vector<Agreement> personal_;  // by rank: parts of the next agreement that are for it alone
 };

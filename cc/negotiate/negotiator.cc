@@ -15,7 +15,20 @@ constexpr int kCoordinatorRank = 0;
 // than that takes the coordinator to be gone.
 constexpr double kSilenceFactor = 1.5;
 
-Coordinator::Options CoordinatorOptions(const Config& config, const Topology& topology) {
+// A locked schedule is given up where a bucket does not fill for this long after the last entry, or
+// this many times the longest gap between entries so far; and where others do not vote for so long,
+// so that the coordinator can say who is missing. Both cost little: three steps later it is back.
+constexpr double kLeastPatience = 0.1;  // seconds
+constexpr double kMostPatience = 2.0;
+constexpr double kGapFactor = 4.0;
+constexpr double kVotePatience = 1.0;
+
+// While a bucket fills, the engine is woken once the entries are there that it lacks; it looks this
+// often whether others have come.
+constexpr double kFillSeconds = 0.002;
+
+Coordinator::Options CoordinatorOptions(const Config& config, const Topology& topology,
+                                        bool may_lock) {
   Coordinator::Options options;
   options.cache_capacity = config.cache_capacity;
   options.cycle_time = config.cycle_time / 1000.0;
@@ -23,6 +36,7 @@ Coordinator::Options CoordinatorOptions(const Config& config, const Topology& to
   options.stall_check_time = config.stall_check_time;
   options.stall_shutdown_time = config.stall_shutdown_time;
   options.hosts = topology.hosts;
+  options.may_lock = may_lock;
   return options;
 }
 
@@ -60,20 +74,30 @@ Status CheckEntry(const Entry& entry, const Topology& topology) {
 
 Negotiator::Negotiator(const Config& config, const Log& log, const Topology& topology,
                        ControlPlane* control)
-    : config_(config), log_(log), topology_(topology), control_(control) {
+    : config_(config),
+      log_(log),
+      topology_(topology),
+      control_(control),
+      schedule_(control->votes(), topology.rank, topology.size) {
   if (topology.rank == kCoordinatorRank) {
-    coordinator_ = std::make_unique<Coordinator>(CoordinatorOptions(config, topology));
+    const bool may_lock = control->votes() != nullptr;
+    coordinator_ = std::make_unique<Coordinator>(CoordinatorOptions(config, topology, may_lock));
   }
 }
 
 void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
   now_ = now;
-  if (pending_.empty()) last_heard_ = now;
   Status valid = CheckEntry(entry, topology_);
   if (!valid.ok()) {
     outcome->failed.emplace_back(std::move(entry), std::move(valid));
     return;
   }
+  if (pending_.empty()) {
+    last_heard_ = now;
+  } else {
+    longest_gap_ = std::max(longest_gap_, now - last_added_);
+  }
+  last_added_ = now;
   auto [found, is_new] = pending_.try_emplace(entry.request.key);
   Pending& pending = found->second;
   const bool only_one_withdrawn = pending.withdrawing && pending.entries.size() == 1;
@@ -93,7 +117,9 @@ void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
 void Negotiator::Announce(Pending* pending) {
   const Request& request = pending->entries.front().request;
   pending->announced_as = cache_.Find(request);
-  if (pending->announced_as != kNoId) {
+  if (schedule_.active()) {
+    if (pending->announced_as == kNoId || !schedule_.Ready(pending->announced_as)) deviates_ = true;
+  } else if (pending->announced_as != kNoId) {
     next_.known.push_back(pending->announced_as);
   } else {
     next_.requests.push_back(request);
@@ -119,9 +145,13 @@ void Negotiator::Cancel(EntryId id, Outcome* outcome) {
         std::find_if(entries.begin(), entries.end(), [id](const Entry& e) { return e.id == id; });
     if (entry == entries.end()) continue;
     const bool first = entry == entries.begin();
+    if (schedule_.active())
+      deviates_ = true;  // what is cancelled with it is better sorted out apart
     if (first && !TakeBack(pending->first, pending->second)) {
       // The coordinator knows of it and has the last word.
-      if (!pending->second.withdrawing) next_.withdrawn.push_back(pending->first);
+      if (!pending->second.withdrawing && !schedule_.active()) {
+        next_.withdrawn.push_back(pending->first);
+      }
       pending->second.withdrawing = true;
       return;
     }
@@ -138,6 +168,10 @@ void Negotiator::Cancel(EntryId id, Outcome* outcome) {
 
 // Strikes the first entry out of what is still to be announced; false where it has been announced.
 bool Negotiator::TakeBack(const Key& key, const Pending& pending) {
+  if (schedule_.active()) {
+    // False only where this rank has voted for it.
+    return !schedule_.Holds(pending.announced_as) || schedule_.TakeBack(pending.announced_as);
+  }
   if (pending.announced_as != kNoId) {
     const auto id = std::find(next_.known.begin(), next_.known.end(), pending.announced_as);
     if (id == next_.known.end()) return false;
@@ -159,7 +193,7 @@ void Negotiator::Leave(const std::string& reason) {
 }
 
 Status Negotiator::SendAnnouncement(double now) {
-  if (next_.empty() && !confirm_owed_) return Status::Ok();
+  if (schedule_.active() || (next_.empty() && !confirm_owed_)) return Status::Ok();
   next_.seen = seen_;
   confirm_owed_ = false;
   Announcement announcement;
@@ -171,7 +205,8 @@ Status Negotiator::SendAnnouncement(double now) {
 
 Status Negotiator::Step(double now, Outcome* outcome) {
   now_ = now;
-  if (!next_.empty() || confirm_owed_) outcome->progress = true;
+  TFHVD_RETURN_IF_ERROR(RunSchedule(now, outcome));
+  if (!schedule_.active() && (!next_.empty() || confirm_owed_)) outcome->progress = true;
   TFHVD_RETURN_IF_ERROR(SendAnnouncement(now));
   while (true) {
     std::optional<Message> message;
@@ -190,7 +225,10 @@ Status Negotiator::Step(double now, Outcome* outcome) {
       TFHVD_RETURN_IF_ERROR(TakeAgreement(std::move(agreement), outcome));
     }
   }
-  return coordinator_ != nullptr ? RunCoordinator(now, outcome) : WatchCoordinator(now);
+  if (coordinator_ != nullptr) TFHVD_RETURN_IF_ERROR(RunCoordinator(now, outcome));
+  TFHVD_RETURN_IF_ERROR(RunSchedule(now, outcome));  // one may just have been locked
+  if (schedule_.active()) return WatchVotes(now);
+  return coordinator_ != nullptr ? Status::Ok() : WatchCoordinator(now);
 }
 
 Status Negotiator::RunCoordinator(double now, Outcome* outcome) {
@@ -231,6 +269,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
                                  Status::Cancelled("the operation was cancelled"));
     Finish(pending);
   }
+  if (!agreement.lock.empty()) BeginSchedule(std::move(agreement.lock), outcome);
   if (!agreement.notice.empty() && coordinator_ != nullptr) log_.Warning(agreement.notice);
   if (agreement.everyone_left) over_ = true;
   return Status::Ok();
@@ -244,7 +283,8 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
       return Status::Internal("rank " + std::to_string(topology_.rank) +
                               " does not know tensor number " + std::to_string(item.id));
     }
-    decision = record->decision;
+    decision.key = record->decision.key;
+    decision.first_dims = record->decision.first_dims;
   } else {
     decision = std::move(item.decision);
   }
@@ -262,6 +302,124 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
     outcome->failed.emplace_back(std::move(entry), decision.verdict);
   }
   return Status::Ok();
+}
+
+// From here on entries are matched to the schedule. What was announced and is not agreed counts as
+// not announced, here and at the coordinator.
+void Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
+  next_.known.clear();
+  next_.requests.clear();
+  next_.withdrawn.clear();
+  DropWithdrawn(outcome);
+  schedule_.Begin(std::move(buckets));
+  deviates_ = false;
+  votes_reported_ = false;
+  last_added_ = now_;
+  for (auto& [key, pending] : pending_) Announce(&pending);
+}
+
+// Entries that were to be withdrawn, and that nobody else counts on any more.
+void Negotiator::DropWithdrawn(Outcome* outcome) {
+  for (auto pending = pending_.begin(); pending != pending_.end();) {
+    const auto next = std::next(pending);
+    if (pending->second.withdrawing) {
+      pending->second.withdrawing = false;
+      outcome->failed.emplace_back(std::move(pending->second.entries.front()),
+                                   Status::Cancelled("the operation was cancelled"));
+      pending->second.entries.pop_front();
+      if (pending->second.entries.empty()) pending_.erase(pending);
+    }
+    pending = next;
+  }
+}
+
+// Announces everything, in the order of submission.
+void Negotiator::EndSchedule(Outcome* outcome) {
+  if (coordinator_ != nullptr) {
+    coordinator_->ScheduleEnded(schedule_.turns(), schedule_.ended_late());
+  }
+  last_heard_ = now_;
+  DropWithdrawn(outcome);
+  std::vector<Pending*> waiting;
+  for (auto& [key, pending] : pending_) waiting.push_back(&pending);
+  std::sort(waiting.begin(), waiting.end(), [](const Pending* a, const Pending* b) {
+    return a->entries.front().id < b->entries.front().id;
+  });
+  for (Pending* pending : waiting) Announce(pending);
+}
+
+Status Negotiator::RunSchedule(double now, Outcome* outcome) {
+  while (schedule_.active()) {
+    const bool voted = schedule_.voted();
+    const LockedSchedule::Turn turn = schedule_.Step(WishOfSchedule(now));
+    if (schedule_.voted() && !voted) {
+      voted_at_ = now;
+      votes_reported_ = false;
+    }
+    if (turn == LockedSchedule::Turn::kWait) break;
+    outcome->progress = true;
+    if (turn == LockedSchedule::Turn::kOver) {
+      EndSchedule(outcome);
+    } else {
+      TFHVD_RETURN_IF_ERROR(TakeBucket(schedule_.due(), outcome));
+    }
+  }
+  return Status::Ok();
+}
+
+Status Negotiator::TakeBucket(const Bucket& bucket, Outcome* outcome) {
+  std::vector<Agreed> together;
+  together.reserve(bucket.size());
+  for (CacheId id : bucket) {
+    Agreement::Item item;
+    item.id = id;
+    item.repeat = true;
+    TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), &together, outcome));
+  }
+  outcome->agreed.push_back(std::move(together));
+  last_added_ = now_;
+  return Status::Ok();
+}
+
+LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
+  if (deviates_ || !next_.empty()) return LockedSchedule::Wish::kEnd;
+  if (schedule_.voted()) {
+    const double patience = std::min(kVotePatience, config_.stall_check_time / 4);
+    const bool overdue = config_.stall_check && now - voted_at_ >= patience;
+    return overdue ? LockedSchedule::Wish::kEnd : LockedSchedule::Wish::kGoOn;
+  }
+  const double patience = std::clamp(kGapFactor * longest_gap_, kLeastPatience, kMostPatience);
+  const bool late = !pending_.empty() && now - last_added_ >= patience;
+  return late ? LockedSchedule::Wish::kLate : LockedSchedule::Wish::kGoOn;
+}
+
+// A rank whose engine runs answers soon, if only with the end. The first of those who wait reports
+// the others.
+Status Negotiator::WatchVotes(double now) {
+  if (!config_.stall_check || !schedule_.voted()) return Status::Ok();
+  const double waited = now - voted_at_;
+  if (waited < config_.stall_check_time) return Status::Ok();
+  const std::vector<int> silent = schedule_.Silent();
+  if (silent.empty()) return Status::Ok();
+  int first = 0;
+  while (std::find(silent.begin(), silent.end(), first) != silent.end()) ++first;
+  const ResponseCache::Record* record = cache_.Get(schedule_.current().front());
+  const std::string text =
+      Describe(record->request) + " has waited " + std::to_string(static_cast<int>(waited)) +
+      " s: ranks " + RankList(silent) + " (first on host " + topology_.hosts[silent[0]] +
+      ") do not answer. Their processes may be stopped (kill -CONT) or cut off.";
+  if (config_.stall_shutdown_time > 0 && waited >= config_.stall_shutdown_time * kSilenceFactor) {
+    return Status::Aborted(text);
+  }
+  if (!votes_reported_ && first == topology_.rank) log_.Warning(text);
+  votes_reported_ = true;
+  return Status::Ok();
+}
+
+int Negotiator::wanted() const {
+  return schedule_.active() && !schedule_.voted() && !pending_.empty()
+             ? std::max(1, schedule_.missing())
+             : 1;
 }
 
 // The coordinator cannot report its own silence.
@@ -296,12 +454,18 @@ std::vector<Entry> Negotiator::TakeAll() {
 }
 
 bool Negotiator::expecting() const {
+  if (schedule_.active()) return schedule_.voted();
   return !pending_.empty() || left_ || own_.has_value() ||
          (coordinator_ != nullptr && coordinator_->waiting());
 }
 
 double Negotiator::wake_at(double now) const {
   double at = std::numeric_limits<double>::infinity();
+  if (schedule_.active()) {
+    if (WishOfSchedule(now) != LockedSchedule::Wish::kGoOn && !schedule_.voted()) return now;
+    if (schedule_.voted()) return now + kVotePatience / 4;
+    return pending_.empty() ? at : now + kFillSeconds;
+  }
   if (!next_.empty() || confirm_owed_) return now;
   if (coordinator_ != nullptr) at = coordinator_->wake_at();
   if (coordinator_ == nullptr && config_.stall_check && !pending_.empty()) at = now + 1.0;

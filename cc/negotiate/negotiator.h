@@ -20,6 +20,7 @@
 #include "cc/flow/messages.h"
 #include "cc/flow/plan.h"
 #include "cc/negotiate/coordinator.h"
+#include "cc/negotiate/locked_schedule.h"
 #include "cc/negotiate/response_cache.h"
 
 namespace tfhvd {
@@ -56,6 +57,11 @@ class Negotiator {
   bool idle() const { return pending_.empty(); }
   // When Step has something to do though nothing arrives.
   double wake_at(double now) const;
+  // Whether a schedule is locked.
+  bool locked() const { return schedule_.active(); }
+  // How many more entries this rank needs before Step can get further: more than 1 only while a
+  // schedule is locked.
+  int wanted() const;
   // Every rank has left: nothing will come any more.
   bool over() const { return over_; }
 
@@ -70,6 +76,13 @@ class Negotiator {
   void Announce(Pending* pending);
   bool TakeBack(const Key& key, const Pending& pending);
   void Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pending);
+  void BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome);
+  void EndSchedule(Outcome* outcome);
+  void DropWithdrawn(Outcome* outcome);
+  Status RunSchedule(double now, Outcome* outcome);
+  Status TakeBucket(const Bucket& bucket, Outcome* outcome);
+  LockedSchedule::Wish WishOfSchedule(double now) const;
+  Status WatchVotes(double now);
   Status SendAnnouncement(double now);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
   Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
@@ -87,6 +100,13 @@ class Negotiator {
   ResponseCache cache_;
   Announcement next_;          // what the coordinator has not been told yet
   bool confirm_owed_ = false;  // the coordinator asked for a word
+
+  LockedSchedule schedule_;
+  bool deviates_ = false;     // something is pending or was cancelled that is not in the schedule
+  double last_added_ = 0.0;   // when an entry came, or the schedule's turn began
+  double longest_gap_ = 0.0;  // between entries, while some were pending
+  double voted_at_ = 0.0;     // in the schedule's present turn
+  bool votes_reported_ = false;  // that some are missing
   uint64_t seen_ = 0;
   bool left_ = false;
   bool over_ = false;

@@ -5,15 +5,15 @@
 namespace tfhvd {
 
 Status SubmissionQueue::Push(Entry* entry, EntryId* id) {
-  bool was_empty;
+  bool enough;
   {
     const MutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
-    was_empty = batch_.empty();
     *id = entry->id = next_id_++;
     batch_.entries.push_back(std::move(*entry));
+    enough = batch_.entries.size() == wake_at_;
   }
-  if (was_empty) wake_();
+  if (enough) wake_();
   return Status::Ok();
 }
 
@@ -44,6 +44,12 @@ void SubmissionQueue::Close(const Status& why) {
 Status SubmissionQueue::closed() const {
   MutexLock lock(&mutex_);
   return closed_;
+}
+
+bool SubmissionQueue::WakeAt(size_t count) {
+  const MutexLock lock(&mutex_);
+  wake_at_ = count;
+  return batch_.entries.size() < count;
 }
 
 size_t SubmissionQueue::size() const {

@@ -24,7 +24,8 @@ class SubmissionQueue {
     bool empty() const { return entries.empty() && cancelled.empty() && !leaving; }
   };
 
-  // `wake` is called by a thread that puts something into the empty queue, without a lock held.
+  // `wake` is called, without a lock held, by the thread that pushes the entry which makes them as
+  // many as WakeAt said last (at first 1), and by those that cancel or leave.
   explicit SubmissionQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // Takes the entry and gives it an id; once closed, leaves the entry alone and returns `why` of
@@ -39,6 +40,9 @@ class SubmissionQueue {
   void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
   Status closed() const TFHVD_EXCLUDES(mutex_);
 
+  // The engine is about to sleep until `count` entries (at least 1) are there. False: they are.
+  bool WakeAt(size_t count) TFHVD_EXCLUDES(mutex_);
+
   // How many entries are there to be drained.
   size_t size() const TFHVD_EXCLUDES(mutex_);
 
@@ -49,6 +53,7 @@ class SubmissionQueue {
   const std::function<void()> wake_;
   mutable Mutex mutex_;
   Batch batch_ TFHVD_GUARDED_BY(mutex_);
+  size_t wake_at_ TFHVD_GUARDED_BY(mutex_) = 1;
   EntryId next_id_ TFHVD_GUARDED_BY(mutex_) = 1;
   bool left_ TFHVD_GUARDED_BY(mutex_) = false;
   Status closed_ TFHVD_GUARDED_BY(mutex_);

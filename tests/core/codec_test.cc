@@ -30,7 +30,8 @@ bool Same(const Agreement& a, const Agreement& b) {
     }
   }
   return a.sequence == b.sequence && a.evicted == b.evicted && a.withdrawn == b.withdrawn &&
-         a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.notice == b.notice;
+         a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.notice == b.notice &&
+         a.lock == b.lock;
 }
 
 template <typename M>
@@ -131,6 +132,7 @@ class Source {
     a.confirm = Coin();
     a.everyone_left = Coin();
     a.notice = Text();
+    a.lock = List([this] { return List([this] { return Id(); }); });
     return a;
   }
   std::string Noise() {
@@ -212,7 +214,7 @@ TEST(EmptyMessagesAreFewBytes) {
   ExpectRoundTrip(Announcement());
   ExpectRoundTrip(Agreement());
   EXPECT_EQ(Encode(Announcement()).size(), size_t{7});
-  EXPECT_EQ(Encode(Agreement()).size(), size_t{8});
+  EXPECT_EQ(Encode(Agreement()).size(), size_t{9});
 }
 
 TEST(AStepOfKnownTensorsIsFewBytes) {

@@ -27,7 +27,8 @@ inline int Below(Random* random, int n) {
 
 // Messages on their way: in order from one rank to another, but taken up when the test lets them.
 struct Network {
-  explicit Network(int n) : size(n), lines(static_cast<size_t>(n * n)) {}
+  explicit Network(int n)
+      : size(n), lines(static_cast<size_t>(n * n)), words(static_cast<size_t>(n), 0) {}
   std::deque<std::string>& Line(int from, int to) {
     return lines[static_cast<size_t>(from * size + to)];
   }
@@ -37,12 +38,16 @@ struct Network {
 
   const int size;
   std::vector<std::deque<std::string>> lines;
+  std::vector<uint64_t> words;  // that ranks vote with
 };
 
-class FakeControl : public ControlPlane {
+class FakeControl : public ControlPlane, private VoteBoard {
  public:
   FakeControl(Network* network, int rank, Random* random)
-      : network_(network), rank_(rank), random_(random) {}
+      : network_(network),
+        rank_(rank),
+        random_(random),
+        visible_(static_cast<size_t>(network->size), 0) {}
 
   int rank() const override { return rank_; }
   int size() const override { return network_->size; }
@@ -69,13 +74,26 @@ class FakeControl : public ControlPlane {
   bool Flushed() override { return true; }
   void Wait(std::chrono::nanoseconds, bool) override {}
   void Wake() override {}
+  VoteBoard* votes() override { return this; }
 
   bool prompt = false;
 
  private:
+  void Cast(uint64_t word) override { network_->words[static_cast<size_t>(rank_)] = word; }
+  // Another's word becomes visible some time after it was cast; some never do.
+  uint64_t WordOf(int rank) const override {
+    uint64_t& seen = visible_[static_cast<size_t>(rank)];
+    if (rank == rank_ || prompt || Below(random_, 3) > 0) {
+      seen = network_->words[static_cast<size_t>(rank)];
+    }
+    return seen;
+  }
+  void WakeOthers() override {}
+
   Network* const network_;  // Not owned.
   const int rank_;
-  Random* const random_;  // Not owned.
+  Random* const random_;                   // Not owned.
+  mutable std::vector<uint64_t> visible_;  // by rank
 };
 
 // An event in a rank's life: what an engine would execute or complete.

@@ -78,7 +78,7 @@ class InprocState {
 
 namespace {
 
-class InprocControlPlane : public ControlPlane {
+class InprocControlPlane : public ControlPlane, private VoteBoard {
  public:
   InprocControlPlane(std::shared_ptr<MailRoom> room, int rank)
       : room_(std::move(room)), rank_(rank) {}
@@ -95,8 +95,17 @@ class InprocControlPlane : public ControlPlane {
     room_->waker(rank_)->WaitFor(timeout);
   }
   void Wake() override { room_->waker(rank_)->Wake(); }
+  VoteBoard* votes() override { return this; }
 
  private:
+  void Cast(uint64_t word) override { room_->Cast(rank_, word); }
+  uint64_t WordOf(int rank) const override { return room_->WordOf(rank); }
+  void WakeOthers() override {
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank_) room_->waker(r)->Wake();
+    }
+  }
+
   const std::shared_ptr<MailRoom> room_;
   const int rank_;
 };

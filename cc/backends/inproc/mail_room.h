@@ -1,7 +1,9 @@
-// MailRoom: one box of messages per rank, what the control planes of an InprocGroup share.
-// Thread-safe.
+// MailRoom: one box of messages and one word to vote with per rank, what the control planes of an
+// InprocGroup share. Thread-safe.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -17,7 +19,8 @@ namespace tfhvd {
 
 class MailRoom {
  public:
-  explicit MailRoom(int size) : boxes_(static_cast<size_t>(size)) {
+  explicit MailRoom(int size)
+      : boxes_(static_cast<size_t>(size)), words_(static_cast<size_t>(size)) {
     for (auto& box : boxes_) box = std::make_unique<Box>();
   }
 
@@ -49,6 +52,9 @@ class MailRoom {
   // Wakes when mail comes.
   Waker* waker(int rank) { return &boxes_[static_cast<size_t>(rank)]->waker; }
 
+  void Cast(int rank, uint64_t word) { words_[static_cast<size_t>(rank)].store(word); }
+  uint64_t WordOf(int rank) const { return words_[static_cast<size_t>(rank)].load(); }
+
   void Abort(const Status& why) {
     for (auto& box : boxes_) {
       {
@@ -68,6 +74,7 @@ class MailRoom {
   };
 
   std::vector<std::unique_ptr<Box>> boxes_;
+  std::vector<std::atomic<uint64_t>> words_;
 };
 
 }  // namespace tfhvd

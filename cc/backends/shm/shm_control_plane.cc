@@ -38,8 +38,13 @@ struct ShmControlPlane::Line {
   alignas(64) char bytes[kLineBytes];
 };
 
+// A rank's word to vote with.
+struct alignas(64) ShmControlPlane::Ballot {
+  std::atomic<uint64_t> word;
+};
+
 int64_t ShmControlPlane::SizeFor(int ranks) {
-  return ranks * static_cast<int64_t>(sizeof(Doorbell) + 2 * sizeof(Line));
+  return ranks * static_cast<int64_t>(sizeof(Doorbell) + 2 * sizeof(Line) + sizeof(Ballot));
 }
 
 ShmControlPlane::ShmControlPlane(SharedMemory memory, int rank, int ranks)
@@ -48,6 +53,7 @@ ShmControlPlane::ShmControlPlane(SharedMemory memory, int rank, int ranks)
   auto* up = reinterpret_cast<Line*>(memory_.data() + ranks * sizeof(Doorbell));
   auto* down = up + ranks;
   bell_ = &bells[rank];
+  ballots_ = reinterpret_cast<Ballot*>(down + ranks);
   for (int r = 0; r < ranks; ++r) {
     peers_[r].bell = &bells[r];
     peers_[r].out = rank == 0 ? &down[r] : &up[rank];
@@ -159,5 +165,20 @@ void ShmControlPlane::Wait(std::chrono::nanoseconds timeout, bool expecting) {
 }
 
 void ShmControlPlane::Wake() { bell_->Ring(); }
+
+// Sequentially consistent, like the reading: of two ranks that vote at once one sees both votes.
+void ShmControlPlane::Cast(uint64_t word) {
+  ballots_[rank_].word.store(word, std::memory_order_seq_cst);
+}
+
+uint64_t ShmControlPlane::WordOf(int rank) const {
+  return ballots_[rank].word.load(std::memory_order_seq_cst);
+}
+
+void ShmControlPlane::WakeOthers() {
+  for (int r = 0; r < ranks_; ++r) {
+    if (r != rank_) peers_[r].bell->Ring();
+  }
+}
 
 }  // namespace tfhvd

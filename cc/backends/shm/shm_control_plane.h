@@ -1,6 +1,7 @@
 // ShmControlPlane: the negotiation's messages between ranks of one host. Each rank has a line of
 // bytes to rank 0 and one from it, and a doorbell that is rung when something arrives, or when a
-// full line has room again. Nothing polls: a rank that waits sleeps in the kernel.
+// full line has room again. Nothing polls: a rank that waits sleeps in the kernel. The ranks vote
+// with a word each.
 #pragma once
 
 #include <deque>
@@ -18,7 +19,7 @@ namespace tfhvd {
 // plane, or all get the same kind of error (kUnavailable where memory cannot be shared).
 Status MakeShmControlPlane(Communicator* host, std::unique_ptr<ControlPlane>* out);
 
-class ShmControlPlane : public ControlPlane {
+class ShmControlPlane : public ControlPlane, private VoteBoard {
  public:
   static int64_t SizeFor(int ranks);
 
@@ -33,10 +34,16 @@ class ShmControlPlane : public ControlPlane {
   bool Flushed() override;
   void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
   void Wake() override;
+  VoteBoard* votes() override { return this; }
 
  private:
   struct Doorbell;
   struct Line;
+  struct Ballot;
+
+  void Cast(uint64_t word) override;
+  uint64_t WordOf(int rank) const override;
+  void WakeOthers() override;
 
   // What this rank still has to write to one peer, and what it has read of an unfinished message.
   struct Peer {
@@ -55,6 +62,7 @@ class ShmControlPlane : public ControlPlane {
   const int rank_;
   const int ranks_;
   Doorbell* bell_;           // this rank's, in shared memory
+  Ballot* ballots_;          // by rank, in shared memory
   uint32_t heard_ = 0;       // rings of the bell that a Wait has answered
   std::vector<Peer> peers_;  // by rank; only rank 0 has more than one in use
   int next_ = 0;             // whom Receive asks first, so that all have their turn

@@ -1,0 +1,105 @@
+// LockedSchedule: one rank's part in a step that repeats. All ranks hold the same list of buckets
+// of collectives and run them round and round, without announcements and agreements: for each turn
+// a rank casts one vote, once it has all of the bucket's tensors, and the bucket runs where all
+// have voted go.
+//
+// Invariants:
+//  1. A rank votes once in each turn: go or end. A go binds it until the turn is decided.
+//  2. All go: every rank runs the bucket, and the next turn begins. Some end: no rank runs it, and
+//     the schedule is over on every rank, at the same turn.
+//  3. Turns are counted through the whole job, so a word of an earlier schedule is never taken for
+//     a vote.
+//  4. Whoever has voted go and can wait no longer (or has tensors of another kind) asks for the
+//     end; a rank that has not voted in this turn answers with end. So the turn is decided soon,
+//     as long as every engine's thread runs.
+//
+// Used by the engine's thread only.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "cc/comm/vote_board.h"
+#include "cc/flow/messages.h"
+
+namespace tfhvd {
+
+class LockedSchedule {
+ public:
+  // What this rank wants: to go on, or that the schedule ends; kLate says that a bucket did not
+  // fill, so that the schedule itself is in doubt.
+  enum class Wish { kGoOn, kEnd, kLate };
+
+  enum class Turn { kWait, kRun, kOver };
+
+  // `board` (not owned) may be null where the ranks have none; then Begin is never called.
+  LockedSchedule(VoteBoard* board, int rank, int size) : board_(board), rank_(rank), size_(size) {}
+
+  bool active() const { return active_; }
+
+  // REQUIRES: not active; `buckets` is equal on every rank, has no empty bucket, and names no
+  // collective twice.
+  void Begin(std::vector<Bucket> buckets);
+
+  // This rank has the tensors of collective `id`; false where the schedule has no such collective.
+  // REQUIRES: active; it was not ready.
+  bool Ready(CacheId id);
+
+  // Whether `id` is ready.
+  bool Holds(CacheId id) const {
+    const auto place = places_.find(id);
+    return place != places_.end() && place->second.ready;
+  }
+
+  // They are taken back; false where this rank has voted for their bucket, and where the id is not
+  // ready.
+  bool TakeBack(CacheId id);
+
+  // Votes where there is something to vote on. kRun: run due() now, and call again. kOver: the
+  // schedule has ended.
+  Turn Step(Wish wish);
+
+  const Bucket& due() const { return buckets_[due_]; }
+  bool ended_late() const { return ended_late_; }  // after kOver
+  int64_t turns() const { return turns_; }         // that this schedule has run
+
+  // Whether this rank has voted and waits for others.
+  bool voted() const { return voted_; }
+  // How many collectives the current bucket still lacks here.
+  int missing() const { return active_ ? missing_[current_] : 0; }
+  // The bucket that is voted on.
+  const Bucket& current() const { return buckets_[current_]; }
+  // Ranks that have not voted on it.
+  std::vector<int> Silent() const;
+
+ private:
+  struct Place {
+    int bucket = 0;
+    bool ready = false;
+  };
+
+  uint64_t VoteOf(int rank) const;
+  bool AllGo() const;
+  bool SomeEnd() const;
+  void Cast(uint64_t vote);
+  Turn End();
+
+  VoteBoard* const board_;  // Not owned.
+  const int rank_;
+  const int size_;
+
+  bool active_ = false;
+  std::vector<Bucket> buckets_;
+  std::unordered_map<CacheId, Place> places_;
+  std::vector<int> missing_;  // by bucket
+  size_t current_ = 0;
+  size_t due_ = 0;
+  bool voted_ = false;
+  bool asked_ = false;  // for the end, after a go
+  bool ended_late_ = false;
+  int64_t turns_ = 0;
+  uint64_t turn_ = 1;  // of the whole job: invariant 3
+};
+
+}  // namespace tfhvd

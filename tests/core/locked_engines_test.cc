@@ -1,0 +1,145 @@
+// Engines that lock their schedule, as threads, over the means of one process and of one host: a
+// program that deviates now and then gets every sum right, whatever the ranks' pace.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/backends/shm/shm_communicator.h"
+#include "cc/backends/shm/shm_control_plane.h"
+#include "tests/core/engines.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace {
+
+using Random = std::mt19937;
+
+constexpr int kNames = 5;
+
+int Below(Random* random, int n) {
+  return static_cast<int>((*random)() % static_cast<uint32_t>(n));
+}
+
+enum class Kind { kExtra, kMissing, kNewShape, kMismatch, kTwice, kPause, kPlain };
+
+// What is common to all ranks of a step.
+struct Plan {
+  Kind kind = Kind::kPlain;
+  int name = 0;
+  int rank = 0;
+};
+
+Plan PlanOf(int step, int size) {
+  Random random(static_cast<uint32_t>(step) * 31 + 7);
+  random.discard(5);
+  Plan plan;
+  plan.kind = static_cast<Kind>(std::min(Below(&random, 80), static_cast<int>(Kind::kPlain)));
+  plan.name = Below(&random, kNames);
+  plan.rank = Below(&random, size);
+  if (size == 1 && plan.kind == Kind::kMismatch) plan.kind = Kind::kPlain;
+  return plan;
+}
+
+void RunStep(Rank* rank, int step, Random* own) {
+  const Plan plan = PlanOf(step, rank->size());
+  if (plan.kind == Kind::kPause && plan.rank == rank->rank()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  std::vector<int> order;
+  for (int n = 0; n < kNames; ++n) {
+    if (plan.kind != Kind::kMissing || n != plan.name) order.push_back(n);
+  }
+  if (plan.kind == Kind::kExtra) order.push_back(kNames);
+  std::shuffle(order.begin(), order.end(), *own);
+
+  std::vector<std::unique_ptr<Call>> calls;
+  std::vector<bool> fails;
+  for (int n : order) {
+    size_t length = static_cast<size_t>(n) * 900 + 1;
+    const bool chosen = n == plan.name;
+    if (plan.kind == Kind::kNewShape && chosen) length += 3;
+    if (plan.kind == Kind::kMismatch && chosen && plan.rank == rank->rank()) length += 5;
+    fails.push_back(plan.kind == Kind::kMismatch && chosen);
+    const auto value = static_cast<float>(rank->rank() + step % 17 + n);
+    calls.push_back(AllReduce(rank, "t" + std::to_string(n), length, value));
+  }
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const Status status = calls[i]->Wait();
+    if (fails[i]) {
+      EXPECT_ERROR(status, StatusCode::kInvalidArgument, "Mismatched shapes");
+      continue;
+    }
+    EXPECT_OK(status);
+    const int n = order[i];
+    const auto expected =
+        SumOfRanks(rank->size()) + static_cast<float>(rank->size() * (step % 17 + n));
+    EXPECT_TRUE(AllEqual(calls[i]->out, expected));
+  }
+  if (plan.kind != Kind::kTwice) return;
+  auto again = AllReduce(rank, "t0", 1, 1.0f);
+  EXPECT_OK(again->Wait());
+  EXPECT_EQ(again->out[0], static_cast<float>(rank->size()));
+}
+
+void RunProgram(Rank* rank, int steps) {
+  Random own(static_cast<uint32_t>(rank->rank()));
+  for (int step = 0; step < steps; ++step) RunStep(rank, step, &own);
+}
+
+TEST(DeviationsOverInproc) {
+  for (int size : {1, 2, 3, 8}) {
+    RunRanks(size, [](Rank* rank) { RunProgram(rank, 250); });
+  }
+}
+
+// A rank's engine over the shared memory of one host.
+void RunOverSharedMemory(int size, const std::function<void(Rank*)>& body) {
+  InprocGroup group(size);
+  InprocGroup starter(size);
+  testing::RunThreads(size, [&](int r) {
+    const std::unique_ptr<World> world = starter.OpenWorld(r);
+    std::unique_ptr<Communicator> host;
+    EXPECT_OK(world->OpenCommunicator(testing::AllOf(size), &host));
+    Rank rank(&group, r, Config(), [&](std::unique_ptr<ControlPlane>) {
+      std::unique_ptr<ControlPlane> control;
+      EXPECT_OK(MakeShmControlPlane(host.get(), &control));
+      return control;
+    });
+    body(&rank);
+  });
+}
+
+TEST(DeviationsOverSharedMemory) {
+  for (int size : {2, 4}) {
+    RunOverSharedMemory(size, [](Rank* rank) { RunProgram(rank, 250); });
+  }
+}
+
+// Ranks cancel what they like and leave in the middle: everything ends.
+TEST(CancellingAndLeavingInALockedStep) {
+  for (int size : {2, 5}) {
+    RunRanks(size, [](Rank* rank) {
+      Random own(static_cast<uint32_t>(rank->rank()) + 40);
+      for (int step = 0; step < 30; ++step) RunStep(rank, 10000, &own);  // a plain one
+      for (int step = 0; step < 60; ++step) {
+        auto call = AllReduce(rank, "c", 8, 1.0f, true);
+        const bool cancel = Below(&own, 8) == 0;
+        if (cancel) rank->engine()->Cancel(call->id);
+        const Status status = call->Wait();
+        EXPECT_TRUE(status.ok() || status.code() == StatusCode::kCancelled ||
+                    status.code() == StatusCode::kAborted);
+        if (status.ok()) EXPECT_EQ(call->out[0], static_cast<float>(rank->size()));
+        if (status.code() == StatusCode::kCancelled) --step;  // anew: others may wait for it
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+TEST_MAIN()

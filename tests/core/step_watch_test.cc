@@ -1,0 +1,166 @@
+// When a step counts as repeated, and into which buckets it is cut: plain values in, plain values
+// out.
+#include "cc/negotiate/step_watch.h"
+
+#include <vector>
+
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace {
+
+// Sees steps; each agreement takes what is given together.
+class Program {
+ public:
+  // Reductions of `bytes` bytes, agreed together; announced after the agreement before had been
+  // seen, or (`early`) before.
+  void Together(const Bucket& ids, int64_t bytes = 4, bool early = false, bool fusible = true) {
+    ++sequence_;
+    for (CacheId id : ids) {
+      watch.Saw({id, bytes, sequence_, early ? sequence_ - 2 : sequence_ - 1, fusible});
+    }
+  }
+  void Steps(int times, const Bucket& ids) {
+    for (int i = 0; i < times; ++i) Together(ids);
+  }
+
+  StepWatch watch;
+
+ private:
+  uint64_t sequence_ = 10;
+};
+
+TEST(AStepSeenThreeTimesRepeats) {
+  Program program;
+  program.Steps(1, {1, 2, 3});
+  EXPECT_FALSE(program.watch.Repeats());
+  program.Steps(1, {1, 2, 3});  // only its first item shows that the first step was whole
+  EXPECT_FALSE(program.watch.Repeats());
+  program.Steps(1, {3, 1, 2});
+  EXPECT_TRUE(program.watch.Repeats());
+  EXPECT_EQ(program.watch.Schedule().size(), size_t{1});
+  EXPECT_EQ(program.watch.Schedule()[0], (Bucket{3, 1, 2}));  // the order of the last time
+}
+
+TEST(NothingRepeatsInTheMiddleOfAStep) {
+  Program program;
+  program.Steps(5, {1, 2, 3});
+  program.Together({1});
+  EXPECT_FALSE(program.watch.Repeats());
+  program.Together({2});
+  EXPECT_FALSE(program.watch.Repeats());
+  program.Together({3});
+  EXPECT_TRUE(program.watch.Repeats());
+}
+
+TEST(AnotherStepBeginsTheCountAnew) {
+  Program program;
+  program.Steps(4, {1, 2});
+  EXPECT_TRUE(program.watch.Repeats());
+  program.Steps(1, {1, 3});  // without 2, with 3
+  program.Steps(1, {1, 3});
+  EXPECT_FALSE(program.watch.Repeats());
+  program.Steps(1, {1, 3});
+  EXPECT_TRUE(program.watch.Repeats());
+  EXPECT_EQ(program.watch.Schedule()[0], (Bucket{1, 3}));
+}
+
+TEST(AStepWithATensorMoreNowAndThenIsNotLocked) {
+  Program program;
+  for (int step = 0; step < 30; ++step) {
+    program.Together({1, 2});
+    if (step % 2 == 1) program.Together({9});
+    if (program.watch.Repeats()) EXPECT_TRUE(step < 2);
+  }
+}
+
+TEST(WhatIsNoPlainRepeatDisturbs) {
+  Program program;
+  program.Steps(4, {1, 2});
+  program.watch.Disturbed();
+  EXPECT_FALSE(program.watch.Repeats());
+  program.Steps(2, {1, 2});
+  EXPECT_FALSE(program.watch.Repeats());
+  program.Steps(2, {1, 2});
+  EXPECT_TRUE(program.watch.Repeats());
+}
+
+TEST(ALoneTensorIsAStep) {
+  Program program;
+  program.Steps(4, {7});
+  EXPECT_TRUE(program.watch.Repeats());
+  EXPECT_EQ(program.watch.Schedule()[0], (Bucket{7}));
+}
+
+TEST(ABucketTakesNoMoreOnceItIsLarge) {
+  Program program;
+  for (int i = 0; i < 4; ++i) program.Together({1, 2, 3, 4, 5}, 4 << 20);
+  const std::vector<Bucket> buckets = program.watch.Schedule();
+  ASSERT_EQ(buckets.size(), size_t{3});
+  EXPECT_EQ(buckets[0], (Bucket{1, 2}));
+  EXPECT_EQ(buckets[1], (Bucket{3, 4}));
+  EXPECT_EQ(buckets[2], (Bucket{5}));
+}
+
+TEST(WhatMayWaitForAResultIsKeptApart) {
+  Program program;
+  for (int i = 0; i < 4; ++i) {
+    program.Together({1}, 4, false, false);  // say, a barrier
+    program.Together({2, 3});
+    program.Together({4});                   // a reduction after reductions
+    program.Together({5}, 4, false, false);  // a broadcast of something
+    program.Together({6}, 4, true, false);   // another, announced before 5 was agreed
+  }
+  const std::vector<Bucket> buckets = program.watch.Schedule();
+  ASSERT_EQ(buckets.size(), size_t{3});
+  EXPECT_EQ(buckets[0], (Bucket{1}));
+  EXPECT_EQ(buckets[1], (Bucket{2, 3, 4}));
+  EXPECT_EQ(buckets[2], (Bucket{5, 6}));
+}
+
+TEST(ReductionsAreTrustedUntilABucketDidNotFill) {
+  Program program;
+  const auto steps = [&program] {
+    for (int i = 0; i < 8; ++i) {
+      program.Together({1, 2});
+      program.Together({3});
+    }
+  };
+  steps();
+  ASSERT_TRUE(program.watch.Repeats());
+  EXPECT_EQ(program.watch.Schedule().size(), size_t{1});
+  program.watch.Ended(0, true);
+  steps();
+  ASSERT_TRUE(program.watch.Repeats());
+  EXPECT_EQ(program.watch.Schedule().size(), size_t{2});
+}
+
+TEST(AScheduleThatHardlyPaysIsTriedLessAndLessOften) {
+  Program program;
+  int64_t needed = 0;
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    int64_t steps = 0;
+    do {
+      program.Together({1, 2});
+      ++steps;
+    } while (!program.watch.Repeats());
+    EXPECT_TRUE(steps > needed);
+    needed = steps;
+    program.watch.Ended(3, false);
+  }
+  EXPECT_TRUE(needed > 50);
+}
+
+TEST(OneThatPaidIsTriedAgainSoon) {
+  Program program;
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    program.Steps(4, {1, 2});
+    EXPECT_TRUE(program.watch.Repeats());
+    program.watch.Ended(1000, false);
+  }
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+TEST_MAIN()
