@@ -15,18 +15,6 @@ constexpr int kCoordinatorRank = 0;
 // than that takes the coordinator to be gone.
 constexpr double kSilenceFactor = 1.5;
 
-// A locked schedule is given up where a bucket does not fill for this long after the last entry, or
-// this many times the longest gap between entries so far; and where others do not vote for so long,
-// so that the coordinator can say who is missing. Both cost little: three steps later it is back.
-constexpr double kLeastPatience = 0.1;  // seconds
-constexpr double kMostPatience = 2.0;
-constexpr double kGapFactor = 4.0;
-constexpr double kVotePatience = 1.0;
-
-// While a bucket fills, the engine is woken once the entries are there that it lacks; it looks this
-// often whether others have come.
-constexpr double kFillSeconds = 0.002;
-
 Coordinator::Options CoordinatorOptions(const Config& config, const Topology& topology,
                                         bool may_lock) {
   Coordinator::Options options;
@@ -304,124 +292,6 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
   return Status::Ok();
 }
 
-// From here on entries are matched to the schedule. What was announced and is not agreed counts as
-// not announced, here and at the coordinator.
-void Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
-  next_.known.clear();
-  next_.requests.clear();
-  next_.withdrawn.clear();
-  DropWithdrawn(outcome);
-  schedule_.Begin(std::move(buckets));
-  deviates_ = false;
-  votes_reported_ = false;
-  last_added_ = now_;
-  for (auto& [key, pending] : pending_) Announce(&pending);
-}
-
-// Entries that were to be withdrawn, and that nobody else counts on any more.
-void Negotiator::DropWithdrawn(Outcome* outcome) {
-  for (auto pending = pending_.begin(); pending != pending_.end();) {
-    const auto next = std::next(pending);
-    if (pending->second.withdrawing) {
-      pending->second.withdrawing = false;
-      outcome->failed.emplace_back(std::move(pending->second.entries.front()),
-                                   Status::Cancelled("the operation was cancelled"));
-      pending->second.entries.pop_front();
-      if (pending->second.entries.empty()) pending_.erase(pending);
-    }
-    pending = next;
-  }
-}
-
-// Announces everything, in the order of submission.
-void Negotiator::EndSchedule(Outcome* outcome) {
-  if (coordinator_ != nullptr) {
-    coordinator_->ScheduleEnded(schedule_.turns(), schedule_.ended_late());
-  }
-  last_heard_ = now_;
-  DropWithdrawn(outcome);
-  std::vector<Pending*> waiting;
-  for (auto& [key, pending] : pending_) waiting.push_back(&pending);
-  std::sort(waiting.begin(), waiting.end(), [](const Pending* a, const Pending* b) {
-    return a->entries.front().id < b->entries.front().id;
-  });
-  for (Pending* pending : waiting) Announce(pending);
-}
-
-Status Negotiator::RunSchedule(double now, Outcome* outcome) {
-  while (schedule_.active()) {
-    const bool voted = schedule_.voted();
-    const LockedSchedule::Turn turn = schedule_.Step(WishOfSchedule(now));
-    if (schedule_.voted() && !voted) {
-      voted_at_ = now;
-      votes_reported_ = false;
-    }
-    if (turn == LockedSchedule::Turn::kWait) break;
-    outcome->progress = true;
-    if (turn == LockedSchedule::Turn::kOver) {
-      EndSchedule(outcome);
-    } else {
-      TFHVD_RETURN_IF_ERROR(TakeBucket(schedule_.due(), outcome));
-    }
-  }
-  return Status::Ok();
-}
-
-Status Negotiator::TakeBucket(const Bucket& bucket, Outcome* outcome) {
-  std::vector<Agreed> together;
-  together.reserve(bucket.size());
-  for (CacheId id : bucket) {
-    Agreement::Item item;
-    item.id = id;
-    item.repeat = true;
-    TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), &together, outcome));
-  }
-  outcome->agreed.push_back(std::move(together));
-  last_added_ = now_;
-  return Status::Ok();
-}
-
-LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
-  if (deviates_ || !next_.empty()) return LockedSchedule::Wish::kEnd;
-  if (schedule_.voted()) {
-    const double patience = std::min(kVotePatience, config_.stall_check_time / 4);
-    const bool overdue = config_.stall_check && now - voted_at_ >= patience;
-    return overdue ? LockedSchedule::Wish::kEnd : LockedSchedule::Wish::kGoOn;
-  }
-  const double patience = std::clamp(kGapFactor * longest_gap_, kLeastPatience, kMostPatience);
-  const bool late = !pending_.empty() && now - last_added_ >= patience;
-  return late ? LockedSchedule::Wish::kLate : LockedSchedule::Wish::kGoOn;
-}
-
-// A rank whose engine runs answers soon, if only with the end. The first of those who wait reports
-// the others.
-Status Negotiator::WatchVotes(double now) {
-  if (!config_.stall_check || !schedule_.voted()) return Status::Ok();
-  const double waited = now - voted_at_;
-  if (waited < config_.stall_check_time) return Status::Ok();
-  const std::vector<int> silent = schedule_.Silent();
-  if (silent.empty()) return Status::Ok();
-  int first = 0;
-  while (std::find(silent.begin(), silent.end(), first) != silent.end()) ++first;
-  const ResponseCache::Record* record = cache_.Get(schedule_.current().front());
-  const std::string text =
-      Describe(record->request) + " has waited " + std::to_string(static_cast<int>(waited)) +
-      " s: ranks " + RankList(silent) + " (first on host " + topology_.hosts[silent[0]] +
-      ") do not answer. Their processes may be stopped (kill -CONT) or cut off.";
-  if (config_.stall_shutdown_time > 0 && waited >= config_.stall_shutdown_time * kSilenceFactor) {
-    return Status::Aborted(text);
-  }
-  if (!votes_reported_ && first == topology_.rank) log_.Warning(text);
-  votes_reported_ = true;
-  return Status::Ok();
-}
-
-int Negotiator::wanted() const {
-  return schedule_.active() && !schedule_.voted() && !pending_.empty()
-             ? std::max(1, schedule_.missing())
-             : 1;
-}
-
 // The coordinator cannot report its own silence.
 Status Negotiator::WatchCoordinator(double now) {
   if (!config_.stall_check || pending_.empty()) {
@@ -461,11 +331,7 @@ bool Negotiator::expecting() const {
 
 double Negotiator::wake_at(double now) const {
   double at = std::numeric_limits<double>::infinity();
-  if (schedule_.active()) {
-    if (WishOfSchedule(now) != LockedSchedule::Wish::kGoOn && !schedule_.voted()) return now;
-    if (schedule_.voted()) return now + kVotePatience / 4;
-    return pending_.empty() ? at : now + kFillSeconds;
-  }
+  if (schedule_.active()) return ScheduleWakesAt(now);
   if (!next_.empty() || confirm_owed_) return now;
   if (coordinator_ != nullptr) at = coordinator_->wake_at();
   if (coordinator_ == nullptr && config_.stall_check && !pending_.empty()) at = now + 1.0;

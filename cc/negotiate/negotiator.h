@@ -83,6 +83,7 @@ class Negotiator {
   Status TakeBucket(const Bucket& bucket, Outcome* outcome);
   LockedSchedule::Wish WishOfSchedule(double now) const;
   Status WatchVotes(double now);
+  double ScheduleWakesAt(double now) const;
   Status SendAnnouncement(double now);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
   Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
