@@ -94,6 +94,20 @@ class TestBroadcast:
         model.fit(x, y, verbose=0, callbacks=[hvd.BroadcastGlobalVariablesCallback(0)])
         assert_same_on_all_ranks(model.weights)
 
+    @in_both_keras
+    def test_local_variables_stay(self, package):
+        keras = keras_of(package)
+        model = make_model(keras, seed=hvd.rank())
+        own = [model.layers[0].kernel, model.layers[1].bias]
+        before = [values(own), hvd.broadcast_object(values(model.weights), root_rank=0)]
+        callback = hvd.BroadcastGlobalVariablesCallback(0, local_variables=own[:1])
+        callback.register_local_var(own[1])
+        model.compile(keras.optimizers.SGD(0.0), keras.losses.MeanSquaredError())
+        x, y = data(seed=0)
+        model.fit(x, y, verbose=0, callbacks=[callback])
+        assert_close(own, before[0])
+        assert_close(model.weights[1:3], before[1][1:3])
+
     def test_legacy_optimizer(self):
         keras = keras_of("tf_keras")
         model = make_model(keras, seed=hvd.rank())

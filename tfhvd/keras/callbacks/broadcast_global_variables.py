@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ import tensorflow as tf
 from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.optimizer import shared_state
+from tfhvd.local_sources import LocalSources, key_of
 from tfhvd.ops import broadcast_variables
 
 _logger = logging.getLogger("tfhvd")
@@ -31,15 +33,29 @@ class BroadcastGlobalVariablesCallback(Callback):
     Args:
         root_rank: the rank whose state it is.
         device: the device on which the variables are broadcast, "" for where they are.
+        local_variables: variables that each rank keeps as they are, the same ones on every rank.
 
     Example:
         >>> model.fit(dataset, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
     """
 
-    def __init__(self, root_rank: int = 0, device: str = "") -> None:
+    def __init__(
+        self, root_rank: int = 0, device: str = "", local_variables: Iterable[Any] | None = None
+    ) -> None:
         super().__init__()
         self.root_rank = root_rank
         self.device = device
+        self._local = LocalSources()
+        for variable in local_variables or ():
+            self.register_local_var(variable)
+
+    def register_local_var(self, var: Any) -> None:
+        """Excepts a variable from the broadcast.
+
+        Args:
+            var: a variable of the model, or of its optimizer.
+        """
+        self._local.add(var)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Broadcasts, or arranges for it once the model can be built."""
@@ -54,7 +70,12 @@ class BroadcastGlobalVariablesCallback(Callback):
             _compat.build_optimizer(optimizer, model.trainable_variables)
         variables = _compat.model_state(model) + _compat.optimizer_variables(optimizer)
         variables += shared_state(optimizer, model.trainable_variables)
-        numbered = [_Numbered(str(n), _compat.tf_variable(v)) for n, v in enumerate(variables)]
+        local = self._local.keys()
+        numbered = [
+            _Numbered(str(n), _compat.tf_variable(v))
+            for n, v in enumerate(variables)
+            if key_of(v) not in local
+        ]
         with tf.device(self.device or None):
             broadcast_variables(numbered, root_rank=self.root_rank)
 
