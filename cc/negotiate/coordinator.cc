@@ -246,7 +246,8 @@ void Coordinator::Decide(Slot* slot, Agreement* common) {
 }
 
 void Coordinator::Watch(const Slot& slot, bool repeat) {
-  if (!repeat) return watch_.Disturbed();
+  // A schedule is every rank's business, so it holds collectives of all ranks alone.
+  if (!repeat || slot.key.process_set != 0) return watch_.Disturbed();
   int64_t bytes = 0;
   for (const TensorSpec& t : slot.request.tensors)
     bytes += NumElements(t.shape) * ItemSize(t.dtype);
