@@ -72,7 +72,7 @@ Status JoinHosts(const Config& config, const Topology& topology, const Log& log,
   if (rank == 0) {
     log.Info("collectives go through shared memory within each of " +
              std::to_string(layout.hosts()) + " hosts and through " + world->description() +
-             " across, " + std::to_string(layout.lanes) + " ranks of a host at a time");
+             " across; lanes: " + std::to_string(layout.lanes));
   }
   return Status::Ok();
 }

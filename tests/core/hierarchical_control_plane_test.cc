@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cc/backends/shm/shm_control_plane.h"
+#include "tests/core/letters.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
@@ -81,23 +82,6 @@ int OnPlanes(const Hosts& hosts, const Body& body) {
   return sent;
 }
 
-Message Await(ControlPlane* plane, bool expecting) {
-  while (true) {
-    std::optional<Message> message;
-    EXPECT_OK(plane->Receive(&message));
-    if (message.has_value()) return std::move(*message);
-    (void)plane->Flushed();
-    plane->Wait(hours(1), expecting);
-  }
-}
-
-std::string LetterOf(int from, int to, int i) {
-  const size_t length = i % 10 == 9 ? 100000 : static_cast<size_t>(i * 37 % 3000);
-  const std::string head =
-      std::to_string(from) + ">" + std::to_string(to) + "#" + std::to_string(i);
-  return i % 10 == 8 ? "" : head + std::string(length, static_cast<char>('a' + i % 26));
-}
-
 const std::vector<Hosts>& AllHosts() {
   static const std::vector<Hosts> all = {{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 1, 1},
                                          {0, 1, 0, 1}, {0, 1, 2},    {0, 1, 1, 2, 0, 2, 2}};
@@ -115,13 +99,13 @@ TEST(LettersOfAllLengthsArriveInOrder) {
         peers.erase(peers.begin());
       }
       for (int i = 0; i < kEach; ++i) {
-        for (const int to : peers) EXPECT_OK(plane->Send(to, LetterOf(rank, to, i)));
+        for (const int to : peers) EXPECT_OK(plane->Send(to, Letter(rank, to, i)));
       }
       std::vector<int> next(static_cast<size_t>(plane->size()), 0);
       for (size_t i = 0; i < kEach * peers.size(); ++i) {
         const Message message = Await(plane, i % 2 == 0);
         int& n = next[static_cast<size_t>(message.from)];
-        EXPECT_TRUE(message.bytes == LetterOf(message.from, rank, n));
+        EXPECT_TRUE(message.bytes == Letter(message.from, rank, n));
         ++n;
       }
     });
@@ -142,7 +126,7 @@ TEST(QuestionsAreAnsweredAgainAndAgain) {
           EXPECT_EQ(Await(plane, true).bytes, std::to_string(2 * i));
         }
         for (int r = 1; r < plane->size(); ++r) EXPECT_OK(plane->Send(r, std::to_string(i)));
-        while (!plane->Flushed()) plane->Wait(hours(1), true);
+        Flush(plane);
       }
     });
   }
@@ -156,7 +140,7 @@ TEST(OneMessageAHost) {
       return;
     }
     for (int r = 1; r < plane->size(); ++r) EXPECT_OK(plane->Send(r, "agreed"));
-    while (!plane->Flushed()) plane->Wait(hours(1), true);
+    Flush(plane);
   });
   EXPECT_EQ(sent, 2);
 }
@@ -169,7 +153,7 @@ TEST(ALeaderHearsLast) {
   (void)OnPlanes({0, 1, 1}, [&](ControlPlane* plane) {
     if (plane->rank() == 0) {
       for (int r = 1; r < 3; ++r) EXPECT_OK(plane->Send(r, longer));
-      while (!plane->Flushed()) plane->Wait(hours(1), true);
+      Flush(plane);
       return;
     }
     EXPECT_TRUE(Await(plane, true).bytes == longer);

@@ -1,8 +1,5 @@
 // Engines whose ranks are threads that take themselves to be on one or several hosts, with the
 // means that a process chooses there: shared memory within a host, something slower across.
-#include <signal.h>
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <future>
 #include <memory>
@@ -12,6 +9,7 @@
 
 #include "cc/engine/engine.h"
 #include "cc/process/choose.h"
+#include "tests/core/no_memory.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
@@ -142,19 +140,13 @@ TEST(WhatCannotBeHadIsSaid) {
 
 // Without memory to share, the starter's means do.
 TEST(LackOfMemoryIsNoError) {
-  rlimit usual;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
-  rlimit little = usual;
-  little.rlim_cur = 4096;
-  signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  const NoMemory none;
   for (const Hosts& hosts : {Hosts{"a", "a"}, Hosts{"a", "a", "b"}}) {
     OnHosts(hosts, [](Engine* engine) {
       ExpectSum(Sum(engine, "x", 9, 2.0f).get(),
                 2.0f * static_cast<float>(engine->topology().size));
     });
   }
-  EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &usual), 0);
 }
 
 TEST(MpiMayBeWantedAnywhere) {

@@ -1,14 +1,12 @@
 // The shm backend against the suite of all communicators. The ranks are threads, but each maps the
 // memory for itself, as processes do.
-#include <signal.h>
-#include <sys/resource.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cc/backends/shm/shm_communicator.h"
 #include "tests/core/conformance.h"
+#include "tests/core/no_memory.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
@@ -61,14 +59,9 @@ TEST(CountersWrapAround) {
   EXPECT_OK(counter->WaitFor(0xfffffff0u, 0, nullptr));
 }
 
-// The kernel has no more memory to give (here: because of a limit on the size of files).
+// The kernel has no more memory to give.
 TEST(MemoryThatCannotBeHadIsSaidOnEveryRank) {
-  rlimit usual;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
-  rlimit little = usual;
-  little.rlim_cur = 4096;
-  signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  const NoMemory none;
   OnRanks(3, [](Communicator* host) {
     ShmOptions options;
     options.log = Log(LogLevel::kFatal, host->rank());
@@ -79,7 +72,6 @@ TEST(MemoryThatCannotBeHadIsSaidOnEveryRank) {
                                    : "could not make shared memory");
     EXPECT_OK(host->Barrier());  // what joined them still does
   });
-  EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &usual), 0);
 }
 
 TEST(MemoryThatCannotBeSharedIsSaid) {

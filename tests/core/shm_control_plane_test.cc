@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/core/letters.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
@@ -26,28 +27,6 @@ void OnPlanes(int size, const Body& body) {
     body(plane.get());
     EXPECT_OK(host->Barrier());  // nobody reads any more
   });
-}
-
-// Sleeps for a message, so long that a test would not end if a wake-up were lost.
-Message Await(ControlPlane* plane, bool expecting) {
-  while (true) {
-    std::optional<Message> message;
-    EXPECT_OK(plane->Receive(&message));
-    if (message.has_value()) return std::move(*message);
-    plane->Wait(hours(1), expecting);
-  }
-}
-
-void Flush(ControlPlane* plane) {
-  while (!plane->Flushed()) plane->Wait(hours(1), true);
-}
-
-// Some are empty, and some are many times longer than a line is.
-std::string Letter(int from, int to, int i) {
-  const size_t length = i % 10 == 9 ? 200000 : static_cast<size_t>(i * 37 % 3000);
-  const std::string head =
-      std::to_string(from) + ">" + std::to_string(to) + "#" + std::to_string(i);
-  return i % 10 == 8 ? "" : head + std::string(length, static_cast<char>('a' + i % 26));
 }
 
 TEST(LettersOfAllLengthsArriveInOrder) {
