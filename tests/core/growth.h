@@ -24,12 +24,13 @@ struct Traffic {
   int64_t sent_bytes = 0;
   int64_t received = 0;
   int64_t received_bytes = 0;
+  int64_t votes = 0;  // words cast where ranks vote without messages
 
   int64_t messages() const { return sent + received; }
   int64_t bytes() const { return sent_bytes + received_bytes; }
   Traffic Since(const Traffic& t) const {
     return {sent - t.sent, sent_bytes - t.sent_bytes, received - t.received,
-            received_bytes - t.received_bytes};
+            received_bytes - t.received_bytes, votes - t.votes};
   }
 };
 
@@ -44,19 +45,21 @@ class Counters {
     ++received_;
     received_bytes_ += static_cast<int64_t>(bytes);
   }
-  Traffic Read() const { return {sent_, sent_bytes_, received_, received_bytes_}; }
+  void Voted() { ++votes_; }
+  Traffic Read() const { return {sent_, sent_bytes_, received_, received_bytes_, votes_}; }
 
  private:
   std::atomic<int64_t> sent_{0};
   std::atomic<int64_t> sent_bytes_{0};
   std::atomic<int64_t> received_{0};
   std::atomic<int64_t> received_bytes_{0};
+  std::atomic<int64_t> votes_{0};
 };
 
-class CountingControlPlane : public ControlPlane {
+class CountingControlPlane : public ControlPlane, private VoteBoard {
  public:
-  CountingControlPlane(std::unique_ptr<ControlPlane> inner, Counters* counters)
-      : inner_(std::move(inner)), counters_(counters) {}
+  CountingControlPlane(std::unique_ptr<ControlPlane> inner, Counters* counters, bool may_vote)
+      : inner_(std::move(inner)), counters_(counters), may_vote_(may_vote) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -74,10 +77,19 @@ class CountingControlPlane : public ControlPlane {
     inner_->Wait(timeout, expecting);
   }
   void Wake() override { inner_->Wake(); }
+  VoteBoard* votes() override { return may_vote_ && inner_->votes() != nullptr ? this : nullptr; }
 
  private:
+  void Cast(uint64_t word) override {
+    counters_->Voted();
+    inner_->votes()->Cast(word);
+  }
+  uint64_t WordOf(int rank) const override { return inner_->votes()->WordOf(rank); }
+  void WakeOthers() override { inner_->votes()->WakeOthers(); }
+
   const std::unique_ptr<ControlPlane> inner_;
   Counters* const counters_;  // Not owned.
+  const bool may_vote_;
 };
 
 // How a steady step is made: `tensors` submitted one after the other, all of them awaited.
@@ -87,6 +99,7 @@ struct Steady {
   int warm_steps = 8;  // until everything is known by number
   int steps = 20;
   std::string prefix = "gradient";  // of the tensors' names
+  bool may_vote = true;             // whether a step that repeats may do without messages
 };
 
 struct Growth {
@@ -134,8 +147,8 @@ inline Growth MeasureGrowth(const Steady& how) {
   growth_internal::Gate gate(how.ranks);
   testing::RunThreads(how.ranks, [&](int r) {
     Counters* own = &counters[static_cast<size_t>(r)];
-    Rank rank(&group, r, Config(), [own](std::unique_ptr<ControlPlane> control) {
-      return std::make_unique<CountingControlPlane>(std::move(control), own);
+    Rank rank(&group, r, Config(), [&, own](std::unique_ptr<ControlPlane> control) {
+      return std::make_unique<CountingControlPlane>(std::move(control), own, how.may_vote);
     });
     growth_internal::RunSteps(&rank, how, how.warm_steps);
     gate.Pass(1);

@@ -23,8 +23,10 @@ constexpr int kTensors[] = {1, 100};
 double PerStep(int64_t count, int steps) { return static_cast<double>(count) / steps; }
 
 void PrintEngines(int most) {
-  std::printf("engines as threads, per steady step\n%6s %8s | %14s %12s | %14s %12s | %10s\n",
-              "ranks", "tensors", "rank 0: msgs", "bytes", "others: msgs", "bytes", "us a step");
+  std::printf(
+      "engines as threads, per steady step; msgs and bytes of control planes, votes of rank 0\n"
+      "%6s %8s | %12s %10s | %12s %10s | %6s %10s\n",
+      "ranks", "tensors", "rank 0: msgs", "bytes", "others: msgs", "bytes", "votes", "us a step");
   for (int tensors : kTensors) {
     for (int ranks = 2; ranks <= most; ranks *= 2) {
       Steady how;
@@ -35,11 +37,11 @@ void PrintEngines(int most) {
       for (size_t r = 1; r < growth.traffic.size(); ++r) {
         if (growth.traffic[r].messages() > others.messages()) others = growth.traffic[r];
       }
-      std::printf("%6d %8d | %14.2f %12.1f | %14.2f %12.1f | %10.0f\n", ranks, tensors,
+      std::printf("%6d %8d | %12.2f %10.1f | %12.2f %10.1f | %6.2f %10.0f\n", ranks, tensors,
                   PerStep(growth.traffic[0].messages(), how.steps),
                   PerStep(growth.traffic[0].bytes(), how.steps),
                   PerStep(others.messages(), how.steps), PerStep(others.bytes(), how.steps),
-                  growth.seconds * 1e6);
+                  PerStep(growth.traffic[0].votes, how.steps), growth.seconds * 1e6);
       std::fflush(stdout);
     }
   }
