@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
     from tfhvd.launch.call import run
     from tfhvd.ops import (
+        Adasum,
         Average,
         Max,
         Min,
@@ -36,7 +37,13 @@ if TYPE_CHECKING:
         grouped_allgather,
         grouped_allreduce,
         grouped_reducescatter,
+        join,
+        local_rank_op,
+        local_size_op,
+        process_set_included_op,
+        rank_op,
         reducescatter,
+        size_op,
     )
     from tfhvd.optimizer import DistributedOptimizer, PartialDistributedOptimizer
     from tfhvd.process import (
@@ -51,7 +58,13 @@ if TYPE_CHECKING:
         shutdown,
         size,
     )
-    from tfhvd.process_sets import ProcessSet, global_process_set
+    from tfhvd.process_sets import (
+        ProcessSet,
+        add_process_set,
+        get_process_set_ids_and_ranks,
+        global_process_set,
+        remove_process_set,
+    )
     from tfhvd.queries import (
         ccl_built,
         check_num_rank_power_of_2,
@@ -75,6 +88,7 @@ _HOMES = {
     "tfhvd.keras.sync_batch_normalization": ("SyncBatchNormalization",),
     "tfhvd.launch.call": ("run",),
     "tfhvd.ops": (
+        "Adasum",
         "Average",
         "Max",
         "Min",
@@ -94,7 +108,13 @@ _HOMES = {
         "grouped_allgather",
         "grouped_allreduce",
         "grouped_reducescatter",
+        "join",
+        "local_rank_op",
+        "local_size_op",
+        "process_set_included_op",
+        "rank_op",
         "reducescatter",
+        "size_op",
     ),
     "tfhvd.optimizer": ("DistributedOptimizer", "PartialDistributedOptimizer"),
     "tfhvd.process": (
@@ -109,7 +129,13 @@ _HOMES = {
         "shutdown",
         "size",
     ),
-    "tfhvd.process_sets": ("ProcessSet", "global_process_set"),
+    "tfhvd.process_sets": (
+        "ProcessSet",
+        "add_process_set",
+        "get_process_set_ids_and_ranks",
+        "global_process_set",
+        "remove_process_set",
+    ),
     "tfhvd.queries": (
         "ccl_built",
         "check_num_rank_power_of_2",
@@ -147,6 +173,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "reducescatter",
     "grouped_reducescatter",
     "alltoall",
+    "join",
     "broadcast",
     "broadcast_",
     "barrier",
@@ -168,8 +195,17 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "Min",
     "Max",
     "Product",
+    "Adasum",
     "ProcessSet",
     "global_process_set",
+    "add_process_set",
+    "remove_process_set",
+    "get_process_set_ids_and_ranks",
+    "rank_op",
+    "local_rank_op",
+    "size_op",
+    "local_size_op",
+    "process_set_included_op",
     "run",
     "build_info",
     "mpi_built",

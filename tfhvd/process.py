@@ -48,7 +48,10 @@ class _Membership:
         self._prepare_for_the_end()
 
     def leave(self, reason: str) -> None:
+        from tfhvd.process_sets import forget_all
+
         self.topology = None
+        forget_all()
         self._native().shutdown(reason)
 
     def place(self) -> Any:
@@ -127,7 +130,7 @@ def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
-def init(comm: Any = None, process_sets: Sequence[Any] | None = None) -> None:
+def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> None:
     """Meets the other ranks of the job and starts the engine.
 
     Every rank calls it, before anything else. A process that nobody gave a rank to is a job of
@@ -136,7 +139,9 @@ def init(comm: Any = None, process_sets: Sequence[Any] | None = None) -> None:
 
     Args:
         comm: taken for Horovod's sake; must be None.
-        process_sets: taken for Horovod's sake; must be None or empty.
+        process_sets: process sets to register (see `add_process_set`): each a ProcessSet, ranks, or
+            an mpi4py communicator; the same ones in the same order on every rank. "dynamic", as in
+            Horovod, is the same as None: sets can always be added later.
 
     Raises:
         NotImplementedError: for arguments that this version has no use for.
@@ -153,12 +158,32 @@ def init(comm: Any = None, process_sets: Sequence[Any] | None = None) -> None:
             f"hvd.init takes no communicator or list of ranks. Received: comm={comm!r}. Expected: "
             "None; start as many ranks as are to take part (tfhvdrun -np N, or mpirun)."
         )
-    if process_sets:
-        raise NotImplementedError(
-            f"This version of tfhvd has no process sets. Received: process_sets={process_sets!r}. "
-            "Expected: None; every collective is over all ranks."
-        )
+    wanted = _list_of_sets(process_sets)
+    if is_initialized():
+        return
     _membership.join()
+    from tfhvd.process_sets import add_process_set
+
+    for process_set in wanted:
+        add_process_set(process_set)
+
+
+def _list_of_sets(process_sets: Any) -> list[Any]:
+    if process_sets is None or process_sets == "dynamic":
+        return []
+    if isinstance(process_sets, str) or not isinstance(process_sets, Sequence):
+        if hasattr(process_sets, "Get_group"):
+            return [process_sets]
+        raise TypeError(
+            f"Received: process_sets={process_sets!r}. Expected: a list of hvd.ProcessSet, "
+            '"dynamic" or None.'
+        )
+    return list(process_sets)
+
+
+def native() -> Any:
+    """Returns the engine's module, for the other modules of tfhvd."""
+    return _membership._native()
 
 
 def shutdown() -> None:

@@ -21,6 +21,11 @@ int64_t ItemSize(DType dtype) {
   return 0;
 }
 
+bool IsFloat(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
+         dtype == DType::kFloat64;
+}
+
 const char* DTypeName(DType dtype) {
   static const char* const kNames[kNumDTypes] = {
       "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"};
@@ -33,8 +38,10 @@ const char* ReduceOpName(ReduceOp op) {
 }
 
 const char* CollectiveName(Collective kind) {
-  static const char* const kNames[kNumCollectives] = {"allreduce", "allgather",     "broadcast",
-                                                      "barrier",   "reducescatter", "alltoall"};
+  static const char* const kNames[kNumCollectives] = {
+      "allreduce",          "allgather",       "broadcast", "barrier",
+      "reducescatter",      "alltoall",        "join",      "add_process_set",
+      "remove_process_set", "Adasum allreduce"};
   return kNames[static_cast<int>(kind)];
 }
 

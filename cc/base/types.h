@@ -31,8 +31,13 @@ enum class Collective : uint8_t {
   kBarrier = 3,
   kReduceScatter = 4,
   kAllToAll = 5,
+  // What the ranks agree on without moving data:
+  kJoin = 6,
+  kAddProcessSet = 7,
+  kRemoveProcessSet = 8,
+  kAdasum = 9,
 };
-constexpr int kNumCollectives = 6;
+constexpr int kNumCollectives = 10;
 
 enum class DeviceKind : uint8_t { kHost = 0, kGpu = 1 };
 constexpr int kNumDeviceKinds = 2;
@@ -40,6 +45,7 @@ constexpr int kNumDeviceKinds = 2;
 using Shape = std::vector<int64_t>;
 
 int64_t ItemSize(DType dtype);  // bytes
+bool IsFloat(DType dtype);
 const char* DTypeName(DType dtype);
 const char* ReduceOpName(ReduceOp op);
 const char* CollectiveName(Collective kind);

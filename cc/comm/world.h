@@ -4,6 +4,7 @@
 // One thread at a time. Everything that it opens must be destroyed before Close.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,11 @@
 #include "cc/comm/control_plane.h"
 
 namespace tfhvd {
+
+// Opens the communicator of some ranks: collective over `members` (ascending ranks of the job, this
+// one among them).
+using CommunicatorFactory =
+    std::function<Status(const std::vector<int>& members, std::unique_ptr<Communicator>* out)>;
 
 class World {
  public:

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/base/types.h"
@@ -30,6 +31,12 @@ class Device {
   // Copies between two calls of a communicator do not depend on each other, so that a device may
   // do them at once. REQUIRES: the ranges do not overlap.
   virtual Status Copy(void* to, const void* from, int64_t bytes) = 0;
+
+  // Fills memory of this device with zeros.
+  virtual Status Zero(void* to, int64_t bytes) {
+    const std::vector<char> zeros(static_cast<size_t>(bytes));
+    return CopyFromHost(to, zeros.data(), bytes);
+  }
 
   // Between this device and host memory, done when the call returns.
   virtual Status CopyToHost(void* to, const void* from, int64_t bytes) {

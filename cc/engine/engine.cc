@@ -44,7 +44,8 @@ std::chrono::nanoseconds Nanoseconds(double seconds) {
 class Engine::Impl {
  public:
   Impl(const Config& config, Log log, Topology topology, std::unique_ptr<ControlPlane> control,
-       std::unique_ptr<Communicator> communicator, Accelerator accelerator)
+       std::unique_ptr<Communicator> communicator, Accelerator accelerator,
+       CommunicatorFactory open)
       : config_(config),
         log_(log),
         topology_(std::move(topology)),
@@ -53,9 +54,9 @@ class Engine::Impl {
         device_(MakeHostDevice()),
         accelerator_(std::move(accelerator)),
         queue_([this] { control_->Wake(); }),
-        negotiator_(config_, log_, topology_, control_.get()),
-        executor_(device_.get()) {
-    executor_.SetCommunicator(0, communicator_.get());
+        sets_(topology_.size),
+        negotiator_(config_, log_, topology_, &sets_, control_.get()),
+        executor_(device_.get(), &sets_, communicator_.get(), std::move(open)) {
     executor_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
     thread_ = std::thread([this] { Run(); });
   }
@@ -99,6 +100,7 @@ class Engine::Impl {
 
   Status health() const { return queue_.closed(); }
   const Topology& topology() const { return topology_; }
+  const ProcessSetTable& process_sets() const { return sets_; }
 
  private:
   Status MarkReady(Entry* entry) {
@@ -210,6 +212,7 @@ class Engine::Impl {
   const std::unique_ptr<Device> device_;
   const Accelerator accelerator_;  // Device::Mark is called by any thread
   SubmissionQueue queue_;          // provides its own synchronisation
+  ProcessSetTable sets_;           // likewise; written by the executor
   Negotiator negotiator_;
   Executor executor_;
   Burst burst_;
@@ -225,9 +228,10 @@ class Engine::Impl {
 
 Engine::Engine(const Config& config, Log log, Topology topology,
                std::unique_ptr<ControlPlane> control, std::unique_ptr<Communicator> communicator,
-               Accelerator accelerator)
+               Accelerator accelerator, CommunicatorFactory open)
     : impl_(std::make_unique<Impl>(config, log, std::move(topology), std::move(control),
-                                   std::move(communicator), std::move(accelerator))) {}
+                                   std::move(communicator), std::move(accelerator),
+                                   std::move(open))) {}
 
 Engine::~Engine() = default;
 
@@ -237,5 +241,6 @@ void Engine::Leave(const std::string& reason) { impl_->Leave(reason); }
 bool Engine::WaitUntilOver(double seconds) { return impl_->WaitUntilOver(seconds); }
 Status Engine::health() const { return impl_->health(); }
 const Topology& Engine::topology() const { return impl_->topology(); }
+const ProcessSetTable& Engine::process_sets() const { return impl_->process_sets(); }
 
 }  // namespace tfhvd

@@ -22,8 +22,10 @@
 #include "cc/comm/communicator.h"
 #include "cc/comm/control_plane.h"
 #include "cc/comm/topology.h"
+#include "cc/comm/world.h"
 #include "cc/device/device.h"
 #include "cc/flow/entry.h"
+#include "cc/flow/process_set_table.h"
 
 namespace tfhvd {
 
@@ -35,9 +37,11 @@ struct Accelerator {
 
 class Engine {
  public:
-  // Starts the thread. The communicator is that of process set 0, all ranks of the control plane.
+  // Starts the thread. The communicator is that of process set 0, all ranks of the control plane;
+  // those of other sets are opened by `open`, on the engine's thread.
   Engine(const Config& config, Log log, Topology topology, std::unique_ptr<ControlPlane> control,
-         std::unique_ptr<Communicator> communicator, Accelerator accelerator = {});
+         std::unique_ptr<Communicator> communicator, Accelerator accelerator = {},
+         CommunicatorFactory open = nullptr);
 
   // Leaves, waits without bound for the job to end, and joins the thread.
   ~Engine();
@@ -68,6 +72,9 @@ class Engine {
   Status health() const;
 
   const Topology& topology() const;
+
+  // The process sets as of what was executed so far.
+  const ProcessSetTable& process_sets() const;
 
  private:
   class Impl;

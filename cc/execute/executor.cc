@@ -1,15 +1,26 @@
 #include "cc/execute/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 
 #include "cc/base/backoff.h"
+#include "cc/execute/adasum.h"
 
 namespace tfhvd {
 namespace {
 
 const void* InputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
   return agreed[piece.agreed].entry.inputs[piece.tensor];
+}
+
+bool IsStandIn(const Piece& piece, const std::vector<Agreed>& agreed) {
+  return agreed[piece.agreed].entry.stand_in;
+}
+
+// Whether the plan's tensor lies in memory that the call can work on.
+bool InPlace(const Plan& plan, const std::vector<Agreed>& agreed) {
+  return plan.pieces.size() == 1 && !IsStandIn(plan.pieces[0], agreed);
 }
 
 void* OutputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
@@ -54,7 +65,10 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
       if (!broken.ok() && plan.device != DeviceKind::kHost) AbortAccelerator(broken);
     }
     for (const Piece& piece : plan.pieces) {
-      if (--left[piece.agreed] == 0) agreed[piece.agreed].entry.done(broken);
+      Agreed& a = agreed[piece.agreed];
+      if (--left[piece.agreed] > 0) continue;
+      if (broken.ok() && a.entry.number) a.entry.number(a.decision.number);
+      a.entry.done(broken);
     }
   }
   return broken;
@@ -115,11 +129,13 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   Communicator* communicator = nullptr;
   TFHVD_RETURN_IF_ERROR(Choose(plan, &communicator));
   for (const Piece& piece : plan.pieces) {
-    TFHVD_RETURN_IF_ERROR(device_->Await((*agreed)[piece.agreed].entry.ready));
+    const Entry& entry = (*agreed)[piece.agreed].entry;
+    if (!entry.stand_in) TFHVD_RETURN_IF_ERROR(device_->Await(entry.ready));
   }
   TFHVD_RETURN_IF_ERROR(Enqueue(plan, communicator, agreed));
   for (const Piece& piece : plan.pieces) {
-    TFHVD_RETURN_IF_ERROR(device_->Release((*agreed)[piece.agreed].entry.stream));
+    const Entry& entry = (*agreed)[piece.agreed].entry;
+    if (!entry.stand_in) TFHVD_RETURN_IF_ERROR(device_->Release(entry.stream));
   }
   return Status::Ok();
 }
@@ -129,12 +145,20 @@ Status Executor::Enqueue(const Plan& plan, Communicator* communicator,
   switch (plan.kind) {
     case Collective::kAllReduce:
       return AllReduce(plan, communicator, agreed);
+    case Collective::kAdasum:
+      return RunAdasum(plan, *agreed);
     case Collective::kBroadcast:
       return Broadcast(plan, communicator, agreed);
     case Collective::kAllGather:
       return AllGather(plan, communicator, agreed);
     case Collective::kBarrier:
       return communicator->Barrier();
+    case Collective::kJoin:
+      return Status::Ok();  // was agreed: that is all
+    case Collective::kAddProcessSet:
+      return AddProcessSet((*agreed)[plan.pieces[0].agreed]);
+    case Collective::kRemoveProcessSet:
+      return RemoveProcessSet((*agreed)[plan.pieces[0].agreed]);
     case Collective::kReduceScatter:
       return ReduceScatter(plan, communicator, agreed);
     case Collective::kAllToAll:
@@ -144,10 +168,36 @@ Status Executor::Enqueue(const Plan& plan, Communicator* communicator,
                           std::to_string(static_cast<int>(plan.kind)));
 }
 
+Status Executor::AddProcessSet(const Agreed& agreed) {
+  const int32_t id = static_cast<int32_t>(agreed.decision.number);
+  const std::vector<int64_t>& ranks = agreed.entry.request.members;
+  std::vector<int> members(ranks.begin(), ranks.end());
+  const int me = communicators_.at(0)->rank();
+  if (std::find(members.begin(), members.end(), me) != members.end()) {
+    if (!open_) return Status::Unavailable("this engine cannot open process sets");
+    TFHVD_RETURN_IF_ERROR(open_(members, &opened_[id]));
+    communicators_[id] = opened_[id].get();
+  }
+  sets_->Put(id, std::move(members));
+  return Status::Ok();
+}
+
+Status Executor::RemoveProcessSet(const Agreed& agreed) {
+  const int32_t id = static_cast<int32_t>(agreed.decision.number);
+  sets_->Remove(id);
+  if (on_accelerator_.count(id) > 0) TFHVD_RETURN_IF_ERROR(accelerator_->Drain());
+  on_accelerator_.erase(id);
+  communicators_.erase(id);
+  opened_.erase(id);
+  return Status::Ok();
+}
+
 // Gets memory for a result of so many rows.
 Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows,
                               void** output) {
   Entry& entry = (*agreed)[piece.agreed].entry;
+  *output = nullptr;
+  if (entry.stand_in) return Status::Ok();
   Shape shape = SpecOf(piece, *agreed).shape;
   shape[0] = rows;
   TFHVD_RETURN_IF_ERROR(entry.allocate(piece.tensor, shape, output));
@@ -158,7 +208,9 @@ Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, i
 
 Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, char* buffer) {
   for (const Piece& piece : plan.pieces) {
-    TFHVD_RETURN_IF_ERROR(device_->Copy(buffer, InputOf(piece, agreed), piece.bytes));
+    TFHVD_RETURN_IF_ERROR(IsStandIn(piece, agreed)
+                              ? device_->Zero(buffer, piece.bytes)
+                              : device_->Copy(buffer, InputOf(piece, agreed), piece.bytes));
     buffer += piece.bytes;
   }
   return Status::Ok();
@@ -166,7 +218,9 @@ Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, cha
 
 Status Executor::CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed) {
   for (const Piece& piece : plan.pieces) {
-    TFHVD_RETURN_IF_ERROR(device_->Copy(OutputOf(piece, agreed), buffer, piece.bytes));
+    if (!IsStandIn(piece, agreed)) {
+      TFHVD_RETURN_IF_ERROR(device_->Copy(OutputOf(piece, agreed), buffer, piece.bytes));
+    }
     buffer += piece.bytes;
   }
   return Status::Ok();
@@ -176,7 +230,7 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator,
                            std::vector<Agreed>* agreed) {
   if (plan.bytes == 0) return Status::Ok();
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
-  if (plan.pieces.size() == 1) {
+  if (InPlace(plan, *agreed)) {
     const Piece& piece = plan.pieces[0];
     return communicator->AllReduce(InputOf(piece, *agreed), OutputOf(piece, *agreed), count,
                                    plan.dtype, plan.reduction);
@@ -188,10 +242,31 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator,
   return CopyOut(plan, buffer, *agreed);
 }
 
+// On the host, wherever the tensor is: never fused, for each tensor has its own lengths.
+Status Executor::RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed) {
+  if (plan.bytes == 0) return Status::Ok();
+  const Piece& piece = plan.pieces[0];
+  Communicator* communicator = communicators_.at(plan.process_set);
+  const int64_t count = plan.bytes / ItemSize(plan.dtype);
+  const void* in = InputOf(piece, agreed);
+  void* out = OutputOf(piece, agreed);
+  if (plan.device == DeviceKind::kHost) {
+    return Adasum(communicator, in, out, count, plan.dtype, plan.reduction);
+  }
+  std::vector<char> copy(static_cast<size_t>(plan.bytes));
+  TFHVD_RETURN_IF_ERROR(device_->CopyToHost(copy.data(), in, plan.bytes));
+  TFHVD_RETURN_IF_ERROR(
+      Adasum(communicator, copy.data(), copy.data(), count, plan.dtype, plan.reduction));
+  return device_->CopyFromHost(out, copy.data(), plan.bytes);
+}
+
 Status Executor::Broadcast(const Plan& plan, Communicator* communicator,
                            std::vector<Agreed>* agreed) {
   if (plan.bytes == 0) return Status::Ok();
-  const bool at_root = communicator->rank() == plan.root;
+  const std::vector<int>& members = *sets_->Find(plan.process_set);
+  const auto place = std::lower_bound(members.begin(), members.end(), plan.root);
+  const int root = static_cast<int>(place - members.begin());
+  const bool at_root = communicator->rank() == root;
   if (at_root) {
     for (const Piece& piece : plan.pieces) {
       const void* input = InputOf(piece, *agreed);
@@ -199,13 +274,13 @@ Status Executor::Broadcast(const Plan& plan, Communicator* communicator,
       if (input != output) TFHVD_RETURN_IF_ERROR(device_->Copy(output, input, piece.bytes));
     }
   }
-  if (plan.pieces.size() == 1) {
-    return communicator->Broadcast(OutputOf(plan.pieces[0], *agreed), plan.bytes, plan.root);
+  if (InPlace(plan, *agreed)) {
+    return communicator->Broadcast(OutputOf(plan.pieces[0], *agreed), plan.bytes, root);
   }
   char* buffer = nullptr;
   TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
   if (at_root) TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, buffer));
-  TFHVD_RETURN_IF_ERROR(communicator->Broadcast(buffer, plan.bytes, plan.root));
+  TFHVD_RETURN_IF_ERROR(communicator->Broadcast(buffer, plan.bytes, root));
   return at_root ? Status::Ok() : CopyOut(plan, buffer, *agreed);
 }
 
@@ -224,7 +299,7 @@ Status Executor::AllGather(const Plan& plan, Communicator* communicator,
     for (int r = 0; r < size; ++r) bytes[r] += gathered[p].bytes[r];
   }
   if (plan.bytes == 0) return Status::Ok();
-  if (plan.pieces.size() == 1) {
+  if (InPlace(plan, *agreed)) {
     return communicator->AllGather(InputOf(plan.pieces[0], *agreed), gathered[0].output, bytes);
   }
 
@@ -244,8 +319,10 @@ Status Executor::AllGather(const Plan& plan, Communicator* communicator,
   for (const Parts& g : gathered) to.push_back(static_cast<char*>(g.output));
   for (int r = 0; r < size; ++r) {
     for (size_t p = 0; p < plan.pieces.size(); ++p) {
-      TFHVD_RETURN_IF_ERROR(device_->Copy(to[p], from, gathered[p].bytes[r]));
-      to[p] += gathered[p].bytes[r];
+      if (to[p] != nullptr) {
+        TFHVD_RETURN_IF_ERROR(device_->Copy(to[p], from, gathered[p].bytes[r]));
+        to[p] += gathered[p].bytes[r];
+      }
       from += gathered[p].bytes[r];
     }
   }

@@ -7,22 +7,25 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cc/comm/backend.h"
 #include "cc/comm/communicator.h"
+#include "cc/comm/world.h"
 #include "cc/device/device.h"
 #include "cc/flow/plan.h"
+#include "cc/flow/process_set_table.h"
 
 namespace tfhvd {
 
 class Executor {
  public:
-  // `host` must outlive this object, as must every communicator given to it.
-  explicit Executor(Device* host) : host_(host), device_(host) {}
-
-  void SetCommunicator(int32_t process_set, Communicator* communicator) {
-    communicators_[process_set] = communicator;
+  // `host`, `sets` and `everyone`, the communicator of all ranks, must outlive this object. It
+  // keeps `sets` true, and opens the communicators of the sets that are added by `open`.
+  Executor(Device* host, ProcessSetTable* sets, Communicator* everyone, CommunicatorFactory open)
+      : host_(host), sets_(sets), open_(std::move(open)), device_(host) {
+    communicators_[0] = everyone;
   }
 
   // Where tensors on an accelerator are dealt with; both must outlive this object. Its
@@ -51,11 +54,14 @@ class Executor {
   Status Enqueue(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status RunPlan(const Plan& plan, std::vector<Agreed>* agreed);
   Status AllReduce(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
+  Status RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed);
   Status Broadcast(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status AllGather(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status ReduceScatter(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status AllToAll(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
 
+  Status AddProcessSet(const Agreed& agreed);
+  Status RemoveProcessSet(const Agreed& agreed);
   Status AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows, void** output);
 
   // The plan's tensors one after the other into the buffer, and out of it.
@@ -65,8 +71,11 @@ class Executor {
   // By process set.
   using Communicators = std::unordered_map<int32_t, std::unique_ptr<Communicator>>;
 
-  Device* const host_;                                        // Not owned.
+  Device* const host_;           // Not owned.
+  ProcessSetTable* const sets_;  // Not owned.
+  const CommunicatorFactory open_;
   std::unordered_map<int32_t, Communicator*> communicators_;  // Not owned; by process set.
+  Communicators opened_;                                      // those of `open_`
   Device* accelerator_ = nullptr;                             // Not owned; null: none.
   Backend* backend_ = nullptr;                                // Not owned.
   Communicators on_accelerator_;

@@ -10,6 +10,11 @@ namespace {
 constexpr uint8_t kAnnouncementTag = 0xA1;
 constexpr uint8_t kAgreementTag = 0xA2;
 
+// What an item of an agreement is.
+constexpr uint8_t kInFull = 0;
+constexpr uint8_t kRepeat = 1;
+constexpr uint8_t kStandIn = 2;
+
 // Appends fields to a message. Integers are variable-length (7 bits a byte, lowest first), signed
 // ones zigzag; doubles are 8 bytes, little end first; strings and lists are preceded by their
 // length.
@@ -162,6 +167,7 @@ void Write(Writer* w, const Request& request) {
     w->Byte(static_cast<uint8_t>(t.dtype));
     Write(w, t.shape);
   });
+  w->List(request.members, [w](int64_t m) { w->Unsigned(static_cast<uint64_t>(m)); });
 }
 Request ReadRequest(Reader* r) {
   Request request;
@@ -178,6 +184,7 @@ Request ReadRequest(Reader* r) {
     t.shape = ReadShape(r);
     return t;
   });
+  request.members = r->List([r] { return static_cast<int64_t>(r->Unsigned()); });
   return request;
 }
 
@@ -186,6 +193,7 @@ void Write(Writer* w, const Decision& decision) {
   w->Byte(static_cast<uint8_t>(decision.verdict.code()));
   w->String(decision.verdict.message());
   w->List(decision.first_dims, [w](const std::vector<int64_t>& dims) { Write(w, dims); });
+  w->Signed(decision.number);
 }
 Decision ReadDecision(Reader* r) {
   Decision decision;
@@ -193,6 +201,7 @@ Decision ReadDecision(Reader* r) {
   const auto code = r->Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
   decision.verdict = Status(code, r->String());
   decision.first_dims = r->List([r] { return ReadShape(r); });
+  decision.number = r->Signed();
   return decision;
 }
 
@@ -238,14 +247,14 @@ std::string Encode(const Agreement& a) {
   w.Unsigned(a.sequence);
   w.List(a.items, [&w](const Agreement::Item& item) {
     w.Unsigned(item.id);
-    w.Byte(item.repeat ? 1 : 0);
+    w.Byte(item.repeat ? kRepeat : item.stand_in ? kStandIn : kInFull);
     if (!item.repeat) Write(&w, item.decision);
+    if (item.stand_in) Write(&w, item.request);
   });
   w.List(a.evicted, [&w](CacheId id) { w.Unsigned(id); });
   w.List(a.withdrawn, [&w](const Key& k) { Write(&w, k); });
   w.Byte(a.confirm ? 1 : 0);
   w.Byte(a.everyone_left ? 1 : 0);
-  w.String(a.notice);
   w.List(a.lock,
          [&w](const Bucket& bucket) { w.List(bucket, [&w](CacheId id) { w.Unsigned(id); }); });
   return w.Take();
@@ -258,15 +267,17 @@ Status Decode(const std::string& bytes, Agreement* a) {
   a->items = r.List([&r] {
     Agreement::Item item;
     item.id = ReadId(&r);
-    item.repeat = r.Bool();
+    const uint8_t how = r.Enum<uint8_t>(kStandIn + 1);
+    item.repeat = how == kRepeat;
+    item.stand_in = how == kStandIn;
     if (!item.repeat) item.decision = ReadDecision(&r);
+    if (item.stand_in) item.request = ReadRequest(&r);
     return item;
   });
   a->evicted = r.List([&r] { return ReadId(&r); });
   a->withdrawn = r.List([&r] { return ReadKey(&r); });
   a->confirm = r.Bool();
   a->everyone_left = r.Bool();
-  a->notice = r.String();
   a->lock = r.List([&r] { return r.List([&r] { return ReadId(&r); }); });
   return Finish(r, tag_ok, "an agreement");
 }

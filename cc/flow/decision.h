@@ -14,11 +14,15 @@ namespace tfhvd {
 struct Decision {
   Key key;
   Status verdict;  // not ok: the collective fails with this on every rank
-  // allgather and alltoall: first_dims[tensor][rank] as announced; empty otherwise.
+  // allgather and alltoall: first_dims[tensor][rank of the set] as announced; empty
+  // otherwise.
   std::vector<std::vector<int64_t>> first_dims;
 
+  // join: the rank that came last. add_process_set, remove_process_set: the set's number.
+  int64_t number = 0;
+
   bool operator==(const Decision& o) const {
-    return key == o.key && verdict == o.verdict && first_dims == o.first_dims;
+    return key == o.key && verdict == o.verdict && first_dims == o.first_dims && number == o.number;
   }
 };
 

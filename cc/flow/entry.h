@@ -40,6 +40,13 @@ struct Entry {
   // empty.
   std::function<void(const std::vector<int64_t>&)> received_splits;
 
+  // join, add_process_set, remove_process_set: told Decision::number, as received_splits is.
+  std::function<void(int64_t)> number;
+
+  // This rank has joined and did not submit it: it brings zeros, and gets nothing. Inputs and
+  // outputs are null.
+  bool stand_in = false;
+
   // Gives the memory of output `tensor` once its shape is known; called on the engine's thread
   // before `done`.
   std::function<Status(int tensor, const Shape& shape, void** output)> allocate;

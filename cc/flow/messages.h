@@ -35,6 +35,9 @@ struct Agreement {
   struct Item {
     CacheId id = kNoId;   // the id that the request has from now on
     bool repeat = false;  // as last agreed under `id`: `decision` is empty
+    // For a rank that has joined, and did not ask for this: it takes part with zeros.
+    bool stand_in = false;
+    Request request;  // what the others asked for; only where stand_in
     Decision decision;
   };
 
@@ -44,14 +47,13 @@ struct Agreement {
   std::vector<Key> withdrawn;    // of this rank: taken back before they were agreed
   bool confirm = false;        // answer at once, so that the coordinator knows `sequence` was seen
   bool everyone_left = false;  // the last message of the job
-  std::string notice;          // to be logged as a warning: stalled tensors
   // Not empty: from here on the ranks run these buckets round and round without a word, until one
   // of them ends it (negotiate/locked_schedule.h). What was announced and not agreed is void.
   std::vector<Bucket> lock;
 
   bool empty() const {
     return items.empty() && evicted.empty() && withdrawn.empty() && !confirm && !everyone_left &&
-           notice.empty() && lock.empty();
+           lock.empty();
   }
 };
 

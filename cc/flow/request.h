@@ -52,12 +52,13 @@ struct Request {
   Collective kind = Collective::kAllReduce;
   DeviceKind device = DeviceKind::kHost;
   Reduction reduction;              // allreduce, reducescatter
-  int32_t root = 0;                 // broadcast: a rank of the process set
+  int32_t root = 0;                 // broadcast: a rank of the job, in the process set
   std::vector<TensorSpec> tensors;  // none for a barrier
+  std::vector<int64_t> members;     // add_process_set, remove_process_set: its ranks, ascending
 
   bool operator==(const Request& o) const {
     return key == o.key && kind == o.kind && device == o.device && reduction == o.reduction &&
-           root == o.root && tensors == o.tensors;
+           root == o.root && tensors == o.tensors && members == o.members;
   }
 };
 

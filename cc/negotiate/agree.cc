@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 namespace tfhvd {
@@ -134,17 +135,31 @@ Difference FindDifference(const Requests& requests) {
     return {"root ranks", [](const Request& q) { return std::to_string(q.root); },
             "Pass the same root_rank on every rank."};
   }
+  if (AnyDiffers(requests, [](auto& a, auto& b) { return a.members == b.members; })) {
+    return {"ranks", [](const Request& q) { return ShapeString(q.members); },
+            "Every rank of the job makes the same process sets, also those that it is not in, in "
+            "the same order."};
+  }
   return {};
 }
 
+bool Contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+bool HasTensors(Collective kind) {
+  return kind != Collective::kBarrier && kind != Collective::kJoin &&
+         kind != Collective::kAddProcessSet && kind != Collective::kRemoveProcessSet;
+}
+
 // What is wrong with a request by itself.
-Status CheckAlone(const Request& q, int size) {
-  if (q.kind == Collective::kBroadcast && (q.root < 0 || q.root >= size)) {
+Status CheckAlone(const Request& q, const std::vector<int>& members) {
+  if (q.kind == Collective::kBroadcast && !Contains(members, q.root)) {
     return Status::InvalidArgument(
-        Describe(q) + " has a root that is no rank. Received: root_rank=" + std::to_string(q.root) +
-        ". Expected: 0 to " + std::to_string(size - 1) + ".");
+        Describe(q) + " has a root that does not take part. Received: root_rank=" +
+        std::to_string(q.root) + ". Expected: one of the ranks " + RankList(members) + ".");
   }
-  if (q.tensors.empty() && q.kind != Collective::kBarrier) {
+  if (q.tensors.empty() && HasTensors(q.kind)) {
     return Status::InvalidArgument(Describe(q) + " got no tensors. Expected: at least one tensor.");
   }
   for (const TensorSpec& t : q.tensors) {
@@ -158,6 +173,33 @@ Status CheckAlone(const Request& q, int size) {
       const Status s = CheckReduction(t.dtype, q.reduction);
       if (!s.ok()) return Status::InvalidArgument(Describe(q) + ": " + s.message());
     }
+    if (q.kind == Collective::kAdasum && !IsFloat(t.dtype)) {
+      return Status::InvalidArgument(
+          Describe(q) + " divides by the length of a gradient. Received: " + DTypeName(t.dtype) +
+          ". Expected: float16, bfloat16, float32 or float64.");
+    }
+  }
+  return Status::Ok();
+}
+
+// What cannot be done without ranks that have joined.
+Status CheckAbsent(const Request& q, const std::vector<int>& absent) {
+  if (absent.empty()) return Status::Ok();
+  const std::string where = Describe(q) + " cannot be done while ranks " + RankList(absent) +
+                            " have joined, having no data left. Received: ";
+  if (q.kind == Collective::kReduceScatter || q.kind == Collective::kAllToAll ||
+      q.kind == Collective::kAdasum) {
+    return Status::InvalidArgument(where + CollectiveName(q.kind) +
+                                   ". Expected: allreduce, allgather, broadcast or barrier.");
+  }
+  if (q.kind == Collective::kBroadcast && Contains(absent, q.root)) {
+    return Status::InvalidArgument(where + "root_rank=" + std::to_string(q.root) +
+                                   ". Expected: a root that has not joined.");
+  }
+  const bool sums = q.reduction.op == ReduceOp::kSum || q.reduction.op == ReduceOp::kAverage;
+  if (q.kind == Collective::kAllReduce && !sums) {
+    return Status::InvalidArgument(where + ReduceOpName(q.reduction.op) +
+                                   ". Expected: Sum or Average, to which they bring zeros.");
   }
   return Status::Ok();
 }
@@ -168,7 +210,8 @@ std::string Describe(const Request& request) {
   return std::string(CollectiveName(request.kind)) + " '" + request.key.name + "'";
 }
 
-Decision Agree(const std::vector<const Request*>& requests, const std::vector<int>& ranks) {
+Decision Agree(const std::vector<const Request*>& requests, const std::vector<int>& ranks,
+               const std::vector<int>& absent) {
   const Request& first = *requests[0];
   Decision decision;
   decision.key = first.key;
@@ -182,11 +225,18 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
                                 ". Expected: the same on every rank. " + d.fix);
     return decision;
   }
-  decision.verdict = CheckAlone(first, static_cast<int>(requests.size()));
+  std::vector<int> members;
+  std::merge(ranks.begin(), ranks.end(), absent.begin(), absent.end(), std::back_inserter(members));
+  decision.verdict = CheckAlone(first, members);
+  if (decision.verdict.ok()) decision.verdict = CheckAbsent(first, absent);
   if (!decision.verdict.ok() || !FirstDimMayDiffer(first.kind)) return decision;
   for (size_t t = 0; t < first.tensors.size(); ++t) {
     std::vector<int64_t> dims;
-    for (const Request* q : requests) dims.push_back(q->tensors[t].shape[0]);
+    size_t next = 0;
+    for (int member : members) {
+      const bool asked = next < ranks.size() && ranks[next] == member;
+      dims.push_back(asked ? requests[next++]->tensors[t].shape[0] : 0);
+    }
     decision.first_dims.push_back(std::move(dims));
   }
   return decision;

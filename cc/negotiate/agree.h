@@ -9,9 +9,11 @@
 
 namespace tfhvd {
 
-// `requests[i]` is what rank `ranks[i]` of the world announced; all have one key. The verdict of
-// the result is ok, or says which ranks sent what and how to mend it.
-Decision Agree(const std::vector<const Request*>& requests, const std::vector<int>& ranks);
+// `requests[i]` is what rank `ranks[i]` of the job announced; all have one key. `absent`: further
+// ranks of the process set, which have joined. Both ascending. The verdict of the result is ok, or
+// says which ranks sent what and how to mend it.
+Decision Agree(const std::vector<const Request*>& requests, const std::vector<int>& ranks,
+               const std::vector<int>& absent = {});
 
 // "allreduce 'grad/kernel'": how messages name a collective.
 std::string Describe(const Request& request);

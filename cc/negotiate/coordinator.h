@@ -1,24 +1,24 @@
 // Coordinator: the part of the negotiation that runs on rank 0. It counts who announced what,
 // decides what is ready everywhere and in which order everyone executes it, gives out cache ids,
-// and notices ranks that leave or stay away. Announcements go in, Agreements come out; it sends
-// nothing itself and reads no clock.
+// knows the process sets and who has joined, and notices ranks that leave or stay away.
+// Announcements go in, Agreements come out; it sends nothing itself and reads no clock.
 //
 // Invariants:
-//  1. Every rank gets the same items in the same order, except failures, which go to those who
-//  announced.
+//  1. There is one order of all items. Every rank gets those of its process sets in this order,
+//     except failures, which go to those who announced.
 //  2. A rank has at most one open announcement per key: it announces a key again only after the
-//  key's decision,
-//     or after its withdrawal was confirmed.
-//  3. After a decision with an error nothing more is agreed until every rank has said that it saw
-//  it. A failed
-//     operation makes a framework cancel others of the same step; their withdrawals arrive with or
-//     before that word, so that a cancelled tensor never meets the next step's tensor of another
-//     rank.
-//  4. An evicted id can still be announced by ranks that have not seen the eviction; it stays valid
-//  until all
-//     have, or until its key is decided once more.
-//  5. With the agreement that locks a schedule all open tallies are void, on the ranks too; what
-//  was announced before a rank has seen that agreement is not counted.
+//     key's decision, or after its withdrawal was confirmed.
+//  3. After a decision with an error nothing more is agreed until every rank that it went to has
+//     said that it saw it. A failed operation makes a framework cancel others of the same step;
+//     their withdrawals arrive with or before that word, so that a cancelled tensor never meets
+//     the next step's tensor of another rank.
+//  4. Evicted ids: see CacheIds.
+//  5. A rank that has joined is not waited for: what all the others of a set have announced is
+//     complete, and the joined rank gets it as a stand-in. Once every rank has joined, none has.
+//  6. With the agreement that locks a schedule all open tallies are void, on the ranks too; what
+//     was announced before a rank has seen that agreement is not counted.
+//
+// coordinator.cc counts and decides; coordinator_watch.cc watches over ranks that are slow.
 //
 // Used by the engine's thread only. Times are in seconds on one monotonic clock.
 #pragma once
@@ -29,6 +29,9 @@
 #include <vector>
 
 #include "cc/flow/messages.h"
+#include "cc/flow/process_set_table.h"
+#include "cc/negotiate/cache_ids.h"
+#include "cc/negotiate/slot.h"
 #include "cc/negotiate/step_watch.h"
 
 namespace tfhvd {
@@ -55,6 +58,8 @@ class Coordinator {
 
   // The schedule that Step sent has ended on rank 0; see StepWatch::Ended.
   void ScheduleEnded(int64_t turns, bool late) { watch_.Ended(turns, late); }
+  // A warning about stalled tensors that Step came to, or "".
+  std::string TakeWarning() { return std::exchange(warning_, {}); }
 
   // When Step has something to do though nothing arrives; a time in the past means now.
   double wake_at() const;
@@ -63,60 +68,62 @@ class Coordinator {
   bool waiting() const { return open_ > 0 || !ready_.empty(); }
 
  private:
-  enum class Announced : uint8_t { kNot, kById, kInFull };
-
-  // Everything about one key: the open tally, and what was last agreed.
-  struct Slot {
-    Key key;
-    // The tally.
-    int count = 0;
-    std::vector<Announced> announced;  // by rank
-    std::vector<Request> requests;     // by rank, valid where announced in full; empty if none was
-    double since = 0.0;
-    uint64_t known_before = 0;  // the last agreement that somebody who announced it had seen
-    bool reported = false;
-    // What was last agreed; valid if id != kNoId.
-    CacheId id = kNoId;
-    Request request;  // rank 0's
-    Decision decision;
-    uint64_t last_used = 0;
-    uint64_t evicted_at = 0;  // the sequence number, or 0
-  };
-
   int size() const { return static_cast<int>(options_.hosts.size()); }
+
+  // The tally.
   Slot* SlotOf(const Key& key);
-  Status Count(Slot* slot, int rank, Announced how, double now);
-  Request RequestOf(const Slot& slot, int rank) const;
+  Status Count(Slot* slot, int rank, Slot::Announced how, double now);
+  void Refuse(int rank, const Key& key);
   void Withdraw(int rank, const Key& key);
+  std::vector<int> Absent(const Slot& slot) const;
+  bool IsComplete(const Slot& slot) const;
+  void CompleteIfPossible(Slot* slot, double now);
+  void Reopen(Slot* slot);
+  void ClearTally(Slot* slot);
+  void DropIfEmpty(Slot* slot);
+
+  // Failures and ends.
   void RankLeft(int rank, const std::string& reason);
   void FailOpen(Slot* slot, const Status& why);
+  void FailAllOpen();
   Status DoomOf(const Slot& slot) const;
 
-  void Decide(Slot* slot, Agreement* common);
-  void AssignId(Slot* slot, Agreement* common);
-  void ClearTally(Slot* slot);
-  void ForgetEvicted();
+  // Decisions.
+  void Decide(Slot* slot);
+  Decision Compare(const Slot& slot, const std::vector<int>& absent);
+  Status CheckProcessSet(const Request& request, const std::vector<int>& absent) const;
+  void TakeEffect(const Request& request, Decision* decision);
+  void RemoveProcessSet(int32_t id);
+  void Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item);
+  void Join(int rank, double now);
+  void ForgetJoined();
+
+  // Watching.
+  bool FenceHolds();
   void CheckStalls(double now);
   std::string FenceText(double now);
-  std::string StallText(const Slot& slot, double now) const;
-  bool FenceHolds();
   void Watch(const Slot& slot, bool repeat);
+  void LockIfRepeating();
   void ForgetOpen();
 
   const Options options_;
+  ProcessSetTable sets_;
   std::unordered_map<Key, Slot, KeyHash> slots_;  // addresses of slots are stable
-  std::unordered_map<CacheId, Slot*> by_id_;      // into slots_
-  std::vector<Slot*> ready_;                      // complete, in order of completion
+  CacheIds ids_;
+  std::vector<Slot*> ready_;     // complete, in order of completion
+  std::vector<Slot*> deciding_;  // the same, while Step works on them; null: failed meanwhile
   double ready_since_ = 0.0;
   int open_ = 0;  // slots with an incomplete, nonempty tally
-  int64_t ids_in_use_ = 0;
-  CacheId next_id_ = 1;
-  std::vector<CacheId> evicted_;  // still valid under invariant 4
+
+  std::vector<bool> joined_;  // by rank
+  int num_joined_ = 0;
+  int last_joined_ = 0;
 
   uint64_t sequence_ = 0;
   double fence_since_ = 0.0;
   bool fence_reported_ = false;
   uint64_t fence_ = 0;          // invariant 3; 0: none
+  std::vector<bool> fenced_;    // by rank: is to confirm it
   std::vector<uint64_t> seen_;  // by rank
   std::vector<bool> left_;      // by rank
   int num_left_ = 0;
@@ -124,9 +131,13 @@ class Coordinator {
   Status doom_;  // why nothing can be agreed any more
   double next_stall_check_ = 0.0;
   StepWatch watch_;
-  uint64_t locked_at_ = 0;  // invariant 5: the sequence number of the last lock
+  uint64_t locked_at_ = 0;  // invariant 6: the sequence number of the last lock
+  std::string warning_;
 
-  std::vector<Agreement> personal_;  // by rank: parts of the next agreement that are for it alone
+  std::vector<Agreement> next_;  // by rank: what Step is to send
 };
+
+// What becomes of a collective of a process set that is gone.
+Status ProcessSetRemoved(const Key& key);
 
 }  // namespace tfhvd

@@ -28,24 +28,20 @@ Coordinator::Options CoordinatorOptions(const Config& config, const Topology& to
   return options;
 }
 
-// What only this rank can find wrong with an entry.
-Status CheckEntry(const Entry& entry, const Topology& topology) {
-  const Request& q = entry.request;
-  if (q.kind != Collective::kAllToAll || q.tensors.empty() || q.tensors[0].shape.empty()) {
-    return Status::Ok();
-  }
-  const int64_t rows = q.tensors[0].shape[0];
-  const std::string where = Describe(q) + " on rank " + std::to_string(topology.rank);
+// The number of rows that an alltoall sends to each of `size` ranks.
+Status CheckSplits(const Entry& entry, const std::string& where, int64_t size) {
+  const Shape& shape = entry.request.tensors[0].shape;
+  const int64_t rows = shape[0];
   if (entry.splits.empty()) {
-    if (rows % topology.size == 0) return Status::Ok();
-    return Status::InvalidArgument(
-        where + " cannot give each of " + std::to_string(topology.size) +
-        " ranks equally many rows. Received: a tensor of shape " + ShapeString(q.tensors[0].shape) +
-        ". Expected: a first dimension that " + std::to_string(topology.size) +
-        " divides, or splits=..., the rows for each rank.");
+    if (rows % size == 0) return Status::Ok();
+    return Status::InvalidArgument(where + " cannot give each of " + std::to_string(size) +
+                                   " ranks equally many rows. Received: a tensor of shape " +
+                                   ShapeString(shape) + ". Expected: a first dimension that " +
+                                   std::to_string(size) +
+                                   " divides, or splits=..., the rows for each rank.");
   }
   int64_t sum = 0;
-  bool valid = entry.splits.size() == static_cast<size_t>(topology.size);
+  bool valid = static_cast<int64_t>(entry.splits.size()) == size;
   for (int64_t n : entry.splits) {
     valid = valid && n >= 0 && n <= rows;
     sum += valid ? n : 0;
@@ -53,18 +49,40 @@ Status CheckEntry(const Entry& entry, const Topology& topology) {
   if (valid && sum == rows) return Status::Ok();
   return Status::InvalidArgument(
       where + " got splits that do not fit. Received: " + ShapeString(entry.splits) +
-      " for a tensor of shape " + ShapeString(q.tensors[0].shape) +
-      ". Expected: " + std::to_string(topology.size) + " numbers, 0 or above, with the sum " +
-      std::to_string(rows) + ".");
+      " for a tensor of shape " + ShapeString(shape) + ". Expected: " + std::to_string(size) +
+      " numbers, 0 or above, with the sum " + std::to_string(rows) + ".");
+}
+
+// What only this rank can find wrong with an entry.
+Status CheckEntry(const Entry& entry, const ProcessSetTable& sets, int rank) {
+  const Request& q = entry.request;
+  const std::string where = Describe(q) + " on rank " + std::to_string(rank);
+  const ProcessSetTable::Members members = sets.Find(q.key.process_set);
+  if (members == nullptr) {
+    return Status::InvalidArgument(where + " names a process set that is not there. Received: " +
+                                   "process set " + std::to_string(q.key.process_set) +
+                                   ". Expected: one that was added and not removed since.");
+  }
+  if (!std::binary_search(members->begin(), members->end(), rank)) {
+    return Status::InvalidArgument(
+        where + ": this rank is not in the process set. Received: process set " +
+        std::to_string(q.key.process_set) + " of ranks " + RankList(*members) +
+        ". Expected: a call on these ranks only (if process_set.included(): ...).");
+  }
+  if (q.kind != Collective::kAllToAll || q.tensors.empty() || q.tensors[0].shape.empty()) {
+    return Status::Ok();
+  }
+  return CheckSplits(entry, where, static_cast<int64_t>(members->size()));
 }
 
 }  // namespace
 
 Negotiator::Negotiator(const Config& config, const Log& log, const Topology& topology,
-                       ControlPlane* control)
+                       const ProcessSetTable* sets, ControlPlane* control)
     : config_(config),
       log_(log),
       topology_(topology),
+      sets_(sets),
       control_(control),
       schedule_(control->votes(), topology.rank, topology.size) {
   if (topology.rank == kCoordinatorRank) {
@@ -75,7 +93,7 @@ Negotiator::Negotiator(const Config& config, const Log& log, const Topology& top
 
 void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
   now_ = now;
-  Status valid = CheckEntry(entry, topology_);
+  Status valid = CheckEntry(entry, *sets_, topology_.rank);
   if (!valid.ok()) {
     outcome->failed.emplace_back(std::move(entry), std::move(valid));
     return;
@@ -229,6 +247,8 @@ Status Negotiator::RunCoordinator(double now, Outcome* outcome) {
         TFHVD_RETURN_IF_ERROR(control_->Send(to, Encode(agreement)));
       }
     }
+    const std::string warning = coordinator_->TakeWarning();
+    if (!warning.empty()) log_.Warning(warning);
   }
   // In a collective this rank moves no message on: the others must have theirs before.
   if (!control_->Flushed() || !own_.has_value()) return Status::Ok();
@@ -258,7 +278,6 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
     Finish(pending);
   }
   if (!agreement.lock.empty()) BeginSchedule(std::move(agreement.lock), outcome);
-  if (!agreement.notice.empty() && coordinator_ != nullptr) log_.Warning(agreement.notice);
   if (agreement.everyone_left) over_ = true;
   return Status::Ok();
 }
@@ -275,6 +294,16 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
     decision.first_dims = record->decision.first_dims;
   } else {
     decision = std::move(item.decision);
+  }
+  if (item.stand_in) {
+    Entry entry;
+    entry.request = std::move(item.request);
+    entry.stand_in = true;
+    entry.inputs.assign(entry.request.tensors.size(), nullptr);
+    entry.outputs.assign(entry.request.tensors.size(), nullptr);
+    entry.done = [](const Status&) {};
+    together->push_back({std::move(entry), std::move(decision)});
+    return Status::Ok();
   }
   const auto pending = pending_.find(decision.key);
   if (pending == pending_.end()) {

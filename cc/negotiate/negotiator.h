@@ -19,6 +19,7 @@
 #include "cc/comm/topology.h"
 #include "cc/flow/messages.h"
 #include "cc/flow/plan.h"
+#include "cc/flow/process_set_table.h"
 #include "cc/negotiate/coordinator.h"
 #include "cc/negotiate/locked_schedule.h"
 #include "cc/negotiate/response_cache.h"
@@ -36,8 +37,9 @@ class Negotiator {
     bool progress = false;  // a message came or went
   };
 
-  // `control` must outlive this object.
-  Negotiator(const Config& config, const Log& log, const Topology& topology, ControlPlane* control);
+  // `sets` and `control` must outlive this object.
+  Negotiator(const Config& config, const Log& log, const Topology& topology,
+             const ProcessSetTable* sets, ControlPlane* control);
 
   void Add(Entry entry, double now, Outcome* outcome);
   void Cancel(EntryId id, Outcome* outcome);
@@ -93,6 +95,7 @@ class Negotiator {
   const Config config_;
   const Log& log_;
   const Topology& topology_;
+  const ProcessSetTable* const sets_;         // Not owned.
   ControlPlane* const control_;               // Not owned.
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
   std::optional<Agreement> own_;              // rank 0's, until the others' have left

@@ -1,7 +1,9 @@
 #include "cc/process/choose.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
 #include "cc/backends/hierarchical/hierarchical_control_plane.h"
@@ -115,6 +117,27 @@ Status ChooseMeans(const Config& config, const Topology& topology, const Log& lo
   }
   if (topology.rank == 0) log.Info("collectives go through MPI: " + status.message());
   return Status::Ok();
+}
+
+CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology& topology,
+                                            const Log& log, World* world) {
+  return [config, host_of = topology.host_of, log, world](const std::vector<int>& members,
+                                                          std::unique_ptr<Communicator>* out) {
+    std::unique_ptr<Communicator> given;
+    TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(members, &given));
+    const bool one_host = std::all_of(members.begin(), members.end(),
+                                      [&](int r) { return host_of[r] == host_of[members[0]]; });
+    if (one_host && members.size() > 1 && config.cpu_operations != CpuOperations::kMpi) {
+      ShmOptions options;
+      options.job_ranks = members;
+      options.stall_check_time = config.stall_check ? config.stall_check_time : 0.0;
+      options.log = log;
+      const Status shared = MakeShmCommunicator(given.get(), options, out);
+      if (shared.code() != StatusCode::kUnavailable) return shared;
+    }
+    *out = std::move(given);
+    return Status::Ok();
+  };
 }
 
 }  // namespace tfhvd

@@ -21,4 +21,9 @@ Status ChooseMeans(const Config& config, const Topology& topology, const Log& lo
                    std::unique_ptr<Communicator>* communicator,
                    std::unique_ptr<ControlPlane>* control);
 
+// Opens the communicators of process sets, out of `world` (which must outlive the factory): ranks
+// of one host talk through shared memory where they can.
+CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology& topology,
+                                            const Log& log, World* world);
+
 }  // namespace tfhvd

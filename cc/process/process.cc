@@ -1,5 +1,6 @@
 #include "cc/process/process.h"
 
+#include <future>
 #include <limits>
 #include <utility>
 
@@ -68,9 +69,10 @@ Status InitProcess(const std::string& installed_nccl) {
   }
   TFHVD_RETURN_IF_ERROR(
       ChooseMeans(config, topology, log, state.world.get(), &communicator, &control));
-  auto engine = std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
-                                         std::move(communicator),
-                                         MakeAccelerator(config, installed_nccl, log));
+  CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, state.world.get());
+  auto engine = std::make_shared<Engine>(
+      config, log, std::move(topology), std::move(control), std::move(communicator),
+      MakeAccelerator(config, installed_nccl, log), std::move(open));
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);
   return Status::Ok();
@@ -125,6 +127,21 @@ std::shared_ptr<Engine> ProcessEngine() {
 }
 
 MemoryPool* ProcessMemoryPool() { return &TheState().pool; }
+
+Status AgreeOn(Collective kind, const std::vector<int>& members, int64_t* number) {
+  const std::shared_ptr<Engine> engine = ProcessEngine();
+  if (engine == nullptr) return NotInitialized();
+  const auto done = std::make_shared<std::promise<Status>>();
+  Entry entry;
+  entry.request.key.name = kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
+  entry.request.kind = kind;
+  entry.request.members.assign(members.begin(), members.end());
+  entry.anonymous = true;
+  entry.number = [number](int64_t value) { *number = value; };
+  entry.done = [done](const Status& status) { done->set_value(status); };
+  engine->Submit(std::move(entry));
+  return done->get_future().get();
+}
 
 Status NotInitialized() {
   return Status::FailedPrecondition("tfhvd has not been initialized. Call hvd.init() first.");

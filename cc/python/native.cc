@@ -42,6 +42,12 @@ std::shared_ptr<Engine> RunningEngine() {
   return engine;
 }
 
+int64_t RunAgreement(Collective kind, const std::vector<int>& ranks) {
+  int64_t number = -1;
+  RunUnlocked([&] { return AgreeOn(kind, ranks, &number); });
+  return number;
+}
+
 void BindTypes(py::module_* m) {
   py::class_<Topology>(*m, "Topology")
       .def_readonly("rank", &Topology::rank)
@@ -88,6 +94,20 @@ PYBIND11_MODULE(_native, m) {
   m.def(
       "check_health", [] { RaiseIfError(RunningEngine()->health()); },
       "An error, and why, where the engine takes no more entries.");
+  m.def(
+      "join", [] { return RunAgreement(Collective::kJoin, {}); },
+      "Waits until every rank has joined; the rank that came last.");
+  m.def(
+      "add_process_set",
+      [](const std::vector<int>& ranks) { return RunAgreement(Collective::kAddProcessSet, ranks); },
+      py::arg("ranks"), "Makes a process set, with all ranks of the job; its number.");
+  m.def(
+      "remove_process_set",
+      [](const std::vector<int>& ranks) {
+        return RunAgreement(Collective::kRemoveProcessSet, ranks);
+      },
+      py::arg("ranks"), "Removes the process set of these ranks; its number.");
+  m.def("process_sets", [] { return RunningEngine()->process_sets().All(); });
   m.def("settings", [] { return Settings(); });
   m.def(
       "config",

@@ -26,15 +26,21 @@ absl::Status ReadFactor(OpKernelConstruction* ctx, const char* name, double* val
                                     "'. Expected: decimal text such as '0.5'.");
 }
 
-absl::Status ReadReduction(OpKernelConstruction* ctx, Reduction* reduction) {
+// Python's number of an allreduce that is a collective of its own.
+constexpr int kAdasumOp = kNumReduceOps;
+
+absl::Status ReadReduction(OpKernelConstruction* ctx, Request* request) {
+  Reduction* reduction = &request->reduction;
   int op = 0;
   TF_RETURN_IF_ERROR(ctx->GetAttr("reduce_op", &op));
-  if (op < 0 || op >= kNumReduceOps) {
+  const bool adasum = op == kAdasumOp && request->kind == Collective::kAllReduce;
+  if (!adasum && (op < 0 || op >= kNumReduceOps)) {
     return absl::InvalidArgumentError(
         "reduce_op is not an operation. Received: " + std::to_string(op) + ". Expected: 0 to " +
         std::to_string(kNumReduceOps - 1) + ".");
   }
-  reduction->op = static_cast<ReduceOp>(op);
+  if (adasum) request->kind = Collective::kAdasum;
+  reduction->op = adasum ? ReduceOp::kSum : static_cast<ReduceOp>(op);
   TF_RETURN_IF_ERROR(ReadFactor(ctx, "prescale_factor", &reduction->prescale));
   return ReadFactor(ctx, "postscale_factor", &reduction->postscale);
 }
@@ -47,7 +53,7 @@ CollectiveKernel::CollectiveKernel(OpKernelConstruction* ctx, Collective kind)
   OP_REQUIRES_OK(ctx, ctx->GetAttr("tensor_name", &request_.key.name));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("anonymous", &anonymous_));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("process_set_id", &request_.key.process_set));
-  if (ctx->HasAttr("reduce_op")) OP_REQUIRES_OK(ctx, ReadReduction(ctx, &request_.reduction));
+  if (ctx->HasAttr("reduce_op")) OP_REQUIRES_OK(ctx, ReadReduction(ctx, &request_));
   if (ctx->HasAttr("root_rank")) OP_REQUIRES_OK(ctx, ctx->GetAttr("root_rank", &request_.root));
 }
 

@@ -195,11 +195,13 @@ TEST(TheRootIsARankOfTheSet) {
       Request q = Ask(Collective::kBroadcast);
       q.root = root;
       const std::vector<Request> requests(static_cast<size_t>(size), q);
+      std::vector<int> ranks;
+      for (int r = 0; r < size; ++r) ranks.push_back(r);
       if (root >= 0 && root < size) {
         EXPECT_OK(AgreeOn(requests).verdict);
       } else {
         ExpectRefused(requests, "Received: root_rank=" + std::to_string(root) +
-                                    ". Expected: 0 to " + std::to_string(size - 1) + ".");
+                                    ". Expected: one of the ranks " + RankList(ranks));
       }
     }
   }

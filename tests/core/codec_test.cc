@@ -25,13 +25,13 @@ bool Same(const Agreement& a, const Agreement& b) {
   if (a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     if (a.items[i].id != b.items[i].id || a.items[i].repeat != b.items[i].repeat ||
+        a.items[i].stand_in != b.items[i].stand_in || !(a.items[i].request == b.items[i].request) ||
         !(a.items[i].decision == b.items[i].decision)) {
       return false;
     }
   }
   return a.sequence == b.sequence && a.evicted == b.evicted && a.withdrawn == b.withdrawn &&
-         a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.notice == b.notice &&
-         a.lock == b.lock;
+         a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.lock == b.lock;
 }
 
 template <typename M>
@@ -98,6 +98,7 @@ class Source {
     q.root = Coin() ? INT32_MAX : static_cast<int32_t>(Below(9)) - 4;
     q.tensors =
         List([this] { return TensorSpec{static_cast<DType>(Below(kNumDTypes)), AShape()}; });
+    q.members = AShape();
     return q;
   }
   Decision ADecision() {
@@ -105,6 +106,7 @@ class Source {
     d.key = AKey();
     d.verdict = Status(static_cast<StatusCode>(Below(7)), Text());
     d.first_dims = List([this] { return AShape(); });
+    d.number = Integer();
     return d;
   }
   Announcement AnAnnouncement() {
@@ -125,13 +127,14 @@ class Source {
       item.id = Id();
       item.repeat = Coin();
       if (!item.repeat) item.decision = ADecision();
+      item.stand_in = !item.repeat && Coin();
+      if (item.stand_in) item.request = ARequest();
       return item;
     });
     a.evicted = List([this] { return Id(); });
     a.withdrawn = List([this] { return AKey(); });
     a.confirm = Coin();
     a.everyone_left = Coin();
-    a.notice = Text();
     a.lock = List([this] { return List([this] { return Id(); }); });
     return a;
   }
@@ -202,6 +205,7 @@ TEST(ReadmesExampleIsWhatIsSent) {
       0,    0,    0,    0, 0, 0, 0xF0, 0x3F,  //   postscale 1.0
       0,                                      //   root
       1,    6,    2,    4, 6,                 //   one tensor: float32, 2 dimensions: 2, 3
+      0,                                      //   no members
       0,                                      // withdrawn: none
       0,    0,                                // not leaving, no reason
   };
@@ -214,7 +218,7 @@ TEST(EmptyMessagesAreFewBytes) {
   ExpectRoundTrip(Announcement());
   ExpectRoundTrip(Agreement());
   EXPECT_EQ(Encode(Announcement()).size(), size_t{7});
-  EXPECT_EQ(Encode(Agreement()).size(), size_t{9});
+  EXPECT_EQ(Encode(Agreement()).size(), size_t{8});
 }
 
 TEST(AStepOfKnownTensorsIsFewBytes) {

@@ -31,8 +31,12 @@ class Rank {
     if (wrap) control = wrap(std::move(control));
     EXPECT_TRUE(world_->OpenCommunicator(testing::AllOf(world_->size()), &communicator).ok());
     Topology topology = MakeTopology(rank, std::vector<std::string>(world_->size(), "here"));
-    engine_ = std::make_unique<Engine>(config, Log(LogLevel::kFatal, rank), std::move(topology),
-                                       std::move(control), std::move(communicator));
+    engine_ = std::make_unique<Engine>(
+        config, Log(LogLevel::kFatal, rank), std::move(topology), std::move(control),
+        std::move(communicator), Accelerator(),
+        [this](const std::vector<int>& members, std::unique_ptr<Communicator>* out) {
+          return world_->OpenCommunicator(members, out);
+        });
   }
 
   int rank() const { return engine_->topology().rank; }

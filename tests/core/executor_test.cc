@@ -120,9 +120,7 @@ Agreed Of(Collective kind, Work* work, int root = 0) {
 }
 
 struct Bench {
-  Bench() : device(MakeHostDevice()), executor(device.get()) {
-    executor.SetCommunicator(0, &communicator);
-  }
+  Bench() : device(MakeHostDevice()), executor(device.get(), &sets, &communicator, nullptr) {}
   template <typename... A>
   Status Run(A... entries) {
     std::vector<Agreed> agreed;
@@ -132,6 +130,7 @@ struct Bench {
   }
 
   int64_t threshold = 1 << 20;
+  ProcessSetTable sets{2};
   FakeCommunicator communicator;
   std::unique_ptr<Device> device;
   Executor executor;

@@ -114,13 +114,15 @@ struct Event {
 class Player {
   const Topology topology_;  // before the negotiator, which uses them
   const Log log_;
+  ProcessSetTable sets_;
 
  public:
   Player(const Config& config, Network* network, int rank, Random* random)
       : topology_(MakeTopology(rank, std::vector<std::string>(network->size, "host"))),
         log_(LogLevel::kFatal, rank),
+        sets_(network->size),
         control(network, rank, random),
-        negotiator(config, log_, topology_, &control) {}
+        negotiator(config, log_, topology_, &sets_, &control) {}
 
   EntryId Submit(const std::string& name, int tag, int64_t length, bool anonymous = false) {
     Entry entry;

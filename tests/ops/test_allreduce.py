@@ -271,3 +271,27 @@ def test_wrong_arguments(mode, kind, arguments, text):
     with pytest.raises(kind) as raised:
         run(mode, lambda: hvd.allreduce(**arguments))
     assert text in str(raised.value)
+
+
+@in_both_modes
+@pytest.mark.ranks(1, 2, 4)
+def test_adasum_adds_orthogonal_and_averages_parallel_gradients(mode):
+    for dtype in FLOATS:
+        same = tf.constant([3, -4], dtype)
+        own = tf.one_hot(hvd.rank(), hvd.size(), dtype=dtype) * tf.cast(hvd.rank() + 1, dtype)
+        results = run(mode, lambda *x: hvd.grouped_allreduce(x, op=hvd.Adasum), same, own)
+        assert [result.dtype for result in results] == [dtype, dtype]
+        np.testing.assert_array_equal(numbers(results[0]), [3, -4])
+        np.testing.assert_array_equal(numbers(results[1]), np.arange(hvd.size()) + 1)
+
+
+def test_adasum_is_for_whole_floating_point_gradients():
+    with pytest.raises(TypeError, match=r"Adasum .* Received: int32. Expected: float16"):
+        hvd.allreduce(tf.constant([1]), op=hvd.Adasum)
+    with pytest.raises(ValueError, match=r"Adasum .* Expected: hvd.Average"):
+        hvd.reducescatter(tf.constant([1.0]), op=hvd.Adasum)
+    x = tf.Variable([1.0])
+    with tf.GradientTape() as tape:
+        y = hvd.allreduce(x, op=hvd.Adasum)
+    with pytest.raises(LookupError, match="has no gradient"):
+        tape.gradient(y, x)

@@ -9,11 +9,20 @@ from tfhvd.ops.broadcast_variables import broadcast_, broadcast_variables
 from tfhvd.ops.grouped_allgather import grouped_allgather
 from tfhvd.ops.grouped_allreduce import grouped_allreduce
 from tfhvd.ops.grouped_reducescatter import grouped_reducescatter
+from tfhvd.ops.join import join
 from tfhvd.ops.objects import allgather_object, broadcast_object, broadcast_object_fn
-from tfhvd.ops.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+from tfhvd.ops.place import (
+    local_rank_op,
+    local_size_op,
+    process_set_included_op,
+    rank_op,
+    size_op,
+)
+from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from tfhvd.ops.reducescatter import reducescatter
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
@@ -33,5 +42,11 @@ __all__ = [
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
     "reducescatter",
+    "size_op",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd import process
-from tfhvd.ops.reduce_op import Max, Min, ReduceOp
+from tfhvd.ops.reduce_op import Adasum, Max, Min, ReduceOp
 from tfhvd.process_sets import ProcessSet
 
 DTYPES = (
@@ -55,6 +55,11 @@ def check_reduction(tensor: tf.Tensor, op: ReduceOp, prescale: float, postscale:
     Raises:
         TypeError: for bool with anything but Min (and) or Max (or), unscaled.
     """
+    if op == Adasum and not tensor.dtype.is_floating:
+        raise TypeError(
+            f"Adasum divides by the length of a gradient. Received: {tensor.dtype.name}. Expected: "
+            "float16, bfloat16, float32 or float64; use tf.cast."
+        )
     if tensor.dtype != tf.bool:
         return
     if op not in (Min, Max) or prescale != 1.0 or postscale != 1.0:
@@ -104,7 +109,7 @@ def to_factor(value: Any, name: str) -> float:
 
 
 def check_root(root_rank: Any, process_set: ProcessSet) -> int:
-    """Returns the root as an int.
+    """Returns the root, a rank of the job also where a process set is given, as an int.
 
     Raises:
         TypeError: if it is no whole number.
@@ -114,11 +119,12 @@ def check_root(root_rank: Any, process_set: ProcessSet) -> int:
         root = root_rank.__index__()
     except (AttributeError, TypeError):
         raise TypeError(f"Received: root_rank={root_rank!r}. Expected: a rank.") from None
-    size = process_set.size()
-    if not 0 <= root < size:
+    ranks = process_set.ranks or range(process.size())
+    if root not in ranks:
+        shown = f"0 to {len(ranks) - 1}" if process_set.ranks is None else f"one of {list(ranks)}"
         raise ValueError(
-            f"The root is no rank of the job. Received: root_rank={root}. "
-            f"Expected: 0 to {size - 1}."
+            "The root is none of the ranks that take part. "
+            f"Received: root_rank={root}. Expected: {shown}."
         )
     return root
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process
 from tfhvd.ops import _kernels
 from tfhvd.ops._names import name_of_gradient
 from tfhvd.ops.reduce_op import Sum
+from tfhvd.process_sets import by_id
 
 
 def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
@@ -22,7 +22,7 @@ def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
     name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
     rows = tf.stack([tf.shape(x, out_type=tf.int64)[0] for x in forward.inputs])
     all_rows = _kernels.gather(rows[tf.newaxis], name.part("rows"), set_id)
-    begins = tf.reduce_sum(all_rows[: process.rank()], axis=0)
+    begins = tf.reduce_sum(all_rows[: by_id(set_id).rank()], axis=0)
     gradients = [
         tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)
         for g, y in zip(gradients, forward.outputs)

@@ -12,10 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process
 from tfhvd.ops import _kernels
 from tfhvd.ops._names import Name, name_of_gradient
-from tfhvd.ops.reduce_op import Average, Max, Min, ReduceOp, Sum
+from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, ReduceOp, Sum
+from tfhvd.process_sets import by_id
 
 _HALF = (tf.float16, tf.bfloat16)
 
@@ -51,6 +51,10 @@ def reduction_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
         name=name_of_gradient(forward),
         set_id=forward.get_attr("process_set_id"),
     )
+    if of.op == Adasum:
+        raise LookupError(
+            "An allreduce with op=hvd.Adasum has no gradient. Use hvd.Sum or Average."
+        )
     gradients = [
         tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)
         for g, y in zip(gradients, of.outputs)
@@ -63,7 +67,7 @@ def reduction_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
 def _of_sum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     if not of.scatters:
         return _kernels.reduce(gradients, of.op, of.name, of.set_id, of.prescale, of.postscale)
-    factor = of.prescale * of.postscale / (process.size() if of.op == Average else 1)
+    factor = of.prescale * of.postscale / (by_id(of.set_id).size() if of.op == Average else 1)
     return [_scaled(g, factor) for g in _kernels.gather_all(gradients, of.name, of.set_id)]
 
 
@@ -96,7 +100,7 @@ def _of_product(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         totals = _kernels.gather_all(gradients, of.name, of.set_id)
     else:
         totals = _kernels.reduce(gradients, Sum, of.name, of.set_id)
-    size, rank = process.size(), process.rank()
+    size, rank = by_id(of.set_id).size(), by_id(of.set_id).rank()
     factor = of.postscale * of.prescale**size
     results = []
     for i, (x, total) in enumerate(zip(of.inputs, totals)):

@@ -27,7 +27,8 @@ def broadcast(
     Args:
         tensor: of any shape, the same on every rank; the values matter on the root only. Types:
             uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool.
-        root_rank: the rank whose values are taken, the same on every rank.
+        root_rank: the rank whose values are taken, the same on every rank; its number in the job,
+            also with a process set.
         name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.
         ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
         process_set: the ranks that take part.

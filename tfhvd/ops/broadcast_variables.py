@@ -24,7 +24,7 @@ def broadcast_variables(
     Args:
         variables: of TensorFlow, Keras 3 or tf_keras; as many, in the same order, with the same
             shapes and types on every rank. Any numeric type.
-        root_rank: the rank whose values are taken.
+        root_rank: the rank whose values are taken; its number in the job, also with a process set.
         process_set: the ranks that take part.
         inplace: taken for Horovod's sake: variables are always assigned to.
 
@@ -51,7 +51,7 @@ def broadcast_(
 
     Args:
         variables: as many, in the same order, with the same shapes and types on every rank.
-        root_rank: the rank whose values are taken.
+        root_rank: the rank whose values are taken; its number in the job, also with a process set.
         name: what the collectives' names begin with.
         process_set: the ranks that take part.
 
@@ -80,7 +80,7 @@ def _assign_all(
     for position, (variable, target) in enumerate(zip(variables, targets)):
         name = name_of_variable(prefix, position, _compat.variable_name(variable))
         value = _broadcast_any(tf.convert_to_tensor(target), root, name, set_id)
-        if process_set.rank() == root:
+        if process.rank() == root:
             results.append(value)
             continue
         update = target.assign(value, read_value=False)

@@ -13,7 +13,7 @@ from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensors
 from tfhvd.ops._names import name_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
-from tfhvd.ops.reduce_op import ReduceOp, chosen
+from tfhvd.ops.reduce_op import ReduceOp, chosen_for_parts
 
 
 def grouped_reducescatter(
@@ -54,7 +54,7 @@ def grouped_reducescatter(
     Example:
         >>> kernel, bias = hvd.grouped_reducescatter([kernel, bias], op=hvd.Average)
     """
-    op = chosen(op, None)
+    op = chosen_for_parts(op)
     set_id = process_sets.checked_id(process_set)
     prescale = to_factor(prescale_factor, "prescale_factor")
     postscale = to_factor(postscale_factor, "postscale_factor")

@@ -14,6 +14,7 @@ class ReduceOp(enum.IntEnum):
     Min = 2
     Max = 3
     Product = 4
+    Adasum = 5  # of an allreduce: cc/execute/adasum.h
 
     def __repr__(self) -> str:
         return self.name
@@ -26,6 +27,7 @@ Sum = ReduceOp.Sum
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product
+Adasum = ReduceOp.Adasum
 
 
 def chosen(op: Any, average: bool | None) -> ReduceOp:
@@ -51,5 +53,24 @@ def chosen(op: Any, average: bool | None) -> ReduceOp:
         return ReduceOp(op)
     except ValueError:
         raise ValueError(
-            f"Received: op={op!r}. Expected: hvd.Average, hvd.Sum, hvd.Min, hvd.Max or hvd.Product."
+            f"Received: op={op!r}. Expected: hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product "
+            "or hvd.Adasum."
         ) from None
+
+
+def chosen_for_parts(op: Any) -> ReduceOp:
+    """Returns the operation of a reduction of which each rank gets a part.
+
+    Raises:
+        ValueError: for Adasum, which is for whole gradients, and for what `chosen` refuses.
+
+    Example:
+        >>> chosen_for_parts(None)
+        Average
+    """
+    if op == Adasum:
+        raise ValueError(
+            "Adasum is for whole gradients. Received: op=Adasum. Expected: hvd.Average, hvd.Sum, "
+            "hvd.Min, hvd.Max or hvd.Product; or hvd.allreduce."
+        )
+    return chosen(op, None)

@@ -12,7 +12,7 @@ from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensor
 from tfhvd.ops._names import name_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
-from tfhvd.ops.reduce_op import ReduceOp, chosen
+from tfhvd.ops.reduce_op import ReduceOp, chosen_for_parts
 
 
 def reducescatter(
@@ -54,7 +54,7 @@ def reducescatter(
     Example:
         >>> hvd.reducescatter(tf.range(5), op=hvd.Sum)  # two ranks: [0, 2, 4] and [6, 8]
     """
-    op = chosen(op, None)
+    op = chosen_for_parts(op)
     set_id = process_sets.checked_id(process_set)
     scales = (
         to_factor(prescale_factor, "prescale_factor"),

@@ -3,11 +3,6 @@
 namespace tfhvd {
 namespace {
 
-bool IsFloat(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
-         dtype == DType::kFloat64;
-}
-
 nccl::RedOp NcclOp(ReduceOp op) {
   switch (op) {
     case ReduceOp::kAverage:

@@ -1,0 +1,52 @@
+#include "cc/flow/process_set_table.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace tfhvd {
+
+ProcessSetTable::ProcessSetTable(int size) {
+  std::vector<int> everyone(static_cast<size_t>(size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  Put(0, std::move(everyone));
+}
+
+ProcessSetTable::Members ProcessSetTable::Find(int32_t id) const {
+  MutexLock lock(&mutex_);
+  const auto found = sets_.find(id);
+  return found == sets_.end() ? nullptr : found->second;
+}
+
+int32_t ProcessSetTable::IdOf(const std::vector<int>& members) const {
+  MutexLock lock(&mutex_);
+  for (const auto& [id, set] : sets_) {
+    if (*set == members) return id;
+  }
+  return kNone;
+}
+
+int32_t ProcessSetTable::NextId() const {
+  MutexLock lock(&mutex_);
+  return next_id_;
+}
+
+void ProcessSetTable::Put(int32_t id, std::vector<int> members) {
+  MutexLock lock(&mutex_);
+  sets_[id] = std::make_shared<const std::vector<int>>(std::move(members));
+  next_id_ = std::max(next_id_, id + 1);
+}
+
+void ProcessSetTable::Remove(int32_t id) {
+  MutexLock lock(&mutex_);
+  sets_.erase(id);
+}
+
+std::map<int32_t, std::vector<int>> ProcessSetTable::All() const {
+  MutexLock lock(&mutex_);
+  std::map<int32_t, std::vector<int>> all;
+  for (const auto& [id, set] : sets_) all[id] = *set;
+  return all;
+}
+
+}  // namespace tfhvd

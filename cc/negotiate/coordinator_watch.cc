@@ -1,0 +1,82 @@
+// The coordinator's watch over ranks that are slow: stalled tensors, failures that are not
+// confirmed.
+#include <algorithm>
+#include <limits>
+
+#include "cc/negotiate/coordinator.h"
+
+namespace tfhvd {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+bool Coordinator::FenceHolds() {
+  if (fence_ == 0) return false;
+  for (int r = 0; r < size(); ++r) {
+    if (fenced_[r] && !left_[r] && seen_[r] < fence_) return true;
+  }
+  fence_ = 0;
+  fenced_.assign(fenced_.size(), false);
+  return false;
+}
+
+double Coordinator::wake_at() const {
+  double at = kNever;
+  if (!ready_.empty() && fence_ == 0) at = ready_since_ + options_.cycle_time;
+  if (options_.stall_check && (open_ > 0 || fence_ != 0)) at = std::min(at, next_stall_check_);
+  return at;
+}
+
+void Coordinator::CheckStalls(double now) {
+  if (!options_.stall_check || (open_ == 0 && fence_ == 0) || now < next_stall_check_) return;
+  next_stall_check_ = now + options_.stall_check_time / 4;
+  constexpr int kMostNamed = 8;
+  std::string report;
+  int stalled = 0;
+  Slot* fatal = nullptr;
+  for (auto& [key, slot] : slots_) {
+    if (slot.count == 0 || slot.complete) continue;
+    const double age = now - slot.since;
+    for (int r = 0; r < size() && age >= options_.stall_check_time / 2; ++r) {
+      // A sign of life to those who wait, or they would take this rank to be gone.
+      if (HasAnnounced(slot, r)) next_[r].confirm = true;
+    }
+    if (slot.joins) continue;  // who has joined may wait for the others as long as they train
+    if (options_.stall_shutdown_time > 0 && age >= options_.stall_shutdown_time) fatal = &slot;
+    if (slot.reported || age < options_.stall_check_time) continue;
+    slot.reported = true;
+    if (++stalled <= kMostNamed) report += "\n  " + WaitingText(slot, now, options_.hosts, joined_);
+  }
+  if (stalled > kMostNamed) report += "\n  and " + std::to_string(stalled - kMostNamed) + " more";
+  report += FenceText(now);
+  if (!report.empty()) {
+    warning_ =
+        "some ranks wait for others:" + report +
+        "\n  A rank may be slow, stopped, or on another path through the program (a condition that "
+        "depends on the rank).";
+  }
+  if (fatal == nullptr) return;
+  doom_ = Status::Aborted("stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
+                          WaitingText(*fatal, now, options_.hosts, joined_));
+  FailAllOpen();
+}
+
+// A rank that does not confirm a failure (invariant 3) holds up everybody; "" where there is none
+// to report.
+std::string Coordinator::FenceText(double now) {
+  if (!FenceHolds()) return "";
+  std::vector<int> silent;
+  for (int r = 0; r < size(); ++r) {
+    if (fenced_[r] && !left_[r] && seen_[r] < fence_) silent.push_back(r);
+    if (r != 0 && now - fence_since_ >= options_.stall_check_time / 2) next_[r].confirm = true;
+  }
+  if (fence_reported_ || now - fence_since_ < options_.stall_check_time) return "";
+  fence_reported_ = true;
+  return "\n  a collective failed " + SecondsText(now - fence_since_) + " ago, and ranks " +
+         RankList(silent) + " (first on host " + options_.hosts[silent[0]] +
+         ") have not taken note of it: nothing else is agreed until they do";
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,45 @@
+#include "cc/negotiate/slot.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cc/negotiate/agree.h"
+
+namespace tfhvd {
+
+Request RequestOf(const Slot& slot, int rank) {
+  if (slot.announced[rank] == Slot::Announced::kInFull) return slot.requests[rank];
+  Request request = slot.request;
+  const auto place = std::lower_bound(slot.members->begin(), slot.members->end(), rank);
+  const size_t index = static_cast<size_t>(place - slot.members->begin());
+  for (size_t t = 0; t < slot.decision.first_dims.size(); ++t) {
+    request.tensors[t].shape[0] = slot.decision.first_dims[t][index];
+  }
+  return request;
+}
+
+std::string SecondsText(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
+  return text;
+}
+
+std::string WaitingText(const Slot& slot, double now, const std::vector<std::string>& hosts,
+                        const std::vector<bool>& joined) {
+  std::vector<int> here;
+  std::vector<int> missing;
+  for (int r : *slot.members) {
+    if (HasAnnounced(slot, r)) {
+      here.push_back(r);
+    } else if (!joined[r]) {
+      missing.push_back(r);
+    }
+  }
+  std::string text = Describe(RequestOf(slot, here[0])) + " has waited " +
+                     SecondsText(now - slot.since) + ": submitted by ranks " + RankList(here);
+  if (missing.empty()) return text;
+  return text + ", not by ranks " + RankList(missing) + " (first on host " + hosts[missing[0]] +
+         ")";
+}
+
+}  // namespace tfhvd

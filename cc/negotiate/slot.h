@@ -1,0 +1,52 @@
+// Slot: everything that the coordinator knows about one key: who has announced it, and what was
+// last agreed. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/flow/messages.h"
+#include "cc/flow/process_set_table.h"
+
+namespace tfhvd {
+
+struct Slot {
+  enum class Announced : uint8_t { kNot, kById, kInFull };
+
+  Key key;
+  ProcessSetTable::Members members;  // of its process set
+
+  // The tally.
+  int count = 0;
+  std::vector<Announced> announced;  // by rank of the job
+  std::vector<Request> requests;     // by rank, valid where announced in full; empty if none was
+  double since = 0.0;
+  uint64_t known_before = 0;  // the last agreement that somebody who announced it had seen
+  bool joins = false;         // some rank announced that it joins
+  bool complete = false;      // everyone it needs has announced it; it waits for its decision
+  bool reported = false;
+
+  // What was last agreed; valid if id != kNoId.
+  CacheId id = kNoId;
+  Request request;  // the first member's
+  Decision decision;
+  uint64_t last_used = 0;
+  uint64_t evicted_at = 0;  // the sequence number, or 0
+};
+
+inline bool HasAnnounced(const Slot& slot, int rank) {
+  return slot.announced[static_cast<size_t>(rank)] != Slot::Announced::kNot;
+}
+
+// The request that `rank` means. REQUIRES: it has announced the slot.
+Request RequestOf(const Slot& slot, int rank);
+
+// "allreduce 'x' has waited 61 s: submitted by ranks [1], not by ranks [0, 2] (first on host a)".
+// `joined`, by rank: these are not missed.
+std::string WaitingText(const Slot& slot, double now, const std::vector<std::string>& hosts,
+                        const std::vector<bool>& joined);
+
+std::string SecondsText(double seconds);  // "1.5 s"
+
+}  // namespace tfhvd
