@@ -42,7 +42,7 @@ VENDORS = {
         "cc/tf/",
         "cc/xla/",
     ),
-    r"xla/.*": ("cc/xla/",),
+    r"xla/.*": ("cc/xla/", "cc/tf/stream.cc"),
     r"pybind11/.*|Python\.h": ("cc/python/",),
 }
 # Of the C++ library, of POSIX and of Linux.

@@ -82,7 +82,7 @@ def load_tf_ops() -> Any:
         ImportError: The ops are missing, or were built for another TensorFlow than the installed
             one; the text says what to type.
     """
-    load_native()
+    native = load_native()
     path = core_dir() / "libtfhvd_tf.so"
     if not path.is_file():
         raise ImportError(_not_built(path))
@@ -90,6 +90,10 @@ def load_tf_ops() -> Any:
     import tensorflow as tf
 
     check_tensorflow(tf.__version__, build_config().TENSORFLOW_VERSION)
+    if native.is_initialized() and native.has_gpus():  # TensorFlow was imported after hvd.init
+        from tfhvd._gpus import choose_gpu
+
+        choose_gpu(native.topology())
     try:
         return tf.load_op_library(str(path))
     except tf.errors.OpError as error:

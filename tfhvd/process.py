@@ -46,6 +46,10 @@ class _Membership:
             raise TfhvdError(str(error)) from None
         self.topology = topology
         self._prepare_for_the_end()
+        if "tensorflow" in sys.modules and native.has_gpus():
+            from tfhvd._gpus import choose_gpu
+
+            choose_gpu(topology)
 
     def leave(self, reason: str) -> None:
         from tfhvd.process_sets import forget_all

@@ -166,4 +166,11 @@ std::vector<BackendReport> ReportBackends(const std::string& installed_nccl) {
   return reports;
 }
 
+bool HasGpus() {
+  Config config;
+  std::vector<std::string> ignored;
+  std::string description;
+  return ReadConfig(&config, &ignored).ok() && ProbeCuda(config, &description).ok();
+}
+
 }  // namespace tfhvd

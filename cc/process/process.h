@@ -50,4 +50,7 @@ struct BackendReport {
 };
 std::vector<BackendReport> ReportBackends(const std::string& installed_nccl);
 
+// Whether this process has a GPU, by the settings of the environment.
+bool HasGpus();
+
 }  // namespace tfhvd

@@ -118,6 +118,7 @@ PYBIND11_MODULE(_native, m) {
         return config;
       },
       "The settings that Python needs, read from the environment anew.");
+  m.def("has_gpus", &HasGpus, "Whether this process has a GPU.");
   m.def("report_backends", &ReportBackends, py::arg("installed_nccl"));
 }
 

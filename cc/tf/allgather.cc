@@ -29,7 +29,7 @@ class AllgatherKernel : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
+TFHVD_REGISTER_KERNEL("TfhvdAllgather", AllgatherKernel);
 
 }  // namespace
 }  // namespace tfhvd

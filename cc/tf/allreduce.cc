@@ -33,7 +33,7 @@ class AllreduceKernel : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
+TFHVD_REGISTER_KERNEL("TfhvdAllreduce", AllreduceKernel);
 
 }  // namespace
 }  // namespace tfhvd

@@ -50,6 +50,11 @@ class AlltoallKernel : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhvdAlltoall").Device(tensorflow::DEVICE_CPU), AlltoallKernel);
+REGISTER_KERNEL_BUILDER(Name("TfhvdAlltoall")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("splits")
+                            .HostMemory("received_splits"),
+                        AlltoallKernel);
 
 }  // namespace
 }  // namespace tfhvd

@@ -35,7 +35,7 @@ class BroadcastKernel : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastKernel);
+TFHVD_REGISTER_KERNEL("TfhvdBroadcast", BroadcastKernel);
 
 }  // namespace
 }  // namespace tfhvd

@@ -8,6 +8,7 @@
 #include "cc/process/process.h"
 #include "cc/tf/pooled_output.h"
 #include "cc/tf/status.h"
+#include "cc/tf/stream.h"
 
 namespace tfhvd {
 namespace {
@@ -50,6 +51,8 @@ absl::Status ReadReduction(OpKernelConstruction* ctx, Request* request) {
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* ctx, Collective kind)
     : AsyncOpKernel(ctx) {
   request_.kind = kind;
+  const bool on_gpu = ctx->device_type().type_string() == tensorflow::DEVICE_GPU;
+  request_.device = on_gpu ? DeviceKind::kGpu : DeviceKind::kHost;
   OP_REQUIRES_OK(ctx, ctx->GetAttr("tensor_name", &request_.key.name));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("anonymous", &anonymous_));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("process_set_id", &request_.key.process_set));
@@ -66,6 +69,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
   Entry entry;
   entry.request = request_;
   entry.anonymous = anonymous_;
+  if (request_.device == DeviceKind::kGpu) entry.stream = StreamOf(ctx);
   call->Start(engine, std::move(entry));
 }
 

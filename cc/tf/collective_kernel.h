@@ -16,6 +16,11 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
+// The same kernel for both kinds of devices: the tensors' place is all that differs.
+#define TFHVD_REGISTER_KERNEL(op, Kernel)                                   \
+  REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_CPU), Kernel); \
+  REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_GPU), Kernel)
+
 namespace tfhvd {
 
 class CollectiveKernel : public tensorflow::AsyncOpKernel {

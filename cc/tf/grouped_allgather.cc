@@ -29,8 +29,7 @@ class GroupedAllgatherKernel : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdGroupedAllgather").Device(tensorflow::DEVICE_CPU),
-                        GroupedAllgatherKernel);
+TFHVD_REGISTER_KERNEL("TfhvdGroupedAllgather", GroupedAllgatherKernel);
 
 }  // namespace
 }  // namespace tfhvd

@@ -36,8 +36,7 @@ class GroupedAllreduceKernel : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdGroupedAllreduce").Device(tensorflow::DEVICE_CPU),
-                        GroupedAllreduceKernel);
+TFHVD_REGISTER_KERNEL("TfhvdGroupedAllreduce", GroupedAllreduceKernel);
 
 }  // namespace
 }  // namespace tfhvd

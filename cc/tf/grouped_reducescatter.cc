@@ -34,8 +34,7 @@ class GroupedReducescatterKernel : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdGroupedReducescatter").Device(tensorflow::DEVICE_CPU),
-                        GroupedReducescatterKernel);
+TFHVD_REGISTER_KERNEL("TfhvdGroupedReducescatter", GroupedReducescatterKernel);
 
 }  // namespace
 }  // namespace tfhvd

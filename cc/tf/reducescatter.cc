@@ -32,8 +32,7 @@ class ReducescatterKernel : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdReducescatter").Device(tensorflow::DEVICE_CPU),
-                        ReducescatterKernel);
+TFHVD_REGISTER_KERNEL("TfhvdReducescatter", ReducescatterKernel);
 
 }  // namespace
 }  // namespace tfhvd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,11 @@ from tfhvd import _compat
 from tfhvd._library import load_tf_ops
 from tfhvd.ops._names import Name
 from tfhvd.ops.reduce_op import ReduceOp
+
+
+def on_device(name: str) -> AbstractContextManager[Any]:
+    """Places what is inside; "" leaves that to whoever called (tf.device(None) would not)."""
+    return tf.device(name) if name else nullcontext()
 
 
 def reduce(

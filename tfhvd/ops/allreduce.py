@@ -70,12 +70,12 @@ def allreduce(
         to_factor(postscale_factor, "postscale_factor"),
     )
     if isinstance(tensor, tf.IndexedSlices):
-        with tf.device(device_sparse or None):
+        with _kernels.on_device(device_sparse):
             return _allreduce_slices(tensor, op, scales, compression, name, process_set)
     tensor = to_tensor(tensor, "allreduce")
     check_reduction(tensor, op, *scales)
     small, context = compression.compress(tensor)
-    with tf.device(device_dense or None):
+    with _kernels.on_device(device_dense):
         key = name_of("allreduce", name, small)
         [reduced] = _kernels.reduce([small], op, key, set_id, *scales)
     return compression.decompress(reduced, context)

@@ -71,7 +71,7 @@ def grouped_allreduce(
     for tensor in dense:
         check_reduction(tensor, op, prescale, postscale)
     small, contexts = zip(*(compression.compress(tensor) for tensor in dense))
-    with tf.device(device_dense or None):
+    with _kernels.on_device(device_dense):
         key = name_of("grouped_allreduce", name, small[0])
         reduced = _kernels.reduce(small, op, key, set_id, prescale, postscale)
     return [compression.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts)]

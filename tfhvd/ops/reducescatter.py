@@ -64,7 +64,7 @@ def reducescatter(
     check_has_first_dimension(tensor, "reducescatter")
     check_reduction(tensor, op, *scales)
     small, context = compression.compress(tensor)
-    with tf.device(device_dense or None):
+    with _kernels.on_device(device_dense):
         key = name_of("reducescatter", name, small)
         [reduced] = _kernels.reduce_scatter([small], op, key, set_id, *scales)
     return compression.decompress(reduced, context)

@@ -106,6 +106,11 @@ int Setting(const std::string& name) {
   return name == "GPUS" ? 2 : name == "NCCL_VERSION" ? 22707 : 0;
 }
 
+// The functions of the interface do not call each other: TensorFlow has some of the same names.
+void CopyLater(void* to, const void* from, size_t bytes, cuda::Stream stream) {
+  Enqueue(stream, [to, from, bytes] { std::memcpy(to, from, bytes); });
+}
+
 void Enqueue(cuda::Stream stream, std::function<void()> work) {
   // The NULL stream: what is asked of it has happened when the call returns.
   if (stream == nullptr) return work();
@@ -275,13 +280,12 @@ int cuPointerGetAttribute(void* value, int attribute, cuda::Pointer pointer) {
 }
 
 int cuMemcpyDtoDAsync_v2(cuda::Pointer to, cuda::Pointer from, size_t bytes, cuda::Stream stream) {
-  fake::Enqueue(stream, [to, from, bytes] {
-    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
-  });
+  fake::CopyLater(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes, stream);
   return cuda::kSuccess;
 }
 int cuMemcpyDtoHAsync_v2(void* to, cuda::Pointer from, size_t bytes, cuda::Stream stream) {
-  return cuMemcpyDtoDAsync_v2(reinterpret_cast<uintptr_t>(to), from, bytes, stream);
+  fake::CopyLater(to, reinterpret_cast<void*>(from), bytes, stream);
+  return cuda::kSuccess;
 }
 // From pageable memory the driver has read when it returns.
 int cuMemcpyHtoDAsync_v2(cuda::Pointer to, const void* from, size_t bytes, cuda::Stream stream) {

@@ -1,0 +1,277 @@
+// Engines with GPUs, on the stand-ins: order with a framework's slow stream, both kinds of tensors
+// in one job, and what a failure on the GPU does to the job.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/backends/nccl/nccl_communicator.h"
+#include "cc/backends/staged/staged_communicator.h"
+#include "cc/engine/engine.h"
+#include "tests/core/gpu_rank.h"
+#include "tests/core/on_ranks.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+namespace {
+
+// As the process makes it.
+class NcclBackend : public Backend {
+ public:
+  explicit NcclBackend(CudaDevice* device) : device_(*device) {
+    EXPECT_OK(LoadNccl(StandIn(), "", &api_));
+  }
+  const char* name() const override { return "nccl"; }
+  Status Open(Communicator* host, std::unique_ptr<Communicator>* out) override {
+    return NcclCommunicator::Make(api_, &device_, host, MakeStagedCommunicator(&device_, host), {},
+                                  out);
+  }
+
+ private:
+  NcclApi api_;
+  CudaDevice& device_;  // Not owned.
+};
+
+// A rank: its engine, and a stream that belongs to the framework.
+class Rank {
+ public:
+  Rank(World* world, const CudaDriver& driver) : driver_(driver) {
+    const int rank = world->rank();
+    EXPECT_EQ(driver.cuDevicePrimaryCtxRetain(&context, rank), cuda::kSuccess);
+    {
+      const CudaScope scope(driver, context);
+      EXPECT_EQ(driver.cuStreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0),
+                cuda::kSuccess);
+    }
+    std::unique_ptr<ControlPlane> control;
+    std::unique_ptr<Communicator> comm;
+    EXPECT_OK(world->OpenControlPlane(&control));
+    EXPECT_OK(world->OpenCommunicator(AllOf(world->size()), &comm));
+    auto device = std::make_unique<CudaDevice>(driver, Log(LogLevel::kFatal, rank));
+    auto backend = std::make_unique<NcclBackend>(device.get());
+    Config config;
+    config.shutdown_timeout = 0.2;
+    const std::vector<std::string> hosts(static_cast<size_t>(world->size()), "host");
+    engine = std::make_unique<Engine>(
+        config, Log(LogLevel::kFatal, rank), MakeTopology(rank, hosts), std::move(control),
+        std::move(comm), Accelerator{std::move(device), std::move(backend)});
+  }
+  ~Rank() {
+    engine.reset();
+    const CudaScope scope(driver_, context);
+    driver_.cuStreamDestroy_v2(stream);
+  }
+
+  std::unique_ptr<GpuMemory> Allocate(int64_t bytes) const {
+    return std::make_unique<GpuMemory>(&driver_, context, bytes);
+  }
+  // What the framework does: enqueued, not waited for.
+  void CopyToGpu(char* to, const std::vector<float>& from) const {
+    const CudaScope scope(driver_, context);
+    EXPECT_EQ(driver_.cuMemcpyHtoDAsync_v2(reinterpret_cast<uintptr_t>(to), from.data(),
+                                           from.size() * sizeof(float), stream),
+              cuda::kSuccess);
+  }
+  std::vector<float> CopyBack(const char* from, int64_t count) const {
+    std::vector<float> values(static_cast<size_t>(count));
+    auto events = std::make_shared<CudaEvents>(driver_, context);
+    std::shared_ptr<void> mark;
+    const CudaScope scope(driver_, context);
+    EXPECT_EQ(driver_.cuMemcpyDtoHAsync_v2(values.data(), reinterpret_cast<uintptr_t>(from),
+                                           values.size() * sizeof(float), stream),
+              cuda::kSuccess);
+    EXPECT_OK(events->Record(stream, &mark));
+    while (driver_.cuEventQuery(static_cast<cuda::Event>(mark.get())) == cuda::kNotReady) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return values;
+  }
+
+  cuda::Context context = nullptr;
+  cuda::Stream stream = nullptr;
+  std::unique_ptr<Engine> engine;
+
+ private:
+  const CudaDriver& driver_;
+};
+
+// An entry's end, seen from the thread that submits it.
+struct Outcome {
+  std::atomic<bool> done{false};
+  Status status;
+  void Wait() const {
+    while (!done.load()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+};
+
+Entry SumOf(const std::string& name, char* in, char* out, int64_t count, Rank* rank,
+            Outcome* outcome) {
+  Entry entry;
+  entry.request.key.name = name;
+  entry.request.device = DeviceKind::kGpu;
+  entry.request.reduction.op = ReduceOp::kSum;
+  entry.request.tensors.push_back({DType::kFloat32, {count}});
+  entry.inputs.push_back(in);
+  entry.outputs.push_back(out);
+  entry.stream = rank->stream;
+  entry.done = [outcome](const Status& status) {
+    outcome->status = status;
+    outcome->done.store(true);
+  };
+  return entry;
+}
+
+template <typename Body>
+void OnGpuEngines(int size, const Body& body) {
+  const FakeSetting gpus("GPUS", 8, 2);
+  CudaDriver driver;
+  ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
+  OnWorlds(size, [&](World* world) {
+    Rank rank(world, driver);
+    body(&rank);
+  });
+}
+
+// The framework writes its tensors late, on its own stream, and reads the results there: an engine
+// that did not wait for it, or did not make it wait, would give other numbers.
+TEST(ASlowStreamGivesTheSameNumbers) {
+  const FakeSetting slow("DELAY_MS", 30);
+  for (const int size : {1, 2, 4}) {
+    OnGpuEngines(size, [size](Rank* rank) {
+      constexpr int kTensors = 3;
+      constexpr int64_t kCount = 1000;
+      for (int step = 0; step < 2; ++step) {
+        std::vector<std::unique_ptr<GpuMemory>> memory;
+        std::vector<Outcome> outcomes(kTensors);
+        for (int t = 0; t < kTensors; ++t) {
+          memory.push_back(rank->Allocate(kCount * 4));
+          const float value = static_cast<float>(10 * step + t + rank->engine->topology().rank);
+          rank->CopyToGpu(memory.back()->data(), std::vector<float>(kCount, value));
+          char* const at = memory.back()->data();
+          rank->engine->Submit(SumOf("t" + std::to_string(t), at, at, kCount, rank,
+                                     &outcomes[static_cast<size_t>(t)]));
+        }
+        for (int t = 0; t < kTensors; ++t) {
+          outcomes[static_cast<size_t>(t)].Wait();
+          EXPECT_OK(outcomes[static_cast<size_t>(t)].status);
+          const float sum = static_cast<float>(size * (10 * step + t) + size * (size - 1) / 2);
+          EXPECT_TRUE(rank->CopyBack(memory[static_cast<size_t>(t)]->data(), kCount) ==
+                      std::vector<float>(kCount, sum));
+        }
+      }
+    });
+  }
+}
+
+// Completion is in the order of streams: nobody waits for the GPU on the host.
+TEST(AnEntryIsDoneBeforeTheGpuHasBegun) {
+  const FakeSetting slow("DELAY_MS", 300);
+  OnGpuEngines(1, [](Rank* rank) {
+    const auto memory = rank->Allocate(4);
+    rank->CopyToGpu(memory->data(), {1.0f});
+    Outcome outcome;
+    const auto began = std::chrono::steady_clock::now();
+    rank->engine->Submit(SumOf("t", memory->data(), memory->data(), 1, rank, &outcome));
+    outcome.Wait();
+    EXPECT_OK(outcome.status);
+    // Not a figure: the stream sleeps longer than this before it does anything at all.
+    EXPECT_TRUE(std::chrono::steady_clock::now() - began < std::chrono::milliseconds(250));
+    EXPECT_EQ(rank->CopyBack(memory->data(), 1), std::vector<float>{1.0f});
+  });
+}
+
+TEST(RanksThatDisagreeOnTheDeviceHearOfIt) {
+  OnGpuEngines(2, [](Rank* rank) {
+    const auto memory = rank->Allocate(4);
+    float on_host = 1.0f;
+    Outcome outcome;
+    Entry entry = SumOf("t", memory->data(), memory->data(), 1, rank, &outcome);
+    if (rank->engine->topology().rank == 1) {
+      entry.request.device = DeviceKind::kHost;
+      entry.inputs = {&on_host};
+      entry.outputs = {&on_host};
+    }
+    rank->engine->Submit(std::move(entry));
+    outcome.Wait();
+    EXPECT_ERROR(outcome.status, StatusCode::kInvalidArgument, "rank 0: GPU; rank 1: CPU");
+    EXPECT_OK(rank->engine->health());
+  });
+}
+
+// What fails after an entry was done is heard by everything that follows, and frees the streams.
+TEST(AnErrorOnTheGpuEndsTheJobOnEveryRank) {
+  const FakeSetting failing("NCCL_FAIL_AFTER", 2);
+  OnGpuEngines(2, [](Rank* rank) {
+    const auto memory = rank->Allocate(4);
+    rank->CopyToGpu(memory->data(), {1.0f});
+    Status status;
+    for (int i = 0; status.ok(); ++i) {
+      Outcome outcome;
+      rank->engine->Submit(
+          SumOf("t" + std::to_string(i), memory->data(), memory->data(), 1, rank, &outcome));
+      outcome.Wait();
+      status = outcome.status;
+    }
+    while (rank->engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    (void)rank->CopyBack(memory->data(), 1);  // the framework's stream is not held
+  });
+}
+
+// A peer that is lost while its part of a collective is missing: the others' streams, which wait
+// for that collective, go on, and every later entry fails.
+TEST(ALostPeerDoesNotHoldTheStreams) {
+  const FakeSetting gpus("GPUS", 8, 2);
+  CudaDriver driver;
+  ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
+  InprocGroup group(2);
+  std::atomic<bool> submitted{false};
+  std::atomic<bool> lost{false};
+  RunThreads(3, [&](int r) {
+    if (r == 2) {
+      while (!submitted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      group.Abort(Status::Aborted("rank 1 is lost"));
+      lost.store(true);
+      return;
+    }
+    const std::unique_ptr<World> world = group.OpenWorld(r);
+    Rank rank(world.get(), driver);
+    // Rank 1's stream does not get to where its tensor is ready.
+    std::atomic<bool> release{false};
+    const auto memory = rank.Allocate(4);
+    if (r == 1) {
+      void* const library = dlopen(StandIn().c_str(), RTLD_NOW | RTLD_LOCAL);
+      const auto launch = reinterpret_cast<int (*)(cuda::Stream, void (*)(void*), void*)>(
+          dlsym(library, "cuLaunchHostFunc"));
+      launch(
+          rank.stream,
+          [](void* held) {
+            while (!static_cast<std::atomic<bool>*>(held)->load()) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+          },
+          &release);
+    }
+    Outcome outcome;
+    rank.engine->Submit(SumOf("t", memory->data(), memory->data(), 1, &rank, &outcome));
+    outcome.Wait();
+    submitted.store(submitted.load() || r == 0);
+    if (r == 0) {
+      (void)rank.CopyBack(memory->data(), 1);
+      EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "rank 1 is lost");
+    } else {
+      while (!lost.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      release.store(true);
+      while (rank.engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tfhvd
+
+TEST_MAIN()

@@ -1,0 +1,38 @@
+"""Compiles what the tests of GPUs need beside the core: the stand-ins."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STANDINS = ROOT / "tests" / "gpu" / "standins"
+sys.path.insert(0, str(ROOT))
+
+from build_tools import find, products  # noqa: E402
+
+
+def build_driver(folder: Path) -> Path:
+    """Compiles the stand-in for CUDA's driver and NCCL; returns the library."""
+    library = folder / "libtfhvd_fake_gpu.so"
+    sources = sorted(map(str, STANDINS.glob("fake_*.cc")))
+    _compile(["-shared", "-fPIC", "-pthread", "-O1", *sources, "-lrt", "-o", str(library)])
+    return library
+
+
+def build_device(folder: Path) -> Path:
+    """Compiles the pluggable device; returns the library."""
+    library = folder / "libtfhvd_pluggable_gpu.so"
+    tensorflow = find.find_tensorflow(find.find_target())
+    flags = products.tensorflow_flags(tensorflow)
+    link = [f"-L{tensorflow.folder}", "-l:libtensorflow_framework.so.2"]
+    source = str(STANDINS / "pluggable_gpu.cc")
+    _compile(["-shared", "-fPIC", *flags, source, *link, "-ldl", "-o", str(library)])
+    return library
+
+
+def _compile(arguments: list[str]) -> None:
+    command = [find.find_compiler(), "-std=c++17", f"-I{ROOT}", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-6000:]
