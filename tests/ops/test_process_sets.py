@@ -142,6 +142,7 @@ def test_init_registers_sets_and_shutdown_forgets_them():
     assert hvd.get_process_set_ids_and_ranks()[2] == [0]
     if everyone_but_0.included():
         assert hvd.allreduce(1.0, op=hvd.Sum, process_set=everyone_but_0) == hvd.size() - 1
+    hvd.barrier()  # who leaves ends what others still do
     hvd.shutdown()
     assert everyone_but_0.process_set_id is None
     hvd.init(process_sets="dynamic")
