@@ -113,11 +113,6 @@ inline double ValueAt(const char* data, DType dtype, int64_t i) {
   return 0.0;
 }
 
-inline bool IsFloat(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
-         dtype == DType::kFloat64;
-}
-
 // The distance from 1 to the next number.
 inline double Epsilon(DType dtype) {
   return dtype == DType::kFloat16    ? 0x1p-10
