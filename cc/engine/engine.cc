@@ -117,6 +117,8 @@ class Engine::Impl {
 
   void Run() {
     const Status lost = Loop();
+    // Before streams are let go: who sees one move on is told why at its next operation.
+    if (!lost.ok()) queue_.Close(lost);
     executor_.Finish(lost, config_.shutdown_timeout);
     FailEverything(lost.ok() ? Status::Aborted("every rank has left the job") : lost);
     const double deadline = Now() + kFlushSeconds;
