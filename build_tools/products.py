@@ -45,6 +45,9 @@ PYTHON_FOLDERS = ("python",)
 # The one file that sees mpi.h; the core opens the library that it makes only in a job of MPI.
 MPI_API = Path("cc/backends/mpi/mpi_api.cc")
 
+# Headers that TensorFlow's own include, and its wheels do not bring.
+LACKS = Path("third_party/tensorflow_lacks")
+
 CORE, MPI, TENSORFLOW, PYTHON = "core", "mpi", "tf", "python"
 _CORE_FLAGS = ["-O3", "-fno-semantic-interposition"]
 _COST = {CORE: 2, MPI: 2, TENSORFLOW: 30, PYTHON: 10}
@@ -124,7 +127,7 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
     own_flags = {
         CORE: _CORE_FLAGS,
         MPI: _mpi_flags(mpi),
-        TENSORFLOW: ["-O2", *tensorflow_flags(tensorflow)],
+        TENSORFLOW: ["-O2", *tensorflow_flags(tensorflow), "-isystem", str(root / LACKS)],
         PYTHON: ["-O2", "-fvisibility=hidden"]
         + [f"-isystem{folder}" for folder in (pybind11.get_include(), find.python_headers())],
     }
@@ -191,6 +194,7 @@ def _links(
             str(names[CORE]),
             f"-L{tensorflow.folder}",
             "-l:libtensorflow_framework.so.2",
+            "-l:libtensorflow_cc.so.2",
             *_run_path("$ORIGIN", *_tensorflow_run_path(target, in_place)),
         ],
         PYTHON: [str(names[CORE]), *_run_path("$ORIGIN/_lib")],

@@ -13,6 +13,7 @@ REGISTER_OP("TfhvdAllgather")
     .Attr("tensor_name: string")
     .Attr("anonymous: bool = false")
     .Attr("process_set_id: int = 0")
+    .Attr("deferred: bool = false")
     .SetIsStateful()
     .SetShapeFn(RowsUnknown)
     .Doc("Concatenates every rank's tensor along the first dimension, in which they may differ.");

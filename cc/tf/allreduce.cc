@@ -17,6 +17,7 @@ REGISTER_OP("TfhvdAllreduce")
     .Attr("tensor_name: string")
     .Attr("anonymous: bool = false")
     .Attr("process_set_id: int = 0")
+    .Attr("deferred: bool = false")
     .SetIsStateful()  // neither folded, nor merged with its like
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape)
     .Doc("Reduces a tensor over all ranks; every rank gets the result. See cc/base/arithmetic.h.");

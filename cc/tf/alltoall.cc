@@ -30,6 +30,7 @@ REGISTER_OP("TfhvdAlltoall")
     .Attr("tensor_name: string")
     .Attr("anonymous: bool = false")
     .Attr("process_set_id: int = 0")
+    .Attr("deferred: bool = false")
     .SetIsStateful()
     .SetShapeFn(AlltoallShape)
     .Doc("Sends splits[r] rows to rank r, in order; equally many to each where splits is empty.");

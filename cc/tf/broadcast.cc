@@ -15,6 +15,7 @@ REGISTER_OP("TfhvdBroadcast")
     .Attr("tensor_name: string")
     .Attr("anonymous: bool = false")
     .Attr("process_set_id: int = 0")
+    .Attr("deferred: bool = false")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape)
     .Doc("Gives every rank the root's tensor; types and shapes are equal on all ranks.");

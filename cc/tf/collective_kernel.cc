@@ -1,63 +1,26 @@
 #include "cc/tf/collective_kernel.h"
 
-#include <charconv>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "cc/process/process.h"
+#include "cc/tf/attributes.h"
 #include "cc/tf/pooled_output.h"
 #include "cc/tf/status.h"
 #include "cc/tf/stream.h"
 
 namespace tfhvd {
-namespace {
 
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-absl::Status ReadFactor(OpKernelConstruction* ctx, const char* name, double* value) {
-  std::string text;
-  TF_RETURN_IF_ERROR(ctx->GetAttr(name, &text));
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, *value);
-  if (result.ec == std::errc() && result.ptr == end) return absl::OkStatus();
-  return absl::InvalidArgumentError(std::string(name) + " is not a number. Received: '" + text +
-                                    "'. Expected: decimal text such as '0.5'.");
-}
-
-// Python's number of an allreduce that is a collective of its own.
-constexpr int kAdasumOp = kNumReduceOps;
-
-absl::Status ReadReduction(OpKernelConstruction* ctx, Request* request) {
-  Reduction* reduction = &request->reduction;
-  int op = 0;
-  TF_RETURN_IF_ERROR(ctx->GetAttr("reduce_op", &op));
-  const bool adasum = op == kAdasumOp && request->kind == Collective::kAllReduce;
-  if (!adasum && (op < 0 || op >= kNumReduceOps)) {
-    return absl::InvalidArgumentError(
-        "reduce_op is not an operation. Received: " + std::to_string(op) + ". Expected: 0 to " +
-        std::to_string(kNumReduceOps - 1) + ".");
-  }
-  if (adasum) request->kind = Collective::kAdasum;
-  reduction->op = adasum ? ReduceOp::kSum : static_cast<ReduceOp>(op);
-  TF_RETURN_IF_ERROR(ReadFactor(ctx, "prescale_factor", &reduction->prescale));
-  return ReadFactor(ctx, "postscale_factor", &reduction->postscale);
-}
-
-}  // namespace
-
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* ctx, Collective kind)
     : AsyncOpKernel(ctx) {
-  request_.kind = kind;
-  const bool on_gpu = ctx->device_type().type_string() == tensorflow::DEVICE_GPU;
-  request_.device = on_gpu ? DeviceKind::kGpu : DeviceKind::kHost;
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("tensor_name", &request_.key.name));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("anonymous", &anonymous_));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("process_set_id", &request_.key.process_set));
-  if (ctx->HasAttr("reduce_op")) OP_REQUIRES_OK(ctx, ReadReduction(ctx, &request_));
-  if (ctx->HasAttr("root_rank")) OP_REQUIRES_OK(ctx, ctx->GetAttr("root_rank", &request_.root));
+  OP_REQUIRES_OK(ctx, ReadRequest(ctx, kind, &request_, &anonymous_));
+  if (ctx->device_type().type_string() == tensorflow::DEVICE_GPU) {
+    request_.device = DeviceKind::kGpu;
+  }
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {

@@ -1,13 +1,5 @@
 // CollectiveKernel: what all kernels share. A kernel names its kind of collective and adds its
 // tensors; attributes, submission, cancellation and status are dealt with here and in Call.
-//
-// Attributes, read by every kernel that has them:
-//   tensor_name      the collective's identity across ranks
-//   anonymous        the user gave no name: several may be in flight and take their turns
-//   process_set_id   which ranks take part
-//   reduce_op        a ReduceOp
-//   prescale_factor, postscale_factor   decimal text, so that a double arrives to the bit
-//   root_rank        broadcast
 #pragma once
 
 #include "cc/engine/engine.h"

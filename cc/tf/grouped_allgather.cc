@@ -13,6 +13,7 @@ REGISTER_OP("TfhvdGroupedAllgather")
     .Attr("tensor_name: string")
     .Attr("anonymous: bool = false")
     .Attr("process_set_id: int = 0")
+    .Attr("deferred: bool = false")
     .SetIsStateful()
     .SetShapeFn(RowsUnknown)
     .Doc("Concatenates each of several tensors over the ranks, as one unit.");

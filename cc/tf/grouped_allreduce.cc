@@ -17,6 +17,7 @@ REGISTER_OP("TfhvdGroupedAllreduce")
     .Attr("tensor_name: string")
     .Attr("anonymous: bool = false")
     .Attr("process_set_id: int = 0")
+    .Attr("deferred: bool = false")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       for (int i = 0; i < c->num_inputs(); ++i) c->set_output(i, c->input(i));

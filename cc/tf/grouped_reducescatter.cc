@@ -16,6 +16,7 @@ REGISTER_OP("TfhvdGroupedReducescatter")
     .Attr("tensor_name: string")
     .Attr("anonymous: bool = false")
     .Attr("process_set_id: int = 0")
+    .Attr("deferred: bool = false")
     .SetIsStateful()
     .SetShapeFn(RowsUnknown)
     .Doc(

@@ -16,6 +16,7 @@ REGISTER_OP("TfhvdReducescatter")
     .Attr("tensor_name: string")
     .Attr("anonymous: bool = false")
     .Attr("process_set_id: int = 0")
+    .Attr("deferred: bool = false")
     .SetIsStateful()
     .SetShapeFn(RowsUnknown)
     .Doc("Reduces a tensor over all ranks and gives each rank its part of the rows.");

@@ -1,0 +1,98 @@
+// Tickets: collectives whose submitter does not stay. A compiled function begins a collective in
+// one call, which gives it a ticket, and waits for the collectives of many tickets in a later call.
+//
+// A run is one execution of a compiled function, or of a loop's body or a branch in it. If one of
+// its collectives fails the execution ends, and its memory goes; nothing of it may be under way by
+// then. XLA does not say which runs are parts of one execution. Therefore Finish, when it fails,
+// takes back or waits for all that is under way in any run, and these runs begin nothing any more.
+//
+// All methods may be called from any thread. Start never blocks. Finish does, and must not be
+// called on an engine's thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/base/mutex.h"
+#include "cc/base/status.h"
+#include "cc/engine/engine.h"
+#include "cc/flow/entry.h"
+
+namespace tfhvd {
+
+class Tickets {
+ public:
+  using Id = int64_t;  // above 0
+  using Run = int64_t;
+
+  Tickets() = default;
+  Tickets(const Tickets&) = delete;
+  Tickets& operator=(const Tickets&) = delete;
+
+  // Where the result of one tensor is to be, and its shape: fixed before the other ranks are asked.
+  struct Result {
+    void* data = nullptr;
+    Shape shape;
+  };
+
+  // Gives the number of a new run.
+  Run Begin();
+
+  // Submits the entry, whose outputs and callbacks are set here, and gives its ticket. Inputs and
+  // results stay in place until Finish has returned for this ticket or, with an error, for any
+  // other. What goes wrong at once (`engine` may be null) is Finish's to report.
+  Id Start(Run run, const std::shared_ptr<Engine>& engine, Entry entry,
+           std::vector<Result> results);
+
+  // Waits for the collectives of these tickets, which are void afterwards. Reports the first that
+  // failed, in their order. `outputs` are the places where the caller finds the results of all
+  // tickets, in order: another place than at the start is an error.
+  Status Finish(const std::vector<Id>& tickets, const std::vector<void*>& outputs);
+
+  // How many tickets are not void.
+  size_t size() const;
+
+ private:
+  struct Waiter;
+  struct Ticket {
+    Run run = 0;
+    std::vector<Result> results;
+    std::vector<char> astray;  // the memory of a result that has another shape than expected
+    std::string why_astray;
+    std::weak_ptr<Engine> engine;  // weak: a ticket must not be an engine's last owner
+    EntryId entry = 0;             // 0: not submitted, or not yet
+    bool over = false;
+    Status status;
+    Waiter* waiter = nullptr;  // Not owned: whoever waits for it to be over.
+  };
+  // One call of Finish, asleep until all its tickets are over.
+  struct Waiter {
+    size_t left = 0;
+    CondVar changed;
+  };
+  using Map = std::map<Id, std::shared_ptr<Ticket>>;
+
+  static Status Allocate(Ticket* ticket, const Request& request, size_t tensor, const Shape& shape,
+                         void** output);
+  void OnDone(const std::shared_ptr<Ticket>& ticket, const Status& status);
+  void WaitFor(const std::vector<std::shared_ptr<Ticket>>& tickets) TFHVD_REQUIRES(mutex_);
+  Status Take(const std::vector<Id>& ids, const std::vector<void*>& outputs,
+              std::vector<std::shared_ptr<Ticket>>* taken) TFHVD_REQUIRES(mutex_);
+  void EndRuns(const std::vector<std::shared_ptr<Ticket>>& failed) TFHVD_REQUIRES(mutex_);
+  bool HasFailed(Run run) const TFHVD_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  Run last_run_ TFHVD_GUARDED_BY(mutex_) = 0;
+  Id last_id_ TFHVD_GUARDED_BY(mutex_) = 0;
+  Map tickets_ TFHVD_GUARDED_BY(mutex_);
+  std::deque<Run> failed_ TFHVD_GUARDED_BY(mutex_);  // the last few
+};
+
+// This process's.
+Tickets& ProcessTickets();
+
+}  // namespace tfhvd

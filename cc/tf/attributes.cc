@@ -1,0 +1,53 @@
+#include "cc/tf/attributes.h"
+
+#include <charconv>
+#include <string>
+
+namespace tfhvd {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+
+absl::Status ReadFactor(OpKernelConstruction* ctx, const char* name, double* value) {
+  std::string text;
+  TF_RETURN_IF_ERROR(ctx->GetAttr(name, &text));
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, *value);
+  if (result.ec == std::errc() && result.ptr == end) return absl::OkStatus();
+  return absl::InvalidArgumentError(std::string(name) + " is not a number. Received: '" + text +
+                                    "'. Expected: decimal text such as '0.5'.");
+}
+
+// Python's number of an allreduce that is a collective of its own.
+constexpr int kAdasumOp = kNumReduceOps;
+
+absl::Status ReadReduction(OpKernelConstruction* ctx, Request* request) {
+  Reduction* reduction = &request->reduction;
+  int op = 0;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("reduce_op", &op));
+  const bool adasum = op == kAdasumOp && request->kind == Collective::kAllReduce;
+  if (!adasum && (op < 0 || op >= kNumReduceOps)) {
+    return absl::InvalidArgumentError(
+        "reduce_op is not an operation. Received: " + std::to_string(op) + ". Expected: 0 to " +
+        std::to_string(kNumReduceOps - 1) + ".");
+  }
+  if (adasum) request->kind = Collective::kAdasum;
+  reduction->op = adasum ? ReduceOp::kSum : static_cast<ReduceOp>(op);
+  TF_RETURN_IF_ERROR(ReadFactor(ctx, "prescale_factor", &reduction->prescale));
+  return ReadFactor(ctx, "postscale_factor", &reduction->postscale);
+}
+
+}  // namespace
+
+absl::Status ReadRequest(OpKernelConstruction* ctx, Collective kind, Request* request,
+                         bool* anonymous) {
+  request->kind = kind;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("tensor_name", &request->key.name));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("anonymous", anonymous));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("process_set_id", &request->key.process_set));
+  if (ctx->HasAttr("reduce_op")) TF_RETURN_IF_ERROR(ReadReduction(ctx, request));
+  if (ctx->HasAttr("root_rank")) TF_RETURN_IF_ERROR(ctx->GetAttr("root_rank", &request->root));
+  return absl::OkStatus();
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,23 @@
+// The attributes of the ops, as a Request: for the kernels and for their compilation (cc/xla).
+//
+// Attributes, read by every kernel that has them:
+//   tensor_name      the collective's identity across ranks
+//   anonymous        the user gave no name: several may be in flight and take their turns
+//   process_set_id   which ranks take part
+//   reduce_op        a ReduceOp
+//   prescale_factor, postscale_factor   decimal text, so that a double arrives to the bit
+//   root_rank        broadcast
+//   deferred         for the compilation alone: a TfhvdDone follows, which waits for the result
+#pragma once
+
+#include "absl/status/status.h"
+#include "cc/flow/request.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tfhvd {
+
+// Fills everything but the tensors.
+absl::Status ReadRequest(tensorflow::OpKernelConstruction* ctx, Collective kind, Request* request,
+                         bool* anonymous);
+
+}  // namespace tfhvd

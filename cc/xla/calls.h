@@ -1,0 +1,23 @@
+// The calls that collectives become in a compiled function: what lowering.cc writes, and
+// handlers.cc reads.
+//
+//   tfhvd_begin   once in each computation, before the others
+//     results     the number of this execution of it (s64)
+//   tfhvd_start   begins a collective and returns at once
+//     attributes  request: see request_text.h; anonymous
+//     operands    the tensors, then the number that tfhvd_begin gave
+//     results     the tensors' results, then a ticket (s64). An allreduce or broadcast writes in
+//                 place: result i is operand i.
+//   tfhvd_done    waits for several
+//     attributes  results, tickets: how many of either there are
+//     operands    the starts' results, their tickets, and whatever must exist or have happened
+//     results     the first operands, in place, then a token (s64) that says it is over
+#pragma once
+
+namespace tfhvd {
+
+constexpr char kBeginCall[] = "tfhvd_begin";
+constexpr char kStartCall[] = "tfhvd_start";
+constexpr char kDoneCall[] = "tfhvd_done";
+
+}  // namespace tfhvd

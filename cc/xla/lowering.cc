@@ -1,0 +1,280 @@
+// How the ops of cc/tf are compiled: each becomes the calls of calls.h. The one file that includes
+// XLA's compiler, which takes most of its time to compile.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/process/process.h"
+#include "cc/tf/attributes.h"
+#include "cc/tf/status.h"
+#include "cc/tf/types.h"
+#include "cc/xla/calls.h"
+#include "cc/xla/request_text.h"
+#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
+#include "tensorflow/compiler/tf2xla/xla_op_registry.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "xla/hlo/builder/xla_builder.h"
+#include "xla/shape_util.h"
+
+namespace tfhvd {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::XlaOpKernelContext;
+using xla::XlaOp;
+
+// A collective whose start is written.
+struct Begun {
+  std::vector<XlaOp> results;
+  std::vector<XlaOp> kept;  // operands that are read until the collective is over
+  XlaOp ticket;
+};
+
+// What the ops of one computation have to know of each other while it is compiled.
+class Computation : public tensorflow::ResourceBase {
+ public:
+  explicit Computation(XlaOp run) : run(run) {}
+
+  const XlaOp run;  // the number of its execution
+
+  // The deferred collectives that wait for their TfhvdDone.
+  std::vector<Begun> deferred;
+
+  // Gives up the deferred collective whose first result that is.
+  bool Take(XlaOp first, Begun* begun) {
+    const auto found = std::find_if(deferred.begin(), deferred.end(), [first](const Begun& one) {
+      return one.results[0].IsIdenticalTo(first);
+    });
+    if (found == deferred.end()) return false;
+    *begun = std::move(*found);
+    deferred.erase(found);
+    return true;
+  }
+
+  // What the next done has to come after: the starts written so far, and the done before it. XLA
+  // runs a done as soon as it has its operands, and nothing else until it returns; all that can be
+  // begun must be by then, for other ranks may wait for just that.
+  std::vector<XlaOp> before_next_done;
+
+  std::string DebugString() const override { return "tfhvd's collectives of one computation"; }
+};
+
+// Row by row, as the engine takes its tensors.
+xla::Shape RowMajor(const xla::Shape& shape) {
+  return xla::ShapeUtil::MakeShapeWithDescendingLayout(shape.element_type(), shape.dimensions());
+}
+
+xla::Shape Number() { return xla::ShapeUtil::MakeShapeWithDescendingLayout(xla::S64, {}); }
+
+using Aliases = std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>;
+
+XlaOp Call(xla::XlaBuilder* builder, const char* target, const std::vector<XlaOp>& operands,
+           const std::vector<xla::Shape>& shapes, const std::vector<xla::Shape>& results,
+           const std::string& attributes, size_t in_place) {
+  Aliases aliases;
+  for (size_t i = 0; i < in_place; ++i) {
+    const auto position = static_cast<int64_t>(i);
+    aliases.push_back({{position}, {position, {}}});
+  }
+  return xla::CustomCallWithLayout(builder, target, operands,
+                                   xla::ShapeUtil::MakeTupleShape(results), shapes, attributes,
+                                   /*has_side_effect=*/true, aliases,
+                                   /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
+                                   xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
+}
+
+absl::Status ComputationOf(XlaOpKernelContext* ctx, Computation** computation) {
+  tensorflow::OpKernelContext* inner = ctx->op_kernel_context();
+  xla::XlaBuilder* const builder = ctx->builder();  // looked up where `make` is called under a lock
+  const std::string name = "tfhvd/" + std::to_string(reinterpret_cast<uintptr_t>(builder));
+  const auto make = [builder](Computation** made) {
+    const XlaOp begin = Call(builder, kBeginCall, {}, {}, {Number()}, "{}", 0);
+    *made = new Computation(xla::GetTupleElement(begin, 0));
+    return absl::OkStatus();
+  };
+  return inner->step_container()->LookupOrCreate<Computation>(inner->resource_manager(), name,
+                                                              computation, make);
+}
+
+// Writes the call that waits for `begun`; gives their results, in order.
+absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computation* computation,
+                                             const std::vector<Begun>& begun) {
+  std::vector<XlaOp> operands;
+  for (const Begun& one : begun) {
+    operands.insert(operands.end(), one.results.begin(), one.results.end());
+  }
+  const size_t count = operands.size();
+  for (const Begun& one : begun) operands.push_back(one.ticket);
+  for (const Begun& one : begun) {
+    operands.insert(operands.end(), one.kept.begin(), one.kept.end());
+  }
+  operands.insert(operands.end(), computation->before_next_done.begin(),
+                  computation->before_next_done.end());
+  std::vector<xla::Shape> shapes;
+  for (XlaOp operand : operands) {
+    TF_ASSIGN_OR_RETURN(const xla::Shape shape, builder->GetShape(operand));
+    shapes.push_back(RowMajor(shape));
+  }
+  std::vector<xla::Shape> results(shapes.begin(), shapes.begin() + static_cast<ptrdiff_t>(count));
+  results.push_back(Number());
+  const std::string attributes = "{results = " + std::to_string(count) +
+                                 " : i64, tickets = " + std::to_string(begun.size()) + " : i64}";
+  const XlaOp call = Call(builder, kDoneCall, operands, shapes, results, attributes, count);
+  computation->before_next_done = {xla::GetTupleElement(call, static_cast<int64_t>(count))};
+  std::vector<XlaOp> finished;
+  for (size_t i = 0; i < count; ++i) {
+    finished.push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
+  }
+  return finished;
+}
+
+class CollectiveLowering : public tensorflow::XlaOpKernel {
+ public:
+  CollectiveLowering(OpKernelConstruction* ctx, Collective kind) : XlaOpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadRequest(ctx, kind, &request_, &anonymous_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("deferred", &deferred_));
+  }
+
+  void Compile(XlaOpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Write(ctx)); }
+
+ private:
+  absl::Status Write(XlaOpKernelContext* ctx) {
+    Computation* computation = nullptr;
+    TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
+    const tensorflow::core::ScopedUnref unref(computation);
+    Begun begun;
+    TF_RETURN_IF_ERROR(WriteStart(ctx, computation->run, &begun));
+    computation->before_next_done.push_back(begun.ticket);
+    if (deferred_ && !begun.results.empty()) {
+      for (size_t i = 0; i < begun.results.size(); ++i) {
+        ctx->SetOutput(static_cast<int>(i), begun.results[i]);
+      }
+      computation->deferred.push_back(std::move(begun));
+      return absl::OkStatus();
+    }
+    TF_ASSIGN_OR_RETURN(const std::vector<XlaOp> results,
+                        WriteDone(ctx->builder(), computation, {begun}));
+    for (size_t i = 0; i < results.size(); ++i) ctx->SetOutput(static_cast<int>(i), results[i]);
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteStart(XlaOpKernelContext* ctx, XlaOp run, Begun* begun) const {
+    Request request = request_;
+    std::vector<XlaOp> operands;
+    std::vector<xla::Shape> shapes, results;
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      TF_ASSIGN_OR_RETURN(xla::Shape shape, ctx->InputXlaShape(i));
+      TensorSpec spec;
+      TF_RETURN_IF_ERROR(ToSpec(ctx->input_type(i), shape, &spec));
+      shape = RowMajor(shape);
+      operands.push_back(ctx->Input(i));
+      shapes.push_back(shape);
+      TF_RETURN_IF_ERROR(SetResultShape(spec, &shape));
+      results.push_back(shape);
+      request.tensors.push_back(std::move(spec));
+    }
+    const bool in_place =
+        request.kind == Collective::kAllReduce || request.kind == Collective::kBroadcast;
+    const size_t count = operands.size();
+    if (!in_place) begun->kept = operands;
+    operands.push_back(run);
+    shapes.push_back(Number());
+    results.push_back(Number());
+    const std::string attributes = "{request = \"" + ToText(request) +
+                                   "\", anonymous = " + (anonymous_ ? "true" : "false") + "}";
+    const XlaOp call = Call(ctx->builder(), kStartCall, operands, shapes, results, attributes,
+                            in_place ? count : 0);
+    for (size_t i = 0; i < count; ++i) {
+      begun->results.push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
+    }
+    begun->ticket = xla::GetTupleElement(call, static_cast<int64_t>(count));
+    return absl::OkStatus();
+  }
+
+  absl::Status ToSpec(tensorflow::DataType dtype, const xla::Shape& shape, TensorSpec* spec) const {
+    if (!ToDType(dtype, &spec->dtype)) {
+      return absl::InvalidArgumentError("'" + request_.key.name +
+                                        "': tfhvd has no collectives for the type " +
+                                        tensorflow::DataTypeString(dtype));
+    }
+    if (shape.is_dynamic()) {
+      return absl::InvalidArgumentError(
+          "'" + request_.key.name +
+          "' is a tensor whose shape is known only at run time. Received: " + shape.ToString() +
+          ". Expected: a fixed shape, in a function with jit_compile=True.");
+    }
+    spec->shape.assign(shape.dimensions().begin(), shape.dimensions().end());
+    return absl::OkStatus();
+  }
+
+  // Makes an operand's shape that of its result on this rank.
+  absl::Status SetResultShape(const TensorSpec&, xla::Shape* shape) const {
+    if (request_.kind != Collective::kAllGather) return absl::OkStatus();
+    const std::shared_ptr<Engine> engine = ProcessEngine();
+    if (engine == nullptr) return ToAbsl(NotInitialized());
+    if (shape->dimensions().empty()) {
+      return absl::InvalidArgumentError("'" + request_.key.name +
+                                        "': allgather joins tensors along their first dimension. "
+                                        "Received: a scalar. Expected: at least one dimension.");
+    }
+    shape->set_dimensions(0, shape->dimensions(0) * engine->topology().size);
+    return absl::OkStatus();
+  }
+
+  Request request_;  // without tensors
+  bool anonymous_ = false;
+  bool deferred_ = false;
+};
+
+template <Collective kKind>
+class LoweringOf : public CollectiveLowering {
+ public:
+  explicit LoweringOf(OpKernelConstruction* ctx) : CollectiveLowering(ctx, kKind) {}
+};
+
+// TfhvdDone: see cc/tf/done.cc.
+class DoneLowering : public tensorflow::XlaOpKernel {
+ public:
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Write(ctx)); }
+
+ private:
+  static absl::Status Write(XlaOpKernelContext* ctx) {
+    Computation* computation = nullptr;
+    TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
+    const tensorflow::core::ScopedUnref unref(computation);
+    std::vector<Begun> begun;
+    for (int i = 0; i < ctx->num_inputs();) {
+      Begun one;
+      if (!computation->Take(ctx->Input(i), &one)) {
+        return absl::InternalError("TfhvdDone has an input that no deferred collective made: " +
+                                   std::to_string(i));
+      }
+      i += static_cast<int>(one.results.size());
+      begun.push_back(std::move(one));
+    }
+    TF_ASSIGN_OR_RETURN(const std::vector<XlaOp> results,
+                        WriteDone(ctx->builder(), computation, begun));
+    for (size_t i = 0; i < results.size(); ++i) ctx->SetOutput(static_cast<int>(i), results[i]);
+    return absl::OkStatus();
+  }
+};
+
+// Not REGISTER_XLA_OP: TensorFlow makes kernels of what is registered so when it makes its first
+// device, and tfhvd's library is loaded later. This is what those kernels are.
+#define TFHVD_REGISTER_LOWERING(name, lowering) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU_XLA_JIT), lowering)
+
+TFHVD_REGISTER_LOWERING("TfhvdAllreduce", LoweringOf<Collective::kAllReduce>);
+TFHVD_REGISTER_LOWERING("TfhvdGroupedAllreduce", LoweringOf<Collective::kAllReduce>);
+TFHVD_REGISTER_LOWERING("TfhvdAllgather", LoweringOf<Collective::kAllGather>);
+TFHVD_REGISTER_LOWERING("TfhvdBroadcast", LoweringOf<Collective::kBroadcast>);
+TFHVD_REGISTER_LOWERING("TfhvdBarrier", LoweringOf<Collective::kBarrier>);
+TFHVD_REGISTER_LOWERING("TfhvdDone", DoneLowering);
+
+}  // namespace
+}  // namespace tfhvd

@@ -1,0 +1,2 @@
+// See highwayhash.h beside it.
+#pragma once
