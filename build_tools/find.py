@@ -126,6 +126,22 @@ def find_tensorflow(target: Target | None) -> TensorFlow:
     return found
 
 
+def has_xla(tensorflow: TensorFlow) -> bool:
+    """Whether functions compiled with that TensorFlow's XLA can have collectives.
+
+    Its headers name the files that cc/xla includes, in the places where TensorFlow 2.19 and later
+    have them.
+    """
+    headers = tensorflow.folder / "include"
+    needed = (
+        headers / "xla" / "ffi" / "api" / "ffi.h",
+        headers / "xla" / "hlo" / "builder" / "xla_builder.h",
+        headers / "tensorflow" / "compiler" / "tf2xla" / "xla_op_kernel.h",
+        tensorflow.folder / "libtensorflow_cc.so.2",
+    )
+    return all(path.is_file() for path in needed)
+
+
 def _tensorflow_version(site_packages: Path) -> str:
     """Returns the version of the distribution that brought the package, the last where two did."""
     newest = (0.0, "")

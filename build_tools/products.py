@@ -45,6 +45,8 @@ PYTHON_FOLDERS = ("python",)
 # The one file that sees mpi.h; the core opens the library that it makes only in a job of MPI.
 MPI_API = Path("cc/backends/mpi/mpi_api.cc")
 
+# Left out where TensorFlow's headers lack XLA: functions with jit_compile=True have no collectives.
+XLA = Path("cc/xla")
 # Headers that TensorFlow's own include, and its wheels do not bring.
 LACKS = Path("third_party/tensorflow_lacks")
 
@@ -139,6 +141,8 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
         PYTHON: f"{version}, pybind11 {pybind11.__version__}",
     }
     listed = sources(root)
+    if not find.has_xla(tensorflow):
+        listed[TENSORFLOW] = [path for path in listed[TENSORFLOW] if XLA not in path.parents]
     units = {
         product: [
             Unit(
@@ -194,7 +198,7 @@ def _links(
             str(names[CORE]),
             f"-L{tensorflow.folder}",
             "-l:libtensorflow_framework.so.2",
-            "-l:libtensorflow_cc.so.2",
+            *(["-l:libtensorflow_cc.so.2"] if find.has_xla(tensorflow) else []),
             *_run_path("$ORIGIN", *_tensorflow_run_path(target, in_place)),
         ],
         PYTHON: [str(names[CORE]), *_run_path("$ORIGIN/_lib")],
@@ -243,6 +247,7 @@ def _config_text(
         folders = [target.prefix / "lib"]
     facts = {
         "TENSORFLOW_VERSION": tensorflow.version,
+        "XLA": find.has_xla(tensorflow),
         "MPI_VENDOR": vendor,
         "MPI_VERSION": mpi_version,
         "MPI_LIBRARY_FOLDER": str(folders[0]) if folders else "",

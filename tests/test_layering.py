@@ -29,6 +29,8 @@ MAY_INCLUDE: dict[str, set[str]] = {
     **{folder: {"base", "comm", "device"} for folder in BACKENDS},
     "process": NOUNS | {"engine"} | BACKENDS,
     **{folder: {"process", "engine", "flow", "base"} for folder in FRAMEWORKS},
+    # Both are in one library; what is compiled reads the attributes of the ops.
+    "xla": {"process", "engine", "flow", "base", "tf"},
 }
 # The frameworks' folders see the engine through this header alone.
 ENGINE_DOOR = "cc/engine/engine.h"

@@ -7,6 +7,7 @@ imported at the top but TensorFlow: Keras 3 and tf_keras are found through the u
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterable
@@ -151,10 +152,10 @@ def never_compile_training(
 ) -> None:
     """Makes Keras train uncompiled the models whose optimizer `applies_to` names, and say so.
 
-    Keras 3 compiles the training step with XLA by default (since 3.15 on machines with an
-    accelerator only, before that everywhere), and both Keras take `jit_compile=True`; collectives
-    cannot be compiled yet. Keras has no way to say so of an optimizer, hence the wrapped method.
-    Calling this twice does nothing.
+    For GPUs, where compiled functions have no collectives yet, and for a build without XLA. Keras 3
+    compiles the training step by default (since 3.15 on machines with an accelerator only, before
+    that everywhere), and both Keras take `jit_compile=True`; neither lets an optimizer say no,
+    hence the wrapped method. Calling this twice does nothing.
     """
     owner = next(
         cls for cls in sys.modules[package].Model.__mro__ if "make_train_function" in vars(cls)
@@ -172,8 +173,8 @@ def never_compile_training(
         ):
             self.jit_compile = False
             say(
-                "tfhvd cannot be compiled with XLA yet: "
-                "the training step runs with jit_compile=False."
+                "tfhvd compiles collectives with XLA for CPUs only, and not where TensorFlow's "
+                "headers lack XLA: the training step runs with jit_compile=False."
             )
         return original(self, force)
 
@@ -271,3 +272,63 @@ def run_independently(operation: Any) -> None:
     manager = getattr(operation.graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(operation)
+
+
+def in_compiled_function() -> bool:
+    """Whether TensorFlow is tracing a function with jit_compile=True, or one that it calls.
+
+    TensorFlow (2.16 to 2.21 at least) enters such a context; it is public nowhere.
+    """
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return False
+    from tensorflow.python.ops import control_flow_util
+
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def add_control_input(operation: Any, before: Any) -> None:
+    """Makes an operation of a graph run after another one, which may have been made later.
+
+    TensorFlow (2.16 to 2.21 at least) has this method for its own use only.
+    """
+    operation._add_control_input(before)
+
+
+@dataclasses.dataclass(frozen=True)
+class Effects:
+    """What an operation's place in the order of a function depends on, and decides.
+
+    Attributes:
+        after: the variables, or "" for the rest of the world, that earlier operations changed.
+        changed: those that it may change itself.
+    """
+
+    after: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
+_CALLS = ("Call", "While", "If", "Case")
+
+
+def effects_of(operation: Any) -> Effects:
+    """Says which operations TensorFlow's automatic control dependencies will put in order with it.
+
+    Rather too many than too few. TensorFlow (2.16 to 2.21 at least) adds these dependencies when a
+    function is complete, by the resources that operations take and by whether they are stateful.
+    """
+    resources = tuple(i.name for i in operation.inputs if i.dtype.name == "resource")
+    if operation.type in _READS:
+        return Effects(after=resources)
+    if operation._is_stateful and (not resources or operation.type.endswith(_CALLS)):
+        resources = (*resources, "")
+    return Effects(after=resources, changed=resources)
+
+
+def has_gpus() -> bool:
+    """Whether TensorFlow places and compiles functions for a GPU by default."""
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))

@@ -35,7 +35,7 @@ def build_config() -> ModuleType:
 
     Returns:
         A module with the texts TENSORFLOW_VERSION, MPI_VENDOR, MPI_VERSION, MPI_LIBRARY_FOLDER and
-        COMPILER.
+        COMPILER, and whether collectives can be compiled with XLA.
 
     Raises:
         ImportError: tfhvd was not built.

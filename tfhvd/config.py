@@ -70,6 +70,7 @@ class BuildInfo:
         version: of tfhvd.
         python: the version of the interpreter.
         tensorflow: the version that the operations were built against.
+        xla: whether functions with jit_compile=True can have collectives (on CPUs).
         mpi: vendor and version that the mpi backend was built against.
         compiler: what built the libraries.
         backends: in the order in which they are asked.
@@ -78,6 +79,7 @@ class BuildInfo:
     version: str
     python: str
     tensorflow: str
+    xla: bool
     mpi: str
     compiler: str
     backends: tuple[Backend, ...]
@@ -87,6 +89,7 @@ class BuildInfo:
             f"tfhvd {self.version}",
             f"  Python      {self.python}",
             f"  TensorFlow  {self.tensorflow}",
+            f"  XLA         {'on CPUs' if self.xla else 'not compiled: no headers'}",
             f"  MPI         {self.mpi}",
             f"  compiler    {self.compiler}",
             "backends",
@@ -114,6 +117,7 @@ def build_info() -> BuildInfo:
         version=__version__,
         python=platform.python_version(),
         tensorflow=built.TENSORFLOW_VERSION,
+        xla=built.XLA,
         mpi=f"{built.MPI_VENDOR} {built.MPI_VERSION}".strip(),
         compiler=built.COMPILER,
         backends=tuple(Backend(r.name, r.available, r.detail) for r in reports),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from tfhvd import _compat
 from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.compression.stateful import Exchange
 from tfhvd.local_sources import LocalSources, key_of
-from tfhvd.ops import Average, Min, Sum, allgather, allreduce, grouped_allreduce
+from tfhvd.ops import Average, Min, Sum, _compiled, allgather, allreduce, grouped_allreduce
 from tfhvd.ops._names import outermost_graph, place_of_variable
 from tfhvd.ops.reduce_op import chosen
 from tfhvd.process_sets import checked_id, global_process_set
@@ -131,7 +132,7 @@ class GradientReducer:
                 f"Gradients are reduced with their variables. Received: {len(gradients)} "
                 f"gradients, {len(variables)} variables. Expected: as many of each."
             )
-        if self.sparse_as_dense:
+        if self.sparse_as_dense or _compiled.is_compiled():  # XLA knows no list of unique rows.
             gradients = [tf.convert_to_tensor(g) if is_sparse(g) else g for g in gradients]
         gradients = [sum_duplicates(g) if is_sparse(g) else g for g in gradients]
         size = self.process_set.size()
@@ -173,10 +174,10 @@ class GradientReducer:
                 exchange = self._exchange(names[i])
                 reduced[i] = self.compression(gradients[i], variables[i], exchange)
             dense = [i for i in dense if reduced[i] is None]
-        for group in self._grouped(dense, variables):
-            tensors = self._reduce_dense([gradients[i] for i in group], [names[i] for i in group])
-            for i, tensor in zip(group, tensors):
-                reduced[i] = tensor
+        groups = self._grouped(dense, variables)
+        reduce_all = self._reduce_compiled if _compiled.is_compiled() else self._reduce_groups
+        for i, tensor in zip(itertools.chain(*groups), reduce_all(groups, gradients, names)):
+            reduced[i] = tensor
         for i, gradient in enumerate(gradients):
             if is_sparse(gradient):
                 reduced[i] = self._slices(gradient, variables[i], names[i])
@@ -218,19 +219,46 @@ class GradientReducer:
             together.setdefault(group_of.get(key_of(variables[i]), f"alone/{i}"), []).append(i)
         return list(together.values())
 
-    def _reduce_dense(self, tensors: list[Any], names: list[str]) -> list[Any]:
+    def _reduce_groups(
+        self, groups: list[list[int]], gradients: list[Any], names: list[str]
+    ) -> list[Any]:
+        reduced: list[Any] = []
+        for group in groups:
+            tensors = [gradients[i] for i in group]
+            reduced += self._reduce_dense(tensors, names[group[0]], self._cast)
+        return reduced
+
+    def _reduce_compiled(
+        self, groups: list[list[int]], gradients: list[Any], names: list[str]
+    ) -> list[Any]:
+        """Does the same in a compiled function: begins each gradient, and finishes all together.
+
+        So they travel during the rest of the backward pass.
+        """
+        begun: list[Any] = []
+        contexts: list[Any] = []
+        with _compiled.begin_only():
+            for group in groups:
+                pairs = [self._cast.compress(gradients[i]) for i in group]
+                contexts += [context for _, context in pairs]
+                small = [tensor for tensor, _ in pairs]
+                begun += self._reduce_dense(small, names[group[0]], Compression.none)
+        finished = _compiled.finish(begun) if begun else []
+        return [self._cast.decompress(t, c) for t, c in zip(finished, contexts)]
+
+    def _reduce_dense(self, tensors: list[Any], name: str, compression: Any) -> list[Any]:
         factor = self.gradient_predivide_factor
         arguments = {
             "op": self.op,
-            "compression": self._cast,
+            "compression": compression,
             "device_dense": self.device_dense,
             "prescale_factor": 1.0 / factor,
             "postscale_factor": factor,
             "process_set": self.process_set,
         }
         if len(tensors) == 1:
-            return [allreduce(tensors[0], name=names[0], **arguments)]
-        return grouped_allreduce(tensors, name=names[0], **arguments)
+            return [allreduce(tensors[0], name=name, **arguments)]
+        return grouped_allreduce(tensors, name=name, **arguments)
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

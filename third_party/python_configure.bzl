@@ -26,7 +26,10 @@ cc_library(
 # The headers are many and never change within one TensorFlow: they are found by path, not listed one by one.
 cc_library(
     name = "tensorflow",
-    srcs = ["libtensorflow_framework.so.2"],
+    srcs = [
+        "libtensorflow_cc.so.2",
+        "libtensorflow_framework.so.2",
+    ],
     hdrs = glob(["tensorflow_include/**"]),
     defines = [{tensorflow_defines}],
     includes = ["tensorflow_include"],
@@ -61,10 +64,8 @@ def _python_configure_impl(ctx):
     ctx.symlink(facts["PYTHON_HEADERS"], "python")
     ctx.symlink(facts["PYBIND11_HEADERS"], "pybind11")
     ctx.symlink(facts["TENSORFLOW"] + "/include", "tensorflow_include")
-    ctx.symlink(
-        facts["TENSORFLOW"] + "/libtensorflow_framework.so.2",
-        "libtensorflow_framework.so.2",
-    )
+    for library in ["libtensorflow_cc.so.2", "libtensorflow_framework.so.2"]:
+        ctx.symlink(facts["TENSORFLOW"] + "/" + library, library)
     mpi_includes = []
     for folder in [folder for folder in facts["MPI_HEADERS"].split(":") if folder]:
         name = "mpi%d" % len(mpi_includes)

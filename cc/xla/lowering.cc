@@ -131,6 +131,28 @@ absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computati
   return finished;
 }
 
+// The set's ranks, in order; and this rank's place among them.
+absl::Status PlaceIn(int32_t process_set, int* size, int* place) {
+  const std::shared_ptr<Engine> engine = ProcessEngine();
+  if (engine == nullptr) return ToAbsl(NotInitialized());
+  const ProcessSetTable::Members members = engine->process_sets().Find(process_set);
+  if (members == nullptr) {
+    return absl::InvalidArgumentError("There is no process set " + std::to_string(process_set) +
+                                      ": it was removed, or never made.");
+  }
+  const auto found = std::find(members->begin(), members->end(), engine->topology().rank);
+  *size = static_cast<int>(members->size());
+  *place = static_cast<int>(found - members->begin());
+  if (found != members->end()) return absl::OkStatus();
+  return absl::InvalidArgumentError("This rank is not in process set " +
+                                    std::to_string(process_set) + ".");
+}
+
+bool IsInPlace(Collective kind) {
+  return kind == Collective::kAllReduce || kind == Collective::kAdasum ||
+         kind == Collective::kBroadcast;
+}
+
 class CollectiveLowering : public tensorflow::XlaOpKernel {
  public:
   CollectiveLowering(OpKernelConstruction* ctx, Collective kind) : XlaOpKernel(ctx) {
@@ -141,7 +163,10 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
   void Compile(XlaOpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Write(ctx)); }
 
  private:
-  absl::Status Write(XlaOpKernelContext* ctx) {
+  // The inputs that travel, which come first.
+  virtual int NumTensors(XlaOpKernelContext* ctx) const { return ctx->num_inputs(); }
+
+  absl::Status Write(XlaOpKernelContext* ctx) const {
     Computation* computation = nullptr;
     TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
     const tensorflow::core::ScopedUnref unref(computation);
@@ -165,7 +190,7 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
     Request request = request_;
     std::vector<XlaOp> operands;
     std::vector<xla::Shape> shapes, results;
-    for (int i = 0; i < ctx->num_inputs(); ++i) {
+    for (int i = 0; i < NumTensors(ctx); ++i) {
       TF_ASSIGN_OR_RETURN(xla::Shape shape, ctx->InputXlaShape(i));
       TensorSpec spec;
       TF_RETURN_IF_ERROR(ToSpec(ctx->input_type(i), shape, &spec));
@@ -176,8 +201,7 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
       results.push_back(shape);
       request.tensors.push_back(std::move(spec));
     }
-    const bool in_place =
-        request.kind == Collective::kAllReduce || request.kind == Collective::kBroadcast;
+    const bool in_place = IsInPlace(request.kind);
     const size_t count = operands.size();
     if (!in_place) begun->kept = operands;
     operands.push_back(run);
@@ -212,18 +236,38 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
 
   // Makes an operand's shape that of its result on this rank.
   absl::Status SetResultShape(const TensorSpec&, xla::Shape* shape) const {
-    if (request_.kind != Collective::kAllGather) return absl::OkStatus();
-    const std::shared_ptr<Engine> engine = ProcessEngine();
-    if (engine == nullptr) return ToAbsl(NotInitialized());
+    if (IsInPlace(request_.kind)) return absl::OkStatus();
+    int size = 0;
+    int place = 0;
+    TF_RETURN_IF_ERROR(PlaceIn(request_.key.process_set, &size, &place));
     if (shape->dimensions().empty()) {
-      return absl::InvalidArgumentError("'" + request_.key.name +
-                                        "': allgather joins tensors along their first dimension. "
-                                        "Received: a scalar. Expected: at least one dimension.");
+      return absl::InvalidArgumentError(
+          "'" + request_.key.name + "': " + CollectiveName(request_.kind) +
+          " works on rows. Received: a scalar. Expected: at least one dimension.");
     }
-    shape->set_dimensions(0, shape->dimensions(0) * engine->topology().size);
+    const int64_t rows = shape->dimensions(0);
+    switch (request_.kind) {
+      case Collective::kAllGather:
+        shape->set_dimensions(0, rows * size);
+        break;
+      case Collective::kReduceScatter:
+        shape->set_dimensions(0, RowsOfPart(rows, size, place));
+        break;
+      case Collective::kAllToAll:
+        if (rows % size != 0) {
+          return absl::InvalidArgumentError(
+              "alltoall '" + request_.key.name +
+              "' sends as many rows to each rank. Received: " + std::to_string(rows) +
+              " rows for " + std::to_string(size) + " ranks. Expected: a multiple.");
+        }
+        break;
+      default:
+        break;
+    }
     return absl::OkStatus();
   }
 
+ protected:
   Request request_;  // without tensors
   bool anonymous_ = false;
   bool deferred_ = false;
@@ -233,6 +277,30 @@ template <Collective kKind>
 class LoweringOf : public CollectiveLowering {
  public:
   explicit LoweringOf(OpKernelConstruction* ctx) : CollectiveLowering(ctx, kKind) {}
+};
+
+// Equal parts only: their sizes would be known at run time alone.
+class AlltoallLowering : public CollectiveLowering {
+ public:
+  explicit AlltoallLowering(OpKernelConstruction* ctx)
+      : CollectiveLowering(ctx, Collective::kAllToAll) {}
+
+  void Compile(XlaOpKernelContext* ctx) override {
+    OP_REQUIRES(ctx, ctx->InputShape(1).num_elements() == 0,
+                absl::InvalidArgumentError(
+                    "alltoall '" + request_.key.name +
+                    "' has splits in a function with jit_compile=True, where shapes are fixed. "
+                    "Expected: splits=None, or a call outside of it."));
+    CollectiveLowering::Compile(ctx);
+    int size = 0;
+    int place = 0;
+    OP_REQUIRES_OK(ctx, PlaceIn(request_.key.process_set, &size, &place));
+    const auto rows = static_cast<int32_t>(ctx->InputShape(0).dim_size(0) / size);
+    ctx->SetOutput(1, xla::ConstantR1<int32_t>(ctx->builder(), size, rows));
+  }
+
+ private:
+  int NumTensors(XlaOpKernelContext*) const override { return 1; }
 };
 
 // TfhvdDone: see cc/tf/done.cc.
@@ -272,6 +340,10 @@ class DoneLowering : public tensorflow::XlaOpKernel {
 TFHVD_REGISTER_LOWERING("TfhvdAllreduce", LoweringOf<Collective::kAllReduce>);
 TFHVD_REGISTER_LOWERING("TfhvdGroupedAllreduce", LoweringOf<Collective::kAllReduce>);
 TFHVD_REGISTER_LOWERING("TfhvdAllgather", LoweringOf<Collective::kAllGather>);
+TFHVD_REGISTER_LOWERING("TfhvdGroupedAllgather", LoweringOf<Collective::kAllGather>);
+TFHVD_REGISTER_LOWERING("TfhvdReducescatter", LoweringOf<Collective::kReduceScatter>);
+TFHVD_REGISTER_LOWERING("TfhvdGroupedReducescatter", LoweringOf<Collective::kReduceScatter>);
+TFHVD_REGISTER_LOWERING("TfhvdAlltoall", AlltoallLowering);
 TFHVD_REGISTER_LOWERING("TfhvdBroadcast", LoweringOf<Collective::kBroadcast>);
 TFHVD_REGISTER_LOWERING("TfhvdBarrier", LoweringOf<Collective::kBarrier>);
 TFHVD_REGISTER_LOWERING("TfhvdDone", DoneLowering);

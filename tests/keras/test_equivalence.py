@@ -51,11 +51,15 @@ def own(array):
     return array[:, hvd.rank()].reshape(STEPS * BATCH, -1)
 
 
-def fit(keras, kind, x, y):
+def fit_compiled(keras, kind, x, y):
+    return fit(keras, kind, x, y, jit_compile=True)
+
+
+def fit(keras, kind, x, y, **arguments):
     # Rank 0's weights are the reference's; the others begin elsewhere, and are brought there.
     model = make_model(keras, seed=hvd.rank())
     optimizer = hvd.DistributedOptimizer(MAKE[kind](keras.optimizers))
-    model.compile(optimizer, keras.losses.MeanSquaredError())
+    model.compile(optimizer, keras.losses.MeanSquaredError(), **arguments)
     model.fit(
         x,
         y,
@@ -101,6 +105,7 @@ def loop(keras, x, y, make_tape, optimizer):
     ("package", "train"),
     [
         ("keras", fit),
+        ("keras", fit_compiled),
         ("tf_keras", fit),
         ("keras", loop_with_optimizer),
         ("keras", loop_with_tape),

@@ -32,6 +32,11 @@ def fit(keras, model, x, y):
     model.fit(x, y, batch_size=len(x), epochs=1, verbose=0)
 
 
+def fit_compiled(keras, model, x, y):
+    model.compile(model.optimizer, keras.losses.MeanSquaredError(), jit_compile=True)
+    model.fit(x, y, batch_size=len(x), epochs=1, verbose=0)
+
+
 def train_on_batch(keras, model, x, y):
     model.compile(model.optimizer, keras.losses.MeanSquaredError())
     model.train_on_batch(x, y)
@@ -66,7 +71,7 @@ def graph_loop(keras, model, x, y):
     tf.function(lambda: eager_loop(keras, model, x, y))()
 
 
-WAYS = [fit, train_on_batch, run_eagerly, custom_train_step, eager_loop, graph_loop]
+WAYS = [fit, fit_compiled, train_on_batch, run_eagerly, custom_train_step, eager_loop, graph_loop]
 
 
 def check(keras, optimizer, train):
@@ -97,7 +102,8 @@ def test_optimizer_of_tf_keras(train):
 @pytest.mark.ranks(1, 4)
 def test_on_one_rank_and_on_four():
     keras = keras_of("keras")
-    check(keras, hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), op=hvd.Sum), fit)
+    for train in (fit, fit_compiled):
+        check(keras, hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), op=hvd.Sum), train)
 
 
 @pytest.mark.parametrize("train", [fit, graph_loop], ids=lambda way: way.__name__)

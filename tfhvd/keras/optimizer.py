@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from tfhvd import _compat
+from tfhvd._library import build_config
 from tfhvd.accumulate import GradientAccumulator
 from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.gradients import GradientReducer
@@ -185,7 +186,8 @@ def _distribute(optimizer: Any, passes: int, average: bool, **reduction: Any) ->
         )
     wrapped = _wrap(optimizer, package, passes, average, reduction)
     synchronize_keras()
-    _compat.never_compile_training(package, reduces, _say_once)
+    if _compat.has_gpus() or not build_config().XLA:
+        _compat.never_compile_training(package, reduces, _say_once)
     if package == _compat.KERAS_3:
         _compat.agree_on_finite(_agree)
     return wrapped

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd.ops import _kernels
+from tfhvd.ops import _compiled, _kernels
 from tfhvd.ops._names import name_of_gradient
 from tfhvd.ops.reduce_op import Sum
 from tfhvd.process_sets import by_id
@@ -20,9 +20,12 @@ def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
         gradients: of its outputs; None for those that nothing depends on.
     """
     name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
-    rows = tf.stack([tf.shape(x, out_type=tf.int64)[0] for x in forward.inputs])
-    all_rows = _kernels.gather(rows[tf.newaxis], name.part("rows"), set_id)
-    begins = tf.reduce_sum(all_rows[: by_id(set_id).rank()], axis=0)
+    rows = [tf.shape(x, out_type=tf.int64)[0] for x in forward.inputs]
+    if _compiled.has_compiled(forward):  # All ranks have as many.
+        begins = [n * by_id(set_id).rank() for n in rows]
+    else:
+        all_rows = _kernels.gather(tf.stack(rows)[tf.newaxis], name.part("rows"), set_id)
+        begins = tf.unstack(tf.reduce_sum(all_rows[: by_id(set_id).rank()], axis=0), num=len(rows))
     gradients = [
         tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)
         for g, y in zip(gradients, forward.outputs)

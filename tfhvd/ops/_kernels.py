@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd._library import load_tf_ops
+from tfhvd.ops import _compiled
 from tfhvd.ops._names import Name
 from tfhvd.ops.reduce_op import ReduceOp
 
@@ -61,38 +63,42 @@ def exchange(
     """Sends splits[r] rows to rank r (None: equally many); returns what came, and from whom."""
     if splits is None:
         splits = tf.zeros([0], tf.int32)
+    compiled = _compiled.is_compiled()
     output, received = load_tf_ops().tfhvd_alltoall(
-        tensor, splits, **_identity(name, process_set_id)
+        tensor, splits, deferred=compiled, **_identity(name, process_set_id)
     )
-    _free_of_order(output)
+    [output] = _in_its_order([output], compiled)
     return output, received
 
 
 def broadcast(tensor: tf.Tensor, root: int, name: Name, process_set_id: int) -> tf.Tensor:
     """Returns the root's tensor."""
+    compiled = _compiled.is_compiled()
     output = load_tf_ops().tfhvd_broadcast(
-        tensor, root_rank=root, **_identity(name, process_set_id)
+        tensor, root_rank=root, deferred=compiled, **_identity(name, process_set_id)
     )
-    _free_of_order(output)
-    return output
+    return _in_its_order([output], compiled)[0]
 
 
 def barrier(name: Name, process_set_id: int) -> None:
     """Waits for every rank."""
-    load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
+    # A compiled function would finish it before it has begun what other ranks may wait for.
+    before = _compiled.begun_so_far() if _compiled.is_compiled() else None
+    with tf.control_dependencies(before) if before else contextlib.nullcontext():
+        load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
 
 
 def _one_or_group(
     kind: str, tensors: Sequence[tf.Tensor], name: Name, process_set_id: int, **attributes: Any
 ) -> list[tf.Tensor]:
     library = load_tf_ops()
-    attributes.update(_identity(name, process_set_id))
+    compiled = _compiled.is_compiled()
+    attributes.update(_identity(name, process_set_id), deferred=compiled)
     if len(tensors) == 1:
         outputs = [getattr(library, f"tfhvd_{kind}")(tensors[0], **attributes)]
     else:
         outputs = list(getattr(library, f"tfhvd_grouped_{kind}")(list(tensors), **attributes))
-    _free_of_order(outputs[0])
-    return outputs
+    return _in_its_order(outputs, compiled)
 
 
 def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
@@ -111,11 +117,13 @@ def _identity(name: Name, process_set_id: int) -> dict[str, Any]:
     }
 
 
-def _free_of_order(output: tf.Tensor) -> None:
-    """Lets a collective of a function run as soon as its input is there.
+def _in_its_order(outputs: list[tf.Tensor], compiled: bool) -> list[tf.Tensor]:
+    """Lets a collective of a function run as soon as its input is there; gives its results.
 
     TensorFlow runs stateful operations of a function one after the other unless told otherwise; the
     engine needs no order, and would have one tensor at a time to fuse.
     """
-    if not tf.executing_eagerly():
-        _compat.run_independently(output.op)
+    if tf.executing_eagerly():
+        return outputs
+    _compat.run_independently(outputs[0].op)
+    return _compiled.finish_unless_deferred(outputs) if compiled else outputs

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd.ops import _kernels
+from tfhvd.ops import _compiled, _kernels
 from tfhvd.ops._names import Name, name_of_gradient
 from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, ReduceOp, Sum
 from tfhvd.process_sets import by_id
@@ -27,6 +27,7 @@ class _Reduction:
     inputs: list[tf.Tensor]
     outputs: list[tf.Tensor]
     scatters: bool
+    written: bool  # whether the outputs are values: in compiled functions TfhvdDone has them
     op: ReduceOp
     prescale: float
     postscale: float
@@ -45,6 +46,7 @@ def reduction_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
         inputs=list(forward.inputs),
         outputs=list(forward.outputs),
         scatters="scatter" in forward.type,
+        written=not _compiled.has_compiled(forward),
         op=ReduceOp(forward.get_attr("reduce_op")),
         prescale=float(forward.get_attr("prescale_factor")),
         postscale=float(forward.get_attr("postscale_factor")),
@@ -74,8 +76,8 @@ def _of_sum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
 def _of_extreme(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     """Gives each element's gradient to the ranks that have the extreme value, in equal parts."""
     extremes = of.outputs
-    if of.scatters or of.prescale != 1.0 or of.postscale != 1.0:
-        # The outputs are on other ranks, or rounded: compare what was put in.
+    if of.scatters or not of.written or of.prescale != 1.0 or of.postscale != 1.0:
+        # The outputs are elsewhere, or rounded: compare what was put in.
         opposite = Max if of.op == Min else Min
         extremes = _kernels.reduce(
             of.inputs, of.op if of.prescale >= 0 else opposite, of.name.part("extreme"), of.set_id

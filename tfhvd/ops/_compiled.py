@@ -1,0 +1,153 @@
+"""Collectives in functions with jit_compile=True: begun where they stand, finished together.
+
+XLA runs one call after another, and a call that waits for other ranks keeps all that follow from
+being begun. If rank 0 waits for `a` before it has begun `b`, and rank 1 the other way round, both
+wait forever. So in a compiled function a collective's own operation only begins it, and an
+operation TfhvdDone finishes one or several of them, after everything has been begun that can be:
+
+- A collective's *level* is the number of finished ones that it depends on, one behind the other.
+- Whatever finishes a collective of level n comes after the beginning of all of level n and below.
+
+The levels follow from the program's data alone, in whatever order a rank's program calls it. Of the
+collectives that are not over, take those of the lowest level: no rank waits for anything before it
+has begun them, so they come to their end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import _compat
+from tfhvd._library import load_tf_ops
+
+_ORDER = "tfhvd/order"  # a collection of the graph: its _Order
+_begin_only: contextvars.ContextVar[bool] = contextvars.ContextVar("begin_only", default=False)
+
+
+def is_compiled() -> bool:
+    """Whether operations that are made now become part of a compiled function."""
+    return _compat.in_compiled_function()
+
+
+@contextlib.contextmanager
+def begin_only() -> Iterator[None]:
+    """Leaves it to the caller to `finish` the collectives that are called inside.
+
+    Until then the outputs may be given to `finish` only: they are being written.
+    """
+    token = _begin_only.set(True)
+    try:
+        yield
+    finally:
+        _begin_only.reset(token)
+
+
+def finish_unless_deferred(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Finishes one collective, from whose operation all these outputs are."""
+    order = _order_of(outputs[0].graph)
+    order.add(outputs[0].op)
+    return list(outputs) if _begin_only.get() else finish(outputs)
+
+
+def finish(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Waits for collectives; gives their results, in order.
+
+    Args:
+        outputs: all outputs of each of them, those of one together and in their order.
+    """
+    order = _order_of(outputs[0].graph)
+    level = max(order.level(output.op) for output in outputs)
+    with tf.control_dependencies([order.gate(level)]):
+        results = load_tf_ops().tfhvd_done(list(outputs))
+    order.finished(results[0].op, level)
+    _compat.run_independently(results[0].op)
+    return list(results)
+
+
+def has_compiled(operation: Any) -> bool:
+    """Whether a collective's operation was made for a compiled function.
+
+    If so, its outputs are no values before they are finished, and all ranks have as many rows.
+    """
+    return operation.get_attr("deferred")
+
+
+def begun_so_far() -> list[tf.Operation]:
+    """Lists the collectives that this graph begins, for what must come after them."""
+    return list(_order_of(tf.compat.v1.get_default_graph()).begun)
+
+
+def _order_of(graph: tf.Graph) -> _Order:
+    collection = graph.get_collection_ref(_ORDER)
+    for order in collection:
+        if order.graph is graph:  # A branch or a loop's body begins with its outer graph's.
+            return order
+    collection.append(_Order(graph))
+    return collection[-1]
+
+
+class _Order:
+    """The levels of one graph's operations, and a gate for each level.
+
+    A gate is an operation without effect that runs after all of its level and below have begun.
+    Whoever finishes one of its level waits for the gate; those that are called later join it.
+    """
+
+    def __init__(self, graph: tf.Graph) -> None:
+        self.graph = graph
+        self._seen = 0
+        self._levels: dict[str, int] = {}
+        # TensorFlow adds the order of operations on a variable, and of others with effects, when
+        # the function is complete. Here: what the next one on that variable has to come after.
+        self._effects: dict[str, int] = {}
+        self._gates: list[tf.Operation] = []
+        self.begun: list[tf.Operation] = []
+
+    def add(self, begin: tf.Operation) -> None:
+        """Takes note of an operation that begins a collective."""
+        _compat.add_control_input(self.gate(self.level(begin)), begin)
+        self.begun.append(begin)
+
+    def level(self, operation: tf.Operation) -> int:
+        operations = self.graph.get_operations()
+        for new in operations[self._seen :]:
+            if new.name not in self._levels:
+                self._levels[new.name] = self._level_of(new)
+        self._seen = len(operations)
+        return self._levels[operation.name]
+
+    def finished(self, done: tf.Operation, level: int) -> None:
+        self._levels[done.name] = level + 1
+
+    def gate(self, level: int) -> tf.Operation:
+        while len(self._gates) <= level:
+            with self.graph.as_default(), tf.control_dependencies(None):
+                gate = tf.no_op(name="tfhvd_begun")
+            self._levels[gate.name] = 0
+            if self._gates:
+                _compat.add_control_input(gate, self._gates[-1])
+            self._gates.append(gate)
+        return self._gates[level]
+
+    def _level_of(self, operation: tf.Operation) -> int:
+        before = [i.op for i in operation.inputs] + list(operation.control_inputs)
+        level = max((self._levels.get(o.name, 0) for o in before), default=0)
+        if operation.type.startswith("Tfhvd") and operation.type != "TfhvdBarrier":
+            return level  # free of TensorFlow's order
+        effects = _compat.effects_of(operation)
+        level = max([level, *(self._effects.get(effect, 0) for effect in effects.after)])
+        later = level + 1 if operation.type == "TfhvdBarrier" else level
+        for effect in effects.changed:
+            self._effects[effect] = max(self._effects.get(effect, 0), later)
+        return level
+
+
+@tf.RegisterGradient("TfhvdDone")
+def _gradient(forward: tf.Operation, *gradients: tf.Tensor | None) -> list[tf.Tensor | None]:
+    del forward
+    return list(gradients)
