@@ -77,7 +77,9 @@ XlaOp Call(xla::XlaBuilder* builder, const char* target, const std::vector<XlaOp
   Aliases aliases;
   for (size_t i = 0; i < in_place; ++i) {
     const auto position = static_cast<int64_t>(i);
-    aliases.push_back({{position}, {position, {}}});
+    const xla::ShapeIndex result({position});
+    const xla::ShapeIndex operand;  // the whole of it
+    aliases.emplace_back(result, std::make_pair(position, operand));
   }
   return xla::CustomCallWithLayout(builder, target, operands,
                                    xla::ShapeUtil::MakeTupleShape(results), shapes, attributes,
@@ -286,7 +288,11 @@ class AlltoallLowering : public CollectiveLowering {
       : CollectiveLowering(ctx, Collective::kAllToAll) {}
 
   void Compile(XlaOpKernelContext* ctx) override {
-    OP_REQUIRES(ctx, ctx->InputShape(1).num_elements() == 0,
+    const absl::StatusOr<xla::Shape> rows = ctx->InputXlaShape(0);
+    const absl::StatusOr<xla::Shape> splits = ctx->InputXlaShape(1);
+    OP_REQUIRES_OK(ctx, rows.status());
+    OP_REQUIRES_OK(ctx, splits.status());
+    OP_REQUIRES(ctx, splits->dimensions(0) == 0,
                 absl::InvalidArgumentError(
                     "alltoall '" + request_.key.name +
                     "' has splits in a function with jit_compile=True, where shapes are fixed. "
@@ -295,8 +301,8 @@ class AlltoallLowering : public CollectiveLowering {
     int size = 0;
     int place = 0;
     OP_REQUIRES_OK(ctx, PlaceIn(request_.key.process_set, &size, &place));
-    const auto rows = static_cast<int32_t>(ctx->InputShape(0).dim_size(0) / size);
-    ctx->SetOutput(1, xla::ConstantR1<int32_t>(ctx->builder(), size, rows));
+    const auto each = static_cast<int32_t>(rows->dimensions(0) / size);
+    ctx->SetOutput(1, xla::ConstantR1<int32_t>(ctx->builder(), size, each));
   }
 
  private:
