@@ -96,6 +96,7 @@ try:
     hvd.allreduce(on_gpu([1.0]), name="x")
 except tf.errors.OpError as error:
     print(error.message)
+hvd.shutdown()  # or the rank that ends first, with an error, would end the other
 """
 )
 

@@ -164,5 +164,5 @@ def test_what_is_refused():
         hvd.DistributedGradientTape(hvd.DistributedGradientTape(tf.GradientTape()))
     with pytest.raises(ValueError, match="Received: op="):
         hvd.DistributedGradientTape(tf.GradientTape(), op="sum")
-    with pytest.raises(NotImplementedError, match="process_set"):
+    with pytest.raises(ValueError, match="process set is not registered"):
         hvd.DistributedGradientTape(tf.GradientTape(), process_set=hvd.ProcessSet([0]))

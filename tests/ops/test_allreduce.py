@@ -261,9 +261,9 @@ def test_the_shape_is_known_in_a_graph():
             "op=Min. Expected: hvd.Average or hvd.Sum",
         ),
         (
-            NotImplementedError,
+            ValueError,
             {"tensor": 1.0, "process_set": hvd.ProcessSet([0])},
-            "Expected: hvd.global_process_set",
+            "The process set is not registered. Received: process_set=ProcessSet(",
         ),
     ],
 )

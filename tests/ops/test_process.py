@@ -60,8 +60,6 @@ def test_the_global_process_set_is_all_ranks():
 def test_init_refuses_what_it_has_no_use_for():
     with pytest.raises(NotImplementedError, match=r"Received: comm=\[0\]. Expected: None"):
         hvd.init(comm=[0])
-    with pytest.raises(NotImplementedError, match="Expected: None; every collective"):
-        hvd.init(process_sets=[hvd.ProcessSet([0])])
 
 
 def test_a_forked_child_has_no_part_in_the_job():

@@ -69,7 +69,11 @@ def place_of_variable(position: int, name: str | None) -> str:
 
 def name_of_variable(prefix: str, position: int, name: str | None) -> Name:
     """Names a collective on one of a list of variables."""
-    text = f"{prefix}/{place_of_variable(position, name)}"
+    return name_by_place(f"{prefix}/{place_of_variable(position, name)}")
+
+
+def name_by_place(text: str) -> Name:
+    """Names a collective, in a graph by its place among those of that name."""
     return Name(text if tf.executing_eagerly() else _unique(text), anonymous=False)
 
 
@@ -78,7 +82,7 @@ def name_of_gradient(forward: Any) -> Name:
     text = f"{forward.get_attr('tensor_name').decode()}/gradient"
     if forward.get_attr("anonymous"):
         return Name(text, anonymous=True)
-    return Name(text if tf.executing_eagerly() else _unique(text), anonymous=False)
+    return name_by_place(text)
 
 
 def outermost_graph() -> tf.Graph:
