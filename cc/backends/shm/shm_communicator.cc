@@ -230,7 +230,9 @@ Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<i
     at += bytes[r];
   }
   // Input and output may be the same: then the own block moves within it.
-  if (from != to[rank_]) std::memmove(to[rank_], from, static_cast<size_t>(bytes[rank_]));
+  if (bytes[rank_] > 0 && from != to[rank_]) {
+    std::memmove(to[rank_], from, static_cast<size_t>(bytes[rank_]));
+  }
   const int64_t most = *std::max_element(bytes.begin(), bytes.end());
   for (int64_t done = 0; done < most; done += values_.slot_bytes()) {
     const auto part = [&](int r) {
