@@ -241,10 +241,14 @@ class Bench:
         self._progress.begin("MultiWorkerMirroredStrategy, in processes of its own")
         address = mwms.free_address(machine.address(self._hvd))
         workers = self._hvd.allgather_object(address)
-        found = mwms.run(
-            workers, self._ranks.rank, sets, self._options.effort, self._options.threads
+        everywhere = mwms.run(
+            workers,
+            self._ranks.rank,
+            sets,
+            self._options.effort,
+            self._options.threads,
+            self._hvd.allgather_object,
         )
-        everywhere = self._hvd.allgather_object(found)
         failed = [text for text in everywhere if isinstance(text, str)]
         if failed:
             self._notes.append(f"MultiWorkerMirroredStrategy was not measured: {failed[0]}")

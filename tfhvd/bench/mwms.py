@@ -2,7 +2,8 @@
 
 It must be made before TensorFlow does anything, and turns the process's TensorFlow into a server:
 so each rank starts one child, `python -m tfhvd.bench.mwms TASK`, where TASK is JSON, and waits for
-it. The child writes its results to its standard output, and ends when its standard input does.
+it. The child writes its results to its standard output and stays, as a server that other ranks'
+children may still need, until it is killed or its standard input ends.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Union
 
 from tfhvd.bench.measure import Effort, Subject, measure
 from tfhvd.bench.metrics import Times
 from tfhvd.bench.workloads import TensorSet
+
+# The times by the set's name, or why there are none.
+Found = Union[dict[str, Times], str]
 
 _START_SECONDS = 120.0
 _MARK = "tfhvd.bench.mwms: "  # before the results, for TensorFlow may print as well
@@ -37,7 +41,8 @@ def run(
     sets: Sequence[TensorSet],
     effort: Effort,
     threads: int,
-) -> dict[str, Times] | str:
+    exchange: Callable[[Found], list[Found]],
+) -> list[Found]:
     """Measures in a child of this process; every rank calls it at the same time.
 
     Args:
@@ -46,9 +51,11 @@ def run(
         sets: what to reduce.
         effort: how long.
         threads: of TensorFlow, for computation.
+        exchange: returns what every rank gives, by rank. The children live until it has: one that
+            leaves while another still waits for an answer makes the other's last collective fail.
 
     Returns:
-        The times by the set's name, or, where it did not run, why not.
+        By rank: the times by the set's name, or, where it did not run, why not.
     """
     task = {
         "workers": list(workers),
@@ -65,40 +72,52 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
-        finished = _finish(child, limit)
-    if finished is None:
-        return f"it did not end within {limit:.0f} s"
-    out, err = finished
-    found = [line for line in out.splitlines() if line.startswith(_MARK)]
-    if child.returncode != 0 or not found:
-        said = [line for line in err.splitlines() if line.strip()] or ["nothing"]
-        return f"its process ended with {child.returncode}; its last words: {said[-1][:300]}"
-    results = json.loads(found[-1][len(_MARK) :])
-    return {name: Times(*numbers) for name, numbers in results.items()}
+        listener = _Listener(child)
+        try:
+            return exchange(listener.found(limit))
+        finally:
+            child.kill()
+            listener.join()
 
 
-def _finish(child: subprocess.Popen[str], seconds: float) -> tuple[str, str] | None:
-    """Reads what the child writes until it ends; None, and its end, where that takes too long."""
-    texts = {"out": "", "err": ""}
+class _Listener:
+    """Reads what a child writes, in threads of its own: its results and its complaints."""
 
-    def read(name: str, stream: Any) -> None:
-        texts[name] = stream.read()
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+        self._results: str | None = None
+        self._said = ["nothing"]
+        self._readers = [
+            threading.Thread(target=read, daemon=True)
+            for read in (self._read_results, self._read_complaints)
+        ]
+        for reader in self._readers:
+            reader.start()
 
-    readers = [
-        threading.Thread(target=read, args=arguments, daemon=True)
-        for arguments in (("out", child.stdout), ("err", child.stderr))
-    ]
-    for reader in readers:
-        reader.start()
-    in_time = True
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        in_time = False
-        child.kill()
-    for reader in readers:
-        reader.join()
-    return (texts["out"], texts["err"]) if in_time else None
+    def found(self, seconds: float) -> Found:
+        """Waits for the child's results, or for its end without any."""
+        self._readers[0].join(seconds)
+        if self._readers[0].is_alive():
+            return f"it did not end within {seconds:.0f} s"
+        if self._results is not None:
+            return {name: Times(*numbers) for name, numbers in json.loads(self._results).items()}
+        code = self._child.wait()
+        self.join()
+        return f"its process ended with {code}; its last words: {self._said[-1].strip()[:300]}"
+
+    def join(self) -> None:
+        """Waits until all is read; for a child that is gone or about to go."""
+        for reader in self._readers:
+            reader.join()
+
+    def _read_results(self) -> None:
+        for line in self._child.stdout or ():
+            if line.startswith(_MARK):
+                self._results = line[len(_MARK) :]
+                return
+
+    def _read_complaints(self) -> None:
+        self._said += [line for line in self._child.stderr or () if line.strip()]
 
 
 class _StrategyRanks:
@@ -164,22 +183,22 @@ def _child(task: dict[str, Any]) -> None:
             raise SystemExit(f"wrong sum of {name}")
         times = measure([subject], Effort(*task["effort"]), ranks)[name]
         results[name] = (times.count, times.least, times.median, times.p99)
-    ranks.gather([0.0])
     print(_MARK + json.dumps(results), flush=True)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent() -> threading.Thread:
     """Ends this process once the one that started it is gone, whatever TensorFlow waits for."""
 
     def watch() -> None:
         sys.stdin.read()
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
 
 
 if __name__ == "__main__":
-    _end_with_parent()
+    watcher = _end_with_parent()
     _child(json.loads(sys.argv[1]))
-    sys.stdout.flush()
-    os._exit(0)  # The strategy's server has no orderly end.
+    watcher.join()
