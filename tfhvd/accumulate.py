@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfhvd import _compat
 from tfhvd.gradients import GradientReducer
 from tfhvd.local_sources import key_of
+from tfhvd.reduction_options import ReductionOptions
 
 
 class GradientAccumulator:
@@ -26,21 +27,22 @@ class GradientAccumulator:
 
     Args:
         reduce: reduces the gradients, or their sums.
-        passes: how many calls make an update; with 1, every call reduces and updates.
+        passes: how many calls make an update, 1 or more; with 1, every call reduces and updates.
         average: whether sums are divided by `passes`.
-
-    Raises:
-        ValueError: if `passes` is below 1.
     """
 
     def __init__(self, reduce: GradientReducer, passes: int = 1, average: bool = False) -> None:
-        if passes < 1:
-            raise ValueError(f"Received: backward_passes_per_step={passes}. Expected: 1 or more.")
         self.reduce = reduce
         self._passes = passes
         self._factor = 1.0 / passes if average else 1.0
         self._count: tf.Variable | None = None
         self._sums: dict[int, tuple[Any, tf.Variable]] = {}
+
+    @classmethod
+    def of(cls, options: ReductionOptions) -> GradientAccumulator:
+        """Returns one that reduces, and how often, as the options say."""
+        passes, average = options.backward_passes_per_step, options.average_aggregated_gradients
+        return cls(GradientReducer(options), passes, average)
 
     @property
     def accumulates(self) -> bool:

@@ -5,10 +5,8 @@ The optimizers and the gradient tape differ only in when they call a `GradientRe
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -17,98 +15,40 @@ from tfhvd import _compat
 from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.compression.stateful import Exchange
 from tfhvd.local_sources import LocalSources, key_of
-from tfhvd.ops import Average, Min, Sum, _compiled, allgather, allreduce, grouped_allreduce
+from tfhvd.ops import Average, Min, _compiled, allgather, allreduce, grouped_allreduce
 from tfhvd.ops._names import outermost_graph, place_of_variable
-from tfhvd.ops.reduce_op import chosen
-from tfhvd.process_sets import checked_id, global_process_set
+from tfhvd.reduction_options import ReductionOptions
 from tfhvd.sparse import SlicesReducer, is_sparse, sum_duplicates
 
 _NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the outermost graph
 
 
-@dataclasses.dataclass(frozen=True)
 class GradientReducer:
     """Reduces lists of gradients over the ranks, each gradient once per call.
 
-    Attributes:
-        name: what the names of the reductions begin with; the variables' paths follow.
-        op: Average, Sum, or, for dense gradients, Min, Max or Product.
-        compression: a member of `Compression`, applied to what travels. One with a state reduces
-            each gradient on its own, and leaves alone those that it does not suit.
-        sparse_as_dense: whether IndexedSlices are made dense first. Otherwise they stay slices, and
-            travel as is less to send: see `tfhvd.sparse`.
-        gradient_predivide_factor: with Average, what a gradient is divided by before the sum; the
-            rest of the division by the number of ranks follows the sum.
-        groups: None, a number of groups, or a list of lists of variables: dense gradients of one
-            group are reduced together, all or none. IndexedSlices of a group are reduced on their
-            own.
-        local: the variables whose gradients are not reduced.
-        scale_local_gradients: whether those are divided by the number of ranks, so that they have
-            their part in the average of the ranks' losses.
+    Args:
+        options: how, with a name. Passes are not for it: see `tfhvd.accumulate`.
         scale: what every reduced gradient is multiplied by.
-        process_set: the ranks that take part.
-        device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the same for IndexedSlices.
+
+    Raises:
+        TypeError: if a local layer is no layer of Keras.
 
     Example:
-        >>> reduce = GradientReducer(name="loop", op=Sum)
+        >>> reduce = GradientReducer(ReductionOptions(name="loop", op=Sum))
         >>> gradients = reduce(tape.gradient(loss, variables), variables)
     """
 
-    name: str
-    op: Any = Average
-    compression: Any = Compression.none
-    sparse_as_dense: bool = False
-    gradient_predivide_factor: float = 1.0
-    groups: int | Sequence[Sequence[Any]] | None = None
-    local: LocalSources = dataclasses.field(default_factory=LocalSources)
-    scale_local_gradients: bool = True
-    scale: float = 1.0
-    process_set: Any = global_process_set
-    device_dense: str = ""
-    device_sparse: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuses what cannot be meant.
-
-        Raises:
-            ValueError: for an op that is none, a predivide factor without Average or not above 0,
-                and for groups that are negative or name a variable twice.
-            NotImplementedError: for a process set of one's own.
-        """
-        object.__setattr__(self, "op", chosen(self.op, None))
-        checked_id(self.process_set)
-        if not self.gradient_predivide_factor > 0:
-            raise ValueError(
-                "gradient_predivide_factor divides the gradients. "
-                f"Received: {self.gradient_predivide_factor}. Expected: a number above 0."
-            )
-        if self.gradient_predivide_factor != 1.0 and self.op != Average:
-            raise ValueError(
-                "gradient_predivide_factor splits the division of an average. "
-                f"Received: gradient_predivide_factor={self.gradient_predivide_factor}, "
-                f"op={self.op}. "
-                "Expected: op=Average."
-            )
-        if isinstance(self.compression, StatefulCompression) and (
-            self.op not in (Average, Sum) or self.gradient_predivide_factor != 1.0
-        ):
-            raise ValueError(
-                f"{type(self.compression).__name__} approximates sums. Received: op={self.op}, "
-                f"gradient_predivide_factor={self.gradient_predivide_factor}. Expected: Average or "
-                "Sum, and no gradient_predivide_factor."
-            )
-        if isinstance(self.groups, int):
-            if self.groups < 0:
-                raise ValueError(
-                    f"Received: groups={self.groups}. Expected: a number of groups, or lists."
-                )
-        elif self.groups is not None:
-            keys = [key_of(variable) for group in self.groups for variable in group]
-            if len(keys) != len(set(keys)):
-                raise ValueError(
-                    "Received: groups with a variable twice. Expected: each variable in one group."
-                )
+    def __init__(self, options: ReductionOptions, scale: float = 1.0) -> None:
+        self.options = options
+        # The variables whose gradients are not reduced.
+        self.local = LocalSources(options.local_layers)
+        self._scale = scale
+        # The compression of what one with a state leaves alone.
+        stateful = isinstance(options.compression, StatefulCompression)
+        self._cast = Compression.none if stateful else options.compression
+        self._slices = SlicesReducer(
+            options.op, self._cast, options.device_sparse, options.process_set
+        )
 
     def __call__(self, gradients: Iterable[Any], variables: Iterable[Any]) -> list[Any]:
         """Reduces each gradient once.
@@ -132,17 +72,18 @@ class GradientReducer:
                 f"Gradients are reduced with their variables. Received: {len(gradients)} "
                 f"gradients, {len(variables)} variables. Expected: as many of each."
             )
-        if self.sparse_as_dense or _compiled.is_compiled():  # XLA knows no list of unique rows.
+        # XLA knows no list of unique rows.
+        if self.options.sparse_as_dense or _compiled.is_compiled():
             gradients = [tf.convert_to_tensor(g) if is_sparse(g) else g for g in gradients]
         gradients = [sum_duplicates(g) if is_sparse(g) else g for g in gradients]
-        size = self.process_set.size()
+        size = self.options.process_set.size()
         if size > 1:
             local = self.local.keys()
             own = [key_of(variable) in local for variable in variables]
             reduced = self._reduce([None if o else g for o, g in zip(own, gradients)], variables)
-            part = 1.0 / size if self.scale_local_gradients else 1.0
+            part = 1.0 / size if self.options.scale_local_gradients else 1.0
             gradients = [_scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
-        return [_scaled(g, self.scale) for g in gradients]
+        return [_scaled(g, self._scale) for g in gradients]
 
     def split(
         self, gradients: Iterable[Any], variables: Iterable[Any]
@@ -157,22 +98,22 @@ class GradientReducer:
 
     def all_ranks(self, condition: Any) -> Any:
         """Whether a condition (a bool tensor without dimensions) holds on every rank."""
-        if self.process_set.size() == 1:
+        if self.options.process_set.size() == 1:
             return condition
-        [name] = _unique_names(f"{self.name}/all_ranks", [None])
+        [name] = _unique_names(f"{self.options.name}/all_ranks", [None])
         held = allreduce(
-            tf.cast(condition, tf.int32), op=Min, name=name, process_set=self.process_set
+            tf.cast(condition, tf.int32), op=Min, name=name, process_set=self.options.process_set
         )
         return tf.equal(held, 1)
 
     def _reduce(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        names = _unique_names(self.name, variables)
+        names = _unique_names(self.options.name, variables)
         dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
         reduced: list[Any] = [None] * len(gradients)
-        if isinstance(self.compression, StatefulCompression):
-            for i in [i for i in dense if self.compression.compresses(gradients[i])]:
-                exchange = self._exchange(names[i])
-                reduced[i] = self.compression(gradients[i], variables[i], exchange)
+        compression = self.options.compression
+        if isinstance(compression, StatefulCompression):
+            for i in [i for i in dense if compression.compresses(gradients[i])]:
+                reduced[i] = compression(gradients[i], variables[i], self._exchange(names[i]))
             dense = [i for i in dense if reduced[i] is None]
         groups = self._grouped(dense, variables)
         reduce_all = self._reduce_compiled if _compiled.is_compiled() else self._reduce_groups
@@ -183,37 +124,30 @@ class GradientReducer:
                 reduced[i] = self._slices(gradient, variables[i], names[i])
         return reduced
 
-    @functools.cached_property
-    def _slices(self) -> SlicesReducer:
-        return SlicesReducer(self.op, self._cast, self.device_sparse, self.process_set)
-
-    @property
-    def _cast(self) -> Any:
-        """The compression of what one with a state leaves alone."""
-        stateful = isinstance(self.compression, StatefulCompression)
-        return Compression.none if stateful else self.compression
-
     def _exchange(self, name: str) -> Exchange:
-        common = {"process_set": self.process_set}
+        op, ranks = self.options.op, self.options.process_set
+        device = self.options.device_dense
         return Exchange(
             reduce=lambda tensor, part: allreduce(
-                tensor, op=self.op, device_dense=self.device_dense, name=f"{name}/{part}", **common
+                tensor, op=op, device_dense=device, name=f"{name}/{part}", process_set=ranks
             ),
-            gather=lambda tensor, part: allgather(tensor, name=f"{name}/{part}", **common),
-            share=1.0 / self.process_set.size() if self.op == Average else 1.0,
+            gather=lambda tensor, part: allgather(tensor, name=f"{name}/{part}", process_set=ranks),
+            share=1.0 / ranks.size() if op == Average else 1.0,
         )
 
     def _grouped(self, dense: list[int], variables: list[Any]) -> list[list[int]]:
         """Divides the positions of dense gradients into what is reduced together."""
-        if not self.groups:
+        if not self.options.groups:
             # A graph reduces each gradient as soon as it is there. Eager calls wait, so that one
             # call is best.
             return [dense] if tf.executing_eagerly() and dense else [[i] for i in dense]
-        if isinstance(self.groups, int):
-            count = min(self.groups, len(dense))
+        if isinstance(self.options.groups, int):
+            count = min(self.options.groups, len(dense))
             cuts = [len(dense) * i // count for i in range(count + 1)] if count else []
             return [dense[begin:end] for begin, end in zip(cuts, cuts[1:])]
-        group_of = {key_of(v): number for number, group in enumerate(self.groups) for v in group}
+        group_of = {
+            key_of(v): number for number, group in enumerate(self.options.groups) for v in group
+        }
         together: dict[Any, list[int]] = {}
         for i in dense:
             together.setdefault(group_of.get(key_of(variables[i]), f"alone/{i}"), []).append(i)
@@ -247,14 +181,14 @@ class GradientReducer:
         return [self._cast.decompress(t, c) for t, c in zip(finished, contexts)]
 
     def _reduce_dense(self, tensors: list[Any], name: str, compression: Any) -> list[Any]:
-        factor = self.gradient_predivide_factor
+        factor = self.options.gradient_predivide_factor
         arguments = {
-            "op": self.op,
+            "op": self.options.op,
             "compression": compression,
-            "device_dense": self.device_dense,
+            "device_dense": self.options.device_dense,
             "prescale_factor": 1.0 / factor,
             "postscale_factor": factor,
-            "process_set": self.process_set,
+            "process_set": self.options.process_set,
         }
         if len(tensors) == 1:
             return [allreduce(tensors[0], name=name, **arguments)]

@@ -9,10 +9,9 @@ import tensorflow as tf
 from tfhvd import _compat
 from tfhvd.accumulate import GradientAccumulator
 from tfhvd.compression import Compression
-from tfhvd.gradients import GradientReducer
-from tfhvd.local_sources import LocalSources
 from tfhvd.ops import Average
 from tfhvd.process_sets import global_process_set
+from tfhvd.reduction_options import ReductionOptions
 from tfhvd.wrapping import Wrapped, wrap
 
 
@@ -69,9 +68,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01 * hvd.size()))
     """
     del use_locking
-    return _distribute(
-        optimizer,
-        "DistributedOptimizer",
+    options = ReductionOptions(
         name=name,
         device_dense=device_dense,
         device_sparse=device_sparse,
@@ -81,10 +78,12 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         op=op,
         gradient_predivide_factor=gradient_predivide_factor,
         average_aggregated_gradients=average_aggregated_gradients,
-        groups=groups or num_groups or None,
+        num_groups=num_groups,
+        groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
+    return _distribute(optimizer, options.named(f"Distributed{type(optimizer).__name__}"))
 
 
 def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -107,7 +106,7 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train.
-        name: see `tfhvd.keras.PartialDistributedOptimizer`, as for all that follow.
+        name: see `tfhvd.keras.DistributedOptimizer`, as for all that follow.
         device_dense: the same.
         device_sparse: the same.
         compression: the same.
@@ -118,8 +117,8 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
         average_aggregated_gradients: the same.
         groups: the same.
         process_set: the same.
-        local_layers: the same.
-        scale_local_gradients: the same.
+        local_layers: a Keras layer, or several, whose gradients stay each rank's own; built or not.
+        scale_local_gradients: whether those gradients are divided by the number of ranks.
 
     Returns:
         As `DistributedOptimizer`.
@@ -132,9 +131,7 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
         ...     tf.keras.optimizers.SGD(0.1), local_layers=model.layers[0]
         ... )
     """
-    return _distribute(
-        optimizer,
-        "PartialDistributedOptimizer",
+    options = ReductionOptions(
         name=name,
         device_dense=device_dense,
         device_sparse=device_sparse,
@@ -149,24 +146,20 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
         local_layers=local_layers,
         scale_local_gradients=scale_local_gradients,
     )
+    return _distribute(optimizer, options.named(f"PartialDistributed{type(optimizer).__name__}"))
 
 
-def _distribute(optimizer: Any, kind: str, name: str | None, **arguments: Any) -> Any:
+def _distribute(optimizer: Any, options: ReductionOptions) -> Any:
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        name = name or f"Distributed{type(optimizer).__name__}"
-        passes = arguments.pop("backward_passes_per_step")
-        average = arguments.pop("average_aggregated_gradients")
-        local = LocalSources(arguments.pop("local_layers", None))
-        reducer = GradientReducer(name=name, local=local, **arguments)
-        return wrap(optimizer, _Reduces, GradientAccumulator(reducer, passes, average))
+        return wrap(optimizer, _Reduces, GradientAccumulator.of(options))
     if _compat.keras_package(optimizer) is None:
         raise TypeError(
             f"Received: optimizer={optimizer!r}. Expected: an optimizer of keras, tf_keras or "
             "tf.compat.v1.train."
         )
-    from tfhvd.keras import optimizer as of_keras  # Keras takes seconds to import.
+    from tfhvd.keras.optimizer import distribute  # Keras takes seconds to import.
 
-    return getattr(of_keras, kind)(optimizer, name=name, **arguments)
+    return distribute(optimizer, options)
 
 
 class _Reduces(Wrapped):

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
-from tfhvd.local_sources import LocalSources
 from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
 from tfhvd.process_sets import global_process_set
+from tfhvd.reduction_options import ReductionOptions
 from tfhvd.wrapping import Wrapped, wrap
 
 
@@ -67,19 +67,19 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         ...     loss = compute_loss()
         >>> gradients = tape.gradient(loss, model.trainable_variables)
     """
-    return _distribute(
-        gradtape,
-        name="DistributedGradientTape",
-        op=op,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        groups=groups or num_groups or None,
-        scale_local_gradients=scale_local_gradients,
-        process_set=process_set,
+    options = ReductionOptions(
         device_dense=device_dense,
         device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
+    return _distribute(gradtape, options.named("DistributedGradientTape"))
 
 
 def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -123,27 +123,27 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
         >>> gradients = tape.gradient(loss, model.trainable_variables)
         >>> own, shared = tape.get_local_and_global_gradients(gradients, model.trainable_variables)
     """
-    return _distribute(
-        gradtape,
-        name="PartialDistributedGradientTape",
-        op=op,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        groups=groups or num_groups or None,
-        local=LocalSources(local_layers),
-        scale_local_gradients=scale_local_gradients,
-        process_set=process_set,
+    options = ReductionOptions(
         device_dense=device_dense,
         device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        local_layers=local_layers,
+        scale_local_gradients=scale_local_gradients,
     )
+    return _distribute(gradtape, options.named("PartialDistributedGradientTape"))
 
 
-def _distribute(gradtape: Any, **reduction: Any) -> Any:
+def _distribute(gradtape: Any, options: ReductionOptions) -> Any:
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"Received: {gradtape!r}. Expected: a tf.GradientTape.")
     synchronize_keras()
-    return wrap(gradtape, _Reduces, _Own(gradtape, GradientReducer(**reduction)))
+    return wrap(gradtape, _Reduces, _Own(gradtape, GradientReducer(options)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from flavours import assert_same_on_all_ranks, data, keras_of, make_model, own_g
 import tfhvd
 import tfhvd.keras as hvd
 from tfhvd.gradients import GradientReducer
+from tfhvd.reduction_options import ReductionOptions
 
 pytestmark = pytest.mark.ranks(2)
 
@@ -34,7 +35,7 @@ both = pytest.mark.parametrize("kind", ["topk", "powersgd"])
 
 def test_top_k_by_hand():
     variable = tf.Variable(tf.zeros(SHAPE))
-    reduce = GradientReducer(name="by_hand", op=hvd.Sum, compression=make("topk"))
+    reduce = GradientReducer(ReductionOptions(name="by_hand", op=hvd.Sum, compression=make("topk")))
     errors = np.zeros((hvd.size(), 30), "float32")
     for step in range(4):
         all_own, expected = gradients(step), np.zeros(30, "float32")
@@ -55,7 +56,7 @@ def test_what_is_left_out_comes_later(kind, op, mode):
     """The sum of what was applied and of what is remembered is the sum of the gradients."""
     variable = tf.Variable(tf.zeros(SHAPE))
     compression = make(kind)
-    reduce = GradientReducer(name=kind, op=op, compression=compression)
+    reduce = GradientReducer(ReductionOptions(name=kind, op=op, compression=compression))
     step = lambda g: reduce([g], [variable])  # noqa: E731
     step = tf.function(step) if mode == "function" else step
     applied, given = np.zeros(SHAPE), np.zeros(SHAPE)
@@ -73,7 +74,7 @@ def test_what_is_left_out_comes_later(kind, op, mode):
 def test_power_sgd_is_exact_where_the_rank_suffices():
     variable = tf.Variable(tf.zeros(SHAPE))
     compression = make("powersgd")
-    reduce = GradientReducer(name="exact", compression=compression)
+    reduce = GradientReducer(ReductionOptions(name="exact", compression=compression))
     u, v = gradients(0)[0][:, :1], gradients(1)[0][:1]
     for part in (1.0, 0.0, 2.0):  # a gradient of zeros in between does no harm
         [reduced] = reduce([tf.constant(part * (hvd.rank() + 1) * u @ v)], [variable])
@@ -109,7 +110,9 @@ def test_converges_as_without(kind):
 def test_what_it_does_not_suit_is_sent_as_it_is(kind):
     variables = [tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([9, 2])), tf.Variable([1, 2])]
     compression = hvd.Compression.topk(least=64) if kind == "topk" else make(kind)
-    reduce = GradientReducer(name="plain", op=hvd.Sum, compression=compression, groups=1)
+    reduce = GradientReducer(
+        ReductionOptions(name="plain", op=hvd.Sum, compression=compression, groups=1)
+    )
     rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([4]), tf.constant([9, 2]))
     vector, slices, whole = reduce([tf.ones([3]), rows, tf.constant([1, 2])], variables)
     np.testing.assert_array_equal(vector, [2.0] * 3)
@@ -181,7 +184,7 @@ def test_what_is_refused():
     with pytest.raises(TypeError, match="argument of DistributedOptimizer"):
         tfhvd.allreduce(tf.ones([4, 4]), compression=make("topk"))
     with pytest.raises(ValueError, match="Expected: Average or Sum"):
-        GradientReducer(name="x", op=tfhvd.Max, compression=make("powersgd"))
+        GradientReducer(ReductionOptions(name="x", op=tfhvd.Max, compression=make("powersgd")))
     with pytest.raises(ValueError, match="above 0, at most 1"):
         hvd.Compression.topk(0.0)
     with pytest.raises(ValueError, match="1 or more"):

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tfhvd as hvd
 from tfhvd import sparse
 from tfhvd.gradients import GradientReducer
+from tfhvd.reduction_options import ReductionOptions
 from tfhvd.sparse import SlicesReducer
 
 pytestmark = pytest.mark.ranks(2)
@@ -97,7 +98,7 @@ def test_groups_of_dense_and_sparse(mode, together):
     weights = [tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([2, 2]))]
     variables = [tables[0], weights[0], tables[1], weights[1]]
     groups = 1 if together == 1 else [variables]
-    reduce = GradientReducer(name="mixed", op=hvd.Sum, groups=groups)
+    reduce = GradientReducer(ReductionOptions(name="mixed", op=hvd.Sum, groups=groups))
 
     def gradients():
         part = float(hvd.rank() + 1)

@@ -19,6 +19,7 @@ from tfhvd import (
     Max,
     Min,
     PartialDistributedGradientTape,
+    PartialDistributedOptimizer,
     Product,
     Sum,
     allgather_object,
@@ -58,7 +59,7 @@ from tfhvd.keras.callbacks import (
     MetricAverageCallback,
 )
 from tfhvd.keras.load_model import load_model
-from tfhvd.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from tfhvd.keras.optimizer import DistributedOptimizer
 from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
 from tfhvd.keras.values import allgather, allreduce, broadcast
 from tfhvd.moments import synchronize_keras

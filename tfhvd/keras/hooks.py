@@ -40,7 +40,7 @@ class Reduces(Wrapped):
 
         Plain Keras, which does not look for it, opens such a file without.
         """
-        return saveable(reducer_of(self).compression)
+        return saveable(reducer_of(self).options.compression)
 
     def __dir__(self) -> list[str]:
         # Keras 3 looks for what it saves in dir(), which would list the plain class alone.

@@ -25,11 +25,11 @@ from tfhvd.keras.hooks import (
     ReducesOnLegacyAggregation,
     reducer_of,
 )
-from tfhvd.local_sources import LocalSources
 from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
 from tfhvd.process import is_initialized, rank
 from tfhvd.process_sets import global_process_set
+from tfhvd.reduction_options import ReductionOptions
 from tfhvd.wrapping import wrap
 
 _logger = logging.getLogger("tfhvd")
@@ -91,87 +91,35 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size()))
         >>> model.compile(optimizer, loss="sparse_categorical_crossentropy")
     """
-    return _distribute(
-        optimizer,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        name=name or f"Distributed{type(optimizer).__name__}",
-        op=op,
+    options = ReductionOptions(
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         gradient_predivide_factor=gradient_predivide_factor,
-        groups=groups or num_groups or None,
-        scale_local_gradients=scale_local_gradients,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        num_groups=num_groups,
+        groups=groups,
         process_set=process_set,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
+        scale_local_gradients=scale_local_gradients,
     )
+    return distribute(optimizer, options.named(f"Distributed{type(optimizer).__name__}"))
 
 
-def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
-    optimizer: Any,
-    name: str | None = None,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: Any = Compression.none,
-    sparse_as_dense: bool = False,
-    gradient_predivide_factor: float = 1.0,
-    op: Any = Average,
-    backward_passes_per_step: int = 1,
-    average_aggregated_gradients: bool = False,
-    groups: int | list[list[Any]] | None = None,
-    process_set: Any = global_process_set,
-    local_layers: Any = None,
-    scale_local_gradients: bool = True,
-) -> Any:
-    """Wraps a Keras optimizer as `DistributedOptimizer` does, but for the variables of some layers.
+def distribute(optimizer: Any, options: ReductionOptions) -> Any:
+    """Wraps an optimizer of Keras: see `DistributedOptimizer`.
 
     Args:
-        optimizer: see `DistributedOptimizer`, as for all that follow.
-        name: the same.
-        device_dense: the same.
-        device_sparse: the same.
-        compression: the same.
-        sparse_as_dense: the same.
-        gradient_predivide_factor: the same.
-        op: the same.
-        backward_passes_per_step: the same.
-        average_aggregated_gradients: the same.
-        groups: the same.
-        process_set: the same.
-        local_layers: a Keras layer, or several, whose gradients stay each rank's own; built or not.
-        scale_local_gradients: whether those gradients are divided by the number of ranks.
-
-    Returns:
-        As `DistributedOptimizer`.
+        optimizer: of Keras 3, tf_keras or tf_keras' legacy ones.
+        options: with a name.
 
     Raises:
-        TypeError: if a local layer is no layer of Keras; else as `DistributedOptimizer`.
-
-    Example:
-        >>> optimizer = hvd.PartialDistributedOptimizer(
-        ...     keras.optimizers.Adam(1e-3), local_layers=[embedding_of_this_rank]
-        ... )
+        TypeError: if it is none of these.
+        ValueError: if it is wrapped already.
     """
-    return _distribute(
-        optimizer,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        name=name or f"PartialDistributed{type(optimizer).__name__}",
-        op=op,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        groups=groups,
-        local=LocalSources(local_layers),
-        scale_local_gradients=scale_local_gradients,
-        process_set=process_set,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-    )
-
-
-def _distribute(optimizer: Any, passes: int, average: bool, **reduction: Any) -> Any:
     package = _compat.keras_package(optimizer)
     if package is None or not (
         hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "get_config")
@@ -184,7 +132,7 @@ def _distribute(optimizer: Any, passes: int, average: bool, **reduction: Any) ->
             f"Received: {type(optimizer).__name__}, which is distributed already. Expected: a "
             "plain one."
         )
-    wrapped = _wrap(optimizer, package, passes, average, reduction)
+    wrapped = _wrap(optimizer, package, options)
     synchronize_keras()
     if _compat.has_gpus() or not build_config().XLA:
         _compat.never_compile_training(package, reduces, _say_once)
@@ -198,31 +146,30 @@ def reduces(optimizer: Any) -> bool:
     return isinstance(optimizer, Reduces) or isinstance(_inner(optimizer), Reduces)
 
 
-def _wrap(
-    optimizer: Any, package: str, passes: int, average: bool, reduction: dict[str, Any]
-) -> Any:
+def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
     """Makes the second object over the optimizer's state."""
+    passes = options.backward_passes_per_step
     inner = _inner(optimizer)
     if inner is not None:
         attribute = "inner_optimizer" if "inner_optimizer" in vars(optimizer) else "_optimizer"
-        wrapped = _wrap(inner, package, passes, average, reduction)
+        wrapped = _wrap(inner, package, options)
         # Past the optimizer's own __setattr__: to what it tracks, the state is the same.
         vars(optimizer)[attribute] = wrapped
         return wrap(optimizer, Delegates, wrapped._tfhvd, disguised=True)
     if package != _compat.KERAS_3:
         new = hasattr(optimizer, "aggregate_gradients")
         hook = ReducesOnAggregation if new else ReducesOnLegacyAggregation
-        own = GradientAccumulator(GradientReducer(**reduction), passes, average)
+        own = GradientAccumulator.of(options)
     elif _accumulates_itself(optimizer, passes):
         hook = ReducesBeforeClipping
         # Keras averages what it accumulates.
-        scale = 1.0 if average else float(passes)
-        own = BeforeClipping(GradientReducer(scale=scale, **reduction))
+        scale = 1.0 if options.average_aggregated_gradients else float(passes)
+        own = BeforeClipping(GradientReducer(options, scale))
         if passes > 1:
             optimizer.gradient_accumulation_steps = passes
     else:
         hook = ReducesBeforeApply
-        own = GradientAccumulator(GradientReducer(**reduction), passes, average)
+        own = GradientAccumulator.of(options)
     return wrap(optimizer, hook, own, disguised=True)
 
 
@@ -230,7 +177,7 @@ def shared_state(optimizer: Any, variables: Any) -> list[Any]:
     """Returns what of an optimizer's compression must be the same on every rank."""
     if not reduces(optimizer):
         return []
-    compression = reducer_of(optimizer).compression
+    compression = reducer_of(optimizer).options.compression
     if not isinstance(compression, StatefulCompression):
         return []
     compression.build(variables)
@@ -239,8 +186,6 @@ def shared_state(optimizer: Any, variables: Any) -> list[Any]:
 
 def _accumulates_itself(optimizer: Any, passes: int) -> bool:
     """Whether an optimizer of Keras 3 has, or can be given, the accumulation of its class."""
-    if passes < 1:
-        raise ValueError(f"Received: backward_passes_per_step={passes}. Expected: 1 or more.")
     if _compat.defined_in(optimizer, "apply") != "BaseOptimizer":
         return False
     steps = optimizer.gradient_accumulation_steps
