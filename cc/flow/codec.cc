@@ -168,6 +168,7 @@ void Write(Writer* w, const Request& request) {
     Write(w, t.shape);
   });
   w->List(request.members, [w](int64_t m) { w->Unsigned(static_cast<uint64_t>(m)); });
+  w->String(request.fault);
 }
 Request ReadRequest(Reader* r) {
   Request request;
@@ -185,6 +186,7 @@ Request ReadRequest(Reader* r) {
     return t;
   });
   request.members = r->List([r] { return static_cast<int64_t>(r->Unsigned()); });
+  request.fault = r->String();
   return request;
 }
 

@@ -55,10 +55,13 @@ struct Request {
   int32_t root = 0;                 // broadcast: a rank of the job, in the process set
   std::vector<TensorSpec> tensors;  // none for a barrier
   std::vector<int64_t> members;     // add_process_set, remove_process_set: its ranks, ascending
+  // What this rank found wrong with its own call and the others cannot see: the collective fails
+  // with this on every rank. "" where nothing is.
+  std::string fault;
 
   bool operator==(const Request& o) const {
     return key == o.key && kind == o.kind && device == o.device && reduction == o.reduction &&
-           root == o.root && tensors == o.tensors && members == o.members;
+           root == o.root && tensors == o.tensors && members == o.members && fault == o.fault;
   }
 };
 

@@ -143,6 +143,21 @@ Difference FindDifference(const Requests& requests) {
   return {};
 }
 
+// What ranks found wrong with their own calls: the first one's text, and who else has such a fault.
+std::string Faults(const Requests& requests, const std::vector<int>& ranks) {
+  std::string text;
+  std::vector<int> also;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i]->fault.empty()) continue;
+    if (text.empty()) {
+      text = requests[i]->fault;
+    } else {
+      also.push_back(ranks[i]);
+    }
+  }
+  return also.empty() ? text : text + " The same is wrong on ranks " + RankList(also) + ".";
+}
+
 bool Contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
@@ -223,6 +238,11 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
         Status::InvalidArgument("Mismatched " + std::string(d.what) + " in " + name +
                                 ". Received: " + WhoSentWhat(requests, ranks, d.text) +
                                 ". Expected: the same on every rank. " + d.fix);
+    return decision;
+  }
+  const std::string faults = Faults(requests, ranks);
+  if (!faults.empty()) {
+    decision.verdict = Status::InvalidArgument(faults);
     return decision;
   }
   std::vector<int> members;

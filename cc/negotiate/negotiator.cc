@@ -28,17 +28,16 @@ Coordinator::Options CoordinatorOptions(const Config& config, const Topology& to
   return options;
 }
 
-// The number of rows that an alltoall sends to each of `size` ranks.
-Status CheckSplits(const Entry& entry, const std::string& where, int64_t size) {
+// What is wrong with the number of rows that an alltoall sends to each of `size` ranks, or "".
+std::string FaultOfSplits(const Entry& entry, const std::string& where, int64_t size) {
   const Shape& shape = entry.request.tensors[0].shape;
   const int64_t rows = shape[0];
   if (entry.splits.empty()) {
-    if (rows % size == 0) return Status::Ok();
-    return Status::InvalidArgument(where + " cannot give each of " + std::to_string(size) +
-                                   " ranks equally many rows. Received: a tensor of shape " +
-                                   ShapeString(shape) + ". Expected: a first dimension that " +
-                                   std::to_string(size) +
-                                   " divides, or splits=..., the rows for each rank.");
+    if (rows % size == 0) return "";
+    return where + " cannot give each of " + std::to_string(size) +
+           " ranks equally many rows. Received: a tensor of shape " + ShapeString(shape) +
+           ". Expected: a first dimension that " + std::to_string(size) +
+           " divides, or splits=..., the rows for each rank.";
   }
   int64_t sum = 0;
   bool valid = static_cast<int64_t>(entry.splits.size()) == size;
@@ -46,16 +45,16 @@ Status CheckSplits(const Entry& entry, const std::string& where, int64_t size) {
     valid = valid && n >= 0 && n <= rows;
     sum += valid ? n : 0;
   }
-  if (valid && sum == rows) return Status::Ok();
-  return Status::InvalidArgument(
-      where + " got splits that do not fit. Received: " + ShapeString(entry.splits) +
-      " for a tensor of shape " + ShapeString(shape) + ". Expected: " + std::to_string(size) +
-      " numbers, 0 or above, with the sum " + std::to_string(rows) + ".");
+  if (valid && sum == rows) return "";
+  return where + " got splits that do not fit. Received: " + ShapeString(entry.splits) +
+         " for a tensor of shape " + ShapeString(shape) + ". Expected: " + std::to_string(size) +
+         " numbers, 0 or above, with the sum " + std::to_string(rows) + ".";
 }
 
-// What only this rank can find wrong with an entry.
-Status CheckEntry(const Entry& entry, const ProcessSetTable& sets, int rank) {
-  const Request& q = entry.request;
+// What only this rank can find wrong with an entry. What no other rank counts on is an error here;
+// of the rest they must hear: it is left in the request.
+Status CheckEntry(const ProcessSetTable& sets, int rank, Entry* entry) {
+  Request& q = entry->request;
   const std::string where = Describe(q) + " on rank " + std::to_string(rank);
   const ProcessSetTable::Members members = sets.Find(q.key.process_set);
   if (members == nullptr) {
@@ -69,10 +68,10 @@ Status CheckEntry(const Entry& entry, const ProcessSetTable& sets, int rank) {
         std::to_string(q.key.process_set) + " of ranks " + RankList(*members) +
         ". Expected: a call on these ranks only (if process_set.included(): ...).");
   }
-  if (q.kind != Collective::kAllToAll || q.tensors.empty() || q.tensors[0].shape.empty()) {
-    return Status::Ok();
+  if (q.kind == Collective::kAllToAll && !q.tensors.empty() && !q.tensors[0].shape.empty()) {
+    q.fault = FaultOfSplits(*entry, where, static_cast<int64_t>(members->size()));
   }
-  return CheckSplits(entry, where, static_cast<int64_t>(members->size()));
+  return Status::Ok();
 }
 
 }  // namespace
@@ -93,7 +92,7 @@ Negotiator::Negotiator(const Config& config, const Log& log, const Topology& top
 
 void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
   now_ = now;
-  Status valid = CheckEntry(entry, *sets_, topology_.rank);
+  Status valid = CheckEntry(*sets_, topology_.rank, &entry);
   if (!valid.ok()) {
     outcome->failed.emplace_back(std::move(entry), std::move(valid));
     return;

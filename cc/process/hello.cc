@@ -10,7 +10,7 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 4;
+constexpr int kProtocol = 5;
 
 std::string HostName() {
   char name[256] = {0};

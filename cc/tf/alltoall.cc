@@ -27,11 +27,7 @@ REGISTER_OP("TfhvdAlltoall")
     .Output("output: T")
     .Output("received_splits: int32")
     .Attr("T: " TFHVD_OP_TYPES)
-    .Attr("tensor_name: string")
-    .Attr("anonymous: bool = false")
-    .Attr("process_set_id: int = 0")
-    .Attr("deferred: bool = false")
-    .SetIsStateful()
+    .TFHVD_IDENTITY_ATTRIBUTES()
     .SetShapeFn(AlltoallShape)
     .Doc("Sends splits[r] rows to rank r, in order; equally many to each where splits is empty.");
 

@@ -7,11 +7,7 @@ namespace tfhvd {
 namespace {
 
 REGISTER_OP("TfhvdBarrier")
-    .Attr("tensor_name: string")
-    .Attr("anonymous: bool = false")
-    .Attr("process_set_id: int = 0")
-    .Attr("deferred: bool = false")
-    .SetIsStateful()
+    .TFHVD_IDENTITY_ATTRIBUTES()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Waits until every rank has come to this point.");
 

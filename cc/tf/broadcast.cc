@@ -1,7 +1,6 @@
 // TfhvdBroadcast: the root's tensor on every rank.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
-#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 
 namespace tfhvd {
@@ -12,12 +11,8 @@ REGISTER_OP("TfhvdBroadcast")
     .Output("output: T")
     .Attr("T: " TFHVD_OP_TYPES)
     .Attr("root_rank: int")
-    .Attr("tensor_name: string")
-    .Attr("anonymous: bool = false")
-    .Attr("process_set_id: int = 0")
-    .Attr("deferred: bool = false")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::UnchangedShape)
+    .TFHVD_IDENTITY_ATTRIBUTES()
+    .SetShapeFn(SameShapes)
     .Doc("Gives every rank the root's tensor; types and shapes are equal on all ranks.");
 
 class BroadcastKernel : public CollectiveKernel {

@@ -8,6 +8,18 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
+// The attributes that every op has, and those of reductions; attributes.h says what they mean.
+#define TFHVD_IDENTITY_ATTRIBUTES()    \
+  Attr("tensor_name: string")          \
+      .Attr("anonymous: bool = false") \
+      .Attr("process_set_id: int = 0") \
+      .Attr("deferred: bool = false")  \
+      .SetIsStateful() /* neither folded, nor merged with its like */
+#define TFHVD_REDUCTION_ATTRIBUTES()           \
+  Attr("reduce_op: int")                       \
+      .Attr("prescale_factor: string = '1.0'") \
+      .Attr("postscale_factor: string = '1.0'")
+
 // The same kernel for both kinds of devices: the tensors' place is all that differs.
 #define TFHVD_REGISTER_KERNEL(op, Kernel)                                   \
   REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_CPU), Kernel); \
@@ -40,8 +52,35 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   bool anonymous_ = false;
 };
 
-// A shape function: each output is as its input, but for the first dimension, which only the ranks
-// together know.
+// Each tensor, one or several, has a result of its shape.
+template <Collective kKind>
+class InPlaceKernel : public CollectiveKernel {
+ public:
+  explicit InPlaceKernel(tensorflow::OpKernelConstruction* ctx) : CollectiveKernel(ctx, kKind) {}
+
+ private:
+  absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine&,
+                          Call* call) const override {
+    return AddInPlace(ctx, call);
+  }
+};
+
+// Each tensor, one or several, has a result whose rows only the ranks together know.
+template <Collective kKind>
+class LateKernel : public CollectiveKernel {
+ public:
+  explicit LateKernel(tensorflow::OpKernelConstruction* ctx) : CollectiveKernel(ctx, kKind) {}
+
+ private:
+  absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine&,
+                          Call* call) const override {
+    return AddAllLate(ctx, call);
+  }
+};
+
+// Shape functions: each output is as its input; or as its input but for the first dimension, which
+// only the ranks together know.
+absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* c);
 absl::Status RowsUnknown(tensorflow::shape_inference::InferenceContext* c);
 
 }  // namespace tfhvd

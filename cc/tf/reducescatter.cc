@@ -10,30 +10,12 @@ REGISTER_OP("TfhvdReducescatter")
     .Input("tensor: T")
     .Output("output: T")
     .Attr("T: " TFHVD_OP_TYPES)
-    .Attr("reduce_op: int")
-    .Attr("prescale_factor: string = '1.0'")
-    .Attr("postscale_factor: string = '1.0'")
-    .Attr("tensor_name: string")
-    .Attr("anonymous: bool = false")
-    .Attr("process_set_id: int = 0")
-    .Attr("deferred: bool = false")
-    .SetIsStateful()
+    .TFHVD_REDUCTION_ATTRIBUTES()
+    .TFHVD_IDENTITY_ATTRIBUTES()
     .SetShapeFn(RowsUnknown)
     .Doc("Reduces a tensor over all ranks and gives each rank its part of the rows.");
 
-class ReducescatterKernel : public CollectiveKernel {
- public:
-  explicit ReducescatterKernel(tensorflow::OpKernelConstruction* ctx)
-      : CollectiveKernel(ctx, Collective::kReduceScatter) {}
-
- private:
-  absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine&,
-                          Call* call) const override {
-    return AddAllLate(ctx, call);
-  }
-};
-
-TFHVD_REGISTER_KERNEL("TfhvdReducescatter", ReducescatterKernel);
+TFHVD_REGISTER_KERNEL("TfhvdReducescatter", LateKernel<Collective::kReduceScatter>);
 
 }  // namespace
 }  // namespace tfhvd

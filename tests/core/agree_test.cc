@@ -48,6 +48,16 @@ TEST(EqualRequestsAgree) {
   }
 }
 
+TEST(AFaultOfOneRankIsEverybodysError) {
+  const Request good = Ask(Collective::kAllToAll);
+  Request bad = good;
+  bad.fault = "alltoall 'x' on rank 1 got splits that do not fit.";
+  ExpectRefused({good, bad, good}, bad.fault);
+  Request also = good;
+  also.fault = "another text";
+  ExpectRefused({good, bad, also}, bad.fault + " The same is wrong on ranks [2].");
+}
+
 TEST(SaysWhichRanksSentWhichShape) {
   const Request a = Ask(Collective::kAllReduce);
   const Request b = Ask(Collective::kAllReduce, {{3, 2}});

@@ -99,6 +99,7 @@ class Source {
     q.tensors =
         List([this] { return TensorSpec{static_cast<DType>(Below(kNumDTypes)), AShape()}; });
     q.members = AShape();
+    q.fault = Text();
     return q;
   }
   Decision ADecision() {
@@ -206,6 +207,7 @@ TEST(ReadmesExampleIsWhatIsSent) {
       0,                                      //   root
       1,    6,    2,    4, 6,                 //   one tensor: float32, 2 dimensions: 2, 3
       0,                                      //   no members
+      0,                                      //   no fault
       0,                                      // withdrawn: none
       0,    0,                                // not leaving, no reason
   };

@@ -171,20 +171,19 @@ TEST(ExchangesRowsWithSplitsThatChange) {
   }
 }
 
-TEST(SplitsThatDoNotFitFailOnTheirRankAlone) {
+// What one rank alone can see is wrong fails on all: none waits for a call that was refused.
+TEST(SplitsThatDoNotFitFailOnEveryRank) {
   RunRanks(2, [](Rank* rank) {
     const std::vector<std::vector<int64_t>> wrong = {{2}, {1, 3}, {-1, 4}, {}};
     for (const std::vector<int64_t>& splits : wrong) {
       Call call;
       call.in.assign(3, 1.0f);
       Entry entry = EntryFor(&call, Collective::kAllToAll, "exchange", {3});
-      entry.splits = splits;
-      if (rank->rank() == 0) {
-        rank->engine()->Submit(std::move(entry));
-        const Status status = call.Wait();
-        EXPECT_ERROR(status, StatusCode::kInvalidArgument, "'exchange' on rank 0");
-        EXPECT_ERROR(status, StatusCode::kInvalidArgument, "Received: ");
-      }
+      entry.splits = rank->rank() == 0 ? splits : std::vector<int64_t>{1, 2};
+      rank->engine()->Submit(std::move(entry));
+      const Status status = call.Wait();
+      EXPECT_ERROR(status, StatusCode::kInvalidArgument, "alltoall 'exchange' on rank 0");
+      EXPECT_ERROR(status, StatusCode::kInvalidArgument, "Received: ");
       Call good;
       good.in.assign(2, static_cast<float>(rank->rank()));
       rank->engine()->Submit(EntryFor(&good, Collective::kAllToAll, "exchange", {2}));

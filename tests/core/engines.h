@@ -98,6 +98,35 @@ inline std::unique_ptr<Call> AllReduce(Rank* rank, const std::string& name, size
   return call;
 }
 
+// What all ranks agree on besides collectives: `kind` with these members; the number that comes
+// back.
+inline Status AgreeOn(Rank* rank, Collective kind, std::vector<int64_t> members, int64_t* number) {
+  Call call;
+  Entry entry;
+  entry.request.key.name = kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
+  entry.request.kind = kind;
+  entry.request.members = std::move(members);
+  entry.number = [number](int64_t n) { *number = n; };
+  entry.done = [&call](const Status& s) { call.promise.set_value(s); };
+  rank->engine()->Submit(std::move(entry));
+  return call.Wait();
+}
+
+// The rank that joined last.
+inline Status Join(Rank* rank, int64_t* last) { return AgreeOn(rank, Collective::kJoin, {}, last); }
+
+// The new set's number.
+inline int32_t Added(Rank* rank, std::vector<int64_t> members) {
+  int64_t number = -1;
+  EXPECT_OK(AgreeOn(rank, Collective::kAddProcessSet, std::move(members), &number));
+  return static_cast<int32_t>(number);
+}
+
+inline void Remove(Rank* rank, std::vector<int64_t> members) {
+  int64_t number = -1;
+  EXPECT_OK(AgreeOn(rank, Collective::kRemoveProcessSet, std::move(members), &number));
+}
+
 inline bool AllEqual(const std::vector<float>& v, float x) {
   return std::all_of(v.begin(), v.end(), [x](float y) { return y == x; });
 }

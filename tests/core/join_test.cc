@@ -12,17 +12,6 @@
 namespace tfhvd {
 namespace {
 
-Status Join(Rank* rank, int64_t* last) {
-  Call call;
-  Entry entry;
-  entry.request.key.name = "tfhvd.join";
-  entry.request.kind = Collective::kJoin;
-  entry.number = [last](int64_t n) { *last = n; };
-  entry.done = [&call](const Status& s) { call.promise.set_value(s); };
-  rank->engine()->Submit(std::move(entry));
-  return call.Wait();
-}
-
 std::unique_ptr<Call> Submit(Rank* rank, Collective kind, const std::string& name, int64_t n,
                              float value, int root = 0) {
   auto call = std::make_unique<Call>();

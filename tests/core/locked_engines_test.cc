@@ -24,7 +24,18 @@ int Below(Random* random, int n) {
   return static_cast<int>((*random)() % static_cast<uint32_t>(n));
 }
 
-enum class Kind { kExtra, kMissing, kNewShape, kMismatch, kTwice, kPause, kPlain };
+enum class Kind {
+  kExtra,
+  kMissing,
+  kNewShape,
+  kMismatch,
+  kTwice,
+  kPause,
+  kFault,  // one rank's call is wrong by itself
+  kJoin,   // one rank joins after some of the tensors, the others after all
+  kSets,   // a process set is made in the middle of the step, used, and removed
+  kPlain
+};
 
 // What is common to all ranks of a step.
 struct Plan {
@@ -40,8 +51,39 @@ Plan PlanOf(int step, int size) {
   plan.kind = static_cast<Kind>(std::min(Below(&random, 80), static_cast<int>(Kind::kPlain)));
   plan.name = Below(&random, kNames);
   plan.rank = Below(&random, size);
-  if (size == 1 && plan.kind == Kind::kMismatch) plan.kind = Kind::kPlain;
+  const bool needs_others = plan.kind == Kind::kMismatch || plan.kind == Kind::kSets;
+  if (size == 1 && needs_others) plan.kind = Kind::kPlain;
   return plan;
+}
+
+// Some of the ranks, never all.
+std::vector<int64_t> SomeRanks(int step, int size) {
+  std::vector<int64_t> ranks;
+  for (int r = step % 2; r < size; r += 2) ranks.push_back(r);
+  return ranks;
+}
+
+void UseAndRemove(Rank* rank, int32_t set, const std::vector<int64_t>& members) {
+  if (std::find(members.begin(), members.end(), rank->rank()) != members.end()) {
+    Call call;
+    call.in.assign(3, 1.0f);
+    call.out.assign(3, -1.0f);
+    Entry entry = EntryFor(&call, Collective::kAllReduce, "t1", {3});
+    entry.request.key.process_set = set;
+    rank->engine()->Submit(std::move(entry));
+    EXPECT_OK(call.Wait());
+    EXPECT_TRUE(AllEqual(call.out, static_cast<float>(members.size())));
+  }
+  Remove(rank, members);
+}
+
+void ExchangeWithAFault(Rank* rank, int wrong) {
+  Call call;
+  call.in.assign(static_cast<size_t>(rank->size()), 1.0f);
+  Entry entry = EntryFor(&call, Collective::kAllToAll, "exchange", {rank->size()});
+  entry.splits.assign(static_cast<size_t>(rank->size()), rank->rank() == wrong ? 2 : 1);
+  rank->engine()->Submit(std::move(entry));
+  EXPECT_ERROR(call.Wait(), StatusCode::kInvalidArgument, "on rank " + std::to_string(wrong));
 }
 
 void RunStep(Rank* rank, int step, Random* own) {
@@ -51,14 +93,20 @@ void RunStep(Rank* rank, int step, Random* own) {
   }
   std::vector<int> order;
   for (int n = 0; n < kNames; ++n) {
-    if (plan.kind != Kind::kMissing || n != plan.name) order.push_back(n);
+    const bool joins = plan.kind == Kind::kJoin && plan.rank == rank->rank();
+    if (plan.kind == Kind::kMissing && n == plan.name) continue;
+    if (!joins || n < plan.name) order.push_back(n);
   }
   if (plan.kind == Kind::kExtra) order.push_back(kNames);
   std::shuffle(order.begin(), order.end(), *own);
 
   std::vector<std::unique_ptr<Call>> calls;
   std::vector<bool> fails;
+  const std::vector<int64_t> members = SomeRanks(step, rank->size());
+  const auto middle = static_cast<size_t>(Below(own, kNames));
+  int32_t set = 0;
   for (int n : order) {
+    if (plan.kind == Kind::kSets && calls.size() == middle) set = Added(rank, members);
     size_t length = static_cast<size_t>(n) * 900 + 1;
     const bool chosen = n == plan.name;
     if (plan.kind == Kind::kNewShape && chosen) length += 3;
@@ -67,6 +115,9 @@ void RunStep(Rank* rank, int step, Random* own) {
     const auto value = static_cast<float>(rank->rank() + step % 17 + n);
     calls.push_back(AllReduce(rank, "t" + std::to_string(n), length, value));
   }
+  int64_t last = -1;
+  const bool first_to_join = plan.kind == Kind::kJoin && plan.rank == rank->rank();
+  if (first_to_join) EXPECT_OK(Join(rank, &last));
   for (size_t i = 0; i < calls.size(); ++i) {
     const Status status = calls[i]->Wait();
     if (fails[i]) {
@@ -75,10 +126,15 @@ void RunStep(Rank* rank, int step, Random* own) {
     }
     EXPECT_OK(status);
     const int n = order[i];
-    const auto expected =
-        SumOfRanks(rank->size()) + static_cast<float>(rank->size() * (step % 17 + n));
+    auto expected = SumOfRanks(rank->size()) + static_cast<float>(rank->size() * (step % 17 + n));
+    if (plan.kind == Kind::kJoin && n >= plan.name) {
+      expected -= static_cast<float>(plan.rank + step % 17 + n);
+    }
     EXPECT_TRUE(AllEqual(calls[i]->out, expected));
   }
+  if (plan.kind == Kind::kJoin && !first_to_join) EXPECT_OK(Join(rank, &last));
+  if (plan.kind == Kind::kSets) UseAndRemove(rank, set, members);
+  if (plan.kind == Kind::kFault) ExchangeWithAFault(rank, plan.rank);
   if (plan.kind != Kind::kTwice) return;
   auto again = AllReduce(rank, "t0", 1, 1.0f);
   EXPECT_OK(again->Wait());

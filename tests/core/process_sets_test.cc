@@ -14,29 +14,6 @@
 namespace tfhvd {
 namespace {
 
-Status Change(Rank* rank, Collective kind, std::vector<int64_t> members, int64_t* number) {
-  Call call;
-  Entry entry;
-  entry.request.key.name = "tfhvd.process_sets";
-  entry.request.kind = kind;
-  entry.request.members = std::move(members);
-  entry.number = [number](int64_t n) { *number = n; };
-  entry.done = [&call](const Status& s) { call.promise.set_value(s); };
-  rank->engine()->Submit(std::move(entry));
-  return call.Wait();
-}
-
-int32_t Added(Rank* rank, std::vector<int64_t> members) {
-  int64_t number = -1;
-  EXPECT_OK(Change(rank, Collective::kAddProcessSet, std::move(members), &number));
-  return static_cast<int32_t>(number);
-}
-
-void Remove(Rank* rank, std::vector<int64_t> members) {
-  int64_t number = -1;
-  EXPECT_OK(Change(rank, Collective::kRemoveProcessSet, std::move(members), &number));
-}
-
 // An allreduce of `n` times this rank's number.
 std::unique_ptr<Call> Reduce(Rank* rank, int32_t set, const std::string& name, size_t n) {
   auto call = std::make_unique<Call>();
@@ -151,16 +128,16 @@ TEST(SetsThatCannotBeMadeFailOnEveryRank) {
     const auto add = Collective::kAddProcessSet;
     const auto remove = Collective::kRemoveProcessSet;
     const auto invalid = StatusCode::kInvalidArgument;
-    EXPECT_ERROR(Change(rank, add, {0, 3}, &number), invalid, "Expected: different ranks from 0");
-    EXPECT_ERROR(Change(rank, add, {}, &number), invalid, "at least one");
-    EXPECT_ERROR(Change(rank, add, {1, 1}, &number), invalid, "ranks [1, 1]");
-    EXPECT_ERROR(Change(rank, add, {0, 1, 2}, &number), invalid, "already, number 0");
+    EXPECT_ERROR(AgreeOn(rank, add, {0, 3}, &number), invalid, "Expected: different ranks from 0");
+    EXPECT_ERROR(AgreeOn(rank, add, {}, &number), invalid, "at least one");
+    EXPECT_ERROR(AgreeOn(rank, add, {1, 1}, &number), invalid, "ranks [1, 1]");
+    EXPECT_ERROR(AgreeOn(rank, add, {0, 1, 2}, &number), invalid, "already, number 0");
     EXPECT_EQ(Added(rank, {0, 2}), 1);
-    EXPECT_ERROR(Change(rank, add, {0, 2}, &number), invalid, "already, number 1");
-    EXPECT_ERROR(Change(rank, remove, {1}, &number), invalid, "no such process set");
-    EXPECT_ERROR(Change(rank, remove, {0, 1, 2}, &number), invalid, "all ranks cannot be removed");
+    EXPECT_ERROR(AgreeOn(rank, add, {0, 2}, &number), invalid, "already, number 1");
+    EXPECT_ERROR(AgreeOn(rank, remove, {1}, &number), invalid, "no such process set");
+    EXPECT_ERROR(AgreeOn(rank, remove, {0, 1, 2}, &number), invalid, "all ranks cannot be removed");
     const std::vector<int64_t> mine = {rank->rank()};
-    const Status mixed = Change(rank, add, mine, &number);
+    const Status mixed = AgreeOn(rank, add, mine, &number);
     EXPECT_ERROR(mixed, invalid, "Mismatched ranks");
     EXPECT_ERROR(mixed, invalid, "rank 0: [0]; rank 1: [1]; rank 2: [2]");
     EXPECT_EQ(Added(rank, {1}), 2);

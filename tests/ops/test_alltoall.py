@@ -117,16 +117,26 @@ def test_wrong_arguments(mode):
         run(mode, lambda: hvd.alltoall(tf.ones([0]), splits=[-1] * size))
 
 
+@pytest.mark.ranks(1, 2, 4)
 def test_splits_known_only_when_it_runs():
     @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32)])
     def f(x, splits):
         return hvd.alltoall(x, splits, name="late")
 
-    for wrong in ([7] * hvd.size(), [1], [-1] + [1] * (hvd.size() - 1)):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"'late' on rank .* Received: \["):
+    right, last = [1] * hvd.size(), hvd.rank() == hvd.size() - 1
+    for wrong in ([7] * hvd.size(), [1], [-1, *right[1:]]):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"'late' on rank 0 .* Received: \["
+        ):
             f(tf.ones([hvd.size() + 1]), wrong)
+        # Of one rank's mistake all hear, and go on.
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=rf"alltoall 'late' on rank {hvd.size() - 1} got .* Received: \[.* Expected: ",
+        ):
+            f(tf.ones([hvd.size()]), wrong if last and len(wrong) > 1 else right + [0] * last)
     if hvd.size() > 1:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[3\]. Expected: a first dim"):
-            hvd.alltoall(tf.ones([3]))
-    output, _ = f(tf.ones([hvd.size()]), [1] * hvd.size())
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected: a first dim"):
+            hvd.alltoall(tf.ones([hvd.size() + 1 if last else hvd.size()]))
+    output, _ = f(tf.ones([hvd.size()]), right)
     assert len(output) == hvd.size()

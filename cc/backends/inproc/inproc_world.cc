@@ -63,6 +63,8 @@ class InprocState {
       held_[found] = users;
     }
     const auto held = held_.find(found);
+    // Else more have asked than it has users: some world was opened twice for one rank.
+    TFHVD_CHECK_EQ(held != held_.end(), true);
     if (--held->second == 0) held_.erase(held);
     return found;
   }
