@@ -117,10 +117,11 @@ class Engine::Impl {
 
   void Run() {
     const Status lost = Loop();
+    const Status why = lost.ok() ? Status::Aborted("every rank has left the job") : lost;
     // Before streams are let go: who sees one move on is told why at its next operation.
-    if (!lost.ok()) queue_.Close(lost);
+    queue_.Close(why);
     executor_.Finish(lost, config_.shutdown_timeout);
-    FailEverything(lost.ok() ? Status::Aborted("every rank has left the job") : lost);
+    FailEverything(why);
     const double deadline = Now() + kFlushSeconds;
     for (Backoff backoff; lost.ok() && !control_->Flushed() && Now() < deadline;) backoff.Pause();
     MutexLock lock(&over_mutex_);
@@ -195,8 +196,8 @@ class Engine::Impl {
     control_->Wait(Nanoseconds(idle), negotiator_.expecting());
   }
 
+  // REQUIRES: the queue is closed.
   void FailEverything(const Status& why) {
-    queue_.Close(why);
     for (Entry& entry : negotiator_.TakeAll()) entry.done(why);
     SubmissionQueue::Batch batch;
     queue_.Drain(&batch);

@@ -1,6 +1,8 @@
 // Executor: runs plans. One plan is: copy in (where fused), one call on a Communicator, copy out,
 // complete.
 //
+// executor.cc runs and completes; executor_collectives.cc has what each kind of collective takes.
+//
 // Used by the engine's thread only.
 #pragma once
 

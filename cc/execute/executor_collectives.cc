@@ -1,0 +1,255 @@
+// What the executor does for each kind of collective: copy in, call, copy out.
+#include <algorithm>
+#include <numeric>
+
+#include "cc/execute/adasum.h"
+#include "cc/execute/executor.h"
+
+namespace tfhvd {
+namespace {
+
+const void* InputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
+  return agreed[piece.agreed].entry.inputs[piece.tensor];
+}
+
+bool IsStandIn(const Piece& piece, const std::vector<Agreed>& agreed) {
+  return agreed[piece.agreed].entry.stand_in;
+}
+
+// Whether the plan's tensor lies in memory that the call can work on.
+bool InPlace(const Plan& plan, const std::vector<Agreed>& agreed) {
+  return plan.pieces.size() == 1 && !IsStandIn(plan.pieces[0], agreed);
+}
+
+void* OutputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
+  return agreed[piece.agreed].entry.outputs[piece.tensor];
+}
+
+// What every rank brings to an allgather's tensor, or gets of a reducescatter's, and this rank's
+// result.
+struct Parts {
+  std::vector<int64_t> bytes;  // by rank
+  void* output = nullptr;
+};
+
+int64_t Sum(const std::vector<int64_t>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
+}
+
+std::vector<int64_t> Times(const std::vector<int64_t>& numbers, int64_t factor) {
+  std::vector<int64_t> products;
+  for (int64_t n : numbers) products.push_back(n * factor);
+  return products;
+}
+
+const TensorSpec& SpecOf(const Piece& piece, const std::vector<Agreed>& agreed) {
+  return agreed[piece.agreed].entry.request.tensors[piece.tensor];
+}
+
+}  // namespace
+
+// Gets memory for a result of so many rows.
+Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows,
+                              void** output) {
+  Entry& entry = (*agreed)[piece.agreed].entry;
+  *output = nullptr;
+  if (entry.stand_in) return Status::Ok();
+  Shape shape = SpecOf(piece, *agreed).shape;
+  shape[0] = rows;
+  TFHVD_RETURN_IF_ERROR(entry.allocate(piece.tensor, shape, output));
+  // On an accelerator the memory may be new to us alone: what the framework did in it before is
+  // still on its stream.
+  return device_->AwaitStream(entry.stream);
+}
+
+Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, char* buffer) {
+  for (const Piece& piece : plan.pieces) {
+    TFHVD_RETURN_IF_ERROR(IsStandIn(piece, agreed)
+                              ? device_->Zero(buffer, piece.bytes)
+                              : device_->Copy(buffer, InputOf(piece, agreed), piece.bytes));
+    buffer += piece.bytes;
+  }
+  return Status::Ok();
+}
+
+Status Executor::CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed) {
+  for (const Piece& piece : plan.pieces) {
+    if (!IsStandIn(piece, agreed)) {
+      TFHVD_RETURN_IF_ERROR(device_->Copy(OutputOf(piece, agreed), buffer, piece.bytes));
+    }
+    buffer += piece.bytes;
+  }
+  return Status::Ok();
+}
+
+Status Executor::AllReduce(const Plan& plan, Communicator* communicator,
+                           std::vector<Agreed>* agreed) {
+  if (plan.bytes == 0) return Status::Ok();
+  const int64_t count = plan.bytes / ItemSize(plan.dtype);
+  if (InPlace(plan, *agreed)) {
+    const Piece& piece = plan.pieces[0];
+    return communicator->AllReduce(InputOf(piece, *agreed), OutputOf(piece, *agreed), count,
+                                   plan.dtype, plan.reduction);
+  }
+  char* buffer = nullptr;
+  TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
+  TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, buffer));
+  TFHVD_RETURN_IF_ERROR(communicator->AllReduce(buffer, buffer, count, plan.dtype, plan.reduction));
+  return CopyOut(plan, buffer, *agreed);
+}
+
+// On the host, wherever the tensor is: never fused, for each tensor has its own lengths.
+Status Executor::RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed) {
+  if (plan.bytes == 0) return Status::Ok();
+  const Piece& piece = plan.pieces[0];
+  Communicator* communicator = communicators_.at(plan.process_set);
+  const int64_t count = plan.bytes / ItemSize(plan.dtype);
+  const void* in = InputOf(piece, agreed);
+  void* out = OutputOf(piece, agreed);
+  if (plan.device == DeviceKind::kHost) {
+    return Adasum(communicator, in, out, count, plan.dtype, plan.reduction);
+  }
+  std::vector<char> copy(static_cast<size_t>(plan.bytes));
+  TFHVD_RETURN_IF_ERROR(device_->CopyToHost(copy.data(), in, plan.bytes));
+  TFHVD_RETURN_IF_ERROR(
+      Adasum(communicator, copy.data(), copy.data(), count, plan.dtype, plan.reduction));
+  return device_->CopyFromHost(out, copy.data(), plan.bytes);
+}
+
+Status Executor::Broadcast(const Plan& plan, Communicator* communicator,
+                           std::vector<Agreed>* agreed) {
+  if (plan.bytes == 0) return Status::Ok();
+  const std::vector<int>& members = *sets_->Find(plan.process_set);
+  const auto place = std::lower_bound(members.begin(), members.end(), plan.root);
+  const int root = static_cast<int>(place - members.begin());
+  const bool at_root = communicator->rank() == root;
+  if (at_root) {
+    for (const Piece& piece : plan.pieces) {
+      const void* input = InputOf(piece, *agreed);
+      void* output = OutputOf(piece, *agreed);
+      if (input != output) TFHVD_RETURN_IF_ERROR(device_->Copy(output, input, piece.bytes));
+    }
+  }
+  if (InPlace(plan, *agreed)) {
+    return communicator->Broadcast(OutputOf(plan.pieces[0], *agreed), plan.bytes, root);
+  }
+  char* buffer = nullptr;
+  TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
+  if (at_root) TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, buffer));
+  TFHVD_RETURN_IF_ERROR(communicator->Broadcast(buffer, plan.bytes, root));
+  return at_root ? Status::Ok() : CopyOut(plan, buffer, *agreed);
+}
+
+Status Executor::AllGather(const Plan& plan, Communicator* communicator,
+                           std::vector<Agreed>* agreed) {
+  const int me = communicator->rank();
+  const int size = communicator->size();
+  std::vector<Parts> gathered(plan.pieces.size());
+  std::vector<int64_t> bytes(size, 0);  // of all pieces, by rank
+  for (size_t p = 0; p < plan.pieces.size(); ++p) {
+    const Piece& piece = plan.pieces[p];
+    const std::vector<int64_t>& rows =
+        (*agreed)[piece.agreed].decision.first_dims[static_cast<size_t>(piece.tensor)];
+    gathered[p].bytes = Times(rows, RowBytes(SpecOf(piece, *agreed)));
+    TFHVD_RETURN_IF_ERROR(AllocateRows(piece, agreed, Sum(rows), &gathered[p].output));
+    for (int r = 0; r < size; ++r) bytes[r] += gathered[p].bytes[r];
+  }
+  if (plan.bytes == 0) return Status::Ok();
+  if (InPlace(plan, *agreed)) {
+    return communicator->AllGather(InputOf(plan.pieces[0], *agreed), gathered[0].output, bytes);
+  }
+
+  // The buffer holds this rank's parts of all pieces, then what the ranks sent: for each rank its
+  // parts.
+  char* buffer = nullptr;
+  TFHVD_RETURN_IF_ERROR(device_->Scratch(bytes[me] + plan.bytes, &buffer));
+  char* at = buffer;
+  for (size_t p = 0; p < plan.pieces.size(); ++p) {
+    TFHVD_RETURN_IF_ERROR(
+        device_->Copy(at, InputOf(plan.pieces[p], *agreed), gathered[p].bytes[me]));
+    at += gathered[p].bytes[me];
+  }
+  const char* from = at;
+  TFHVD_RETURN_IF_ERROR(communicator->AllGather(buffer, at, bytes));
+  std::vector<char*> to;
+  for (const Parts& g : gathered) to.push_back(static_cast<char*>(g.output));
+  for (int r = 0; r < size; ++r) {
+    for (size_t p = 0; p < plan.pieces.size(); ++p) {
+      if (to[p] != nullptr) {
+        TFHVD_RETURN_IF_ERROR(device_->Copy(to[p], from, gathered[p].bytes[r]));
+        to[p] += gathered[p].bytes[r];
+      }
+      from += gathered[p].bytes[r];
+    }
+  }
+  return Status::Ok();
+}
+
+Status Executor::ReduceScatter(const Plan& plan, Communicator* communicator,
+                               std::vector<Agreed>* agreed) {
+  const int me = communicator->rank();
+  const int size = communicator->size();
+  std::vector<Parts> scattered(plan.pieces.size());
+  std::vector<int64_t> counts(size, 0);  // of all pieces, by rank
+  for (size_t p = 0; p < plan.pieces.size(); ++p) {
+    const TensorSpec& spec = SpecOf(plan.pieces[p], *agreed);
+    std::vector<int64_t> rows;
+    for (int r = 0; r < size; ++r) rows.push_back(RowsOfPart(spec.shape[0], size, r));
+    scattered[p].bytes = Times(rows, RowBytes(spec));
+    TFHVD_RETURN_IF_ERROR(AllocateRows(plan.pieces[p], agreed, rows[me], &scattered[p].output));
+    for (int r = 0; r < size; ++r) counts[r] += scattered[p].bytes[r] / ItemSize(plan.dtype);
+  }
+  if (plan.bytes == 0) return Status::Ok();
+  if (plan.pieces.size() == 1) {
+    return communicator->ReduceScatter(InputOf(plan.pieces[0], *agreed), scattered[0].output,
+                                       counts, plan.dtype, plan.reduction);
+  }
+
+  // The buffer holds for each rank its parts of all pieces, then what this rank gets.
+  char* buffer = nullptr;
+  TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes + counts[me] * ItemSize(plan.dtype), &buffer));
+  char* to = buffer;
+  std::vector<const char*> from;
+  for (const Piece& piece : plan.pieces) {
+    from.push_back(static_cast<const char*>(InputOf(piece, *agreed)));
+  }
+  for (int r = 0; r < size; ++r) {
+    for (size_t p = 0; p < plan.pieces.size(); ++p) {
+      TFHVD_RETURN_IF_ERROR(device_->Copy(to, from[p], scattered[p].bytes[r]));
+      from[p] += scattered[p].bytes[r];
+      to += scattered[p].bytes[r];
+    }
+  }
+  const char* result = to;
+  TFHVD_RETURN_IF_ERROR(
+      communicator->ReduceScatter(buffer, to, counts, plan.dtype, plan.reduction));
+  for (const Parts& part : scattered) {
+    TFHVD_RETURN_IF_ERROR(device_->Copy(part.output, result, part.bytes[me]));
+    result += part.bytes[me];
+  }
+  return Status::Ok();
+}
+
+Status Executor::AllToAll(const Plan& plan, Communicator* communicator,
+                          std::vector<Agreed>* agreed) {
+  const int size = communicator->size();
+  const Piece& piece = plan.pieces[0];  // never fused
+  const Entry& entry = (*agreed)[piece.agreed].entry;
+  const TensorSpec& spec = SpecOf(piece, *agreed);
+  std::vector<int64_t> sent = entry.splits;
+  if (sent.empty()) sent.assign(size, spec.shape[0] / size);
+  // Only the ranks of the set need to know how many rows travel between them, so they tell each
+  // other here, wherever the tensors are, and not all of it to rank 0.
+  std::vector<int64_t> received(size);
+  const std::vector<int64_t> one(size, sizeof(int64_t));
+  TFHVD_RETURN_IF_ERROR(
+      communicators_.at(plan.process_set)->AllToAll(sent.data(), one, received.data(), one));
+  if (entry.received_splits) entry.received_splits(received);
+  void* output = nullptr;
+  TFHVD_RETURN_IF_ERROR(AllocateRows(piece, agreed, Sum(received), &output));
+  const int64_t row = RowBytes(spec);
+  return communicator->AllToAll(InputOf(piece, *agreed), Times(sent, row), output,
+                                Times(received, row));
+}
+
+}  // namespace tfhvd
