@@ -13,12 +13,6 @@ using tensorflow::TensorShape;
 
 namespace {
 
-tensorflow::CancellationToken NewToken(tensorflow::OpKernelContext* ctx) {
-  return ctx->cancellation_manager() == nullptr
-             ? tensorflow::CancellationManager::kInvalidToken
-             : ctx->cancellation_manager()->get_cancellation_token();
-}
-
 tensorflow::Allocator* OutputAllocator(tensorflow::OpKernelContext* ctx) {
   const tensorflow::AllocatorAttributes attributes =
       ctx->num_outputs() > 0 ? ctx->output_alloc_attr(0) : tensorflow::AllocatorAttributes();
@@ -27,20 +21,18 @@ tensorflow::Allocator* OutputAllocator(tensorflow::OpKernelContext* ctx) {
 
 }  // namespace
 
-Call::Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done)
-    : ctx_(ctx), done_(std::move(done)), token_(NewToken(ctx)), allocator_(OutputAllocator(ctx)) {}
+Call::Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done,
+           std::shared_ptr<Cancellations> cancellations)
+    : ctx_(ctx),
+      done_(std::move(done)),
+      cancellations_(std::move(cancellations)),
+      allocator_(OutputAllocator(ctx)) {}
 
 void Call::Add(const Tensor& input, const Tensor& output) {
-  inputs_.push_back(input);
-  outputs_.push_back(output);
-  late_.push_back(false);
+  tensors_.push_back({input, output, false});
 }
 
-void Call::AddLate(const Tensor& input) {
-  inputs_.push_back(input);
-  outputs_.emplace_back();
-  late_.push_back(true);
-}
+void Call::AddLate(const Tensor& input) { tensors_.push_back({input, Tensor(), true}); }
 
 void Call::SetSplits(std::vector<int64_t> splits) {
   exchanges_ = true;
@@ -54,36 +46,39 @@ void Call::Fail(const absl::Status& status) {
 
 void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
   engine_ = engine;
-  for (size_t i = 0; i < inputs_.size(); ++i) {
+  for (const Memory& tensor : tensors_) {
     TensorSpec spec;
-    if (!ToDType(inputs_[i].dtype(), &spec.dtype)) {
+    if (!ToDType(tensor.input.dtype(), &spec.dtype)) {
       return Fail(absl::InvalidArgumentError("'" + entry.request.key.name +
                                              "': tfhvd has no collectives for the type " +
-                                             tensorflow::DataTypeString(inputs_[i].dtype())));
+                                             tensorflow::DataTypeString(tensor.input.dtype())));
     }
-    spec.shape = ToShape(inputs_[i].shape());
+    spec.shape = ToShape(tensor.input.shape());
     entry.request.tensors.push_back(std::move(spec));
-    entry.inputs.push_back(inputs_[i].data());
-    entry.outputs.push_back(late_[i] ? nullptr : outputs_[i].data());
+    entry.inputs.push_back(tensor.input.data());
+    entry.outputs.push_back(tensor.late ? nullptr : tensor.output.data());
   }
-  const std::shared_ptr<Call> self = shared_from_this();
-  entry.allocate = [self](int tensor, const Shape& shape, void** output) {
-    return self->Allocate(tensor, shape, output);
+  // Pointers: these functions then need no memory of their own. `self_` keeps this object.
+  entry.allocate = [this](int tensor, const Shape& shape, void** output) {
+    return Allocate(tensor, shape, output);
   };
   if (exchanges_) {
     entry.splits = std::move(splits_);
-    entry.received_splits = [self](const std::vector<int64_t>& rows) {
-      self->received_splits_ = Tensor(tensorflow::DT_INT32, {static_cast<int64_t>(rows.size())});
-      std::copy(rows.begin(), rows.end(), self->received_splits_.flat<int32_t>().data());
+    entry.received_splits = [this](const std::vector<int64_t>& rows) {
+      received_splits_ = Tensor(tensorflow::DT_INT32, {static_cast<int64_t>(rows.size())});
+      std::copy(rows.begin(), rows.end(), received_splits_.flat<int32_t>().data());
     };
   }
-  entry.done = [self](const Status& status) { self->OnDone(status); };
+  entry.done = [this](const Status& status) { OnDone(status); };
 
+  // This function's own: by the time that Submit returns the engine may have no use for the call.
+  const std::shared_ptr<Call> self = shared_from_this();
   tensorflow::CancellationManager* manager = ctx_->cancellation_manager();
-  if (manager != nullptr && !manager->RegisterCallback(token_, [self] { self->OnCancelled(); })) {
+  if (manager != nullptr && !cancellations_->Join(manager, self)) {
     return Fail(absl::CancelledError("The step was cancelled before '" + entry.request.key.name +
                                      "' began."));
   }
+  self_ = self;
   // From here on the call may end at any moment: the context is the claimant's.
   id_.store(engine->Submit(std::move(entry)));
   if (cancelled_.load()) engine->Cancel(id_.load());
@@ -101,31 +96,31 @@ void Call::OnCancelled() {
 }
 
 void Call::OnDone(const Status& status) {
-  if (!Claim()) {
-    inputs_.clear();
-    outputs_.clear();
-    return;
+  const std::shared_ptr<Call> self = std::move(self_);
+  if (Claim()) {
+    End(status);
+  } else {
+    tensors_.clear();
   }
-  // The callback may be running at this moment: it finds the call claimed.
-  if (ctx_->cancellation_manager() != nullptr) {
-    ctx_->cancellation_manager()->TryDeregisterCallback(token_);
-  }
+}
+
+void Call::End(const Status& status) {
+  cancellations_->Leave(this);  // before `done`: the manager may go with the step
   if (status.ok()) {
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-      if (late_[i]) ctx_->set_output(static_cast<int>(i), outputs_[i]);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].late) ctx_->set_output(static_cast<int>(i), tensors_[i].output);
     }
     if (exchanges_) ctx_->set_output(1, received_splits_);
   } else {
     ctx_->SetStatus(ToAbsl(status));
   }
   // Before `done`: the next kernel may reuse memory in place only if nobody else refers to it.
-  inputs_.clear();
-  outputs_.clear();
+  tensors_.clear();
   std::exchange(done_, nullptr)();
 }
 
 Status Call::Allocate(int tensor, const Shape& shape, void** output) {
-  const size_t i = static_cast<size_t>(tensor);
+  Memory& memory = tensors_[static_cast<size_t>(tensor)];
   TensorShape wanted;
   for (int64_t dim : shape) {
     if (!wanted.AddDimWithStatus(dim).ok()) {
@@ -133,13 +128,13 @@ Status Call::Allocate(int tensor, const Shape& shape, void** output) {
                                      ", which is too large for a tensor.");
     }
   }
-  outputs_[i] = Tensor(allocator_, inputs_[i].dtype(), wanted);
-  if (!outputs_[i].IsInitialized()) {
+  memory.output = Tensor(allocator_, memory.input.dtype(), wanted);
+  if (!memory.output.IsInitialized()) {
     return Status::Unavailable("There is no memory for the result of shape " + ShapeString(shape) +
-                               " and type " + tensorflow::DataTypeString(inputs_[i].dtype()) +
+                               " and type " + tensorflow::DataTypeString(memory.input.dtype()) +
                                " on this rank.");
   }
-  *output = outputs_[i].data();
+  *output = memory.output.data();
   return Status::Ok();
 }
 

@@ -10,18 +10,20 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
-#include "tensorflow/core/framework/cancellation.h"
+#include "cc/tf/cancellations.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace tfhvd {
 
-class Call : public std::enable_shared_from_this<Call> {
+class Call : public Cancellations::Member, public std::enable_shared_from_this<Call> {
  public:
   // `ctx` and `done` are TensorFlow's; `ctx` lives until `done` is called.
-  Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done);
+  Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done,
+       std::shared_ptr<Cancellations> cancellations);
 
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -44,20 +46,26 @@ class Call : public std::enable_shared_from_this<Call> {
   void Start(const std::shared_ptr<Engine>& engine, Entry entry);
 
  private:
+  struct Memory {
+    tensorflow::Tensor input;
+    tensorflow::Tensor output;
+    bool late = false;  // the output is allocated by Allocate
+  };
+
   bool Claim() { return !claimed_.exchange(true); }
-  void OnCancelled();                 // by TensorFlow, on any thread
+  void OnCancelled() override;        // by TensorFlow, on any thread
   void OnDone(const Status& status);  // by the engine, exactly once
+  void End(const Status& status);     // by OnDone, as the claimant
   Status Allocate(int tensor, const Shape& shape, void** output);
 
   tensorflow::OpKernelContext* const ctx_;  // Not owned. Touched by the claimant only.
   tensorflow::AsyncOpKernel::DoneCallback done_;
-  const tensorflow::CancellationToken token_;
+  const std::shared_ptr<Cancellations> cancellations_;
   tensorflow::Allocator* const allocator_;  // Not owned: the device's.
 
   // Written before Submit, then by the engine's thread alone.
-  std::vector<tensorflow::Tensor> inputs_;
-  std::vector<tensorflow::Tensor> outputs_;
-  std::vector<bool> late_;
+  std::shared_ptr<Call> self_;  // while the engine has the entry
+  absl::InlinedVector<Memory, 1> tensors_;
   bool exchanges_ = false;  // an alltoall
   std::vector<int64_t> splits_;
   tensorflow::Tensor received_splits_;

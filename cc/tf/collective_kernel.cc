@@ -18,13 +18,14 @@ using tensorflow::Tensor;
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* ctx, Collective kind)
     : AsyncOpKernel(ctx) {
   OP_REQUIRES_OK(ctx, ReadRequest(ctx, kind, &request_, &anonymous_));
+  OP_REQUIRES_OK(ctx, Cancellations::Of(ctx, &cancellations_));
   if (ctx->device_type().type_string() == tensorflow::DEVICE_GPU) {
     request_.device = DeviceKind::kGpu;
   }
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
-  const auto call = std::make_shared<Call>(ctx, std::move(done));
+  const auto call = std::make_shared<Call>(ctx, std::move(done), cancellations_);
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return call->Fail(ToAbsl(NotInitialized()));
   const absl::Status added = AddTensors(ctx, *engine, call.get());

@@ -2,9 +2,12 @@
 // tensors; attributes, submission, cancellation and status are dealt with here and in Call.
 #pragma once
 
+#include <memory>
+
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
 #include "cc/tf/call.h"
+#include "cc/tf/cancellations.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -50,6 +53,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
  private:
   Request request_;  // without tensors
   bool anonymous_ = false;
+  std::shared_ptr<Cancellations> cancellations_;
 };
 
 // Each tensor, one or several, has a result of its shape.
