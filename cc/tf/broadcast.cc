@@ -1,4 +1,5 @@
-// TfhvdBroadcast: the root's tensor on every rank.
+// TfhvdBroadcast: the root's tensor on every rank. TfhvdGroupedBroadcast: several of them, agreed
+// and failing as one.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"
@@ -15,6 +16,15 @@ REGISTER_OP("TfhvdBroadcast")
     .SetShapeFn(SameShapes)
     .Doc("Gives every rank the root's tensor; types and shapes are equal on all ranks.");
 
+REGISTER_OP("TfhvdGroupedBroadcast")
+    .Input("tensors: T")
+    .Output("outputs: T")
+    .Attr("T: list(" TFHVD_OP_TYPES ") >= 1")
+    .Attr("root_rank: int")
+    .TFHVD_IDENTITY_ATTRIBUTES()
+    .SetShapeFn(SameShapes)
+    .Doc("Gives every rank the root's tensors, as one unit.");
+
 class BroadcastKernel : public CollectiveKernel {
  public:
   explicit BroadcastKernel(tensorflow::OpKernelConstruction* ctx)
@@ -25,13 +35,16 @@ class BroadcastKernel : public CollectiveKernel {
                           Call* call) const override {
     if (engine.topology().rank != root()) return AddInPlace(ctx, call);
     // The root's result is its input, unchanged and not copied, whoever else refers to it.
-    ctx->set_output(0, ctx->input(0));
-    call->Add(ctx->input(0), ctx->input(0));
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      ctx->set_output(i, ctx->input(i));
+      call->Add(ctx->input(i), ctx->input(i));
+    }
     return absl::OkStatus();
   }
 };
 
 TFHVD_REGISTER_KERNEL("TfhvdBroadcast", BroadcastKernel);
+TFHVD_REGISTER_KERNEL("TfhvdGroupedBroadcast", BroadcastKernel);
 
 }  // namespace
 }  // namespace tfhvd

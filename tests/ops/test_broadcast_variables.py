@@ -1,6 +1,7 @@
 """hvd.broadcast_variables and hvd.broadcast_."""
 
 import functools
+import importlib
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import tensorflow as tf
 from modes import in_both_modes, run
 
 import tfhvd as hvd
+from tfhvd.ops import _kernels
 
+module = importlib.import_module("tfhvd.ops.broadcast_variables")
 pytestmark = pytest.mark.ranks(1, 2)
 
 
@@ -77,10 +80,33 @@ def test_different_numbers_of_variables_are_an_error_on_every_rank():
 
 
 @pytest.mark.ranks(2)
-def test_different_shapes_name_the_variable():
-    variable = tf.Variable(tf.zeros([hvd.rank() + 1]), name="kernel")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"broadcast_variables/0\.kernel"):
-        hvd.broadcast_variables([variable], 0)
+@pytest.mark.parametrize("position", [0, 1])
+def test_different_shapes_name_the_variable(position):
+    variables = [tf.Variable(tf.zeros([2]), name="bias") for _ in range(3)]
+    variables[position] = tf.Variable(tf.zeros([hvd.rank() + 1]), name="kernel")
+    name = rf"broadcast_variables/{position}\.kernel"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=name):
+        hvd.broadcast_variables(variables, 0)
+
+
+def test_eager_calls_wait_for_the_other_ranks_once(monkeypatch):
+    calls = []
+    broadcast = _kernels.broadcast_all
+
+    def counted(tensors, *arguments):
+        calls.append(len(tensors))
+        return broadcast(tensors, *arguments)
+
+    monkeypatch.setattr(_kernels, "broadcast_all", counted)
+    here = hvd.rank() + 1
+    variables = [tf.Variable(tf.fill([100], here * k)) for k in range(20)]
+    hvd.broadcast_variables(variables, 0)
+    assert calls == [20]
+    monkeypatch.setattr(module, "_MOST_TOGETHER", 1000)  # two of 400 bytes, and one
+    hvd.broadcast_variables(variables, hvd.size() - 1)
+    assert calls == [20, *[2] * 10]
+    for k, variable in enumerate(variables):
+        np.testing.assert_array_equal(variable, np.full(100, k))
 
 
 def test_text_is_refused():

@@ -73,11 +73,14 @@ def exchange(
 
 def broadcast(tensor: tf.Tensor, root: int, name: Name, process_set_id: int) -> tf.Tensor:
     """Returns the root's tensor."""
-    compiled = _compiled.is_compiled()
-    output = load_tf_ops().tfhvd_broadcast(
-        tensor, root_rank=root, deferred=compiled, **_identity(name, process_set_id)
-    )
-    return _in_its_order([output], compiled)[0]
+    return broadcast_all([tensor], root, name, process_set_id)[0]
+
+
+def broadcast_all(
+    tensors: Sequence[tf.Tensor], root: int, name: Name, process_set_id: int
+) -> list[tf.Tensor]:
+    """Returns the root's tensors; several are agreed, and fail, as one."""
+    return _one_or_group("broadcast", tensors, name, process_set_id, root_rank=root)
 
 
 def barrier(name: Name, process_set_id: int) -> None:

@@ -12,6 +12,8 @@ from tfhvd.ops import _kernels
 from tfhvd.ops._checks import DTYPES, check_root
 from tfhvd.ops._names import Name, name_of, name_of_variable
 
+_MOST_TOGETHER = 256 << 20  # bytes of results that wait to be assigned
+
 
 def broadcast_variables(
     variables: Iterable[Any],
@@ -74,15 +76,22 @@ def _assign_all(
     set_id = process_sets.checked_id(process_set)
     root = check_root(root_rank, process_set)
     targets = [_compat.tf_variable(variable) for variable in variables]
-    if tf.executing_eagerly():
+    names = [
+        name_of_variable(prefix, position, _compat.variable_name(variable))
+        for position, variable in enumerate(variables)
+    ]
+    if not tf.executing_eagerly():
+        values = [tf.convert_to_tensor(target) for target in targets]
+        results = _each(values, names, root, set_id)
+    else:
         _check_counts(len(targets), prefix, set_id)
+        results = _together([target.value() for target in targets], names, root, set_id)
+    return results if process.rank() == root else _assigned(targets, results)
+
+
+def _assigned(targets: list[tf.Variable], values: list[tf.Tensor]) -> list[tf.Tensor]:
     results = []
-    for position, (variable, target) in enumerate(zip(variables, targets)):
-        name = name_of_variable(prefix, position, _compat.variable_name(variable))
-        value = _broadcast_any(tf.convert_to_tensor(target), root, name, set_id)
-        if process.rank() == root:
-            results.append(value)
-            continue
+    for target, value in zip(targets, values):
         update = target.assign(value, read_value=False)
         # In a graph the assignment runs only if something depends on it.
         with tf.control_dependencies([] if tf.executing_eagerly() else [update]):
@@ -101,14 +110,58 @@ def _check_counts(count: int, prefix: str, set_id: int) -> None:
         )
 
 
-def _broadcast_any(value: tf.Tensor, root: int, name: Name, set_id: int) -> tf.Tensor:
-    """Broadcasts a tensor of any numeric type, as bytes where its own does not travel."""
+def _each(values: list[tf.Tensor], names: list[Name], root: int, set_id: int) -> list[tf.Tensor]:
+    """Broadcasts each tensor on its own: a graph has them under way at the same time."""
+    return [
+        _received(_kernels.broadcast(_sendable(value, name), root, name, set_id), value)
+        for value, name in zip(values, names)
+    ]
+
+
+def _together(
+    values: list[tf.Tensor], names: list[Name], root: int, set_id: int
+) -> list[tf.Tensor]:
+    """Broadcasts tensors in few calls, each of which waits for the other ranks once."""
+    results: list[Any] = [None] * len(values)
+    for group in _groups(values):
+        sent = [_sendable(values[i], names[i]) for i in group]
+        try:
+            received = _kernels.broadcast_all(sent, root, names[group[0]], set_id)
+        except tf.errors.InvalidArgumentError:
+            # Every rank has got it, as for any mismatch, and looks for the variable by name.
+            _each([values[i] for i in group], [names[i] for i in group], root, set_id)
+            raise
+        for i, tensor in zip(group, received):
+            results[i] = _received(tensor, values[i])
+    return results
+
+
+def _groups(values: list[tf.Tensor]) -> list[list[int]]:
+    """Divides positions into groups: of one device, and no more than a part of its memory."""
+    groups: list[list[int]] = []
+    open_groups: dict[str, tuple[list[int], int]] = {}  # by device: the last group, its bytes
+    for i, value in enumerate(values):
+        size = value.shape.num_elements() * value.dtype.size
+        group, there = open_groups.get(value.device, ([], 0))
+        if not group or there + size > _MOST_TOGETHER:
+            group, there = [], 0
+            groups.append(group)
+        group.append(i)
+        open_groups[value.device] = (group, there + size)
+    return groups
+
+
+def _sendable(value: tf.Tensor, name: Name) -> tf.Tensor:
+    """Returns a tensor of any numeric type, as bytes where its own does not travel."""
     if value.dtype in DTYPES:
-        return _kernels.broadcast(value, root, name, set_id)
+        return value
     if value.dtype in (tf.string, tf.resource, tf.variant):
         raise TypeError(
             f"'{name.text}' cannot be broadcast. Received: {value.dtype.name}. "
             "Expected: a numeric type; use hvd.broadcast_object for others."
         )
-    sent = _kernels.broadcast(tf.bitcast(value, tf.uint8), root, name, set_id)
-    return tf.bitcast(sent, value.dtype)
+    return tf.bitcast(value, tf.uint8)
+
+
+def _received(sent: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    return sent if sent.dtype == value.dtype else tf.bitcast(sent, value.dtype)
