@@ -51,7 +51,8 @@ class Communicator {
 
   virtual Status Barrier() = 0;
 
-  // Whether work that nobody waited for has failed since, and why. Never blocks.
+  // Whether work that nobody waited for has failed since, or a rank is known to have died, and
+  // why. Never blocks. The engine's thread, also within a call of another communicator.
   virtual Status Poll() { return Status::Ok(); }
 
   // Makes a call that is under way, and every later one, return `why`. Any thread.

@@ -33,6 +33,7 @@ constexpr Result kInvalidValue = 1;
 constexpr Result kOutOfMemory = 2;
 constexpr Result kNotInitialized = 3;
 constexpr Result kNoDevice = 100;
+constexpr Result kInvalidContext = 201;
 constexpr Result kNoBinaryForGpu = 209;
 constexpr Result kNotFound = 500;
 constexpr Result kNotReady = 600;
@@ -54,12 +55,13 @@ constexpr int kPointerDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
   X(cuDeviceGetName, char*, int, int)                                                          \
   X(cuDeviceGetUuid_v2, ::tfhvd::cuda::Uuid*, int)                                             \
   X(cuDevicePrimaryCtxRetain, ::tfhvd::cuda::Context*, int)                                    \
-  X(cuDevicePrimaryCtxRelease_v2, int)                                                         \
   X(cuCtxPushCurrent_v2, ::tfhvd::cuda::Context)                                               \
   X(cuCtxPopCurrent_v2, ::tfhvd::cuda::Context*)                                               \
+  X(cuCtxGetDevice, int*)                                                                      \
   X(cuCtxGetStreamPriorityRange, int*, int*)                                                   \
   X(cuStreamCreateWithPriority, ::tfhvd::cuda::Stream*, unsigned, int)                         \
   X(cuStreamDestroy_v2, ::tfhvd::cuda::Stream)                                                 \
+  X(cuStreamGetCtx, ::tfhvd::cuda::Stream, ::tfhvd::cuda::Context*)                            \
   X(cuStreamWaitEvent, ::tfhvd::cuda::Stream, ::tfhvd::cuda::Event, unsigned)                  \
   X(cuEventCreate, ::tfhvd::cuda::Event*, unsigned)                                            \
   X(cuEventRecord, ::tfhvd::cuda::Event, ::tfhvd::cuda::Stream)                                \

@@ -25,15 +25,17 @@ CudaDevice::~CudaDevice() {
 }
 
 // Any thread; the first one opens the GPU.
-Status CudaDevice::Bind(const void* memory) {
+Status CudaDevice::Bind(void* stream, const void* memory) {
   int ordinal = 0;
-  if (memory != nullptr) TFHVD_RETURN_IF_ERROR(OrdinalOf(memory, &ordinal));
-  if (!bound_.load()) {
-    const MutexLock lock(&bind_mutex_);
-    if (!bound_.load()) TFHVD_RETURN_IF_ERROR(Open(ordinal));
-    bound_.store(true);
+  if (memory != nullptr) {
+    TFHVD_RETURN_IF_ERROR(OrdinalOf(memory, &ordinal));
+  } else if (bound_.load()) {
+    return Status::Ok();
+  } else if (!OrdinalOfStream(stream, &ordinal)) {
+    return Prepare();
   }
-  if (memory == nullptr || ordinal == ordinal_) return Status::Ok();
+  TFHVD_RETURN_IF_ERROR(OpenOnce(ordinal));
+  if (ordinal == ordinal_) return Status::Ok();
   return Status::InvalidArgument(
       "the tensors of one rank are on two GPUs. Received: a tensor on GPU " +
       std::to_string(ordinal) + ". Expected: all on GPU " + std::to_string(ordinal_) +
@@ -47,6 +49,25 @@ Status CudaDevice::OrdinalOf(const void* memory, int* ordinal) const {
   if (result == cuda::kSuccess) return Status::Ok();
   return Status::Internal("a tensor that TensorFlow has on a GPU is in no GPU's memory: " +
                           driver_.ErrorText(result));
+}
+
+// The stream of an empty tensor knows its GPU as well.
+bool CudaDevice::OrdinalOfStream(void* stream, int* ordinal) const {
+  cuda::Context context = nullptr;
+  if (driver_.cuStreamGetCtx(static_cast<cuda::Stream>(stream), &context) != cuda::kSuccess) {
+    return false;
+  }
+  const CudaScope scope(driver_, context);
+  return driver_.cuCtxGetDevice(ordinal) == cuda::kSuccess;
+}
+
+Status CudaDevice::OpenOnce(int ordinal) {
+  if (bound_.load()) return Status::Ok();
+  const MutexLock lock(&bind_mutex_);
+  if (bound_.load()) return Status::Ok();
+  TFHVD_RETURN_IF_ERROR(Open(ordinal));
+  bound_.store(true);
+  return Status::Ok();
 }
 
 Status CudaDevice::Open(int ordinal) {
@@ -82,7 +103,7 @@ Status CudaDevice::Identify(cuda::Uuid* uuid, std::string* description) const {
 }
 
 Status CudaDevice::Mark(void* stream, const void* memory, std::shared_ptr<void>* mark) {
-  TFHVD_RETURN_IF_ERROR(Bind(memory));
+  TFHVD_RETURN_IF_ERROR(Bind(stream, memory));
   return events_->Record(static_cast<cuda::Stream>(stream), mark);
 }
 
@@ -90,6 +111,7 @@ Status CudaDevice::Await(const std::shared_ptr<void>& mark) {
   if (mark == nullptr) return Status::Ok();
   // Copies that are only collected yet may wait as well: they belong to the same plan, or are
   // Release's to flush.
+  const CudaScope scope(driver_, context_);
   TFHVD_CUDA_CALL(driver_, cuStreamWaitEvent(stream_, EventOf(mark), 0));
   return Status::Ok();
 }
@@ -127,41 +149,60 @@ Status CudaDevice::Flush(cuda::Stream* stream) {
 bool CudaDevice::busy() {
   if (!bound_.load() || (progress_ == nullptr && !unmarked_)) return false;
   if (!RecordProgress().ok()) return false;  // what is broken does nothing any more
+  const CudaScope scope(driver_, context_);
   return driver_.cuEventQuery(EventOf(progress_)) == cuda::kNotReady;
 }
 
 Status CudaDevice::Drain() {
   if (!bound_.load()) return Status::Ok();
+  return Wait(watch_);
+}
+
+Status CudaDevice::Wait(const std::function<Status()>& watch) {
   TFHVD_RETURN_IF_ERROR(RecordProgress());
-  Backoff backoff;
+  const CudaScope scope(driver_, context_);
   cuda::Result result;
-  while ((result = driver_.cuEventQuery(EventOf(progress_))) == cuda::kNotReady) backoff.Pause();
+  for (Backoff backoff;; backoff.Pause()) {
+    result = driver_.cuEventQuery(EventOf(progress_));
+    if (result != cuda::kNotReady) break;
+    if (watch && backoff.next_sleep_ns() > 0) TFHVD_RETURN_IF_ERROR(watch());
+  }
   if (result != cuda::kSuccess) return driver_.Failed("work on the GPU", result);
   return Status::Ok();
 }
 
 Status CudaDevice::Scratch(int64_t bytes, char** out) {
   if (bytes > capacity_) {
-    // What uses the old buffer must be over, and growing step by step would stop there each time.
+    // What uses the old buffer must be over.
     TFHVD_RETURN_IF_ERROR(Drain());
-    const int64_t rounded = std::max((bytes + 0xfffff) & ~int64_t{0xfffff}, 2 * capacity_);
-    const CudaScope scope(driver_, context_);
-    if (scratch_ != 0) TFHVD_CUDA_CALL(driver_, cuMemFree_v2(scratch_));
-    scratch_ = 0;
-    capacity_ = 0;
-    const cuda::Result result = driver_.cuMemAlloc_v2(&scratch_, static_cast<size_t>(rounded));
-    if (result != cuda::kSuccess) {
-      scratch_ = 0;
-      return Status::Unavailable(
-          "no memory on GPU " + std::to_string(ordinal_) + " for a fusion buffer of " +
-          std::to_string(rounded) + " bytes: " + driver_.ErrorText(result) +
-          ". Lower TFHVD_FUSION_THRESHOLD, or let TensorFlow leave some memory "
-          "(TF_FORCE_GPU_ALLOW_GROWTH=true).");
-    }
-    capacity_ = rounded;
+    TFHVD_RETURN_IF_ERROR(Allocate(bytes));
   }
   *out = reinterpret_cast<char*>(static_cast<uintptr_t>(scratch_));
   return Status::Ok();
+}
+
+Status CudaDevice::Allocate(int64_t bytes) {
+  const CudaScope scope(driver_, context_);
+  const int64_t needed = (bytes + 0xfffff) & ~int64_t{0xfffff};
+  const int64_t doubled = std::max(needed, 2 * capacity_);
+  if (scratch_ != 0) TFHVD_CUDA_CALL(driver_, cuMemFree_v2(scratch_));
+  scratch_ = 0;
+  capacity_ = 0;
+  cuda::Result result = cuda::kSuccess;
+  // Growing step by step would wait for the GPU each time; TensorFlow may have left little, though.
+  for (const int64_t size : {doubled, needed}) {
+    result = driver_.cuMemAlloc_v2(&scratch_, static_cast<size_t>(size));
+    if (result == cuda::kSuccess) {
+      capacity_ = size;
+      return Status::Ok();
+    }
+    scratch_ = 0;
+  }
+  return Status::Unavailable("no memory on GPU " + std::to_string(ordinal_) +
+                             " for a fusion buffer of " + std::to_string(needed) +
+                             " bytes: " + driver_.ErrorText(result) +
+                             ". Lower TFHVD_FUSION_THRESHOLD, or let TensorFlow leave some memory "
+                             "(TF_FORCE_GPU_ALLOW_GROWTH=true).");
 }
 
 Status CudaDevice::Copy(void* to, const void* from, int64_t bytes) {
@@ -170,28 +211,32 @@ Status CudaDevice::Copy(void* to, const void* from, int64_t bytes) {
   return Status::Ok();
 }
 
-Status CudaDevice::CopyToHost(void* to, const void* from, int64_t bytes) {
-  if (bytes == 0) return Status::Ok();
-  cuda::Stream stream = nullptr;
-  TFHVD_RETURN_IF_ERROR(Flush(&stream));
+// Nothing that may hang is before the copy when it is asked for: it cannot outlive the call, and
+// with it the caller's memory.
+template <typename Enqueue>
+Status CudaDevice::CopyNow(const char* name, const Enqueue& enqueue) {
+  TFHVD_RETURN_IF_ERROR(Drain());
   {
     const CudaScope scope(driver_, context_);
-    TFHVD_CUDA_CALL(driver_,
-                    cuMemcpyDtoHAsync_v2(to, Address(from), static_cast<size_t>(bytes), stream));
+    const cuda::Result result = enqueue();
+    if (result != cuda::kSuccess) return driver_.Failed(name, result);
   }
-  return Drain();
+  unmarked_ = true;
+  return Wait(nullptr);
+}
+
+Status CudaDevice::CopyToHost(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return Status::Ok();
+  return CopyNow("cuMemcpyDtoHAsync", [&] {
+    return driver_.cuMemcpyDtoHAsync_v2(to, Address(from), static_cast<size_t>(bytes), stream_);
+  });
 }
 
 Status CudaDevice::CopyFromHost(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return Status::Ok();
-  cuda::Stream stream = nullptr;
-  TFHVD_RETURN_IF_ERROR(Flush(&stream));
-  {
-    const CudaScope scope(driver_, context_);
-    TFHVD_CUDA_CALL(driver_,
-                    cuMemcpyHtoDAsync_v2(Address(to), from, static_cast<size_t>(bytes), stream));
-  }
-  return Drain();
+  return CopyNow("cuMemcpyHtoDAsync", [&] {
+    return driver_.cuMemcpyHtoDAsync_v2(Address(to), from, static_cast<size_t>(bytes), stream_);
+  });
 }
 
 }  // namespace tfhvd

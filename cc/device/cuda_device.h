@@ -1,12 +1,15 @@
 // CudaDevice: one GPU of this process, by the driver API. Everything that it is asked for goes onto
 // one stream of its own, in order; the fusion buffer is in the GPU's memory.
 //
-// Which GPU that is, the first tensor says: the framework chooses it.
+// Which GPU that is, the first tensor says: the framework chooses it. `ordinal` is the one of a
+// rank that never had a tensor there and takes part all the same.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cc/base/log.h"
 #include "cc/base/mutex.h"
@@ -19,7 +22,8 @@ namespace tfhvd {
 
 class CudaDevice : public Device {
  public:
-  CudaDevice(const CudaDriver& driver, Log log) : driver_(driver), log_(log), copies_(&driver_) {}
+  CudaDevice(const CudaDriver& driver, Log log, int ordinal = 0)
+      : driver_(driver), log_(log), ordinal_(ordinal), copies_(&driver_) {}
   ~CudaDevice() override;
 
   DeviceKind kind() const override { return DeviceKind::kGpu; }
@@ -33,8 +37,12 @@ class CudaDevice : public Device {
   Status Release(void* stream) override;
   bool busy() override;
   Status Drain() override;
+  void SetWatch(std::function<Status()> watch) override { watch_ = std::move(watch); }
 
-  // For what else works on this device; REQUIRES that a Mark has succeeded.
+  // Opens the GPU where no tensor has yet.
+  Status Prepare() TFHVD_EXCLUDES(bind_mutex_) { return OpenOnce(ordinal_); }
+
+  // For what else works on this device; REQUIRES that Prepare or a Mark has succeeded.
 
   // Puts what was collected onto the stream, for work that is put there next.
   Status Flush(cuda::Stream* stream);
@@ -50,10 +58,16 @@ class CudaDevice : public Device {
   Status Identify(cuda::Uuid* uuid, std::string* description) const;
 
  private:
-  Status Bind(const void* memory) TFHVD_EXCLUDES(bind_mutex_);
+  Status Bind(void* stream, const void* memory) TFHVD_EXCLUDES(bind_mutex_);
+  Status OpenOnce(int ordinal) TFHVD_EXCLUDES(bind_mutex_);
   Status Open(int ordinal);
   Status OrdinalOf(const void* memory, int* ordinal) const;
+  bool OrdinalOfStream(void* stream, int* ordinal) const;
   Status RecordProgress();
+  Status Wait(const std::function<Status()>& watch);
+  template <typename Enqueue>
+  Status CopyNow(const char* name, const Enqueue& enqueue);
+  Status Allocate(int64_t bytes);
 
   const CudaDriver driver_;
   const Log log_;
@@ -61,12 +75,13 @@ class CudaDevice : public Device {
   Mutex bind_mutex_;
   std::atomic<bool> bound_{false};
   // Written once before bound_ is set, constant afterwards.
-  int ordinal_ = 0;
+  int ordinal_;
   cuda::Context context_ = nullptr;
   cuda::Stream stream_ = nullptr;
   std::shared_ptr<CudaEvents> events_;
 
   // The engine thread's.
+  std::function<Status()> watch_;
   CudaCopies copies_;
   cuda::Pointer scratch_ = 0;
   int64_t capacity_ = 0;

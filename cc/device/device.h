@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -66,8 +67,13 @@ class Device {
   // Whether something that was asked for is not done yet.
   virtual bool busy() { return false; }
 
-  // Waits until everything that was asked for is done.
+  // Waits until everything that was asked for is done. The host waits in other calls as well: for
+  // copies to and from it, and for room.
   virtual Status Drain() { return Status::Ok(); }
+
+  // Asked again and again while the host waits: its error ends the wait. What hangs on an
+  // accelerator says nothing by itself.
+  virtual void SetWatch(std::function<Status()> /*watch*/) {}
 };
 
 std::unique_ptr<Device> MakeHostDevice();

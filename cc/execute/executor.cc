@@ -10,6 +10,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How long an accelerator may take to come to rest after an abort. What it still touches then is
+// the memory of a job that has failed; waiting on would be to hang.
+constexpr std::chrono::seconds kRestSeconds(30);
+
 }  // namespace
 
 Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed) {
@@ -35,21 +39,32 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
 }
 
 Status Executor::Poll() {
+  const Status status = LookAtAccelerator();
+  if (!status.ok()) AbortAccelerator(status);  // frees the framework's streams, which wait for ours
+  return status;
+}
+
+Status Executor::LookAtAccelerator() {
   for (const auto& [process_set, communicator] : on_accelerator_) {
-    const Status status = communicator == nullptr ? Status::Ok() : communicator->Poll();
-    if (status.ok()) continue;
-    AbortAccelerator(status);  // frees the framework's streams, which wait for ours
-    return status;
+    if (communicator != nullptr) TFHVD_RETURN_IF_ERROR(communicator->Poll());
   }
   return Status::Ok();
+}
+
+// While the host waits for the accelerator no message is read: a peer that is gone must be found
+// otherwise, for its part of a collective will never come.
+Status Executor::WatchAccelerator() {
+  TFHVD_RETURN_IF_ERROR(LookAtAccelerator());
+  return communicators_.at(0)->Poll();
 }
 
 void Executor::AbortAccelerator(const Status& why) {
   for (const auto& [process_set, communicator] : on_accelerator_) {
     if (communicator != nullptr) communicator->Abort(why);
   }
-  // What it says does not matter: the job is over.
-  if (accelerator_ != nullptr) (void)accelerator_->Drain();
+  if (accelerator_ == nullptr) return;
+  const auto deadline = Clock::now() + kRestSeconds;
+  for (Backoff backoff; accelerator_->busy() && Clock::now() < deadline;) backoff.Pause();
 }
 
 void Executor::Finish(const Status& lost, double seconds) {

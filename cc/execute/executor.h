@@ -36,6 +36,7 @@ class Executor {
   void SetAccelerator(Device* device, Backend* backend) {
     accelerator_ = device;
     backend_ = backend;
+    if (device != nullptr) device->SetWatch([this] { return WatchAccelerator(); });
   }
 
   // Runs `plans`, which were made from `agreed`, and completes every entry of it, each as soon as
@@ -51,6 +52,8 @@ class Executor {
   void Finish(const Status& lost, double seconds);
 
  private:
+  Status LookAtAccelerator();
+  Status WatchAccelerator();
   void AbortAccelerator(const Status& why);
   Status Choose(const Plan& plan, Communicator** communicator);
   Status Enqueue(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);

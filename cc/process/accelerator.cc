@@ -27,10 +27,12 @@ class GpuBackend : public Backend {
     if (config_.gpu_operations != GpuOperations::kHost) {
       nccl = LoadNccl(config_.nccl_library, installed_nccl_, &api);
     }
+    const Status prepared = device_.Prepare();
+    if (!prepared.ok()) nccl = prepared;
     nccl = AgreeOnStatus(host, nccl);
     if (nccl.ok()) {
       return NcclCommunicator::Make(api, &device_, host, std::move(staged),
-                                    {config_.gpu_init_timeout, config_.shared_gpu}, out);
+                                    {config_.gpu_init_timeout, config_.shared_gpu, log_}, out);
     }
     if (nccl.code() != StatusCode::kUnavailable) return nccl;
     if (config_.gpu_operations == GpuOperations::kNccl) {
@@ -54,15 +56,19 @@ class GpuBackend : public Backend {
 
 }  // namespace
 
-Accelerator MakeAccelerator(const Config& config, const std::string& installed_nccl,
+Accelerator MakeAccelerator(const Config& config, const std::string& installed_nccl, int local_rank,
                             const Log& log) {
   CudaDriver driver;
-  const Status status = LoadCudaDriver(config.cuda_library, &driver);
+  int gpus = 0;
+  Status status = LoadCudaDriver(config.cuda_library, &driver);
+  if (status.ok() && (driver.cuDeviceGetCount(&gpus) != cuda::kSuccess || gpus == 0)) {
+    status = Status::Unavailable("the GPU is gone");
+  }
   if (!status.ok()) {
     log.Debug("tensors on GPUs are not possible: " + status.message());
     return {};
   }
-  auto device = std::make_unique<CudaDevice>(driver, log);
+  auto device = std::make_unique<CudaDevice>(driver, log, local_rank % gpus);
   auto backend = std::make_unique<GpuBackend>(config, installed_nccl, log, device.get());
   return {std::move(device), std::move(backend)};
 }

@@ -70,9 +70,10 @@ Status InitProcess(const std::string& installed_nccl) {
   TFHVD_RETURN_IF_ERROR(
       ChooseMeans(config, topology, log, state.world.get(), &communicator, &control));
   CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, state.world.get());
-  auto engine = std::make_shared<Engine>(
-      config, log, std::move(topology), std::move(control), std::move(communicator),
-      MakeAccelerator(config, installed_nccl, log), std::move(open));
+  Accelerator accelerator = MakeAccelerator(config, installed_nccl, topology.local_rank, log);
+  auto engine =
+      std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
+                               std::move(communicator), std::move(accelerator), std::move(open));
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);
   return Status::Ok();

@@ -306,9 +306,11 @@ class FakeAccelerator : public Device, public Backend {
     calls_.push_back("release " + *static_cast<std::string*>(stream));
     return Status::Ok();
   }
-  Status Drain() override {
-    calls_.push_back("drain");
-    return Status::Ok();
+  // At rest when it is asked for the third time.
+  bool busy() override {
+    const bool busy = ++asked_ < 3;
+    calls_.push_back(busy ? "busy" : "at rest");
+    return busy;
   }
 
   const char* name() const override { return "fake"; }
@@ -327,6 +329,7 @@ class FakeAccelerator : public Device, public Backend {
  private:
   Calls& calls_;
   const std::unique_ptr<Device> host_ = MakeHostDevice();
+  int asked_ = 0;
 };
 
 Agreed OnGpu(Agreed a, const std::string& mark, std::string* stream) {
@@ -370,7 +373,7 @@ TEST(MemoryThatIsAllocatedLateIsWaitedFor) {
 }
 
 // Tensors are given back to the framework when an entry is done: nothing may write there any more.
-TEST(AFailureOnAnAcceleratorIsDrainedBeforeAnybodyHearsOfIt) {
+TEST(AnAcceleratorComesToRestBeforeAnybodyHearsOfAFailure) {
   Calls calls;
   FakeAccelerator accelerator(&calls);
   accelerator.failure = Status::Internal("out of order");
@@ -381,7 +384,7 @@ TEST(AFailureOnAnAcceleratorIsDrainedBeforeAnybodyHearsOfIt) {
   Agreed agreed = OnGpu(Of(Collective::kAllReduce, &a), "a", &stream);
   agreed.entry.done = [&](const Status& status) { calls.push_back("done " + status.message()); };
   EXPECT_ERROR(bench.Run(std::move(agreed)), StatusCode::kInternal, "out of order");
-  EXPECT_EQ(calls, (Calls{"open", "await a", "drain", "done out of order"}));
+  EXPECT_EQ(calls, (Calls{"open", "await a", "busy", "busy", "at rest", "done out of order"}));
 }
 
 TEST(AGpuTensorWithoutAnAcceleratorIsAnError) {

@@ -234,8 +234,9 @@ TEST(AnErrorOnTheGpuEndsTheJobOnEveryRank) {
 }
 
 // A peer that is lost while its part of a collective is missing: the others' streams, which wait
-// for that collective, go on, and every later entry fails.
-TEST(ALostPeerDoesNotHoldTheStreams) {
+// for that collective, go on, and every later entry fails. `host_waits`: an engine waits for the
+// GPU by then, as Adasum does for its input, and reads no message.
+void LoseAPeer(bool host_waits) {
   const FakeSetting gpus("GPUS", 8, 2);
   CudaDriver driver;
   ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
@@ -258,7 +259,18 @@ TEST(ALostPeerDoesNotHoldTheStreams) {
     Outcome outcome;
     rank.engine->Submit(SumOf("t", memory->data(), memory->data(), 1, &rank, &outcome));
     outcome.Wait();
+    Outcome adasum;
+    if (host_waits) {
+      Entry entry = SumOf("a", memory->data(), memory->data(), 1, &rank, &adasum);
+      entry.request.kind = Collective::kAdasum;
+      rank.engine->Submit(std::move(entry));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the engine to get there
+    }
     if (r == 0) submitted.store(true);  // rank 1 never stores: it might take this back
+    if (r == 0 && host_waits) {
+      adasum.Wait();
+      EXPECT_ERROR(adasum.status, StatusCode::kAborted, "rank 1 is lost");
+    }
     if (r == 0) {
       (void)rank.CopyBack(memory->data(), 1);
       EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "rank 1 is lost");
@@ -266,9 +278,13 @@ TEST(ALostPeerDoesNotHoldTheStreams) {
       while (!lost.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       release.store(true);
       while (rank.engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (host_waits) adasum.Wait();
     }
   });
 }
+
+TEST(ALostPeerDoesNotHoldTheStreams) { LoseAPeer(/*host_waits=*/false); }
+TEST(ALostPeerDoesNotHoldAnEngineThatWaitsForTheGpu) { LoseAPeer(/*host_waits=*/true); }
 
 }  // namespace
 }  // namespace testing

@@ -144,6 +144,33 @@ TEST(PeersThatCannotBeReachedEndInAnErrorOnEveryRank) {
   });
 }
 
+// One rank knows what is wrong, the others see nobody come: all say what the one knows.
+TEST(NcclsOwnWordsComeWithTheirLikelyCauseFromWhicheverRankHeardThem) {
+  const struct {
+    const char* rank;
+    const char* words;
+    const char* advice;
+  } cases[] = {{"rank 1: ncclCommInitRankConfig", "/dev/shm/nccl-", "--shm-size"},
+               {"rank 0: ncclGetUniqueId", "no socket interface found", "NCCL_SOCKET_IFNAME"},
+               {"rank 1: ncclCommInitRankConfig", "Connection refused", "NCCL_SOCKET_IFNAME"},
+               {"rank 1: ncclCommInitRankConfig", "CUDA driver version is insufficient",
+                "Update the driver"},
+               {"rank 1: ncclCommInitRankConfig", "Duplicate GPU detected",
+                "tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU')"}};
+  NcclOptions options;
+  options.deadline = 0.1;
+  options.log = Log(LogLevel::kFatal, 0);
+  int number = 0;
+  for (const auto& c : cases) {
+    const FakeSetting failing("NCCL_INIT_FAILS", ++number);
+    OnGpus(2, options, [&](GpuRank*, Communicator*, Communicator*, const Status& made) {
+      EXPECT_ERROR(made, StatusCode::kInternal, c.rank);
+      EXPECT_CONTAINS(made.message(), c.words);
+      EXPECT_CONTAINS(made.message(), c.advice);
+    });
+  }
+}
+
 TEST(TwoRanksOnOneGpuAreRefusedUnlessAskedFor) {
   for (const bool asked : {false, true}) {
     OnRanks(3, [asked, driver = Driver(), api = Nccl()](Communicator* host) {
@@ -173,6 +200,15 @@ TEST(TensorsOnTwoGpusOfOneRankAreAnError) {
   EXPECT_ERROR(one.device.Mark(one.stream, elsewhere.data(), &mark), StatusCode::kInvalidArgument,
                "a tensor on GPU 1. Expected: all on GPU 0");
   EXPECT_OK(one.device.Mark(one.stream, nullptr, &mark));  // an empty tensor is nowhere
+}
+
+TEST(AnEmptyTensorsStreamSaysWhichGpuItIs) {
+  const CudaDriver driver = Driver();
+  const GpuRank first(driver, 1);
+  CudaDevice device(driver, Log(LogLevel::kFatal, 0));
+  std::shared_ptr<void> mark;
+  EXPECT_OK(device.Mark(first.stream, nullptr, &mark));
+  EXPECT_EQ(device.context(), first.context);
 }
 
 TEST(ThoseWhoAreLeftGoOnWithAShrunkCommunicator) {

@@ -30,6 +30,11 @@ void HierarchicalCommunicator::Abort(const Status& why) {
   if (across_ != nullptr) across_->Abort(why);
 }
 
+Status HierarchicalCommunicator::Poll() {
+  TFHVD_RETURN_IF_ERROR(local_->Poll());
+  return across_ != nullptr ? across_->Poll() : Status::Ok();
+}
+
 Status HierarchicalCommunicator::Barrier() {
   TFHVD_RETURN_IF_ERROR(local_->Barrier());
   if (local_rank() == 0) TFHVD_RETURN_IF_ERROR(across_->Barrier());

@@ -142,6 +142,8 @@ Status InprocCommunicator::Barrier() {
   return meeting_->End();
 }
 
+Status InprocCommunicator::Poll() { return meeting_->aborted(); }
+
 void InprocCommunicator::Abort(const Status& why) { meeting_->Abort(why); }
 
 }  // namespace tfhvd

@@ -28,6 +28,7 @@ class InprocCommunicator : public Communicator {
   Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
                   const std::vector<int64_t>& recv_bytes) override;
   Status Barrier() override;
+  Status Poll() override;
   void Abort(const Status& why) override;
 
  private:

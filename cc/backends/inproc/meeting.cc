@@ -65,6 +65,11 @@ Status Meeting::Meet(int then_active) {
   return aborted_;
 }
 
+Status Meeting::aborted() {
+  const MutexLock lock(&mutex_);
+  return aborted_;
+}
+
 void Meeting::Abort(const Status& why) {
   const MutexLock lock(&mutex_);
   if (aborted_.ok()) aborted_ = why;

@@ -44,6 +44,9 @@ class Meeting {
   // Makes every rank's waits return `why`; the first reason stays. Any thread.
   void Abort(const Status& why);
 
+  // Not ok: the reason. Any thread.
+  Status aborted();
+
  private:
   // `then_active`: how many ranks touch buffers once this barrier is passed.
   Status Meet(int then_active);

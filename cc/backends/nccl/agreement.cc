@@ -39,12 +39,15 @@ Status AgreeOnStatus(Communicator* host, const Status& mine) {
   SetText(&word, mine.message());
   std::vector<Word> all;
   TFHVD_RETURN_IF_ERROR(Gather(host, word, &all));
-  for (size_t r = 0; r < all.size(); ++r) {
+  size_t chosen = all.size();
+  for (size_t r = all.size(); r-- > 0;) {
     if (all[r].code == 0) continue;
-    const std::string where = all.size() > 1 ? "rank " + std::to_string(r) + ": " : "";
-    return {static_cast<StatusCode>(all[r].code), where + all[r].text};
+    const bool follows = all[r].code == static_cast<int32_t>(StatusCode::kAborted);
+    if (chosen == all.size() || !follows || all[chosen].code == all[r].code) chosen = r;
   }
-  return Status::Ok();
+  if (chosen == all.size()) return Status::Ok();
+  const std::string where = all.size() > 1 ? "rank " + std::to_string(chosen) + ": " : "";
+  return {static_cast<StatusCode>(all[chosen].code), where + all[chosen].text};
 }
 
 Status CheckEachHasItsGpu(Communicator* host, const CudaDevice& device) {

@@ -9,7 +9,8 @@
 
 namespace tfhvd {
 
-// Collective: ok where every rank's `mine` is ok, else the first bad one, with its rank, on all.
+// Collective: ok where every rank's `mine` is ok, else a bad one, with its rank, on all: the first
+// that is not what follows from another rank's (kAborted).
 Status AgreeOnStatus(Communicator* host, const Status& mine);
 
 // Collective: fails on all ranks where two have the same GPU.

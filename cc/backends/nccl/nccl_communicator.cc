@@ -52,7 +52,9 @@ Status NcclCommunicator::Make(const NcclApi& api, CudaDevice* device, Communicat
   }
   TFHVD_RETURN_IF_ERROR(AgreeOnStatus(host, status));
   TFHVD_RETURN_IF_ERROR(host->Broadcast(&id, sizeof id, 0));
-  TFHVD_RETURN_IF_ERROR(AgreeOnStatus(host, made->Connect(id)));
+  status = made->Connect(id);
+  if (!status.ok()) options.log.Error(status.message());
+  TFHVD_RETURN_IF_ERROR(AgreeOnStatus(host, status));
   // A GPU, or a driver, that cannot run our kernel decides for all.
   int32_t kernel = device->copies()->has_kernel() ? 1 : 0;
   TFHVD_RETURN_IF_ERROR(

@@ -13,6 +13,7 @@
 
 #include "cc/backends/nccl/nccl_api.h"
 #include "cc/backends/nccl/nccl_reduction.h"
+#include "cc/base/log.h"
 #include "cc/base/mutex.h"
 #include "cc/comm/communicator.h"
 #include "cc/device/cuda_device.h"
@@ -22,6 +23,7 @@ namespace tfhvd {
 struct NcclOptions {
   double deadline = 120.0;  // seconds to meet the peers
   bool shared_gpu = false;  // several ranks on one GPU are what the user wants
+  Log log;                  // told at once of what the other ranks hear after the deadline
 };
 
 class NcclCommunicator : public Communicator {

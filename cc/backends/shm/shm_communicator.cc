@@ -84,10 +84,7 @@ std::string ShmCommunicator::Named(int rank) const {
 
 Status ShmCommunicator::StillWaiting(int rank, double waited_seconds) {
   TFHVD_RETURN_IF_ERROR(Health());
-  if (!pids_.empty() && kill(pids_[rank], 0) != 0 && errno == ESRCH) {
-    return Status::Aborted(Named(rank) + " (process " + std::to_string(pids_[rank]) +
-                           " on this host) has died in the middle of a collective");
-  }
+  TFHVD_RETURN_IF_ERROR(Alive(rank));
   if (options_.stall_check_time > 0 && waited_seconds >= options_.stall_check_time &&
       !stall_reported_) {
     stall_reported_ = true;
@@ -97,6 +94,21 @@ Status ShmCommunicator::StillWaiting(int rank, double waited_seconds) {
                          (pids_.empty() ? "" : " (process " + std::to_string(pids_[rank]) + ")") +
                          ". It may be stopped (kill -CONT) or swapped out.");
   }
+  return Status::Ok();
+}
+
+Status ShmCommunicator::Alive(int rank) const {
+  if (pids_.empty() || kill(pids_[static_cast<size_t>(rank)], 0) == 0 || errno != ESRCH) {
+    return Status::Ok();
+  }
+  return Status::Aborted(Named(rank) + " (process " +
+                         std::to_string(pids_[static_cast<size_t>(rank)]) +
+                         " on this host) has died in the middle of a collective");
+}
+
+Status ShmCommunicator::Poll() {
+  TFHVD_RETURN_IF_ERROR(Health());
+  for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(Alive(r));
   return Status::Ok();
 }
 

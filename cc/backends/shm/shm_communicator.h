@@ -55,12 +55,14 @@ class ShmCommunicator : public Communicator, private Patience {
   Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
                   const std::vector<int64_t>& recv_bytes) override;
   Status Barrier() override;
+  Status Poll() override;
   void Abort(const Status& why) override;
 
  private:
   struct Block;  // a reduction's block in flight
 
   Status Health();
+  Status Alive(int rank) const;
   // "rank 3", as the job counts.
   std::string Named(int rank) const;
   Status StillWaiting(int rank, double waited_seconds) override;

@@ -1,4 +1,5 @@
-// The driver's side of the stand-in: see fake_cuda.h.
+// The driver's side of the stand-in: see fake_cuda.h. As with the driver, a thread needs a context
+// for all that concerns streams, events and memory.
 #include "tests/gpu/standins/fake_cuda.h"
 
 #include <cmath>
@@ -29,6 +30,7 @@ struct CUstream_st {
   std::deque<std::function<void()>> work;
   bool closed = false;
   int delay_ms = 0;
+  cuda::Context context = nullptr;
 
   void Put(std::function<void()> piece) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -138,6 +140,7 @@ int cuGetErrorName(int result, const char** name) {
       {cuda::kInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
       {cuda::kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
       {cuda::kNoDevice, "CUDA_ERROR_NO_DEVICE"},
+      {cuda::kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
       {cuda::kNoBinaryForGpu, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
       {cuda::kNotReady, "CUDA_ERROR_NOT_READY"}};
   const auto found = kNames.find(result);
@@ -170,25 +173,30 @@ int cuDevicePrimaryCtxRetain(cuda::Context* context, int device) {
   *context = &TheMachine().contexts[device];
   return cuda::kSuccess;
 }
-int cuDevicePrimaryCtxRelease_v2(int) { return cuda::kSuccess; }
 int cuCtxPushCurrent_v2(cuda::Context context) {
   fake::contexts.push_back(context);
   return cuda::kSuccess;
 }
 int cuCtxPopCurrent_v2(cuda::Context* context) {
-  if (!fake::HasContext()) return cuda::kInvalidValue;
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   *context = fake::contexts.back();
   fake::contexts.pop_back();
+  return cuda::kSuccess;
+}
+int cuCtxGetDevice(int* device) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
+  *device = fake::contexts.back()->ordinal;
   return cuda::kSuccess;
 }
 int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
-  return fake::HasContext() ? cuda::kSuccess : cuda::kInvalidValue;
+  return fake::HasContext() ? cuda::kSuccess : cuda::kInvalidContext;
 }
 int cuStreamCreateWithPriority(cuda::Stream* stream, unsigned, int priority) {
-  if (!fake::HasContext()) return cuda::kInvalidValue;
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   *stream = new CUstream_st();
+  (*stream)->context = fake::contexts.back();
   if (priority == 0) (*stream)->delay_ms = fake::Setting("DELAY_MS");
   // Deleted by its thread, which may still have work when the stream is given up.
   std::thread([s = *stream] {
@@ -203,13 +211,18 @@ int cuStreamDestroy_v2(cuda::Stream stream) {
   stream->changed.notify_one();
   return cuda::kSuccess;
 }
+int cuStreamGetCtx(cuda::Stream stream, cuda::Context* context) {
+  if (stream == nullptr && !fake::HasContext()) return cuda::kInvalidContext;
+  *context = stream == nullptr ? fake::contexts.back() : stream->context;
+  return cuda::kSuccess;
+}
 int cuLaunchHostFunc(cuda::Stream stream, void (*function)(void*), void* argument) {
   fake::Enqueue(stream, [function, argument] { function(argument); });
   return cuda::kSuccess;
 }
 
 int cuEventCreate(cuda::Event* event, unsigned) {
-  if (!fake::HasContext()) return cuda::kInvalidValue;
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   *event = new CUevent_st();
   return cuda::kSuccess;
 }
@@ -218,6 +231,7 @@ int cuEventDestroy_v2(cuda::Event event) {
   return cuda::kSuccess;
 }
 int cuEventRecord(cuda::Event event, cuda::Stream stream) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   const std::shared_ptr<fake::EventState> state = event->state;
   unsigned long long number = 0;
   {
@@ -232,11 +246,13 @@ int cuEventRecord(cuda::Event event, cuda::Stream stream) {
   return cuda::kSuccess;
 }
 int cuEventQuery(cuda::Event event) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   const std::lock_guard<std::mutex> lock(event->state->mutex);
   return event->state->done >= event->state->recorded ? cuda::kSuccess : cuda::kNotReady;
 }
 // Waits for what is recorded now, whatever the event is used for later.
 int cuStreamWaitEvent(cuda::Stream stream, cuda::Event event, unsigned) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   const std::shared_ptr<fake::EventState> state = event->state;
   unsigned long long number = 0;
   {
@@ -251,7 +267,8 @@ int cuStreamWaitEvent(cuda::Stream stream, cuda::Event event, unsigned) {
 }
 
 int cuMemAlloc_v2(cuda::Pointer* pointer, size_t bytes) {
-  if (!fake::HasContext() || bytes == 0) return cuda::kInvalidValue;
+  if (!fake::HasContext()) return cuda::kInvalidContext;
+  if (bytes == 0) return cuda::kInvalidValue;
   if (bytes > (size_t{1} << 38)) return cuda::kOutOfMemory;
   void* const memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (memory == nullptr) return cuda::kOutOfMemory;
@@ -261,6 +278,7 @@ int cuMemAlloc_v2(cuda::Pointer* pointer, size_t bytes) {
   return cuda::kSuccess;
 }
 int cuMemFree_v2(cuda::Pointer pointer) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   {
     const std::lock_guard<std::mutex> lock(TheMachine().mutex);
     if (TheMachine().memory.erase(pointer) == 0) return cuda::kInvalidValue;
@@ -280,15 +298,18 @@ int cuPointerGetAttribute(void* value, int attribute, cuda::Pointer pointer) {
 }
 
 int cuMemcpyDtoDAsync_v2(cuda::Pointer to, cuda::Pointer from, size_t bytes, cuda::Stream stream) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   fake::CopyLater(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes, stream);
   return cuda::kSuccess;
 }
 int cuMemcpyDtoHAsync_v2(void* to, cuda::Pointer from, size_t bytes, cuda::Stream stream) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   fake::CopyLater(to, reinterpret_cast<void*>(from), bytes, stream);
   return cuda::kSuccess;
 }
 // From pageable memory the driver has read when it returns.
 int cuMemcpyHtoDAsync_v2(cuda::Pointer to, const void* from, size_t bytes, cuda::Stream stream) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   const char* const begin = static_cast<const char*>(from);
   auto read = std::make_shared<std::vector<char>>(begin, begin + bytes);
   fake::Enqueue(
@@ -297,6 +318,7 @@ int cuMemcpyHtoDAsync_v2(cuda::Pointer to, const void* from, size_t bytes, cuda:
 }
 
 int cuModuleLoadData(cuda::Module* module, const void* image) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   if (fake::Setting("NO_KERNELS") != 0) return cuda::kNoBinaryForGpu;
   if (std::strstr(static_cast<const char*>(image), "tfhvd_batched_copy") == nullptr) {
     return cuda::kInvalidValue;
@@ -312,6 +334,7 @@ int cuModuleGetFunction(cuda::Function* function, cuda::Module, const char* name
 }
 int cuLaunchKernel(cuda::Function, unsigned blocks, unsigned segments, unsigned, unsigned threads,
                    unsigned, unsigned, unsigned, cuda::Stream stream, void** parameters, void**) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
   const auto args = *static_cast<const tfhvd::BatchedCopyArgs*>(parameters[0]);
   fake::Enqueue(stream, [args, blocks, segments, threads] {
     fake::RunBatchedCopy(args, blocks, segments, threads);

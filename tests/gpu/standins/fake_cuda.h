@@ -17,6 +17,8 @@ namespace fake {
 //   DELAY_MS         every stream without priority (a framework's) does each piece of work so late
 //   NCCL_FAIL_AFTER  n > 0: each communicator's n-th collective fails while it is under way
 //   NCCL_UNREACHABLE 1: communicators do not find their peers
+//   NCCL_INIT_FAILS  n > 0: setting up fails as NCCL does in the n-th case of kInitFailures
+//                    (fake_nccl.cc), on the last rank alone where that is possible
 //   NCCL_VERSION     what ncclGetVersion says (22707)
 int Setting(const std::string& name);
 

@@ -151,6 +151,36 @@ Call Collective(ncclComm* comm, const char* what, const void* in, void* out, siz
   return call;
 }
 
+// What NCCL says where something about a machine is wrong: its words in its sources' messages.
+struct InitFailure {
+  bool in_unique_id;
+  int result;
+  const char* text;
+};
+constexpr InitFailure kInitFailures[] = {
+    {false, nccl::kSystemError,
+     "Error while creating shared memory segment /dev/shm/nccl-hAgY3i (size 9637888), error: No "
+     "space left on device (28)"},
+    {true, nccl::kInvalidUsage, "Bootstrap : no socket interface found"},
+    {false, nccl::kSystemError,
+     "socketPollConnect: connect to 172.17.0.1<39483> returned Connection refused, retried 35 "
+     "times"},
+    {false, nccl::kUnhandledCudaError,
+     "Cuda failure 35 'CUDA driver version is insufficient for CUDA runtime version'"},
+    {false, nccl::kInvalidUsage,
+     "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 100000"},
+};
+
+// What failed last where there is no communicator yet.
+thread_local std::string last_error;
+
+int FailsToInit(bool in_unique_id) {
+  const int which = Setting("NCCL_INIT_FAILS");
+  if (which == 0 || kInitFailures[which - 1].in_unique_id != in_unique_id) return nccl::kSuccess;
+  last_error = kInitFailures[which - 1].text;
+  return kInitFailures[which - 1].result;
+}
+
 double ReadScalar(const void* scalar, int type) {
   if (type == nccl::kFloat64) return *static_cast<const double*>(scalar);
   if (type == nccl::kFloat16) return tfhvd::ToFloat(*static_cast<const tfhvd::Float16*>(scalar));
@@ -181,6 +211,8 @@ int ncclGetVersion(int* version) {
   return nccl::kSuccess;
 }
 int ncclGetUniqueId(nccl::UniqueId* id) {
+  const int failed = fake::FailsToInit(/*in_unique_id=*/true);
+  if (failed != nccl::kSuccess) return failed;
   static std::atomic<int> count{0};
   std::snprintf(id->internal, sizeof id->internal, "/tfhvd_fake_nccl_%d_%d", getpid(), ++count);
   return nccl::kSuccess;
@@ -193,7 +225,7 @@ const char* ncclGetErrorString(int result) {
 }
 const char* ncclGetLastError(ncclComm* comm) {
   static thread_local std::string text;
-  text = comm == nullptr ? "" : comm->group->last_error();
+  text = comm == nullptr ? fake::last_error : comm->group->last_error();
   return text.c_str();
 }
 int ncclCommInitRankConfig(ncclComm** comm, int size, nccl::UniqueId id, int rank,
@@ -202,6 +234,8 @@ int ncclCommInitRankConfig(ncclComm** comm, int size, nccl::UniqueId id, int ran
       size > fake::kMostRanks) {
     return nccl::kInvalidArgument;
   }
+  const int failed = rank == size - 1 ? fake::FailsToInit(/*in_unique_id=*/false) : nccl::kSuccess;
+  if (failed != nccl::kSuccess) return failed;
   return fake::Open(comm, id.internal, rank, size, config);
 }
 int ncclCommGetAsyncError(ncclComm* comm, int* state) {

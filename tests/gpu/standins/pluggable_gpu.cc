@@ -40,8 +40,12 @@ void Allocate(const SP_Device* device, uint64_t size, int64_t, SP_DeviceMemoryBa
   memory->opaque = reinterpret_cast<void*>(static_cast<uintptr_t>(pointer));
   memory->size = size;
 }
-void Deallocate(const SP_Device*, SP_DeviceMemoryBase* memory) {
+void Deallocate(const SP_Device* device, SP_DeviceMemoryBase* memory) {
+  cuda::Context context = nullptr;
+  Driver<int(cuda::Context*, int)>("cuDevicePrimaryCtxRetain")(&context, device->ordinal);
+  Driver<int(cuda::Context)>("cuCtxPushCurrent_v2")(context);
   Driver<int(cuda::Pointer)>("cuMemFree_v2")(reinterpret_cast<uintptr_t>(memory->opaque));
+  Driver<int(cuda::Context*)>("cuCtxPopCurrent_v2")(&context);
   memory->opaque = nullptr;
   memory->size = 0;
 }
