@@ -26,7 +26,8 @@ class ControlPlane {
   virtual int size() const = 0;
 
   // Takes the message and returns; it leaves now or during later calls of Receive or Flushed.
-  // REQUIRES: to != rank(); one of the two is rank 0, which coordinates.
+  // REQUIRES: to != rank(); one of the two is rank 0, which coordinates, unless a World has opened
+  // this plane.
   virtual Status Send(int to, std::string bytes) = 0;
 
   // Takes the next message that has arrived, if there is one; never blocks.

@@ -1,21 +1,9 @@
 #include "cc/negotiate/locked_schedule.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tfhvd {
-namespace {
-
-// A word is the turn times four, and one of these.
-constexpr uint64_t kEndVote = 0;
-constexpr uint64_t kLateVote = 1;  // end
-constexpr uint64_t kGoVote = 2;
-constexpr uint64_t kGoAskingVote = 3;  // go, but please end if you can
-constexpr uint64_t kNoVote = 4;
-
-constexpr bool IsGo(uint64_t vote) { return vote == kGoVote || vote == kGoAskingVote; }
-
-}  // namespace
-
 void LockedSchedule::Begin(std::vector<Bucket> buckets) {
   buckets_ = std::move(buckets);
   places_.clear();
@@ -47,42 +35,44 @@ bool LockedSchedule::TakeBack(CacheId id) {
   return true;
 }
 
-// A rank that is further than this turn has voted go in it: it could not have passed otherwise.
-uint64_t LockedSchedule::VoteOf(int rank) const {
-  const uint64_t word = board_->WordOf(rank);
-  const uint64_t turn = word >> 2;
-  if (turn < turn_) return kNoVote;
-  return turn > turn_ ? kGoVote : word & 3;
-}
-
 bool LockedSchedule::AllGo() const {
-  for (int r = 0; r < size_; ++r) {
-    if (!IsGo(VoteOf(r))) return false;
+  for (int i = 0; i < board_->words(); ++i) {
+    if (!IsGo(VoteOf(i))) return false;
   }
   return true;
 }
 
 // Whether the turn can only end the schedule: somebody has ended it, or asks who can.
 bool LockedSchedule::SomeEnd() const {
-  for (int r = 0; r < size_; ++r) {
-    const uint64_t vote = r == rank_ ? kNoVote : VoteOf(r);
-    if (vote == kEndVote || vote == kLateVote || (vote == kGoAskingVote && !voted_)) return true;
+  for (int i = 0; i < board_->words(); ++i) {
+    const Vote vote = i == board_->own() ? Vote::kNone : VoteOf(i);
+    if (IsEnd(vote) || (Asks(vote) && !voted_)) return true;
   }
   return false;
 }
 
 std::vector<int> LockedSchedule::Silent() const {
   std::vector<int> silent;
-  for (int r = 0; r < size_; ++r) {
-    if (VoteOf(r) == kNoVote) silent.push_back(r);
+  for (int i = 0; i < board_->words(); ++i) {
+    const Vote vote = VoteOf(i);
+    if (vote != Vote::kNone && vote != Vote::kAsking) continue;
+    const std::vector<int> ranks = board_->RanksOf(i);
+    silent.insert(silent.end(), ranks.begin(), ranks.end());
   }
+  std::sort(silent.begin(), silent.end());
   return silent;
 }
 
-void LockedSchedule::Cast(uint64_t vote) { board_->Cast(turn_ << 2 | vote); }
+bool LockedSchedule::FirstToWait() const {
+  int first = 0;
+  while (VoteOf(first) == Vote::kNone) ++first;
+  return first == board_->own();
+}
 
 LockedSchedule::Turn LockedSchedule::End() {
-  for (int r = 0; r < size_; ++r) ended_late_ = ended_late_ || VoteOf(r) == kLateVote;
+  for (int i = 0; i < board_->words(); ++i) {
+    ended_late_ = ended_late_ || VoteOf(i) == Vote::kLate;
+  }
   active_ = voted_ = false;
   ++turn_;
   return Turn::kOver;
@@ -92,18 +82,18 @@ LockedSchedule::Turn LockedSchedule::Step(Wish wish) {
   if (!voted_) {
     const bool late = wish == Wish::kLate && missing_[current_] > 0;
     if (SomeEnd() || wish == Wish::kEnd || late) {
-      Cast(late ? kLateVote : kEndVote);
+      Cast(late ? Vote::kLate : Vote::kEnd);
       board_->WakeOthers();
       return End();
     }
     if (missing_[current_] > 0) return Turn::kWait;
-    Cast(kGoVote);
+    Cast(Vote::kGo);
     voted_ = true;
     asked_ = false;
     // Nobody needs to wake before the last vote is there; who casts it sees that it is the last.
     if (AllGo()) board_->WakeOthers();
   } else if (wish != Wish::kGoOn && !asked_) {
-    Cast(kGoAskingVote);
+    Cast(Vote::kGoAsking);
     board_->WakeOthers();
     asked_ = true;
   }

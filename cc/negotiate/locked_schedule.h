@@ -1,7 +1,7 @@
 // LockedSchedule: one rank's part in a step that repeats. All ranks hold the same list of buckets
 // of collectives and run them round and round, without announcements and agreements: for each turn
-// a rank casts one vote, once it has all of the bucket's tensors, and the bucket runs where all
-// have voted go.
+// a rank casts one vote (comm/vote.h), once it has all of the bucket's tensors, and the bucket runs
+// where all have voted go.
 //
 // Invariants:
 //  1. A rank votes once in each turn: go or end. A go binds it until the turn is decided.
@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cc/comm/vote.h"
 #include "cc/comm/vote_board.h"
 #include "cc/flow/messages.h"
 
@@ -34,7 +35,7 @@ class LockedSchedule {
   enum class Turn { kWait, kRun, kOver };
 
   // `board` (not owned) may be null where the ranks have none; then Begin is never called.
-  LockedSchedule(VoteBoard* board, int rank, int size) : board_(board), rank_(rank), size_(size) {}
+  explicit LockedSchedule(VoteBoard* board) : board_(board) {}
 
   bool active() const { return active_; }
 
@@ -66,12 +67,18 @@ class LockedSchedule {
 
   // Whether this rank has voted and waits for others.
   bool voted() const { return voted_; }
+  // Whether it lacks others' votes. REQUIRES: voted().
+  bool lacks_votes() const { return !AllGo() && !SomeEnd(); }
   // How many collectives the current bucket still lacks here.
   int missing() const { return active_ ? missing_[current_] : 0; }
   // The bucket that is voted on.
   const Bucket& current() const { return buckets_[current_]; }
-  // Ranks that have not voted on it.
+  // Ranks that have not voted on it, as far as this rank knows: on another host, that there are
+  // such may be all.
   std::vector<int> Silent() const;
+  // Whether, of the ranks that see the same words and have voted, this is the first. REQUIRES:
+  // voted().
+  bool FirstToWait() const;
 
  private:
   struct Place {
@@ -79,15 +86,13 @@ class LockedSchedule {
     bool ready = false;
   };
 
-  uint64_t VoteOf(int rank) const;
+  Vote VoteOf(int place) const { return VoteIn(board_->Word(place), turn_); }
   bool AllGo() const;
   bool SomeEnd() const;
-  void Cast(uint64_t vote);
+  void Cast(Vote vote) { board_->Cast(VoteWord(turn_, vote)); }
   Turn End();
 
   VoteBoard* const board_;  // Not owned.
-  const int rank_;
-  const int size_;
 
   bool active_ = false;
   std::vector<Bucket> buckets_;

@@ -83,7 +83,7 @@ Negotiator::Negotiator(const Config& config, const Log& log, const Topology& top
       topology_(topology),
       sets_(sets),
       control_(control),
-      schedule_(control->votes(), topology.rank, topology.size) {
+      schedule_(control->votes()) {
   if (topology.rank == kCoordinatorRank) {
     const bool may_lock = control->votes() != nullptr;
     coordinator_ = std::make_unique<Coordinator>(CoordinatorOptions(config, topology, may_lock));

@@ -116,24 +116,24 @@ LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
 }
 
 // A rank whose engine runs answers soon, if only with the end. The first of those who wait reports
-// the others.
+// the others; of another host's, a leader knows who they are.
 Status Negotiator::WatchVotes(double now) {
   if (!config_.stall_check || !schedule_.voted()) return Status::Ok();
   const double waited = now - voted_at_;
-  if (waited < config_.stall_check_time) return Status::Ok();
+  if (waited < config_.stall_check_time || !schedule_.lacks_votes()) return Status::Ok();
   const std::vector<int> silent = schedule_.Silent();
-  if (silent.empty()) return Status::Ok();
-  int first = 0;
-  while (std::find(silent.begin(), silent.end(), first) != silent.end()) ++first;
+  const std::string who = silent.empty() ? "ranks of other hosts, which a rank there names,"
+                                         : "ranks " + RankList(silent) + " (first on host " +
+                                               topology_.hosts[silent[0]] + ")";
   const ResponseCache::Record* record = cache_.Get(schedule_.current().front());
   const std::string text =
       Describe(record->request) + " has waited " + std::to_string(static_cast<int>(waited)) +
-      " s: ranks " + RankList(silent) + " (first on host " + topology_.hosts[silent[0]] +
-      ") do not answer. Their processes may be stopped (kill -CONT) or cut off.";
+      " s: " + who + " do not answer. Their processes may be stopped (kill -CONT) or cut off.";
   if (config_.stall_shutdown_time > 0 && waited >= config_.stall_shutdown_time * kSilenceFactor) {
     return Status::Aborted(text);
   }
-  if (!votes_reported_ && first == topology_.rank) log_.Warning(text);
+  if (silent.empty()) return Status::Ok();
+  if (!votes_reported_ && schedule_.FirstToWait()) log_.Warning(text);
   votes_reported_ = true;
   return Status::Ok();
 }

@@ -1,6 +1,7 @@
 #include "cc/process/choose.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
 #include "cc/backends/hierarchical/hierarchical_control_plane.h"
 #include "cc/backends/hierarchical/host_layout.h"
+#include "cc/backends/inproc/inproc_world.h"
 #include "cc/backends/shm/shm_communicator.h"
 #include "cc/backends/shm/shm_control_plane.h"
 
@@ -97,12 +99,11 @@ Status FindFaster(const Config& config, const Topology& topology, const Log& log
                   : JoinHosts(config, topology, log, world, everyone, means);
 }
 
-}  // namespace
-
-Status ChooseMeans(const Config& config, const Topology& topology, const Log& log, World* world,
-                   std::unique_ptr<Communicator>* communicator,
-                   std::unique_ptr<ControlPlane>* control) {
-  if (topology.size == 1 || config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
+// What ChooseMeans does for whatever is not the ranks' voting.
+Status ChooseFaster(const Config& config, const Topology& topology, const Log& log, World* world,
+                    std::unique_ptr<Communicator>* communicator,
+                    std::unique_ptr<ControlPlane>* control) {
+  if (config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
   Means means;
   means.control = std::move(*control);
   const Status status = FindFaster(config, topology, log, world, communicator->get(), &means);
@@ -117,6 +118,27 @@ Status ChooseMeans(const Config& config, const Topology& topology, const Log& lo
   }
   if (topology.rank == 0) log.Info("collectives go through MPI: " + status.message());
   return Status::Ok();
+}
+
+// Ranks that share no memory vote by messages, each as if it had a host of its own.
+Status LetVote(const Topology& topology, std::unique_ptr<ControlPlane>* control) {
+  std::vector<int> hosts(topology.hosts.size());
+  std::iota(hosts.begin(), hosts.end(), 0);
+  std::unique_ptr<ControlPlane> alone;
+  TFHVD_RETURN_IF_ERROR(MakeSoloWorld()->OpenControlPlane(&alone));
+  *control = std::make_unique<HierarchicalControlPlane>(MakeHostLayout(hosts), topology.rank,
+                                                        std::move(alone), std::move(*control));
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status ChooseMeans(const Config& config, const Topology& topology, const Log& log, World* world,
+                   std::unique_ptr<Communicator>* communicator,
+                   std::unique_ptr<ControlPlane>* control) {
+  if (topology.size == 1) return Status::Ok();
+  TFHVD_RETURN_IF_ERROR(ChooseFaster(config, topology, log, world, communicator, control));
+  return (*control)->votes() != nullptr ? Status::Ok() : LetVote(topology, control);
 }
 
 CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology& topology,

@@ -1,6 +1,6 @@
 // By which means the ranks of this job talk: what their starter gave them, or something faster.
 // Ranks of one host: shared memory. Several hosts with several ranks each: shared memory within a
-// host, the starter's means across. Otherwise the starter's means.
+// host, the starter's means across. Otherwise the starter's means. By any of them ranks can vote.
 #pragma once
 
 #include <memory>

@@ -12,13 +12,11 @@
 
 #include "cc/backends/inproc/inproc_world.h"
 #include "cc/engine/engine.h"
+#include "tests/core/hosts.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
-
-// Puts something around a rank's control plane.
-using Wrap = std::function<std::unique_ptr<ControlPlane>(std::unique_ptr<ControlPlane>)>;
 
 // One rank's engine, for the thread that plays it.
 class Rank {

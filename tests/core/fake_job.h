@@ -80,8 +80,14 @@ class FakeControl : public ControlPlane, private VoteBoard {
 
  private:
   void Cast(uint64_t word) override { network_->words[static_cast<size_t>(rank_)] = word; }
+  int words() const override { return size(); }
+  int own() const override { return rank_; }
+  std::vector<int> RanksOf(int place) const override { return {place}; }
+  void WakeOne(int) override {}
+  void Note(uint64_t) override {}
+  uint64_t noted() const override { return 0; }
   // Another's word becomes visible some time after it was cast; some never do.
-  uint64_t WordOf(int rank) const override {
+  uint64_t Word(int rank) const override {
     uint64_t& seen = visible_[static_cast<size_t>(rank)];
     if (rank == rank_ || prompt || Below(random_, 3) > 0) {
       seen = network_->words[static_cast<size_t>(rank)];

@@ -1,11 +1,14 @@
 // What the negotiation costs as a job grows, counted: the messages and bytes of each rank's control
-// plane in a steady step, of real engines over the inproc backend; and rank 0's work for jobs too
-// large for threads, of a real coordinator whose peers are played.
+// plane in a steady step, of real engines as threads, on one host or on several; and rank 0's work
+// for jobs too large for threads: of real leaders that exchange votes in one thread, and of a real
+// coordinator whose peers are played.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/backends/hierarchical/envelope.h"
+#include "cc/backends/hierarchical/vote_exchange.h"
 #include "cc/flow/codec.h"
 #include "cc/negotiate/coordinator.h"
 #include "tests/core/engines.h"
@@ -84,8 +89,14 @@ class CountingControlPlane : public ControlPlane, private VoteBoard {
     counters_->Voted();
     inner_->votes()->Cast(word);
   }
-  uint64_t WordOf(int rank) const override { return inner_->votes()->WordOf(rank); }
+  int words() const override { return inner_->votes()->words(); }
+  int own() const override { return inner_->votes()->own(); }
+  uint64_t Word(int place) const override { return inner_->votes()->Word(place); }
+  std::vector<int> RanksOf(int place) const override { return inner_->votes()->RanksOf(place); }
   void WakeOthers() override { inner_->votes()->WakeOthers(); }
+  void WakeOne(int place) override { inner_->votes()->WakeOne(place); }
+  void Note(uint64_t word) override { inner_->votes()->Note(word); }
+  uint64_t noted() const override { return inner_->votes()->noted(); }
 
   const std::unique_ptr<ControlPlane> inner_;
   Counters* const counters_;  // Not owned.
@@ -95,6 +106,7 @@ class CountingControlPlane : public ControlPlane, private VoteBoard {
 // How a steady step is made: `tensors` submitted one after the other, all of them awaited.
 struct Steady {
   int ranks = 2;
+  int on_a_host = 0;  // so many ranks share a host; 0: all of them
   int tensors = 1;
   int warm_steps = 8;  // until everything is known by number
   int steps = 20;
@@ -141,15 +153,21 @@ inline void RunSteps(Rank* rank, const Steady& how, int steps) {
 // Runs engines as threads.
 inline Growth MeasureGrowth(const Steady& how) {
   InprocGroup group(how.ranks);
+  std::vector<int> hosts;
+  for (int r = 0; r < how.ranks; ++r) hosts.push_back(r / std::max(1, how.on_a_host));
   std::vector<Counters> counters(static_cast<size_t>(how.ranks));
   Growth growth;
   growth.traffic.resize(static_cast<size_t>(how.ranks));
   growth_internal::Gate gate(how.ranks);
   testing::RunThreads(how.ranks, [&](int r) {
     Counters* own = &counters[static_cast<size_t>(r)];
-    Rank rank(&group, r, Config(), [&, own](std::unique_ptr<ControlPlane> control) {
+    const Wrap count = [&, own](std::unique_ptr<ControlPlane> control) {
       return std::make_unique<CountingControlPlane>(std::move(control), own, how.may_vote);
-    });
+    };
+    const Wrap join = [&](std::unique_ptr<ControlPlane> control) {
+      return JoinHosts(&group, r, hosts, std::move(control), count);
+    };
+    Rank rank(&group, r, Config(), how.on_a_host == 0 ? count : join);
     growth_internal::RunSteps(&rank, how, how.warm_steps);
     gate.Pass(1);
     const Traffic before = own->Read();
@@ -165,8 +183,66 @@ inline Growth MeasureGrowth(const Steady& how) {
   return growth;
 }
 
-// Rank 0's part of one step: its messages, and the time that it takes to read, count and answer
-// them. The peers announce by number, and all that is sent is encoded and read as in a job.
+// Leaders of `hosts` hosts exchange votes for `turns` turns of a locked schedule; rank 0's part,
+// encoded and read as in a job: its messages, and the time that they take it.
+inline Growth PlayLeaders(int hosts, int turns) {
+  std::vector<VoteExchange> leaders;
+  for (int h = 0; h < hosts; ++h) leaders.emplace_back(h, hosts);
+  Growth growth;
+  growth.traffic.resize(1);
+  std::vector<std::vector<std::string>> heard;  // by rank 0, in each turn
+  for (int turn = 0; turn < turns; ++turn) {
+    std::deque<VoteExchange::Letter> under_way;
+    std::vector<VoteExchange::Letter> letters;
+    heard.emplace_back();
+    std::vector<bool> decided(static_cast<size_t>(hosts), false);
+    const auto tell = [&](int h) {
+      letters.clear();
+      const auto at = static_cast<size_t>(h);
+      if (!decided[at]) decided[at] = leaders[at].Tell(Vote::kGo, &letters);
+      under_way.insert(under_way.end(), letters.begin(), letters.end());
+    };
+    for (int h = 0; h < hosts; ++h) tell(h);
+    while (!under_way.empty()) {
+      const VoteExchange::Letter letter = under_way.front();
+      under_way.pop_front();
+      leaders[static_cast<size_t>(letter.to)].Hear(letter.round, letter.word);
+      if (letter.to == 0) heard.back().push_back(EncodeVote(letter.round, letter.word));
+      tell(letter.to);
+    }
+    EXPECT_TRUE(std::find(decided.begin(), decided.end(), false) == decided.end());
+  }
+  Traffic* traffic = &growth.traffic[0];
+  VoteExchange own(0, hosts);
+  std::vector<VoteExchange::Letter> letters;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const std::vector<std::string>& turn : heard) {
+    bool decided = false;
+    for (size_t i = 0; i <= turn.size(); ++i) {
+      letters.clear();
+      decided = own.Tell(Vote::kGo, &letters);
+      for (const VoteExchange::Letter& letter : letters) {
+        ++traffic->sent;
+        traffic->sent_bytes += static_cast<int64_t>(EncodeVote(letter.round, letter.word).size());
+      }
+      if (i == turn.size()) break;
+      int round = 0;
+      uint64_t word = 0;
+      EXPECT_OK(DecodeVote(turn[i], own.rounds(), &round, &word));
+      own.Hear(round, word);
+      ++traffic->received;
+      traffic->received_bytes += static_cast<int64_t>(turn[i].size());
+    }
+    EXPECT_TRUE(decided);
+  }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  growth.seconds = taken.count() / turns;
+  return growth;
+}
+
+// Rank 0's part of one step that is negotiated: its messages, and the time that it takes to read,
+// count and answer them. The peers announce by number, and all that is sent is encoded and read as
+// in a job.
 inline Growth PlayStar(int ranks, int tensors, int steps) {
   Coordinator::Options options;
   options.hosts.assign(static_cast<size_t>(ranks), "host");

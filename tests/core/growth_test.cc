@@ -60,6 +60,44 @@ TEST(AStepThatRepeatsNeedsNoMessages) {
   }
 }
 
+// On several hosts one message a round of log2(hosts) goes out from each leader and comes in,
+// whatever the number of tensors and of ranks; none to or from others.
+TEST(AStepThatRepeatsOverHostsGrowsWithTheLogarithmOfTheirNumber) {
+  constexpr int kMostJobs = 8;
+  for (int hosts : {2, 3, 8}) {
+    Steady how;
+    how.ranks = 2 * hosts;
+    how.on_a_host = 2;
+    how.tensors = 10;
+    how.steps = 60;
+    int64_t rounds = 0;
+    while (1 << rounds < hosts) ++rounds;
+    bool shown = false;
+    for (int job = 0; job < kMostJobs && !shown; ++job) {
+      const std::vector<Traffic> traffic = MeasureGrowth(how).traffic;
+      shown = traffic[0].votes >= how.steps * 3 / 4;
+      for (size_t r = 0; r < traffic.size(); ++r) {
+        const int64_t leads = r % 2 == 0 ? 1 : 0;
+        const int64_t most = 2 * rounds * how.steps * leads + how.steps / 2;
+        shown = shown && traffic[r].messages() <= most && traffic[r].bytes() <= 8 * most;
+      }
+    }
+    EXPECT_TRUE(shown);
+  }
+}
+
+TEST(LeadersNeedALogarithmOfMessages) {
+  constexpr int kTurns = 3;
+  for (const int hosts : {1, 2, 3, 1000, 10000}) {
+    int64_t rounds = 0;
+    while (1 << rounds < hosts) ++rounds;
+    const Traffic traffic = PlayLeaders(hosts, kTurns).traffic[0];
+    EXPECT_EQ(traffic.sent, rounds * kTurns);
+    EXPECT_EQ(traffic.received, rounds * kTurns);
+    EXPECT_TRUE(traffic.bytes() <= 2 * rounds * kTurns * 4);
+  }
+}
+
 TEST(TheStarIsLinearInBytesAtRankZero) {
   const int steps = 3;
   for (int tensors : {1, 100}) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -213,6 +214,57 @@ TEST(DamagedEnvelopesAreRefused) {
   EXPECT_FALSE(Envelope::Decode(good + "x", 3, &back).ok());
   EXPECT_FALSE(Envelope::Decode(good, 2, &back).ok());  // rank 2 is none of them
   EXPECT_FALSE(Envelope::Decode("\xB1" + std::string(9, '\xff'), 3, &back).ok());
+}
+
+// Of three hosts the second does not vote: the leader of the third knows whose votes lack, the
+// first that some do. Its own ranks see each other's words.
+TEST(TheLeaderBehindKnowsWhoDoesNotVote) {
+  std::atomic<int> sure{0};
+  (void)OnPlanes({0, 0, 1, 1, 2}, [&](ControlPlane* plane) {
+    VoteBoard* votes = plane->votes();
+    const int rank = plane->rank();
+    const int last = votes->words() - 1;
+    const auto poll = [&](const std::function<bool()>& until) {
+      while (!until()) {
+        std::optional<Message> none;
+        EXPECT_OK(plane->Receive(&none));
+        std::this_thread::yield();
+      }
+    };
+    if (rank != 3) votes->Cast(VoteWord(1, rank == 0 ? Vote::kGoAsking : Vote::kGo));
+    if (rank == 4) {
+      poll([&] { return Asks(VoteIn(votes->Word(last), 1)); });  // rank 0's question
+      EXPECT_EQ(votes->RanksOf(last), (std::vector<int>{2, 3}));
+    } else if (rank == 0) {
+      poll([&] { return votes->RanksOf(last).empty(); });  // the host before it has voted
+      EXPECT_FALSE(IsGo(VoteIn(votes->Word(last), 1)));
+    } else if (rank == 2) {
+      EXPECT_EQ(votes->RanksOf(1), (std::vector<int>{3}));
+      EXPECT_TRUE(VoteIn(votes->Word(1), 1) == Vote::kNone);
+    }
+    ++sure;
+    poll([&] { return sure == 5; });
+    if (rank == 3) votes->Cast(VoteWord(1, Vote::kGo));
+    poll([&] { return IsGo(VoteIn(votes->Word(last), 1)); });
+  });
+}
+
+TEST(VotesAreReadBackAndDamagedOnesRefused) {
+  for (const uint64_t word : {uint64_t{1}, uint64_t{300}, uint64_t{1} << 62}) {
+    const std::string bytes = EncodeVote(5, word);
+    EXPECT_TRUE(IsVote(bytes) && !IsVote(Envelope().Encode()) && !IsVote(""));
+    int round = 0;
+    uint64_t back = 0;
+    ASSERT_OK(DecodeVote(bytes, 6, &round, &back));
+    EXPECT_EQ(round, 5);
+    EXPECT_EQ(back, word);
+    EXPECT_FALSE(DecodeVote(bytes, 5, &round, &back).ok());  // there is no such round
+    EXPECT_FALSE(DecodeVote(bytes + "x", 6, &round, &back).ok());
+    for (size_t n = 0; n < bytes.size(); ++n) {
+      EXPECT_ERROR(DecodeVote(bytes.substr(0, n), 6, &round, &back), StatusCode::kInternal,
+                   "damaged");
+    }
+  }
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Engines that lock their schedule, as threads, over the means of one process and of one host: a
-// program that deviates now and then gets every sum right, whatever the ranks' pace.
+// Engines that lock their schedule, as threads, over the means of one process, of one host and of
+// several: a program that deviates now and then gets every sum right, whatever the ranks' pace.
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -169,30 +170,56 @@ void RunOverSharedMemory(int size, const std::function<void(Rank*)>& body) {
   });
 }
 
+// 2 of 2, 3 and 1, 5 of 1, and placed in turns.
+const std::vector<std::vector<int>> kHosts = {
+    {0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 2, 3, 4}, {0, 1, 2, 1, 0, 2}};
+
+// Likewise on several hosts: hosts[r] is that of rank r.
+void RunOverHosts(const std::vector<int>& hosts, const std::function<void(Rank*)>& body) {
+  const int size = static_cast<int>(hosts.size());
+  InprocGroup group(size);
+  testing::RunThreads(size, [&](int r) {
+    Rank rank(&group, r, Config(), [&](std::unique_ptr<ControlPlane> across) {
+      return JoinHosts(&group, r, hosts, std::move(across));
+    });
+    body(&rank);
+  });
+}
+
 TEST(DeviationsOverSharedMemory) {
   for (int size : {2, 4}) {
     RunOverSharedMemory(size, [](Rank* rank) { RunProgram(rank, 250); });
   }
 }
 
-// Ranks cancel what they like and leave in the middle: everything ends.
-TEST(CancellingAndLeavingInALockedStep) {
-  for (int size : {2, 5}) {
-    RunRanks(size, [](Rank* rank) {
-      Random own(static_cast<uint32_t>(rank->rank()) + 40);
-      for (int step = 0; step < 30; ++step) RunStep(rank, 10000, &own);  // a plain one
-      for (int step = 0; step < 60; ++step) {
-        auto call = AllReduce(rank, "c", 8, 1.0f, true);
-        const bool cancel = Below(&own, 8) == 0;
-        if (cancel) rank->engine()->Cancel(call->id);
-        const Status status = call->Wait();
-        EXPECT_TRUE(status.ok() || status.code() == StatusCode::kCancelled ||
-                    status.code() == StatusCode::kAborted);
-        if (status.ok()) EXPECT_EQ(call->out[0], static_cast<float>(rank->size()));
-        if (status.code() == StatusCode::kCancelled) --step;  // anew: others may wait for it
-      }
-    });
+// Hosts are sets of threads, which nothing wakes when another host writes.
+TEST(DeviationsOverSeveralHosts) {
+  for (const std::vector<int>& hosts : kHosts) {
+    RunOverHosts(hosts, [](Rank* rank) { RunProgram(rank, 150); });
   }
+}
+
+// Ranks cancel what they like and leave in the middle: everything ends.
+void CancelAndLeave(Rank* rank) {
+  Random own(static_cast<uint32_t>(rank->rank()) + 40);
+  for (int step = 0; step < 30; ++step) RunStep(rank, 10000, &own);  // a plain one
+  for (int step = 0; step < 60; ++step) {
+    auto call = AllReduce(rank, "c", 8, 1.0f, true);
+    const bool cancel = Below(&own, 8) == 0;
+    if (cancel) rank->engine()->Cancel(call->id);
+    const Status status = call->Wait();
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kCancelled ||
+                status.code() == StatusCode::kAborted);
+    if (status.ok()) EXPECT_EQ(call->out[0], static_cast<float>(rank->size()));
+    if (status.code() == StatusCode::kCancelled) --step;  // anew: others may wait for it
+  }
+}
+
+TEST(CancellingAndLeavingInALockedStep) {
+  for (int size : {2, 5}) RunRanks(size, CancelAndLeave);
+}
+TEST(CancellingAndLeavingOverSeveralHosts) {
+  for (const std::vector<int>& hosts : kHosts) RunOverHosts(hosts, CancelAndLeave);
 }
 
 }  // namespace

@@ -3,11 +3,12 @@
 //
 //   build/core_tests/growth [--threads MOST]
 //
-// First real engines as threads of this process (inproc, no TensorFlow), 2 to 256 or MOST ranks:
-// the messages and bytes of control planes, counted. Their time is of so many threads on the cores
-// at hand, and says little. Then a real coordinator whose peers are played, up to 10,000 ranks: the
-// time is rank 0's alone, to read, count and answer every rank's message. How many messages that
-// are where each host's travel together (cc/backends/hierarchical) is worked out on paper.
+// First real engines as threads of this process (no TensorFlow), 2 to 256 or MOST ranks, on one
+// host and on hosts of 8: the messages and bytes of control planes, counted. Their time is of so
+// many threads on the cores at hand, and says little. Then real leaders that exchange votes, up to
+// 10,000 of them, and a real coordinator whose peers are played, up to 10,000 ranks: the time is
+// rank 0's alone. How many messages the latter are where each host's travel together
+// (cc/backends/hierarchical) is worked out on paper.
 #include "tests/core/growth.h"
 
 #include <algorithm>
@@ -22,15 +23,17 @@ constexpr int kTensors[] = {1, 100};
 
 double PerStep(int64_t count, int steps) { return static_cast<double>(count) / steps; }
 
-void PrintEngines(int most) {
+void PrintEngines(int most, int on_a_host) {
   std::printf(
-      "engines as threads, per steady step; msgs and bytes of control planes, votes of rank 0\n"
-      "%6s %8s | %12s %10s | %12s %10s | %6s %10s\n",
-      "ranks", "tensors", "rank 0: msgs", "bytes", "others: msgs", "bytes", "votes", "us a step");
+      "engines as threads on %s, per steady step; msgs and bytes of control planes, votes of rank "
+      "0\n%6s %8s | %12s %10s | %12s %10s | %6s %10s\n",
+      on_a_host == 0 ? "one host" : "hosts of 8", "ranks", "tensors", "rank 0: msgs", "bytes",
+      "others: msgs", "bytes", "votes", "us a step");
   for (int tensors : kTensors) {
-    for (int ranks = 2; ranks <= most; ranks *= 2) {
+    for (int ranks = std::max(2, 2 * on_a_host); ranks <= most; ranks *= 2) {
       Steady how;
       how.ranks = ranks;
+      how.on_a_host = on_a_host;
       how.tensors = tensors;
       const Growth growth = MeasureGrowth(how);
       Traffic others;
@@ -52,6 +55,19 @@ void PrintEngines(int most) {
 int64_t MessagesByHost(int64_t ranks, int64_t on_each_host) {
   const int64_t hosts = (ranks + on_each_host - 1) / on_each_host;
   return 2 * (std::min(ranks, on_each_host) - 1 + hosts - 1);
+}
+
+void PrintLeaders() {
+  std::printf(
+      "\na turn of a locked schedule on several hosts, rank 0's part\n%6s | %10s %12s %10s\n",
+      "hosts", "messages", "bytes", "us a turn");
+  for (int hosts : {2, 16, 125, 1000, 10000}) {
+    const int turns = std::max(20, 20000 / hosts);
+    const Growth growth = PlayLeaders(hosts, turns);
+    std::printf("%6d | %10.0f %12.0f %10.2f\n", hosts, PerStep(growth.traffic[0].messages(), turns),
+                PerStep(growth.traffic[0].bytes(), turns), growth.seconds * 1e6);
+    std::fflush(stdout);
+  }
 }
 
 void PrintStar() {
@@ -88,7 +104,9 @@ int main(int argc, char** argv) {
                  "Expected: growth [--threads MOST], MOST a number of ranks of 2 or more\n");
     return 2;
   }
-  tfhvd::PrintEngines(most);
+  tfhvd::PrintEngines(most, 0);
+  tfhvd::PrintEngines(most, 8);
+  tfhvd::PrintLeaders();
   tfhvd::PrintStar();
   return tfhvd::testing::Registry::Get().failures() == 0 ? 0 : 1;
 }

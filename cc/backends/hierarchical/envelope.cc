@@ -7,6 +7,7 @@ namespace tfhvd {
 namespace {
 
 constexpr char kMark = static_cast<char>(0xB1);
+constexpr char kVoteMark = static_cast<char>(0xB2);
 
 void Put(uint64_t value, std::string* out) {
   for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
@@ -18,8 +19,8 @@ class Reader {
  public:
   explicit Reader(const std::string& text) : text_(text) {}
 
-  bool Mark() {
-    if (text_.empty() || text_[0] != kMark) return false;
+  bool Mark(char mark) {
+    if (text_.empty() || text_[0] != mark) return false;
     at_ = 1;
     return true;
   }
@@ -51,7 +52,7 @@ class Reader {
 bool Read(const std::string& bytes, int size, std::vector<Envelope::Group>* groups) {
   Reader reader(bytes);
   uint64_t count = 0;
-  if (!reader.Mark() || !reader.Count(&count)) return false;
+  if (!reader.Mark(kMark) || !reader.Count(&count)) return false;
   for (uint64_t g = 0; g < count; ++g) {
     Envelope::Group group;
     uint64_t ranks = 0;
@@ -65,6 +66,13 @@ bool Read(const std::string& bytes, int size, std::vector<Envelope::Group>* grou
     groups->push_back(std::move(group));
   }
   return reader.AtEnd();
+}
+
+Status Damaged(const std::string& bytes, const char* expected) {
+  return Status::Internal("A message between hosts is damaged. Received: " +
+                          std::to_string(bytes.size()) + " bytes. Expected: one whole " + expected +
+                          ". Check that all hosts run the same version of tfhvd "
+                          "(python -m pip show tfhvd).");
 }
 
 }  // namespace
@@ -91,10 +99,27 @@ std::string Envelope::Encode() const {
 
 Status Envelope::Decode(const std::string& bytes, int size, Envelope* out) {
   if (Read(bytes, size, &out->groups_)) return Status::Ok();
-  return Status::Internal(
-      "A message between hosts is damaged. Received: " + std::to_string(bytes.size()) +
-      " bytes. Expected: one whole envelope of letters. Check that all hosts "
-      "run the same version of tfhvd (python -m pip show tfhvd).");
+  return Damaged(bytes, "envelope of letters");
+}
+
+std::string EncodeVote(int round, uint64_t word) {
+  std::string out(1, kVoteMark);
+  Put(static_cast<uint64_t>(round), &out);
+  Put(word, &out);
+  return out;
+}
+
+bool IsVote(const std::string& bytes) { return !bytes.empty() && bytes[0] == kVoteMark; }
+
+Status DecodeVote(const std::string& bytes, int rounds, int* round, uint64_t* word) {
+  Reader reader(bytes);
+  uint64_t number = 0;
+  if (!reader.Mark(kVoteMark) || !reader.Number(&number) || !reader.Number(word) ||
+      !reader.AtEnd() || number >= static_cast<uint64_t>(rounds)) {
+    return Damaged(bytes, "vote");
+  }
+  *round = static_cast<int>(number);
+  return Status::Ok();
 }
 
 }  // namespace tfhvd

@@ -1,11 +1,14 @@
-// Envelope: the letters that travel together between rank 0 and the leader of a host.
+// Envelope: the letters that travel together between rank 0 and the leader of a host; and what
+// leaders say of their hosts' votes.
 //
 //   envelope = 0xB1 groups:group*
 //   group    = ranks:u* bytes:b*       -- whom the bytes are from, or to
+//   vote     = 0xB2 round:u word:u     -- vote_exchange.h
 //
 // `u` and `X*` as in cc/README.md, "Wire format".
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,5 +38,12 @@ class Envelope {
  private:
   std::vector<Group> groups_;
 };
+
+std::string EncodeVote(int round, uint64_t word);
+
+bool IsVote(const std::string& bytes);
+
+// Refuses anything but one whole vote of a round below `rounds`.
+Status DecodeVote(const std::string& bytes, int rounds, int* round, uint64_t* word);
 
 }  // namespace tfhvd

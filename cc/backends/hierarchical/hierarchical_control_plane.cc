@@ -13,6 +13,9 @@ HierarchicalControlPlane::HierarchicalControlPlane(HostLayout layout, int rank,
       host_(layout_.host_of[static_cast<size_t>(rank)]),
       local_(std::move(local)),
       across_(std::move(across)),
+      votes_(local_->votes() == nullptr ? nullptr
+                                        : std::make_unique<HierarchicalVotes>(
+                                              &layout_, host_, local_->votes(), across_.get())),
       outgoing_(static_cast<size_t>(layout_.hosts())),
       announced_(static_cast<size_t>(local_->size()), false) {}
 
@@ -79,8 +82,21 @@ Status HierarchicalControlPlane::TakeFromOthers() {
     if (!message.has_value()) return Status::Ok();
     keen_.Reset();
     patient_.Reset();
-    TFHVD_RETURN_IF_ERROR(Open(message->bytes));
+    if (votes_ != nullptr && IsVote(message->bytes)) {
+      TFHVD_RETURN_IF_ERROR(votes_->Take(message->bytes));
+    } else {
+      TFHVD_RETURN_IF_ERROR(Open(message->bytes));
+    }
   }
+  return Status::Ok();
+}
+
+Status HierarchicalControlPlane::ExchangeVotes() {
+  if (votes_ == nullptr) return Status::Ok();
+  TFHVD_RETURN_IF_ERROR(votes_->Exchange());
+  if (!votes_->TakeTold()) return Status::Ok();
+  keen_.Reset();
+  patient_.Reset();
   return Status::Ok();
 }
 
@@ -109,6 +125,7 @@ Status HierarchicalControlPlane::Receive(std::optional<Message>* message) {
   if (inbox_.empty()) {
     TFHVD_RETURN_IF_ERROR(TakeFromHost());
     TFHVD_RETURN_IF_ERROR(TakeFromOthers());
+    TFHVD_RETURN_IF_ERROR(ExchangeVotes());
     if (rank_ == 0 || EveryoneAnnounced() || Clock::now() - kept_since_ >= kCompany)
       TFHVD_RETURN_IF_ERROR(Post());
   }

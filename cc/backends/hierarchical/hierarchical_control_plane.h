@@ -1,7 +1,7 @@
 // HierarchicalControlPlane: the negotiation's messages in two levels. The first rank of each host
 // is its leader. Ranks write to their leader; leaders and rank 0 (itself one) write to each other.
-// So rank 0 sends and takes one message a host, not one a rank. See cc/comm/control_plane.h for the
-// contract; beyond it:
+// So rank 0 sends and takes one message a host, not one a rank. Votes need no rank 0: leaders tell
+// them each other (hierarchical_votes.h). See cc/comm/control_plane.h for the contract; beyond it:
 //
 // - A leader keeps what its host's ranks announce for up to kCompany, until it has something of
 // each,
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cc/backends/hierarchical/envelope.h"
+#include "cc/backends/hierarchical/hierarchical_votes.h"
 #include "cc/backends/hierarchical/host_layout.h"
 #include "cc/base/backoff.h"
 #include "cc/comm/control_plane.h"
@@ -29,8 +30,9 @@ namespace tfhvd {
 
 class HierarchicalControlPlane : public ControlPlane {
  public:
-  // `local`: among the ranks of this host, in their order. `across`: among all ranks; leaders alone
-  // use it. Wake and the messages of `local` end a Wait; `across` is looked at again and again.
+  // `local`: among the ranks of this host, in their order; it has votes on all hosts or on none.
+  // `across`: among all ranks, opened by a World; leaders alone use it. Wake and the messages of
+  // `local` end a Wait; `across` is looked at again and again.
   HierarchicalControlPlane(HostLayout layout, int rank, std::unique_ptr<ControlPlane> local,
                            std::unique_ptr<ControlPlane> across);
 
@@ -42,6 +44,7 @@ class HierarchicalControlPlane : public ControlPlane {
   bool Flushed() override;
   void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
   void Wake() override { local_->Wake(); }
+  VoteBoard* votes() override { return votes_.get(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -58,6 +61,7 @@ class HierarchicalControlPlane : public ControlPlane {
   Status Post();
   Status TakeFromHost();
   Status TakeFromOthers();
+  Status ExchangeVotes();
   Status Open(const std::string& bytes);
 
   const HostLayout layout_;
@@ -65,6 +69,7 @@ class HierarchicalControlPlane : public ControlPlane {
   const int host_;
   const std::unique_ptr<ControlPlane> local_;
   const std::unique_ptr<ControlPlane> across_;
+  const std::unique_ptr<HierarchicalVotes> votes_;  // null where a host's ranks cannot vote
 
   // A leader's. What has not been posted: by host on rank 0, elsewhere for rank 0's host alone.
   std::vector<Envelope> outgoing_;

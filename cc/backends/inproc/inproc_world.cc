@@ -100,8 +100,14 @@ class InprocControlPlane : public ControlPlane, private VoteBoard {
   VoteBoard* votes() override { return this; }
 
  private:
+  int words() const override { return size(); }
+  int own() const override { return rank_; }
   void Cast(uint64_t word) override { room_->Cast(rank_, word); }
-  uint64_t WordOf(int rank) const override { return room_->WordOf(rank); }
+  uint64_t Word(int place) const override { return room_->Word(place); }
+  std::vector<int> RanksOf(int place) const override { return {place}; }
+  void WakeOne(int place) override { room_->waker(place)->Wake(); }
+  void Note(uint64_t word) override { room_->Cast(size(), word); }
+  uint64_t noted() const override { return room_->Word(size()); }
   void WakeOthers() override {
     for (int r = 0; r < size(); ++r) {
       if (r != rank_) room_->waker(r)->Wake();

@@ -1,5 +1,5 @@
-// MailRoom: one box of messages and one word to vote with per rank, what the control planes of an
-// InprocGroup share. Thread-safe.
+// MailRoom: one box of messages and one word to vote with per rank, and one word more: what the
+// control planes of an InprocGroup share. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace tfhvd {
 class MailRoom {
  public:
   explicit MailRoom(int size)
-      : boxes_(static_cast<size_t>(size)), words_(static_cast<size_t>(size)) {
+      : boxes_(static_cast<size_t>(size)), words_(static_cast<size_t>(size) + 1) {
     for (auto& box : boxes_) box = std::make_unique<Box>();
   }
 
@@ -52,8 +52,9 @@ class MailRoom {
   // Wakes when mail comes.
   Waker* waker(int rank) { return &boxes_[static_cast<size_t>(rank)]->waker; }
 
-  void Cast(int rank, uint64_t word) { words_[static_cast<size_t>(rank)].store(word); }
-  uint64_t WordOf(int rank) const { return words_[static_cast<size_t>(rank)].load(); }
+  // Places 0 to size() of words.
+  void Cast(int place, uint64_t word) { words_[static_cast<size_t>(place)].store(word); }
+  uint64_t Word(int place) const { return words_[static_cast<size_t>(place)].load(); }
 
   void Abort(const Status& why) {
     for (auto& box : boxes_) {

@@ -44,7 +44,8 @@ struct alignas(64) ShmControlPlane::Ballot {
 };
 
 int64_t ShmControlPlane::SizeFor(int ranks) {
-  return ranks * static_cast<int64_t>(sizeof(Doorbell) + 2 * sizeof(Line) + sizeof(Ballot));
+  return ranks * static_cast<int64_t>(sizeof(Doorbell) + 2 * sizeof(Line) + sizeof(Ballot)) +
+         static_cast<int64_t>(sizeof(Ballot));
 }
 
 ShmControlPlane::ShmControlPlane(SharedMemory memory, int rank, int ranks)
@@ -171,9 +172,19 @@ void ShmControlPlane::Cast(uint64_t word) {
   ballots_[rank_].word.store(word, std::memory_order_seq_cst);
 }
 
-uint64_t ShmControlPlane::WordOf(int rank) const {
-  return ballots_[rank].word.load(std::memory_order_seq_cst);
+uint64_t ShmControlPlane::Word(int place) const {
+  return ballots_[place].word.load(std::memory_order_seq_cst);
 }
+
+void ShmControlPlane::Note(uint64_t word) {
+  ballots_[ranks_].word.store(word, std::memory_order_seq_cst);
+}
+
+uint64_t ShmControlPlane::noted() const {
+  return ballots_[ranks_].word.load(std::memory_order_seq_cst);
+}
+
+void ShmControlPlane::WakeOne(int place) { peers_[place].bell->Ring(); }
 
 void ShmControlPlane::WakeOthers() {
   for (int r = 0; r < ranks_; ++r) {

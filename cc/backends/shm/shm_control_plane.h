@@ -41,9 +41,15 @@ class ShmControlPlane : public ControlPlane, private VoteBoard {
   struct Line;
   struct Ballot;
 
+  int words() const override { return ranks_; }
+  int own() const override { return rank_; }
   void Cast(uint64_t word) override;
-  uint64_t WordOf(int rank) const override;
+  uint64_t Word(int place) const override;
+  std::vector<int> RanksOf(int place) const override { return {place}; }
   void WakeOthers() override;
+  void WakeOne(int place) override;
+  void Note(uint64_t word) override;
+  uint64_t noted() const override;
 
   // What this rank still has to write to one peer, and what it has read of an unfinished message.
   struct Peer {
@@ -62,7 +68,7 @@ class ShmControlPlane : public ControlPlane, private VoteBoard {
   const int rank_;
   const int ranks_;
   Doorbell* bell_;           // this rank's, in shared memory
-  Ballot* ballots_;          // by rank, in shared memory
+  Ballot* ballots_;          // by rank, then that of Note; in shared memory
   uint32_t heard_ = 0;       // rings of the bell that a Wait has answered
   std::vector<Peer> peers_;  // by rank; only rank 0 has more than one in use
   int next_ = 0;             // whom Receive asks first, so that all have their turn
