@@ -12,7 +12,7 @@ from typing import Any
 
 from tfhvd._launcher_check import check_launcher
 from tfhvd._library import installed_nccl
-from tfhvd.errors import NotInitializedError, TfhvdError
+from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
 
 
 class _Membership:
@@ -23,28 +23,34 @@ class _Membership:
 
     def __init__(self) -> None:
         self.topology: Any = None
+        # The job's ranks, as numbers of the processes that were started; None for all of them.
+        self.started_as: tuple[int, ...] | None = None
         self.forked = False
         self._prepared = False
         self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
         self._everyone_knows = True
 
-    def join(self) -> None:
-        if self.topology is not None:
-            return
+    def join(self, ranks: tuple[int, ...] | None) -> None:
         if self.forked:
             raise NotInitializedError(_FORKED)
         if "mpi4py" in sys.modules:
             # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
             import mpi4py.MPI  # noqa: F401
         native = self._native()
-        native.init(installed_nccl())
+        try:
+            native.init(installed_nccl(), list(ranks or ()))
+        except InvalidSettingError:
+            self._prepare_for_the_end()  # MPI may have begun, and nobody is lost
+            raise
         topology = native.topology()
         try:
-            check_launcher(os.environ, topology.size)
+            if ranks is None:
+                check_launcher(os.environ, topology.size)
         except RuntimeError as error:
             native.shutdown("")
             raise TfhvdError(str(error)) from None
         self.topology = topology
+        self.started_as = ranks
         self._prepare_for_the_end()
         if "tensorflow" in sys.modules and native.has_gpus():
             from tfhvd._gpus import choose_gpu
@@ -55,6 +61,7 @@ class _Membership:
         from tfhvd.process_sets import forget_all
 
         self.topology = None
+        self.started_as = None
         forget_all()
         self._native().shutdown(reason)
 
@@ -141,14 +148,23 @@ def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> N
     size 1. Calling it again does nothing; after `shutdown` it starts anew. Settings are read from
     the environment: see `tfhvd.config.settings`.
 
+    With `comm` the job is made of some of the processes that were started together. They are
+    numbered anew, in the order that `comm` has, and `rank`, `size`, `local_rank` and all else count
+    them only. Processes that are in no `comm` do not call `init`; several jobs may run side by
+    side.
+
     Args:
-        comm: taken for Horovod's sake; must be None.
+        comm: None for all processes; or the numbers of those that make up the job, in
+            MPI_COMM_WORLD; or an mpi4py communicator of them; or a list of communicators, the first
+            of the job, the others of process sets in it.
         process_sets: process sets to register (see `add_process_set`): each a ProcessSet, ranks, or
             an mpi4py communicator; the same ones in the same order on every rank. "dynamic", as in
             Horovod, is the same as None: sets can always be added later.
 
     Raises:
-        NotImplementedError: for arguments that this version has no use for.
+        TypeError: for a `comm` or `process_sets` that is none of these.
+        ValueError: if this process is not in `comm`, `comm` names a process that is not there or
+            one twice, or the process takes part in another job already.
         TfhvdError: if the ranks cannot meet, or a setting has a wrong value.
 
     Example:
@@ -157,26 +173,34 @@ def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> N
         >>> print(f"rank {hvd.rank()} of {hvd.size()}")
         rank 0 of 1
     """
-    if comm is not None:
-        raise NotImplementedError(
-            f"hvd.init takes no communicator or list of ranks. Received: comm={comm!r}. Expected: "
-            "None; start as many ranks as are to take part (tfhvdrun -np N, or mpirun)."
-        )
-    wanted = _list_of_sets(process_sets)
-    if is_initialized():
-        return
-    _membership.join()
-    from tfhvd.process_sets import add_process_set
+    from tfhvd import process_sets as sets
 
+    ranks, of_comm = sets.ranks_and_sets_of(comm)
+    wanted = [*of_comm, *_list_of_sets(process_sets)]
+    if is_initialized():
+        now = _membership.started_as
+        if ranks is not None and ranks != (now or tuple(range(size()))):
+            raise ValueError(
+                f"This process takes part in a job already. Received: comm={comm!r}. Expected: "
+                f"None, or the same {'ranks as before' if now is None else list(now)}; or call "
+                "hvd.shutdown() first."
+            )
+        return
+    _membership.join(ranks)
     for process_set in wanted:
-        add_process_set(process_set)
+        sets.add_process_set(process_set)
+
+
+def started_as() -> tuple[int, ...] | None:
+    """Returns the job's ranks as numbers in MPI_COMM_WORLD; None where they are all of it."""
+    return _membership.started_as
 
 
 def _list_of_sets(process_sets: Any) -> list[Any]:
     if process_sets is None or process_sets == "dynamic":
         return []
     if isinstance(process_sets, str) or not isinstance(process_sets, Sequence):
-        if hasattr(process_sets, "Get_group"):
+        if hasattr(process_sets, "Get_group"):  # a communicator
             return [process_sets]
         raise TypeError(
             f"Received: process_sets={process_sets!r}. Expected: a list of hvd.ProcessSet, "

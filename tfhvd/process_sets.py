@@ -35,12 +35,14 @@ class ProcessSet:
         """
         self.ranks: tuple[int, ...] | None = None
         self.process_set_id: int | None = None
-        self._several = False  # the ranks of the job name different sets at this place
+        # From a communicator, as numbers in MPI_COMM_WORLD: then ranks may name different sets at
+        # one place of the program.
+        self._started_as: list[int] | None = None
         if ranks is None:
             return
-        if hasattr(ranks, "Get_group"):
-            self._several = True
-            ranks = _ranks_of(ranks)
+        if is_communicator(ranks):
+            self._started_as = _ranks_of(ranks)
+            ranks = _in_this_job(self._started_as)
         try:
             self.ranks = tuple(sorted(rank.__index__() for rank in ranks))
         except (AttributeError, TypeError):
@@ -108,6 +110,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int] | Any) -> ProcessSet
             f"The process set is registered already. Received: {process_set!r}. "
             "Expected: a new one."
         )
+    if process_set._started_as is not None:  # the job may have begun since
+        process_set.ranks = tuple(sorted(_in_this_job(process_set._started_as)))
     for ranks in _all_named(process_set):
         number = process.native().add_process_set(list(ranks))
         registered = process_set if ranks == process_set.ranks else ProcessSet(ranks)
@@ -196,22 +200,89 @@ def forget_all() -> None:
     _registered.clear()
 
 
+def is_communicator(thing: Any) -> bool:
+    """Whether something is a communicator of mpi4py."""
+    return hasattr(thing, "Get_group")
+
+
+def ranks_and_sets_of(comm: Any) -> tuple[tuple[int, ...] | None, list[Any]]:
+    """Reads the `comm` of `init`.
+
+    Returns:
+        The job's ranks in MPI_COMM_WORLD, None for all; and what to make process sets of.
+
+    Raises:
+        TypeError: for what is no communicator, list of ranks or list of communicators.
+        ValueError: for a communicator without this process, and for one with two sides.
+    """
+    if comm is None:
+        return None, []
+    if is_communicator(comm):
+        return tuple(_ranks_of(comm)), []
+    given = comm
+    try:
+        comm = list(comm)
+        if comm and all(map(is_communicator, comm)):
+            return tuple(_ranks_of(comm[0])), comm[1:]
+        ranks = tuple(rank.__index__() for rank in comm)
+    except (AttributeError, TypeError):
+        raise TypeError(
+            f"Received: comm={given!r}. Expected: None, a list of ranks, a communicator of mpi4py, "
+            "or a list of communicators."
+        ) from None
+    if not ranks:
+        raise ValueError(
+            f"A job has at least one rank. Received: comm={given!r}. Expected: None for all ranks, "
+            "or those that are to take part."
+        )
+    return ranks, []
+
+
 def _all_named(process_set: ProcessSet) -> list[tuple[int, ...]]:
     """The sets that the ranks name at this place: one, or one each where it was a communicator."""
-    if not process_set._several:
+    if process_set._started_as is None:
         return [process_set.ranks or ()]
     from mpi4py import MPI
 
-    named = MPI.COMM_WORLD.allgather(process_set.ranks)
+    started_as = _process().started_as()
+    if started_as is None:
+        named = MPI.COMM_WORLD.allgather(process_set.ranks)
+    else:
+        group = MPI.COMM_WORLD.Get_group().Incl(started_as)
+        job = MPI.COMM_WORLD.Create_group(group)
+        named = job.allgather(process_set.ranks)
+        job.Free()
+        group.Free()
     return sorted(set(named))
 
 
 def _ranks_of(communicator: Any) -> list[int]:
+    """The numbers of a communicator's ranks in MPI_COMM_WORLD, in its order."""
     from mpi4py import MPI
 
+    if communicator == MPI.COMM_NULL or communicator.Is_inter():
+        raise ValueError(
+            f"Received: {communicator!r}, which is of no use here. Expected: a communicator of "
+            "mpi4py that this process is in, with one side."
+        )
     group = communicator.Get_group()
     everyone = MPI.COMM_WORLD.Get_group()
     return MPI.Group.Translate_ranks(group, list(range(group.Get_size())), everyone)
+
+
+def _in_this_job(numbers: list[int]) -> list[int]:
+    """The job's ranks with these numbers in MPI_COMM_WORLD."""
+    started_as = _process().started_as()
+    if started_as is None:
+        return numbers
+    outside = sorted(set(numbers) - set(started_as))
+    if outside:
+        raise ValueError(
+            f"A process set is made of ranks of the job. Received: a communicator with ranks "
+            f"{outside} of MPI_COMM_WORLD, which are not in the job. Expected: some of "
+            f"{list(started_as)}."
+        )
+    return [started_as.index(number) for number in numbers]
 
 
 def _process() -> Any:

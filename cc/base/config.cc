@@ -138,7 +138,7 @@ const std::vector<Row>& Rows() {
        ReadCpuOperations},
       {{"SPARSE_DENSITY", nullptr, "1", "0 to 10^6",
         "Gradients that are IndexedSlices travel as whole tensors, once all ranks together send "
-        "this many times the rows of the variable; 0: never. Must be equal on all ranks."},
+        "this many times the rows of the variable; 0: never. Rank 0's value counts."},
        Real(&Config::sparse_density, 1e6)},
       {{"GPU_OPERATIONS", nullptr, "auto", "auto, nccl or host",
         "What carries collectives on GPU memory: NCCL, or copies to the host and what carries "

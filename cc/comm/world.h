@@ -29,7 +29,11 @@ class World {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Collective over all ranks.
+  // The job of some of these ranks, numbered anew in the order given. Called by those ranks, with
+  // the same list; what it opens is theirs alone. Must not outlive this World.
+  virtual Status OpenPart(const std::vector<int>& ranks, std::unique_ptr<World>* out) = 0;
+
+  // Collective over all ranks. So is whichever of this and OpenCommunicator is called first.
   virtual Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) = 0;
 
   // Collective over `members`: ranks of the world, this one among them, in the order of their ranks
@@ -41,5 +45,9 @@ class World {
   // then ends without it.
   virtual Status Close() = 0;
 };
+
+// The place of the world's own rank in `ranks`, for OpenPart: kInvalidArgument where it has none,
+// or the list is not one of different ranks of the world.
+Status FindPlace(const World& world, const std::vector<int>& ranks, int* place);
 
 }  // namespace tfhvd

@@ -100,6 +100,7 @@ class Engine::Impl {
 
   Status health() const { return queue_.closed(); }
   const Topology& topology() const { return topology_; }
+  const Config& config() const { return config_; }
   const ProcessSetTable& process_sets() const { return sets_; }
 
  private:
@@ -244,6 +245,7 @@ void Engine::Leave(const std::string& reason) { impl_->Leave(reason); }
 bool Engine::WaitUntilOver(double seconds) { return impl_->WaitUntilOver(seconds); }
 Status Engine::health() const { return impl_->health(); }
 const Topology& Engine::topology() const { return impl_->topology(); }
+const Config& Engine::config() const { return impl_->config(); }
 const ProcessSetTable& Engine::process_sets() const { return impl_->process_sets(); }
 
 }  // namespace tfhvd

@@ -73,6 +73,9 @@ class Engine {
 
   const Topology& topology() const;
 
+  // The settings that it runs by.
+  const Config& config() const;
+
   // The process sets as of what was executed so far.
   const ProcessSetTable& process_sets() const;
 

@@ -1,6 +1,5 @@
 #include "cc/process/choose.h"
 
-#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -18,85 +17,121 @@ namespace {
 
 struct Means {
   std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<ControlPlane> control;
+  std::unique_ptr<ControlPlane> control;  // null where none is wanted: in a process set
 };
 
-// For the ranks of this rank's host.
-ShmOptions OptionsFor(const Config& config, const Topology& topology, const Log& log) {
-  ShmOptions options;
-  for (int r = 0; r < topology.size; ++r) {
-    if (topology.host_of[r] == topology.host_of[topology.rank]) options.job_ranks.push_back(r);
+// Those who are to talk: all ranks of the job, or a process set's.
+struct Circle {
+  std::vector<int> ranks;  // of the job, ascending
+  int self = 0;            // this process's place among them
+  HostLayout layout;       // of the places
+};
+
+Circle MakeCircle(const std::vector<int>& ranks, int rank, const std::vector<int>& host_of) {
+  Circle circle;
+  circle.ranks = ranks;
+  std::vector<int> hosts;
+  for (const int r : ranks) {
+    if (r == rank) circle.self = static_cast<int>(hosts.size());
+    hosts.push_back(host_of[static_cast<size_t>(r)]);
   }
-  options.stall_check_time = config.stall_check ? config.stall_check_time : 0.0;
-  options.log = log;
-  return options;
+  circle.layout = MakeHostLayout(hosts);
+  return circle;
 }
 
-// Collective over `host`, whose ranks are all on one host. kUnavailable where they cannot share
-// memory: on all of them.
-Status ShareMemory(const Config& config, const Topology& topology, const Log& log,
-                   Communicator* host, Means* means) {
-  TFHVD_RETURN_IF_ERROR(
-      MakeShmCommunicator(host, OptionsFor(config, topology, log), &means->communicator));
-  return MakeShmControlPlane(host, &means->control);
+// The ranks of the job at these places.
+std::vector<int> At(const Circle& circle, const std::vector<int>& places) {
+  std::vector<int> ranks;
+  for (const int place : places) ranks.push_back(circle.ranks[static_cast<size_t>(place)]);
+  return ranks;
 }
 
-// Collective over all ranks: `mine` where every rank's is ok, else kUnavailable on all.
-Status Everyone(Communicator* everyone, const Status& mine) {
-  int64_t bad = mine.ok() ? 0 : 1;
-  Reduction max;
-  max.op = ReduceOp::kMax;
-  TFHVD_RETURN_IF_ERROR(everyone->AllReduce(&bad, &bad, 1, DType::kInt64, max));
-  if (!mine.ok() || bad == 0) return mine;
-  return Status::Unavailable("the ranks of another host cannot share memory");
+// Those on this process's host.
+std::vector<int> Neighbours(const Circle& circle) {
+  const auto host = static_cast<size_t>(circle.layout.host_of[static_cast<size_t>(circle.self)]);
+  return At(circle, circle.layout.ranks_of[host]);
 }
 
-// `means` holds the starter's control plane before, and everything after.
-Status JoinHosts(const Config& config, const Topology& topology, const Log& log, World* world,
-                 Communicator* everyone, Means* means) {
-  const HostLayout layout = MakeHostLayout(topology.host_of);
-  if (layout.hosts() == topology.size) {
-    return Status::Unavailable("every host has one rank");
+// Finds means for a circle.
+class Finder {
+ public:
+  Finder(const Config& config, const Log& log, World* world)
+      : config_(config), log_(log), world_(world) {}
+
+  // Collective over the circle, which `everyone` joins. `means` holds the starter's control plane
+  // before, and everything after; kUnavailable on every rank where nothing is faster than what the
+  // starter gave.
+  Status Find(const Circle& circle, Communicator* everyone, Means* means) const {
+    return circle.layout.hosts() == 1
+               ? ShareMemory(circle, everyone, means->control != nullptr, means)
+               : JoinHosts(circle, everyone, means);
   }
-  const int rank = topology.rank;
-  std::unique_ptr<Communicator> host;
-  TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(layout.ranks_of[topology.host_of[rank]], &host));
-  Means local;
-  const Status shared = ShareMemory(config, topology, log, host.get(), &local);
-  if (!shared.ok() && shared.code() != StatusCode::kUnavailable) return shared;
-  TFHVD_RETURN_IF_ERROR(Everyone(everyone, shared));
-  std::unique_ptr<Communicator> across;
-  if (topology.local_rank < layout.lanes) {
-    TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(layout.LaneRanks(topology.local_rank), &across));
+
+ private:
+  // Collective over `host`, whose ranks are all on one host. kUnavailable where they cannot share
+  // memory: on all of them.
+  Status ShareMemory(const Circle& circle, Communicator* host, bool control, Means* means) const {
+    ShmOptions options;
+    options.job_ranks = Neighbours(circle);
+    options.stall_check_time = config_.stall_check ? config_.stall_check_time : 0.0;
+    options.log = log_;
+    TFHVD_RETURN_IF_ERROR(MakeShmCommunicator(host, options, &means->communicator));
+    return control ? MakeShmControlPlane(host, &means->control) : Status::Ok();
   }
-  means->communicator = std::make_unique<HierarchicalCommunicator>(
-      layout, rank, std::move(local.communicator), std::move(across));
-  means->control = std::make_unique<HierarchicalControlPlane>(
-      layout, rank, std::move(local.control), std::move(means->control));
-  if (rank == 0) {
-    log.Info("collectives go through shared memory within each of " +
-             std::to_string(layout.hosts()) + " hosts and through " + world->description() +
-             " across; lanes: " + std::to_string(layout.lanes));
+
+  // Collective over all of the circle: `mine` where every rank's is ok, else kUnavailable on all.
+  static Status Everyone(Communicator* everyone, const Status& mine) {
+    int64_t bad = mine.ok() ? 0 : 1;
+    Reduction max;
+    max.op = ReduceOp::kMax;
+    TFHVD_RETURN_IF_ERROR(everyone->AllReduce(&bad, &bad, 1, DType::kInt64, max));
+    if (!mine.ok() || bad == 0) return mine;
+    return Status::Unavailable("the ranks of another host cannot share memory");
+  }
+
+  Status JoinHosts(const Circle& circle, Communicator* everyone, Means* means) const {
+    const HostLayout& layout = circle.layout;
+    if (layout.hosts() == layout.size()) return Status::Unavailable("every host has one rank");
+    std::unique_ptr<Communicator> host;
+    TFHVD_RETURN_IF_ERROR(world_->OpenCommunicator(Neighbours(circle), &host));
+    Means local;
+    const bool control = means->control != nullptr;
+    const Status shared = ShareMemory(circle, host.get(), control, &local);
+    if (!shared.ok() && shared.code() != StatusCode::kUnavailable) return shared;
+    TFHVD_RETURN_IF_ERROR(Everyone(everyone, shared));
+    std::unique_ptr<Communicator> across;
+    const int lane = layout.local_of[static_cast<size_t>(circle.self)];
+    if (lane < layout.lanes) {
+      TFHVD_RETURN_IF_ERROR(world_->OpenCommunicator(At(circle, layout.LaneRanks(lane)), &across));
+    }
+    means->communicator = std::make_unique<HierarchicalCommunicator>(
+        layout, circle.self, std::move(local.communicator), std::move(across));
+    if (!control) return Status::Ok();
+    means->control = std::make_unique<HierarchicalControlPlane>(
+        layout, circle.self, std::move(local.control), std::move(means->control));
+    if (circle.self == 0) {
+      log_.Info("collectives go through shared memory within each of " +
+                std::to_string(layout.hosts()) + " hosts and through " + world_->description() +
+                " across; lanes: " + std::to_string(layout.lanes));
+    }
+    return Status::Ok();
+  }
+
+  const Config& config_;
+  const Log& log_;
+  World* const world_;  // Not owned.
+};
+
+// Whether the wanted means can be had at all in a job of these hosts.
+Status CheckWanted(const Config& config, const Topology& topology) {
+  const bool one_host = topology.local_size == topology.size;
+  if (config.cpu_operations == CpuOperations::kShm && !one_host) {
+    return Status::Unavailable("the ranks are on several hosts");
+  }
+  if (config.cpu_operations == CpuOperations::kHierarchical && one_host) {
+    return Status::Unavailable("all ranks are on one host");
   }
   return Status::Ok();
-}
-
-// kUnavailable where nothing is faster than what the starter gave, or `wanted` cannot be had.
-Status FindFaster(const Config& config, const Topology& topology, const Log& log, World* world,
-                  Communicator* everyone, Means* means) {
-  const bool one_host = topology.local_size == topology.size;
-  switch (config.cpu_operations) {
-    case CpuOperations::kShm:
-      if (!one_host) return Status::Unavailable("the ranks are on several hosts");
-      break;
-    case CpuOperations::kHierarchical:
-      if (one_host) return Status::Unavailable("all ranks are on one host");
-      break;
-    default:
-      break;
-  }
-  return one_host ? ShareMemory(config, topology, log, everyone, means)
-                  : JoinHosts(config, topology, log, world, everyone, means);
 }
 
 // What ChooseMeans does for whatever is not the ranks' voting.
@@ -106,7 +141,14 @@ Status ChooseFaster(const Config& config, const Topology& topology, const Log& l
   if (config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
   Means means;
   means.control = std::move(*control);
-  const Status status = FindFaster(config, topology, log, world, communicator->get(), &means);
+  std::vector<int> everyone(static_cast<size_t>(topology.size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  Status status = CheckWanted(config, topology);
+  if (status.ok()) {
+    status = Finder(config, log, world)
+                 .Find(MakeCircle(everyone, topology.rank, topology.host_of), communicator->get(),
+                       &means);
+  }
   *control = std::move(means.control);
   if (status.ok()) *communicator = std::move(means.communicator);
   if (status.code() != StatusCode::kUnavailable) return status;
@@ -143,22 +185,15 @@ Status ChooseMeans(const Config& config, const Topology& topology, const Log& lo
 
 CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology& topology,
                                             const Log& log, World* world) {
-  return [config, host_of = topology.host_of, log, world](const std::vector<int>& members,
-                                                          std::unique_ptr<Communicator>* out) {
-    std::unique_ptr<Communicator> given;
-    TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(members, &given));
-    const bool one_host = std::all_of(members.begin(), members.end(),
-                                      [&](int r) { return host_of[r] == host_of[members[0]]; });
-    if (one_host && members.size() > 1 && config.cpu_operations != CpuOperations::kMpi) {
-      ShmOptions options;
-      options.job_ranks = members;
-      options.stall_check_time = config.stall_check ? config.stall_check_time : 0.0;
-      options.log = log;
-      const Status shared = MakeShmCommunicator(given.get(), options, out);
-      if (shared.code() != StatusCode::kUnavailable) return shared;
-    }
-    *out = std::move(given);
-    return Status::Ok();
+  return [config, topology, log, world](const std::vector<int>& members,
+                                        std::unique_ptr<Communicator>* out) {
+    TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(members, out));
+    if (members.size() == 1 || config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
+    Means means;
+    const Circle circle = MakeCircle(members, topology.rank, topology.host_of);
+    const Status found = Finder(config, log, world).Find(circle, out->get(), &means);
+    if (found.ok()) *out = std::move(means.communicator);
+    return found.code() == StatusCode::kUnavailable ? Status::Ok() : found;
   };
 }
 

@@ -21,8 +21,8 @@ Status ChooseMeans(const Config& config, const Topology& topology, const Log& lo
                    std::unique_ptr<Communicator>* communicator,
                    std::unique_ptr<ControlPlane>* control);
 
-// Opens the communicators of process sets, out of `world` (which must outlive the factory): ranks
-// of one host talk through shared memory where they can.
+// Opens the communicators of process sets, out of `world` (which must outlive the factory), by the
+// same choice: a set may be on fewer hosts than the job.
 CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology& topology,
                                             const Log& log, World* world);
 

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <sstream>
@@ -21,9 +23,11 @@ std::string HostName() {
 }  // namespace
 
 std::string EncodeHello(const Hello& hello) {
+  char density[32];
+  std::snprintf(density, sizeof density, "%.17g", hello.sparse_density);  // to the bit
   return std::to_string(hello.protocol) + "\n" + hello.host + "\n" + hello.machine + "\n" +
          std::to_string(hello.fusion_threshold) + "\n" +
-         std::to_string(static_cast<int>(hello.cpu_operations)) + "\n";
+         std::to_string(static_cast<int>(hello.cpu_operations)) + "\n" + density + "\n";
 }
 
 Status DecodeHello(const std::string& text, Hello* hello) {
@@ -31,15 +35,17 @@ Status DecodeHello(const std::string& text, Hello* hello) {
   std::string protocol;
   std::string threshold;
   std::string operations;
+  std::string density;
   if (!std::getline(in, protocol) || !std::getline(in, hello->host) ||
       !std::getline(in, hello->machine) || !std::getline(in, threshold) ||
-      !std::getline(in, operations)) {
+      !std::getline(in, operations) || !std::getline(in, density)) {
     return Status::Internal("a rank introduced itself in a way that is not understood: '" + text +
                             "'");
   }
   hello->protocol = std::atoi(protocol.c_str());
   hello->fusion_threshold = std::atoll(threshold.c_str());
   hello->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
+  hello->sparse_density = std::strtod(density.c_str(), nullptr);
   return Status::Ok();
 }
 
@@ -52,6 +58,7 @@ Hello MakeHello(const Config& config) {
   hello.machine = hello.host + " " + boot;
   hello.fusion_threshold = config.fusion_threshold;
   hello.cpu_operations = config.cpu_operations;
+  hello.sparse_density = config.sparse_density;
   return hello;
 }
 
@@ -85,6 +92,7 @@ Status Introduce(Communicator* communicator, Config* config, Topology* topology)
     if (r == 0) {
       config->fusion_threshold = hello.fusion_threshold;
       config->cpu_operations = hello.cpu_operations;
+      config->sparse_density = hello.sparse_density;
     }
     hosts.push_back(hello.host);
     machines.push_back(hello.machine);

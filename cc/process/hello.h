@@ -18,6 +18,7 @@ struct Hello {
   std::string machine;  // equal for ranks of one host and boot
   int64_t fusion_threshold = 0;
   CpuOperations cpu_operations = CpuOperations::kAuto;
+  double sparse_density = 1.0;
 };
 
 std::string EncodeHello(const Hello& hello);

@@ -2,6 +2,8 @@
 
 #include <future>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "cc/backends/inproc/inproc_world.h"
@@ -21,7 +23,9 @@ namespace {
 // thread still runs.
 struct State {
   Mutex lifecycle;  // held by Init, Shutdown and Finalize; taken before `mutex`
-  std::unique_ptr<World> world TFHVD_GUARDED_BY(lifecycle);
+  std::unique_ptr<World> world TFHVD_GUARDED_BY(lifecycle);  // of all that were started together
+  // Jobs of some of them, by their ranks.
+  std::map<std::vector<int>, std::unique_ptr<World>> parts TFHVD_GUARDED_BY(lifecycle);
 
   Mutex mutex;
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
@@ -34,6 +38,12 @@ State& TheState() {
   return *state;
 }
 
+std::vector<int> RanksOf(const World& world) {
+  std::vector<int> ranks(static_cast<size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 // Whoever started this process says whether it has peers.
 Status ConnectWorld(const Config& config, std::unique_ptr<World>* world) {
   const LaunchHints hints = ReadLaunchHints();
@@ -42,9 +52,22 @@ Status ConnectWorld(const Config& config, std::unique_ptr<World>* world) {
   return Status::Ok();
 }
 
+// The world of `ranks`, none for all. A list of all ranks in order is no part: every rank may then
+// say it in its own way.
+Status FindWorld(const Config& config, const std::vector<int>& ranks, State* state, World** world)
+    TFHVD_REQUIRES(state->lifecycle) {
+  if (state->world == nullptr) TFHVD_RETURN_IF_ERROR(ConnectWorld(config, &state->world));
+  *world = state->world.get();
+  if (ranks.empty() || ranks == RanksOf(**world)) return Status::Ok();
+  std::unique_ptr<World>& part = state->parts[ranks];
+  if (part == nullptr) TFHVD_RETURN_IF_ERROR(state->world->OpenPart(ranks, &part));
+  *world = part.get();
+  return Status::Ok();
+}
+
 }  // namespace
 
-Status InitProcess(const std::string& installed_nccl) {
+Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
   if (ProcessEngine() != nullptr) return Status::Ok();
@@ -52,14 +75,13 @@ Status InitProcess(const std::string& installed_nccl) {
   Config config;
   std::vector<std::string> warnings;
   TFHVD_RETURN_IF_ERROR(ReadConfig(&config, &warnings));
-  if (state.world == nullptr) TFHVD_RETURN_IF_ERROR(ConnectWorld(config, &state.world));
+  World* world = nullptr;
+  TFHVD_RETURN_IF_ERROR(FindWorld(config, ranks, &state, &world));
 
-  std::vector<int> everyone;
-  for (int r = 0; r < state.world->size(); ++r) everyone.push_back(r);
   std::unique_ptr<ControlPlane> control;
   std::unique_ptr<Communicator> communicator;
-  TFHVD_RETURN_IF_ERROR(state.world->OpenControlPlane(&control));
-  TFHVD_RETURN_IF_ERROR(state.world->OpenCommunicator(everyone, &communicator));
+  TFHVD_RETURN_IF_ERROR(world->OpenControlPlane(&control));
+  TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(RanksOf(*world), &communicator));
   Topology topology;
   TFHVD_RETURN_IF_ERROR(Introduce(communicator.get(), &config, &topology));
 
@@ -67,9 +89,8 @@ Status InitProcess(const std::string& installed_nccl) {
   if (topology.rank == 0) {
     for (const std::string& warning : warnings) log.Warning(warning);
   }
-  TFHVD_RETURN_IF_ERROR(
-      ChooseMeans(config, topology, log, state.world.get(), &communicator, &control));
-  CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, state.world.get());
+  TFHVD_RETURN_IF_ERROR(ChooseMeans(config, topology, log, world, &communicator, &control));
+  CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, world);
   Accelerator accelerator = MakeAccelerator(config, installed_nccl, topology.local_rank, log);
   auto engine =
       std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
@@ -116,7 +137,12 @@ Status FinalizeProcess() {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
   if (state.world == nullptr) return Status::Ok();
-  const Status status = state.world->Close();
+  Status status;
+  for (auto& [ranks, part] : state.parts) {
+    if (part != nullptr && status.ok()) status = part->Close();
+  }
+  state.parts.clear();
+  if (status.ok()) status = state.world->Close();
   state.world.reset();
   return status;
 }

@@ -17,8 +17,9 @@
 namespace tfhvd {
 
 // Meets the peers and starts the engine. Already started: ok, nothing happens. May follow a
-// Shutdown. `installed_nccl`: the file of NCCL that Python knows of, or "".
-Status InitProcess(const std::string& installed_nccl);
+// Shutdown. `installed_nccl`: the file of NCCL that Python knows of, or "". `ranks`: who makes up
+// the job, of all processes that were started together, numbered anew in this order; none for all.
+Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks = {});
 
 // Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
 // process), waits for the others and stops the engine. With a reason the wait is bounded by

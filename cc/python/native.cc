@@ -82,8 +82,11 @@ PYBIND11_MODULE(_native, m) {
   m.doc() = "The process's engine. Use the functions of tfhvd instead.";
   BindTypes(&m);
   m.def(
-      "init", [](const std::string& nccl) { RunUnlocked([&] { return InitProcess(nccl); }); },
-      py::arg("installed_nccl"), "Meets the peers and starts the engine.");
+      "init",
+      [](const std::string& nccl, const std::vector<int>& ranks) {
+        RunUnlocked([&] { return InitProcess(nccl, ranks); });
+      },
+      py::arg("installed_nccl"), py::arg("ranks"), "Meets the peers and starts the engine.");
   m.def(
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
@@ -110,14 +113,8 @@ PYBIND11_MODULE(_native, m) {
   m.def("process_sets", [] { return RunningEngine()->process_sets().All(); });
   m.def("settings", [] { return Settings(); });
   m.def(
-      "config",
-      [] {
-        Config config;
-        std::vector<std::string> warnings;  // Init has printed them.
-        RaiseIfError(ReadConfig(&config, &warnings));
-        return config;
-      },
-      "The settings that Python needs, read from the environment anew.");
+      "config", [] { return RunningEngine()->config(); },
+      "The settings that the job runs by: rank 0's, where ranks must not differ.");
   m.def("has_gpus", &HasGpus, "Whether this process has a GPU.");
   m.def("report_backends", &ReportBackends, py::arg("installed_nccl"));
 }

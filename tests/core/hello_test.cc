@@ -12,8 +12,9 @@ namespace tfhvd {
 namespace {
 
 TEST(EveryFieldSurvives) {
-  const Hello hello{3, "node-1.example", "node-1.example 5f2c", int64_t{1} << 40,
-                    CpuOperations::kHierarchical};
+  const Hello hello{
+      3,  "node-1.example", "node-1.example 5f2c", int64_t{1} << 40, CpuOperations::kHierarchical,
+      0.1};
   Hello back;
   ASSERT_OK(DecodeHello(EncodeHello(hello), &back));
   EXPECT_EQ(back.protocol, 3);
@@ -21,6 +22,7 @@ TEST(EveryFieldSurvives) {
   EXPECT_EQ(back.machine, hello.machine);
   EXPECT_EQ(back.fusion_threshold, hello.fusion_threshold);
   EXPECT_EQ(back.cpu_operations, hello.cpu_operations);
+  EXPECT_EQ(back.sparse_density, hello.sparse_density);
 }
 
 TEST(ATestMaySayWhereItsRanksAre) {
@@ -47,11 +49,13 @@ TEST(RankZerosSettingsAreEveryones) {
     Config config;
     config.fusion_threshold = 100 + rank;
     config.cycle_time = rank;
+    config.sparse_density = 0.25 * (rank + 1);
     config.cpu_operations = rank == 0 ? CpuOperations::kMpi : CpuOperations::kShm;
     Topology topology;
     ASSERT_OK(Introduce(communicator.get(), &config, &topology));
     EXPECT_EQ(config.fusion_threshold, int64_t{100});
     EXPECT_EQ(config.cpu_operations, CpuOperations::kMpi);
+    EXPECT_EQ(config.sparse_density, 0.25);
     EXPECT_EQ(config.cycle_time, static_cast<double>(rank));  // each rank's own affair
     EXPECT_EQ(topology.rank, rank);
     EXPECT_EQ(topology.size, kRanks);

@@ -31,7 +31,8 @@ void OnHosts(const Hosts& hosts, const Body& body, const Config& config = Config
     const Topology topology = MakeTopology(world->rank(), hosts);
     const Log log(LogLevel::kFatal, world->rank());
     ASSERT_OK(ChooseMeans(config, topology, log, world, &communicator, &control));
-    Engine engine(config, log, topology, std::move(control), std::move(communicator));
+    Engine engine(config, log, topology, std::move(control), std::move(communicator), {},
+                  MakeCommunicatorFactory(config, topology, log, world));
     body(&engine);
   });
 }
@@ -42,11 +43,12 @@ struct Call {
   std::promise<Status> promise;
 };
 
-std::unique_ptr<Call> Sum(Engine* engine, const std::string& name, int64_t count, float value) {
+std::unique_ptr<Call> Sum(Engine* engine, const std::string& name, int64_t count, float value,
+                          int32_t process_set = 0) {
   auto call = std::make_unique<Call>();
   call->data.assign(static_cast<size_t>(count), value);
   Entry entry;
-  entry.request.key.name = name;
+  entry.request.key = {process_set, name};
   entry.request.tensors = {{DType::kFloat32, {count}}};
   entry.inputs = {call->data.data()};
   entry.outputs = {call->data.data()};
@@ -112,6 +114,54 @@ TEST(StepsInAnyOrder) {
       }
     });
   }
+}
+
+int32_t Added(Engine* engine, const std::vector<int64_t>& members) {
+  std::promise<Status> promise;
+  int64_t number = -1;
+  Entry entry;
+  entry.request.key.name = "tfhvd.process_sets";
+  entry.request.kind = Collective::kAddProcessSet;
+  entry.request.members = members;
+  entry.number = [&](int64_t n) { number = n; };
+  entry.done = [&](const Status& s) { promise.set_value(s); };
+  engine->Submit(std::move(entry));
+  EXPECT_OK(promise.get_future().get());
+  return static_cast<int32_t>(number);
+}
+
+// Sums in sets of ranks of several hosts. The first one adds up within its hosts before it does
+// across where the means are those of the whole job, which floats show: 2^24 + 1 is no float.
+void SumsInSets(const Config& config, float expected) {
+  OnHosts(
+      {"a", "b", "a", "b", "c"},
+      [expected](Engine* engine) {
+        const int rank = engine->topology().rank;
+        const float values[] = {1 << 24, 1.0f, 0.0f, 1.0f};
+        const std::vector<std::vector<int64_t>> sets = {{0, 1, 2, 3}, {0, 2}, {1, 4}, {1, 3, 4}};
+        std::vector<int32_t> numbers;
+        for (const auto& members : sets) numbers.push_back(Added(engine, members));
+        for (size_t i = 0; i < sets.size(); ++i) {
+          if (std::find(sets[i].begin(), sets[i].end(), rank) == sets[i].end()) continue;
+          for (const int64_t count : {3, 70000}) {
+            const std::string name = "x" + std::to_string(count);
+            const float value = i == 0 ? values[rank] : 1.0f;
+            ExpectSum(Sum(engine, name, count, value, numbers[i]).get(),
+                      i == 0 ? expected : static_cast<float>(sets[i].size()));
+          }
+        }
+        ExpectSum(Sum(engine, "all", 1, 1.0f).get(), 5.0f);  // nobody leaves before
+      },
+      config);
+}
+
+TEST(SetsOverHostsTalkAsTheJobDoes) {
+  SumsInSets(Config(), (1 << 24) + 2);
+  Config flat;
+  flat.cpu_operations = CpuOperations::kMpi;
+  SumsInSets(flat, 1 << 24);
+  const NoMemory none;
+  SumsInSets(Config(), 1 << 24);
 }
 
 // What a process says where the wanted means cannot be had; the same on every rank.

@@ -53,6 +53,32 @@ TEST(SubsetsHaveTheirOwnCommunicators) {
   });
 }
 
+// Jobs of some ranks each, in an order of their own.
+TEST(PartsAreWorldsOfTheirOwn) {
+  OnWorlds(5, [](World* world) {
+    const std::vector<std::vector<int>> parts = {{4, 0, 2}, {1, 3}};
+    const std::vector<int>& mine = parts[world->rank() % 2];
+    for (int round = 0; round < 2; ++round) {
+      std::unique_ptr<World> part;
+      ASSERT_OK(world->OpenPart(mine, &part));
+      EXPECT_EQ(part->size(), static_cast<int>(mine.size()));
+      EXPECT_EQ(mine[static_cast<size_t>(part->rank())], world->rank());
+      std::unique_ptr<Communicator> comm;
+      ASSERT_OK(part->OpenCommunicator(AllOf(part->size()), &comm));
+      int64_t sum = 1 << world->rank();
+      ASSERT_OK(comm->AllReduce(&sum, &sum, 1, DType::kInt64, Reduction()));
+      EXPECT_EQ(sum, world->rank() % 2 == 0 ? 21 : 10);
+    }
+    std::unique_ptr<World> part;
+    EXPECT_ERROR(world->OpenPart(parts[1 - world->rank() % 2], &part), StatusCode::kInvalidArgument,
+                 "is number " + std::to_string(world->rank()) + " of the 5");
+    for (const std::vector<int>& wrong : {std::vector<int>{0, 5}, {0, 0}, {-1}, {}}) {
+      EXPECT_ERROR(world->OpenPart(wrong, &part), StatusCode::kInvalidArgument,
+                   "Expected: different numbers from 0 to 4");
+    }
+  });
+}
+
 TEST(SoloWorldIsAlone) {
   const std::unique_ptr<World> world = MakeSoloWorld();
   EXPECT_EQ(world->rank(), 0);

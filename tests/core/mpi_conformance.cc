@@ -104,7 +104,23 @@ void CheckStall(World* world) {
   EXPECT_OK(comm->Barrier());
 }
 
+// Jobs of the even and of the odd ranks, backwards; side by side, and used again.
+void CheckParts(World* world) {
+  std::vector<int> ranks;
+  for (int r = world->size() - 1; r >= 0; --r) {
+    if ((r - world->rank()) % 2 == 0) ranks.push_back(r);
+  }
+  std::unique_ptr<World> part;
+  ASSERT_OK(world->OpenPart(ranks, &part));
+  EXPECT_EQ(ranks[static_cast<size_t>(part->rank())], world->rank());
+  CheckControlPlane(part.get());
+  CheckSubsets(part.get());
+  EXPECT_OK(part->Close());
+}
+
 void CheckEverything(World* world) {
+  CheckParts(world);
+  EndIfFailed();
   CheckSubsets(world);
   EndIfFailed();
   CheckControlPlane(world);

@@ -225,3 +225,25 @@ assert len({path for path in maps if "/libmpi.so" in path}) == 1
 """
     job = mpi.run_ranks(2, text)
     assert (job.code, job.left) == (0, []), job
+
+
+def test_processes_that_are_in_no_job_end_in_order():
+    """One is told that the job is of others, one does without tfhvd; nobody waits for them."""
+    text = """
+import os
+number = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")))
+import tfhvd as hvd
+
+try:
+    hvd.init(comm=[3, 0])
+    assert (hvd.rank(), hvd.size(), number) in [(0, 2, 3), (1, 2, 0)]
+    assert hvd.add_process_set([1]).ranks == (1,)
+except ValueError as error:
+    print(error)
+"""
+    job = mpi.run_ranks(4, text)
+    assert job.code == 0, job
+    for number in (1, 2):
+        assert f"number {number} of the 4" in job.ranks[number].out, job
+        assert "Received: comm=[3, 0]" in job.ranks[number].out, job
+    assert not job.left, job

@@ -57,9 +57,88 @@ def test_the_global_process_set_is_all_ranks():
         hvd.ProcessSet([1, 1])
 
 
-def test_init_refuses_what_it_has_no_use_for():
-    with pytest.raises(NotImplementedError, match=r"Received: comm=\[0\]. Expected: None"):
-        hvd.init(comm=[0])
+@pytest.fixture
+def started():
+    """This process's number, and of how many; afterwards the job of all of them is there again."""
+    number, size = hvd.rank(), hvd.size()
+    hvd.shutdown()
+    yield number, size
+    hvd.shutdown()
+    hvd.init()
+    assert (hvd.rank(), hvd.size()) == (number, size)
+
+
+@pytest.mark.ranks(1, 2, 4)
+def test_jobs_of_some_ranks_side_by_side(started):
+    number, size = started
+    mine = [other for other in reversed(range(size)) if other % 2 == number % 2]
+    for _ in range(2):  # the same job again
+        hvd.init(comm=mine)
+        assert [hvd.rank(), hvd.size()] == [mine.index(number), len(mine)]
+        assert (hvd.local_rank(), hvd.local_size()) == (hvd.rank(), hvd.size())
+        assert hvd.allgather_object(number) == mine
+        assert hvd.broadcast_object(number, root_rank=len(mine) - 1) == mine[-1]
+        with tf.GradientTape() as tape:
+            x = tf.constant(float(number))
+            tape.watch(x)
+            y = hvd.allreduce(x, op=hvd.Sum)
+        assert (y, tape.gradient(y, x)) == (sum(mine), len(mine))
+        if len(mine) > 1:
+            last = hvd.add_process_set([len(mine) - 1])
+            if last.included():
+                assert hvd.allreduce(float(number), process_set=last) == mine[-1]
+        hvd.init(comm=mine)
+        with pytest.raises(ValueError, match=r"Expected: None, or the same .*hvd.shutdown"):
+            hvd.init(comm=[*mine, 77])
+        hvd.barrier()
+        hvd.shutdown()
+    hvd.init(comm=range(size))
+    assert hvd.rank() == number
+
+
+@pytest.mark.ranks(1, 2, 4)
+def test_jobs_of_communicators(started):
+    mpi = pytest.importorskip("mpi4py.MPI")
+    number, size = started
+    world = mpi.COMM_WORLD
+    backwards = world.Split(number // 2, -number)
+    mine = backwards.allgather(number)
+    hvd.init(comm=backwards)
+    assert (hvd.rank(), hvd.size()) == (backwards.Get_rank(), backwards.Get_size())
+    assert hvd.allgather_object(number) == mine
+    alone = hvd.add_process_set(backwards.Split(number)) if len(mine) > 1 else None
+    if alone is not None:
+        assert alone.ranks == (hvd.rank(),)
+        assert hvd.allreduce(float(number), op=hvd.Sum, process_set=alone) == number
+        with pytest.raises(ValueError, match="which are not in the job"):
+            hvd.ProcessSet(mpi.COMM_WORLD) if size > len(mine) else hvd.ProcessSet(mpi.COMM_NULL)
+    hvd.barrier()
+    hvd.shutdown()
+    if size > 1:
+        hvd.init(comm=[world, world.Split(number % 2)])
+        assert hvd.size() == size
+        assert len(hvd.get_process_set_ids_and_ranks()) == 3
+        hvd.barrier()
+        hvd.shutdown()
+    with pytest.raises(ValueError, match="Expected: a communicator"):
+        hvd.init(comm=mpi.COMM_NULL)
+
+
+@pytest.mark.ranks(1, 2, 4)
+def test_init_refuses_what_makes_no_job(started):
+    number, size = started
+    for wrong in ([size], [0, 0], [-1]):
+        with pytest.raises(ValueError, match=r"Received: comm=\[.*Expected: different numbers"):
+            hvd.init(comm=wrong)
+    with pytest.raises(ValueError, match=r"Received: comm=\[\]"):
+        hvd.init(comm=[])
+    for wrong in (3, "all", [0.5]):
+        with pytest.raises(TypeError, match="Expected: None, a list of ranks, a communicator"):
+            hvd.init(comm=wrong)
+    if number == size - 1 and size > 1:
+        with pytest.raises(ValueError, match=rf"is number {number} of the {size} .* with {number}"):
+            hvd.init(comm=range(number))
+    assert not hvd.is_initialized()
 
 
 def test_a_forked_child_has_no_part_in_the_job():

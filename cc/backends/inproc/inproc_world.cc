@@ -32,7 +32,14 @@ class InprocState {
     return Find(&rooms_, n, size_);
   }
 
+  // The n-th part of these ranks.
+  std::shared_ptr<InprocState> FindPart(const std::vector<int>& ranks, int n) {
+    const MutexLock lock(&mutex_);
+    return Find(&parts_, std::make_pair(ranks, n), static_cast<int>(ranks.size()));
+  }
+
   void Abort(const Status& why) {
+    std::vector<std::shared_ptr<InprocState>> parts;
     std::vector<std::shared_ptr<Meeting>> meetings;
     std::vector<std::shared_ptr<MailRoom>> rooms;
     {
@@ -44,7 +51,11 @@ class InprocState {
       for (auto& [key, shared] : rooms_) {
         if (auto room = shared.lock()) rooms.push_back(std::move(room));
       }
+      for (auto& [key, shared] : parts_) {
+        if (auto part = shared.lock()) parts.push_back(std::move(part));
+      }
     }
+    for (const auto& part : parts) part->Abort(why);
     for (const auto& meeting : meetings) meeting->Abort(why);
     for (const auto& room : rooms) room->Abort(why);
   }
@@ -74,6 +85,8 @@ class InprocState {
   std::map<std::pair<std::vector<int>, int>, std::weak_ptr<Meeting>> meetings_
       TFHVD_GUARDED_BY(mutex_);
   std::map<int, std::weak_ptr<MailRoom>> rooms_ TFHVD_GUARDED_BY(mutex_);
+  std::map<std::pair<std::vector<int>, int>, std::weak_ptr<InprocState>> parts_
+      TFHVD_GUARDED_BY(mutex_);
   std::map<std::shared_ptr<void>, int> held_ TFHVD_GUARDED_BY(mutex_);  // who has yet to ask
   Status aborted_ TFHVD_GUARDED_BY(mutex_);
 };
@@ -130,6 +143,13 @@ class InprocWorld : public World {
   int rank() const override { return rank_; }
   int size() const override { return state_->size(); }
 
+  Status OpenPart(const std::vector<int>& ranks, std::unique_ptr<World>* out) override {
+    int place = 0;
+    TFHVD_RETURN_IF_ERROR(FindPlace(*this, ranks, &place));
+    *out = std::make_unique<InprocWorld>(state_->FindPart(ranks, parts_opened_[ranks]++), place);
+    return Status::Ok();
+  }
+
   Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) override {
     *out = std::make_unique<InprocControlPlane>(state_->FindMailRoom(planes_opened_++), rank_);
     return Status::Ok();
@@ -155,6 +175,7 @@ class InprocWorld : public World {
   const std::shared_ptr<InprocState> state_;
   const int rank_;
   int planes_opened_ = 0;
+  std::map<std::vector<int>, int> parts_opened_;
   std::map<std::vector<int>, int> communicators_opened_;
 };
 

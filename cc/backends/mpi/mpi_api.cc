@@ -85,9 +85,27 @@ int QueryThread(int* provided) {
 
 int Finalize() { return MPI_Finalize(); }
 
-int DuplicateWorld(MpiHandle* comm) {
+int Rank(int* rank) { return MPI_Comm_rank(MPI_COMM_WORLD, rank); }
+int Size(int* size) { return MPI_Comm_size(MPI_COMM_WORLD, size); }
+
+int CreateComm(const int* ranks, int count, int tag, MPI_Comm* comm) {
+  MPI_Group everyone = MPI_GROUP_NULL;
+  MPI_Group some = MPI_GROUP_NULL;
+  int error = MPI_Comm_group(MPI_COMM_WORLD, &everyone);
+  if (error != MPI_SUCCESS) return error;
+  error = MPI_Group_incl(everyone, count, ranks, &some);
+  if (error == MPI_SUCCESS) {
+    error = MPI_Comm_create_group(MPI_COMM_WORLD, some, tag, comm);
+    MPI_Group_free(&some);
+  }
+  MPI_Group_free(&everyone);
+  return error;
+}
+
+int OpenComm(const int* ranks, int count, int tag, MpiHandle* comm) {
   MPI_Comm ours = MPI_COMM_NULL;
-  const int error = MPI_Comm_dup(MPI_COMM_WORLD, &ours);
+  const int error =
+      count == 0 ? MPI_Comm_dup(MPI_COMM_WORLD, &ours) : CreateComm(ranks, count, tag, &ours);
   if (error != MPI_SUCCESS) return error;
   *comm = Wrap(ours);
   return MPI_Comm_set_errhandler(ours, MPI_ERRORS_RETURN);
@@ -97,9 +115,6 @@ int FreeComm(MpiHandle* comm) {
   MPI_Comm ours = Comm(*comm);
   return MPI_Comm_free(&ours);
 }
-
-int Rank(MpiHandle comm, int* rank) { return MPI_Comm_rank(Comm(comm), rank); }
-int Size(MpiHandle comm, int* size) { return MPI_Comm_size(Comm(comm), size); }
 
 int LargestTag(MpiHandle comm, int* tag) {
   void* value = nullptr;
@@ -155,10 +170,10 @@ extern "C" __attribute__((visibility("default"))) const tfhvd::MpiApi* tfhvd_mpi
                                     InitThread,
                                     QueryThread,
                                     Finalize,
-                                    DuplicateWorld,
-                                    FreeComm,
                                     Rank,
                                     Size,
+                                    OpenComm,
+                                    FreeComm,
                                     LargestTag,
                                     Isend,
                                     Irecv,

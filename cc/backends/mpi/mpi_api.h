@@ -13,7 +13,7 @@
 namespace tfhvd {
 
 // Raised with every change of the table.
-constexpr int kMpiApiVersion = 1;
+constexpr int kMpiApiVersion = 2;
 
 using MpiHandle = uintptr_t;  // a communicator or request of MPI
 
@@ -34,11 +34,15 @@ struct MpiApi {
   int (*QueryThread)(int* provided);
   int (*Finalize)();
 
-  // A communicator of all ranks that is ours alone. Collective.
-  int (*DuplicateWorld)(MpiHandle* comm);
+  // In MPI_COMM_WORLD.
+  int (*Rank)(int* rank);
+  int (*Size)(int* size);
+
+  // A communicator that is ours alone: of `count` ranks of MPI_COMM_WORLD, in that order; of all
+  // where count is 0. Collective over them. `tag` tells it from another one of the same ranks that
+  // is opened at the same time.
+  int (*OpenComm)(const int* ranks, int count, int tag, MpiHandle* comm);
   int (*FreeComm)(MpiHandle* comm);
-  int (*Rank)(MpiHandle comm, int* rank);
-  int (*Size)(MpiHandle comm, int* size);
   int (*LargestTag)(MpiHandle comm, int* tag);
 
   // Messages are bytes.

@@ -32,9 +32,15 @@ Status Failed(const MpiApi& api, const char* function, int error) {
 
 class MpiWorld : public World {
  public:
-  MpiWorld(const MpiApi* api, const Config& config) : api_(*api), config_(config) {}
+  // `ranks` of MPI_COMM_WORLD, none for all; `rank` is this process's place among them.
+  MpiWorld(const MpiApi* api, const Config& config, std::vector<int> ranks = {}, int rank = 0)
+      : api_(*api),
+        config_(config),
+        ranks_(std::move(ranks)),
+        rank_(rank),
+        size_(static_cast<int>(ranks_.size())) {}
 
-  // Begins MPI, unless the process has already.
+  // Begins MPI, unless the process has already. Of the world of all ranks, and before all else.
   Status Begin() {
     int begun = 0;
     int ended = 0;
@@ -65,12 +71,8 @@ class MpiWorld : public World {
             "`mpi4py.rc.thread_level = \"multiple\"` before `from mpi4py import MPI`.");
       }
     }
-    TFHVD_MPI_CALL(api_, "MPI_Comm_dup", DuplicateWorld(&control_));
-    TFHVD_MPI_CALL(api_, "MPI_Comm_dup", DuplicateWorld(&data_));
-    TFHVD_MPI_CALL(api_, "MPI_Comm_rank", Rank(data_, &rank_));
-    TFHVD_MPI_CALL(api_, "MPI_Comm_size", Size(data_, &size_));
-    TFHVD_MPI_CALL(api_, "MPI_Comm_get_attr", LargestTag(data_, &largest_tag_));
-    log_ = Log(config_.log_level, rank_);
+    TFHVD_MPI_CALL(api_, "MPI_Comm_rank", Rank(&rank_));
+    TFHVD_MPI_CALL(api_, "MPI_Comm_size", Size(&size_));
     return Status::Ok();
   }
 
@@ -79,7 +81,19 @@ class MpiWorld : public World {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
+  Status OpenPart(const std::vector<int>& ranks, std::unique_ptr<World>* out) override {
+    int place = 0;
+    TFHVD_RETURN_IF_ERROR(FindPlace(*this, ranks, &place));
+    std::vector<int> of_mpi;
+    for (const int r : ranks) {
+      of_mpi.push_back(ranks_.empty() ? r : ranks_[static_cast<size_t>(r)]);
+    }
+    *out = std::make_unique<MpiWorld>(&api_, config_, std::move(of_mpi), place);
+    return Status::Ok();
+  }
+
   Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) override {
+    TFHVD_RETURN_IF_ERROR(Join());
     TFHVD_RETURN_IF_ERROR(CheckTag(next_plane_));
     *out = std::make_unique<MpiControlPlane>(&api_, control_, next_plane_, rank_, size_);
     ++next_plane_;  // the same on all ranks, as all open it
@@ -94,6 +108,7 @@ class MpiWorld : public World {
           "Rank " + std::to_string(rank_) +
           " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
     }
+    TFHVD_RETURN_IF_ERROR(Join());
     MpiPort port;
     port.api = &api_;
     port.comm = data_;
@@ -123,12 +138,26 @@ class MpiWorld : public World {
       TFHVD_MPI_CALL(api_, "MPI_Finalize", Finalize());
       return Status::Ok();
     }
+    if (!joined_) return Status::Ok();
     TFHVD_MPI_CALL(api_, "MPI_Comm_free", FreeComm(&control_));
     TFHVD_MPI_CALL(api_, "MPI_Comm_free", FreeComm(&data_));
     return Status::Ok();
   }
 
  private:
+  // Opens our communicators, the first time. Collective.
+  Status Join() {
+    if (joined_) return Status::Ok();
+    const char* const call = ranks_.empty() ? "MPI_Comm_dup" : "MPI_Comm_create_group";
+    const int count = static_cast<int>(ranks_.size());
+    TFHVD_MPI_CALL(api_, call, OpenComm(ranks_.data(), count, 0, &control_));
+    TFHVD_MPI_CALL(api_, call, OpenComm(ranks_.data(), count, 1, &data_));
+    TFHVD_MPI_CALL(api_, "MPI_Comm_get_attr", LargestTag(data_, &largest_tag_));
+    log_ = Log(config_.log_level, rank_);
+    joined_ = true;
+    return Status::Ok();
+  }
+
   Status CheckTag(int64_t tag) const {
     if (tag <= largest_tag_) return Status::Ok();
     return Status::Unavailable("This process has opened as many communicators as " +
@@ -140,11 +169,13 @@ class MpiWorld : public World {
 
   const MpiApi& api_;
   const Config config_;
+  const std::vector<int> ranks_;
   bool owns_mpi_ = false;
+  int rank_;
+  int size_;
+  bool joined_ = false;
   MpiHandle control_ = 0;
   MpiHandle data_ = 0;
-  int rank_ = 0;
-  int size_ = 1;
   int largest_tag_ = 0;
   int next_plane_ = 0;
   int64_t next_tag_ = kOpeningTag + 1;

@@ -1,7 +1,7 @@
 // The job that mpirun (or srun) started. MPI is begun here if nobody has, and ended by Close if it
 // was begun here.
 //
-// Two duplicates of MPI_COMM_WORLD, one for control messages and one for data, carry everything;
+// Two communicators of all its ranks, one for control messages and one for data, carry everything;
 // control planes and communicators are told apart by tags that are never used again. So opening
 // one costs MPI nothing, and messages left over from a failed one meet nobody.
 #pragma once

@@ -1,0 +1,32 @@
+#include "cc/comm/world.h"
+
+#include <algorithm>
+
+#include "cc/base/types.h"
+
+namespace tfhvd {
+
+Status FindPlace(const World& world, const std::vector<int>& ranks, int* place) {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  const bool twice = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+  if (sorted.empty() || twice || sorted.front() < 0 || sorted.back() >= world.size()) {
+    return Status::InvalidArgument(
+        "A job is made of processes that were started together. Received: comm=" + RankList(ranks) +
+        ". Expected: different numbers from 0 to " + std::to_string(world.size() - 1) +
+        ", at least one.");
+  }
+  const auto self = std::find(ranks.begin(), ranks.end(), world.rank());
+  if (self == ranks.end()) {
+    return Status::InvalidArgument(
+        "This process is number " + std::to_string(world.rank()) + " of the " +
+        std::to_string(world.size()) + " that were started, and not in the job. Received: comm=" +
+        RankList(ranks) + ". Expected: a list with " + std::to_string(world.rank()) +
+        ". Call hvd.init(comm=...) on the ranks that it names only; the others may make jobs of "
+        "their own.");
+  }
+  *place = static_cast<int>(self - ranks.begin());
+  return Status::Ok();
+}
+
+}  // namespace tfhvd
