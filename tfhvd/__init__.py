@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     )
     from tfhvd.sessions import BroadcastGlobalVariablesHook, broadcast_global_variables
     from tfhvd.tape import DistributedGradientTape, PartialDistributedGradientTape
+    from tfhvd.timeline import start_timeline, stop_timeline
 
 _HOMES = {
     "tfhvd.compression": ("Compression",),
@@ -151,6 +152,7 @@ _HOMES = {
     ),
     "tfhvd.sessions": ("BroadcastGlobalVariablesHook", "broadcast_global_variables"),
     "tfhvd.tape": ("DistributedGradientTape", "PartialDistributedGradientTape"),
+    "tfhvd.timeline": ("start_timeline", "stop_timeline"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -206,6 +208,8 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "size_op",
     "local_size_op",
     "process_set_included_op",
+    "start_timeline",
+    "stop_timeline",
     "run",
     "build_info",
     "mpi_built",

@@ -83,6 +83,18 @@ bool ReadSharedGpu(const std::string& text, Config* config) {
   return true;
 }
 
+// Horovod wants DYNAMIC where a program is to call start_timeline, which here it always may.
+bool ReadTimeline(const std::string& text, Config* config) {
+  config->timeline = text == "DYNAMIC" ? "" : text;
+  return true;
+}
+
+bool ReadMarkCycles(const std::string& text, Config* config) {
+  if (text != "0" && text != "1") return false;
+  config->timeline_mark_cycles = text == "1";
+  return true;
+}
+
 Reader Text(std::string Config::* field) {
   return [field](const std::string& text, Config* config) {
     config->*field = text;
@@ -163,6 +175,13 @@ const std::vector<Row>& Rows() {
       {{"LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", "trace, debug, info, warning, error or fatal",
         "The least severe kind of message that is printed."},
        ReadLogLevel},
+      {{"TIMELINE", "HOROVOD_TIMELINE", "", "a path, DYNAMIC, or nothing",
+        "Where rank 0 writes the timeline from init on; with {rank} in it every rank writes one; "
+        "nothing, or DYNAMIC: none until hvd.start_timeline."},
+       ReadTimeline},
+      {{"TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0", "0 or 1",
+        "1 marks in that timeline where collectives that were agreed on together begin."},
+       ReadMarkCycles},
   };
   return rows;
 }

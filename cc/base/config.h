@@ -37,6 +37,8 @@ struct Config {
   std::string cuda_library = "libcuda.so.1";  // "": no GPUs
   std::string nccl_library = "libnccl.so.2";  // "": no NCCL
   LogLevel log_level = LogLevel::kWarning;
+  std::string timeline;  // a path; "": none
+  bool timeline_mark_cycles = false;
   // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.
   std::string test_host;
 };

@@ -24,6 +24,9 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
+  // What carries the calls, for people: "mpi".
+  virtual const char* name() const = 0;
+
   virtual int rank() const = 0;
   virtual int size() const = 0;
 

@@ -14,6 +14,7 @@
 #include "cc/execute/executor.h"
 #include "cc/fuse/planner.h"
 #include "cc/negotiate/negotiator.h"
+#include "cc/observe/timeline.h"
 #include "cc/queue/submission_queue.h"
 
 namespace tfhvd {
@@ -55,9 +56,16 @@ class Engine::Impl {
         accelerator_(std::move(accelerator)),
         queue_([this] { control_->Wake(); }),
         sets_(topology_.size),
+        timeline_(topology_.rank, topology_.hosts[topology_.rank]),
         negotiator_(config_, log_, topology_, &sets_, control_.get()),
         executor_(device_.get(), &sets_, communicator_.get(), std::move(open)) {
     executor_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
+    negotiator_.SetObserver(&timeline_);
+    executor_.SetObserver(&timeline_);
+    if (!config_.timeline.empty()) {
+      const Status status = timeline_.Start(config_.timeline, config_.timeline_mark_cycles);
+      if (!status.ok()) log_.Error(status.message());  // no reason not to train
+    }
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -103,6 +111,11 @@ class Engine::Impl {
   const Config& config() const { return config_; }
   const ProcessSetTable& process_sets() const { return sets_; }
 
+  Status StartTimeline(const std::string& path, bool mark_cycles) {
+    return timeline_.Start(path, mark_cycles);
+  }
+  Status StopTimeline() { return timeline_.Stop(); }
+
  private:
   Status MarkReady(Entry* entry) {
     if (entry->request.device == DeviceKind::kHost) return Status::Ok();
@@ -123,6 +136,8 @@ class Engine::Impl {
     queue_.Close(why);
     executor_.Finish(lost, config_.shutdown_timeout);
     FailEverything(why);
+    const Status recorded = timeline_.Stop();
+    if (!recorded.ok()) log_.Error(recorded.message());
     const double deadline = Now() + kFlushSeconds;
     for (Backoff backoff; lost.ok() && !control_->Flushed() && Now() < deadline;) backoff.Pause();
     MutexLock lock(&over_mutex_);
@@ -140,7 +155,10 @@ class Engine::Impl {
       burst_.Took(batch.entries.size());
       Negotiator::Outcome outcome;
       const double now = Now();
-      for (Entry& entry : batch.entries) negotiator_.Add(std::move(entry), now, &outcome);
+      for (Entry& entry : batch.entries) {
+        if (timeline_.on()) timeline_.Submitted(entry);
+        negotiator_.Add(std::move(entry), now, &outcome);
+      }
       for (EntryId id : batch.cancelled) negotiator_.Cancel(id, &outcome);
       if (batch.leaving) negotiator_.Leave(batch.leave_reason);
       const Status status = negotiator_.Step(now, &outcome);
@@ -168,13 +186,14 @@ class Engine::Impl {
   }
 
   void Complete(Negotiator::Outcome outcome) {
-    for (auto& [entry, status] : outcome.failed) entry.done(status);
+    for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
     for (std::vector<Agreed>& together : outcome.agreed) {
+      if (timeline_.on()) timeline_.AgreedOn(together);
       const std::vector<Plan> plans = MakePlans(together, {config_.fusion_threshold});
       if (broken_.ok()) {
         TakeNote(executor_.Run(plans, std::move(together)));
       } else {
-        for (Agreed& agreed : together) agreed.entry.done(broken_);
+        for (Agreed& agreed : together) Fail(&agreed.entry, broken_);
       }
     }
   }
@@ -199,10 +218,15 @@ class Engine::Impl {
 
   // REQUIRES: the queue is closed.
   void FailEverything(const Status& why) {
-    for (Entry& entry : negotiator_.TakeAll()) entry.done(why);
+    for (Entry& entry : negotiator_.TakeAll()) Fail(&entry, why);
     SubmissionQueue::Batch batch;
     queue_.Drain(&batch);
-    for (Entry& entry : batch.entries) entry.done(why);
+    for (Entry& entry : batch.entries) Fail(&entry, why);
+  }
+
+  void Fail(Entry* entry, const Status& why) {
+    if (timeline_.on()) timeline_.Done(entry->id, why);
+    entry->done(why);
   }
 
   // Constant after construction.
@@ -217,6 +241,7 @@ class Engine::Impl {
   const Accelerator accelerator_;  // Device::Mark is called by any thread
   SubmissionQueue queue_;          // provides its own synchronisation
   ProcessSetTable sets_;           // likewise; written by the executor
+  Timeline timeline_;              // likewise
   Negotiator negotiator_;
   Executor executor_;
   Burst burst_;
@@ -247,5 +272,9 @@ Status Engine::health() const { return impl_->health(); }
 const Topology& Engine::topology() const { return impl_->topology(); }
 const Config& Engine::config() const { return impl_->config(); }
 const ProcessSetTable& Engine::process_sets() const { return impl_->process_sets(); }
+Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
+  return impl_->StartTimeline(path, mark_cycles);
+}
+Status Engine::StopTimeline() { return impl_->StopTimeline(); }
 
 }  // namespace tfhvd

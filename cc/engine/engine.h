@@ -79,6 +79,12 @@ class Engine {
   // The process sets as of what was executed so far.
   const ProcessSetTable& process_sets() const;
 
+  // Records from now on what becomes of every entry; this rank's part only (observe/timeline.h).
+  Status StartTimeline(const std::string& path, bool mark_cycles);
+
+  // Ends that and closes the file; nothing happens where nothing is recorded.
+  Status StopTimeline();
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;

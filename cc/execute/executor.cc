@@ -1,7 +1,9 @@
 #include "cc/execute/executor.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <string>
 
 #include "cc/base/backoff.h"
 
@@ -32,6 +34,7 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
       Agreed& a = agreed[piece.agreed];
       if (--left[piece.agreed] > 0) continue;
       if (broken.ok() && a.entry.number) a.entry.number(a.decision.number);
+      if (observer_ != nullptr && observer_->on()) observer_->Done(a.entry.id, broken);
       a.entry.done(broken);
     }
   }
@@ -100,7 +103,31 @@ Status Executor::Choose(const Plan& plan, Communicator** communicator) {
   return Status::Ok();
 }
 
+// Notes whose phases are to be told.
+void Executor::Observe(const Plan& plan, const std::vector<Agreed>& agreed) {
+  observed_.clear();
+  if (observer_ == nullptr || !observer_->on()) return;
+  for (const Piece& piece : plan.pieces) {
+    const EntryId id = agreed[piece.agreed].entry.id;
+    if (observed_.empty() || observed_.back() != id) observed_.push_back(id);  // once for a group
+  }
+}
+
+Executor::Phase::Phase(const Executor* executor, const char* carrier, const char* call)
+    : executor_(executor) {
+  if (executor_->observed_.empty()) return;
+  std::string name = carrier;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
+  executor_->observer_->Begin(executor_->observed_, name + call);
+}
+
+Executor::Phase::~Phase() {
+  if (!executor_->observed_.empty()) executor_->observer_->End(executor_->observed_);
+}
+
 Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
+  Observe(plan, *agreed);
   Communicator* communicator = nullptr;
   TFHVD_RETURN_IF_ERROR(Choose(plan, &communicator));
   for (const Piece& piece : plan.pieces) {
@@ -126,8 +153,10 @@ Status Executor::Enqueue(const Plan& plan, Communicator* communicator,
       return Broadcast(plan, communicator, agreed);
     case Collective::kAllGather:
       return AllGather(plan, communicator, agreed);
-    case Collective::kBarrier:
+    case Collective::kBarrier: {
+      const Phase phase(this, communicator->name(), "_BARRIER");
       return communicator->Barrier();
+    }
     case Collective::kJoin:
       return Status::Ok();  // was agreed: that is all
     case Collective::kAddProcessSet:

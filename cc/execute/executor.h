@@ -16,6 +16,7 @@
 #include "cc/comm/communicator.h"
 #include "cc/comm/world.h"
 #include "cc/device/device.h"
+#include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
 #include "cc/flow/process_set_table.h"
 
@@ -39,6 +40,9 @@ class Executor {
     if (device != nullptr) device->SetWatch([this] { return WatchAccelerator(); });
   }
 
+  // Who is told of each plan's phases; not owned, may be null.
+  void SetObserver(Observer* observer) { observer_ = observer; }
+
   // Runs `plans`, which were made from `agreed`, and completes every entry of it, each as soon as
   // its last tensor is done. An error means that a communicator is broken and the job with it; the
   // entries not done by then have failed with it.
@@ -52,6 +56,20 @@ class Executor {
   void Finish(const Status& lost, double seconds);
 
  private:
+  // A phase of the plan that is run, for who observes it: as long as this object lives.
+  class Phase {
+   public:
+    Phase(const Executor* executor, const char* name) : Phase(executor, name, "") {}
+    Phase(const Executor* executor, const char* carrier, const char* call);
+    ~Phase();
+    Phase(const Phase&) = delete;
+    Phase& operator=(const Phase&) = delete;
+
+   private:
+    const Executor* const executor_;  // Not owned.
+  };
+
+  void Observe(const Plan& plan, const std::vector<Agreed>& agreed);
   Status LookAtAccelerator();
   Status WatchAccelerator();
   void AbortAccelerator(const Status& why);
@@ -84,7 +102,9 @@ class Executor {
   Device* accelerator_ = nullptr;                             // Not owned; null: none.
   Backend* backend_ = nullptr;                                // Not owned.
   Communicators on_accelerator_;
-  Device* device_;  // of the plan that is run: one of the two
+  Device* device_;                 // of the plan that is run: one of the two
+  Observer* observer_ = nullptr;   // Not owned.
+  std::vector<EntryId> observed_;  // of the plan that is run; empty where nobody observes it
 };
 
 }  // namespace tfhvd

@@ -8,6 +8,14 @@
 namespace tfhvd {
 namespace {
 
+// Phases, by Horovod's names.
+constexpr const char* kCopyIn = "MEMCPY_IN_FUSION_BUFFER";
+constexpr const char* kCopyOut = "MEMCPY_OUT_FUSION_BUFFER";
+constexpr const char* kAllReduce = "_ALLREDUCE";
+constexpr const char* kAllGather = "_ALLGATHER";
+constexpr const char* kBroadcast = "_BCAST";
+constexpr const char* kReduceScatter = "_REDUCESCATTER";
+
 const void* InputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
   return agreed[piece.agreed].entry.inputs[piece.tensor];
 }
@@ -63,6 +71,7 @@ Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, i
 }
 
 Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, char* buffer) {
+  const Phase phase(this, kCopyIn);
   for (const Piece& piece : plan.pieces) {
     TFHVD_RETURN_IF_ERROR(IsStandIn(piece, agreed)
                               ? device_->Zero(buffer, piece.bytes)
@@ -73,6 +82,7 @@ Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, cha
 }
 
 Status Executor::CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed) {
+  const Phase phase(this, kCopyOut);
   for (const Piece& piece : plan.pieces) {
     if (!IsStandIn(piece, agreed)) {
       TFHVD_RETURN_IF_ERROR(device_->Copy(OutputOf(piece, agreed), buffer, piece.bytes));
@@ -88,13 +98,18 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator,
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
   if (InPlace(plan, *agreed)) {
     const Piece& piece = plan.pieces[0];
+    const Phase phase(this, communicator->name(), kAllReduce);
     return communicator->AllReduce(InputOf(piece, *agreed), OutputOf(piece, *agreed), count,
                                    plan.dtype, plan.reduction);
   }
   char* buffer = nullptr;
   TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
   TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, buffer));
-  TFHVD_RETURN_IF_ERROR(communicator->AllReduce(buffer, buffer, count, plan.dtype, plan.reduction));
+  {
+    const Phase phase(this, communicator->name(), kAllReduce);
+    TFHVD_RETURN_IF_ERROR(
+        communicator->AllReduce(buffer, buffer, count, plan.dtype, plan.reduction));
+  }
   return CopyOut(plan, buffer, *agreed);
 }
 
@@ -105,6 +120,7 @@ Status Executor::RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed) 
   Communicator* communicator = communicators_.at(plan.process_set);
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
   const void* in = InputOf(piece, agreed);
+  const Phase phase(this, communicator->name(), "_ADASUM");
   void* out = OutputOf(piece, agreed);
   if (plan.device == DeviceKind::kHost) {
     return Adasum(communicator, in, out, count, plan.dtype, plan.reduction);
@@ -131,12 +147,16 @@ Status Executor::Broadcast(const Plan& plan, Communicator* communicator,
     }
   }
   if (InPlace(plan, *agreed)) {
+    const Phase phase(this, communicator->name(), kBroadcast);
     return communicator->Broadcast(OutputOf(plan.pieces[0], *agreed), plan.bytes, root);
   }
   char* buffer = nullptr;
   TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
   if (at_root) TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, buffer));
-  TFHVD_RETURN_IF_ERROR(communicator->Broadcast(buffer, plan.bytes, root));
+  {
+    const Phase phase(this, communicator->name(), kBroadcast);
+    TFHVD_RETURN_IF_ERROR(communicator->Broadcast(buffer, plan.bytes, root));
+  }
   return at_root ? Status::Ok() : CopyOut(plan, buffer, *agreed);
 }
 
@@ -156,6 +176,7 @@ Status Executor::AllGather(const Plan& plan, Communicator* communicator,
   }
   if (plan.bytes == 0) return Status::Ok();
   if (InPlace(plan, *agreed)) {
+    const Phase phase(this, communicator->name(), kAllGather);
     return communicator->AllGather(InputOf(plan.pieces[0], *agreed), gathered[0].output, bytes);
   }
 
@@ -164,13 +185,20 @@ Status Executor::AllGather(const Plan& plan, Communicator* communicator,
   char* buffer = nullptr;
   TFHVD_RETURN_IF_ERROR(device_->Scratch(bytes[me] + plan.bytes, &buffer));
   char* at = buffer;
-  for (size_t p = 0; p < plan.pieces.size(); ++p) {
-    TFHVD_RETURN_IF_ERROR(
-        device_->Copy(at, InputOf(plan.pieces[p], *agreed), gathered[p].bytes[me]));
-    at += gathered[p].bytes[me];
+  {
+    const Phase phase(this, kCopyIn);
+    for (size_t p = 0; p < plan.pieces.size(); ++p) {
+      TFHVD_RETURN_IF_ERROR(
+          device_->Copy(at, InputOf(plan.pieces[p], *agreed), gathered[p].bytes[me]));
+      at += gathered[p].bytes[me];
+    }
   }
   const char* from = at;
-  TFHVD_RETURN_IF_ERROR(communicator->AllGather(buffer, at, bytes));
+  {
+    const Phase phase(this, communicator->name(), kAllGather);
+    TFHVD_RETURN_IF_ERROR(communicator->AllGather(buffer, at, bytes));
+  }
+  const Phase phase(this, kCopyOut);
   std::vector<char*> to;
   for (const Parts& g : gathered) to.push_back(static_cast<char*>(g.output));
   for (int r = 0; r < size; ++r) {
@@ -201,6 +229,7 @@ Status Executor::ReduceScatter(const Plan& plan, Communicator* communicator,
   }
   if (plan.bytes == 0) return Status::Ok();
   if (plan.pieces.size() == 1) {
+    const Phase phase(this, communicator->name(), kReduceScatter);
     return communicator->ReduceScatter(InputOf(plan.pieces[0], *agreed), scattered[0].output,
                                        counts, plan.dtype, plan.reduction);
   }
@@ -213,16 +242,23 @@ Status Executor::ReduceScatter(const Plan& plan, Communicator* communicator,
   for (const Piece& piece : plan.pieces) {
     from.push_back(static_cast<const char*>(InputOf(piece, *agreed)));
   }
-  for (int r = 0; r < size; ++r) {
-    for (size_t p = 0; p < plan.pieces.size(); ++p) {
-      TFHVD_RETURN_IF_ERROR(device_->Copy(to, from[p], scattered[p].bytes[r]));
-      from[p] += scattered[p].bytes[r];
-      to += scattered[p].bytes[r];
+  {
+    const Phase phase(this, kCopyIn);
+    for (int r = 0; r < size; ++r) {
+      for (size_t p = 0; p < plan.pieces.size(); ++p) {
+        TFHVD_RETURN_IF_ERROR(device_->Copy(to, from[p], scattered[p].bytes[r]));
+        from[p] += scattered[p].bytes[r];
+        to += scattered[p].bytes[r];
+      }
     }
   }
   const char* result = to;
-  TFHVD_RETURN_IF_ERROR(
-      communicator->ReduceScatter(buffer, to, counts, plan.dtype, plan.reduction));
+  {
+    const Phase phase(this, communicator->name(), kReduceScatter);
+    TFHVD_RETURN_IF_ERROR(
+        communicator->ReduceScatter(buffer, to, counts, plan.dtype, plan.reduction));
+  }
+  const Phase phase(this, kCopyOut);
   for (const Parts& part : scattered) {
     TFHVD_RETURN_IF_ERROR(device_->Copy(part.output, result, part.bytes[me]));
     result += part.bytes[me];
@@ -238,6 +274,7 @@ Status Executor::AllToAll(const Plan& plan, Communicator* communicator,
   const TensorSpec& spec = SpecOf(piece, *agreed);
   std::vector<int64_t> sent = entry.splits;
   if (sent.empty()) sent.assign(size, spec.shape[0] / size);
+  const Phase phase(this, communicator->name(), "_ALLTOALL");
   // Only the ranks of the set need to know how many rows travel between them, so they tell each
   // other here, wherever the tensors are, and not all of it to rank 0.
   std::vector<int64_t> received(size);

@@ -76,6 +76,11 @@ Status Coordinator::Count(Slot* slot, int rank, Slot::Announced how, double now)
     return Status::Ok();
   }
   slot->announced[rank] = how;
+  if (observer_ != nullptr && observer_->on()) {
+    const bool in_full = how == Slot::Announced::kInFull;
+    const Request& request = in_full ? slot->requests[rank] : slot->request;
+    observer_->RankReady(slot->key, request.kind, rank, false);
+  }
   slot->known_before = std::max(slot->known_before, seen_[rank]);
   if (slot->count++ == 0) {
     slot->since = now;
@@ -211,6 +216,7 @@ void Coordinator::FailOpen(Slot* slot, const Status& why) {
 }
 
 void Coordinator::ClearTally(Slot* slot) {
+  if (observer_ != nullptr && observer_->on()) observer_->TallyOver(slot->key);
   slot->count = 0;
   slot->joins = false;
   slot->complete = false;

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "cc/flow/messages.h"
+#include "cc/flow/observer.h"
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/cache_ids.h"
 #include "cc/negotiate/slot.h"
@@ -49,6 +50,9 @@ class Coordinator {
   };
 
   explicit Coordinator(Options options);
+
+  // Who is told when ranks are ready; not owned, may be null.
+  void SetObserver(Observer* observer) { observer_ = observer; }
 
   // REQUIRES: 0 <= from < size.
   Status Take(int from, Announcement announcement, double now);
@@ -107,6 +111,7 @@ class Coordinator {
   void ForgetOpen();
 
   const Options options_;
+  Observer* observer_ = nullptr;  // Not owned.
   ProcessSetTable sets_;
   std::unordered_map<Key, Slot, KeyHash> slots_;  // addresses of slots are stable
   CacheIds ids_;

@@ -90,6 +90,11 @@ Negotiator::Negotiator(const Config& config, const Log& log, const Topology& top
   }
 }
 
+void Negotiator::SetObserver(Observer* observer) {
+  observer_ = observer;
+  if (coordinator_ != nullptr) coordinator_->SetObserver(observer);
+}
+
 void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
   now_ = now;
   Status valid = CheckEntry(*sets_, topology_.rank, &entry);

@@ -18,6 +18,7 @@
 #include "cc/comm/control_plane.h"
 #include "cc/comm/topology.h"
 #include "cc/flow/messages.h"
+#include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/coordinator.h"
@@ -40,6 +41,9 @@ class Negotiator {
   // `sets` and `control` must outlive this object.
   Negotiator(const Config& config, const Log& log, const Topology& topology,
              const ProcessSetTable* sets, ControlPlane* control);
+
+  // Who is told when ranks are ready; not owned, may be null.
+  void SetObserver(Observer* observer);
 
   void Add(Entry entry, double now, Outcome* outcome);
   void Cancel(EntryId id, Outcome* outcome);
@@ -81,6 +85,7 @@ class Negotiator {
   void BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome);
   void EndSchedule(Outcome* outcome);
   void DropWithdrawn(Outcome* outcome);
+  void ObserveVotes(const Bucket& bucket, bool decided);
   Status RunSchedule(double now, Outcome* outcome);
   Status TakeBucket(const Bucket& bucket, Outcome* outcome);
   LockedSchedule::Wish WishOfSchedule(double now) const;
@@ -105,11 +110,14 @@ class Negotiator {
   Announcement next_;          // what the coordinator has not been told yet
   bool confirm_owed_ = false;  // the coordinator asked for a word
 
+  Observer* observer_ = nullptr;  // Not owned.
+
   LockedSchedule schedule_;
-  bool deviates_ = false;     // something is pending or was cancelled that is not in the schedule
-  double last_added_ = 0.0;   // when an entry came, or the schedule's turn began
-  double longest_gap_ = 0.0;  // between entries, while some were pending
-  double voted_at_ = 0.0;     // in the schedule's present turn
+  std::vector<bool> observed_;  // by rank: its vote in the schedule's present turn; empty: none
+  bool deviates_ = false;       // something is pending or was cancelled that is not in the schedule
+  double last_added_ = 0.0;     // when an entry came, or the schedule's turn began
+  double longest_gap_ = 0.0;    // between entries, while some were pending
+  double voted_at_ = 0.0;       // in the schedule's present turn
   bool votes_reported_ = false;  // that some are missing
   uint64_t seen_ = 0;
   bool left_ = false;

@@ -70,6 +70,27 @@ void Negotiator::EndSchedule(Outcome* outcome) {
   for (Pending* pending : waiting) Announce(pending);
 }
 
+// Tells of the votes of this host that are there when this rank has cast its own, and of the others
+// when the turn is `decided`.
+void Negotiator::ObserveVotes(const Bucket& bucket, bool decided) {
+  if (observer_ == nullptr || !observer_->on()) return observed_.clear();
+  std::vector<bool> there(static_cast<size_t>(topology_.size), true);
+  if (!decided) {
+    const int here = topology_.host_of[topology_.rank];
+    for (int rank = 0; rank < topology_.size; ++rank) there[rank] = topology_.host_of[rank] == here;
+    for (const int rank : schedule_.Silent()) there[rank] = false;
+  }
+  for (int rank = 0; rank < topology_.size; ++rank) {
+    if (!there[rank] || (!observed_.empty() && observed_[rank])) continue;
+    for (const CacheId id : bucket) {
+      const Request& request = cache_.Get(id)->request;
+      observer_->RankReady(request.key, request.kind, rank, true);
+    }
+  }
+  observed_ = std::move(there);
+  if (decided) observed_.clear();
+}
+
 Status Negotiator::RunSchedule(double now, Outcome* outcome) {
   while (schedule_.active()) {
     const bool voted = schedule_.voted();
@@ -77,12 +98,15 @@ Status Negotiator::RunSchedule(double now, Outcome* outcome) {
     if (schedule_.voted() && !voted) {
       voted_at_ = now;
       votes_reported_ = false;
+      ObserveVotes(schedule_.current(), false);
     }
     if (turn == LockedSchedule::Turn::kWait) break;
     outcome->progress = true;
     if (turn == LockedSchedule::Turn::kOver) {
+      observed_.clear();
       EndSchedule(outcome);
     } else {
+      ObserveVotes(schedule_.due(), true);
       TFHVD_RETURN_IF_ERROR(TakeBucket(schedule_.due(), outcome));
     }
   }

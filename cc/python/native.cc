@@ -111,6 +111,20 @@ PYBIND11_MODULE(_native, m) {
       },
       py::arg("ranks"), "Removes the process set of these ranks; its number.");
   m.def("process_sets", [] { return RunningEngine()->process_sets().All(); });
+  m.def(
+      "start_timeline",
+      [](const std::string& path, bool mark_cycles) {
+        const std::shared_ptr<Engine> engine = RunningEngine();
+        RunUnlocked([&] { return engine->StartTimeline(path, mark_cycles); });
+      },
+      py::arg("path"), py::arg("mark_cycles"), "Records what becomes of every collective.");
+  m.def(
+      "stop_timeline",
+      [] {
+        const std::shared_ptr<Engine> engine = RunningEngine();
+        RunUnlocked([&] { return engine->StopTimeline(); });
+      },
+      "Ends the recording, if there is one, and closes its file.");
   m.def("settings", [] { return Settings(); });
   m.def(
       "config", [] { return RunningEngine()->config(); },

@@ -20,6 +20,7 @@ using Values = std::vector<float>;
 // calls.
 class FakeCommunicator : public Communicator {
  public:
+  const char* name() const override { return "fake"; }
   int rank() const override { return 1; }
   int size() const override { return 2; }
 

@@ -100,6 +100,7 @@ class ByWayOfTheGpu : public Communicator {
  public:
   ByWayOfTheGpu(GpuRank* gpu, Communicator* comm) : gpu_(*gpu), comm_(*comm) {}
 
+  const char* name() const override { return "gpu"; }
   int rank() const override { return comm_.rank(); }
   int size() const override { return comm_.size(); }
 

@@ -26,7 +26,7 @@ def test_horovod_options_become_settings():
     words = (
         "--num-proc=3 --fusion-threshold-mb 0.5 --cycle-time-ms=2.5 --cache-capacity 64 "
         "--stall-check-warning-time-seconds 30 --stall-check-shutdown-time-seconds 90 "
-        "--log-level DEBUG python t.py"
+        "--timeline-filename t.{rank}.json --timeline-mark-cycles --log-level DEBUG python t.py"
     )
     job = parse(words.split())
     assert job.settings == {
@@ -35,6 +35,8 @@ def test_horovod_options_become_settings():
         "TFHVD_CACHE_CAPACITY": "64",
         "TFHVD_STALL_CHECK_TIME_SECONDS": "30",
         "TFHVD_STALL_SHUTDOWN_TIME_SECONDS": "90",
+        "TFHVD_TIMELINE": "t.{rank}.json",
+        "TFHVD_TIMELINE_MARK_CYCLES": "1",
         "TFHVD_LOG_LEVEL": "debug",
     }
 

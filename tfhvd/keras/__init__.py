@@ -49,6 +49,8 @@ from tfhvd import (
     run,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from tfhvd.keras import callbacks
 from tfhvd.keras.callbacks import (
@@ -113,6 +115,8 @@ __all__ = [
     "run",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 synchronize_keras()

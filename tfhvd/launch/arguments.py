@@ -204,6 +204,17 @@ OPTIONS = (
         "S",
         _plain_number,
     ),
+    Option(
+        ("--timeline-filename",),
+        "TFHVD_TIMELINE",
+        "write a timeline for chrome://tracing there, from rank 0, or with {rank} in it from each",
+        "FILE",
+    ),
+    Option(
+        ("--timeline-mark-cycles",),
+        "TFHVD_TIMELINE_MARK_CYCLES",
+        "mark in it where collectives that were agreed on together begin",
+    ),
     Option(("--log-level",), "TFHVD_LOG_LEVEL", ", ".join(_LEVELS), "LEVEL", _level),
     Option(("--mpirun",), "mpirun", "the mpirun to use", "FILE", Path),
     Option(("--mpi-args",), "mpi_args", "more arguments for mpirun, in quotes", '"..."', _words),
@@ -238,7 +249,11 @@ def parse(argv: Sequence[str]) -> Job:
         num_proc=num_proc,
         hosts=hosts,
         prefix="no_prefix" not in given,
-        settings={key: value for key, value in given.items() if key.startswith("TFHVD_")},
+        settings={
+            key: "1" if value is True else value
+            for key, value in given.items()
+            if key.startswith("TFHVD_")
+        },
         **{key: given[key] for key in plain + times if key in given},
     )
 

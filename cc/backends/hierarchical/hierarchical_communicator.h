@@ -40,6 +40,7 @@ class HierarchicalCommunicator : public Communicator {
   HierarchicalCommunicator(HostLayout layout, int rank, std::unique_ptr<Communicator> local,
                            std::unique_ptr<Communicator> across, HierarchicalOptions options = {});
 
+  const char* name() const override { return "hierarchical"; }
   int rank() const override { return rank_; }
   int size() const override { return layout_.size(); }
 

@@ -16,6 +16,7 @@ class InprocCommunicator : public Communicator {
   InprocCommunicator(std::shared_ptr<Meeting> meeting, int rank);
   ~InprocCommunicator() override;
 
+  const char* name() const override { return "inproc"; }
   int rank() const override { return rank_; }
   int size() const override { return meeting_->size(); }
 

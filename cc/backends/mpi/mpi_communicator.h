@@ -26,6 +26,7 @@ class MpiCommunicator : public Communicator {
   explicit MpiCommunicator(MpiPort port);
   ~MpiCommunicator() override;
 
+  const char* name() const override { return "mpi"; }
   int rank() const override { return transfers_.port().rank; }
   int size() const override { return static_cast<int>(transfers_.port().members.size()); }
 

@@ -35,6 +35,7 @@ class NcclCommunicator : public Communicator {
                      std::unique_ptr<Communicator>* out);
   ~NcclCommunicator() override;
 
+  const char* name() const override { return "nccl"; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 

@@ -43,6 +43,7 @@ class ShmCommunicator : public Communicator, private Patience {
   ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks, std::vector<int> pids,
                   const ShmOptions& options);
 
+  const char* name() const override { return "shm"; }
   int rank() const override { return rank_; }
   int size() const override { return ranks_; }
 

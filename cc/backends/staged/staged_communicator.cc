@@ -14,6 +14,7 @@ class StagedCommunicator : public Communicator {
  public:
   StagedCommunicator(Device* device, Communicator* host) : device_(*device), host_(*host) {}
 
+  const char* name() const override { return "host"; }
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
 

@@ -1,0 +1,50 @@
+// Observer: is told how entries come along, from submission to completion. A listener (observe/)
+// implements it. Whoever tells asks on() first, which is one relaxed load; what is told while it is
+// false is not heard.
+//
+// Any thread.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/base/types.h"
+#include "cc/flow/entry.h"
+#include "cc/flow/plan.h"
+#include "cc/flow/request.h"
+
+namespace tfhvd {
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  // Has an id, and waits for the other ranks from now on.
+  virtual void Submitted(const Entry& entry) = 0;
+
+  // `rank` is known here to be ready for the collective: it has announced it to this rank's
+  // coordinator or, `voted`, cast its vote for it in a locked schedule.
+  virtual void RankReady(const Key& key, Collective kind, int rank, bool voted) = 0;
+
+  // This rank's coordinator waits for nobody any more who is to announce `key`.
+  virtual void TallyOver(const Key& key) = 0;
+
+  // These are to be executed, one after the other, from now on.
+  virtual void AgreedOn(const std::vector<Agreed>& together) = 0;
+
+  // A phase of their execution, such as "MEMCPY_IN_FUSION_BUFFER". Phases nest.
+  virtual void Begin(const std::vector<EntryId>& entries, const std::string& phase) = 0;
+  virtual void End(const std::vector<EntryId>& entries) = 0;
+
+  // `done` of the entry is called next.
+  virtual void Done(EntryId entry, const Status& status) = 0;
+
+ protected:
+  std::atomic<bool> on_{false};
+};
+
+}  // namespace tfhvd
