@@ -58,14 +58,15 @@ std::string JsonString(const std::string& text) {
   return json + "\"";
 }
 
-Status TraceFile::Open(const std::string& path, TraceEvent first, std::unique_ptr<TraceFile>* out) {
+Status TraceFile::Open(const std::string& path, TraceEvent first, std::unique_ptr<TraceFile>* out,
+                       size_t most) {
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     return Status::InvalidArgument("cannot write the timeline. Received: '" + path +
                                    "': " + std::strerror(errno) +
                                    ". Expected: a file in a folder that exists and is writable.");
   }
-  std::unique_ptr<TraceFile> file(new TraceFile(descriptor, path));
+  std::unique_ptr<TraceFile> file(new TraceFile(descriptor, path, most));
   struct stat about = {};
   if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
     return Status::InvalidArgument("cannot write the timeline. Received: '" + path +
@@ -88,7 +89,7 @@ TraceFile::~TraceFile() {
 
 bool TraceFile::Push(TraceEvent event, bool must) {
   const MutexLock lock(&mutex_);
-  if (closing_ || !status_.ok() || (waiting_.size() >= kMost && !must)) return false;
+  if (closing_ || !status_.ok() || (waiting_.size() >= most_ && !must)) return false;
   waiting_.push_back(std::move(event));
   if (waiting_.size() == kMany) come_.NotifyOne();
   return true;

@@ -2,8 +2,8 @@
 // ui.perfetto.dev), written by a thread of its own.
 //
 // Push takes an event and returns; it waits for no file system. Events that come faster than they
-// can be written are refused once kMost wait. What was written is a whole JSON text at any time, so
-// that a process which is killed leaves one, of all but the last moments.
+// can be written are refused once `most` wait. What was written is a whole JSON text at any time,
+// so that a process which is killed leaves one, of all but the last moments.
 //
 // Any thread.
 #pragma once
@@ -34,7 +34,8 @@ class TraceFile {
   static constexpr size_t kMost = 1 << 18;
 
   // Creates the file, or empties it, with `first` in it.
-  static Status Open(const std::string& path, TraceEvent first, std::unique_ptr<TraceFile>* out);
+  static Status Open(const std::string& path, TraceEvent first, std::unique_ptr<TraceFile>* out,
+                     size_t most = kMost);
 
   // As Close.
   ~TraceFile();
@@ -49,7 +50,8 @@ class TraceFile {
   Status Close() TFHVD_EXCLUDES(mutex_);
 
  private:
-  TraceFile(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
+  TraceFile(int descriptor, std::string path, size_t most)
+      : descriptor_(descriptor), path_(std::move(path)), most_(most) {}
 
   void Run() TFHVD_EXCLUDES(mutex_);
   Status Append(const std::vector<TraceEvent>& events);
@@ -58,6 +60,7 @@ class TraceFile {
 
   const int descriptor_;
   const std::string path_;
+  const size_t most_;
 
   // The writer's; the opener's before it begins.
   int64_t end_ = 0;  // where the closing bracket begins
