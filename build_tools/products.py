@@ -51,7 +51,8 @@ XLA = Path("cc/xla")
 LACKS = Path("third_party/tensorflow_lacks")
 
 CORE, MPI, TENSORFLOW, PYTHON = "core", "mpi", "tf", "python"
-_CORE_FLAGS = ["-O3", "-fno-semantic-interposition"]
+# Contracted, a product and a sum would be rounded once on some processors and twice on others.
+_CORE_FLAGS = ["-O3", "-fno-semantic-interposition", "-ffp-contract=off"]
 _COST = {CORE: 2, MPI: 2, TENSORFLOW: 30, PYTHON: 10}
 
 

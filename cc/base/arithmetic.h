@@ -12,22 +12,11 @@
 
 #include <cstdint>
 
+#include "cc/base/reduction.h"
 #include "cc/base/status.h"
 #include "cc/base/types.h"
 
 namespace tfhvd {
-
-// What an allreduce computes: post * (pre * x_0 op pre * x_1 op ...), divided by the number of
-// ranks for Average. Factors other than 1 act on integers through double, truncated.
-struct Reduction {
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-
-  bool operator==(const Reduction& o) const {
-    return op == o.op && prescale == o.prescale && postscale == o.postscale;
-  }
-};
 
 // Whether the type can be reduced so: bool only by Min (and) and Max (or), unscaled.
 Status CheckReduction(DType dtype, const Reduction& reduction);

@@ -1,19 +1,110 @@
-// The only place that asks the compiler which processor it compiles for. Whole functions, one
-// branch a family.
+// The only place that asks the compiler who it is and which processor it compiles for. Whole
+// functions, one branch a family.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include "cc/base/half.h"
+
+// Before a loop no pass of which reads what another one writes, though its arrays may be the same.
+#if defined(__clang__)
+#define TFHVD_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define TFHVD_WIDE ""
+#else
+#define TFHVD_INDEPENDENT _Pragma("GCC ivdep")
+#define TFHVD_WIDE ",prefer-vector-width=512"
+#endif
+
+namespace tfhvd {
+namespace compat {
+
+// What element_loops.h needs of a set of instructions: conversions of n float16, as bits.
+struct Plain {
+  static void Widen(const uint16_t* from, float* to, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) to[i] = ToFloat(Float16{from[i]});
+  }
+  static void Narrow(const float* from, uint16_t* to, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) to[i] = ToFloat16(from[i]).bits;
+  }
+};
+
+}  // namespace compat
+}  // namespace tfhvd
+
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
+
+// Compile a function, with all that it calls, for a set of instructions.
+#define TFHVD_AVX2 __attribute__((target("avx2,f16c"), flatten))
+#define TFHVD_AVX512 \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c" TFHVD_WIDE), flatten))
 
 namespace tfhvd {
 namespace compat {
 
 inline void Pause() { _mm_pause(); }
-inline bool HasAvx512() { return __builtin_cpu_supports("avx512f"); }
-inline bool HasAvx2() { return __builtin_cpu_supports("avx2"); }
+inline bool HasF16c() {
+  unsigned int a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+inline bool HasAvx2() { return __builtin_cpu_supports("avx2") && HasF16c(); }
+inline bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+struct Avx2 {
+  __attribute__((target("avx2,f16c"))) static void Widen(const uint16_t* from, float* to,
+                                                         int64_t n) {
+    for (; n >= 8; n -= 8, from += 8, to += 8) Widen8(from, to);
+    uint16_t in[8] = {0};
+    float out[8];
+    std::copy(from, from + n, in);
+    Widen8(in, out);
+    std::copy(out, out + n, to);
+  }
+  __attribute__((target("avx2,f16c"))) static void Narrow(const float* from, uint16_t* to,
+                                                          int64_t n) {
+    for (; n >= 8; n -= 8, from += 8, to += 8) Narrow8(from, to);
+    float in[8] = {0};
+    uint16_t out[8];
+    std::copy(from, from + n, in);
+    Narrow8(in, out);
+    std::copy(out, out + n, to);
+  }
+
+ private:
+  __attribute__((target("avx2,f16c"))) static void Widen8(const uint16_t* from, float* to) {
+    _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  }
+  __attribute__((target("avx2,f16c"))) static void Narrow8(const float* from, uint16_t* to) {
+    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+  }
+};
+
+struct Avx512 {
+  __attribute__((target("avx512f,f16c"))) static void Widen(const uint16_t* from, float* to,
+                                                            int64_t n) {
+    for (; n >= 16; n -= 16, from += 16, to += 16) {
+      const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+      _mm512_storeu_ps(to, _mm512_maskz_cvtph_ps(0xffff, halves));
+    }
+    Avx2::Widen(from, to, n);
+  }
+  __attribute__((target("avx512f,f16c"))) static void Narrow(const float* from, uint16_t* to,
+                                                             int64_t n) {
+    for (; n >= 16; n -= 16, from += 16, to += 16) {
+      const __m256i halves =
+          _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+    }
+    Avx2::Narrow(from, to, n);
+  }
+};
 
 // Bytes up to the next line of 64, so that streaming stores are aligned.
 inline int64_t ToLine(const char* p, int64_t bytes) {
@@ -64,12 +155,17 @@ __attribute__((target("avx2"))) inline void StreamCopyAvx2(char* to, const char*
 
 #else  // any other processor: what the compiler makes of plain C++
 
+#define TFHVD_AVX2
+#define TFHVD_AVX512
+
 namespace tfhvd {
 namespace compat {
 
 inline void Pause() {}
 inline bool HasAvx512() { return false; }
 inline bool HasAvx2() { return false; }
+using Avx2 = Plain;
+using Avx512 = Plain;
 inline void StreamCopyAvx512(char*, const char*, int64_t) {}
 inline void StreamCopyAvx2(char*, const char*, int64_t) {}
 

@@ -41,7 +41,9 @@ inline float ToFloat(Float16 h) {
   const uint32_t magnitude = static_cast<uint32_t>(h.bits & 0x7fffu) << 13;
   // Scaling by 2^112 rebiases the exponent (15 to 127) and normalises subnormals.
   const float scaled = FloatFromBits(magnitude) * FloatFromBits(0x77800000u);
-  const uint32_t special = magnitude | 0x7f800000u;  // infinity and NaN
+  // Infinity, and NaN (made quiet, as processors do).
+  const uint32_t quiet = magnitude > 0x0f800000u ? 0x00400000u : 0u;
+  const uint32_t special = magnitude | 0x7f800000u | quiet;
   const uint32_t bits = magnitude >= 0x0f800000u ? special : BitsFromFloat(scaled);
   return FloatFromBits(sign | bits);
 }

@@ -1,5 +1,7 @@
 // The shm backend against the suite of all communicators. The ranks are threads, but each maps the
 // memory for itself, as processes do.
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,10 +18,11 @@ namespace {
 
 // Runs `body(communicator)` on every rank of a job on one host.
 template <typename Body>
-void OnOneHost(int size, int64_t slot_bytes, const Body& body) {
+void OnOneHost(int size, int64_t slot_bytes, const Body& body, bool past_caches = false) {
   OnRanks(size, [&](Communicator* host) {
     ShmOptions options;
     options.slot_bytes = slot_bytes;
+    options.past_caches = past_caches;
     options.log = Log(LogLevel::kFatal, host->rank());
     std::unique_ptr<Communicator> comm;
     ASSERT_OK(MakeShmCommunicator(host, options, &comm));
@@ -43,6 +46,10 @@ TEST(ConformsWith3Ranks) { RunSuite(3, kUsual); }
 TEST(ConformsWith8Ranks) { RunSuite(8, kUsual); }
 TEST(ConformsWith2RanksInTinySlots) { RunSuite(2, kTiny); }
 TEST(ConformsWith5RanksInTinySlots) { RunSuite(5, kTiny); }
+
+TEST(ConformsPastTheCaches) {
+  OnOneHost(2, kUsual, [](Communicator* comm) { Conformance(comm).CheckMixture(); }, true);
+}
 
 TEST(AbortEndsACall) {
   for (const int size : {2, 4}) OnOneHost(size, kUsual, CheckAbort);
@@ -72,6 +79,16 @@ TEST(MemoryThatCannotBeHadIsSaidOnEveryRank) {
                                    : "could not make shared memory");
     EXPECT_OK(host->Barrier());  // what joined them still does
   });
+}
+
+// So nothing of a killed job can be left behind, no two jobs can meet, and the size of /dev/shm
+// says nothing.
+TEST(MemoryLiesInNoFolder) {
+  SharedMemory memory;
+  ASSERT_OK(SharedMemory::Create(4096, &memory));
+  char target[64] = {0};
+  ASSERT_TRUE(readlink(memory.address().c_str(), target, sizeof target - 1) > 0);
+  EXPECT_EQ(std::string(target), std::string("/memfd:tfhvd (deleted)"));
 }
 
 TEST(MemoryThatCannotBeSharedIsSaid) {

@@ -39,9 +39,12 @@ def step():
         sums[i] = hvd.allreduce(tf.fill([length], float(rank + i)), op=hvd.Sum, name=f"sum{i}")
     return sums
 
-for _ in range(5):
+for _ in range(12):  # it is agreed first, and then locked
     for i, value in step().items():
         tf.debugging.assert_equal(value, tf.fill(value.shape, float(total + n * i)))
+mixed = hvd.allreduce(tf.random.stateless_normal([100_003], [rank, 1]), op=hvd.Sum, name="mixed")
+bits = hvd.allgather(tf.bitcast(mixed, tf.int32)[tf.newaxis], name="bits")
+tf.debugging.assert_equal(bits, tf.repeat(bits[:1], n, 0))
 rows = hvd.allgather(tf.fill([rank + 1, 2], rank))
 tf.debugging.assert_equal(rows[:, 0], tf.repeat(tf.range(n), tf.range(n) + 1))
 for root in range(n):
@@ -102,7 +105,8 @@ def test_a_killed_leader_ends_the_job():
         left.extend(processes.wait_until_gone(SECONDS))
 
     rest = """
-hvd.barrier()
+for _ in range(40):  # more than enough that the step is locked
+    hvd.allreduce(1.0, name="wanted")
 if rank == 2:
     print("now", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

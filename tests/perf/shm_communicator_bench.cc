@@ -4,24 +4,34 @@
 //
 //   g++ -std=c++17 -O2 -pthread -I. tests/perf/shm_communicator_bench.cc
 //     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/shm_bench
-//   build/shm_bench
+//   build/shm_bench [--slots]
 //
-// Medians of rank 0, in microseconds; both ranks copy at the same time.
+// Medians of rank 0, in microseconds; both ranks copy at the same time. With --slots: an allreduce
+// of 64 MiB with the blocks and the stores that slots could be written with, in turns.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cc/backends/shm/shm_communicator.h"
 
 namespace tfhvd {
 namespace {
+
+constexpr int kRanks = 2;
+
+double MedianOf(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
 
 double Median(Communicator* comm, int repetitions, const std::function<void()>& call) {
   std::vector<double> times;
@@ -32,8 +42,7 @@ double Median(Communicator* comm, int repetitions, const std::function<void()>& 
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
     times.push_back(took.count());
   }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  return MedianOf(std::move(times));
 }
 
 void CopyToFreshMemory(const void* from, size_t bytes) {
@@ -66,29 +75,99 @@ void Measure(Communicator* comm) {
   }
 }
 
-int Main() {
-  constexpr int kRanks = 2;
-  const ShmOptions options;
+// Rank 0's time of one allreduce of `count` floats.
+double Once(Communicator* comm, const float* in, float* out, int64_t count) {
+  return Median(comm, 1,
+                [&] { (void)comm->AllReduce(in, out, count, DType::kFloat32, Reduction()); });
+}
+
+// `comms`: of one rank, by variant, equally many on both.
+void MeasureSlots(const std::vector<std::unique_ptr<ShmCommunicator>>& comms,
+                  std::vector<std::vector<double>>* elsewhere,
+                  std::vector<std::vector<double>>* in_place) {
+  constexpr int64_t kCount = 16 << 20;
+  constexpr int kRounds = 21;
+  const std::vector<float> in(kCount, 1.0f);
+  std::vector<float> out(kCount, 0.0f);
+  elsewhere->resize(comms.size());
+  in_place->resize(comms.size());
+  for (int i = 0; i < kRounds; ++i) {
+    for (size_t v = 0; v < comms.size(); ++v) {
+      (*elsewhere)[v].push_back(Once(comms[v].get(), in.data(), out.data(), kCount));
+      (*in_place)[v].push_back(Once(comms[v].get(), out.data(), out.data(), kCount));
+    }
+  }
+}
+
+// Runs `body(rank)` on two threads.
+void OnTwo(const std::function<void(int)>& body) {
+  std::thread other([&] { body(1); });
+  body(0);
+  other.join();
+}
+
+std::shared_ptr<SharedMemory> MemoryFor(const ShmOptions& options) {
   auto memory = std::make_shared<SharedMemory>();
   const Status status =
       SharedMemory::Create(ShmCommunicator::SizeFor(kRanks, options), memory.get());
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", status.ToString().c_str());
-    return 1;
+    std::exit(1);
   }
+  return memory;
+}
+
+void CompareSlots() {
+  std::vector<ShmOptions> variants;
+  std::vector<std::shared_ptr<SharedMemory>> memories;
+  for (const int64_t block : {32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10}) {
+    for (const bool past_caches : {false, true}) {
+      ShmOptions options;
+      options.block_bytes = options.slot_bytes = block;
+      options.past_caches = past_caches;
+      variants.push_back(options);
+      memories.push_back(MemoryFor(options));
+    }
+  }
+  OnTwo([&](int rank) {
+    std::vector<std::unique_ptr<ShmCommunicator>> comms;
+    for (size_t v = 0; v < variants.size(); ++v) {
+      comms.push_back(std::make_unique<ShmCommunicator>(memories[v], rank, kRanks,
+                                                        std::vector<int>(), variants[v]));
+    }
+    std::vector<std::vector<double>> elsewhere, in_place;
+    MeasureSlots(comms, &elsewhere, &in_place);
+    if (rank != 0) return;
+    std::printf("%10s %14s %12s %12s\n", "block", "stores", "allreduce", "in place");
+    for (size_t v = 0; v < variants.size(); ++v) {
+      std::printf("%10lld %14s %12.0f %12.0f\n", static_cast<long long>(variants[v].block_bytes),
+                  variants[v].past_caches ? "past caches" : "ordinary", MedianOf(elsewhere[v]),
+                  MedianOf(in_place[v]));
+    }
+  });
+}
+
+void CompareSizes() {
+  const ShmOptions options;
+  const std::shared_ptr<SharedMemory> memory = MemoryFor(options);
   std::printf("%10s %12s %12s %12s %12s\n", "bytes", "memcpy", "fresh", "allreduce", "in place");
-  std::vector<std::thread> threads;
-  for (int r = 0; r < kRanks; ++r) {
-    threads.emplace_back([&, r] {
-      ShmCommunicator comm(memory, r, kRanks, {}, options);
-      Measure(&comm);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return 0;
+  OnTwo([&](int rank) {
+    ShmCommunicator comm(memory, rank, kRanks, {}, options);
+    Measure(&comm);
+  });
 }
 
 }  // namespace
 }  // namespace tfhvd
 
-int main() { return tfhvd::Main(); }
+int main(int argc, char** argv) {
+  if (argc == 1) {
+    tfhvd::CompareSizes();
+  } else if (argc == 2 && std::strcmp(argv[1], "--slots") == 0) {
+    tfhvd::CompareSlots();
+  } else {
+    std::fprintf(stderr, "Expected: shm_bench [--slots]\n");
+    return 2;
+  }
+  return 0;
+}

@@ -17,10 +17,6 @@ namespace {
 constexpr int64_t kSmallBytes = 256 * 1024;
 constexpr int kFewRanks = 2;
 
-// Of such an exchange: what is written stays in the near cache of its core until the other reads
-// it.
-constexpr int64_t kDirectBlock = 128 * 1024;
-
 // A result of so many bytes, written elsewhere than over the input, leaves every cache before
 // anybody reads it: it goes past them.
 constexpr int64_t kStreamFrom = 32 << 20;
@@ -35,12 +31,6 @@ int64_t PartBegin(int64_t bytes, int ranks, int rank) {
   const int64_t even = (bytes + ranks - 1) / ranks;
   const int64_t rounded = (even + kLine - 1) / kLine * kLine;
   return std::min(bytes, rounded * rank);
-}
-
-// Ordinary stores: the block is read from this core's cache. Past the caches it took twice as long
-// (docs/performance.md).
-void CopyIn(char* slot, const char* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(slot, from, static_cast<size_t>(bytes));
 }
 
 }  // namespace
@@ -118,6 +108,11 @@ void ShmCommunicator::Abort(const Status& why) {
   aborted_.store(true, std::memory_order_release);
 }
 
+void ShmCommunicator::CopyIn(char* slot, const char* from, int64_t bytes) const {
+  if (options_.past_caches) return StreamCopy(slot, from, bytes);
+  if (bytes > 0) std::memcpy(slot, from, static_cast<size_t>(bytes));
+}
+
 Status ShmCommunicator::PostValues(const Block& block) {
   char* slot = nullptr;
   TFHVD_RETURN_IF_ERROR(values_.Claim(block.values, &slot));
@@ -166,7 +161,7 @@ Status ShmCommunicator::CopyResults(const Block& block) {
 // is waited for.
 Status ShmCommunicator::DirectAllReduce(const char* in, char* out, int64_t bytes, DType dtype,
                                         const Reduction& reduction) {
-  const int64_t block_bytes = std::min(kDirectBlock, values_.slot_bytes());
+  const int64_t block_bytes = std::min(options_.block_bytes, values_.slot_bytes());
   const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
   const bool stream = in != out && bytes >= kStreamFrom;
   const auto post = [&](int64_t k) {

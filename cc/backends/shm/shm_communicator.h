@@ -23,6 +23,12 @@ namespace tfhvd {
 struct ShmOptions {
   // Two slots a rank and exchange stay within a core's cache while the memory bus is busy enough.
   int64_t slot_bytes = 256 << 10;
+  // Of a reduction in one exchange: what is written stays in the near cache of its core until the
+  // other reads it.
+  int64_t block_bytes = 128 << 10;
+  // Whether what others are to read is written past the caches. Slower wherever it was measured
+  // (docs/performance.md): a block is read from its writer's cache.
+  bool past_caches = false;
   double stall_check_time = 60.0;  // seconds; 0: no report
   Log log;
   std::vector<int> job_ranks;  // the ranks' numbers in the job, for messages; empty: the same
@@ -67,6 +73,7 @@ class ShmCommunicator : public Communicator, private Patience {
   // "rank 3", as the job counts.
   std::string Named(int rank) const;
   Status StillWaiting(int rank, double waited_seconds) override;
+  void CopyIn(char* slot, const char* from, int64_t bytes) const;
   Status DirectAllReduce(const char* in, char* out, int64_t bytes, DType dtype,
                          const Reduction& reduction);
   void ReduceInto(char* out, int64_t bytes, bool stream, DType dtype, const Reduction& reduction);

@@ -1,0 +1,296 @@
+// The loops over elements of the collectives' arithmetic, written once in plain C++ and compiled
+// once for each set of instructions (arithmetic_kernels.cc). `Isa` is one of compat.h's: it
+// converts float16, which compilers do not vectorise well, and makes the instances of one set
+// distinct from another's.
+//
+// Every set of instructions gives the same bits (of a NaN: that it is one): the order of operations
+// is fixed, and nothing is contracted (-ffp-contract=off).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cc/base/compat.h"
+#include "cc/base/half.h"
+#include "cc/base/reduction.h"
+#include "cc/base/types.h"
+
+namespace tfhvd {
+namespace element_loops {
+
+// Elements per block: what lies between the steps of a block stays in the first-level cache.
+constexpr int64_t kBlock = 1024;
+
+// The accumulator of a stored type. Small integers are summed in 64 bits, so that their average
+// does not wrap.
+template <typename T>
+struct AccumulatorOf {
+  using Type = std::conditional_t<std::is_floating_point<T>::value, T, int64_t>;
+};
+template <>
+struct AccumulatorOf<Float16> {
+  using Type = float;
+};
+template <>
+struct AccumulatorOf<BFloat16> {
+  using Type = float;
+};
+template <typename T>
+using Accumulator = typename AccumulatorOf<T>::Type;
+
+// Integer sums and products wrap, as in TensorFlow, without undefined behaviour.
+template <typename T>
+using Wrapping = std::conditional_t<std::is_integral<T>::value, uint64_t, T>;
+
+struct Add {
+  template <typename T>
+  T operator()(T a, T b) const {
+    using W = Wrapping<T>;
+    return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
+  }
+};
+struct Multiply {
+  template <typename T>
+  T operator()(T a, T b) const {
+    using W = Wrapping<T>;
+    return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
+  }
+};
+// A NaN of any rank is the result: b != b only for NaN.
+struct Minimum {
+  template <typename T>
+  T operator()(T a, T b) const {
+    return (b < a || b != b) ? b : a;
+  }
+};
+struct Maximum {
+  template <typename T>
+  T operator()(T a, T b) const {
+    return (b > a || b != b) ? b : a;
+  }
+};
+
+template <typename Acc>
+Acc Scaled(Acc x, double factor) {
+  if constexpr (std::is_floating_point<Acc>::value) {
+    return x * static_cast<Acc>(factor);
+  } else {
+    return static_cast<Acc>(static_cast<double>(x) * factor);
+  }
+}
+
+template <typename Isa>
+struct Loops {
+  // n elements, n <= kBlock, widened. `to` may be `from` where the types are equal.
+  template <typename Acc, typename T>
+  static void Load(Acc* to, const T* from, int64_t n) {
+    if constexpr (std::is_same<T, Float16>::value) {
+      Isa::Widen(reinterpret_cast<const uint16_t*>(from), to, n);
+    } else if constexpr (std::is_same<T, BFloat16>::value) {
+      TFHVD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) to[i] = ToFloat(from[i]);
+    } else {
+      TFHVD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<Acc>(from[i]);
+    }
+  }
+
+  template <typename T, typename Acc>
+  static void Store(T* to, const Acc* from, int64_t n) {
+    if constexpr (std::is_same<T, Float16>::value) {
+      Isa::Narrow(from, reinterpret_cast<uint16_t*>(to), n);
+    } else if constexpr (std::is_same<T, BFloat16>::value) {
+      TFHVD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) to[i] = ToBFloat16(from[i]);
+    } else {
+      TFHVD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
+    }
+  }
+
+  template <typename Acc>
+  static void Scale(Acc* acc, int64_t n, double factor) {
+    if (factor == 1.0) return;
+    TFHVD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) acc[i] = Scaled(acc[i], factor);
+  }
+
+  // What follows once all ranks are in.
+  template <typename Acc>
+  static void Finish(Acc* acc, int64_t n, int ranks, const Reduction& reduction) {
+    if (reduction.op == ReduceOp::kAverage) {
+      const Acc divisor = static_cast<Acc>(ranks);
+      TFHVD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) acc[i] /= divisor;
+    }
+    Scale(acc, n, reduction.postscale);
+  }
+
+  // The general case: each rank's values widened, scaled, and joined to what the ranks before gave.
+  template <typename Acc, typename T, typename Op>
+  static void ReduceBlocks(T* out, const void* const* in, int ranks, int64_t count,
+                           const Reduction& reduction) {
+    const Op op;
+    Acc acc[kBlock];
+    Acc next[kBlock];
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t n = std::min(kBlock, count - begin);
+      Load(acc, static_cast<const T*>(in[0]) + begin, n);
+      Scale(acc, n, reduction.prescale);
+      for (int r = 1; r < ranks; ++r) {
+        Load(next, static_cast<const T*>(in[r]) + begin, n);
+        Scale(next, n, reduction.prescale);
+        TFHVD_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], next[i]);
+      }
+      Finish(acc, n, ranks, reduction);
+      Store(out + begin, acc, n);
+    }
+  }
+
+  // What needs no widening and no scaling first, in one pass for the first two ranks and one for
+  // each of the others.
+  template <typename T, typename Op>
+  static void ReducePlain(T* out, const void* const* in, int ranks, int64_t count,
+                          const Reduction& reduction) {
+    const Op op;
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t n = std::min(kBlock, count - begin);
+      const T* a = static_cast<const T*>(in[0]) + begin;
+      const T* b = static_cast<const T*>(in[1]) + begin;
+      T acc[kBlock];
+      // The result may lie over any rank's values, of which those after the second are still to be
+      // read.
+      T* const to = ranks == 2 ? out + begin : acc;
+      TFHVD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) to[i] = op(a[i], b[i]);
+      for (int r = 2; r < ranks; ++r) {
+        const T* c = static_cast<const T*>(in[r]) + begin;
+        T* const last = r + 1 == ranks ? out + begin : acc;
+        TFHVD_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) last[i] = op(acc[i], c[i]);
+      }
+      if constexpr (std::is_same<T, Accumulator<T>>::value)
+        Finish(out + begin, n, ranks, reduction);
+    }
+  }
+
+  template <typename T, typename Op>
+  static void ReduceOne(T* out, const void* const* in, int ranks, int64_t count,
+                        const Reduction& reduction) {
+    using Acc = Accumulator<T>;
+    constexpr bool kHalf = std::is_class<T>::value;
+    if constexpr (!kHalf) {
+      // Integers that are only stored may wrap on the way.
+      const bool stored = reduction.op != ReduceOp::kAverage && reduction.postscale == 1.0;
+      const bool plain = reduction.prescale == 1.0 && (std::is_same<T, Acc>::value || stored);
+      if (plain && ranks >= 2) return ReducePlain<T, Op>(out, in, ranks, count, reduction);
+    }
+    ReduceBlocks<Acc, T, Op>(out, in, ranks, count, reduction);
+  }
+
+  template <typename T>
+  static void ReduceTyped(void* out, const void* const* in, int ranks, int64_t count,
+                          const Reduction& reduction) {
+    T* typed = static_cast<T*>(out);
+    switch (reduction.op) {
+      case ReduceOp::kAverage:
+      case ReduceOp::kSum:
+        return ReduceOne<T, Add>(typed, in, ranks, count, reduction);
+      case ReduceOp::kMin:
+        return ReduceOne<T, Minimum>(typed, in, ranks, count, reduction);
+      case ReduceOp::kMax:
+        return ReduceOne<T, Maximum>(typed, in, ranks, count, reduction);
+      case ReduceOp::kProduct:
+        return ReduceOne<T, Multiply>(typed, in, ranks, count, reduction);
+    }
+  }
+
+  // `Kept` is the type between the levels: T, or its accumulator.
+  template <typename T, typename Kept>
+  static void WidenTyped(Kept* out, const T* in, int64_t count, double prescale) {
+    Accumulator<T> acc[kBlock];
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t n = std::min(kBlock, count - begin);
+      Load(acc, in + begin, n);
+      Scale(acc, n, prescale);
+      Store(out + begin, acc, n);
+    }
+  }
+
+  template <typename T, typename Kept>
+  static void CompleteTyped(T* out, const Kept* in, int ranks, int64_t count,
+                            const Reduction& reduction) {
+    Accumulator<T> acc[kBlock];
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t n = std::min(kBlock, count - begin);
+      Load(acc, in + begin, n);
+      Finish(acc, n, ranks, reduction);
+      Store(out + begin, acc, n);
+    }
+  }
+
+  // Calls `act` with a null pointer of the type that stores `dtype`.
+  template <typename Act>
+  static void WithType(DType dtype, const Act& act) {
+    switch (dtype) {
+      case DType::kBool:  // 0 and 1: min is and, max is or
+      case DType::kUInt8:
+        return act(static_cast<uint8_t*>(nullptr));
+      case DType::kInt8:
+        return act(static_cast<int8_t*>(nullptr));
+      case DType::kInt32:
+        return act(static_cast<int32_t*>(nullptr));
+      case DType::kInt64:
+        return act(static_cast<int64_t*>(nullptr));
+      case DType::kFloat16:
+        return act(static_cast<Float16*>(nullptr));
+      case DType::kBFloat16:
+        return act(static_cast<BFloat16*>(nullptr));
+      case DType::kFloat32:
+        return act(static_cast<float*>(nullptr));
+      case DType::kFloat64:
+        return act(static_cast<double*>(nullptr));
+    }
+  }
+
+  // The three of arithmetic.h.
+  static void Reduce(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
+                     const Reduction& reduction) {
+    WithType(dtype, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      ReduceTyped<T>(out, in, ranks, count, reduction);
+    });
+  }
+
+  static void Widen(void* out, const void* in, int64_t count, DType dtype, bool wider,
+                    double prescale) {
+    WithType(dtype, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      const T* from = static_cast<const T*>(in);
+      if (wider) {
+        WidenTyped(static_cast<Accumulator<T>*>(out), from, count, prescale);
+      } else {
+        WidenTyped(static_cast<T*>(out), from, count, prescale);
+      }
+    });
+  }
+
+  static void Complete(void* out, const void* in, int ranks, int64_t count, DType dtype, bool wider,
+                       const Reduction& reduction) {
+    WithType(dtype, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      T* to = static_cast<T*>(out);
+      if (wider) {
+        CompleteTyped(to, static_cast<const Accumulator<T>*>(in), ranks, count, reduction);
+      } else {
+        CompleteTyped(to, static_cast<const T*>(in), ranks, count, reduction);
+      }
+    });
+  }
+};
+
+}  // namespace element_loops
+}  // namespace tfhvd
