@@ -12,10 +12,10 @@
 #include "cc/tf/status.h"
 #include "cc/tf/types.h"
 #include "cc/xla/calls.h"
+#include "cc/xla/computation.h"
 #include "cc/xla/request_text.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
-#include "tensorflow/core/framework/resource_mgr.h"
 #include "xla/hlo/builder/xla_builder.h"
 #include "xla/shape_util.h"
 
@@ -25,81 +25,6 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::XlaOpKernelContext;
 using xla::XlaOp;
-
-// A collective whose start is written.
-struct Begun {
-  std::vector<XlaOp> results;
-  std::vector<XlaOp> kept;  // operands that are read until the collective is over
-  XlaOp ticket;
-};
-
-// What the ops of one computation have to know of each other while it is compiled.
-class Computation : public tensorflow::ResourceBase {
- public:
-  explicit Computation(XlaOp run) : run(run) {}
-
-  const XlaOp run;  // the number of its execution
-
-  // The deferred collectives that wait for their TfhvdDone.
-  std::vector<Begun> deferred;
-
-  // Gives up the deferred collective whose first result that is.
-  bool Take(XlaOp first, Begun* begun) {
-    const auto found = std::find_if(deferred.begin(), deferred.end(), [first](const Begun& one) {
-      return one.results[0].IsIdenticalTo(first);
-    });
-    if (found == deferred.end()) return false;
-    *begun = std::move(*found);
-    deferred.erase(found);
-    return true;
-  }
-
-  // What the next done has to come after: the starts written so far, and the done before it. XLA
-  // runs a done as soon as it has its operands, and nothing else until it returns; all that can be
-  // begun must be by then, for other ranks may wait for just that.
-  std::vector<XlaOp> before_next_done;
-
-  std::string DebugString() const override { return "tfhvd's collectives of one computation"; }
-};
-
-// Row by row, as the engine takes its tensors.
-xla::Shape RowMajor(const xla::Shape& shape) {
-  return xla::ShapeUtil::MakeShapeWithDescendingLayout(shape.element_type(), shape.dimensions());
-}
-
-xla::Shape Number() { return xla::ShapeUtil::MakeShapeWithDescendingLayout(xla::S64, {}); }
-
-using Aliases = std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>;
-
-XlaOp Call(xla::XlaBuilder* builder, const char* target, const std::vector<XlaOp>& operands,
-           const std::vector<xla::Shape>& shapes, const std::vector<xla::Shape>& results,
-           const std::string& attributes, size_t in_place) {
-  Aliases aliases;
-  for (size_t i = 0; i < in_place; ++i) {
-    const auto position = static_cast<int64_t>(i);
-    const xla::ShapeIndex result({position});
-    const xla::ShapeIndex operand;  // the whole of it
-    aliases.emplace_back(result, std::make_pair(position, operand));
-  }
-  return xla::CustomCallWithLayout(builder, target, operands,
-                                   xla::ShapeUtil::MakeTupleShape(results), shapes, attributes,
-                                   /*has_side_effect=*/true, aliases,
-                                   /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
-                                   xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
-}
-
-absl::Status ComputationOf(XlaOpKernelContext* ctx, Computation** computation) {
-  tensorflow::OpKernelContext* inner = ctx->op_kernel_context();
-  xla::XlaBuilder* const builder = ctx->builder();  // looked up where `make` is called under a lock
-  const std::string name = "tfhvd/" + std::to_string(reinterpret_cast<uintptr_t>(builder));
-  const auto make = [builder](Computation** made) {
-    const XlaOp begin = Call(builder, kBeginCall, {}, {}, {Number()}, "{}", 0);
-    *made = new Computation(xla::GetTupleElement(begin, 0));
-    return absl::OkStatus();
-  };
-  return inner->step_container()->LookupOrCreate<Computation>(inner->resource_manager(), name,
-                                                              computation, make);
-}
 
 // Writes the call that waits for `begun`; gives their results, in order.
 absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computation* computation,
@@ -338,6 +263,41 @@ class DoneLowering : public tensorflow::XlaOpKernel {
   }
 };
 
+// TfhvdTurn: see cc/tf/turn.cc. A done of nothing, on which the result depends.
+class TurnLowering : public tensorflow::XlaOpKernel {
+ public:
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Write(ctx)); }
+
+ private:
+  static absl::Status Write(XlaOpKernelContext* ctx) {
+    Computation* computation = nullptr;
+    TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
+    const tensorflow::core::ScopedUnref unref(computation);
+    TF_RETURN_IF_ERROR(WriteDone(ctx->builder(), computation, {}).status());
+    const XlaOp token = computation->before_next_done.back();  // 0, which XLA does not know
+    TF_ASSIGN_OR_RETURN(const xla::Shape shape, ctx->InputXlaShape(0));
+    const XlaOp zero = xla::ConvertElementType(token, shape.element_type());
+    ctx->SetOutput(0, shape.element_type() == xla::PRED ? xla::Or(ctx->Input(0), zero)
+                                                        : xla::Add(ctx->Input(0), zero));
+    return absl::OkStatus();
+  }
+};
+
+// TfhvdSeen: see cc/tf/turn.cc.
+class SeenLowering : public tensorflow::XlaOpKernel {
+ public:
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* ctx) override {
+    Computation* computation = nullptr;
+    OP_REQUIRES_OK(ctx, ComputationOf(ctx, &computation));
+    const tensorflow::core::ScopedUnref unref(computation);
+    computation->before_next_done.push_back(ctx->Input(0));
+  }
+};
+
 // Not REGISTER_XLA_OP: TensorFlow makes kernels of what is registered so when it makes its first
 // device, and tfhvd's library is loaded later. This is what those kernels are.
 #define TFHVD_REGISTER_LOWERING(name, lowering) \
@@ -353,6 +313,8 @@ TFHVD_REGISTER_LOWERING("TfhvdAlltoall", AlltoallLowering);
 TFHVD_REGISTER_LOWERING("TfhvdBroadcast", LoweringOf<Collective::kBroadcast>);
 TFHVD_REGISTER_LOWERING("TfhvdBarrier", LoweringOf<Collective::kBarrier>);
 TFHVD_REGISTER_LOWERING("TfhvdDone", DoneLowering);
+TFHVD_REGISTER_LOWERING("TfhvdTurn", TurnLowering);
+TFHVD_REGISTER_LOWERING("TfhvdSeen", SeenLowering);
 
 }  // namespace
 }  // namespace tfhvd

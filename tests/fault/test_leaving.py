@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -101,6 +102,48 @@ others_wait()
     assert job.ranks[1].code == {"exits at once": 7, "is killed": 128 + signal.SIGKILL}[deed], job
     said = job.starter + job.ranks[0].err
     assert "signal 9" in said or "non-zero" in said or "exit code: 7" in said, job
+
+
+COMPILED = "others_wait = tf.function(others_wait.python_function, jit_compile=True)\n"
+
+
+def test_one_raises_and_the_others_wait_in_a_compiled_function():
+    rest = f"{COMPILED}if victim:\n    {DEEDS['raises']}\nothers_wait()\n"
+    job = job_where(rest, pause=1.0)
+    [said] = [line for line in job.ranks[0].err.splitlines() if "AbortedError" in line][-1:]
+    for part in ("'wanted'", "rank 1", "ValueError: bad"):
+        assert part in said, job
+
+
+def test_one_is_killed_and_the_others_wait_in_a_compiled_function():
+    job = job_where(f"{COMPILED}if victim:\n    {DEEDS['is killed']}\nothers_wait()\n", pause=1.0)
+    assert job.code not in (0, None), job
+    assert job.ranks[1].code == 128 + signal.SIGKILL, job
+    assert "signal 9" in job.starter + job.ranks[0].err, job
+
+
+def test_compiled_calls_in_other_orders_end_at_the_stall_limit():
+    # What TensorFlow runs in the order of the program cannot be brought into another.
+    text = """
+import tensorflow as tf
+import tfhvd as hvd
+
+hvd.init()
+one = tf.function(lambda x: hvd.allreduce(x, name="one"))
+two = tf.function(lambda x: hvd.allreduce(x, name="two"))
+calls = [one, two] if hvd.rank() == 0 else [two, one]
+both = tf.function(lambda x: [call(x) for call in calls], jit_compile=True)
+try:
+    both(tf.ones([4]))
+except tf.errors.AbortedError as error:
+    print("caught", error.message)
+"""
+    env = {"TFHVD_STALL_CHECK_TIME_SECONDS": "0.5", "TFHVD_STALL_SHUTDOWN_TIME_SECONDS": "1"}
+    job = mpi.run_ranks(2, text, env=env, timeout=60)
+    assert [rank.code for rank in job.ranks] == [0, 0], job
+    for rank in job.ranks:
+        assert re.search(r"caught .*TFHVD_STALL_SHUTDOWN_TIME_SECONDS.*'(one|two)'", rank.out), job
+        assert re.search(r"submitted by ranks \[[01]\], not by ranks \[[01]\]", rank.out), job
 
 
 def test_four_ranks_and_one_raises():

@@ -76,6 +76,36 @@ def test_gradients(mode, last):
     np.testing.assert_allclose(run(mode, f, x), [n + 1 / n + n * others] * 2)
 
 
+def test_in_a_compiled_function(last):
+    if not last.included():
+        return
+    ranks, here = ranks_of(last), {"process_set": last}
+
+    def f(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(hvd.allreduce(x, op=hvd.Sum, **here) * (last.rank() + 1.0))
+        rows = tf.repeat(x, len(ranks), axis=0)
+        results = [
+            hvd.grouped_allreduce([x, 2 * x], **here),
+            hvd.allreduce(x, op=hvd.Adasum, **here),
+            hvd.allgather(x, **here),
+            hvd.broadcast(x, ranks[-1], **here),
+            hvd.reducescatter(rows, op=hvd.Max, **here),
+            hvd.alltoall(rows, **here),
+            tape.gradient(loss, x),
+        ]
+        hvd.barrier(**here)
+        return results
+
+    x = tf.constant([[1.0, 2.0], [3.0, 5.0]]) * (hvd.rank() + 1.0)
+    expected = tf.nest.flatten(tf.function(f)(x))
+    actual = tf.nest.flatten(tf.function(f, jit_compile=True)(x))
+    for a, e in zip(actual, expected):
+        assert a.dtype == e.dtype
+        np.testing.assert_array_equal(a, e)
+
+
 @pytest.mark.ranks(2, 4)
 def test_sets_come_and_go():
     numbers = set()

@@ -4,11 +4,16 @@ import random
 
 import numpy as np
 import pytest
+import ranks
 import tensorflow as tf
 
 import tfhvd as hvd
 
 pytestmark = pytest.mark.ranks(1, 2)
+
+if ranks.is_worker():  # A rank that waits has no other thread, so that nothing goes on beside it.
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
 
 NUMBERS = (
     *(tf.uint8, tf.int8, tf.int32, tf.int64),
@@ -26,8 +31,9 @@ def of_rank(dtype, rank=None):
 
 def same_as_uncompiled(function, *arguments):
     expected = tf.nest.flatten(tf.function(function)(*arguments))
+    run = compiled(function)
     for _ in range(2):
-        actual = tf.nest.flatten(compiled(function)(*arguments))
+        actual = tf.nest.flatten(run(*arguments))
         for a, e in zip(actual, expected):
             assert a.dtype == e.dtype
             np.testing.assert_array_equal(tf.cast(a, tf.float64), tf.cast(e, tf.float64))
@@ -58,7 +64,7 @@ def test_every_collective():
             hvd.grouped_allgather([x, rows], name="both.gathered"),
             hvd.broadcast(x, hvd.size() - 1, name="of.last"),
             hvd.reducescatter(rows, op=hvd.Sum, name="scattered"),
-            hvd.alltoall(rows, name="exchanged")[0],
+            hvd.alltoall(rows, name="exchanged"),
         ]
 
     rows = tf.reshape(tf.range(12.0), [4, 3]) + hvd.rank()
@@ -75,14 +81,59 @@ def test_a_barrier():
     assert f(tf.constant(1.0)) == hvd.size()
 
 
-def test_gradients():
+def test_adasum():
+    def f(x):
+        return hvd.allreduce(x, op=hvd.Adasum, name="adasum")
+
+    same_as_uncompiled(f, of_rank(tf.float32) + tf.range(4.0))
+
+
+def gradient_of(function):
+    """The gradient, by x, of what a function gives; its elements count differently on each rank."""
+
     def f(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = hvd.allreduce(x * x, op=hvd.Sum, name="sum") * (hvd.rank() + 1.0)
-            y += hvd.allreduce(x * 3, op=hvd.Max, name="max")
-            y += hvd.broadcast(x, 0, name="root")
-            y += hvd.allgather(x, name="rows")[:4] * (hvd.rank() + 2.0)
+            losses = [
+                tf.reduce_sum(y * tf.cast(tf.range(1, 1 + tf.size(y)), y.dtype) * (hvd.rank() + 1))
+                for y in (tf.reshape(y, [-1]) for y in tf.nest.flatten(function(x)))
+            ]
+            loss = tf.add_n(losses)
+        return tape.gradient(loss, x)
+
+    return f
+
+
+def reductions(x):
+    ops = (hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product)
+    scales = {"prescale_factor": 0.5, "postscale_factor": 4.0}
+    return [
+        [hvd.allreduce(x, op=op, name=f"g.{op}") for op in ops],
+        [hvd.allreduce(x, op=op, name=f"g.scaled.{op}", **scales) for op in ops],
+        [hvd.grouped_allreduce([x, x * x], op=op, name=f"g.group.{op}") for op in ops],
+        [hvd.reducescatter(x, op=op, name=f"g.part.{op}") for op in ops],
+    ]
+
+
+def movements(x):
+    return [
+        hvd.broadcast(x * x, hvd.size() - 1, name="g.root"),
+        hvd.allgather(x, name="g.rows"),
+        hvd.grouped_allgather([x, x * x], name="g.both"),
+        hvd.alltoall(x, name="g.exchanged"),
+    ]
+
+
+@pytest.mark.parametrize("function", [reductions, movements], ids=lambda f: f.__name__)
+def test_gradients(function):
+    same_as_uncompiled(gradient_of(function), of_rank(tf.float32) * [1.0, -1.0, 1.0, 0.5])
+
+
+def test_one_of_a_group_without_a_gradient():
+    def f(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = hvd.grouped_allreduce([x, 2 * x], op=hvd.Max, name="half.used")[0]
         return tape.gradient(y, x)
 
     same_as_uncompiled(f, of_rank(tf.float32))
@@ -91,6 +142,8 @@ def test_gradients():
 def test_other_orders_on_each_rank_with_one_thread_to_run_them():
     # A rank that waited for one before it had begun all others would wait forever.
     count = 50
+    assert tf.config.threading.get_inter_op_parallelism_threads() == 1
+    assert tf.config.threading.get_intra_op_parallelism_threads() == 1
 
     @compiled
     def f(x):
@@ -122,11 +175,13 @@ def test_other_orders_where_some_depend_on_others_and_on_variables():
 @pytest.mark.ranks(2)
 def test_ranks_may_differ_in_what_they_compile():
     def f(x):
-        return [hvd.allreduce(x * i, op=hvd.Sum, name=f"mixed.{i}") for i in range(5)]
+        return gradient_of(reductions)(x), gradient_of(movements)(x)
 
-    function = tf.function(f, jit_compile=hvd.rank() == 0)
-    for i, y in enumerate(function(tf.constant(1.0))):
-        assert y == 2.0 * i
+    x = of_rank(tf.float32)
+    expected = tf.nest.flatten(tf.function(f)(x))
+    mixed = tf.function(f, jit_compile=hvd.rank() == 0)
+    for actual, e in zip(tf.nest.flatten(mixed(x)), expected):
+        np.testing.assert_array_equal(actual, e)
 
 
 def test_loops_and_branches():
@@ -141,13 +196,63 @@ def test_loops_and_branches():
     assert f(tf.constant(0.0)) == 8.0
 
 
-def test_a_function_that_was_traced_uncompiled():
+def in_own_order(results):
+    """What functions give that are called in another order on each rank, by name."""
+    names = random.Random(hvd.rank()).sample(list(results), len(results))
+    return {name: results[name]() for name in names}
+
+
+def test_a_function_that_was_traced_uncompiled_and_is_called_by_a_compiled_one():
     @tf.function
     def inner(x):
-        return hvd.allreduce(x, op=hvd.Sum, name="inner")
+        def reduce(i):
+            return hvd.allreduce(tf.sin(x * i), op=hvd.Sum, name=f"inner.{i}")
 
-    assert inner(tf.constant(1.0)) == hvd.size()
-    assert compiled(lambda x: inner(x) * 2)(tf.constant(1.0)) == 2 * hvd.size()
+        found = in_own_order({i: lambda i=i: reduce(i) for i in range(20)})
+        return [found[i] for i in range(20)]
+
+    for function in (inner, compiled(lambda x: inner(x))):
+        for i, result in enumerate(function(tf.ones([10]))):
+            np.testing.assert_allclose(result, np.sin(np.full(10, i)) * hvd.size(), atol=1e-5)
+
+
+@pytest.mark.parametrize("compiles", ["every rank", "the first rank"])
+def test_a_loop_a_branch_a_call_and_a_barrier_among_others(compiles):
+    @tf.function
+    def called(x):
+        return hvd.allreduce(x, op=hvd.Sum, name="called") + 1
+
+    def f(x):
+        def looped():
+            y = x
+            for _ in tf.range(3):
+                y = hvd.allreduce(y + 1, name="in.loop")
+                y += hvd.allreduce(x, name="in.loop.too")
+            return y
+
+        def branched():
+            return hvd.allreduce(x * 2, op=hvd.Max, name="in.branch") if x > 0 else x
+
+        def others(i):
+            return hvd.allreduce(x * i, op=hvd.Sum, name=f"other.{i}")
+
+        # What TensorFlow itself runs in order is called in one: the loop, branch, call and barrier.
+        whole = [looped, branched, lambda: called(x), hvd.barrier, lambda: called(x + 1)]
+        results = {i: lambda i=i: others(i) for i in range(5)}
+        found = {}
+        for i, one in enumerate(whole):
+            early = {i: results[i]} if hvd.rank() == 0 else {}
+            found.update(in_own_order(early))
+            found[f"whole.{i}"] = one()
+        found.update(in_own_order({i: r for i, r in results.items() if i not in found}))
+        return [found[i] for i in range(5)], [found[f"whole.{i}"] for i in (0, 1, 2, 4)]
+
+    function = tf.function(f, jit_compile=compiles == "every rank" or hvd.rank() == 0)
+    n = hvd.size()
+    for _ in range(2):
+        single, whole = function(tf.constant(1.0))
+        assert [float(y) for y in single] == [float(n * i) for i in range(5)]
+        assert [float(y) for y in whole] == [7.0, 2.0, n + 1.0, 2.0 * n + 1]
 
 
 def test_gradient_tape():
@@ -162,6 +267,33 @@ def test_gradient_tape():
         return [tf.convert_to_tensor(g) for g in tape.gradient(y, [*weights, table])]
 
     same_as_uncompiled(f, tf.ones([3, 3]) * (hvd.rank() + 1))
+
+
+def test_gradients_set_off_during_the_backward_pass():
+    layers = 6
+    weights = [tf.Variable(tf.ones([64, 64])) for _ in range(layers)]
+
+    @compiled
+    def f(x):
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.relu(y @ w)
+            loss = tf.reduce_sum(y)
+        return tape.gradient(loss, weights)
+
+    schedule = f.experimental_get_compiler_ir(tf.ones([32, 64]))("optimized_hlo")
+    lines = schedule[schedule.index("ENTRY ") :].splitlines()
+    order = "".join(
+        "S" * ('"tfhvd_start"' in line) + "D" * ('"tfhvd_done"' in line) + "p" * (" dot(" in line)
+        for line in lines
+    )
+    assert order.count("S") == (layers if hvd.size() > 1 else 0)
+    if hvd.size() > 1:
+        assert order.count("D") == 1 and order.endswith("D")
+        # All layers forwards, then two products for each backwards, and what it gives on its way.
+        assert order.index("S") <= layers + 3
+        assert order.rindex("p") > order.index("S") + layers
 
 
 @pytest.mark.ranks(2)

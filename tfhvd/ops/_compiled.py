@@ -11,6 +11,11 @@ operation TfhvdDone finishes one or several of them, after everything has been b
 The levels follow from the program's data alone, in whatever order a rank's program calls it. Of the
 collectives that are not over, take those of the lowest level: no rank waits for anything before it
 has begun them, so they come to their end.
+
+A loop, a branch or a call of another function with collectives of its own is run as a whole. It
+comes after the beginning of its level, and whatever follows from it is of the next one. Several of
+them run in the order of the program, which TensorFlow keeps among operations with effects; on all
+ranks it has to be the same, compiled or not.
 """
 
 from __future__ import annotations
@@ -26,6 +31,10 @@ from tfhvd import _compat
 from tfhvd._library import load_tf_ops
 
 _ORDER = "tfhvd/order"  # a collection of the graph: its _Order
+_TRAVEL = (
+    *(tf.bool, tf.uint8, tf.int8, tf.int32, tf.int64),
+    *(tf.float16, tf.bfloat16, tf.float32, tf.float64),
+)
 _begin_only: contextvars.ContextVar[bool] = contextvars.ContextVar("begin_only", default=False)
 
 
@@ -72,23 +81,49 @@ def finish(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 def has_compiled(operation: Any) -> bool:
     """Whether a collective's operation was made for a compiled function.
 
-    If so, its outputs are no values before they are finished, and all ranks have as many rows.
+    If so, this rank's rows are as many as every other's.
     """
     return operation.get_attr("deferred")
 
 
-def begun_so_far() -> list[tf.Operation]:
-    """Lists the collectives that this graph begins, for what must come after them."""
-    return list(_order_of(tf.compat.v1.get_default_graph()).begun)
+def results_of(operation: Any) -> list[tf.Tensor]:
+    """Lists a collective's results: its outputs, in compiled functions after they are finished."""
+    if not has_compiled(operation):
+        return list(operation.outputs)
+    results = []
+    for output in operation.outputs:
+        done = next(o for o in output.consumers() if o.type == "TfhvdDone")
+        place = next(i for i, given in enumerate(done.inputs) if given is output)
+        results.append(done.outputs[place])
+    return results
+
+
+def put_in_order() -> None:
+    """Finds the place of operations that are no collectives with a result, such as a barrier."""
+    _order_of(tf.compat.v1.get_default_graph()).look()
 
 
 def _order_of(graph: tf.Graph) -> _Order:
-    collection = graph.get_collection_ref(_ORDER)
-    for order in collection:
-        if order.graph is graph:  # A branch or a loop's body begins with its outer graph's.
-            return order
-    collection.append(_Order(graph))
-    return collection[-1]
+    order = _existing_order_of(graph)
+    if order is None:
+        for outer in _compat.outer_graphs(graph):
+            if _existing_order_of(outer) is None and _compat.in_compiled_function(outer):
+                outer.get_collection_ref(_ORDER).append(_Order(outer))
+        order = _Order(graph)
+        graph.get_collection_ref(_ORDER).append(order)
+    return order
+
+
+def _existing_order_of(graph: tf.Graph) -> _Order | None:
+    # A branch or a loop's body begins with its outer graph's collection.
+    return next((o for o in graph.get_collection(_ORDER) if o.graph is graph), None)
+
+
+def _complete(graph: tf.Graph) -> None:
+    """Puts in order what a function does after its last collective."""
+    order = _existing_order_of(graph)
+    if order is not None:
+        order.look()
 
 
 class _Order:
@@ -106,20 +141,28 @@ class _Order:
         # the function is complete. Here: what the next one on that variable has to come after.
         self._effects: dict[str, int] = {}
         self._gates: list[tf.Operation] = []
-        self.begun: list[tf.Operation] = []
+        # A call of this function comes after the one before it. Where TensorFlow puts functions in
+        # the place of their calls, it keeps that for operations without inputs only.
+        with graph.as_default(), tf.control_dependencies(None):
+            self._entered = tf.no_op(name="tfhvd_entered")
+        self._levels[self._entered.name] = 0
 
     def add(self, begin: tf.Operation) -> None:
         """Takes note of an operation that begins a collective."""
+        _compat.add_control_input(begin, self._entered)
         _compat.add_control_input(self.gate(self.level(begin)), begin)
-        self.begun.append(begin)
 
     def level(self, operation: tf.Operation) -> int:
+        self.look()
+        return self._levels[operation.name]
+
+    def look(self) -> None:
+        """Finds the levels of the operations that were made since it last looked."""
         operations = self.graph.get_operations()
         for new in operations[self._seen :]:
             if new.name not in self._levels:
                 self._levels[new.name] = self._level_of(new)
         self._seen = len(operations)
-        return self._levels[operation.name]
 
     def finished(self, done: tf.Operation, level: int) -> None:
         self._levels[done.name] = level + 1
@@ -141,13 +184,39 @@ class _Order:
             return level  # free of TensorFlow's order
         effects = _compat.effects_of(operation)
         level = max([level, *(self._effects.get(effect, 0) for effect in effects.after)])
-        later = level + 1 if operation.type == "TfhvdBarrier" else level
+        types = {operation.type, *_compat.operations_within(operation)}
+        if any(kind.startswith("Tfhvd") for kind in types):
+            self._run_as_a_whole(operation, level)
+            level += 1
         for effect in effects.changed:
-            self._effects[effect] = max(self._effects.get(effect, 0), later)
+            self._effects[effect] = max(self._effects.get(effect, 0), level)
         return level
+
+    def _run_as_a_whole(self, operation: tf.Operation, level: int) -> None:
+        """Runs a barrier, or what has collectives of its own, once those of its level are begun."""
+        _compat.add_control_input(operation, self.gate(level))
+        _compat.add_control_input(self.gate(level + 1), operation)
+        if not operation.type.endswith(_compat.LOOPS_AND_BRANCHES):
+            return  # XLA gets the operations themselves.
+        first = operation.inputs[0]
+        results = [y for y in operation.outputs if y.dtype in _TRAVEL]
+        if first.dtype not in (tf.bool, tf.int32, tf.int64) or not results:
+            return
+        with self.graph.as_default(), tf.control_dependencies(None):
+            with tf.control_dependencies([self.gate(level)]):
+                turn = load_tf_ops().tfhvd_turn(first)
+            seen = load_tf_ops().tfhvd_seen(results[0])
+        for added in (turn.op, seen):
+            _compat.run_independently(added)
+        _compat.replace_input(operation, 0, turn)
+        _compat.add_control_input(self.gate(level + 1), seen)
+        self._levels[turn.op.name], self._levels[seen.name] = level, level + 1
 
 
 @tf.RegisterGradient("TfhvdDone")
 def _gradient(forward: tf.Operation, *gradients: tf.Tensor | None) -> list[tf.Tensor | None]:
     del forward
     return list(gradients)
+
+
+_compat.trace_compiled_functions(_complete)

@@ -21,10 +21,11 @@ def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
     """
     name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
     rows = [tf.shape(x, out_type=tf.int64)[0] for x in forward.inputs]
-    if _compiled.has_compiled(forward):  # All ranks have as many.
+    # Also where all are known to have as many: other ranks may not have compiled their function.
+    all_rows = _kernels.gather(tf.stack(rows)[tf.newaxis], name.part("rows"), set_id)
+    if _compiled.has_compiled(forward):
         begins = [n * by_id(set_id).rank() for n in rows]
     else:
-        all_rows = _kernels.gather(tf.stack(rows)[tf.newaxis], name.part("rows"), set_id)
         begins = tf.unstack(tf.reduce_sum(all_rows[: by_id(set_id).rank()], axis=0), num=len(rows))
     gradients = [
         tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -85,10 +84,9 @@ def broadcast_all(
 
 def barrier(name: Name, process_set_id: int) -> None:
     """Waits for every rank."""
-    # A compiled function would finish it before it has begun what other ranks may wait for.
-    before = _compiled.begun_so_far() if _compiled.is_compiled() else None
-    with tf.control_dependencies(before) if before else contextlib.nullcontext():
-        load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
+    load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
+    if _compiled.is_compiled():
+        _compiled.put_in_order()
 
 
 def _one_or_group(

@@ -27,7 +27,6 @@ class _Reduction:
     inputs: list[tf.Tensor]
     outputs: list[tf.Tensor]
     scatters: bool
-    written: bool  # whether the outputs are values: in compiled functions TfhvdDone has them
     op: ReduceOp
     prescale: float
     postscale: float
@@ -44,9 +43,8 @@ def reduction_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
     """
     of = _Reduction(
         inputs=list(forward.inputs),
-        outputs=list(forward.outputs),
+        outputs=_compiled.results_of(forward),
         scatters="scatter" in forward.type,
-        written=not _compiled.has_compiled(forward),
         op=ReduceOp(forward.get_attr("reduce_op")),
         prescale=float(forward.get_attr("prescale_factor")),
         postscale=float(forward.get_attr("postscale_factor")),
@@ -76,7 +74,7 @@ def _of_sum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
 def _of_extreme(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     """Gives each element's gradient to the ranks that have the extreme value, in equal parts."""
     extremes = of.outputs
-    if of.scatters or not of.written or of.prescale != 1.0 or of.postscale != 1.0:
+    if of.scatters or of.prescale != 1.0 or of.postscale != 1.0:
         # The outputs are elsewhere, or rounded: compare what was put in.
         opposite = Max if of.op == Min else Min
         extremes = _kernels.reduce(
