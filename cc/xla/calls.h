@@ -11,7 +11,8 @@
 //   tfhvd_done    waits for several
 //     attributes  results, tickets: how many of either there are
 //     operands    the starts' results, their tickets, and whatever must exist or have happened
-//     results     the first operands, in place, then a token (s64) that says it is over
+//     results     the first operands, in place, then a token (s64) that says it is over; what
+//                 comes after that is handed on untouched, in place
 #pragma once
 
 namespace tfhvd {

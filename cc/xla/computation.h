@@ -61,19 +61,25 @@ inline xla::Shape RowMajor(const xla::Shape& shape) {
 
 inline xla::Shape Number() { return xla::ShapeUtil::MakeShapeWithDescendingLayout(xla::S64, {}); }
 
-using Aliases = std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>>;
+// Which result lies where which operand lay.
+using InPlace = std::vector<std::pair<int64_t, int64_t>>;
+
+inline InPlace Leading(size_t count) {
+  InPlace in_place;
+  for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) in_place.emplace_back(i, i);
+  return in_place;
+}
 
 inline xla::XlaOp Call(xla::XlaBuilder* builder, const char* target,
                        const std::vector<xla::XlaOp>& operands,
                        const std::vector<xla::Shape>& shapes,
                        const std::vector<xla::Shape>& results, const std::string& attributes,
-                       size_t in_place) {
-  Aliases aliases;
-  for (size_t i = 0; i < in_place; ++i) {
-    const auto position = static_cast<int64_t>(i);
-    const xla::ShapeIndex result({position});
-    const xla::ShapeIndex operand;  // the whole of it
-    aliases.emplace_back(result, std::make_pair(position, operand));
+                       const InPlace& in_place) {
+  std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>> aliases;
+  for (const auto& [result, operand] : in_place) {
+    const xla::ShapeIndex index({result});
+    const xla::ShapeIndex whole;
+    aliases.emplace_back(index, std::make_pair(operand, whole));
   }
   return xla::CustomCallWithLayout(builder, target, operands,
                                    xla::ShapeUtil::MakeTupleShape(results), shapes, attributes,
@@ -89,7 +95,7 @@ inline absl::Status ComputationOf(tensorflow::XlaOpKernelContext* ctx, Computati
   if (!misfit.empty()) return absl::FailedPreconditionError(misfit);
   const std::string name = "tfhvd/" + std::to_string(reinterpret_cast<uintptr_t>(builder));
   const auto make = [builder](Computation** made) {
-    const xla::XlaOp begin = Call(builder, kBeginCall, {}, {}, {Number()}, "{}", 0);
+    const xla::XlaOp begin = Call(builder, kBeginCall, {}, {}, {Number()}, "{}", {});
     *made = new Computation(xla::GetTupleElement(begin, 0));
     return absl::OkStatus();
   };

@@ -49,7 +49,8 @@ absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computati
   results.push_back(Number());
   const std::string attributes = "{results = " + std::to_string(count) +
                                  " : i64, tickets = " + std::to_string(begun.size()) + " : i64}";
-  const XlaOp call = Call(builder, kDoneCall, operands, shapes, results, attributes, count);
+  const XlaOp call =
+      Call(builder, kDoneCall, operands, shapes, results, attributes, Leading(count));
   computation->before_next_done = {xla::GetTupleElement(call, static_cast<int64_t>(count))};
   std::vector<XlaOp> finished;
   for (size_t i = 0; i < count; ++i) {
@@ -137,7 +138,7 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
     const std::string attributes = "{request = \"" + ToText(request) +
                                    "\", anonymous = " + (anonymous_ ? "true" : "false") + "}";
     const XlaOp call = Call(ctx->builder(), kStartCall, operands, shapes, results, attributes,
-                            in_place ? count : 0);
+                            Leading(in_place ? count : 0));
     for (size_t i = 0; i < count; ++i) {
       begun->results.push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
     }
@@ -263,7 +264,7 @@ class DoneLowering : public tensorflow::XlaOpKernel {
   }
 };
 
-// TfhvdTurn: see cc/tf/turn.cc. A done of nothing, on which the result depends.
+// TfhvdTurn: see cc/tf/turn.cc. A done of nothing, which hands on the value in its place.
 class TurnLowering : public tensorflow::XlaOpKernel {
  public:
   using XlaOpKernel::XlaOpKernel;
@@ -275,12 +276,18 @@ class TurnLowering : public tensorflow::XlaOpKernel {
     Computation* computation = nullptr;
     TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
     const tensorflow::core::ScopedUnref unref(computation);
-    TF_RETURN_IF_ERROR(WriteDone(ctx->builder(), computation, {}).status());
-    const XlaOp token = computation->before_next_done.back();  // 0, which XLA does not know
-    TF_ASSIGN_OR_RETURN(const xla::Shape shape, ctx->InputXlaShape(0));
-    const XlaOp zero = xla::ConvertElementType(token, shape.element_type());
-    ctx->SetOutput(0, shape.element_type() == xla::PRED ? xla::Or(ctx->Input(0), zero)
-                                                        : xla::Add(ctx->Input(0), zero));
+    std::vector<XlaOp> operands = {ctx->Input(0)};
+    operands.insert(operands.end(), computation->before_next_done.begin(),
+                    computation->before_next_done.end());
+    std::vector<xla::Shape> shapes;
+    for (XlaOp operand : operands) {
+      TF_ASSIGN_OR_RETURN(const xla::Shape shape, ctx->builder()->GetShape(operand));
+      shapes.push_back(RowMajor(shape));
+    }
+    const XlaOp call = Call(ctx->builder(), kDoneCall, operands, shapes, {Number(), shapes[0]},
+                            "{results = 0 : i64, tickets = 0 : i64}", {{1, 0}});
+    computation->before_next_done = {xla::GetTupleElement(call, 0)};
+    ctx->SetOutput(0, xla::GetTupleElement(call, 1));
     return absl::OkStatus();
   }
 };

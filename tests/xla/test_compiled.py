@@ -222,6 +222,10 @@ def test_a_loop_a_branch_a_call_and_a_barrier_among_others(compiles):
     def called(x):
         return hvd.allreduce(x, op=hvd.Sum, name="called") + 1
 
+    @tf.function
+    def called_too(x):
+        return hvd.allreduce(x, op=hvd.Sum, name="called.too") + 1
+
     def f(x):
         def looped():
             y = x
@@ -237,7 +241,7 @@ def test_a_loop_a_branch_a_call_and_a_barrier_among_others(compiles):
             return hvd.allreduce(x * i, op=hvd.Sum, name=f"other.{i}")
 
         # What TensorFlow itself runs in order is called in one: the loop, branch, call and barrier.
-        whole = [looped, branched, lambda: called(x), hvd.barrier, lambda: called(x + 1)]
+        whole = [looped, branched, lambda: called(x), hvd.barrier, lambda: called_too(x + 1)]
         results = {i: lambda i=i: others(i) for i in range(5)}
         found = {}
         for i, one in enumerate(whole):
