@@ -153,7 +153,7 @@ def never_compile_training(
 ) -> None:
     """Makes Keras train uncompiled the models whose optimizer `applies_to` names, and say so.
 
-    For GPUs, where compiled functions have no collectives yet, and for a build without XLA. Keras 3
+    For GPUs, where compiled collectives have not run yet, and for a build without XLA. Keras 3
     compiles the training step by default (since 3.15 on machines with an accelerator only, before
     that everywhere), and both Keras take `jit_compile=True`; neither lets an optimizer say no,
     hence the wrapped method. Calling this twice does nothing.
@@ -174,8 +174,8 @@ def never_compile_training(
         ):
             self.jit_compile = False
             say(
-                "tfhvd compiles collectives with XLA for CPUs only, and not where TensorFlow's "
-                "headers lack XLA: the training step runs with jit_compile=False."
+                "Collectives compiled by XLA have been tried on CPUs only, and are not there where "
+                "TensorFlow's headers lack XLA: the training step runs with jit_compile=False."
             )
         return original(self, force)
 

@@ -124,9 +124,19 @@ Status CudaDevice::AwaitStream(void* stream) {
 
 Status CudaDevice::Release(void* stream) {
   TFHVD_RETURN_IF_ERROR(RecordProgress());
+  return Follow(stream, progress_);
+}
+
+Status CudaDevice::MarkEnd(std::shared_ptr<void>* mark) {
+  TFHVD_RETURN_IF_ERROR(RecordProgress());
+  *mark = progress_;
+  return Status::Ok();
+}
+
+Status CudaDevice::Follow(void* stream, const std::shared_ptr<void>& mark) {
+  if (mark == nullptr) return Status::Ok();
   const CudaScope scope(driver_, context_);
-  TFHVD_CUDA_CALL(driver_,
-                  cuStreamWaitEvent(static_cast<cuda::Stream>(stream), EventOf(progress_), 0));
+  TFHVD_CUDA_CALL(driver_, cuStreamWaitEvent(static_cast<cuda::Stream>(stream), EventOf(mark), 0));
   return Status::Ok();
 }
 

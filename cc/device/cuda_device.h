@@ -35,6 +35,8 @@ class CudaDevice : public Device {
   Status Await(const std::shared_ptr<void>& mark) override;
   Status AwaitStream(void* stream) override;
   Status Release(void* stream) override;
+  Status MarkEnd(std::shared_ptr<void>* mark) override;
+  Status Follow(void* stream, const std::shared_ptr<void>& mark) override;
   bool busy() override;
   Status Drain() override;
   void SetWatch(std::function<Status()> watch) override { watch_ = std::move(watch); }

@@ -6,7 +6,7 @@
 // functions at the end put work on them in order with ours. The host does everything at once and
 // has nothing to do there.
 //
-// Used by the engine's thread only, but for Mark.
+// Used by the engine's thread only, but for Mark and Follow.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +63,13 @@ class Device {
   // What comes onto the framework's stream from here on begins after all that this device was asked
   // for.
   virtual Status Release(void* /*stream*/) { return Status::Ok(); }
+
+  // The same in two steps, of which the second may come later and from any thread: a mark of all
+  // that this device was asked for, and what comes onto the stream after Follow begins after it.
+  virtual Status MarkEnd(std::shared_ptr<void>* /*mark*/) { return Status::Ok(); }
+  virtual Status Follow(void* /*stream*/, const std::shared_ptr<void>& /*mark*/) {
+    return Status::Ok();
+  }
 
   // Whether something that was asked for is not done yet.
   virtual bool busy() { return false; }

@@ -83,6 +83,10 @@ class Engine::Impl {
     return id;
   }
 
+  Status Follow(void* stream, const std::shared_ptr<void>& mark) {
+    return mark == nullptr ? Status::Ok() : accelerator_.device->Follow(stream, mark);
+  }
+
   void Cancel(EntryId id) { queue_.Cancel(id); }
 
   void Leave(const std::string& reason) {
@@ -167,7 +171,14 @@ class Engine::Impl {
       if (broken_.ok()) TakeNote(executor_.Poll());
       if (negotiator_.idle()) burst_.Ended();
       if (!status.ok()) return status;
-      if (!worked) Wait();
+      if (worked) {
+        peers_ = Status::Ok();
+        continue;
+      }
+      // Whatever the dead had sent has been read by now, and it was not their farewell.
+      if (!peers_.ok()) return peers_;
+      Wait();
+      LookAtPeers();
     }
     return Status::Ok();
   }
@@ -216,6 +227,14 @@ class Engine::Impl {
     control_->Wait(Nanoseconds(idle), negotiator_.expecting());
   }
 
+  // A rank that is killed sends no word, and what started it need not tell either.
+  void LookAtPeers() {
+    const double now = Now();
+    if (negotiator_.idle() || now - looked_ < kIdleWaitSeconds) return;
+    looked_ = now;
+    peers_ = communicator_->Poll();
+  }
+
   // REQUIRES: the queue is closed.
   void FailEverything(const Status& why) {
     for (Entry& entry : negotiator_.TakeAll()) Fail(&entry, why);
@@ -238,14 +257,16 @@ class Engine::Impl {
   const std::unique_ptr<ControlPlane> control_;
   const std::unique_ptr<Communicator> communicator_;
   const std::unique_ptr<Device> device_;
-  const Accelerator accelerator_;  // Device::Mark is called by any thread
+  const Accelerator accelerator_;  // Device::Mark and Follow are called by any thread
   SubmissionQueue queue_;          // provides its own synchronisation
   ProcessSetTable sets_;           // likewise; written by the executor
   Timeline timeline_;              // likewise
   Negotiator negotiator_;
   Executor executor_;
   Burst burst_;
-  Status broken_;  // the communicator's first error
+  Status broken_;        // the communicator's first error
+  Status peers_;         // whether all are there, as far as this host can see
+  double looked_ = 0.0;  // when that was asked
 
   Mutex over_mutex_;
   CondVar over_changed_;
@@ -265,6 +286,9 @@ Engine::Engine(const Config& config, Log log, Topology topology,
 Engine::~Engine() = default;
 
 EntryId Engine::Submit(Entry entry) { return impl_->Submit(std::move(entry)); }
+Status Engine::Follow(void* stream, const std::shared_ptr<void>& mark) {
+  return impl_->Follow(stream, mark);
+}
 void Engine::Cancel(EntryId id) { impl_->Cancel(id); }
 void Engine::Leave(const std::string& reason) { impl_->Leave(reason); }
 bool Engine::WaitUntilOver(double seconds) { return impl_->WaitUntilOver(seconds); }

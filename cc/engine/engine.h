@@ -54,6 +54,10 @@ class Engine {
   // now.
   EntryId Submit(Entry entry);
 
+  // What comes onto the framework's `stream` from here on begins after the mark that
+  // Entry::finished was told.
+  Status Follow(void* stream, const std::shared_ptr<void>& mark);
+
   // Takes an entry back if it is not agreed yet; its `done` is called all the same, soon, with
   // kCancelled, or with the outcome of the collective where that came first. Unknown ids are
   // ignored.

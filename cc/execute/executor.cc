@@ -137,8 +137,17 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   TFHVD_RETURN_IF_ERROR(Enqueue(plan, communicator, agreed));
   for (const Piece& piece : plan.pieces) {
     const Entry& entry = (*agreed)[piece.agreed].entry;
-    if (!entry.stand_in) TFHVD_RETURN_IF_ERROR(device_->Release(entry.stream));
+    if (!entry.stand_in) TFHVD_RETURN_IF_ERROR(LetFollow(entry));
   }
+  return Status::Ok();
+}
+
+// The framework's stream comes after the collective: now, or where the submitter says so.
+Status Executor::LetFollow(const Entry& entry) {
+  if (!entry.finished) return device_->Release(entry.stream);
+  std::shared_ptr<void> mark;
+  TFHVD_RETURN_IF_ERROR(device_->MarkEnd(&mark));
+  entry.finished(std::move(mark));
   return Status::Ok();
 }
 

@@ -75,6 +75,7 @@ class Executor {
   void AbortAccelerator(const Status& why);
   Status Choose(const Plan& plan, Communicator** communicator);
   Status Enqueue(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
+  Status LetFollow(const Entry& entry);
   Status RunPlan(const Plan& plan, std::vector<Agreed>* agreed);
   Status AllReduce(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed);

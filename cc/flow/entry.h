@@ -32,6 +32,9 @@ struct Entry {
   // will be read. The engine marks the point at which the entry was submitted.
   void* stream = nullptr;
   std::shared_ptr<void> ready;  // set by the engine
+  // Where it is set, `stream` is not made to wait: this is told the mark of the collective's end
+  // instead, on the engine's thread before `done`, for Engine::Follow.
+  std::function<void(std::shared_ptr<void>)> finished;
 
   // alltoall: how many rows go to each rank of the process set; empty: as many to each. Not part of
   // the request: the ranks tell each other when they execute it.

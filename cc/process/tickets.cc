@@ -52,6 +52,10 @@ Tickets::Id Tickets::Start(Run run, const std::shared_ptr<Engine>& engine, Entry
                                                      void** output) {
     return Allocate(ticket.get(), request, static_cast<size_t>(tensor), shape, output);
   };
+  if (entry.request.device != DeviceKind::kHost) {
+    ticket->stream = entry.stream;
+    entry.finished = [ticket](std::shared_ptr<void> end) { ticket->end = std::move(end); };
+  }
   entry.done = [this, ticket](const Status& status) { OnDone(ticket, status); };
   const EntryId submitted = engine->Submit(std::move(entry));
   MutexLock lock(&mutex_);
@@ -61,16 +65,37 @@ Tickets::Id Tickets::Start(Run run, const std::shared_ptr<Engine>& engine, Entry
   return id;
 }
 
-Status Tickets::Finish(const std::vector<Id>& ids, const std::vector<void*>& outputs) {
+Status Tickets::Finish(const std::vector<Id>& ids, const std::vector<void*>& outputs,
+                       void* stream) {
   std::vector<std::shared_ptr<Ticket>> taken;
   MutexLock lock(&mutex_);
   Status status = Take(ids, outputs, &taken);
   WaitFor(taken);
   for (const auto& ticket : taken) {
     if (status.ok()) status = ticket->status;
+    const Status followed = Follow(*ticket, stream);
+    if (status.ok()) status = followed;
   }
   if (!status.ok()) EndRuns(taken);
   return status;
+}
+
+Status Tickets::Follow(const Ticket& ticket, void* stream) {
+  if (ticket.end == nullptr) return Status::Ok();
+  const std::shared_ptr<Engine> engine = ticket.engine.lock();
+  return engine == nullptr ? Status::Ok() : engine->Follow(stream, ticket.end);
+}
+
+void Tickets::Keep(const void* place, int64_t number) {
+  MutexLock lock(&mutex_);
+  kept_[place] = number;
+}
+
+std::optional<int64_t> Tickets::Kept(const void* place) const {
+  MutexLock lock(&mutex_);
+  const auto found = kept_.find(place);
+  if (found == kept_.end()) return std::nullopt;
+  return found->second;
 }
 
 size_t Tickets::size() const {
@@ -85,16 +110,19 @@ Status Tickets::Allocate(Ticket* ticket, const Request& request, size_t tensor, 
   const Result& expected = ticket->results[tensor];
   *output = expected.data;
   if (shape == expected.shape) return Status::Ok();
-  const int64_t bytes = NumElements(shape) * ItemSize(request.tensors[tensor].dtype);
-  ticket->astray.resize(static_cast<size_t>(bytes));
-  *output = ticket->astray.data();
-  ticket->why_astray =
+  const std::string why =
       std::string("The ranks' first dimensions differ in ") + CollectiveName(request.kind) + " '" +
       request.key.name + "' of a compiled function. Received: a result of shape " +
       ShapeString(shape) + ". Expected: " + ShapeString(expected.shape) +
       ", as this rank's tensor has the shape " + ShapeString(request.tensors[tensor].shape) +
       " and XLA fixes shapes beforehand. Make them equal, by padding, or call it "
       "outside of jit_compile=True.";
+  // There is no memory on a GPU for it: that ends the job.
+  if (request.device != DeviceKind::kHost) return Status::InvalidArgument(why);
+  const int64_t bytes = NumElements(shape) * ItemSize(request.tensors[tensor].dtype);
+  ticket->astray.resize(static_cast<size_t>(bytes));
+  *output = ticket->astray.data();
+  ticket->why_astray = why;
   return Status::Ok();
 }
 
@@ -149,6 +177,8 @@ void Tickets::EndRuns(const std::vector<std::shared_ptr<Ticket>>& failed) {
   }
   while (failed_.size() > kFailedRunsKept) failed_.pop_front();
   WaitFor(ended);
+  // Their memory goes by the framework's streams, after what we do with it.
+  for (const auto& ticket : ended) (void)Follow(*ticket, ticket->stream);
 }
 
 bool Tickets::HasFailed(Run run) const {

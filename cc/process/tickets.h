@@ -6,6 +6,9 @@
 // then. XLA does not say which runs are parts of one execution. Therefore Finish, when it fails,
 // takes back or waits for all that is under way in any run, and these runs begin nothing any more.
 //
+// On a GPU a collective is over, here, once it is in order on our stream; Finish makes the stream
+// that it is given come after it, and does not wait for the GPU.
+//
 // All methods may be called from any thread. Start never blocks. Finish does, and must not be
 // called on an engine's thread.
 #pragma once
@@ -14,6 +17,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,8 +54,15 @@ class Tickets {
 
   // Waits for the collectives of these tickets, which are void afterwards. Reports the first that
   // failed, in their order. `outputs` are the places where the caller finds the results of all
-  // tickets, in order: another place than at the start is an error.
-  Status Finish(const std::vector<Id>& tickets, const std::vector<void*>& outputs);
+  // tickets, in order: another place than at the start is an error. `stream`: the one on the GPU
+  // that goes on with them.
+  Status Finish(const std::vector<Id>& tickets, const std::vector<void*>& outputs,
+                void* stream = nullptr);
+
+  // Runs and tickets travel from call to call as numbers in the function's memory. The host cannot
+  // reach it where that is a GPU's: there a number is kept here, by its place.
+  void Keep(const void* place, int64_t number);
+  std::optional<int64_t> Kept(const void* place) const;
 
   // How many tickets are not void.
   size_t size() const;
@@ -65,6 +76,8 @@ class Tickets {
     std::string why_astray;
     std::weak_ptr<Engine> engine;  // weak: a ticket must not be an engine's last owner
     EntryId entry = 0;             // 0: not submitted, or not yet
+    void* stream = nullptr;        // on a GPU: the start's
+    std::shared_ptr<void> end;     // on a GPU: where our stream is done with it
     bool over = false;
     Status status;
     Waiter* waiter = nullptr;  // Not owned: whoever waits for it to be over.
@@ -84,12 +97,14 @@ class Tickets {
               std::vector<std::shared_ptr<Ticket>>* taken) TFHVD_REQUIRES(mutex_);
   void EndRuns(const std::vector<std::shared_ptr<Ticket>>& failed) TFHVD_REQUIRES(mutex_);
   bool HasFailed(Run run) const TFHVD_REQUIRES(mutex_);
+  static Status Follow(const Ticket& ticket, void* stream);
 
   mutable Mutex mutex_;
   Run last_run_ TFHVD_GUARDED_BY(mutex_) = 0;
   Id last_id_ TFHVD_GUARDED_BY(mutex_) = 0;
   Map tickets_ TFHVD_GUARDED_BY(mutex_);
   std::deque<Run> failed_ TFHVD_GUARDED_BY(mutex_);  // the last few
+  std::map<const void*, int64_t> kept_ TFHVD_GUARDED_BY(mutex_);  // places are used again
 };
 
 // This process's.

@@ -1,6 +1,7 @@
 // The calls of calls.h, as XLA's runtime calls them. Of XLA this sees its interface for foreign
 // functions alone, which consists of headers without anything to link.
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -53,17 +54,50 @@ bool Read(const ffi::RemainingArgs& args, size_t index, void** data) {
   return buffer.has_value();
 }
 
-ffi::Error Begin(ffi::Result<ffi::BufferR0<ffi::S64>> run) {
-  *run->typed_data() = ProcessTickets().Begin();
+// Where a compiled function runs, and how its numbers are written and read there.
+class Place {
+ public:
+  Place() = default;
+  explicit Place(void* stream) : on_gpu_(true), stream_(stream) {}
+
+  DeviceKind device() const { return on_gpu_ ? DeviceKind::kGpu : DeviceKind::kHost; }
+  void* stream() const { return stream_; }
+
+  void Write(void* at, int64_t number) const {
+    if (on_gpu_) {
+      ProcessTickets().Keep(at, number);
+    } else {
+      *static_cast<int64_t*>(at) = number;
+    }
+  }
+  // False: XLA has moved it, or nobody wrote it.
+  bool ReadNumber(const void* at, int64_t* number) const {
+    const std::optional<int64_t> kept =
+        on_gpu_ ? ProcessTickets().Kept(at) : *static_cast<const int64_t*>(at);
+    *number = kept.value_or(0);
+    return kept.has_value();
+  }
+
+ private:
+  bool on_gpu_ = false;
+  void* stream_ = nullptr;
+};
+
+using Number = ffi::Result<ffi::BufferR0<ffi::S64>>;
+
+ffi::Error Begin(const Place& place, Number run) {
+  place.Write(run->untyped_data(), ProcessTickets().Begin());
   return ffi::Error::Success();
 }
 
-ffi::Error Start(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string_view request,
-                 bool anonymous) {
+ffi::Error Start(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                 std::string_view request, bool anonymous) {
   Entry entry;
   entry.anonymous = anonymous;
   const Status read = FromText(request, &entry.request);
   if (!read.ok()) return ToError(read);
+  entry.request.device = place.device();
+  entry.stream = place.stream();
   const size_t count = entry.request.tensors.size();
   if (args.size() != count + 1 || rets.size() != count + 1) return Malformed();
   std::vector<Tickets::Result> results(count);
@@ -76,17 +110,18 @@ ffi::Error Start(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string_v
     results[i].data = result.value()->untyped_data();
     results[i].shape.assign(dimensions.begin(), dimensions.end());
   }
-  void* run = nullptr;
+  void* at = nullptr;
+  Tickets::Run run = 0;
   auto ticket = rets.get<ffi::AnyBuffer>(count);
-  if (!Read(args, count, &run) || !ticket.has_value()) return Malformed();
-  *static_cast<Tickets::Id*>(ticket.value()->untyped_data()) =
-      ProcessTickets().Start(*static_cast<const Tickets::Run*>(run), ProcessEngine(),
-                             std::move(entry), std::move(results));
+  if (!Read(args, count, &at) || !ticket.has_value()) return Malformed();
+  if (!place.ReadNumber(at, &run)) return Malformed();
+  place.Write(ticket.value()->untyped_data(),
+              ProcessTickets().Start(run, ProcessEngine(), std::move(entry), std::move(results)));
   return ffi::Error::Success();
 }
 
-ffi::Error Done(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t results,
-                int64_t tickets) {
+ffi::Error Done(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                int64_t results, int64_t tickets) {
   std::vector<void*> outputs;
   std::vector<Tickets::Id> ids;
   for (int64_t i = 0; i < results + tickets; ++i) {
@@ -94,9 +129,11 @@ ffi::Error Done(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t result
     if (!Read(args, static_cast<size_t>(i), &data)) return Malformed();
     if (i < results) {
       outputs.push_back(data);
-    } else {
-      ids.push_back(*static_cast<const Tickets::Id*>(data));
+      continue;
     }
+    Tickets::Id id = 0;
+    if (!place.ReadNumber(data, &id)) return Malformed();
+    ids.push_back(id);
   }
   for (int64_t i = 0; i < results; ++i) {
     auto result = rets.get<ffi::AnyBuffer>(static_cast<size_t>(i));
@@ -108,25 +145,67 @@ ffi::Error Done(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t result
   }
   auto token = rets.get<ffi::AnyBuffer>(static_cast<size_t>(results));
   if (!token.has_value()) return Malformed();
-  *static_cast<int64_t*>(token.value()->untyped_data()) = 0;
-  return ToError(ProcessTickets().Finish(ids, outputs));
+  place.Write(token.value()->untyped_data(), 0);
+  return ToError(ProcessTickets().Finish(ids, outputs, place.stream()));
 }
 
-XLA_FFI_DEFINE_HANDLER(kBegin, Begin, ffi::Ffi::Bind().Ret<ffi::BufferR0<ffi::S64>>());
+// On the host, then the same on a GPU, where XLA tells its stream.
 
+ffi::Error BeginHere(Number run) { return Begin(Place(), run); }
+ffi::Error StartHere(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string_view request,
+                     bool anonymous) {
+  return Start(Place(), args, rets, request, anonymous);
+}
+ffi::Error DoneHere(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t results,
+                    int64_t tickets) {
+  return Done(Place(), args, rets, results, tickets);
+}
+
+ffi::Error BeginOnGpu(void* stream, Number run) { return Begin(Place(stream), run); }
+ffi::Error StartOnGpu(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                      std::string_view request, bool anonymous) {
+  return Start(Place(stream), args, rets, request, anonymous);
+}
+ffi::Error DoneOnGpu(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                     int64_t results, int64_t tickets) {
+  return Done(Place(stream), args, rets, results, tickets);
+}
+
+using Stream = ffi::PlatformStream<void*>;
+
+XLA_FFI_DEFINE_HANDLER(kBegin, BeginHere, ffi::Ffi::Bind().Ret<ffi::BufferR0<ffi::S64>>());
 XLA_FFI_DEFINE_HANDLER(
-    kStart, Start,
+    kStart, StartHere,
     ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<std::string_view>("request").Attr<bool>(
         "anonymous"));
-
 XLA_FFI_DEFINE_HANDLER(
-    kDone, Done,
+    kDone, DoneHere,
     ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("results").Attr<int64_t>(
         "tickets"));
+
+XLA_FFI_DEFINE_HANDLER(kBeginOnGpu, BeginOnGpu,
+                       ffi::Ffi::Bind().Ctx<Stream>().Ret<ffi::BufferR0<ffi::S64>>());
+XLA_FFI_DEFINE_HANDLER(kStartOnGpu, StartOnGpu,
+                       ffi::Ffi::Bind()
+                           .Ctx<Stream>()
+                           .RemainingArgs()
+                           .RemainingRets()
+                           .Attr<std::string_view>("request")
+                           .Attr<bool>("anonymous"));
+XLA_FFI_DEFINE_HANDLER(kDoneOnGpu, DoneOnGpu,
+                       ffi::Ffi::Bind()
+                           .Ctx<Stream>()
+                           .RemainingArgs()
+                           .RemainingRets()
+                           .Attr<int64_t>("results")
+                           .Attr<int64_t>("tickets"));
 
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kBeginCall, "Host", kBegin);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "Host", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "Host", kDone);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kBeginCall, "CUDA", kBeginOnGpu);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "CUDA", kStartOnGpu);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "CUDA", kDoneOnGpu);
 
 }  // namespace
 }  // namespace tfhvd

@@ -307,8 +307,9 @@ class SeenLowering : public tensorflow::XlaOpKernel {
 
 // Not REGISTER_XLA_OP: TensorFlow makes kernels of what is registered so when it makes its first
 // device, and tfhvd's library is loaded later. This is what those kernels are.
-#define TFHVD_REGISTER_LOWERING(name, lowering) \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU_XLA_JIT), lowering)
+#define TFHVD_REGISTER_LOWERING(name, lowering)                                         \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU_XLA_JIT), lowering); \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_GPU_XLA_JIT), lowering)
 
 TFHVD_REGISTER_LOWERING("TfhvdAllreduce", LoweringOf<Collective::kAllReduce>);
 TFHVD_REGISTER_LOWERING("TfhvdGroupedAllreduce", LoweringOf<Collective::kAllReduce>);

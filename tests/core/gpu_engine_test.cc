@@ -217,7 +217,7 @@ TEST(RanksThatDisagreeOnTheDeviceHearOfIt) {
 // What fails after an entry was done is heard by everything that follows, and frees the streams.
 TEST(AnErrorOnTheGpuEndsTheJobOnEveryRank) {
   const FakeSetting failing("NCCL_FAIL_AFTER", 2);
-  OnGpuEngines(2, [](Rank* rank) {
+  const auto body = [](Rank* rank) {
     const auto memory = rank->Allocate(4);
     rank->CopyToGpu(memory->data(), {1.0f});
     Status status;
@@ -230,7 +230,8 @@ TEST(AnErrorOnTheGpuEndsTheJobOnEveryRank) {
     }
     while (rank->engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     (void)rank->CopyBack(memory->data(), 1);  // the framework's stream is not held
-  });
+  };
+  for (const int size : {1, 2, 4}) OnGpuEngines(size, body);
 }
 
 // A peer that is lost while its part of a collective is missing: the others' streams, which wait

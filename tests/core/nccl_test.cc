@@ -99,7 +99,7 @@ TEST(AbortEndsACall) {
 
 TEST(AnErrorWhileACollectiveIsUnderWayIsFoundAndItsTextPassedOn) {
   const FakeSetting failing("NCCL_FAIL_AFTER", 3);
-  OnGpus(2, [](GpuRank* gpu, Communicator* comm) {
+  const auto body = [](GpuRank* gpu, Communicator* comm) {
     ByWayOfTheGpu on_host(gpu, comm);
     std::vector<float> data(1000, 1.0f);
     Status status;
@@ -111,17 +111,20 @@ TEST(AnErrorWhileACollectiveIsUnderWayIsFoundAndItsTextPassedOn) {
     EXPECT_ERROR(status, StatusCode::kInternal, "system error");
     EXPECT_CONTAINS(status.message(), "ibv_modify_qp failed (injected by a test)");
     EXPECT_EQ(comm->Barrier(), status);
-  });
+  };
+  for (const int size : {1, 2, 4}) OnGpus(size, body);
 }
 
 TEST(RanksThatCallDifferentThingsHearOfIt) {
-  OnGpus(2, [](GpuRank* gpu, Communicator* comm) {
-    ByWayOfTheGpu on_host(gpu, comm);
-    std::vector<float> data(20, 1.0f);
-    EXPECT_ERROR(on_host.AllReduce(data.data(), data.data(), 10 + comm->rank(), DType::kFloat32,
-                                   Reduction()),
-                 StatusCode::kInternal, "rank 1: AllReduce of 11");
-  });
+  for (const int size : {2, 4}) {
+    OnGpus(size, [](GpuRank* gpu, Communicator* comm) {
+      ByWayOfTheGpu on_host(gpu, comm);
+      std::vector<float> data(20, 1.0f);
+      EXPECT_ERROR(on_host.AllReduce(data.data(), data.data(), 10 + comm->rank(), DType::kFloat32,
+                                     Reduction()),
+                   StatusCode::kInternal, "rank 1: AllReduce of 11");
+    });
+  }
   OnGpus(2, [](GpuRank* gpu, Communicator* comm) {
     ByWayOfTheGpu on_host(gpu, comm);
     std::vector<char> in(8), out(8);
@@ -137,6 +140,7 @@ TEST(PeersThatCannotBeReachedEndInAnErrorOnEveryRank) {
   const FakeSetting unreachable("NCCL_UNREACHABLE", 1);
   NcclOptions options;
   options.deadline = 0.2;
+  options.log = Log(LogLevel::kFatal, 0);
   OnGpus(3, options, [](GpuRank*, Communicator*, Communicator* comm, const Status& made) {
     EXPECT_TRUE(comm == nullptr);
     EXPECT_ERROR(made, StatusCode::kAborted, "rank 0: ncclCommInitRankConfig did not end within");

@@ -17,7 +17,7 @@ def build_driver(folder: Path) -> Path:
     """Compiles the stand-in for CUDA's driver and NCCL; returns the library."""
     library = folder / "libtfhvd_fake_gpu.so"
     sources = sorted(map(str, STANDINS.glob("fake_*.cc")))
-    _compile(["-shared", "-fPIC", "-pthread", "-O1", *sources, "-lrt", "-o", str(library)])
+    compile_with(["-shared", "-fPIC", "-pthread", "-O1", *sources, "-lrt", "-o", str(library)])
     return library
 
 
@@ -28,11 +28,12 @@ def build_device(folder: Path) -> Path:
     flags = products.tensorflow_flags(tensorflow)
     link = [f"-L{tensorflow.folder}", "-l:libtensorflow_framework.so.2"]
     source = str(STANDINS / "pluggable_gpu.cc")
-    _compile(["-shared", "-fPIC", *flags, source, *link, "-ldl", "-o", str(library)])
+    compile_with(["-shared", "-fPIC", *flags, source, *link, "-ldl", "-o", str(library)])
     return library
 
 
-def _compile(arguments: list[str]) -> None:
+def compile_with(arguments: list[str]) -> None:
+    """Compiles with these arguments and the tree on the path of headers."""
     command = [find.find_compiler(), "-std=c++17", f"-I{ROOT}", *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-6000:]

@@ -93,7 +93,7 @@ Status ShmCommunicator::Alive(int rank) const {
   }
   return Status::Aborted(Named(rank) + " (process " +
                          std::to_string(pids_[static_cast<size_t>(rank)]) +
-                         " on this host) has died in the middle of a collective");
+                         " on this host) has died. Its own output, or dmesg, may say why.");
 }
 
 Status ShmCommunicator::Poll() {
