@@ -72,7 +72,7 @@ bool ReadCpuOperations(const std::string& text, Config* config) {
 }
 
 bool ReadGpuOperations(const std::string& text, Config* config) {
-  const int choice = Choice(text, {"auto", "nccl", "host"});
+  const int choice = Choice(text, {"auto", "nccl", "host", "hierarchical", "hierarchical_host"});
   if (choice >= 0) config->gpu_operations = static_cast<GpuOperations>(choice);
   return choice >= 0;
 }
@@ -152,9 +152,10 @@ const std::vector<Row>& Rows() {
         "Gradients that are IndexedSlices travel as whole tensors, once all ranks together send "
         "this many times the rows of the variable; 0: never. Rank 0's value counts."},
        Real(&Config::sparse_density, 1e6)},
-      {{"GPU_OPERATIONS", nullptr, "auto", "auto, nccl or host",
+      {{"GPU_OPERATIONS", nullptr, "auto", "auto, nccl, host, hierarchical or hierarchical_host",
         "What carries collectives on GPU memory: NCCL, or copies to the host and what carries "
-        "them there; auto takes NCCL where every rank has it."},
+        "them there; hierarchical is NCCL within each host and NCCL across, hierarchical_host the "
+        "means of the host across; auto takes NCCL where every rank has it."},
        ReadGpuOperations},
       {{"GPU_INIT_TIMEOUT_SECONDS", nullptr, "120", "1 to 86400 seconds",
         "How long ranks try to meet through NCCL before that is an error."},

@@ -18,8 +18,9 @@ namespace tfhvd {
 // What carries collectives on host memory.
 enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 
-// What carries collectives on GPU memory: NCCL, or the means of the host after a copy there.
-enum class GpuOperations { kAuto, kNccl, kHost };
+// What carries collectives on GPU memory: NCCL, or the means of the host after a copy there; or in
+// two levels NCCL within hosts and, across, NCCL or the means of the host.
+enum class GpuOperations { kAuto, kNccl, kHost, kHierarchical, kHierarchicalHost };
 
 struct Config {
   int64_t fusion_threshold = 128 << 20;  // bytes

@@ -91,7 +91,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   }
   TFHVD_RETURN_IF_ERROR(ChooseMeans(config, topology, log, world, &communicator, &control));
   CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, world);
-  Accelerator accelerator = MakeAccelerator(config, installed_nccl, topology.local_rank, log);
+  Accelerator accelerator = MakeAccelerator(config, installed_nccl, topology, open, log);
   auto engine =
       std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                std::move(communicator), std::move(accelerator), std::move(open));

@@ -1,4 +1,3 @@
-#include <cstring>
 #include <numeric>
 
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
@@ -20,19 +19,6 @@ std::vector<int64_t> Begins(const std::vector<int64_t>& sizes) {
   }
   return begins;
 }
-
-// Writes one block behind the other.
-class Packer {
- public:
-  explicit Packer(char* to) : at_(to) {}
-  void Add(const char* block, int64_t bytes) {
-    if (bytes > 0) std::memcpy(at_, block, static_cast<size_t>(bytes));
-    at_ += bytes;
-  }
-
- private:
-  char* at_;
-};
 
 }  // namespace
 
@@ -57,12 +43,10 @@ Status HierarchicalCommunicator::AllToAll(const void* in, const Sizes& send_byte
 Status HierarchicalCommunicator::LearnTraffic(const Sizes& send_bytes, const Sizes& recv_bytes,
                                               Traffic* traffic) {
   const size_t ranks = static_cast<size_t>(size());
-  const size_t locals = static_cast<size_t>(local_->size());
   Sizes mine = send_bytes;
   mine.insert(mine.end(), recv_bytes.begin(), recv_bytes.end());
-  Sizes all(mine.size() * locals);
-  const int64_t bytes = static_cast<int64_t>(mine.size() * sizeof(int64_t));
-  TFHVD_RETURN_IF_ERROR(local_->AllGather(mine.data(), all.data(), Sizes(locals, bytes)));
+  Sizes all;
+  TFHVD_RETURN_IF_ERROR(memory_->GatherNumbers(local_.get(), mine, &all));
   for (auto at = all.begin(); at != all.end(); at += static_cast<int64_t>(ranks)) {
     std::vector<Sizes>* const which =
         traffic->sent.size() == traffic->received.size() ? &traffic->sent : &traffic->received;
@@ -78,26 +62,31 @@ Status HierarchicalCommunicator::HandToLanes(const char* in, const Sizes& send_b
   const size_t locals = static_cast<size_t>(local_->size());
   Sizes send(locals, 0);
   Sizes receive(locals, 0);
-  Packer packer(packed_.Get(Sum(send_bytes)));
+  char* packed = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, Sum(send_bytes), &packed));
+  char* to_pack = packed;
   for (int lane = 0; lane < layout_.lanes; ++lane) {
     for (int h = 0; h < layout_.hosts(); ++h) {
       for (const int to : layout_.InLane(h, lane)) {
         const size_t r = static_cast<size_t>(to);
-        packer.Add(in + begins[r], send_bytes[r]);
+        TFHVD_RETURN_IF_ERROR(Pack(in + begins[r], send_bytes[r], &to_pack));
         send[static_cast<size_t>(lane)] += send_bytes[r];
         if (lane != local_rank()) continue;
         for (size_t l = 0; l < locals; ++l) receive[l] += traffic.sent[l][r];
       }
     }
   }
-  return local_->AllToAll(packed_.Get(0), send, part_.Get(Sum(receive)), receive);
+  char* part = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, Sum(receive), &part));
+  return local_->AllToAll(packed, send, part, receive);
 }
 
 // Each rank's blocks come by host and sender there: from share_ for a lane's rank, for others from
 // that rank.
 Status HierarchicalCommunicator::TakeFromLanes(const Traffic& traffic, char* out,
                                                const Sizes& recv_bytes) {
-  const char* mine = share_.Get(0);
+  char* mine = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, 0, &mine));
   if (crowded()) {
     Sizes send(static_cast<size_t>(local_->size()), 0);
     Sizes receive = send;
@@ -111,15 +100,17 @@ Status HierarchicalCommunicator::TakeFromLanes(const Traffic& traffic, char* out
       }
     } else {
       receive[static_cast<size_t>(layout_.LaneOf(rank()))] = total;
-      mine = packed_.Get(total);
     }
-    TFHVD_RETURN_IF_ERROR(local_->AllToAll(others, send, packed_.Get(0), receive));
+    char* packed = nullptr;
+    TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, in_lane() ? 0 : total, &packed));
+    if (!in_lane()) mine = packed;
+    TFHVD_RETURN_IF_ERROR(local_->AllToAll(others, send, packed, receive));
   }
   const Sizes begins = Begins(recv_bytes);
   for (const std::vector<int>& ranks : layout_.ranks_of) {
     for (const int from : ranks) {
       const size_t r = static_cast<size_t>(from);
-      Packer(out + begins[r]).Add(mine, recv_bytes[r]);
+      TFHVD_RETURN_IF_ERROR(memory_->Copy(out + begins[r], mine, recv_bytes[r]));
       mine += recv_bytes[r];
     }
   }
@@ -129,7 +120,9 @@ Status HierarchicalCommunicator::TakeFromLanes(const Traffic& traffic, char* out
 // Afterwards share_ holds what has come for this lane's ranks of this host: by rank, host and
 // sender there.
 Status HierarchicalCommunicator::ExchangeLanes(const Traffic& traffic) {
-  const char* collected = part_.Get(0);
+  char* part = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, 0, &part));
+  const char* collected = part;
   const size_t locals = traffic.sent.size();
   const size_t hosts = static_cast<size_t>(layout_.hosts());
   std::vector<std::vector<const char*>> begins(locals, std::vector<const char*>(hosts));
@@ -156,22 +149,28 @@ Status HierarchicalCommunicator::ExchangeLanes(const Traffic& traffic) {
       for (const int to : served) receive[h] += received(to, from);
     }
   }
-  Packer packer(packed_.Get(Sum(send)));
+  char* packed = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, Sum(send), &packed));
+  char* to_pack = packed;
   for (size_t h = 0; h < hosts; ++h) {
-    for (size_t l = 0; l < locals; ++l) packer.Add(begins[l][h], bytes[l][h]);
+    for (size_t l = 0; l < locals; ++l) {
+      TFHVD_RETURN_IF_ERROR(Pack(begins[l][h], bytes[l][h], &to_pack));
+    }
   }
-  const char* const arrived = part_.Get(Sum(receive));
-  TFHVD_RETURN_IF_ERROR(across_->AllToAll(packed_.Get(0), send, part_.Get(0), receive));
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, Sum(receive), &part));
+  const char* const arrived = part;
+  TFHVD_RETURN_IF_ERROR(across_->AllToAll(packed, send, part, receive));
 
   // It came by host, sender there and rank here.
-  Packer sorted(share_.Get(Sum(receive)));
+  char* sorted = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, Sum(receive), &sorted));
   for (const int rank : served) {
     const char* at = arrived;
     for (const std::vector<int>& ranks : layout_.ranks_of) {
       for (const int from : ranks) {
         for (const int to : served) {
           const int64_t n = received(to, from);
-          if (to == rank) sorted.Add(at, n);
+          if (to == rank) TFHVD_RETURN_IF_ERROR(Pack(at, n, &sorted));
           at += n;
         }
       }

@@ -1,33 +1,33 @@
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 namespace tfhvd {
-namespace {
-
-void Copy(char* to, const char* from, int64_t bytes) {
-  if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
-}
-
-}  // namespace
-
 HierarchicalCommunicator::HierarchicalCommunicator(HostLayout layout, int rank,
                                                    std::unique_ptr<Communicator> local,
                                                    std::unique_ptr<Communicator> across,
-                                                   HierarchicalOptions options)
+                                                   HierarchicalOptions options,
+                                                   std::unique_ptr<LevelMemory> memory)
     : layout_(std::move(layout)),
       rank_(rank),
       host_(layout_.host_of[static_cast<size_t>(rank)]),
       local_(std::move(local)),
       across_(std::move(across)),
-      options_(options) {}
+      options_(options),
+      memory_(std::move(memory)) {}
 
 void HierarchicalCommunicator::Abort(const Status& why) {
   local_->Abort(why);
   if (across_ != nullptr) across_->Abort(why);
+}
+
+// Writes a block and moves on behind it.
+Status HierarchicalCommunicator::Pack(const char* block, int64_t bytes, char** to) {
+  TFHVD_RETURN_IF_ERROR(memory_->Copy(*to, block, bytes));
+  *to += bytes;
+  return Status::Ok();
 }
 
 Status HierarchicalCommunicator::Poll() {
@@ -95,7 +95,8 @@ Status HierarchicalCommunicator::BroadcastPiece(char* buffer, int64_t bytes, int
         buffer + std::accumulate(parts.begin(), parts.begin() + local_rank(), int64_t{0});
     return across_->Broadcast(mine, part, root_host);
   }
-  char* const mine = part_.Get(part);
+  char* mine = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, part, &mine));
   if (part > 0) TFHVD_RETURN_IF_ERROR(across_->Broadcast(mine, part, root_host));
   return local_->AllGather(mine, buffer, parts);
 }
@@ -109,7 +110,7 @@ Status HierarchicalCommunicator::AllGather(const void* in, void* out, const Size
     place += n;
   }
   const size_t own = static_cast<size_t>(rank());
-  Copy(places[own], static_cast<const char*>(in), bytes[own]);
+  TFHVD_RETURN_IF_ERROR(memory_->Copy(places[own], in, bytes[own]));
   const int64_t most = *std::max_element(bytes.begin(), bytes.end());
   const int64_t piece = BlockPiece(1);
   for (int64_t done = 0; done < most; done += piece) {
@@ -131,17 +132,24 @@ Status HierarchicalCommunicator::GatherPiece(const char* own, const Sizes& bytes
     lane_bytes[static_cast<size_t>(l)] =
         std::accumulate(by_host.begin(), by_host.end(), int64_t{0});
   }
-  char* const lane = part_.Get(lane_bytes[static_cast<size_t>(local_rank())]);
+  char* lane = nullptr;
+  TFHVD_RETURN_IF_ERROR(
+      Get(LevelMemory::kPart, lane_bytes[static_cast<size_t>(local_rank())], &lane));
   if (in_lane()) {
     TFHVD_RETURN_IF_ERROR(across_->AllGather(collected, lane, ByHost(bytes, local_rank())));
   }
-  const char* from = share_.Get(std::accumulate(lane_bytes.begin(), lane_bytes.end(), int64_t{0}));
-  TFHVD_RETURN_IF_ERROR(local_->AllGather(lane, share_.Get(0), lane_bytes));
+  char* from = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare,
+                            std::accumulate(lane_bytes.begin(), lane_bytes.end(), int64_t{0}),
+                            &from));
+  TFHVD_RETURN_IF_ERROR(local_->AllGather(lane, from, lane_bytes));
   for (int l = 0; l < layout_.lanes; ++l) {
     for (int h = 0; h < layout_.hosts(); ++h) {
       for (const int r : layout_.InLane(h, l)) {
         const int64_t n = bytes[static_cast<size_t>(r)];
-        if (r != rank()) Copy(places[static_cast<size_t>(r)], from, n);
+        if (r != rank()) {
+          TFHVD_RETURN_IF_ERROR(memory_->Copy(places[static_cast<size_t>(r)], from, n));
+        }
         from += n;
       }
     }
@@ -168,8 +176,9 @@ Status HierarchicalCommunicator::CollectLane(const char* own, const Sizes& bytes
   } else {
     send[static_cast<size_t>(layout_.LaneOf(rank()))] = mine;
   }
-  char* const room = packed_.Get(total);
-  if (in_lane()) Copy(room, own, mine);
+  char* room = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, total, &room));
+  if (in_lane()) TFHVD_RETURN_IF_ERROR(memory_->Copy(room, own, mine));
   *collected = room;
   return local_->AllToAll(own, send, in_lane() ? room + mine : room, receive);
 }

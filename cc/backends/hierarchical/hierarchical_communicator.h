@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cc/backends/hierarchical/host_layout.h"
+#include "cc/backends/hierarchical/level_memory.h"
 #include "cc/comm/communicator.h"
 
 namespace tfhvd {
@@ -36,9 +37,11 @@ struct HierarchicalOptions {
 class HierarchicalCommunicator : public Communicator {
  public:
   // `local`: all ranks of this host, in their order. `across`: the ranks of this rank's lane, in
-  // the order of hosts; nullptr where layout.local_of[rank] >= layout.lanes.
+  // the order of hosts; nullptr where layout.local_of[rank] >= layout.lanes. Both, and `memory`,
+  // work on the same kind of memory, in which all buffers lie.
   HierarchicalCommunicator(HostLayout layout, int rank, std::unique_ptr<Communicator> local,
-                           std::unique_ptr<Communicator> across, HierarchicalOptions options = {});
+                           std::unique_ptr<Communicator> across, HierarchicalOptions options = {},
+                           std::unique_ptr<LevelMemory> memory = MakeHostLevelMemory());
 
   const char* name() const override { return "hierarchical"; }
   int rank() const override { return rank_; }
@@ -73,17 +76,11 @@ class HierarchicalCommunicator : public Communicator {
   };
   static ReduceCall MakeCall(DType dtype, const Reduction& reduction);
 
-  // Room for bytes that are kept between two steps of a call; grows, and stays.
-  class Room {
-   public:
-    char* Get(int64_t bytes) {
-      if (static_cast<int64_t>(bytes_.size()) < bytes) bytes_.resize(static_cast<size_t>(bytes));
-      return bytes_.data();
-    }
-
-   private:
-    std::vector<char> bytes_;
-  };
+  // A room of memory_: see LevelMemory.
+  Status Get(LevelMemory::Room room, int64_t bytes, char** memory) {
+    return memory_->Get(room, bytes, memory);
+  }
+  Status Pack(const char* block, int64_t bytes, char** to);
 
   int host() const { return host_; }
   int local_rank() const { return local_->rank(); }
@@ -121,10 +118,7 @@ class HierarchicalCommunicator : public Communicator {
   const std::unique_ptr<Communicator> local_;
   const std::unique_ptr<Communicator> across_;
   const HierarchicalOptions options_;
-
-  Room packed_;
-  Room part_;
-  Room share_;
+  const std::unique_ptr<LevelMemory> memory_;
 };
 
 }  // namespace tfhvd

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
@@ -35,13 +34,15 @@ Status HierarchicalCommunicator::ReducePiece(const ReduceCall& call, const char*
                                              int64_t count, int lanes) {
   const void* values = in;
   if (call.wider()) {
-    char* const room = packed_.Get(count * call.wide_item());
-    Widen(room, in, count, call.dtype, call.reduction);
+    char* room = nullptr;
+    TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, count * call.wide_item(), &room));
+    TFHVD_RETURN_IF_ERROR(memory_->Widen(room, in, count, call.dtype, call.reduction));
     values = room;
   }
   Sizes parts = Divide(count, lanes);
   const int64_t mine = parts[static_cast<size_t>(local_rank())];
-  char* const part = part_.Get(mine * call.wide_item());
+  char* part = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, mine * call.wide_item(), &part));
   TFHVD_RETURN_IF_ERROR(local_->ReduceScatter(values, part, parts, call.between, call.within()));
   if (mine > 0) TFHVD_RETURN_IF_ERROR(ReduceAcross(call, part, mine));
   for (int64_t& n : parts) n *= call.item();
@@ -54,8 +55,7 @@ Status HierarchicalCommunicator::ReduceAcross(const ReduceCall& call, char* part
   const Reduction across = Between(call.reduction);
   if (!call.wider() || count * call.wide_item() <= options_.small_bytes) {
     TFHVD_RETURN_IF_ERROR(across_->AllReduce(part, part, count, call.between, across));
-    Complete(part, part, size(), count, call.dtype, call.reduction);
-    return Status::Ok();
+    return memory_->Complete(part, part, size(), count, call.dtype, call.reduction);
   }
   const int64_t each = (count + layout_.hosts() - 1) / layout_.hosts();
   Sizes shares;
@@ -63,9 +63,10 @@ Status HierarchicalCommunicator::ReduceAcross(const ReduceCall& call, char* part
     shares.push_back(std::clamp<int64_t>(count - h * each, 0, each));
   }
   const int64_t mine = shares[static_cast<size_t>(host())];
-  char* const share = share_.Get(mine * call.wide_item());
+  char* share = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, mine * call.wide_item(), &share));
   TFHVD_RETURN_IF_ERROR(across_->ReduceScatter(part, share, shares, call.between, across));
-  Complete(share, share, size(), mine, call.dtype, call.reduction);
+  TFHVD_RETURN_IF_ERROR(memory_->Complete(share, share, size(), mine, call.dtype, call.reduction));
   for (int64_t& n : shares) n *= call.item();
   return across_->AllGather(share, part, shares);
 }
@@ -96,34 +97,38 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
                                               const std::vector<const char*>& blocks,
                                               const Sizes& counts, char* out) {
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  char* const packed = packed_.Get(total * call.wide_item());
+  char* packed = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, total * call.wide_item(), &packed));
   char* place = packed;
   Sizes lane_counts(static_cast<size_t>(local_->size()), 0);
   for (int l = 0; l < layout_.lanes; ++l) {
     for (int h = 0; h < layout_.hosts(); ++h) {
       for (const int r : layout_.InLane(h, l)) {
         const int64_t n = counts[static_cast<size_t>(r)];
-        if (call.wider()) {
-          Widen(place, blocks[static_cast<size_t>(r)], n, call.dtype, call.reduction);
-        } else if (n > 0) {
-          std::memcpy(place, blocks[static_cast<size_t>(r)], static_cast<size_t>(n * call.item()));
-        }
+        const char* const block = blocks[static_cast<size_t>(r)];
+        TFHVD_RETURN_IF_ERROR(call.wider()
+                                  ? memory_->Widen(place, block, n, call.dtype, call.reduction)
+                                  : memory_->Copy(place, block, n * call.item()));
         place += n * call.wide_item();
         lane_counts[static_cast<size_t>(l)] += n;
       }
     }
   }
-  char* const part = part_.Get(lane_counts[static_cast<size_t>(local_rank())] * call.wide_item());
+  char* part = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart,
+                            lane_counts[static_cast<size_t>(local_rank())] * call.wide_item(),
+                            &part));
   TFHVD_RETURN_IF_ERROR(
       local_->ReduceScatter(packed, part, lane_counts, call.between, call.within()));
   char* results = nullptr;
   if (in_lane()) {
     const Sizes by_host = ByHost(counts, local_rank());
     const int64_t mine = by_host[static_cast<size_t>(host())];
-    results = share_.Get(mine * call.wide_item());
+    TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, mine * call.wide_item(), &results));
     TFHVD_RETURN_IF_ERROR(
         across_->ReduceScatter(part, results, by_host, call.between, Between(call.reduction)));
-    Complete(results, results, size(), mine, call.dtype, call.reduction);
+    TFHVD_RETURN_IF_ERROR(
+        memory_->Complete(results, results, size(), mine, call.dtype, call.reduction));
   }
   Sizes bytes;
   for (const int64_t n : counts) bytes.push_back(n * call.item());
@@ -133,7 +138,7 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
 // Gives each rank of this host its own block of what its lane holds, one behind the other.
 Status HierarchicalCommunicator::HandOut(const char* results, const Sizes& bytes, char* out) {
   const int64_t own = bytes[static_cast<size_t>(rank())];
-  if (in_lane() && own > 0) std::memcpy(out, results, static_cast<size_t>(own));
+  if (in_lane()) TFHVD_RETURN_IF_ERROR(memory_->Copy(out, results, own));
   if (!crowded()) return Status::Ok();
   Sizes send(static_cast<size_t>(local_->size()), 0);
   Sizes receive = send;

@@ -1,0 +1,97 @@
+// GPUs of several hosts in two levels, NCCL within and NCCL or the host across, on the stand-ins,
+// against the suite of all communicators. Ranks are threads, hosts are sets of them.
+#include "cc/process/gpu_levels.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/backends/staged/staged_communicator.h"
+#include "tests/core/conformance.h"
+#include "tests/core/gpu_rank.h"
+#include "tests/core/on_ranks.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+namespace {
+
+using Hosts = std::vector<int>;  // the host of each rank
+
+// Runs `body(gpu, communicator, made)` on ranks that each have a GPU; the communicator is null
+// where making it failed with `made`.
+template <typename Body>
+void OnHosts(const Hosts& hosts, bool nccl_across, const Body& body, double deadline = 120.0) {
+  const FakeSetting gpus("GPUS", 8, 2);
+  CudaDriver driver;
+  NcclApi api;
+  ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
+  ASSERT_OK(LoadNccl(StandIn(), "", &api));
+  OnWorlds(static_cast<int>(hosts.size()), [&](World* world) {
+    GpuRank gpu(driver, world->rank());
+    std::unique_ptr<Communicator> host, comm;
+    ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &host));
+    GpuLevels options;
+    options.job_rank = world->rank();
+    options.host_of = hosts;
+    options.open = [world](const std::vector<int>& members, std::unique_ptr<Communicator>* out) {
+      return world->OpenCommunicator(members, out);
+    };
+    options.nccl_across = nccl_across;
+    options.nccl.deadline = deadline;
+    options.nccl.log = Log(LogLevel::kFatal, world->rank());
+    const Status made =
+        MakeGpuLevels(api, &gpu.device, host.get(), MakeStagedCommunicator(&gpu.device, host.get()),
+                      options, &comm);
+    body(&gpu, comm.get(), made);
+    EXPECT_OK(host->Barrier());
+  });
+}
+
+void RunSuite(const Hosts& hosts, bool nccl_across) {
+  OnHosts(hosts, nccl_across, [](GpuRank* gpu, Communicator* comm, const Status& made) {
+    ASSERT_OK(made);
+    ByWayOfTheGpu on_host(gpu, comm);
+    Conformance suite(&on_host, 1, /*exact=*/false);
+    if (kThreadSanitizer) return suite.CheckMixture();
+    suite.UpTo(1 << 20).RunAll();
+  });
+}
+
+TEST(ConformsWith2Of2ByNcclAcross) { RunSuite({0, 0, 1, 1}, true); }
+TEST(ConformsWith2Of2ByTheHostAcross) { RunSuite({0, 0, 1, 1}, false); }
+// A lane that serves several ranks, and ranks placed in turns.
+TEST(ConformsWith3And1) { RunSuite({0, 1, 0, 0}, true); }
+
+TEST(WithoutOurKernelItIsStillRight) {
+  const FakeSetting none("NO_KERNELS", 1);
+  OnHosts({0, 0, 1}, true, [](GpuRank* gpu, Communicator* comm, const Status& made) {
+    ASSERT_OK(made);
+    ByWayOfTheGpu on_host(gpu, comm);
+    Conformance(&on_host, 3, /*exact=*/false).CheckMixture();
+  });
+}
+
+TEST(OneLevelIsNotTwo) {
+  for (const Hosts& hosts : {Hosts{0, 0}, Hosts{0, 1}}) {
+    OnHosts(hosts, true, [](GpuRank*, Communicator* comm, const Status& made) {
+      EXPECT_TRUE(comm == nullptr);
+      EXPECT_EQ(made.code(), StatusCode::kUnavailable);
+    });
+  }
+}
+
+TEST(WhereNcclCannotBeSetUpEveryRankHearsWhy) {
+  const FakeSetting failing("NCCL_INIT_FAILS", 4);
+  const auto body = [](GpuRank*, Communicator* comm, const Status& made) {
+    EXPECT_TRUE(comm == nullptr);
+    EXPECT_CONTAINS(made.message(), "Update the driver");
+  };
+  OnHosts({0, 0, 1, 1}, true, body, /*deadline=*/0.2);
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tfhvd
+
+TEST_MAIN()
