@@ -103,7 +103,7 @@ class Tickets {
   Run last_run_ TFHVD_GUARDED_BY(mutex_) = 0;
   Id last_id_ TFHVD_GUARDED_BY(mutex_) = 0;
   Map tickets_ TFHVD_GUARDED_BY(mutex_);
-  std::deque<Run> failed_ TFHVD_GUARDED_BY(mutex_);  // the last few
+  std::deque<Run> failed_ TFHVD_GUARDED_BY(mutex_);               // the last few
   std::map<const void*, int64_t> kept_ TFHVD_GUARDED_BY(mutex_);  // places are used again
 };
 
