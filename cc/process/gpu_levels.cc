@@ -124,6 +124,7 @@ class GpuLevelsCommunicator : public Communicator {
         levels_(std::move(levels)),
         kernel_(kernel) {}
 
+  const char* name() const override { return levels_->name(); }
   int rank() const override { return flat_->rank(); }
   int size() const override { return flat_->size(); }
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,

@@ -117,6 +117,7 @@ class Noting : public Communicator {
   Noting(std::unique_ptr<Communicator> comm, std::atomic<Clock::rep>* launched)
       : comm_(std::move(comm)), launched_(*launched) {}
 
+  const char* name() const override { return comm_->name(); }
   int rank() const override { return comm_->rank(); }
   int size() const override { return comm_->size(); }
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
