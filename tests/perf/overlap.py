@@ -5,12 +5,8 @@
 A step of a network of so many equal layers, compiled with XLA and not, with one thread of each rank
 to compute: alone (every rank trains its own), together, and the communication without the rest.
 The three take turns; what a step takes longer together than alone is *exposed*. For the compiled
-step it prints as well
-
-- where XLA's schedule places what begins each gradient's collective: how many of the step's matrix
-  products come before it;
-- when each gradient has been reduced, as a share of the step. The other ranks have theirs at once
-  for that, so that it depends on rank 0's step alone.
+step it prints as well where XLA's schedule places what begins each gradient's collective: how many
+of the step's matrix products come before it.
 """
 
 from __future__ import annotations
@@ -108,31 +104,6 @@ def measure(network: Network, compiled: bool, rounds: int) -> str:
     return f"| {title} | " + " | ".join(f"{cell:.1f}" for cell in cells) + " |"
 
 
-def arrivals(network: Network, rounds: int) -> list[float]:
-    """Gives the share of rank 0's compiled step after which each gradient was reduced."""
-    step = tf.function(lambda: network.step(together=True), jit_compile=True, autograph=False)
-
-    @tf.function(autograph=False)
-    def listen() -> list[tf.Tensor]:
-        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
-            loss = tf.add_n([tf.reduce_sum(weight) for weight in network.weights])
-        stamps = []
-        for gradient in tape.gradient(loss, network.weights):
-            with tf.control_dependencies([gradient]):
-                stamps.append(tf.timestamp())
-        return stamps
-
-    shares = []
-    for _ in range(rounds + 3):
-        hvd.barrier()
-        began = time.time()
-        result = step() if hvd.rank() == 0 else listen()
-        times = (began, time.time()) if hvd.rank() == 0 else [float(t) for t in result]
-        (begin, end), stamps, *_ = hvd.allgather_object(times)
-        shares.append([(t - begin) / (end - begin) for t in stamps])
-    return [statistics.median(of_layer) for of_layer in zip(*shares[3:])]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=20)
@@ -146,14 +117,11 @@ def main() -> None:
     rows = [measure(network, compiled, arguments.rounds) for compiled in (False, True)]
     step = tf.function(lambda: network.step(together=True), jit_compile=True, autograph=False)
     starts, dones, products = positions(step.experimental_get_compiler_ir()("optimized_hlo"))
-    reduced = arrivals(network, arguments.rounds) if hvd.size() > 1 else []
     if hvd.rank() == 0:
         print("| ms | alone | together | communication | exposed |\n|---|---|---|---|---|")
         print("\n".join(rows))
         print(f"of {products} matrix products come before each start: {starts}")
-        print(f"before each done: {dones}")
-        shares = ", ".join(f"{share:.0%}" for share in reversed(reduced))
-        print(f"of the step is over when each gradient is reduced: {shares}", flush=True)
+        print(f"before each done: {dones}", flush=True)
     hvd.shutdown()
 
 
