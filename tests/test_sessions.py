@@ -1,5 +1,7 @@
 """Graphs and sessions, as in TensorFlow 1."""
 
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,6 +31,47 @@ def test_operations_and_their_gradients():
             expected = [np.sum(every, 0), [hvd.size() * mean()] * 2, every, every[-1]]
             for actual, wanted in zip(results, expected):
                 np.testing.assert_allclose(actual, wanted)
+
+
+# Each takes a tensor of 2 rows for each rank, and gives one.
+OPERATIONS = {
+    "allreduce": lambda x: hvd.allreduce(x),
+    "allreduce, Product": lambda x: hvd.allreduce(x, op=hvd.Product, prescale_factor=0.5),
+    "allreduce, Adasum": lambda x: hvd.allreduce(x, op=hvd.Adasum),
+    "grouped_allreduce": lambda x: tf.concat(hvd.grouped_allreduce([x, 2 * x], op=hvd.Max), 0),
+    "allgather": lambda x: hvd.allgather(x[hvd.rank() :]),
+    "grouped_allgather": lambda x: tf.concat(hvd.grouped_allgather([x, 2 * x[1:]]), 0),
+    "reducescatter": lambda x: hvd.reducescatter(x[1:], op=hvd.Sum),
+    "grouped_reducescatter": lambda x: tf.concat(hvd.grouped_reducescatter([x, x[:1]]), 0),
+    "alltoall": lambda x: hvd.alltoall(x),
+    "alltoall, uneven": lambda x: hvd.alltoall(x, [2 + hvd.size()] + [1] * (hvd.size() - 1))[0][1:],
+    "broadcast": lambda x: hvd.broadcast(x, hvd.size() - 1),
+    "places": lambda x: x * tf.cast(hvd.rank_op() + 10 * hvd.size_op(), x.dtype),
+}
+WITHOUT_GRADIENT = {"allreduce, Adasum"}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_as_eagerly(name):
+    operation = OPERATIONS[name]
+    rows = 2 * hvd.size() + (1 if "uneven" in name else 0)
+    given = np.random.default_rng(hvd.rank()).uniform(0.5, 2.0, [rows, 3]).astype(np.float32)
+
+    def loss(y):
+        return tf.reduce_sum(y * y) * (hvd.rank() + 1.0)
+
+    with tf.GradientTape() as tape:
+        x = tf.constant(given)
+        tape.watch(x)
+        y = operation(x)
+        total = loss(y)
+    expected = [y] if name in WITHOUT_GRADIENT else [y, tape.gradient(total, x)]
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, given.shape)
+        y = operation(x)
+        wanted = [y] if name in WITHOUT_GRADIENT else [y, *tf.gradients(loss(y), x)]
+        for actual, value in zip(session.run(wanted, {x: given}), expected):
+            np.testing.assert_array_equal(actual, value)
 
 
 def test_broadcast_global_variables():
@@ -65,3 +108,27 @@ def test_training_in_a_monitored_session(passes):
                     value -= 0.5 * velocity
                 np.testing.assert_allclose(session.run(weight), value)
             assert session.run(step) == 4 // passes
+
+
+def test_objects(monkeypatch):
+    last = hvd.size() - 1
+    mine = {"rank": hvd.rank(), "data": "x" * 1000 * hvd.rank()}
+    theirs = {"rank": last, "data": "x" * 1000 * last}
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        if hvd.rank() == last:
+            tf.constant(1.0)  # the ranks' graphs differ
+        from_last = hvd.broadcast_object_fn(last, session=session)
+        assert hvd.allgather_object(hvd.rank(), session=session) == list(range(hvd.size()))
+        graph.finalize()
+        for _ in range(2):
+            assert from_last(mine) == theirs
+            assert hvd.broadcast_object(mine, last, session=session) == theirs
+        assert hvd.allgather_object("x" * hvd.rank(), session=session)[last] == "x" * last
+        with pytest.raises(ValueError, match=f"The object of rank {last} cannot be pickled"):
+            hvd.broadcast_object(threading.Lock(), last, session=session)
+        # As in a program that has switched eager execution off.
+        off = "executing_eagerly_outside_functions"
+        monkeypatch.setattr(v1, off, lambda: False)
+        assert hvd.broadcast_object(mine, last) == theirs
+    with pytest.raises(ValueError, match=r"and no default session. Expected: session="):
+        hvd.allgather_object(mine)

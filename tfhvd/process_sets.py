@@ -99,7 +99,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int] | Any) -> ProcessSet
         PeerLostError: if a rank is lost or has left.
 
     Example:
-        >>> first_half = hvd.add_process_set(range(hvd.size() // 2))
+        >>> last = hvd.add_process_set([hvd.size() - 1])
     """
     process = _process()
     process.check_running()
@@ -138,7 +138,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         PeerLostError: if a rank is lost or has left.
 
     Example:
-        >>> hvd.remove_process_set(first_half)
+        >>> hvd.remove_process_set(last)
         True
     """
     process = _process()

@@ -53,9 +53,13 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         process_set: the ranks that take part.
 
     Example:
-        >>> hooks = [hvd.BroadcastGlobalVariablesHook(0)]
-        >>> with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
-        ...     session.run(train_op)
+        >>> with tf.Graph().as_default():
+        ...     weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+        ...     sgd = tf.compat.v1.train.GradientDescentOptimizer(0.1 * hvd.size())
+        ...     train_op = hvd.DistributedOptimizer(sgd).minimize(weight**2)
+        ...     hooks = [hvd.BroadcastGlobalVariablesHook(0)]
+        ...     with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
+        ...         session.run(train_op)
     """
 
     def __init__(

@@ -54,6 +54,6 @@ def test_what_cannot_be_pickled_is_an_error_on_every_rank():
     assert hvd.allgather_object(1) == [1] * hvd.size()
 
 
-def test_sessions_are_refused():
-    with pytest.raises(NotImplementedError, match="without sessions"):
+def test_what_is_no_session():
+    with pytest.raises(TypeError, match=r"Received: session='session'. Expected: a session"):
         hvd.broadcast_object(1, session="session")

@@ -6,10 +6,10 @@ models of a directly imported `keras` or `tf_keras` just as well.
 Example:
     >>> import tfhvd.keras as hvd
     >>> hvd.init()
-    >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size())),
-    loss="mse")
-    >>> model.fit(x, y, callbacks=[hvd.BroadcastGlobalVariablesCallback(0),
-    hvd.MetricAverageCallback()])
+    >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size()))
+    >>> model.compile(optimizer, loss="mse")
+    >>> callbacks = [hvd.BroadcastGlobalVariablesCallback(0), hvd.MetricAverageCallback()]
+    >>> model.fit(x, y, callbacks=callbacks)
 """
 
 from tfhvd import (

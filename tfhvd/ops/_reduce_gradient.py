@@ -80,7 +80,8 @@ def _of_extreme(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         extremes = _kernels.reduce(
             of.inputs, of.op if of.prescale >= 0 else opposite, of.name.part("extreme"), of.set_id
         )
-    mine = [tf.cast(x == y, g.dtype) for x, y, g in zip(of.inputs, extremes, gradients)]
+    # Not ==, which asks in a graph of TensorFlow 1 whether they are one object.
+    mine = [tf.cast(tf.equal(x, y), g.dtype) for x, y, g in zip(of.inputs, extremes, gradients)]
     if of.scatters:
         totals = _kernels.gather_all(gradients, of.name, of.set_id)
         holders = _kernels.reduce(mine, Sum, of.name.part("holders"), of.set_id)

@@ -57,4 +57,9 @@ def broadcast(
 def _gradient(forward: Any, gradient: Any) -> tf.Tensor:
     name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
     [total] = _kernels.reduce([tf.convert_to_tensor(gradient)], Sum, name, set_id)
-    return total if process.rank() == forward.get_attr("root_rank") else tf.zeros_like(total)
+    if process.rank() == forward.get_attr("root_rank"):
+        return total
+    # A session runs only what its results depend on, and every rank must take part in the sum.
+    needed = [] if tf.compat.v1.get_default_graph().building_function else [total]
+    with tf.control_dependencies(needed):
+        return tf.zeros_like(total)

@@ -1,7 +1,12 @@
-"""broadcast_object, allgather_object: any Python objects, as pickles."""
+"""broadcast_object, allgather_object: any Python objects, as pickles.
+
+The collectives run eagerly, also while a function is traced; or, in a program in the style of
+TensorFlow 1, in a session.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pickle
 from collections.abc import Callable
@@ -15,6 +20,7 @@ from tfhvd.ops.allgather import allgather
 from tfhvd.ops.broadcast import broadcast
 
 _FAILED = -1  # in the place of a length: the object could not be pickled
+_MADE = "tfhvd/collectives_of_objects"  # a collection of a session's graph
 
 
 def broadcast_object(
@@ -29,7 +35,8 @@ def broadcast_object(
     Args:
         obj: anything that can be pickled; only the root's matters.
         root_rank: the rank whose object is taken.
-        session: taken for Horovod's sake; must be None.
+        session: where operations do not run eagerly: the session that runs the collectives, in
+            whose graph they are made at the first call; None for the default session.
         name: the collective's identity; rarely needed.
         process_set: the ranks that take part.
 
@@ -44,18 +51,14 @@ def broadcast_object(
     Example:
         >>> settings = hvd.broadcast_object(read_settings() if hvd.rank() == 0 else None)
     """
-    _refuse_session(session)
+    share = _Means("broadcast", _session_of(session), name, process_set, root_rank)
     is_root = process.rank() == root_rank
     data, error = _pickled(obj) if is_root else (b"", None)
-    share = functools.partial(broadcast, root_rank=root_rank, process_set=process_set)
-    with tf.init_scope():
-        length = _FAILED if error else len(data)
-        length = int(share(tf.constant([length], tf.int64), name=_part(name, "length"))[0])
-        if length == _FAILED:
-            raise ValueError(_cannot_pickle(root_rank)) from error
-        data_in = _bytes_tensor(data) if is_root else tf.zeros([length], tf.uint8)
-        received = share(data_in, name=_part(name, "data"))
-    return obj if is_root else pickle.loads(received.numpy().tobytes())
+    length = int(share("length", _array([_FAILED if error else len(data)]))[0])
+    if length == _FAILED:
+        raise ValueError(_cannot_pickle(root_rank)) from error
+    received = share("data", _bytes(data) if is_root else np.zeros([length], np.uint8))
+    return obj if is_root else pickle.loads(received.tobytes())
 
 
 def broadcast_object_fn(
@@ -68,7 +71,8 @@ def broadcast_object_fn(
 
     Args:
         root_rank: the rank whose object is taken.
-        session: taken for Horovod's sake; must be None.
+        session: where operations do not run eagerly: the session that runs the collectives, in
+            whose graph they are made at the first call; None for the default session.
         name: the collective's identity; rarely needed.
         process_set: the ranks that take part.
 
@@ -76,9 +80,10 @@ def broadcast_object_fn(
         >>> from_root = hvd.broadcast_object_fn(root_rank=0)
         >>> epoch = from_root(epoch)
     """
-    _refuse_session(session)
+    if session is not None:  # its graph may be finalized by the time that the function is called
+        _Means("broadcast", _session_of(session), name, process_set, root_rank).prepare()
     return functools.partial(
-        broadcast_object, root_rank=root_rank, name=name, process_set=process_set
+        broadcast_object, root_rank=root_rank, session=session, name=name, process_set=process_set
     )
 
 
@@ -92,7 +97,8 @@ def allgather_object(
 
     Args:
         obj: anything that can be pickled.
-        session: taken for Horovod's sake; must be None.
+        session: where operations do not run eagerly: the session that runs the collectives, in
+            whose graph they are made at the first call; None for the default session.
         name: the collective's identity; rarely needed.
         process_set: the ranks that take part.
 
@@ -104,32 +110,87 @@ def allgather_object(
     Example:
         >>> sum(hvd.allgather_object(len(my_files)))
     """
-    _refuse_session(session)
+    gather = _Means("allgather", _session_of(session), name, process_set)
     data, error = _pickled(obj)
-    gather = functools.partial(allgather, process_set=process_set)
-    with tf.init_scope():
-        length = _FAILED if error else len(data)
-        lengths = gather(tf.constant([length], tf.int64), name=_part(name, "length")).numpy()
-        if lengths.min() == _FAILED:
-            raise ValueError(_cannot_pickle(int(lengths.argmin()))) from error
-        joined = gather(_bytes_tensor(data), name=_part(name, "data")).numpy()
+    lengths = gather("length", _array([_FAILED if error else len(data)]))
+    if lengths.min() == _FAILED:
+        raise ValueError(_cannot_pickle(int(lengths.argmin()))) from error
+    joined = gather("data", _bytes(data))
     ends = np.cumsum(lengths)
     return [pickle.loads(joined[e - n : e].tobytes()) for n, e in zip(lengths, ends)]
 
 
-def _part(name: str | None, part: str) -> str | None:
-    return None if name is None else f"{name}/{part}"
+@dataclasses.dataclass(frozen=True)
+class _Means:
+    """The two collectives of one call: of the pickles' lengths, and of the pickles."""
+
+    kind: str  # "broadcast" or "allgather"
+    session: Any  # None: eager
+    name: str | None
+    process_set: process_sets.ProcessSet
+    root_rank: int | None = None
+
+    def __call__(self, part: str, value: np.ndarray) -> np.ndarray:
+        if self.session is None:
+            name = None if self.name is None else f"{self.name}/{part}"
+            with tf.init_scope():
+                return self._collective(tf.constant(value), name).numpy()
+        fed, fetched = self._operation(part)
+        return self.session.run(fetched, {fed: value})
+
+    def prepare(self) -> None:
+        """Makes what the session is to run."""
+        self._operation("length")
+        self._operation("data")
+
+    def _operation(self, part: str) -> tuple[tf.Tensor, tf.Tensor]:
+        """The collective in the session's graph, made once: what to feed, and what to fetch."""
+        graph = self.session.graph
+        if not graph.get_collection_ref(_MADE):
+            graph.get_collection_ref(_MADE).append({})
+        [made] = graph.get_collection_ref(_MADE)
+        # Not after other tensors of the graph, which may differ between ranks.
+        name = self.name or f"{self.kind}_object.{self.root_rank}"
+        key = (name, self.kind, self.root_rank, self.process_set.process_set_id, part)
+        if key not in made:
+            dtype = tf.int64 if part == "length" else tf.uint8
+            with graph.as_default(), graph.control_dependencies(None):
+                fed = tf.compat.v1.placeholder(dtype, [None])
+                made[key] = fed, self._collective(fed, f"{name}/{part}")
+        return made[key]
+
+    def _collective(self, tensor: tf.Tensor, name: str | None) -> tf.Tensor:
+        if self.kind == "allgather":
+            return allgather(tensor, name=name, process_set=self.process_set)
+        return broadcast(tensor, self.root_rank, name=name, process_set=self.process_set)
 
 
-def _bytes_tensor(data: bytes) -> tf.Tensor:
-    return tf.constant(np.frombuffer(data, np.uint8))
+def _session_of(session: Any) -> Any:
+    """Returns the session to use, or None where operations run eagerly.
+
+    Raises:
+        TypeError: for what is no session.
+        ValueError: where operations run in sessions only, and there is none.
+    """
+    if session is None and not tf.compat.v1.executing_eagerly_outside_functions():
+        session = tf.compat.v1.get_default_session()
+        if session is None:
+            raise ValueError(
+                "Objects travel by operations, which run in sessions here. Received: session=None, "
+                "and no default session. Expected: session=..., or a call within "
+                "`with session.as_default():`."
+            )
+    if session is not None and not (hasattr(session, "run") and hasattr(session, "graph")):
+        raise TypeError(f"Received: session={session!r}. Expected: a session, or None.")
+    return session
 
 
-def _refuse_session(session: Any) -> None:
-    if session is not None:
-        raise NotImplementedError(
-            f"tfhvd works without sessions. Received: session={session!r}. Expected: None."
-        )
+def _array(numbers: list[int]) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+def _bytes(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
 
 
 def _pickled(obj: Any) -> tuple[bytes, Exception | None]:

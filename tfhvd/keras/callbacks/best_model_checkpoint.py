@@ -29,8 +29,7 @@ class BestModelCheckpoint(Callback):
         ValueError: when training begins, if there is no `filepath`.
 
     Example:
-        >>> best = hvd.callbacks.BestModelCheckpoint("val_accuracy", mode="max",
-        filepath="best.keras")
+        >>> best = hvd.callbacks.BestModelCheckpoint("loss", mode="min", filepath="best.keras")
         >>> model.fit(dataset, callbacks=[hvd.callbacks.MetricAverageCallback(), best])
     """
 
