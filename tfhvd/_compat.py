@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -181,6 +182,54 @@ def never_compile_training(
 
     make_train_function._tfhvd_original = original
     owner.make_train_function = make_train_function
+
+
+def surround_fit(
+    package: str,
+    applies_to: Callable[[Any], bool],
+    around: Callable[[Any, Any], contextlib.AbstractContextManager[Any]],
+) -> None:
+    """Makes Keras run the `fit` of the models that `applies_to` names within `around`.
+
+    No optimizer is asked by Keras when `fit` begins, and no callback can put itself before and
+    behind all others; hence the wrapped method. Calling this twice does nothing.
+
+    Args:
+        package: "keras" or "tf_keras", imported.
+        applies_to: takes a model.
+        around: takes the model and the callbacks that `fit` was given; the context's value is the
+            callbacks to take instead.
+    """
+    owner = next(cls for cls in sys.modules[package].Model.__mro__ if "fit" in vars(cls))
+    original = owner.fit
+    if hasattr(original, "_tfhvd_original"):
+        return
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def fit(self, *args, **kwargs):
+        if not applies_to(self):
+            return original(self, *args, **kwargs)
+        given = signature.bind(self, *args, **kwargs)
+        with around(self, given.arguments.get("callbacks")) as callbacks:
+            given.arguments["callbacks"] = callbacks
+            return original(*given.args, **given.kwargs)
+
+    fit._tfhvd_original = original
+    owner.fit = fit
+
+
+def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
+    """Lists the variables that an optimizer keeps for some of a model's variables.
+
+    Both Keras name them after the model's, Keras 3 with "_" for "/".
+    """
+    names = [(variable_name(v) or "").replace("/", "_") for v in variables]
+    return [
+        slot
+        for slot in optimizer_variables(optimizer)
+        if any(name and name in (variable_name(slot) or "").replace("/", "_") for name in names)
+    ]
 
 
 def agree_on_finite(agree: Callable[[Any, Any], Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd import _compat, samples
 from tfhvd.gradients import GradientReducer
 from tfhvd.local_sources import key_of
 from tfhvd.reduction_options import ReductionOptions
@@ -70,7 +70,8 @@ class GradientAccumulator:
 
         def reduced() -> list[tf.Tensor]:
             values = [None if s is None else s.read_value() * _like(self._factor, s) for s in sums]
-            done = self.reduce(values, variables)
+            with samples.alike():  # the sums are of several steps
+                done = self.reduce(values, variables)
             return [done[i] for i in there]
 
         result: list[Any] = [None] * len(gradients)
@@ -105,6 +106,13 @@ class GradientAccumulator:
 
         updated = tf.cond(last, now, lambda: tf.constant(False))
         return None if tf.executing_eagerly() else tf.group(updated)
+
+    def begin_anew(self) -> None:
+        """Drops what is added up, for ranks that have made different numbers of calls."""
+        for _, total in self._all_sums():
+            total.assign(tf.zeros_like(total))
+        if self._count is not None:
+            self._count.assign(0)
 
     def _is_last(self, count: tf.Tensor) -> tf.Tensor:
         return tf.equal(count, self._passes)

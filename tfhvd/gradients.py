@@ -11,12 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd import _compat, samples
 from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.compression.stateful import Exchange
 from tfhvd.local_sources import LocalSources, key_of
-from tfhvd.ops import Average, Min, _compiled, allgather, allreduce, grouped_allreduce
+from tfhvd.ops import Average, Sum, _compiled, allgather, allreduce, grouped_allreduce
 from tfhvd.ops._names import outermost_graph, place_of_variable
+from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.reduction_options import ReductionOptions
 from tfhvd.sparse import SlicesReducer, is_sparse, sum_duplicates
 
@@ -101,10 +102,10 @@ class GradientReducer:
         if self.options.process_set.size() == 1:
             return condition
         [name] = _unique_names(f"{self.options.name}/all_ranks", [None])
-        held = allreduce(
-            tf.cast(condition, tf.int32), op=Min, name=name, process_set=self.options.process_set
-        )
-        return tf.equal(held, 1)
+        # Not the least of them: ranks that have joined bring zeros.
+        failed = tf.cast(tf.logical_not(condition), tf.int32)
+        count = allreduce(failed, op=Sum, name=name, process_set=self.options.process_set)
+        return tf.equal(count, 0)
 
     def _reduce(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
         names = _unique_names(self.options.name, variables)
@@ -121,18 +122,22 @@ class GradientReducer:
             reduced[i] = tensor
         for i, gradient in enumerate(gradients):
             if is_sparse(gradient):
-                reduced[i] = self._slices(gradient, variables[i], names[i])
+                reduced[i] = self._slices(gradient, variables[i], names[i], self._weight())
         return reduced
 
+    def _weight(self) -> tf.Tensor | None:
+        """Returns what this rank counts in an average; None where all count alike."""
+        return samples.current() if self.options.op == Average else None
+
     def _exchange(self, name: str) -> Exchange:
-        op, ranks = self.options.op, self.options.process_set
-        device = self.options.device_dense
+        ranks = self.options.process_set
         return Exchange(
-            reduce=lambda tensor, part: allreduce(
-                tensor, op=op, device_dense=device, name=f"{name}/{part}", process_set=ranks
-            ),
+            reduce=lambda tensor, part: self._reduce_dense(
+                [tensor], f"{name}/{part}", Compression.none
+            )[0],
             gather=lambda tensor, part: allgather(tensor, name=f"{name}/{part}", process_set=ranks),
-            share=1.0 / ranks.size() if op == Average else 1.0,
+            share=1.0 / ranks.size() if self.options.op == Average else 1.0,
+            weight=self._weight(),
         )
 
     def _grouped(self, dense: list[int], variables: list[Any]) -> list[list[int]]:
@@ -183,16 +188,20 @@ class GradientReducer:
     def _reduce_dense(self, tensors: list[Any], name: str, compression: Any) -> list[Any]:
         factor = self.options.gradient_predivide_factor
         arguments = {
-            "op": self.options.op,
+            "name": name,
             "compression": compression,
             "device_dense": self.options.device_dense,
             "prescale_factor": 1.0 / factor,
             "postscale_factor": factor,
             "process_set": self.options.process_set,
         }
+        weight = self._weight()
+        if weight is not None and all(tensor.dtype.is_floating for tensor in tensors):
+            return weighted_allreduce(tensors, weight, **arguments)
+        arguments["op"] = self.options.op
         if len(tensors) == 1:
-            return [allreduce(tensors[0], name=name, **arguments)]
-        return grouped_allreduce(tensors, name=name, **arguments)
+            return [allreduce(tensors[0], **arguments)]
+        return grouped_allreduce(tensors, **arguments)
 
 
 def _scaled(gradient: Any, factor: float) -> Any:

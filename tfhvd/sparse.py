@@ -9,6 +9,7 @@ of them choose the way of the next step.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +17,7 @@ import tensorflow as tf
 from tfhvd import _compat
 from tfhvd._library import load_native
 from tfhvd.ops import Average, Sum, allreduce, grouped_allreduce
+from tfhvd.ops.weighted_allreduce import weighted_allreduce
 
 
 def is_sparse(gradient: Any) -> bool:
@@ -51,13 +53,16 @@ class SlicesReducer:
         self._compression = compression
         self._density = density
 
-    def __call__(self, slices: tf.IndexedSlices, variable: Any, name: str) -> tf.IndexedSlices:
+    def __call__(
+        self, slices: tf.IndexedSlices, variable: Any, name: str, weight: Any = None
+    ) -> tf.IndexedSlices:
         """Reduces the slices of one variable.
 
         Args:
             slices: without duplicate indices.
             variable: what they belong to; of the same shape on every rank.
             name: the identity of the reduction.
+            weight: what this rank counts in an average, an int32 tensor; None: all count alike.
 
         Returns:
             Slices with every index that some rank has, once.
@@ -72,13 +77,13 @@ class SlicesReducer:
             )
         least = self._least_rows(variable)
         if math.isinf(least):
-            values, indices, _ = self._by_rows(slices, name)
+            values, indices, _ = self._by_rows(slices, name, weight)
             return tf.IndexedSlices(values, indices, slices.dense_shape)
         way = self._way_of(variable)
         values, indices, rows = tf.cond(
             way,
-            lambda: self._as_a_whole(slices, int(variable.shape[0]), name),
-            lambda: self._by_rows(slices, name),
+            lambda: self._as_a_whole(slices, int(variable.shape[0]), name, weight),
+            lambda: self._by_rows(slices, name, weight),
         )
         if not tf.executing_eagerly():
             # The branches hold collectives, which need no order among the function's operations.
@@ -109,41 +114,87 @@ class SlicesReducer:
             ways[key] = _compat.state_variable(False, tf.bool, "as_a_whole")
         return ways[key]
 
-    def _by_rows(self, slices: tf.IndexedSlices, name: str) -> tuple[tf.Tensor, ...]:
+    def _by_rows(
+        self, slices: tf.IndexedSlices, name: str, weight: Any = None
+    ) -> tuple[tf.Tensor, ...]:
         """Returns values, indices, and how many rows all ranks have sent."""
         gathered = allreduce(
-            slices,
-            op=self._op,
+            slices if weight is None else _with_weight(slices, weight),
+            op=self._op if weight is None else Sum,
             compression=self._compression,
             device_sparse=self._device,
             name=name,
             process_set=self._process_set,
         )
+        if weight is not None:
+            gathered = _by_weight(gathered)
         together = sum_duplicates(gathered)
         return together.values, together.indices, tf.shape(gathered.indices)[0]
 
-    def _as_a_whole(self, slices: tf.IndexedSlices, rows: int, name: str) -> tuple[tf.Tensor, ...]:
+    def _as_a_whole(
+        self, slices: tf.IndexedSlices, rows: int, name: str, weight: Any = None
+    ) -> tuple[tf.Tensor, ...]:
         """Returns what `_by_rows` returns."""
         ones = tf.ones(tf.shape(slices.indices), tf.int32)
         table, holders = (
             tf.math.unsorted_segment_sum(part, slices.indices, rows)
             for part in (slices.values, ones)
         )
-        table, holders = grouped_allreduce(
-            [table, holders],
-            op=Sum,
-            compression=self._compression,
-            device_dense=self._device,
-            # The name of the first collective of `_by_rows`: ranks that went different ways would
-            # fail together, instead of waiting for each other.
-            name=f"{name}/values",
-            process_set=self._process_set,
-        )
+        arguments = {
+            "compression": self._compression,
+            "device_dense": self._device,
+            "process_set": self._process_set,
+        }
+        # The name of the first collective of `_by_rows`: ranks that went different ways would fail
+        # together, instead of waiting for each other.
+        first = f"{name}/values"
+        if weight is None:
+            table, holders = grouped_allreduce([table, holders], op=Sum, name=first, **arguments)
+        else:
+            [table] = weighted_allreduce([table], weight, first, **arguments)
+            holders = allreduce(holders, op=Sum, name=f"{name}/holders", **arguments)
         indices = tf.where(holders > 0)[:, 0]
         values = tf.gather(table, indices)
-        if self._op == Average:
+        if self._op == Average and weight is None:
             values /= tf.cast(self._process_set.size(), values.dtype)
         return values, tf.cast(indices, slices.indices.dtype), tf.reduce_sum(holders)
+
+
+def _with_weight(slices: tf.IndexedSlices, weight: tf.Tensor) -> tf.IndexedSlices:
+    """Adds a row without a place, whose index is below 0 and says what the rank counts."""
+    row = tf.zeros(tf.concat([[1], tf.shape(slices.values)[1:]], 0), slices.values.dtype)
+    index = tf.cast(-1 - weight, slices.indices.dtype)[tf.newaxis]
+    return tf.IndexedSlices(
+        tf.concat([slices.values, row], 0),
+        tf.concat([slices.indices, index], 0),
+        slices.dense_shape,
+    )
+
+
+def _by_weight(gathered: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Multiplies each rank's rows by its share in the weights; the ranks' last rows say these."""
+    last = gathered.indices < 0
+    weights = tf.cast(-1 - tf.boolean_mask(gathered.indices, last), gathered.values.dtype)
+    shares = tf.math.divide_no_nan(weights, tf.reduce_sum(weights))
+    rank_of_row = tf.boolean_mask(tf.cumsum(tf.cast(last, tf.int32), exclusive=True), ~last)
+    values = tf.boolean_mask(gathered.values, ~last)
+    share = tf.gather(shares, rank_of_row)
+    share = tf.reshape(share, tf.concat([[-1], tf.ones([tf.rank(values) - 1], tf.int32)], 0))
+    return tf.IndexedSlices(
+        tf.math.multiply_no_nan(values, share),
+        tf.boolean_mask(gathered.indices, ~last),
+        gathered.dense_shape,
+    )
+
+
+def forget_ways(variables: Iterable[Any]) -> None:
+    """Makes the next gradients of variables travel as rows, as the first ones do.
+
+    For ranks that have not seen all the same gradients: they must go one way.
+    """
+    for variable in variables:
+        for way in vars(_compat.tf_variable(variable)).get("_tfhvd_ways", {}).values():
+            way.assign(False)
 
 
 def _before_identities(tensor: tf.Tensor) -> tf.Operation:

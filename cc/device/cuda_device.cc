@@ -215,6 +215,14 @@ Status CudaDevice::Allocate(int64_t bytes) {
                              "(TF_FORCE_GPU_ALLOW_GROWTH=true).");
 }
 
+Status CudaDevice::CopyScaled(void* to, const void* from, int64_t count, DType dtype,
+                              double factor) {
+  if (!copies_.has_kernel()) return Device::CopyScaled(to, from, count, dtype, factor);
+  unmarked_ = true;
+  copies_.AddScaled(to, dtype, from, dtype, count, factor);
+  return Status::Ok();
+}
+
 Status CudaDevice::Copy(void* to, const void* from, int64_t bytes) {
   unmarked_ = true;
   copies_.Add(to, from, bytes);

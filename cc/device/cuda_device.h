@@ -29,6 +29,7 @@ class CudaDevice : public Device {
   DeviceKind kind() const override { return DeviceKind::kGpu; }
   Status Scratch(int64_t bytes, char** out) override;
   Status Copy(void* to, const void* from, int64_t bytes) override;
+  Status CopyScaled(void* to, const void* from, int64_t count, DType dtype, double factor) override;
   Status CopyToHost(void* to, const void* from, int64_t bytes) override;
   Status CopyFromHost(void* to, const void* from, int64_t bytes) override;
   Status Mark(void* stream, const void* memory, std::shared_ptr<void>* mark) override;

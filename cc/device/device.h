@@ -33,6 +33,10 @@ class Device {
   // do them at once. REQUIRES: the ranges do not overlap.
   virtual Status Copy(void* to, const void* from, int64_t bytes) = 0;
 
+  // Copies `count` numbers and multiplies them; `to` may be `from`. REQUIRES: a floating-point
+  // type.
+  virtual Status CopyScaled(void* to, const void* from, int64_t count, DType dtype, double factor);
+
   // Fills memory of this device with zeros.
   virtual Status Zero(void* to, int64_t bytes) {
     const std::vector<char> zeros(static_cast<size_t>(bytes));

@@ -1,9 +1,20 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cc/base/arithmetic.h"
 #include "cc/device/device.h"
 
 namespace tfhvd {
+
+Status Device::CopyScaled(void* to, const void* from, int64_t count, DType dtype, double factor) {
+  const int64_t bytes = count * ItemSize(dtype);
+  std::vector<char> copy(static_cast<size_t>(bytes));
+  TFHVD_RETURN_IF_ERROR(CopyToHost(copy.data(), from, bytes));
+  const void* const in = copy.data();
+  ReduceRanks(copy.data(), &in, 1, count, dtype, {ReduceOp::kSum, factor, 1.0});
+  return CopyFromHost(to, copy.data(), bytes);
+}
+
 namespace {
 
 class HostDevice : public Device {
@@ -24,6 +35,12 @@ class HostDevice : public Device {
       capacity_ = rounded;
     }
     *out = memory_.get();
+    return Status::Ok();
+  }
+
+  Status CopyScaled(void* to, const void* from, int64_t count, DType dtype,
+                    double factor) override {
+    ReduceRanks(to, &from, 1, count, dtype, {ReduceOp::kSum, factor, 1.0});
     return Status::Ok();
   }
 

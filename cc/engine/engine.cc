@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "cc/base/backoff.h"
@@ -114,6 +115,10 @@ class Engine::Impl {
   const Topology& topology() const { return topology_; }
   const Config& config() const { return config_; }
   const ProcessSetTable& process_sets() const { return sets_; }
+  bool stop_asked(int32_t process_set) {
+    MutexLock lock(&stopping_mutex_);
+    return stopping_.count(process_set) > 0;
+  }
 
   Status StartTimeline(const std::string& path, bool mark_cycles) {
     return timeline_.Start(path, mark_cycles);
@@ -200,12 +205,26 @@ class Engine::Impl {
     for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
     for (std::vector<Agreed>& together : outcome.agreed) {
       if (timeline_.on()) timeline_.AgreedOn(together);
+      for (const Agreed& agreed : together) NoteStop(agreed);
       const std::vector<Plan> plans = MakePlans(together, {config_.fusion_threshold});
       if (broken_.ok()) {
         TakeNote(executor_.Run(plans, std::move(together)));
       } else {
         for (Agreed& agreed : together) Fail(&agreed.entry, broken_);
       }
+    }
+  }
+
+  // Before the collective is done: who has its result can ask.
+  void NoteStop(const Agreed& agreed) {
+    const bool over = agreed.entry.request.kind == Collective::kJoin;
+    if (!over && !agreed.decision.stopping) return;
+    const int32_t process_set = agreed.entry.request.key.process_set;
+    MutexLock lock(&stopping_mutex_);
+    if (over) {
+      stopping_.erase(process_set);
+    } else {
+      stopping_.insert(process_set);
     }
   }
 
@@ -268,6 +287,9 @@ class Engine::Impl {
   Status peers_;         // whether all are there, as far as this host can see
   double looked_ = 0.0;  // when that was asked
 
+  Mutex stopping_mutex_;
+  std::set<int32_t> stopping_ TFHVD_GUARDED_BY(stopping_mutex_);
+
   Mutex over_mutex_;
   CondVar over_changed_;
   bool over_ TFHVD_GUARDED_BY(over_mutex_) = false;
@@ -300,5 +322,6 @@ Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
   return impl_->StartTimeline(path, mark_cycles);
 }
 Status Engine::StopTimeline() { return impl_->StopTimeline(); }
+bool Engine::stop_asked(int32_t process_set) const { return impl_->stop_asked(process_set); }
 
 }  // namespace tfhvd

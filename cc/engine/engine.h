@@ -80,6 +80,10 @@ class Engine {
   // The settings that it runs by.
   const Config& config() const;
 
+  // Whether a rank that has joined the set asks the others to stop, as of the last collective that
+  // was done; until all have joined.
+  bool stop_asked(int32_t process_set) const;
+
   // The process sets as of what was executed so far.
   const ProcessSetTable& process_sets() const;
 

@@ -88,9 +88,11 @@ class Executor {
   Status RemoveProcessSet(const Agreed& agreed);
   Status AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows, void** output);
 
-  // The plan's tensors one after the other into the buffer, and out of it.
-  Status CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, char* buffer);
+  // The plan's tensors one after the other into the buffer, multiplied by `share`, and out of it.
+  Status CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, double share, char* buffer);
   Status CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed);
+
+  Status CopyShare(void* to, const void* from, int64_t bytes, DType dtype, double share);
 
   // By process set.
   using Communicators = std::unordered_map<int32_t, std::unique_ptr<Communicator>>;

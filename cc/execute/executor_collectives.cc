@@ -29,6 +29,14 @@ bool InPlace(const Plan& plan, const std::vector<Agreed>& agreed) {
   return plan.pieces.size() == 1 && !IsStandIn(plan.pieces[0], agreed);
 }
 
+// What this rank's tensors are multiplied by before they are added up, where weights differ: 0
+// to 1.
+double ShareOf(const std::vector<int64_t>& weights, int rank) {
+  double sum = 0.0;
+  for (int64_t w : weights) sum += static_cast<double>(w);
+  return sum > 0.0 ? static_cast<double>(weights[static_cast<size_t>(rank)]) / sum : 0.0;
+}
+
 void* OutputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
   return agreed[piece.agreed].entry.outputs[piece.tensor];
 }
@@ -70,15 +78,22 @@ Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, i
   return device_->AwaitStream(entry.stream);
 }
 
-Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, char* buffer) {
+Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, double share,
+                        char* buffer) {
   const Phase phase(this, kCopyIn);
   for (const Piece& piece : plan.pieces) {
-    TFHVD_RETURN_IF_ERROR(IsStandIn(piece, agreed)
-                              ? device_->Zero(buffer, piece.bytes)
-                              : device_->Copy(buffer, InputOf(piece, agreed), piece.bytes));
+    const void* const from = IsStandIn(piece, agreed) ? nullptr : InputOf(piece, agreed);
+    TFHVD_RETURN_IF_ERROR(CopyShare(buffer, from, piece.bytes, plan.dtype, share));
     buffer += piece.bytes;
   }
   return Status::Ok();
+}
+
+// What a rank of no share has may be anything, NaN included: it brings zeros.
+Status Executor::CopyShare(void* to, const void* from, int64_t bytes, DType dtype, double share) {
+  if (from == nullptr || share == 0.0) return device_->Zero(to, bytes);
+  if (share == 1.0) return device_->Copy(to, from, bytes);
+  return device_->CopyScaled(to, from, bytes / ItemSize(dtype), dtype, share);
 }
 
 Status Executor::CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed) {
@@ -96,19 +111,29 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator,
                            std::vector<Agreed>* agreed) {
   if (plan.bytes == 0) return Status::Ok();
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
+  Reduction reduction = plan.reduction;
+  double share = 1.0;
+  if (!plan.weights.empty()) {
+    share = ShareOf(plan.weights, communicator->rank());
+    reduction.op = ReduceOp::kSum;  // of the shares
+  }
   if (InPlace(plan, *agreed)) {
-    const Piece& piece = plan.pieces[0];
+    const void* in = InputOf(plan.pieces[0], *agreed);
+    void* const out = OutputOf(plan.pieces[0], *agreed);
+    if (share != 1.0) {
+      const Phase phase(this, kCopyIn);
+      TFHVD_RETURN_IF_ERROR(CopyShare(out, in, plan.bytes, plan.dtype, share));
+      in = out;
+    }
     const Phase phase(this, communicator->name(), kAllReduce);
-    return communicator->AllReduce(InputOf(piece, *agreed), OutputOf(piece, *agreed), count,
-                                   plan.dtype, plan.reduction);
+    return communicator->AllReduce(in, out, count, plan.dtype, reduction);
   }
   char* buffer = nullptr;
   TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
-  TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, buffer));
+  TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, share, buffer));
   {
     const Phase phase(this, communicator->name(), kAllReduce);
-    TFHVD_RETURN_IF_ERROR(
-        communicator->AllReduce(buffer, buffer, count, plan.dtype, plan.reduction));
+    TFHVD_RETURN_IF_ERROR(communicator->AllReduce(buffer, buffer, count, plan.dtype, reduction));
   }
   return CopyOut(plan, buffer, *agreed);
 }
@@ -152,7 +177,7 @@ Status Executor::Broadcast(const Plan& plan, Communicator* communicator,
   }
   char* buffer = nullptr;
   TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
-  if (at_root) TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, buffer));
+  if (at_root) TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, 1.0, buffer));
   {
     const Phase phase(this, communicator->name(), kBroadcast);
     TFHVD_RETURN_IF_ERROR(communicator->Broadcast(buffer, plan.bytes, root));

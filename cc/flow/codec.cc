@@ -169,6 +169,8 @@ void Write(Writer* w, const Request& request) {
   });
   w->List(request.members, [w](int64_t m) { w->Unsigned(static_cast<uint64_t>(m)); });
   w->String(request.fault);
+  w->Signed(request.weight);
+  w->Byte(request.stops ? 1 : 0);
 }
 Request ReadRequest(Reader* r) {
   Request request;
@@ -187,6 +189,8 @@ Request ReadRequest(Reader* r) {
   });
   request.members = r->List([r] { return static_cast<int64_t>(r->Unsigned()); });
   request.fault = r->String();
+  request.weight = r->Signed();
+  request.stops = r->Bool();
   return request;
 }
 
@@ -195,6 +199,8 @@ void Write(Writer* w, const Decision& decision) {
   w->Byte(static_cast<uint8_t>(decision.verdict.code()));
   w->String(decision.verdict.message());
   w->List(decision.first_dims, [w](const std::vector<int64_t>& dims) { Write(w, dims); });
+  Write(w, decision.weights);
+  w->Byte(decision.stopping ? 1 : 0);
   w->Signed(decision.number);
 }
 Decision ReadDecision(Reader* r) {
@@ -203,6 +209,8 @@ Decision ReadDecision(Reader* r) {
   const auto code = r->Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
   decision.verdict = Status(code, r->String());
   decision.first_dims = r->List([r] { return ReadShape(r); });
+  decision.weights = ReadShape(r);
+  decision.stopping = r->Bool();
   decision.number = r->Signed();
   return decision;
 }

@@ -18,11 +18,18 @@ struct Decision {
   // otherwise.
   std::vector<std::vector<int64_t>> first_dims;
 
+  // An allreduce by Average: the weights by rank of the set; empty where all weigh the same.
+  std::vector<int64_t> weights;
+
+  // A rank that has joined, and so takes no part, asks the others to stop.
+  bool stopping = false;
+
   // join: the rank that came last. add_process_set, remove_process_set: the set's number.
   int64_t number = 0;
 
   bool operator==(const Decision& o) const {
-    return key == o.key && verdict == o.verdict && first_dims == o.first_dims && number == o.number;
+    return key == o.key && verdict == o.verdict && first_dims == o.first_dims &&
+           weights == o.weights && stopping == o.stopping && number == o.number;
   }
 };
 

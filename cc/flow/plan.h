@@ -30,6 +30,7 @@ struct Plan {
   DeviceKind device = DeviceKind::kHost;
   DType dtype = DType::kFloat32;
   Reduction reduction;
+  std::vector<int64_t> weights;  // Decision::weights
   int32_t root = 0;
   std::vector<Piece> pieces;  // more than one: fused
   int64_t bytes = 0;          // of all pieces

@@ -47,6 +47,9 @@ inline int64_t RowsOfPart(int64_t rows, int parts, int part) {
   return rows / parts + (part < rows % parts ? 1 : 0);
 }
 
+// The weight of a rank in an average of all alike.
+constexpr int64_t kUnweighted = -1;
+
 struct Request {
   Key key;
   Collective kind = Collective::kAllReduce;
@@ -58,10 +61,16 @@ struct Request {
   // What this rank found wrong with its own call and the others cannot see: the collective fails
   // with this on every rank. "" where nothing is.
   std::string fault;
+  // An allreduce by Average: how much this rank counts in it, 0 or above, by its samples for
+  // instance. A rank that has joined counts 0. Changes from step to step, and differs between
+  // ranks.
+  int64_t weight = kUnweighted;
+  bool stops = false;  // join: the others are asked to stop where they can
 
   bool operator==(const Request& o) const {
     return key == o.key && kind == o.kind && device == o.device && reduction == o.reduction &&
-           root == o.root && tensors == o.tensors && members == o.members && fault == o.fault;
+           root == o.root && tensors == o.tensors && members == o.members && fault == o.fault &&
+           weight == o.weight && stops == o.stops;
   }
 };
 

@@ -13,7 +13,8 @@ bool IsFusible(Collective kind) {
          kind == Collective::kAllGather || kind == Collective::kReduceScatter;
 }
 
-bool SameCall(const Plan& plan, const Request& request, DType dtype) {
+bool SameCall(const Plan& plan, const Agreed& agreed, DType dtype) {
+  const Request& request = agreed.entry.request;
   if (plan.process_set != request.key.process_set || plan.kind != request.kind ||
       plan.device != request.device) {
     return false;
@@ -21,7 +22,8 @@ bool SameCall(const Plan& plan, const Request& request, DType dtype) {
   switch (request.kind) {
     case Collective::kAllReduce:
     case Collective::kReduceScatter:
-      return plan.dtype == dtype && plan.reduction == request.reduction;
+      return plan.dtype == dtype && plan.reduction == request.reduction &&
+             plan.weights == agreed.decision.weights;
     case Collective::kBroadcast:
       return plan.root == request.root;
     default:
@@ -29,13 +31,15 @@ bool SameCall(const Plan& plan, const Request& request, DType dtype) {
   }
 }
 
-Plan NewPlan(const Request& request, DType dtype) {
+Plan NewPlan(const Agreed& agreed, DType dtype) {
+  const Request& request = agreed.entry.request;
   Plan plan;
   plan.process_set = request.key.process_set;
   plan.kind = request.kind;
   plan.device = request.device;
   plan.dtype = dtype;
   plan.reduction = request.reduction;
+  plan.weights = agreed.decision.weights;
   plan.root = request.root;
   return plan;
 }
@@ -45,13 +49,13 @@ class Builder {
  public:
   explicit Builder(const PlannerOptions& options) : options_(options) {}
 
-  void Add(const Request& request, DType dtype, const Piece& piece) {
-    const bool alone = !IsFusible(request.kind) || piece.bytes >= kAloneFrom ||
+  void Add(const Agreed& agreed, DType dtype, const Piece& piece) {
+    const bool alone = !IsFusible(agreed.entry.request.kind) || piece.bytes >= kAloneFrom ||
                        piece.bytes > options_.fusion_threshold;
-    Plan* plan = alone ? nullptr : OpenPlan(request, dtype, piece.bytes);
+    Plan* plan = alone ? nullptr : OpenPlan(agreed, dtype, piece.bytes);
     if (plan == nullptr) {
       if (!alone) open_.push_back(plans_.size());
-      plans_.push_back(NewPlan(request, dtype));
+      plans_.push_back(NewPlan(agreed, dtype));
       plan = &plans_.back();
     }
     plan->pieces.push_back(piece);
@@ -61,10 +65,10 @@ class Builder {
   std::vector<Plan> Take() { return std::move(plans_); }
 
  private:
-  Plan* OpenPlan(const Request& request, DType dtype, int64_t bytes) {
+  Plan* OpenPlan(const Agreed& agreed, DType dtype, int64_t bytes) {
     for (size_t i = 0; i < open_.size(); ++i) {
       Plan& plan = plans_[open_[i]];
-      if (!SameCall(plan, request, dtype)) continue;
+      if (!SameCall(plan, agreed, dtype)) continue;
       if (plan.bytes + bytes <= options_.fusion_threshold) return &plan;
       open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
       return nullptr;
@@ -91,11 +95,11 @@ std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const PlannerOpti
   for (size_t i = 0; i < agreed.size(); ++i) {
     const Request& request = agreed[i].entry.request;
     if (request.tensors.empty()) {  // a barrier
-      builder.Add(request, DType::kUInt8, {static_cast<int>(i), 0, 0});
+      builder.Add(agreed[i], DType::kUInt8, {static_cast<int>(i), 0, 0});
     }
     for (size_t t = 0; t < request.tensors.size(); ++t) {
       const int tensor = static_cast<int>(t);
-      builder.Add(request, request.tensors[t].dtype,
+      builder.Add(agreed[i], request.tensors[t].dtype,
                   {static_cast<int>(i), tensor, TotalBytes(agreed[i], tensor)});
     }
   }

@@ -65,6 +65,8 @@ bool ShapesMatch(const Shape& a, const Shape& b, Collective kind) {
   return a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1);
 }
 
+bool IsWeighted(const Request& q) { return q.weight != kUnweighted; }
+
 // Where one property differs between ranks: what it is, how to show it, and what to do about it.
 struct Difference {
   const char* what = nullptr;  // null: nothing differs
@@ -131,6 +133,11 @@ Difference FindDifference(const Requests& requests) {
     return {"reductions", [](const Request& q) { return ReductionText(q.reduction); },
             "Pass the same op, prescale_factor and postscale_factor on every rank."};
   }
+  if (AnyDiffers(requests, [](auto& a, auto& b) { return IsWeighted(a) == IsWeighted(b); })) {
+    return {"weights",
+            [](const Request& q) { return IsWeighted(q) ? std::to_string(q.weight) : "none"; },
+            "Give the average a weight on every rank, or on none."};
+  }
   if (AnyDiffers(requests, [](auto& a, auto& b) { return a.root == b.root; })) {
     return {"root ranks", [](const Request& q) { return std::to_string(q.root); },
             "Pass the same root_rank on every rank."};
@@ -188,6 +195,13 @@ Status CheckAlone(const Request& q, const std::vector<int>& members) {
       const Status s = CheckReduction(t.dtype, q.reduction);
       if (!s.ok()) return Status::InvalidArgument(Describe(q) + ": " + s.message());
     }
+    const bool average = q.kind == Collective::kAllReduce && q.reduction.op == ReduceOp::kAverage;
+    if (IsWeighted(q) && (!average || !IsFloat(t.dtype) || q.weight < 0)) {
+      return Status::InvalidArgument(
+          Describe(q) + " has a weight. Received: " + std::to_string(q.weight) + ", " +
+          ReductionText(q.reduction) + ", " + DTypeName(t.dtype) +
+          ". Expected: a weight of 0 or above, Average, and a floating-point type.");
+    }
     if (q.kind == Collective::kAdasum && !IsFloat(t.dtype)) {
       return Status::InvalidArgument(
           Describe(q) + " divides by the length of a gradient. Received: " + DTypeName(t.dtype) +
@@ -195,6 +209,22 @@ Status CheckAlone(const Request& q, const std::vector<int>& members) {
     }
   }
   return Status::Ok();
+}
+
+// What each member weighs, 0 where it is absent; empty where all weigh the same, and are there.
+std::vector<int64_t> WeightsOf(const Requests& requests, const std::vector<int>& ranks,
+                               const std::vector<int>& members) {
+  std::vector<int64_t> weights;
+  if (!IsWeighted(*requests[0])) return weights;
+  size_t next = 0;
+  for (int member : members) {
+    const bool asked = next < ranks.size() && ranks[next] == member;
+    weights.push_back(asked ? requests[next++]->weight : 0);
+  }
+  const bool same = std::all_of(weights.begin(), weights.end(),
+                                [&](int64_t w) { return w == weights[0] && w > 0; });
+  if (same) weights.clear();
+  return weights;
 }
 
 // What cannot be done without ranks that have joined.
@@ -249,7 +279,9 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
   std::merge(ranks.begin(), ranks.end(), absent.begin(), absent.end(), std::back_inserter(members));
   decision.verdict = CheckAlone(first, members);
   if (decision.verdict.ok()) decision.verdict = CheckAbsent(first, absent);
-  if (!decision.verdict.ok() || !FirstDimMayDiffer(first.kind)) return decision;
+  if (!decision.verdict.ok()) return decision;
+  decision.weights = WeightsOf(requests, ranks, members);
+  if (!FirstDimMayDiffer(first.kind)) return decision;
   for (size_t t = 0; t < first.tensors.size(); ++t) {
     std::vector<int64_t> dims;
     size_t next = 0;

@@ -10,7 +10,6 @@ Coordinator::Coordinator(Options options)
     : options_(std::move(options)),
       sets_(size()),
       ids_(options_.cache_capacity),
-      joined_(options_.hosts.size(), false),
       fenced_(options_.hosts.size(), false),
       seen_(options_.hosts.size(), 0),
       left_(options_.hosts.size(), false),
@@ -92,7 +91,7 @@ Status Coordinator::Count(Slot* slot, int rank, Slot::Announced how, double now)
   }
   if (how == Slot::Announced::kInFull && slot->requests[rank].kind == Collective::kJoin) {
     slot->joins = true;
-    Join(rank, now);
+    Join(rank, slot->requests[rank], now);
   }
   CompleteIfPossible(slot, now);
   return Status::Ok();
@@ -109,9 +108,10 @@ void Coordinator::Refuse(int rank, const Key& key) {
 // Members that have joined, and have not asked for the slot: they are not waited for.
 std::vector<int> Coordinator::Absent(const Slot& slot) const {
   std::vector<int> absent;
-  if (num_joined_ == 0 || slot.joins) return absent;
+  if (joined_.empty() || slot.joins) return absent;
+  const std::vector<bool> joined = JoinedIn(slot.key.process_set);
   for (int r : *slot.members) {
-    if (joined_[r] && !HasAnnounced(slot, r)) absent.push_back(r);
+    if (joined[r] && !HasAnnounced(slot, r)) absent.push_back(r);
   }
   return absent;
 }
@@ -120,7 +120,7 @@ bool Coordinator::IsComplete(const Slot& slot) const {
   if (slot.count == 0) return false;
   const size_t needed = slot.members->size();
   if (static_cast<size_t>(slot.count) == needed) return true;
-  return num_joined_ > 0 && static_cast<size_t>(slot.count) + Absent(slot).size() == needed;
+  return !joined_.empty() && static_cast<size_t>(slot.count) + Absent(slot).size() == needed;
 }
 
 void Coordinator::CompleteIfPossible(Slot* slot, double now) {
@@ -147,12 +147,12 @@ void Coordinator::Withdraw(int rank, const Key& key) {
   slot->announced[rank] = Slot::Announced::kNot;
   next_[rank].withdrawn.push_back(key);
   --slot->count;
-  if (slot->joins && joined_[rank]) {
-    joined_[rank] = false;
-    --num_joined_;
-    for (Slot* other : std::vector<Slot*>(ready_)) {
-      if (!IsComplete(*other)) Reopen(other);
-    }
+  const auto joined = joined_.find(key.process_set);
+  if (slot->joins && joined != joined_.end()) {
+    std::vector<bool>& ranks = joined->second.ranks;
+    ranks[rank] = false;
+    if (std::find(ranks.begin(), ranks.end(), true) == ranks.end()) joined_.erase(joined);
+    ReopenIncomplete();
   }
   if (slot->count > 0) {
     // It was complete when the job was doomed; now it can no longer happen either.
@@ -190,7 +190,7 @@ Status Coordinator::DoomOf(const Slot& slot) const {
 
 // Nothing can be agreed any more: whoever waits for others gets the reason.
 void Coordinator::FailAllOpen() {
-  if (num_joined_ > 0) ForgetJoined();
+  ForgetJoined();
   for (auto& [key, slot] : slots_) {
     if (slot.count > 0 && !slot.complete) FailOpen(&slot, DoomOf(slot));
   }
@@ -211,7 +211,7 @@ void Coordinator::FailOpen(Slot* slot, const Status& why) {
   } else {
     --open_;
   }
-  if (slot->joins) ForgetJoined();
+  if (slot->joins && joined_.erase(slot->key.process_set) > 0) ReopenIncomplete();
   ClearTally(slot);
 }
 
@@ -231,19 +231,36 @@ void Coordinator::DropIfEmpty(Slot* slot) {
   if (slot->count == 0 && slot->id == kNoId) slots_.erase(Key(slot->key));  // a copy: the slot goes
 }
 
-void Coordinator::Join(int rank, double now) {
-  if (joined_[rank]) return;
-  joined_[rank] = true;
-  ++num_joined_;
-  last_joined_ = rank;
+void Coordinator::Join(int rank, const Request& request, double now) {
+  Joined& joined = joined_[request.key.process_set];
+  joined.ranks.resize(size(), false);
+  joined.ranks[rank] = true;
+  joined.last = rank;
+  joined.stops = joined.stops || request.stops;
   for (auto& [key, slot] : slots_) {
     if (!slot.joins) CompleteIfPossible(&slot, now);  // the end of all comes last
   }
 }
 
+// Whose absence from a process set's collectives is excused, by rank of the job.
+std::vector<bool> Coordinator::JoinedIn(int32_t process_set) const {
+  std::vector<bool> ranks(size(), false);
+  for (int32_t id : {0, process_set}) {
+    const auto joined = joined_.find(id);
+    if (joined == joined_.end()) continue;
+    for (int r = 0; r < size(); ++r) ranks[r] = ranks[r] || joined->second.ranks[r];
+  }
+  return ranks;
+}
+
 void Coordinator::ForgetJoined() {
-  joined_.assign(joined_.size(), false);
-  num_joined_ = 0;
+  if (joined_.empty()) return;
+  joined_.clear();
+  ReopenIncomplete();
+}
+
+// Ranks that were taken to have joined are waited for again.
+void Coordinator::ReopenIncomplete() {
   for (Slot* slot : std::vector<Slot*>(ready_)) {
     if (!IsComplete(*slot)) Reopen(slot);
   }

@@ -13,8 +13,10 @@
 //     their withdrawals arrive with or before that word, so that a cancelled tensor never meets
 //     the next step's tensor of another rank.
 //  4. Evicted ids: see CacheIds.
-//  5. A rank that has joined is not waited for: what all the others of a set have announced is
-//     complete, and the joined rank gets it as a stand-in. Once every rank has joined, none has.
+//  5. A rank that has joined a process set is not waited for there, and in no set once it has
+//  joined
+//     set 0: what all the others have announced is complete, and the joined rank gets it as a
+//     stand-in. Once every rank of the set has joined it, none has.
 //  6. With the agreement that locks a schedule all open tallies are void, on the ranks too; what
 //     was announced before a rank has seen that agreement is not counted.
 //
@@ -99,8 +101,11 @@ class Coordinator {
   void TakeEffect(const Request& request, Decision* decision);
   void RemoveProcessSet(int32_t id);
   void Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item);
-  void Join(int rank, double now);
+  void Join(int rank, const Request& request, double now);
+  std::vector<bool> JoinedIn(int32_t process_set) const;
   void ForgetJoined();
+  void ReopenIncomplete();
+  bool AskedToStop(int32_t process_set) const;
 
   // Watching.
   bool FenceHolds();
@@ -120,9 +125,13 @@ class Coordinator {
   double ready_since_ = 0.0;
   int open_ = 0;  // slots with an incomplete, nonempty tally
 
-  std::vector<bool> joined_;  // by rank
-  int num_joined_ = 0;
-  int last_joined_ = 0;
+  // Who has joined a process set, with somebody who has.
+  struct Joined {
+    std::vector<bool> ranks;  // by rank of the job
+    int last = 0;
+    bool stops = false;  // one of them asks the others to stop
+  };
+  std::unordered_map<int32_t, Joined> joined_;  // by process set
 
   uint64_t sequence_ = 0;
   double fence_since_ = 0.0;

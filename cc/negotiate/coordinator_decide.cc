@@ -43,6 +43,7 @@ void Coordinator::Decide(Slot* slot) {
   }
 
   item.decision = Compare(*slot, absent);
+  item.decision.stopping = !absent.empty() && AskedToStop(slot->key.process_set);
   int first = 0;
   while (!HasAnnounced(*slot, first)) ++first;
   const Request request = RequestOf(*slot, first);
@@ -81,6 +82,12 @@ void Coordinator::Tell(const Slot& slot, const std::vector<int>& absent, Agreeme
   for (int r : *slot.members) {
     if (HasAnnounced(slot, r)) next_[r].items.push_back(item);
   }
+}
+
+bool Coordinator::AskedToStop(int32_t process_set) const {
+  return std::any_of(joined_.begin(), joined_.end(), [process_set](const auto& joined) {
+    return (joined.first == 0 || joined.first == process_set) && joined.second.stops;
+  });
 }
 
 Decision Coordinator::Compare(const Slot& slot, const std::vector<int>& absent) {
@@ -136,8 +143,9 @@ Status Coordinator::CheckProcessSet(const Request& request, const std::vector<in
 // REQUIRES: the decision is ok, and of a kind that changes what the ranks agree on later.
 void Coordinator::TakeEffect(const Request& request, Decision* decision) {
   if (request.kind == Collective::kJoin) {
-    decision->number = last_joined_;
-    ForgetJoined();
+    decision->number = joined_[request.key.process_set].last;
+    joined_.erase(request.key.process_set);
+    ReopenIncomplete();
     return;
   }
   const std::vector<int> members = Ranks(request.members);
@@ -193,8 +201,7 @@ void Coordinator::ForgetOpen() {
   }
   ready_.clear();
   open_ = 0;
-  joined_.assign(joined_.size(), false);
-  num_joined_ = 0;
+  joined_.clear();
 }
 
 }  // namespace tfhvd

@@ -47,7 +47,8 @@ void Coordinator::CheckStalls(double now) {
     if (options_.stall_shutdown_time > 0 && age >= options_.stall_shutdown_time) fatal = &slot;
     if (slot.reported || age < options_.stall_check_time) continue;
     slot.reported = true;
-    if (++stalled <= kMostNamed) report += "\n  " + WaitingText(slot, now, options_.hosts, joined_);
+    if (++stalled > kMostNamed) continue;
+    report += "\n  " + WaitingText(slot, now, options_.hosts, JoinedIn(slot.key.process_set));
   }
   if (stalled > kMostNamed) report += "\n  and " + std::to_string(stalled - kMostNamed) + " more";
   report += FenceText(now);
@@ -58,8 +59,9 @@ void Coordinator::CheckStalls(double now) {
         "depends on the rank).";
   }
   if (fatal == nullptr) return;
-  doom_ = Status::Aborted("stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
-                          WaitingText(*fatal, now, options_.hosts, joined_));
+  doom_ =
+      Status::Aborted("stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
+                      WaitingText(*fatal, now, options_.hosts, JoinedIn(fatal->key.process_set)));
   FailAllOpen();
 }
 

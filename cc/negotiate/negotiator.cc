@@ -296,6 +296,7 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
     }
     decision.key = record->decision.key;
     decision.first_dims = record->decision.first_dims;
+    decision.weights = record->decision.weights;
   } else {
     decision = std::move(item.decision);
   }

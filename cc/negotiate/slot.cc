@@ -15,6 +15,7 @@ Request RequestOf(const Slot& slot, int rank) {
   for (size_t t = 0; t < slot.decision.first_dims.size(); ++t) {
     request.tensors[t].shape[0] = slot.decision.first_dims[t][index];
   }
+  if (!slot.decision.weights.empty()) request.weight = slot.decision.weights[index];
   return request;
 }
 

@@ -155,14 +155,14 @@ std::shared_ptr<Engine> ProcessEngine() {
 
 MemoryPool* ProcessMemoryPool() { return &TheState().pool; }
 
-Status AgreeOn(Collective kind, const std::vector<int>& members, int64_t* number) {
+Status AgreeOn(Request request, int64_t* number) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return NotInitialized();
   const auto done = std::make_shared<std::promise<Status>>();
   Entry entry;
-  entry.request.key.name = kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
-  entry.request.kind = kind;
-  entry.request.members.assign(members.begin(), members.end());
+  entry.request = std::move(request);
+  entry.request.key.name =
+      entry.request.kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
   entry.anonymous = true;
   entry.number = [number](int64_t value) { *number = value; };
   entry.done = [done](const Status& status) { done->set_value(status); };

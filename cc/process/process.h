@@ -36,9 +36,10 @@ std::shared_ptr<Engine> ProcessEngine();
 // Memory for large results; lives as long as the process. Trimmed by ShutdownProcess.
 MemoryPool* ProcessMemoryPool();
 
-// Has all ranks join, or make or remove the process set of `members`, and waits until they have;
-// see Decision::number for the result. Blocks: not within an entry's `done`.
-Status AgreeOn(Collective kind, const std::vector<int>& members, int64_t* number);
+// Has all ranks join a process set, or make or remove one, and waits until they have; see
+// Decision::number for the result. The request's name is chosen here. Blocks: not within an entry's
+// `done`.
+Status AgreeOn(Request request, int64_t* number);
 
 // What an operation fails with where there is no engine.
 Status NotInitialized();

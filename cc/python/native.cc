@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/base/config.h"
@@ -42,10 +43,25 @@ std::shared_ptr<Engine> RunningEngine() {
   return engine;
 }
 
-int64_t RunAgreement(Collective kind, const std::vector<int>& ranks) {
+int64_t RunAgreement(Request request) {
   int64_t number = -1;
-  RunUnlocked([&] { return AgreeOn(kind, ranks, &number); });
+  RunUnlocked([&] { return AgreeOn(std::move(request), &number); });
   return number;
+}
+
+Request JoinOf(int32_t process_set, bool stops) {
+  Request request;
+  request.kind = Collective::kJoin;
+  request.key.process_set = process_set;
+  request.stops = stops;
+  return request;
+}
+
+Request SetOf(Collective kind, const std::vector<int>& ranks) {
+  Request request;
+  request.kind = kind;
+  request.members.assign(ranks.begin(), ranks.end());
+  return request;
 }
 
 void BindTypes(py::module_* m) {
@@ -98,16 +114,23 @@ PYBIND11_MODULE(_native, m) {
       "check_health", [] { RaiseIfError(RunningEngine()->health()); },
       "An error, and why, where the engine takes no more entries.");
   m.def(
-      "join", [] { return RunAgreement(Collective::kJoin, {}); },
-      "Waits until every rank has joined; the rank that came last.");
+      "join",
+      [](int32_t process_set, bool stops) { return RunAgreement(JoinOf(process_set, stops)); },
+      py::arg("process_set") = 0, py::arg("stops") = false,
+      "Waits until every rank of the set has joined; the rank that came last.");
+  m.def(
+      "stop_asked", [](int32_t process_set) { return RunningEngine()->stop_asked(process_set); },
+      py::arg("process_set"), "Whether a rank that has joined asks the others to stop.");
   m.def(
       "add_process_set",
-      [](const std::vector<int>& ranks) { return RunAgreement(Collective::kAddProcessSet, ranks); },
+      [](const std::vector<int>& ranks) {
+        return RunAgreement(SetOf(Collective::kAddProcessSet, ranks));
+      },
       py::arg("ranks"), "Makes a process set, with all ranks of the job; its number.");
   m.def(
       "remove_process_set",
       [](const std::vector<int>& ranks) {
-        return RunAgreement(Collective::kRemoveProcessSet, ranks);
+        return RunAgreement(SetOf(Collective::kRemoveProcessSet, ranks));
       },
       py::arg("ranks"), "Removes the process set of these ranks; its number.");
   m.def("process_sets", [] { return RunningEngine()->process_sets().All(); });

@@ -58,6 +58,7 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
     entry.inputs.push_back(tensor.input.data());
     entry.outputs.push_back(tensor.late ? nullptr : tensor.output.data());
   }
+  entry.request.weight = weight_;
   // Pointers: these functions then need no memory of their own. `self_` keeps this object.
   entry.allocate = [this](int tensor, const Shape& shape, void** output) {
     return Allocate(tensor, shape, output);

@@ -38,6 +38,9 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   // output 1 will say how many came from each.
   void SetSplits(std::vector<int64_t> splits);
 
+  // How much this rank counts in an average.
+  void SetWeight(int64_t weight) { weight_ = weight; }
+
   // Instead of Start: ends the call at once.
   void Fail(const absl::Status& status);
 
@@ -68,6 +71,7 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   absl::InlinedVector<Memory, 1> tensors_;
   bool exchanges_ = false;  // an alltoall
   std::vector<int64_t> splits_;
+  int64_t weight_ = kUnweighted;
   tensorflow::Tensor received_splits_;
 
   // Weak: an engine must not be destroyed by a call that ends on the engine's own thread.

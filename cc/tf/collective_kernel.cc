@@ -38,7 +38,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
 }
 
 absl::Status CollectiveKernel::AddInPlace(OpKernelContext* ctx, Call* call) {
-  for (int i = 0; i < ctx->num_inputs(); ++i) {
+  for (int i = 0; i < ctx->num_outputs(); ++i) {
     Tensor* output = nullptr;
     TF_RETURN_IF_ERROR(ForwardOrAllocate(ctx, i, &output));
     call->Add(ctx->input(i), *output);

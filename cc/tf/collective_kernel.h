@@ -42,7 +42,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   virtual absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine& engine,
                                   Call* call) const = 0;
 
-  // For AddTensors: every input with an output of its shape, the input's memory where it is free.
+  // For AddTensors: every input that has an output, of its shape; in the input's memory where that
+  // is free.
   static absl::Status AddInPlace(tensorflow::OpKernelContext* ctx, Call* call);
 
   // For AddTensors: every input with an output that is allocated once its shape is known.

@@ -94,6 +94,11 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
   // The inputs that travel, which come first.
   virtual int NumTensors(XlaOpKernelContext* ctx) const { return ctx->num_inputs(); }
 
+  // What of the request is in further inputs.
+  virtual absl::Status AddArguments(XlaOpKernelContext* /*ctx*/, Request* /*request*/) const {
+    return absl::OkStatus();
+  }
+
   absl::Status Write(XlaOpKernelContext* ctx) const {
     Computation* computation = nullptr;
     TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
@@ -135,6 +140,7 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
     operands.push_back(run);
     shapes.push_back(Number());
     results.push_back(Number());
+    TF_RETURN_IF_ERROR(AddArguments(ctx, &request));
     const std::string attributes = "{request = \"" + ToText(request) +
                                    "\", anonymous = " + (anonymous_ ? "true" : "false") + "}";
     const XlaOp call = Call(ctx->builder(), kStartCall, operands, shapes, results, attributes,
@@ -205,6 +211,20 @@ template <Collective kKind>
 class LoweringOf : public CollectiveLowering {
  public:
   explicit LoweringOf(OpKernelConstruction* ctx) : CollectiveLowering(ctx, kKind) {}
+};
+
+// The weight must follow from shapes alone, as the number of samples in a batch does.
+class WeightedAllreduceLowering : public CollectiveLowering {
+ public:
+  explicit WeightedAllreduceLowering(OpKernelConstruction* ctx)
+      : CollectiveLowering(ctx, Collective::kAllReduce) {}
+
+ private:
+  int NumTensors(XlaOpKernelContext* ctx) const override { return ctx->num_inputs() - 1; }
+
+  absl::Status AddArguments(XlaOpKernelContext* ctx, Request* request) const override {
+    return ctx->ConstantInputAsIntScalar(ctx->num_inputs() - 1, &request->weight);
+  }
 };
 
 // Equal parts only: their sizes would be known at run time alone.
@@ -313,6 +333,7 @@ class SeenLowering : public tensorflow::XlaOpKernel {
 
 TFHVD_REGISTER_LOWERING("TfhvdAllreduce", LoweringOf<Collective::kAllReduce>);
 TFHVD_REGISTER_LOWERING("TfhvdGroupedAllreduce", LoweringOf<Collective::kAllReduce>);
+TFHVD_REGISTER_LOWERING("TfhvdWeightedAllreduce", WeightedAllreduceLowering);
 TFHVD_REGISTER_LOWERING("TfhvdAllgather", LoweringOf<Collective::kAllGather>);
 TFHVD_REGISTER_LOWERING("TfhvdGroupedAllgather", LoweringOf<Collective::kAllGather>);
 TFHVD_REGISTER_LOWERING("TfhvdReducescatter", LoweringOf<Collective::kReduceScatter>);

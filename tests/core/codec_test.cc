@@ -100,6 +100,8 @@ class Source {
         List([this] { return TensorSpec{static_cast<DType>(Below(kNumDTypes)), AShape()}; });
     q.members = AShape();
     q.fault = Text();
+    q.weight = Integer();
+    q.stops = Coin();
     return q;
   }
   Decision ADecision() {
@@ -107,6 +109,8 @@ class Source {
     d.key = AKey();
     d.verdict = Status(static_cast<StatusCode>(Below(7)), Text());
     d.first_dims = List([this] { return AShape(); });
+    d.weights = AShape();
+    d.stopping = Coin();
     d.number = Integer();
     return d;
   }
@@ -208,6 +212,7 @@ TEST(ReadmesExampleIsWhatIsSent) {
       1,    6,    2,    4, 6,                 //   one tensor: float32, 2 dimensions: 2, 3
       0,                                      //   no members
       0,                                      //   no fault
+      1,    0,                                //   unweighted (-1), stops nobody
       0,                                      // withdrawn: none
       0,    0,                                // not leaving, no reason
   };

@@ -19,11 +19,14 @@ class Exchange(NamedTuple):
             `part` tells the collectives of one gradient apart.
         gather: (tensor, part) -> the ranks' tensors, joined along the first dimension.
         share: what the sum of the ranks' gradients is multiplied by: 1 / ranks for an average.
+        weight: what this rank counts in an average by weights, which `reduce` heeds, and who
+            gathers has to; None for other reductions, and where all ranks count alike.
     """
 
     reduce: Callable[[tf.Tensor, str], tf.Tensor]
     gather: Callable[[tf.Tensor, str], tf.Tensor]
     share: float
+    weight: tf.Tensor | None = None
 
 
 class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):

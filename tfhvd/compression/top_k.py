@@ -51,8 +51,21 @@ class TopK(StatefulCompression):
         )
         values = tf.gather(flat, chosen)
         sent = tf.scatter_nd(chosen[:, tf.newaxis], values, [size])
+        gathered = _gather_shares(values, exchange)
         together = tf.math.unsorted_segment_sum(
-            exchange.gather(values, "values"), exchange.gather(chosen, "positions"), size
+            gathered, exchange.gather(chosen, "positions"), size
         )
         shape = whole.shape
-        return tf.reshape(sent, shape), tf.reshape(together * exchange.share, shape)
+        return tf.reshape(sent, shape), tf.reshape(together, shape)
+
+
+def _gather_shares(values: tf.Tensor, exchange: Exchange) -> tf.Tensor:
+    """Returns the ranks' values, each multiplied by its rank's share in the result."""
+    if exchange.weight is None:
+        return exchange.gather(values, "values") * exchange.share
+    # The weight travels as one more value.
+    own = tf.concat([values, [tf.cast(exchange.weight, values.dtype)]], axis=0)
+    of_ranks = tf.reshape(exchange.gather(own, "values"), [-1, own.shape[0]])
+    weights = of_ranks[:, -1:]
+    shares = tf.math.divide_no_nan(weights, tf.reduce_sum(weights))
+    return tf.reshape(tf.math.multiply_no_nan(of_ranks[:, :-1], shares), [-1])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfhvd import _compat
+from tfhvd import _compat, samples
 from tfhvd.accumulate import GradientAccumulator
 from tfhvd.gradients import GradientReducer
 from tfhvd.keras.compression_state import saveable
@@ -85,6 +85,9 @@ class ReducesBeforeClipping(Reduces):
 
     def _clip_gradients(self, grads: Any) -> Any:
         awaited, self._tfhvd.awaited = self._tfhvd.awaited, ()
+        if self.gradient_accumulation_steps:  # gradients of several steps
+            with samples.alike():
+                return super()._clip_gradients(self._tfhvd.add(grads, awaited))
         return super()._clip_gradients(self._tfhvd.add(grads, awaited))
 
 
@@ -165,6 +168,16 @@ class Delegates(Reduces):
     """A loss scale: its inner optimizer reduces."""
 
     __slots__ = ()
+
+
+def inner_of(optimizer: Any) -> Any:
+    """Returns the optimizer in a loss scale; None for all others."""
+    return getattr(optimizer, "inner_optimizer", None)
+
+
+def reduces(optimizer: Any) -> bool:
+    """Whether an optimizer, or the one in its loss scale, is made by `DistributedOptimizer`."""
+    return isinstance(optimizer, Reduces) or isinstance(inner_of(optimizer), Reduces)
 
 
 def reducer_of(optimizer: Any) -> GradientReducer:

@@ -13,8 +13,9 @@ from typing import Any
 from tfhvd import _compat
 from tfhvd._library import build_config
 from tfhvd.accumulate import GradientAccumulator
-from tfhvd.compression import Compression, StatefulCompression
+from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
+from tfhvd.keras.fit import keep_in_step
 from tfhvd.keras.hooks import (
     BeforeClipping,
     Delegates,
@@ -23,7 +24,9 @@ from tfhvd.keras.hooks import (
     ReducesBeforeClipping,
     ReducesOnAggregation,
     ReducesOnLegacyAggregation,
+    inner_of,
     reducer_of,
+    reduces,
 )
 from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
@@ -57,6 +60,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     accumulated gradient; before clipping; and so that a loss scale skips an update on all ranks or
     on none. The gradients that are None must be the same on every rank. Models save the optimizer
     as its plain class.
+
+    In `fit` ranks may have unequal data, of which an Average counts every sample once, and they
+    stop together: see `tfhvd.keras.fit`.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf_keras' legacy ones, new or built. The
@@ -134,6 +140,7 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
         )
     wrapped = _wrap(optimizer, package, options)
     synchronize_keras()
+    keep_in_step(package)
     if _compat.has_gpus() or not build_config().XLA:
         _compat.never_compile_training(package, reduces, _say_once)
     if package == _compat.KERAS_3:
@@ -141,15 +148,10 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
     return wrapped
 
 
-def reduces(optimizer: Any) -> bool:
-    """Whether an optimizer, or the one in its loss scale, is made by `DistributedOptimizer`."""
-    return isinstance(optimizer, Reduces) or isinstance(_inner(optimizer), Reduces)
-
-
 def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
     """Makes the second object over the optimizer's state."""
     passes = options.backward_passes_per_step
-    inner = _inner(optimizer)
+    inner = inner_of(optimizer)
     if inner is not None:
         attribute = "inner_optimizer" if "inner_optimizer" in vars(optimizer) else "_optimizer"
         wrapped = _wrap(inner, package, options)
@@ -173,17 +175,6 @@ def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
     return wrap(optimizer, hook, own, disguised=True)
 
 
-def shared_state(optimizer: Any, variables: Any) -> list[Any]:
-    """Returns what of an optimizer's compression must be the same on every rank."""
-    if not reduces(optimizer):
-        return []
-    compression = reducer_of(optimizer).options.compression
-    if not isinstance(compression, StatefulCompression):
-        return []
-    compression.build(variables)
-    return compression.shared_state
-
-
 def _accumulates_itself(optimizer: Any, passes: int) -> bool:
     """Whether an optimizer of Keras 3 has, or can be given, the accumulation of its class."""
     if _compat.defined_in(optimizer, "apply") != "BaseOptimizer":
@@ -197,13 +188,9 @@ def _accumulates_itself(optimizer: Any, passes: int) -> bool:
     return passes == 1 or steps == passes or not optimizer.built
 
 
-def _inner(optimizer: Any) -> Any:
-    return getattr(optimizer, "inner_optimizer", None)
-
-
 def _agree(optimizer: Any, finite: Any) -> Any:
     """Makes a loss scale skip an update where any rank's gradients are not finite."""
-    inner = _inner(optimizer)
+    inner = inner_of(optimizer)
     if not isinstance(inner, Reduces):
         return finite
     return reducer_of(inner).all_ranks(finite)

@@ -12,7 +12,7 @@ from tfhvd import _compat
 from tfhvd._library import load_tf_ops
 from tfhvd.ops import _compiled
 from tfhvd.ops._names import Name
-from tfhvd.ops.reduce_op import ReduceOp
+from tfhvd.ops.reduce_op import Average, ReduceOp
 
 
 def on_device(name: str) -> AbstractContextManager[Any]:
@@ -31,6 +31,26 @@ def reduce(
     """Reduces each tensor over the ranks; several are agreed, and fail, as one."""
     attributes = _reduction(op, prescale, postscale)
     return _one_or_group("allreduce", tensors, name, process_set_id, **attributes)
+
+
+def average(
+    tensors: Sequence[tf.Tensor],
+    weight: tf.Tensor,
+    name: Name,
+    process_set_id: int,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> list[tf.Tensor]:
+    """Averages each tensor over the ranks, each of which says how much it counts."""
+    compiled = _compiled.is_compiled()
+    outputs = load_tf_ops().tfhvd_weighted_allreduce(
+        list(tensors),
+        weight,
+        deferred=compiled,
+        **_reduction(Average, prescale, postscale),
+        **_identity(name, process_set_id),
+    )
+    return _in_its_order(list(outputs), compiled)
 
 
 def reduce_scatter(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from tfhvd import process
+from tfhvd import process, process_sets
 
 
-def join() -> int:
+def join(
+    process_set: process_sets.ProcessSet = process_sets.global_process_set,
+) -> int:
     """Waits until every rank has joined, and helps those that go on.
 
     A rank calls it when it has run out of data before others. Until all ranks have, it takes part
@@ -14,11 +16,18 @@ def join() -> int:
     barrier. What needs its data (a broadcast from it, Min, Max, Product and Adasum, reducescatter,
     alltoall, changes of process sets) fails on the others meanwhile.
 
+    Keras' `fit` with a `DistributedOptimizer` does this by itself.
+
+    Args:
+        process_set: the ranks that have to join; this one helps in collectives of that set, and of
+            every set after joining the global one.
+
     Returns:
         The rank that joined last: the one that has trained longest, whose state may be broadcast.
 
     Raises:
         NotInitializedError: before `init`.
+        ValueError: if this rank is not in the process set.
         PeerLostError: if a rank is lost or has left.
 
     Example:
@@ -28,4 +37,4 @@ def join() -> int:
         >>> hvd.broadcast_variables(model.variables, root_rank=last)
     """
     process.check_running()
-    return process.native().join()
+    return process.native().join(process_sets.checked_id(process_set))

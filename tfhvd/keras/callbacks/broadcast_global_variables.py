@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.optimizer import shared_state
-from tfhvd.local_sources import LocalSources, key_of
-from tfhvd.ops import broadcast_variables
+from tfhvd.keras.state import broadcast_state
+from tfhvd.local_sources import LocalSources
 
 _logger = logging.getLogger("tfhvd")
-
-
-class _Numbered(NamedTuple):
-    """A variable by its number: Keras names it otherwise where a model was built another way."""
-
-    path: str
-    value: tf.Variable
 
 
 class BroadcastGlobalVariablesCallback(Callback):
@@ -65,19 +57,10 @@ class BroadcastGlobalVariablesCallback(Callback):
             self._broadcast_before_first_step()
 
     def _broadcast(self) -> None:
-        model, optimizer = self.model, getattr(self.model, "optimizer", None)
-        if optimizer is not None:
-            _compat.build_optimizer(optimizer, model.trainable_variables)
-        variables = _compat.model_state(model) + _compat.optimizer_variables(optimizer)
-        variables += shared_state(optimizer, model.trainable_variables)
-        local = self._local.keys()
-        numbered = [
-            _Numbered(str(n), _compat.tf_variable(v))
-            for n, v in enumerate(variables)
-            if key_of(v) not in local
-        ]
+        optimizer = getattr(self.model, "optimizer", None)
+        optimizers = [] if optimizer is None else [optimizer]
         with tf.device(self.device or None):
-            broadcast_variables(numbered, root_rank=self.root_rank)
+            broadcast_state(self.model, optimizers, self.root_rank, self._local.keys())
 
     def _broadcast_before_first_step(self) -> None:
         """Puts itself before the model's first training step, where data is first seen."""

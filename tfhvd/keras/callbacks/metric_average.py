@@ -103,8 +103,13 @@ def _average(of_ranks: list[_Metrics]) -> dict[str, float]:
     averages = {}
     for key in dict.fromkeys(key for metrics in of_ranks for key in metrics):
         values, samples = zip(*(metrics[key] for metrics in of_ranks if key in metrics))
-        known = all(n is not None for n in samples) and sum(samples) > 0
-        averages[key] = float(np.average(values, weights=samples if known else None))
+        if all(n is not None for n in samples) and sum(samples) > 0:
+            # A rank without samples may have anything, NaN included.
+            pairs = [(value, n) for value, n in zip(values, samples) if n > 0]
+            values, weights = zip(*pairs)
+            averages[key] = float(np.average(values, weights=weights))
+        else:
+            averages[key] = float(np.mean(values))
     return averages
 
 

@@ -1,0 +1,68 @@
+"""weighted_allreduce: averages over the ranks, each of which says how much it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import process_sets
+from tfhvd.compression import Compression
+from tfhvd.ops import _kernels
+from tfhvd.ops._checks import check_reduction, to_tensor
+from tfhvd.ops._names import name_of
+from tfhvd.ops.reduce_op import Average
+
+
+def weighted_allreduce(
+    tensors: Sequence[Any],
+    weight: Any,
+    name: str,
+    compression: Any = Compression.none,
+    device_dense: str = "",
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: process_sets.ProcessSet = process_sets.global_process_set,
+) -> list[tf.Tensor]:
+    """Averages tensors over the ranks by weights, all of them or none.
+
+    Where all weights are the same it is an allreduce by Average, to the bit, and costs no more: the
+    weights are agreed on with the rest. A rank that has joined weighs 0, and so does one whose
+    tensors are of no samples: whatever is in them, NaN included, has no part in the result.
+
+    Args:
+        tensors: of floating-point types; of any shapes, the same on every rank.
+        weight: how much this rank counts, 0 or above: an integer, or an int32 tensor without
+            dimensions. In a compiled function it follows from shapes alone.
+        name: the collective's identity.
+        compression: how the tensors travel: `Compression.none`, `.fp16` or `.bf16`.
+        device_dense: the device to reduce on, "" for where the tensors are.
+        prescale_factor: what each rank's tensors are multiplied by before the reduction.
+        postscale_factor: what the results are multiplied by.
+        process_set: the ranks that take part.
+
+    Returns:
+        Tensors of the same shapes and types: zeros where all weights are 0.
+
+    Raises:
+        As `grouped_allreduce`, and tf.errors.InvalidArgumentError if some ranks give no weight.
+
+    Example:
+        >>> [mean] = weighted_allreduce([gradient], weight=len(batch), name="mean")
+    """
+    set_id = process_sets.checked_id(process_set)
+    pairs = [compression.compress(to_tensor(t, "weighted_allreduce")) for t in tensors]
+    small = [tensor for tensor, _ in pairs]
+    for tensor in small:
+        check_reduction(tensor, Average, prescale_factor, postscale_factor)
+    with _kernels.on_device(device_dense):
+        reduced = _kernels.average(
+            small,
+            tf.cast(weight, tf.int32),
+            name_of("allreduce", name),
+            set_id,
+            prescale_factor,
+            postscale_factor,
+        )
+    return [compression.decompress(t, context) for t, (_, context) in zip(reduced, pairs)]
