@@ -6,7 +6,6 @@ The data are scikit-learn's 1,797 scans of handwritten digits, which come with i
 """
 
 import argparse
-import math
 import sys
 import tempfile
 from pathlib import Path
@@ -20,33 +19,6 @@ import tfhvd.keras as hvd
 BATCH = 32  # samples per rank and step
 EPOCHS = 15
 LEARNING_RATE = 1e-3  # of one rank
-
-
-class Shard(keras.utils.PyDataset):
-    """This rank's part of some data: every sample is in one rank's part, once.
-
-    Ranks update together, so that all must have as many batches, whatever the number of samples is.
-    """
-
-    def __init__(self, x, y, shuffle=False):
-        super().__init__()
-        self.x, self.y = x[hvd.rank() :: hvd.size()], y[hvd.rank() :: hvd.size()]
-        self.batches = math.ceil(len(x) / (BATCH * hvd.size()))
-        self.random = np.random.default_rng(hvd.rank()) if shuffle else None
-        self.order = np.arange(len(self.x))
-        self.on_epoch_end()
-
-    def __len__(self):
-        return self.batches
-
-    def __getitem__(self, batch):
-        rows = np.array_split(self.order, self.batches)[batch]
-        return self.x[rows], self.y[rows]
-
-    def on_epoch_end(self):
-        """Shuffles, when Keras has seen all."""
-        if self.random is not None:
-            self.random.shuffle(self.order)
 
 
 def load_data():
@@ -82,7 +54,8 @@ def main():
 
     hvd.init()
     x_train, y_train, x_test, y_test = load_data()
-    train, test = Shard(x_train, y_train, shuffle=True), Shard(x_test, y_test)
+    # Every sample is on one rank, once. Ranks may have unequal parts, and so unequal batches.
+    part = slice(hvd.rank(), None, hvd.size())
 
     # Each step sees size() times as many samples, and can go so much further.
     learning_rate = LEARNING_RATE * hvd.size()
@@ -98,9 +71,17 @@ def main():
         hvd.callbacks.LearningRateWarmupCallback(learning_rate, warmup_epochs=3, verbose=1),
     ]
     verbose = 1 if hvd.rank() == 0 else 0
-    model.fit(train, validation_data=test, epochs=EPOCHS, callbacks=callbacks, verbose=verbose)
+    model.fit(
+        x_train[part],
+        y_train[part],
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        validation_data=(x_test[part], y_test[part]),
+        callbacks=callbacks,
+        verbose=verbose,
+    )
 
-    correct = np.sum(np.argmax(model.predict(test.x, verbose=0), axis=-1) == test.y)
+    correct = np.sum(np.argmax(model.predict(x_test[part], verbose=0), axis=-1) == y_test[part])
     accuracy = int(hvd.allreduce(correct, op=hvd.Sum)) / len(x_test)
     if hvd.rank() == 0:
         with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ def load_data():
     x, y = load_digits(return_X_y=True)
     x = (x / 16).astype("float32")
     order = np.random.default_rng(0).permutation(len(x))
-    train, test = order[:1408], order[1408:]  # 44 batches on one rank, 11 on each of four
+    train, test = order[:1437], order[1437:]  # ranks may have unequal parts of them
     return x[train], y[train], x[test], y[test]
 
 

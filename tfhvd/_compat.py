@@ -219,6 +219,12 @@ def surround_fit(
     owner.fit = fit
 
 
+def is_callback_list(callbacks: Any) -> bool:
+    """Whether callbacks are in the container that either Keras makes of them in `fit`."""
+    packages = [sys.modules[package] for package in _KERAS if package in sys.modules]
+    return isinstance(callbacks, tuple(package.callbacks.CallbackList for package in packages))
+
+
 def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
     """Lists the variables that an optimizer keeps for some of a model's variables.
 

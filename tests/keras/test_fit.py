@@ -4,7 +4,6 @@ The reference is plain Keras on every rank, beside the distributed training: it 
 the samples that all ranks see together.
 """
 
-import contextlib
 import types
 
 import numpy as np
@@ -55,8 +54,8 @@ def make_optimizer(keras, kind):
     )
 
 
-def one_rank(keras, kind, of_ranks, epochs):
-    model, optimizer = make_model(keras), make_optimizer(keras, kind)
+def one_rank(keras, kind, of_ranks, epochs, model=None):
+    model, optimizer = model or make_model(keras), make_optimizer(keras, kind)
     for _ in range(epochs):
         for x, y in joined_steps(of_ranks):
             with tf.GradientTape() as tape:
@@ -117,8 +116,9 @@ def of_ranks(*samples):
 
 
 @pytest.mark.ranks(1, 2, 4)
-@in_both_keras
-@pytest.mark.parametrize("mode", ["graph", "compiled"])
+@pytest.mark.parametrize(
+    ("package", "mode"), [("keras", "graph"), ("keras", "compiled"), ("tf_keras", "graph")]
+)
 def test_ten_batches_and_seven(package, mode):
     keras = keras_of(package)
     batches = batches_of(of_ranks(10 * BATCH, 7 * BATCH))
@@ -130,9 +130,8 @@ def test_ten_batches_and_seven(package, mode):
 class TestWeights:
     @in_both_keras
     @pytest.mark.parametrize("mode", list(MODES))
-    @pytest.mark.parametrize("kind", ["sgd"])
-    def test_last_batches_of_unequal_size(self, package, mode, kind):
-        keras = keras_of(package)
+    def test_last_batches_of_unequal_size(self, package, mode):
+        keras, kind = keras_of(package), "sgd"
         batches = batches_of(of_ranks(3 * BATCH + 1, 2 * BATCH + 3))
         model = compiled(keras, kind, mode)
         fit(model, arrays(batches[hvd.rank()]), epochs=2)
@@ -210,6 +209,42 @@ class TestWeights:
                 optimizer.apply_gradients(zip(gradients, reference.trainable_variables))
         assert_is_one_rank(model, reference, optimizer, 1e-5 if len(arguments) < 1 else 2e-3)
 
+    @in_both_keras
+    def test_synchronized_batch_normalization(self, package):
+        """Its moving averages too are those of one rank."""
+        keras = keras_of(package)
+        batches = batches_of(of_ranks(3 * BATCH + 2, BATCH + 3))
+
+        def make(seed, **arguments):
+            keras.utils.set_random_seed(seed)
+            layers = keras.layers
+            normalization = layers.BatchNormalization(momentum=0.8, **arguments)
+            return keras.Sequential([layers.Input((4,)), normalization, layers.Dense(1)])
+
+        model, plain = make(hvd.rank(), synchronized=True), make(0)
+        model.compile(hvd.DistributedOptimizer(make_optimizer(keras, "sgd")), "mse")
+        model.jit_compile = False
+        fit(model, arrays(batches[hvd.rank()]), epochs=2)
+        reference, optimizer = one_rank(keras, "sgd", batches, epochs=2, model=plain)
+        assert_is_one_rank(model, reference, optimizer)
+        for actual, expected in zip(values(model.weights), values(reference.weights)):
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("kind", ["topk", "loss_scale"])
+    def test_by_way_of(self, kind):
+        """What gathers, and what asks all ranks before it updates."""
+        keras = keras_of("keras")
+        batches = batches_of(of_ranks(3 * BATCH + 1, BATCH + 2))
+        model, optimizer = make_model(keras, seed=hvd.rank()), make_optimizer(keras, "sgd")
+        arguments = {}
+        if kind == "topk":
+            arguments["compression"] = hvd.Compression.topk(ratio=1.0, least=1)
+        else:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=8.0)
+        model.compile(hvd.DistributedOptimizer(optimizer, **arguments), "mse", jit_compile=False)
+        fit(model, arrays(batches[hvd.rank()]), epochs=2)
+        assert_is_one_rank(model, *one_rank(keras, "sgd", batches, epochs=2), counts=False)
+
     def test_metrics_count_every_sample(self):
         keras = keras_of("keras")
         batches = batches_of(of_ranks(2 * BATCH + 1, 1))
@@ -248,24 +283,22 @@ class TestWeights:
         np.testing.assert_allclose(seen, 0.01 + 0.02 * np.arange(len(seen)), rtol=1e-5)
 
 
-class StopsAt(contextlib.nullcontext):
+def stop_at(keras, rank, epoch=None, batch=None):
     """Makes a callback that stops one rank."""
 
-    @staticmethod
-    def callback(keras, rank, epoch=None, batch=None):
-        class Stops(keras.callbacks.Callback):
-            batches = 0
+    class Stops(keras.callbacks.Callback):
+        batches = 0
 
-            def on_train_batch_end(self, number, logs=None):
-                self.batches += 1
-                if rank == hvd.rank() and self.batches == batch:
-                    self.model.stop_training = True
+        def on_train_batch_end(self, number, logs=None):
+            self.batches += 1
+            if rank == hvd.rank() and self.batches == batch:
+                self.model.stop_training = True
 
-            def on_epoch_end(self, number, logs=None):
-                if rank == hvd.rank() and number == epoch:
-                    self.model.stop_training = True
+        def on_epoch_end(self, number, logs=None):
+            if rank == hvd.rank() and number == epoch:
+                self.model.stop_training = True
 
-        return Stops()
+    return Stops()
 
 
 class TestStopping:
@@ -275,10 +308,24 @@ class TestStopping:
         keras = keras_of(package)
         batches = batches_of(of_ranks(3 * BATCH, 2 * BATCH))
         model = compiled(keras)
-        stops = StopsAt.callback(keras, rank, epoch=1)
+        stops = stop_at(keras, rank, epoch=1)
         history = fit(model, arrays(batches[hvd.rank()]), [stops], epochs=9)
         assert history.epoch == [0, 1]
         assert_is_one_rank(model, *one_rank(keras, "sgd", batches, epochs=2))
+
+    @in_both_keras
+    @pytest.mark.parametrize("form", ["alone", "container"])
+    def test_callbacks_in_another_form_than_a_list(self, package, form):
+        keras = keras_of(package)
+        x, y = data(seed=0, samples=(2 + hvd.rank()) * BATCH)
+        model = compiled(keras)
+        callbacks = stop_at(keras, 0, epoch=1)
+        if form == "container":
+            callbacks = keras.callbacks.CallbackList(
+                [callbacks], add_history=True, model=model, epochs=9, steps=None
+            )
+        model.fit(x, y, batch_size=BATCH, verbose=0, epochs=9, callbacks=callbacks)
+        assert int(model.optimizer.iterations) == 2 * (1 + hvd.size())
 
     @in_both_keras
     @pytest.mark.parametrize("mode", ["graph", "compiled"])
@@ -287,7 +334,7 @@ class TestStopping:
         keras, steps = keras_of(package), 40
         batches = batches_of(of_ranks(steps * BATCH))
         model = compiled(keras, mode=mode)
-        stops = StopsAt.callback(keras, 1, batch=12)
+        stops = stop_at(keras, 1, batch=12)
         history = fit(model, arrays(batches[hvd.rank()]), [stops], epochs=9)
         assert history.epoch == [0]
         assert stops.batches == 12 if hvd.rank() == 1 else 13

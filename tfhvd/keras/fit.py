@@ -79,11 +79,11 @@ def _in_step(model: Any, callbacks: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _inserted(first: Any, callbacks: Any, last: Any) -> Iterator[Any]:
-    if not hasattr(callbacks, "set_params"):  # None, a callback or several
+    if not _compat.is_callback_list(callbacks):
         given = [] if callbacks is None else tf.nest.flatten(callbacks)
         yield [first, *given, last]
         return
-    given = callbacks.callbacks  # a list that somebody has made for `fit` already
+    given = callbacks.callbacks
     callbacks.callbacks = [first, *given, last]
     for own in (first, last):
         own.set_params(callbacks.params)
