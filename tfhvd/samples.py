@@ -65,8 +65,8 @@ def count(data: Any) -> Any:
         if isinstance(tensor, tf.SparseTensor):
             return tf.cast(tensor.dense_shape[0], tf.int32)
         # A number where it is known, which also a branch of a compiled function takes.
-        shape = getattr(tensor, "shape", None)
-        if shape is None or shape.rank == 0:
+        shape = tf.TensorShape(tensor.shape) if hasattr(tensor, "shape") else tf.TensorShape([])
+        if shape.rank == 0:
             return None
         return tf.shape(tensor)[0] if shape.rank is None or shape[0] is None else int(shape[0])
     return None
