@@ -2,6 +2,7 @@
 // in one job, and what a failure on the GPU does to the job.
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -165,6 +166,35 @@ TEST(ASlowStreamGivesTheSameNumbers) {
       }
     });
   }
+}
+
+// Fused, and alone where they lie. A rank that weighs nothing has no number to give.
+TEST(AveragesByWeight) {
+  OnGpuEngines(3, [](Rank* rank) {
+    const int me = rank->engine->topology().rank;
+    const std::vector<int64_t> counts = {1000, 17, 300000};
+    std::vector<std::unique_ptr<GpuMemory>> memory;
+    std::vector<Outcome> outcomes(counts.size());
+    for (size_t t = 0; t < counts.size(); ++t) {
+      memory.push_back(rank->Allocate(counts[t] * 4));
+      const float value = me == 0 ? std::nanf("") : static_cast<float>(3 * me);
+      const std::vector<float> values(static_cast<size_t>(counts[t]), value);
+      char* const at = memory.back()->data();
+      rank->CopyToGpu(at, values);
+      Entry entry = SumOf("t" + std::to_string(t), at, at, counts[t], rank, &outcomes[t]);
+      entry.request.reduction.op = ReduceOp::kAverage;
+      entry.request.weight = me;  // 0, 1 and 2: (1 * 3 + 2 * 6) / 3
+      rank->engine->Submit(std::move(entry));
+      rank->CopyBack(at, 0);  // so that `values` may go
+    }
+    for (size_t t = 0; t < counts.size(); ++t) {
+      outcomes[t].Wait();
+      EXPECT_OK(outcomes[t].status);
+      for (float value : rank->CopyBack(memory[t]->data(), counts[t])) {
+        EXPECT_TRUE(std::abs(value - 5.0f) < 1e-5f);
+      }
+    }
+  });
 }
 
 // The stream does nothing more until `release` is set.
