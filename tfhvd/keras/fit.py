@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from tfhvd import _compat, process, samples
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.hooks import reducer_of
+from tfhvd.keras.hooks import accumulator_of, reducer_of
 from tfhvd.keras.state import broadcast_state, reducing_optimizers
 from tfhvd.local_sources import key_of
 from tfhvd.ops import allgather, join
@@ -211,7 +211,7 @@ class _Epochs:
             keys = reducer_of(optimizer).local.keys()
             own = [variable for variable in variables if key_of(variable) in keys]
             local |= keys | {key_of(slot) for slot in _compat.slots_of(optimizer, own)}
-            optimizer._tfhvd.begin_anew()
+            accumulator_of(optimizer).begin_anew()
         broadcast_state(self.model, self._optimizers, self._numbers[rank], local, self._ranks)
         forget_ways(variables)
 

@@ -181,5 +181,14 @@ def reduces(optimizer: Any) -> bool:
 
 
 def reducer_of(optimizer: Any) -> GradientReducer:
-    """Returns what reduces the gradients of a wrapped optimizer."""
-    return optimizer._tfhvd.reduce
+    """Returns what reduces the gradients of an optimizer that `reduces`."""
+    return accumulator_of(optimizer).reduce
+
+
+def accumulator_of(optimizer: Any) -> GradientAccumulator:
+    """Returns what an optimizer that `reduces` does with gradients.
+
+    A loss scale that Keras itself has put around a wrapped optimizer is no wrapped one.
+    """
+    own = optimizer if isinstance(optimizer, Reduces) else inner_of(optimizer)
+    return own._tfhvd
