@@ -2,13 +2,13 @@
 
 Every function here names the versions that need it, so that it can be deleted with them. Nothing is
 imported at the top but TensorFlow: Keras 3 and tf_keras are found through the user's own objects.
+What concerns the graphs of TensorFlow's functions is in _compat_graphs.py.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import inspect
 import sys
@@ -317,129 +317,6 @@ def samples_seen(model: Any) -> float | None:
     metrics = getattr(model, "metrics", ())
     counts = [m.count for m in metrics if m.name == "loss" and hasattr(m, "count")]
     return float(counts[0]) if counts else None
-
-
-def run_independently(operation: Any) -> None:
-    """Frees an operation of a function from the order in which TensorFlow runs stateful operations.
-
-    The manager of control dependencies has this method in every TensorFlow from 2.16 on; graphs
-    that are no function's have no manager, and no such order.
-    """
-    manager = getattr(operation.graph, "experimental_acd_manager", None)
-    if manager is not None:
-        manager.run_independently(operation)
-
-
-def in_compiled_function(graph: Any = None) -> bool:
-    """Whether TensorFlow is tracing a function with jit_compile=True, or one that it calls.
-
-    TensorFlow (2.16 to 2.21 at least) enters such a context; it is public nowhere.
-
-    Args:
-        graph: of the function, branch or loop that is asked about; None for the current one.
-    """
-    import tensorflow as tf
-
-    if graph is None and tf.executing_eagerly():
-        return False
-    from tensorflow.python.ops import control_flow_util
-
-    return control_flow_util.GraphOrParentsInXlaContext(
-        tf.compat.v1.get_default_graph() if graph is None else graph
-    )
-
-
-def add_control_input(operation: Any, before: Any) -> None:
-    """Makes an operation of a graph run after another one, which may have been made later.
-
-    TensorFlow (2.16 to 2.21 at least) has this method for its own use only.
-    """
-    operation._add_control_input(before)
-
-
-@dataclasses.dataclass(frozen=True)
-class Effects:
-    """What an operation's place in the order of a function depends on, and decides.
-
-    Attributes:
-        after: the variables, or "" for the rest of the world, that earlier operations changed.
-        changed: those that it may change itself.
-    """
-
-    after: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-
-
-_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
-LOOPS_AND_BRANCHES = ("While", "If", "Case")
-_CALLS = ("Call", *LOOPS_AND_BRANCHES)
-
-
-def effects_of(operation: Any) -> Effects:
-    """Says which operations TensorFlow's automatic control dependencies will put in order with it.
-
-    Rather too many than too few. TensorFlow (2.16 to 2.21 at least) adds these dependencies when a
-    function is complete, by the resources that operations take and by whether they are stateful.
-    """
-    resources = tuple(i.name for i in operation.inputs if i.dtype.name == "resource")
-    if operation.type in _READS:
-        return Effects(after=resources)
-    if operation._is_stateful and (not resources or operation.type.endswith(_CALLS)):
-        resources = (*resources, "")
-    return Effects(after=resources, changed=resources)
-
-
-def trace_compiled_functions(complete: Callable[[Any], None]) -> None:
-    """Has TensorFlow trace anew what compiled functions call, and say when a trace is complete.
-
-    TensorFlow (2.21 at least) asks the context of a compiled function whether the functions that
-    are called in it need a trace of their own, as they do for TPUs, and has a list of what to call
-    with each graph. Without either, ranks that call collectives in other orders may wait for ever.
-    """
-    with contextlib.suppress(ImportError, AttributeError):
-        from tensorflow.python.eager.polymorphic_function import transform
-        from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
-
-        transform.FUNC_GRAPH_TRANSFORMS.append(complete)
-        XLAControlFlowContext.RequiresUniqueFunctionRetracing = lambda self: True
-
-
-def outer_graphs(graph: Any) -> list[Any]:
-    """Lists the graphs of functions around a branch's, a loop's or a function's."""
-    found = [graph]
-    while hasattr(getattr(found[-1], "outer_graph", None), "outer_graph"):
-        found.append(found[-1].outer_graph)
-    return found[1:]
-
-
-def replace_input(operation: Any, index: int, tensor: Any) -> None:
-    """Gives an operation of a graph another input, by a method that TensorFlow has for itself."""
-    operation._update_input(index, tensor)
-
-
-def operations_within(operation: Any) -> set[str]:
-    """Names the types of operations in the loop, branches or function that an operation runs."""
-    if not operation.type.endswith(_CALLS):
-        return set()
-    from tensorflow.python.eager import context
-
-    waiting = list(_functions_of(operation.node_def))
-    seen: set[str] = set()
-    types: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in seen or not context.context().has_function(name):
-            continue
-        seen.add(name)
-        for node in context.context().get_function_def(name).node_def:
-            types.add(node.op)
-            waiting.extend(_functions_of(node))
-    return types
-
-
-def _functions_of(node: Any) -> Iterable[str]:
-    for value in node.attr.values():
-        yield from (f.name for f in (value.func, *value.list.func) if f.name)
 
 
 def has_gpus() -> bool:

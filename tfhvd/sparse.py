@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd import _compat, _compat_graphs
 from tfhvd._library import load_native
 from tfhvd.ops import Average, Sum, allreduce, grouped_allreduce
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
@@ -87,7 +87,7 @@ class SlicesReducer:
         )
         if not tf.executing_eagerly():
             # The branches hold collectives, which need no order among the function's operations.
-            _compat.run_independently(_before_identities(values))
+            _compat_graphs.run_independently(_before_identities(values))
         way.assign(tf.cast(rows, tf.float32) >= least)
         return tf.IndexedSlices(values, indices, slices.dense_shape)
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd import _compat_graphs
 from tfhvd._library import load_tf_ops
 
 _ORDER = "tfhvd/order"  # a collection of the graph: its _Order
@@ -40,7 +40,7 @@ _begin_only: contextvars.ContextVar[bool] = contextvars.ContextVar("begin_only",
 
 def is_compiled() -> bool:
     """Whether operations that are made now become part of a compiled function."""
-    return _compat.in_compiled_function()
+    return _compat_graphs.in_compiled_function()
 
 
 @contextlib.contextmanager
@@ -74,7 +74,7 @@ def finish(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     with tf.control_dependencies([order.gate(level)]):
         results = load_tf_ops().tfhvd_done(list(outputs))
     order.finished(results[0].op, level)
-    _compat.run_independently(results[0].op)
+    _compat_graphs.run_independently(results[0].op)
     return list(results)
 
 
@@ -106,8 +106,8 @@ def put_in_order() -> None:
 def _order_of(graph: tf.Graph) -> _Order:
     order = _existing_order_of(graph)
     if order is None:
-        for outer in _compat.outer_graphs(graph):
-            if _existing_order_of(outer) is None and _compat.in_compiled_function(outer):
+        for outer in _compat_graphs.outer_graphs(graph):
+            if _existing_order_of(outer) is None and _compat_graphs.in_compiled_function(outer):
                 outer.get_collection_ref(_ORDER).append(_Order(outer))
         order = _Order(graph)
         graph.get_collection_ref(_ORDER).append(order)
@@ -149,8 +149,8 @@ class _Order:
 
     def add(self, begin: tf.Operation) -> None:
         """Takes note of an operation that begins a collective."""
-        _compat.add_control_input(begin, self._entered)
-        _compat.add_control_input(self.gate(self.level(begin)), begin)
+        _compat_graphs.add_control_input(begin, self._entered)
+        _compat_graphs.add_control_input(self.gate(self.level(begin)), begin)
 
     def level(self, operation: tf.Operation) -> int:
         self.look()
@@ -173,7 +173,7 @@ class _Order:
                 gate = tf.no_op(name="tfhvd_begun")
             self._levels[gate.name] = 0
             if self._gates:
-                _compat.add_control_input(gate, self._gates[-1])
+                _compat_graphs.add_control_input(gate, self._gates[-1])
             self._gates.append(gate)
         return self._gates[level]
 
@@ -182,9 +182,9 @@ class _Order:
         level = max((self._levels.get(o.name, 0) for o in before), default=0)
         if operation.type.startswith("Tfhvd") and operation.type != "TfhvdBarrier":
             return level  # free of TensorFlow's order
-        effects = _compat.effects_of(operation)
+        effects = _compat_graphs.effects_of(operation)
         level = max([level, *(self._effects.get(effect, 0) for effect in effects.after)])
-        types = {operation.type, *_compat.operations_within(operation)}
+        types = {operation.type, *_compat_graphs.operations_within(operation)}
         if any(kind.startswith("Tfhvd") for kind in types):
             self._run_as_a_whole(operation, level)
             level += 1
@@ -194,9 +194,9 @@ class _Order:
 
     def _run_as_a_whole(self, operation: tf.Operation, level: int) -> None:
         """Runs a barrier, or what has collectives of its own, once those of its level are begun."""
-        _compat.add_control_input(operation, self.gate(level))
-        _compat.add_control_input(self.gate(level + 1), operation)
-        if not operation.type.endswith(_compat.LOOPS_AND_BRANCHES):
+        _compat_graphs.add_control_input(operation, self.gate(level))
+        _compat_graphs.add_control_input(self.gate(level + 1), operation)
+        if not operation.type.endswith(_compat_graphs.LOOPS_AND_BRANCHES):
             return  # XLA gets the operations themselves.
         first = operation.inputs[0]
         results = [y for y in operation.outputs if y.dtype in _TRAVEL]
@@ -207,9 +207,9 @@ class _Order:
                 turn = load_tf_ops().tfhvd_turn(first)
             seen = load_tf_ops().tfhvd_seen(results[0])
         for added in (turn.op, seen):
-            _compat.run_independently(added)
-        _compat.replace_input(operation, 0, turn)
-        _compat.add_control_input(self.gate(level + 1), seen)
+            _compat_graphs.run_independently(added)
+        _compat_graphs.replace_input(operation, 0, turn)
+        _compat_graphs.add_control_input(self.gate(level + 1), seen)
         self._levels[turn.op.name], self._levels[seen.name] = level, level + 1
 
 
@@ -219,4 +219,4 @@ def _gradient(forward: tf.Operation, *gradients: tf.Tensor | None) -> list[tf.Te
     return list(gradients)
 
 
-_compat.trace_compiled_functions(_complete)
+_compat_graphs.trace_compiled_functions(_complete)

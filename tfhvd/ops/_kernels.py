@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd import _compat_graphs
 from tfhvd._library import load_tf_ops
 from tfhvd.ops import _compiled
 from tfhvd.ops._names import Name
@@ -146,5 +146,5 @@ def _in_its_order(outputs: list[tf.Tensor], compiled: bool) -> list[tf.Tensor]:
     """
     if tf.executing_eagerly():
         return outputs
-    _compat.run_independently(outputs[0].op)
+    _compat_graphs.run_independently(outputs[0].op)
     return _compiled.finish_unless_deferred(outputs) if compiled else outputs
