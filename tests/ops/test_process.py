@@ -110,8 +110,11 @@ def test_jobs_of_communicators(started):
     if alone is not None:
         assert alone.ranks == (hvd.rank(),)
         assert hvd.allreduce(float(number), op=hvd.Sum, process_set=alone) == number
+        with pytest.raises(ValueError, match="Expected: a communicator"):
+            hvd.ProcessSet(mpi.COMM_NULL)
+    if alone is not None and size > len(mine):
         with pytest.raises(ValueError, match="which are not in the job"):
-            hvd.ProcessSet(mpi.COMM_WORLD) if size > len(mine) else hvd.ProcessSet(mpi.COMM_NULL)
+            hvd.ProcessSet(mpi.COMM_WORLD)
     hvd.barrier()
     hvd.shutdown()
     if size > 1:
