@@ -46,7 +46,7 @@ def started(*words: object, **env: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=_heed_ctrl_c,
+        preexec_fn=_heed_signals,
     )
     try:
         yield process
@@ -60,9 +60,10 @@ def started(*words: object, **env: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def _heed_ctrl_c() -> None:
-    """As in a terminal: a shell's background job, which the tests may be, ignores SIGINT."""
+def _heed_signals() -> None:
+    """As in a terminal: the tests may be a shell's background job, or run by nohup."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def launch(*words: object, timeout: float = 60, **env: str) -> Outcome:
