@@ -76,7 +76,7 @@ TEST(FollowTheWeightsOfEachStep) {
   for (int size : {1, 2, 3, 5}) {
     RunRanks(size, [size](Rank* rank) {
       Weights weights(size);
-      for (int step = 0; step < (kThreadSanitizer ? 30 : 200); ++step) {
+      for (int step = 0; step < (testing::kThreadSanitizer ? 30 : 200); ++step) {
         const std::vector<int64_t>& of_ranks = weights.Next();
         double sum = 0.0;
         double total = 0.0;
