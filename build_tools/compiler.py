@@ -21,21 +21,26 @@ from build_tools.find import BuildError
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """One source file to compile.
+    """What one run of the compiler compiles.
 
     Attributes:
-        source: Relative to the root of the tree.
+        sources: Relative to the root of the tree. Several are compiled as one, which reads the
+            headers that they share once.
         object: Where the result goes.
         command: The compiler with its flags, without source and output.
         stamp: Versions of what the command uses by path.
         cost: Rough seconds; the slowest files are begun first.
     """
 
-    source: Path
+    sources: tuple[Path, ...]
     object: Path
     command: tuple[str, ...]
     stamp: str
     cost: int = 1
+
+    def __str__(self) -> str:
+        first, *others = self.sources
+        return f"{first.parent}: {len(self.sources)} files" if others else str(first)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +77,7 @@ def compile_all(root: Path, units: list[Unit], say: Callable[[str], None] = prin
     """
     stale = [unit for unit in units if not _is_current(root, unit)]
     stale.sort(key=lambda unit: -unit.cost)
-    say(f"{len(units)} files, {len(stale)} to compile, {job_count()} at a time")
+    say(f"{len(units)} units, {len(stale)} to compile, {job_count()} at a time")
     with concurrent.futures.ThreadPoolExecutor(job_count()) as pool:
         running = {pool.submit(_compile, root, unit): unit for unit in stale}
         for number, future in enumerate(concurrent.futures.as_completed(running), 1):
@@ -81,8 +86,8 @@ def compile_all(root: Path, units: list[Unit], say: Callable[[str], None] = prin
             if failure is not None:
                 for other in running:
                     other.cancel()
-                raise BuildError(f"{unit.source} does not compile:\n{failure}")
-            say(f"[{number}/{len(stale)}] {unit.source} ({seconds:.1f} s)")
+                raise BuildError(f"{unit} does not compile:\n{failure}")
+            say(f"[{number}/{len(stale)}] {unit} ({seconds:.1f} s)")
 
 
 def link_all(root: Path, links: list[Link], say: Callable[[str], None] = print) -> None:
@@ -116,18 +121,25 @@ def _compile(root: Path, unit: Unit) -> tuple[float, str | None]:
     note = unit.object.with_suffix(".cmd")
     note.unlink(missing_ok=True)
     begun, now = time.monotonic(), time.time()
-    command = [*unit.command, "-MMD", "-c", str(unit.source), "-o", str(unit.object)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    command, text = [*unit.command, "-MMD", "-c", "-o", str(unit.object)], None
+    if len(unit.sources) == 1:
+        command.append(str(unit.sources[0]))
+    else:
+        command += ["-x", "c++", "-"]
+        text = "".join(f'#include "{source}"\n' for source in unit.sources)
+    done = subprocess.run(
+        command, cwd=root, input=text, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         return 0.0, f"{shlex.join(command)}\n{done.stderr}"
     # As old as the compiler's start: what was edited meanwhile is newer.
     os.utime(unit.object, (now, now))
-    note.write_text(_note(unit.command, unit.stamp), encoding="utf-8")
+    note.write_text(_unit_note(unit), encoding="utf-8")
     return time.monotonic() - begun, None
 
 
 def _is_current(root: Path, unit: Unit) -> bool:
-    if _reads(unit.object.with_suffix(".cmd")) != _note(unit.command, unit.stamp):
+    if _reads(unit.object.with_suffix(".cmd")) != _unit_note(unit):
         return False
     listed = _reads(unit.object.with_suffix(".d"))
     if listed is None:
@@ -135,6 +147,10 @@ def _is_current(root: Path, unit: Unit) -> bool:
     headers = shlex.split(listed.replace("\\\n", " ").partition(":")[2])
     made = _mtime(unit.object)
     return all(0 <= _mtime(root / header) <= made for header in headers)
+
+
+def _unit_note(unit: Unit) -> str:
+    return _note([*unit.command, *map(str, unit.sources)], unit.stamp)
 
 
 def _note(command: tuple[str, ...] | list[str], stamp: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -155,7 +156,7 @@ class TestCompiler:
         """Builds the tree; returns the sources that were compiled."""
         units = [
             compiler.Unit(
-                Path(name),
+                (Path(name),),
                 tree / "out" / f"{name}.o",
                 (find.find_compiler(), "-fPIC", *flags),
                 stamp,
@@ -182,6 +183,28 @@ class TestCompiler:
         self.build(tree)
         assert self.build(tree, "-O1") == ["a.cc", "c.cc"]
         assert self.build(tree, "-O1", stamp="2") == ["a.cc", "c.cc"]
+
+    def test_files_compiled_as_one_are_compiled_when_either_changed(self, tree):
+        unit = compiler.Unit(
+            (Path("a.cc"), Path("c.cc")),
+            tree / "out" / "both.o",
+            (find.find_compiler(), f"-I{tree}"),
+            stamp="1",
+        )
+
+        def build(unit: compiler.Unit) -> str:
+            said: list[str] = []
+            compiler.compile_all(tree, [unit], said.append)
+            return "\n".join(said[1:])
+
+        assert "2 files" in build(unit)
+        assert build(unit) == ""
+        for number, name in enumerate(("a.h", "c.cc"), 1):
+            later = unit.object.stat().st_mtime + 10 * number
+            os.utime(tree / name, (later, later))
+            assert "2 files" in build(unit)
+            os.utime(unit.object, (later, later))
+        assert "a.cc" in build(dataclasses.replace(unit, sources=unit.sources[:1]))
 
     def test_an_error_is_the_compilers(self, tree):
         (tree / "c.cc").write_text("int c() { return nonsense; }\n", encoding="utf-8")
