@@ -128,22 +128,43 @@ struct Loops {
     Scale(acc, n, reduction.postscale);
   }
 
+  // to[i] = a[i] op b[i]. The operation is chosen once a block, so that what is around it is
+  // compiled for a type once and not for each operation.
+  template <typename T>
+  static void Combine(T* to, const T* a, const T* b, int64_t n, ReduceOp op) {
+    switch (op) {
+      case ReduceOp::kAverage:
+      case ReduceOp::kSum:
+        return CombineBy<Add>(to, a, b, n);
+      case ReduceOp::kMin:
+        return CombineBy<Minimum>(to, a, b, n);
+      case ReduceOp::kMax:
+        return CombineBy<Maximum>(to, a, b, n);
+      case ReduceOp::kProduct:
+        return CombineBy<Multiply>(to, a, b, n);
+    }
+  }
+
+  template <typename Op, typename T>
+  static void CombineBy(T* to, const T* a, const T* b, int64_t n) {
+    const Op op;
+    TFHVD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) to[i] = op(a[i], b[i]);
+  }
+
   // The general case: each rank's values widened, scaled, and joined to what the ranks before gave.
-  template <typename Acc, typename T, typename Op>
+  template <typename Acc, typename T>
   static void ReduceBlocks(T* out, const void* const* in, int ranks, int64_t count,
                            const Reduction& reduction) {
-    const Op op;
     Acc acc[kBlock];
     Acc next[kBlock];
     for (int64_t begin = 0; begin < count; begin += kBlock) {
       const int64_t n = std::min(kBlock, count - begin);
-      Load(acc, static_cast<const T*>(in[0]) + begin, n);
-      Scale(acc, n, reduction.prescale);
-      for (int r = 1; r < ranks; ++r) {
-        Load(next, static_cast<const T*>(in[r]) + begin, n);
-        Scale(next, n, reduction.prescale);
-        TFHVD_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) acc[i] = op(acc[i], next[i]);
+      for (int r = 0; r < ranks; ++r) {
+        Acc* const to = r == 0 ? acc : next;
+        Load(to, static_cast<const T*>(in[r]) + begin, n);
+        Scale(to, n, reduction.prescale);
+        if (r > 0) Combine<Acc>(acc, acc, next, n, reduction.op);
       }
       Finish(acc, n, ranks, reduction);
       Store(out + begin, acc, n);
@@ -152,60 +173,37 @@ struct Loops {
 
   // What needs no widening and no scaling first, in one pass for the first two ranks and one for
   // each of the others.
-  template <typename T, typename Op>
+  template <typename T>
   static void ReducePlain(T* out, const void* const* in, int ranks, int64_t count,
                           const Reduction& reduction) {
-    const Op op;
+    T acc[kBlock];
     for (int64_t begin = 0; begin < count; begin += kBlock) {
       const int64_t n = std::min(kBlock, count - begin);
-      const T* a = static_cast<const T*>(in[0]) + begin;
-      const T* b = static_cast<const T*>(in[1]) + begin;
-      T acc[kBlock];
-      // The result may lie over any rank's values, of which those after the second are still to be
-      // read.
-      T* const to = ranks == 2 ? out + begin : acc;
-      TFHVD_INDEPENDENT
-      for (int64_t i = 0; i < n; ++i) to[i] = op(a[i], b[i]);
-      for (int r = 2; r < ranks; ++r) {
-        const T* c = static_cast<const T*>(in[r]) + begin;
-        T* const last = r + 1 == ranks ? out + begin : acc;
-        TFHVD_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) last[i] = op(acc[i], c[i]);
+      const T* before = static_cast<const T*>(in[0]) + begin;
+      for (int r = 1; r < ranks; ++r) {
+        // The result may lie over any rank's values, of which those to come are still to be read.
+        T* const to = r + 1 == ranks ? out + begin : acc;
+        Combine<T>(to, before, static_cast<const T*>(in[r]) + begin, n, reduction.op);
+        before = acc;
       }
       if constexpr (std::is_same<T, Accumulator<T>>::value)
         Finish(out + begin, n, ranks, reduction);
     }
   }
 
-  template <typename T, typename Op>
-  static void ReduceOne(T* out, const void* const* in, int ranks, int64_t count,
-                        const Reduction& reduction) {
+  template <typename T>
+  static void ReduceTyped(void* out, const void* const* in, int ranks, int64_t count,
+                          const Reduction& reduction) {
     using Acc = Accumulator<T>;
     constexpr bool kHalf = std::is_class<T>::value;
+    T* const typed = static_cast<T*>(out);
     if constexpr (!kHalf) {
       // Integers that are only stored may wrap on the way.
       const bool stored = reduction.op != ReduceOp::kAverage && reduction.postscale == 1.0;
       const bool plain = reduction.prescale == 1.0 && (std::is_same<T, Acc>::value || stored);
-      if (plain && ranks >= 2) return ReducePlain<T, Op>(out, in, ranks, count, reduction);
+      if (plain && ranks >= 2) return ReducePlain<T>(typed, in, ranks, count, reduction);
     }
-    ReduceBlocks<Acc, T, Op>(out, in, ranks, count, reduction);
-  }
-
-  template <typename T>
-  static void ReduceTyped(void* out, const void* const* in, int ranks, int64_t count,
-                          const Reduction& reduction) {
-    T* typed = static_cast<T*>(out);
-    switch (reduction.op) {
-      case ReduceOp::kAverage:
-      case ReduceOp::kSum:
-        return ReduceOne<T, Add>(typed, in, ranks, count, reduction);
-      case ReduceOp::kMin:
-        return ReduceOne<T, Minimum>(typed, in, ranks, count, reduction);
-      case ReduceOp::kMax:
-        return ReduceOne<T, Maximum>(typed, in, ranks, count, reduction);
-      case ReduceOp::kProduct:
-        return ReduceOne<T, Multiply>(typed, in, ranks, count, reduction);
-    }
+    ReduceBlocks<Acc, T>(typed, in, ranks, count, reduction);
   }
 
   // `Kept` is the type between the levels: T, or its accumulator.
