@@ -110,24 +110,24 @@ def replace_input(operation: Any, index: int, tensor: Any) -> None:
     operation._update_input(index, tensor)
 
 
-def operations_within(operation: Any) -> set[str]:
-    """Names the types of operations in the loop, branches or function that an operation runs."""
+def nodes_within(operation: Any) -> list[Any]:
+    """Lists the nodes (NodeDef) of the loop, branches or function that an operation runs."""
     if not operation.type.endswith(_CALLS):
-        return set()
+        return []
     from tensorflow.python.eager import context
 
     waiting = list(_functions_of(operation.node_def))
     seen: set[str] = set()
-    types: set[str] = set()
+    nodes: list[Any] = []
     while waiting:
         name = waiting.pop()
         if name in seen or not context.context().has_function(name):
             continue
         seen.add(name)
         for node in context.context().get_function_def(name).node_def:
-            types.add(node.op)
+            nodes.append(node)
             waiting.extend(_functions_of(node))
-    return types
+    return nodes
 
 
 def _functions_of(node: Any) -> Iterable[str]:

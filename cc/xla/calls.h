@@ -5,7 +5,7 @@
 //     results     the number of this execution of it (s64)
 //   tfhvd_start   begins a collective and returns at once
 //     attributes  request: see request_text.h; anonymous
-//     operands    the tensors, then the number that tfhvd_begin gave
+//     operands    the tensors, then the number that tfhvd_begin gave, then what must have happened
 //     results     the tensors' results, then a ticket (s64). An allreduce or broadcast writes in
 //                 place: result i is operand i.
 //   tfhvd_done    waits for several

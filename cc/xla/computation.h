@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cc/xla/calls.h"
+#include "cc/xla/op_kernel.h"
 #include "cc/xla/version.h"
-#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "xla/hlo/builder/xla_builder.h"
 #include "xla/shape_util.h"
@@ -22,6 +24,7 @@ struct Begun {
   std::vector<xla::XlaOp> results;
   std::vector<xla::XlaOp> kept;  // operands that are read until the collective is over
   xla::XlaOp ticket;
+  std::string name;  // with its process set
 };
 
 // What the ops of one computation have to know of each other while it is compiled.
@@ -46,10 +49,16 @@ class Computation : public tensorflow::ResourceBase {
   }
 
   // What the next done has to come after: the starts written so far, the done before it, and what
-  // loops and branches since then have given. XLA
-  // runs a done as soon as it has its operands, and nothing else until it returns; all that can be
-  // begun must be by then, for other ranks may wait for just that.
+  // loops and branches since then have given. XLA runs a done as soon as it has its operands, and
+  // nothing else until it returns; all that can be begun must be by then, for other ranks may wait
+  // for just that.
   std::vector<xla::XlaOp> before_next_done;
+
+  // By the name of what was begun: the token of its done, null until that is written.
+  std::map<std::string, std::optional<xla::XlaOp>> names;
+
+  // What the last loop or branch with collectives in it gave; invalid where there was none.
+  xla::XlaOp last_whole;
 
   std::string DebugString() const override { return "tfhvd's collectives of one computation"; }
 };

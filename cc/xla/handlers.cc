@@ -99,7 +99,7 @@ ffi::Error Start(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets
   entry.request.device = place.device();
   entry.stream = place.stream();
   const size_t count = entry.request.tensors.size();
-  if (args.size() != count + 1 || rets.size() != count + 1) return Malformed();
+  if (args.size() < count + 1 || rets.size() != count + 1) return Malformed();
   std::vector<Tickets::Result> results(count);
   for (size_t i = 0; i < count; ++i) {
     void* input = nullptr;

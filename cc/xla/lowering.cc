@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +14,8 @@
 #include "cc/tf/types.h"
 #include "cc/xla/calls.h"
 #include "cc/xla/computation.h"
+#include "cc/xla/op_kernel.h"
 #include "cc/xla/request_text.h"
-#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
 #include "xla/hlo/builder/xla_builder.h"
 #include "xla/shape_util.h"
@@ -26,15 +27,19 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::XlaOpKernelContext;
 using xla::XlaOp;
 
-// Writes the call that waits for `begun`; gives their results, in order.
+// Writes the call that waits for `begun`; gives their results, in order, and then, untouched, the
+// values to `hand_on` once that is over.
 absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computation* computation,
-                                             const std::vector<Begun>& begun) {
+                                             const std::vector<Begun>& begun,
+                                             const std::vector<XlaOp>& hand_on = {}) {
   std::vector<XlaOp> operands;
   for (const Begun& one : begun) {
     operands.insert(operands.end(), one.results.begin(), one.results.end());
   }
   const size_t count = operands.size();
   for (const Begun& one : begun) operands.push_back(one.ticket);
+  const size_t handed = operands.size();
+  operands.insert(operands.end(), hand_on.begin(), hand_on.end());
   for (const Begun& one : begun) {
     operands.insert(operands.end(), one.kept.begin(), one.kept.end());
   }
@@ -47,16 +52,26 @@ absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computati
   }
   std::vector<xla::Shape> results(shapes.begin(), shapes.begin() + static_cast<ptrdiff_t>(count));
   results.push_back(Number());
+  InPlace in_place = Leading(count);
+  for (size_t i = handed; i < handed + hand_on.size(); ++i) {
+    in_place.emplace_back(results.size(), i);
+    results.push_back(shapes[i]);
+  }
   const std::string attributes = "{results = " + std::to_string(count) +
                                  " : i64, tickets = " + std::to_string(begun.size()) + " : i64}";
-  const XlaOp call =
-      Call(builder, kDoneCall, operands, shapes, results, attributes, Leading(count));
-  computation->before_next_done = {xla::GetTupleElement(call, static_cast<int64_t>(count))};
+  const XlaOp call = Call(builder, kDoneCall, operands, shapes, results, attributes, in_place);
+  const XlaOp token = xla::GetTupleElement(call, static_cast<int64_t>(count));
+  computation->before_next_done = {token};
+  for (const Begun& one : begun) computation->names[one.name] = token;
   std::vector<XlaOp> finished;
-  for (size_t i = 0; i < count; ++i) {
-    finished.push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (i != count) finished.push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
   }
   return finished;
+}
+
+void SetOutputs(XlaOpKernelContext* ctx, const std::vector<XlaOp>& values) {
+  for (size_t i = 0; i < values.size(); ++i) ctx->SetOutput(static_cast<int>(i), values[i]);
 }
 
 // The set's ranks, in order; and this rank's place among them.
@@ -81,14 +96,46 @@ bool IsInPlace(Collective kind) {
          kind == Collective::kBroadcast;
 }
 
-class CollectiveLowering : public tensorflow::XlaOpKernel {
+// An op of ours, as part of a computation.
+class Lowering : public tensorflow::XlaOpKernel {
  public:
-  CollectiveLowering(OpKernelConstruction* ctx, Collective kind) : XlaOpKernel(ctx) {
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* ctx) final {
+    Computation* computation = nullptr;
+    OP_REQUIRES_OK(ctx, ComputationOf(ctx, &computation));
+    const tensorflow::core::ScopedUnref unref(computation);
+    OP_REQUIRES_OK(ctx, Write(ctx, computation));
+  }
+
+ private:
+  virtual absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const = 0;
+};
+
+class CollectiveLowering : public Lowering {
+ public:
+  CollectiveLowering(OpKernelConstruction* ctx, Collective kind) : Lowering(ctx) {
     OP_REQUIRES_OK(ctx, ReadRequest(ctx, kind, &request_, &anonymous_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("deferred", &deferred_));
   }
 
-  void Compile(XlaOpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Write(ctx)); }
+ protected:
+  absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const override {
+    Begun begun;
+    TF_RETURN_IF_ERROR(WriteStart(ctx, computation, &begun));
+    computation->before_next_done.push_back(begun.ticket);
+    if (deferred_ && !begun.results.empty()) {
+      SetOutputs(ctx, begun.results);
+      computation->deferred.push_back(std::move(begun));
+      return absl::OkStatus();
+    }
+    TF_ASSIGN_OR_RETURN(const std::vector<XlaOp> results,
+                        WriteDone(ctx->builder(), computation, {begun}));
+    SetOutputs(ctx, results);
+    return absl::OkStatus();
+  }
+
+  Request request_;  // without tensors
 
  private:
   // The inputs that travel, which come first.
@@ -99,27 +146,7 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
     return absl::OkStatus();
   }
 
-  absl::Status Write(XlaOpKernelContext* ctx) const {
-    Computation* computation = nullptr;
-    TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
-    const tensorflow::core::ScopedUnref unref(computation);
-    Begun begun;
-    TF_RETURN_IF_ERROR(WriteStart(ctx, computation->run, &begun));
-    computation->before_next_done.push_back(begun.ticket);
-    if (deferred_ && !begun.results.empty()) {
-      for (size_t i = 0; i < begun.results.size(); ++i) {
-        ctx->SetOutput(static_cast<int>(i), begun.results[i]);
-      }
-      computation->deferred.push_back(std::move(begun));
-      return absl::OkStatus();
-    }
-    TF_ASSIGN_OR_RETURN(const std::vector<XlaOp> results,
-                        WriteDone(ctx->builder(), computation, {begun}));
-    for (size_t i = 0; i < results.size(); ++i) ctx->SetOutput(static_cast<int>(i), results[i]);
-    return absl::OkStatus();
-  }
-
-  absl::Status WriteStart(XlaOpKernelContext* ctx, XlaOp run, Begun* begun) const {
+  absl::Status WriteStart(XlaOpKernelContext* ctx, Computation* computation, Begun* begun) const {
     Request request = request_;
     std::vector<XlaOp> operands;
     std::vector<xla::Shape> shapes, results;
@@ -137,10 +164,11 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
     const bool in_place = IsInPlace(request.kind);
     const size_t count = operands.size();
     if (!in_place) begun->kept = operands;
-    operands.push_back(run);
+    operands.push_back(computation->run);
     shapes.push_back(Number());
     results.push_back(Number());
     TF_RETURN_IF_ERROR(AddArguments(ctx, &request));
+    TF_RETURN_IF_ERROR(ComeAfter(ctx, computation, &operands, &shapes));
     const std::string attributes = "{request = \"" + ToText(request) +
                                    "\", anonymous = " + (anonymous_ ? "true" : "false") + "}";
     const XlaOp call = Call(ctx->builder(), kStartCall, operands, shapes, results, attributes,
@@ -149,7 +177,36 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
       begun->results.push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
     }
     begun->ticket = xla::GetTupleElement(call, static_cast<int64_t>(count));
+    begun->name = NameIn(request_);
+    if (!anonymous_) computation->names[begun->name] = std::nullopt;
     return absl::OkStatus();
+  }
+
+  // Adds what the start has to come after: a collective of its name, which must be over; and the
+  // last loop or branch, in which there may have been one.
+  absl::Status ComeAfter(XlaOpKernelContext* ctx, Computation* computation,
+                         std::vector<XlaOp>* operands, std::vector<xla::Shape>* shapes) const {
+    const auto last = computation->names.find(NameIn(request_));
+    if (last != computation->names.end() && !anonymous_) {
+      if (!last->second.has_value()) {
+        return absl::InvalidArgumentError(
+            std::string(CollectiveName(request_.kind)) + " '" + request_.key.name +
+            "' of a compiled function begins while another collective of this name is under way. "
+            "Expected: a name of its own (name=...), or an input that follows from the other's "
+            "result.");
+      }
+      operands->push_back(*last->second);
+      shapes->push_back(Number());
+    }
+    if (!computation->last_whole.valid()) return absl::OkStatus();
+    TF_ASSIGN_OR_RETURN(const xla::Shape shape, ctx->builder()->GetShape(computation->last_whole));
+    operands->push_back(computation->last_whole);
+    shapes->push_back(RowMajor(shape));
+    return absl::OkStatus();
+  }
+
+  static std::string NameIn(const Request& request) {
+    return std::to_string(request.key.process_set) + "/" + request.key.name;
   }
 
   absl::Status ToSpec(tensorflow::DataType dtype, const xla::Shape& shape, TensorSpec* spec) const {
@@ -201,8 +258,6 @@ class CollectiveLowering : public tensorflow::XlaOpKernel {
     return absl::OkStatus();
   }
 
- protected:
-  Request request_;  // without tensors
   bool anonymous_ = false;
   bool deferred_ = false;
 };
@@ -233,40 +288,35 @@ class AlltoallLowering : public CollectiveLowering {
   explicit AlltoallLowering(OpKernelConstruction* ctx)
       : CollectiveLowering(ctx, Collective::kAllToAll) {}
 
-  void Compile(XlaOpKernelContext* ctx) override {
-    const absl::StatusOr<xla::Shape> rows = ctx->InputXlaShape(0);
-    const absl::StatusOr<xla::Shape> splits = ctx->InputXlaShape(1);
-    OP_REQUIRES_OK(ctx, rows.status());
-    OP_REQUIRES_OK(ctx, splits.status());
-    OP_REQUIRES(ctx, splits->dimensions(0) == 0,
-                absl::InvalidArgumentError(
-                    "alltoall '" + request_.key.name +
-                    "' has splits in a function with jit_compile=True, where shapes are fixed. "
-                    "Expected: splits=None, or a call outside of it."));
-    CollectiveLowering::Compile(ctx);
+ private:
+  absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const override {
+    TF_ASSIGN_OR_RETURN(const xla::Shape rows, ctx->InputXlaShape(0));
+    TF_ASSIGN_OR_RETURN(const xla::Shape splits, ctx->InputXlaShape(1));
+    if (splits.dimensions(0) != 0) {
+      return absl::InvalidArgumentError(
+          "alltoall '" + request_.key.name +
+          "' has splits in a function with jit_compile=True, where shapes are fixed. "
+          "Expected: splits=None, or a call outside of it.");
+    }
+    TF_RETURN_IF_ERROR(CollectiveLowering::Write(ctx, computation));
     int size = 0;
     int place = 0;
-    OP_REQUIRES_OK(ctx, PlaceIn(request_.key.process_set, &size, &place));
-    const auto each = static_cast<int32_t>(rows->dimensions(0) / size);
+    TF_RETURN_IF_ERROR(PlaceIn(request_.key.process_set, &size, &place));
+    const auto each = static_cast<int32_t>(rows.dimensions(0) / size);
     ctx->SetOutput(1, xla::ConstantR1<int32_t>(ctx->builder(), size, each));
+    return absl::OkStatus();
   }
 
- private:
   int NumTensors(XlaOpKernelContext*) const override { return 1; }
 };
 
 // TfhvdDone: see cc/tf/done.cc.
-class DoneLowering : public tensorflow::XlaOpKernel {
+class DoneLowering : public Lowering {
  public:
-  using XlaOpKernel::XlaOpKernel;
-
-  void Compile(XlaOpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Write(ctx)); }
+  using Lowering::Lowering;
 
  private:
-  static absl::Status Write(XlaOpKernelContext* ctx) {
-    Computation* computation = nullptr;
-    TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
-    const tensorflow::core::ScopedUnref unref(computation);
+  absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const override {
     std::vector<Begun> begun;
     for (int i = 0; i < ctx->num_inputs();) {
       Begun one;
@@ -279,49 +329,35 @@ class DoneLowering : public tensorflow::XlaOpKernel {
     }
     TF_ASSIGN_OR_RETURN(const std::vector<XlaOp> results,
                         WriteDone(ctx->builder(), computation, begun));
-    for (size_t i = 0; i < results.size(); ++i) ctx->SetOutput(static_cast<int>(i), results[i]);
+    SetOutputs(ctx, results);
     return absl::OkStatus();
   }
 };
 
 // TfhvdTurn: see cc/tf/turn.cc. A done of nothing, which hands on the value in its place.
-class TurnLowering : public tensorflow::XlaOpKernel {
+class TurnLowering : public Lowering {
  public:
-  using XlaOpKernel::XlaOpKernel;
-
-  void Compile(XlaOpKernelContext* ctx) override { OP_REQUIRES_OK(ctx, Write(ctx)); }
+  using Lowering::Lowering;
 
  private:
-  static absl::Status Write(XlaOpKernelContext* ctx) {
-    Computation* computation = nullptr;
-    TF_RETURN_IF_ERROR(ComputationOf(ctx, &computation));
-    const tensorflow::core::ScopedUnref unref(computation);
-    std::vector<XlaOp> operands = {ctx->Input(0)};
-    operands.insert(operands.end(), computation->before_next_done.begin(),
-                    computation->before_next_done.end());
-    std::vector<xla::Shape> shapes;
-    for (XlaOp operand : operands) {
-      TF_ASSIGN_OR_RETURN(const xla::Shape shape, ctx->builder()->GetShape(operand));
-      shapes.push_back(RowMajor(shape));
-    }
-    const XlaOp call = Call(ctx->builder(), kDoneCall, operands, shapes, {Number(), shapes[0]},
-                            "{results = 0 : i64, tickets = 0 : i64}", {{1, 0}});
-    computation->before_next_done = {xla::GetTupleElement(call, 0)};
-    ctx->SetOutput(0, xla::GetTupleElement(call, 1));
+  absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const override {
+    TF_ASSIGN_OR_RETURN(const std::vector<XlaOp> same,
+                        WriteDone(ctx->builder(), computation, {}, {ctx->Input(0)}));
+    SetOutputs(ctx, same);
     return absl::OkStatus();
   }
 };
 
 // TfhvdSeen: see cc/tf/turn.cc.
-class SeenLowering : public tensorflow::XlaOpKernel {
+class SeenLowering : public Lowering {
  public:
-  using XlaOpKernel::XlaOpKernel;
+  using Lowering::Lowering;
 
-  void Compile(XlaOpKernelContext* ctx) override {
-    Computation* computation = nullptr;
-    OP_REQUIRES_OK(ctx, ComputationOf(ctx, &computation));
-    const tensorflow::core::ScopedUnref unref(computation);
+ private:
+  absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const override {
+    computation->last_whole = ctx->Input(0);
     computation->before_next_done.push_back(ctx->Input(0));
+    return absl::OkStatus();
   }
 };
 

@@ -12,6 +12,9 @@ The levels follow from the program's data alone, in whatever order a rank's prog
 collectives that are not over, take those of the lowest level: no rank waits for anything before it
 has begun them, so they come to their end.
 
+Two collectives of one name cannot be under way together: the second depends on the first, so that a
+function may be called twice that gives what it calls a fixed name.
+
 A loop, a branch or a call of another function with collectives of its own is run as a whole. It
 comes after the beginning of its level, and whatever follows from it is of the next one. Several of
 them run in the order of the program, which TensorFlow keeps among operations with effects; on all
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -73,7 +76,7 @@ def finish(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     level = max(order.level(output.op) for output in outputs)
     with tf.control_dependencies([order.gate(level)]):
         results = load_tf_ops().tfhvd_done(list(outputs))
-    order.finished(results[0].op, level)
+    order.finished(results[0].op, [output.op for output in outputs], level)
     _compat_graphs.run_independently(results[0].op)
     return list(results)
 
@@ -137,6 +140,8 @@ class _Order:
         self.graph = graph
         self._seen = 0
         self._levels: dict[str, int] = {}
+        # By a collective's process set and name: after what it may be begun anew.
+        self._over: dict[tuple[int, bytes], tf.Operation] = {}
         # TensorFlow adds the order of operations on a variable, and of others with effects, when
         # the function is complete. Here: what the next one on that variable has to come after.
         self._effects: dict[str, int] = {}
@@ -164,8 +169,11 @@ class _Order:
                 self._levels[new.name] = self._level_of(new)
         self._seen = len(operations)
 
-    def finished(self, done: tf.Operation, level: int) -> None:
+    def finished(self, done: tf.Operation, begun: Iterable[tf.Operation], level: int) -> None:
+        """Takes note of an operation that finishes collectives, which others have begun."""
         self._levels[done.name] = level + 1
+        for key in _keys_of(operation.node_def for operation in begun):
+            self._over[key] = done
 
     def gate(self, level: int) -> tf.Operation:
         while len(self._gates) <= level:
@@ -178,32 +186,41 @@ class _Order:
         return self._gates[level]
 
     def _level_of(self, operation: tf.Operation) -> int:
+        is_ours = operation.type.startswith("Tfhvd")
+        nodes = [operation.node_def] if is_ours else _compat_graphs.nodes_within(operation)
+        keys = _keys_of(nodes)
+        for last in dict.fromkeys(self._over[key] for key in keys if key in self._over):
+            _compat_graphs.add_control_input(operation, last)
         before = [i.op for i in operation.inputs] + list(operation.control_inputs)
         level = max((self._levels.get(o.name, 0) for o in before), default=0)
-        if operation.type.startswith("Tfhvd") and operation.type != "TfhvdBarrier":
+        if is_ours and operation.type != "TfhvdBarrier":
             return level  # free of TensorFlow's order
         effects = _compat_graphs.effects_of(operation)
         level = max([level, *(self._effects.get(effect, 0) for effect in effects.after)])
-        types = {operation.type, *_compat_graphs.operations_within(operation)}
-        if any(kind.startswith("Tfhvd") for kind in types):
-            self._run_as_a_whole(operation, level)
+        if any(node.op.startswith("Tfhvd") for node in nodes):
+            last = self._run_as_a_whole(operation, level)
+            self._over.update(dict.fromkeys(keys, last))
             level += 1
         for effect in effects.changed:
             self._effects[effect] = max(self._effects.get(effect, 0), level)
         return level
 
-    def _run_as_a_whole(self, operation: tf.Operation, level: int) -> None:
-        """Runs a barrier, or what has collectives of its own, once those of its level are begun."""
+    def _run_as_a_whole(self, operation: tf.Operation, level: int) -> tf.Operation:
+        """Runs a barrier, or what has collectives of its own, once those of its level are begun.
+
+        Returns:
+            After what collectives of the same names may be begun anew.
+        """
         _compat_graphs.add_control_input(operation, self.gate(level))
         _compat_graphs.add_control_input(self.gate(level + 1), operation)
         if not operation.type.endswith(_compat_graphs.LOOPS_AND_BRANCHES):
-            return  # XLA gets the operations themselves.
+            return operation  # XLA gets the operations themselves.
         first = operation.inputs[0]
         results = [y for y in operation.outputs if y.dtype in _TRAVEL]
         if first.dtype not in (tf.bool, tf.int32, tf.int64) or not results:
-            return
+            return operation
         with self.graph.as_default(), tf.control_dependencies(None):
-            with tf.control_dependencies([self.gate(level)]):
+            with tf.control_dependencies(operation.control_inputs):
                 turn = load_tf_ops().tfhvd_turn(first)
             seen = load_tf_ops().tfhvd_seen(results[0])
         for added in (turn.op, seen):
@@ -211,6 +228,13 @@ class _Order:
         _compat_graphs.replace_input(operation, 0, turn)
         _compat_graphs.add_control_input(self.gate(level + 1), seen)
         self._levels[turn.op.name], self._levels[seen.name] = level, level + 1
+        return seen
+
+
+def _keys_of(nodes: Iterable[Any]) -> list[tuple[int, bytes]]:
+    """Lists the process sets and names of the collectives among nodes that have names to heed."""
+    attributes = [node.attr for node in nodes if "tensor_name" in node.attr]
+    return [(a["process_set_id"].i, a["tensor_name"].s) for a in attributes if not a["anonymous"].b]
 
 
 @tf.RegisterGradient("TfhvdDone")
