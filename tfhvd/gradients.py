@@ -19,7 +19,7 @@ from tfhvd.ops import Average, Sum, _compiled, allgather, allreduce, grouped_all
 from tfhvd.ops._names import outermost_graph, place_of_variable
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.reduction_options import ReductionOptions
-from tfhvd.sparse import SlicesReducer, is_sparse, sum_duplicates
+from tfhvd.sparse import SlicesReducer, is_sparse, name_of_first, sum_duplicates
 
 _NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the outermost graph
 
@@ -73,15 +73,19 @@ class GradientReducer:
                 f"Gradients are reduced with their variables. Received: {len(gradients)} "
                 f"gradients, {len(variables)} variables. Expected: as many of each."
             )
-        # XLA knows no list of unique rows.
-        if self.options.sparse_as_dense or _compiled.is_compiled():
+        # XLA knows no list of unique rows: where other ranks may send rows.
+        rows: frozenset[int] = frozenset()
+        if not self.options.sparse_as_dense and _compiled.is_compiled():
+            rows = frozenset(i for i, g in enumerate(gradients) if is_sparse(g))
+        if self.options.sparse_as_dense or rows:
             gradients = [tf.convert_to_tensor(g) if is_sparse(g) else g for g in gradients]
         gradients = [sum_duplicates(g) if is_sparse(g) else g for g in gradients]
         size = self.options.process_set.size()
         if size > 1:
             local = self.local.keys()
             own = [key_of(variable) in local for variable in variables]
-            reduced = self._reduce([None if o else g for o, g in zip(own, gradients)], variables)
+            shared = [None if o else g for o, g in zip(own, gradients)]
+            reduced = self._reduce(shared, variables, rows)
             part = 1.0 / size if self.options.scale_local_gradients else 1.0
             gradients = [_scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
         return [_scaled(g, self._scale) for g in gradients]
@@ -107,16 +111,21 @@ class GradientReducer:
         count = allreduce(failed, op=Sum, name=name, process_set=self.options.process_set)
         return tf.equal(count, 0)
 
-    def _reduce(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
+    def _reduce(
+        self, gradients: list[Any], variables: list[Any], rows: frozenset[int]
+    ) -> list[Any]:
+        """Reduces gradients; those at `rows` are dense here, and maybe slices on other ranks."""
         names = _unique_names(self.options.name, variables)
+        names = [name_of_first(name) if i in rows else name for i, name in enumerate(names)]
         dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
         reduced: list[Any] = [None] * len(gradients)
         compression = self.options.compression
         if isinstance(compression, StatefulCompression):
-            for i in [i for i in dense if compression.compresses(gradients[i])]:
+            for i in [i for i in dense if i not in rows and compression.compresses(gradients[i])]:
                 reduced[i] = compression(gradients[i], variables[i], self._exchange(names[i]))
             dense = [i for i in dense if reduced[i] is None]
-        groups = self._grouped(dense, variables)
+        groups = self._grouped([i for i in dense if i not in rows], variables)
+        groups += [[i] for i in dense if i in rows]  # as on ranks where they are slices
         reduce_all = self._reduce_compiled if _compiled.is_compiled() else self._reduce_groups
         for i, tensor in zip(itertools.chain(*groups), reduce_all(groups, gradients, names)):
             reduced[i] = tensor

@@ -20,6 +20,14 @@ from tfhvd.ops import Average, Sum, allreduce, grouped_allreduce
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 
 
+def name_of_first(name: str) -> str:
+    """Names the first collective of the slices `name`, by rows, as a whole, or compiled.
+
+    Ranks that go different ways so fail together, instead of waiting for each other.
+    """
+    return f"{name}/values"
+
+
 def is_sparse(gradient: Any) -> bool:
     """Whether a gradient is an IndexedSlices."""
     return isinstance(gradient, tf.IndexedSlices)
@@ -145,14 +153,12 @@ class SlicesReducer:
             "device_dense": self._device,
             "process_set": self._process_set,
         }
-        # The name of the first collective of `_by_rows`: ranks that went different ways would fail
-        # together, instead of waiting for each other.
-        first = f"{name}/values"
+        first = name_of_first(name)
         if weight is None:
             table, holders = grouped_allreduce([table, holders], op=Sum, name=first, **arguments)
         else:
-            [table] = weighted_allreduce([table], weight, first, **arguments)
-            holders = allreduce(holders, op=Sum, name=f"{name}/holders", **arguments)
+            [table] = weighted_allreduce([table], weight, f"{name}/table", **arguments)
+            holders = allreduce(holders, op=Sum, name=first, **arguments)
         indices = tf.where(holders > 0)[:, 0]
         values = tf.gather(table, indices)
         if self._op == Average and weight is None:

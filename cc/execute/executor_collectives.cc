@@ -193,8 +193,12 @@ Status Executor::AllGather(const Plan& plan, Communicator* communicator,
   std::vector<int64_t> bytes(size, 0);  // of all pieces, by rank
   for (size_t p = 0; p < plan.pieces.size(); ++p) {
     const Piece& piece = plan.pieces[p];
-    const std::vector<int64_t>& rows =
-        (*agreed)[piece.agreed].decision.first_dims[static_cast<size_t>(piece.tensor)];
+    const Agreed& gather = (*agreed)[piece.agreed];
+    const auto tensor = static_cast<size_t>(piece.tensor);
+    const std::vector<int64_t> rows = gather.decision.RowsOfRanks(tensor);
+    if (gather.entry.gathers) {
+      gather.entry.gathers(piece.tensor, gather.decision.first_dims[tensor]);
+    }
     gathered[p].bytes = Times(rows, RowBytes(SpecOf(piece, *agreed)));
     TFHVD_RETURN_IF_ERROR(AllocateRows(piece, agreed, Sum(rows), &gathered[p].output));
     for (int r = 0; r < size; ++r) bytes[r] += gathered[p].bytes[r];

@@ -3,6 +3,7 @@
 // on every rank.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -11,10 +12,13 @@
 
 namespace tfhvd {
 
+// What first_dims says of a rank that has joined, and so brings no rows.
+constexpr int64_t kJoined = -1;
+
 struct Decision {
   Key key;
   Status verdict;  // not ok: the collective fails with this on every rank
-  // allgather and alltoall: first_dims[tensor][rank of the set] as announced; empty
+  // allgather and alltoall: first_dims[tensor][rank of the set] as announced, or kJoined; empty
   // otherwise.
   std::vector<std::vector<int64_t>> first_dims;
 
@@ -26,6 +30,13 @@ struct Decision {
 
   // join: the rank that came last. add_process_set, remove_process_set: the set's number.
   int64_t number = 0;
+
+  // How many rows of a tensor each rank brings.
+  std::vector<int64_t> RowsOfRanks(size_t tensor) const {
+    std::vector<int64_t> rows = first_dims[tensor];
+    std::replace(rows.begin(), rows.end(), kJoined, int64_t{0});
+    return rows;
+  }
 
   bool operator==(const Decision& o) const {
     return key == o.key && verdict == o.verdict && first_dims == o.first_dims &&

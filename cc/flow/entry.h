@@ -43,6 +43,10 @@ struct Entry {
   // empty.
   std::function<void(const std::vector<int64_t>&)> received_splits;
 
+  // allgather: told of each tensor what Decision::first_dims says of it, on the engine's thread
+  // before `allocate`. May be empty.
+  std::function<void(int tensor, const std::vector<int64_t>& first_dims)> gathers;
+
   // join, add_process_set, remove_process_set: told Decision::number, as received_splits is.
   std::function<void(int64_t)> number;
 

@@ -86,8 +86,8 @@ class Builder {
 int64_t TotalBytes(const Agreed& agreed, int tensor) {
   const TensorSpec& spec = agreed.entry.request.tensors[tensor];
   if (agreed.decision.first_dims.empty()) return NumElements(spec.shape) * ItemSize(spec.dtype);
-  const std::vector<int64_t>& dims = agreed.decision.first_dims[tensor];
-  return std::accumulate(dims.begin(), dims.end(), int64_t{0}) * RowBytes(spec);
+  const std::vector<int64_t> rows = agreed.decision.RowsOfRanks(static_cast<size_t>(tensor));
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0}) * RowBytes(spec);
 }
 
 std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const PlannerOptions& options) {

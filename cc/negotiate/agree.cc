@@ -111,12 +111,24 @@ Difference DifferingTensor(const Requests& requests) {
   return {};
 }
 
+// A gradient's rows are gathered where it is sparse.
+std::string HintAtSlices(const Requests& requests) {
+  const auto any = [&requests](Collective kind) {
+    return std::any_of(requests.begin(), requests.end(),
+                       [kind](const Request* q) { return q->kind == kind; });
+  };
+  if (!any(Collective::kAllReduce) || !any(Collective::kAllGather)) return "";
+  return " If it is a gradient that is sparse on some ranks, or compiled with XLA on some: pass "
+         "sparse_as_dense=True.";
+}
+
 // The first property at which any two ranks differ, in an order in which each makes sense once
 // those before it are equal.
 Difference FindDifference(const Requests& requests) {
   if (AnyDiffers(requests, [](auto& a, auto& b) { return a.kind == b.kind; })) {
     return {"operations", [](const Request& q) { return std::string(CollectiveName(q.kind)); },
-            "Give each collective a name of its own (name=...), and the same name on every rank."};
+            "Give each collective a name of its own (name=...), and the same name on every rank." +
+                HintAtSlices(requests)};
   }
   if (AnyDiffers(requests, [](auto& a, auto& b) { return a.device == b.device; })) {
     return {"devices", [](const Request& q) { return std::string(DeviceKindName(q.device)); },
@@ -287,7 +299,7 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
     size_t next = 0;
     for (int member : members) {
       const bool asked = next < ranks.size() && ranks[next] == member;
-      dims.push_back(asked ? requests[next++]->tensors[t].shape[0] : 0);
+      dims.push_back(asked ? requests[next++]->tensors[t].shape[0] : kJoined);
     }
     decision.first_dims.push_back(std::move(dims));
   }

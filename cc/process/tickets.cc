@@ -1,8 +1,10 @@
 #include "cc/process/tickets.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "cc/flow/decision.h"
 #include "cc/process/process.h"
 
 namespace tfhvd {
@@ -13,6 +15,15 @@ constexpr size_t kFailedRunsKept = 256;
 
 Status Cancelled() {
   return Status::Cancelled("another collective of a compiled function of this process failed.");
+}
+
+// There is no memory for a result of another shape on a GPU: that ends the job.
+Status NoMemoryOnGpu(const Request& request, const std::string& why) {
+  if (!why.empty()) return Status::InvalidArgument(why);
+  return Status::InvalidArgument(
+      std::string(CollectiveName(request.kind)) + " '" + request.key.name +
+      "' of a compiled function cannot be done on a GPU while ranks have joined, having no data "
+      "left. Expected: as many batches on every rank, or jit_compile=False.");
 }
 
 bool IsAllocatedLate(Collective kind) {
@@ -48,9 +59,13 @@ Tickets::Id Tickets::Start(Run run, const std::shared_ptr<Engine>& engine, Entry
   entry.outputs.clear();
   for (const Result& result : ticket->results)
     entry.outputs.push_back(late ? nullptr : result.data);
-  entry.allocate = [ticket, request = entry.request](int tensor, const Shape& shape,
-                                                     void** output) {
-    return Allocate(ticket.get(), request, static_cast<size_t>(tensor), shape, output);
+  ticket->request = entry.request;
+  ticket->astray.resize(ticket->results.size());
+  entry.gathers = [ticket](int tensor, const std::vector<int64_t>& first_dims) {
+    ticket->astray[static_cast<size_t>(tensor)].first_dims = first_dims;
+  };
+  entry.allocate = [ticket](int tensor, const Shape& shape, void** output) {
+    return Allocate(ticket.get(), static_cast<size_t>(tensor), shape, output);
   };
   if (entry.request.device != DeviceKind::kHost) {
     ticket->stream = entry.stream;
@@ -105,28 +120,59 @@ size_t Tickets::size() const {
 
 // On the engine's thread, which alone has the ticket's `astray` until it is over. The other ranks
 // are in the collective already: it must have its memory and come to its end.
-Status Tickets::Allocate(Ticket* ticket, const Request& request, size_t tensor, const Shape& shape,
-                         void** output) {
+Status Tickets::Allocate(Ticket* ticket, size_t tensor, const Shape& shape, void** output) {
+  const Request& request = ticket->request;
   const Result& expected = ticket->results[tensor];
   *output = expected.data;
   if (shape == expected.shape) return Status::Ok();
-  const std::string why =
-      std::string("The ranks' first dimensions differ in ") + CollectiveName(request.kind) + " '" +
-      request.key.name + "' of a compiled function. Received: a result of shape " +
-      ShapeString(shape) + ". Expected: " + ShapeString(expected.shape) +
-      ", as this rank's tensor has the shape " + ShapeString(request.tensors[tensor].shape) +
-      " and XLA fixes shapes beforehand. Make them equal, by padding, or call it "
-      "outside of jit_compile=True.";
-  // There is no memory on a GPU for it: that ends the job.
-  if (request.device != DeviceKind::kHost) return Status::InvalidArgument(why);
+  Astray* const astray = &ticket->astray[tensor];
+  std::string why;
+  if (!LacksJoinedAlone(*astray, request.tensors[tensor].shape[0])) {
+    why = std::string("The ranks' first dimensions differ in ") + CollectiveName(request.kind) +
+          " '" + request.key.name + "' of a compiled function. Received: a result of shape " +
+          ShapeString(shape) + ". Expected: " + ShapeString(expected.shape) +
+          ", as this rank's tensor has the shape " + ShapeString(request.tensors[tensor].shape) +
+          " and XLA fixes shapes beforehand. Make them equal, by padding, or call it outside of "
+          "jit_compile=True.";
+  }
+  if (request.device != DeviceKind::kHost) return NoMemoryOnGpu(request, why);
   const int64_t bytes = NumElements(shape) * ItemSize(request.tensors[tensor].dtype);
-  ticket->astray.resize(static_cast<size_t>(bytes));
-  *output = ticket->astray.data();
-  ticket->why_astray = why;
+  astray->memory.resize(static_cast<size_t>(bytes));
+  *output = astray->memory.data();
+  if (!why.empty()) ticket->why_astray = why;
   return Status::Ok();
 }
 
+// Whether the result lacks the rows of ranks that have joined, and nothing else is odd about it.
+bool Tickets::LacksJoinedAlone(const Astray& astray, int64_t rows) {
+  return !astray.first_dims.empty() &&
+         std::all_of(astray.first_dims.begin(), astray.first_dims.end(),
+                     [rows](int64_t n) { return n == rows || n == kJoined; });
+}
+
+// Moves rows to where they would be had nobody joined, with zeros between.
+void Tickets::PutInPlace(Ticket* ticket) {
+  for (size_t i = 0; i < ticket->astray.size(); ++i) {
+    const Astray& astray = ticket->astray[i];
+    if (astray.memory.empty()) continue;
+    const TensorSpec& own = ticket->request.tensors[i];
+    const auto bytes = static_cast<size_t>(own.shape[0] * RowBytes(own));
+    char* to = static_cast<char*>(ticket->results[i].data);
+    const char* from = astray.memory.data();
+    for (int64_t n : astray.first_dims) {
+      if (n == kJoined) {
+        std::memset(to, 0, bytes);
+      } else {
+        std::memcpy(to, from, bytes);
+        from += bytes;
+      }
+      to += bytes;
+    }
+  }
+}
+
 void Tickets::OnDone(const std::shared_ptr<Ticket>& ticket, const Status& status) {
+  if (status.ok() && ticket->why_astray.empty()) PutInPlace(ticket.get());
   MutexLock lock(&mutex_);
   ticket->over = true;
   ticket->status = status.ok() && !ticket->why_astray.empty()

@@ -6,6 +6,10 @@
 // then. XLA does not say which runs are parts of one execution. Therefore Finish, when it fails,
 // takes back or waits for all that is under way in any run, and these runs begin nothing any more.
 //
+// A result has the shape that the compiled function expects, or the collective fails. Where ranks
+// have joined they bring rows of zeros to an allgather, in their places, as they bring zeros to an
+// allreduce.
+//
 // On a GPU a collective is over, here, once it is in order on our stream; Finish makes the stream
 // that it is given come after it, and does not wait for the GPU.
 //
@@ -69,11 +73,17 @@ class Tickets {
 
  private:
   struct Waiter;
+  // A result that has another shape than expected.
+  struct Astray {
+    std::vector<char> memory;
+    std::vector<int64_t> first_dims;  // allgather: Decision::first_dims
+  };
   struct Ticket {
     Run run = 0;
+    Request request;
     std::vector<Result> results;
-    std::vector<char> astray;  // the memory of a result that has another shape than expected
-    std::string why_astray;
+    std::vector<Astray> astray;    // by result; the engine's until it is over
+    std::string why_astray;        // "": no error is to be made of it
     std::weak_ptr<Engine> engine;  // weak: a ticket must not be an engine's last owner
     EntryId entry = 0;             // 0: not submitted, or not yet
     void* stream = nullptr;        // on a GPU: the start's
@@ -89,8 +99,9 @@ class Tickets {
   };
   using Map = std::map<Id, std::shared_ptr<Ticket>>;
 
-  static Status Allocate(Ticket* ticket, const Request& request, size_t tensor, const Shape& shape,
-                         void** output);
+  static bool LacksJoinedAlone(const Astray& astray, int64_t rows);
+  static void PutInPlace(Ticket* ticket);
+  static Status Allocate(Ticket* ticket, size_t tensor, const Shape& shape, void** output);
   void OnDone(const std::shared_ptr<Ticket>& ticket, const Status& status);
   void WaitFor(const std::vector<std::shared_ptr<Ticket>>& tickets) TFHVD_REQUIRES(mutex_);
   Status Take(const std::vector<Id>& ids, const std::vector<void*>& outputs,

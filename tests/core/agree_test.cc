@@ -84,6 +84,20 @@ TEST(SaysWhichRanksAskedForWhichOperation) {
                 "(name=...), and the same name on every rank.");
 }
 
+TEST(HintsAtGradientsThatAreSparseOnSomeRanks) {
+  ExpectRefused({Ask(Collective::kAllReduce), Ask(Collective::kAllGather)},
+                "pass sparse_as_dense=True.");
+}
+
+TEST(AnAllgatherSaysWhoHasJoined) {
+  const Request q = Ask(Collective::kAllGather, {{2, 3}});
+  const Request none = Ask(Collective::kAllGather, {{0, 3}});
+  const Decision d = Agree({&q, &none}, {0, 2}, {1});
+  EXPECT_OK(d.verdict);
+  EXPECT_EQ(d.first_dims, (std::vector<std::vector<int64_t>>{{2, kJoined, 0}}));
+  EXPECT_EQ(d.RowsOfRanks(0), (std::vector<int64_t>{2, 0, 0}));
+}
+
 TEST(SaysWhichRanksUseWhichDevice) {
   Request b = Ask(Collective::kAllReduce);
   b.device = DeviceKind::kGpu;

@@ -39,6 +39,24 @@ class Compiled {
     return tickets_.Start(run, engine_, std::move(entry), {{result->data(), ShapeOf(*result)}});
   }
 
+  // Begins an allgather of several tensors, which are agreed as one.
+  Id GatherGroup(Tickets::Run run, const std::string& name,
+                 const std::vector<std::vector<float>>& rows,
+                 std::vector<std::vector<float>>* results) {
+    Entry entry = EntryOf(Collective::kAllGather, name, rows[0]);
+    entry.request.tensors.clear();
+    entry.inputs.clear();
+    std::vector<Tickets::Result> places;
+    results->resize(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      entry.request.tensors.push_back({DType::kFloat32, ShapeOf(rows[i])});
+      entry.inputs.push_back(rows[i].data());
+      (*results)[i].assign(rows[i].size() * static_cast<size_t>(rank_->size()), -1.0f);
+      places.push_back({(*results)[i].data(), ShapeOf((*results)[i])});
+    }
+    return tickets_.Start(run, engine_, std::move(entry), std::move(places));
+  }
+
   Status Finish(const std::vector<Id>& ids, const std::vector<std::vector<float>*>& results) {
     std::vector<void*> places;
     for (std::vector<float>* result : results) places.push_back(result->data());
@@ -177,6 +195,40 @@ TEST(OtherFirstDimensionsThanXlaExpectsAreAnErrorAndWriteNothingElsewhere) {
     const Id even = compiled.Gather(compiled.tickets()->Begin(), "even", rows, &result);
     EXPECT_TRUE(compiled.Finish({even}, {&result}).ok());
     EXPECT_TRUE(result == std::vector<float>({0.0f, 0.0f, 1.0f, 1.0f}));
+  });
+}
+
+TEST(EveryTensorOfAGroupHasMemoryOfItsOwnWhereFirstDimensionsDiffer) {
+  RunRanks(2, [](Rank* rank) {
+    Compiled compiled(rank);
+    const auto n = static_cast<size_t>(100 + 100 * rank->rank());
+    const std::vector<std::vector<float>> rows = {std::vector<float>(n, 1.0f),
+                                                  std::vector<float>(10 * n, 2.0f)};
+    std::vector<std::vector<float>> results;
+    const Id id = compiled.GatherGroup(compiled.tickets()->Begin(), "uneven", rows, &results);
+    EXPECT_EQ(compiled.Finish({id}, {&results[0], &results[1]}).code(),
+              StatusCode::kInvalidArgument);
+    for (const auto& result : results) EXPECT_TRUE(AllEqual(result, -1.0f));
+    EXPECT_TRUE(compiled.GoesOn("next"));
+  });
+}
+
+// XLA expects rows of them.
+TEST(RanksThatHaveJoinedBringRowsOfZerosToAnAllgather) {
+  RunRanks(3, [](Rank* rank) {
+    Compiled compiled(rank);
+    int64_t last = -1;
+    if (rank->rank() != 1) {
+      const float own = static_cast<float>(rank->rank() + 1);
+      const std::vector<std::vector<float>> rows = {{own, own}, {-own}};
+      std::vector<std::vector<float>> results;
+      const Id id = compiled.GatherGroup(compiled.tickets()->Begin(), "rows", rows, &results);
+      EXPECT_OK(compiled.Finish({id}, {&results[0], &results[1]}));
+      EXPECT_TRUE(results[0] == std::vector<float>({1.0f, 1.0f, 0.0f, 0.0f, 3.0f, 3.0f}));
+      EXPECT_TRUE(results[1] == std::vector<float>({-1.0f, 0.0f, -3.0f}));
+    }
+    EXPECT_OK(Join(rank, &last));
+    EXPECT_TRUE(compiled.GoesOn("next"));
   });
 }
 
