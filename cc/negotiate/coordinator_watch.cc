@@ -10,6 +10,37 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
+// The ranks that have asked for `slot` and not for `other`, though they take part in both.
+std::vector<int> WhoOnlyAskedFor(const Slot& slot, const Slot& other) {
+  const std::vector<int>& members = *other.members;
+  std::vector<int> ranks;
+  for (int r : *slot.members) {
+    const bool in_both = std::binary_search(members.begin(), members.end(), r);
+    if (in_both && HasAnnounced(slot, r) && !HasAnnounced(other, r)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+// Two collectives for which ranks wait crosswise, as where they call them in other orders; "" where
+// there are none.
+std::string CrossText(const std::vector<const Slot*>& waiting) {
+  for (const Slot* one : waiting) {
+    for (const Slot* other : waiting) {
+      const std::vector<int> here = WhoOnlyAskedFor(*one, *other);
+      const std::vector<int> there = WhoOnlyAskedFor(*other, *one);
+      if (here.empty() || there.empty()) continue;
+      return "\n  Ranks wait for each other: ranks " + RankList(here) + " have called '" +
+             one->key.name + "' and not '" + other->key.name + "', ranks " + RankList(there) +
+             " the other way round. Calls that wait for their results before the next one (in "
+             "eager "
+             "code, in loops, in functions called one after the other) have to come in one order "
+             "on "
+             "all ranks.";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 bool Coordinator::FenceHolds() {
@@ -33,6 +64,7 @@ void Coordinator::CheckStalls(double now) {
   if (!options_.stall_check || (open_ == 0 && fence_ == 0) || now < next_stall_check_) return;
   next_stall_check_ = now + options_.stall_check_time / 4;
   constexpr int kMostNamed = 8;
+  std::vector<const Slot*> waiting;
   std::string report;
   int stalled = 0;
   Slot* fatal = nullptr;
@@ -45,6 +77,7 @@ void Coordinator::CheckStalls(double now) {
     }
     if (slot.joins) continue;  // who has joined may wait for the others as long as they train
     if (options_.stall_shutdown_time > 0 && age >= options_.stall_shutdown_time) fatal = &slot;
+    if (age >= options_.stall_check_time && waiting.size() < kMostNamed) waiting.push_back(&slot);
     if (slot.reported || age < options_.stall_check_time) continue;
     slot.reported = true;
     if (++stalled > kMostNamed) continue;
@@ -52,16 +85,17 @@ void Coordinator::CheckStalls(double now) {
   }
   if (stalled > kMostNamed) report += "\n  and " + std::to_string(stalled - kMostNamed) + " more";
   report += FenceText(now);
+  const std::string crosswise = CrossText(waiting);
   if (!report.empty()) {
-    warning_ =
-        "some ranks wait for others:" + report +
-        "\n  A rank may be slow, stopped, or on another path through the program (a condition that "
-        "depends on the rank).";
+    warning_ = "some ranks wait for others:" + report +
+               (!crosswise.empty() ? crosswise
+                                   : "\n  A rank may be slow, stopped, or on another path through "
+                                     "the program (a condition that depends on the rank).");
   }
   if (fatal == nullptr) return;
-  doom_ =
-      Status::Aborted("stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
-                      WaitingText(*fatal, now, options_.hosts, JoinedIn(fatal->key.process_set)));
+  doom_ = Status::Aborted(
+      "stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
+      WaitingText(*fatal, now, options_.hosts, JoinedIn(fatal->key.process_set)) + crosswise);
   FailAllOpen();
 }
 

@@ -395,6 +395,43 @@ TEST(ManyStalledTensorsAreNamedInShort) {
   EXPECT_CONTAINS(c.TakeWarning(), "and 12 more");
 }
 
+TEST(RanksThatWaitForEachOtherAreToldThatTheirOrdersDiffer) {
+  Coordinator::Options options = OptionsOf(3);
+  options.stall_check_time = 60.0;
+  options.stall_shutdown_time = 90.0;
+  Coordinator c(options);
+  EXPECT_OK(c.Take(0, InFull("x"), 0.0));
+  EXPECT_OK(c.Take(1, InFull("y"), 1.0));
+  EXPECT_OK(c.Take(2, InFull("x"), 2.0));
+  std::string warning;
+  for (double now = 0.0; now < 85.0; now += 1.0) {
+    (void)c.Step(now);
+    warning += c.TakeWarning();
+  }
+  const char* const kOrders = "Calls that wait for their results before the next one";
+  const bool one =
+      warning.find("ranks [0, 2] have called 'x' and not 'y', ranks [1] the other way") !=
+      std::string::npos;
+  const bool other =
+      warning.find("ranks [1] have called 'y' and not 'x', ranks [0, 2] the other way") !=
+      std::string::npos;
+  EXPECT_TRUE(one || other);
+  EXPECT_CONTAINS(warning, kOrders);
+  EXPECT_ERROR(To(c.Step(120.0), 1).items[0].decision.verdict, StatusCode::kAborted, kOrders);
+}
+
+TEST(RanksOfWhichOneWaitsAloneAreNotToldSo) {
+  Coordinator::Options options = OptionsOf(2);
+  options.stall_check_time = 60.0;
+  Coordinator c(options);
+  EXPECT_OK(c.Take(0, InFull("x"), 0.0));
+  EXPECT_OK(c.Take(0, InFull("y"), 0.0));
+  (void)c.Step(100.0);
+  const std::string warning = c.TakeWarning();
+  EXPECT_CONTAINS(warning, "A rank may be slow");
+  EXPECT_TRUE(warning.find("wait for each other") == std::string::npos);
+}
+
 TEST(AStallEndsInAnErrorWhereAskedFor) {
   Coordinator::Options options = OptionsOf(2);
   options.stall_shutdown_time = 90.0;

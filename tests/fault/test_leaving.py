@@ -150,6 +150,7 @@ except tf.errors.AbortedError as error:
     for rank in job.ranks:
         assert re.search(r"caught .*TFHVD_STALL_SHUTDOWN_TIME_SECONDS.*'(one|two)'", rank.out), job
         assert re.search(r"submitted by ranks \[[01]\], not by ranks \[[01]\]", rank.out), job
+        assert re.search(r"have called '(one|two)' and not '(one|two)'.*one order", rank.out), job
 
 
 def test_four_ranks_and_one_raises():

@@ -209,8 +209,10 @@ class TestWeights:
                 optimizer.apply_gradients(zip(gradients, reference.trainable_variables))
         assert_is_one_rank(model, reference, optimizer, 1e-5 if len(arguments) < 1 else 2e-3)
 
-    @in_both_keras
-    def test_synchronized_batch_normalization(self, package):
+    @pytest.mark.parametrize(
+        ("package", "mode"), [("keras", "graph"), ("keras", "compiled"), ("tf_keras", "graph")]
+    )
+    def test_synchronized_batch_normalization(self, package, mode):
         """Its moving averages too are those of one rank."""
         keras = keras_of(package)
         batches = batches_of(of_ranks(3 * BATCH + 2, BATCH + 3))
@@ -222,16 +224,18 @@ class TestWeights:
             return keras.Sequential([layers.Input((4,)), normalization, layers.Dense(1)])
 
         model, plain = make(hvd.rank(), synchronized=True), make(0)
-        model.compile(hvd.DistributedOptimizer(make_optimizer(keras, "sgd")), "mse")
-        model.jit_compile = False
+        optimizer = hvd.DistributedOptimizer(make_optimizer(keras, "sgd"))
+        model.compile(optimizer, "mse", **MODES[mode])
         fit(model, arrays(batches[hvd.rank()]), epochs=2)
         reference, optimizer = one_rank(keras, "sgd", batches, epochs=2, model=plain)
         assert_is_one_rank(model, reference, optimizer)
         for actual, expected in zip(values(model.weights), values(reference.weights)):
             np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
-    @pytest.mark.parametrize("kind", ["topk", "loss_scale"])
-    def test_by_way_of(self, kind):
+    @pytest.mark.parametrize(
+        ("kind", "mode"), [("topk", "graph"), ("topk", "compiled"), ("loss_scale", "graph")]
+    )
+    def test_by_way_of(self, kind, mode):
         """What gathers, and what asks all ranks before it updates."""
         keras = keras_of("keras")
         batches = batches_of(of_ranks(3 * BATCH + 1, BATCH + 2))
@@ -241,7 +245,7 @@ class TestWeights:
             arguments["compression"] = hvd.Compression.topk(ratio=1.0, least=1)
         else:
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=8.0)
-        model.compile(hvd.DistributedOptimizer(optimizer, **arguments), "mse", jit_compile=False)
+        model.compile(hvd.DistributedOptimizer(optimizer, **arguments), "mse", **MODES[mode])
         fit(model, arrays(batches[hvd.rank()]), epochs=2)
         assert_is_one_rank(model, *one_rank(keras, "sgd", batches, epochs=2), counts=False)
 

@@ -1,6 +1,8 @@
 """Collectives in functions with jit_compile=True."""
 
+import json
 import random
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -196,6 +198,29 @@ def test_loops_and_branches():
     assert f(tf.constant(0.0)) == 8.0
 
 
+def test_one_name_several_times():
+    """As of a function that gives what it calls a name, and is called more than once."""
+
+    def summed(x):
+        return hvd.allreduce(x, op=hvd.Sum, name="fixed")
+
+    called = tf.function(summed)
+    unnamed = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
+
+    @compiled
+    def f(x):
+        found = [summed(x), summed(2 * x), called(3 * x), called(4 * x), summed(5 * x)]
+        looped = x
+        for _ in tf.range(2):
+            looped = summed(looped)
+        return [*found, summed(6 * x), looped, unnamed(8 * x), unnamed(9 * x)]
+
+    n = hvd.size()
+    for _ in range(2):
+        found = [float(y) / n for y in f(tf.constant(1.0))]
+        assert found == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, n, 8.0, 9.0]
+
+
 def in_own_order(results):
     """What functions give that are called in another order on each rank, by name."""
     names = random.Random(hvd.rank()).sample(list(results), len(results))
@@ -298,6 +323,72 @@ def test_gradients_set_off_during_the_backward_pass():
         # All layers forwards, then two products for each backwards, and what it gives on its way.
         assert order.index("S") <= layers + 3
         assert order.rindex("p") > order.index("S") + layers
+
+
+def phases_of(path):
+    """The times at which the phases of each row of a timeline began and ended, by row and name."""
+    rows, times, under_way = {}, defaultdict(list), defaultdict(list)
+    for event in json.loads(path.read_text(encoding="utf-8")):
+        lane = (event["pid"], event["tid"])
+        if event["ph"] == "M":
+            rows[event["pid"]] = event["args"]["name"]
+        elif event["ph"] == "B":
+            under_way[lane].append(event["name"])
+            times[rows[event["pid"]], event["name"]].append(event["ts"])
+        elif event["ph"] == "E":
+            name = "/" + under_way[lane].pop()
+            times[rows[event["pid"]], name].append(event["ts"])
+    return times
+
+
+@pytest.mark.ranks(2)
+def test_the_first_gradient_is_reduced_before_the_last_one_is_computed(tmp_path):
+    """What the engine did, in its order, as its timeline has it.
+
+    Were the gradients handed over once the backward pass is over, this would be so in no step.
+    """
+    layers, steps = 8, 30
+    weights = [tf.Variable(tf.ones([256, 256]) / 256) for _ in range(layers)]
+
+    @compiled
+    def f(x):
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.relu(y @ w)
+            loss = tf.reduce_sum(y)
+        return tape.gradient(loss, weights)
+
+    hvd.start_timeline(f"{tmp_path}/{{rank}}.json")
+    for _ in range(steps):
+        f(tf.ones([256, 256]))
+    hvd.stop_timeline()
+    times = phases_of(tmp_path / f"{hvd.rank()}.json")
+    [first] = [t for (row, n), t in times.items() if f"/{layers - 1}." in row and n == "/ALLREDUCE"]
+    [last] = [t for (row, n), t in times.items() if "/0." in row and n == "NEGOTIATE_ALLREDUCE"]
+    assert len(first) == len(last) == steps
+    assert any(reduced < handed_over for reduced, handed_over in zip(first, last))
+
+
+@pytest.mark.ranks(2)
+def test_sparse_gradients_where_one_rank_compiles():
+    """The rows of the other have no fixed number: an error on both, unless all are dense."""
+    table = tf.Variable(tf.ones([5, 3]))
+
+    def gradient(x, sparse_as_dense):
+        with hvd.DistributedGradientTape(
+            tf.GradientTape(), op=hvd.Sum, sparse_as_dense=sparse_as_dense
+        ) as tape:
+            y = x * tf.gather(table, [1, 3, 1])
+        return tf.convert_to_tensor(tape.gradient(y, table))
+
+    f = tf.function(gradient, jit_compile=hvd.rank() == 0)
+    x = tf.constant(1.0 + hvd.rank())
+    for _ in range(2):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="pass sparse_as_dense=True"):
+            f(x, False)
+        hvd.barrier()
+        np.testing.assert_array_equal(f(x, True)[:, 0], [0.0, 6.0, 0.0, 3.0, 0.0])
 
 
 @pytest.mark.ranks(2)
