@@ -336,7 +336,7 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
     links = [_shared(compiler, library, core, [*tools, "-ldl", "-lrt"])]
     for unit in programs:
         own = (str(library), "-ldl", *tools, *_run_path("$ORIGIN"))
-        link = Link(out / unit.source.stem, (unit.object,), (compiler, "-pthread"), own)
+        link = Link(out / unit.sources[0].stem, (unit.object,), (compiler, "-pthread"), own)
         links.append(link)
     # What programs open in the place of the GPU's driver and of NCCL.
     links.append(_shared(compiler, out / "libtfhvd_fake_gpu.so", stand_ins, [*tools, "-lrt"]))
