@@ -2,10 +2,10 @@
 
     tfhvdrun -np 2 python tests/perf/compiled_fit.py [--rounds 10] [--threads 1]
 
-The four take turns. Without tfhvd every rank trains a model of its own with Keras' optimizer, at the
-same time as the others: so both share the machine in the same way, and what an epoch takes longer
-with tfhvd is its part. Medians, in milliseconds an epoch, of the rank that was slowest; the first
-epochs, in which functions are made and compiled, are left out.
+The four take turns. Without tfhvd every rank trains a model of its own with Keras' optimizer, at
+the same time as the others: so both share the machine in the same way, and what an epoch takes
+longer with tfhvd is its part. Medians, in milliseconds an epoch, of the rank that was slowest; the
+first epochs, in which functions are made and compiled, are left out.
 """
 
 from __future__ import annotations
