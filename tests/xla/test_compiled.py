@@ -10,6 +10,7 @@ import ranks
 import tensorflow as tf
 
 import tfhvd as hvd
+from tfhvd import _library
 
 pytestmark = pytest.mark.ranks(1, 2)
 
@@ -416,3 +417,13 @@ def test_uneven_rows_are_an_error_that_says_why():
     with pytest.raises(tf.errors.InvalidArgumentError, match="XLA fixes shapes beforehand"):
         f(tf.ones([1 + hvd.rank(), 2]))
     assert hvd.allreduce(1.0, op=hvd.Sum) == 2.0
+
+
+@pytest.mark.ranks(1)
+def test_a_build_without_xla_says_so(monkeypatch):
+    monkeypatch.setattr(_library.build_config(), "XLA", False)
+    with pytest.raises(
+        NotImplementedError, match=r"Received: a build .* Expected: TensorFlow 2\.19"
+    ):
+        tf.function(hvd.allreduce, jit_compile=True)(tf.constant(1.0))
+    assert float(tf.function(hvd.allreduce)(tf.constant(3.0))) == 3.0

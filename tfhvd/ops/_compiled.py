@@ -31,7 +31,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd import _compat_graphs
-from tfhvd._library import load_tf_ops
+from tfhvd._library import build_config, load_tf_ops, rebuild_command
 
 _ORDER = "tfhvd/order"  # a collection of the graph: its _Order
 _TRAVEL = (
@@ -42,8 +42,20 @@ _begin_only: contextvars.ContextVar[bool] = contextvars.ContextVar("begin_only",
 
 
 def is_compiled() -> bool:
-    """Whether operations that are made now become part of a compiled function."""
-    return _compat_graphs.in_compiled_function()
+    """Whether operations that are made now become part of a compiled function.
+
+    Raises:
+        NotImplementedError: They do, and this build has no collectives for XLA.
+    """
+    compiled = _compat_graphs.in_compiled_function()
+    if compiled and not build_config().XLA:
+        raise NotImplementedError(
+            "A function with jit_compile=True calls a collective. "
+            f"Received: a build with TensorFlow {build_config().TENSORFLOW_VERSION}, whose headers "
+            "lack what collectives compiled by XLA need. Expected: TensorFlow 2.19 or newer. Leave "
+            f"out jit_compile=True, or install a newer TensorFlow and type: {rebuild_command()}"
+        )
+    return compiled
 
 
 @contextlib.contextmanager
