@@ -151,7 +151,8 @@ def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> N
     With `comm` the job is made of some of the processes that were started together. They are
     numbered anew, in the order that `comm` has, and `rank`, `size`, `local_rank` and all else count
     them only. Processes that are in no `comm` do not call `init`; several jobs may run side by
-    side.
+    side. On a host with GPUs, leave the choice among them to tfhvd then: the local ranks of each
+    job count from 0.
 
     Args:
         comm: None for all processes; or the numbers of those that make up the job, in

@@ -280,20 +280,27 @@ Status ReadConfig(Config* config, std::vector<std::string>* warnings) {
 
 LaunchHints ReadLaunchHints() {
   struct Starter {
-    const char* variable;
+    const char* job;  // set where it started this process
+    const char* size;
+    const char* place;
     const char* name;
   };
-  static const Starter kSized[] = {{"OMPI_COMM_WORLD_SIZE", "mpirun (Open MPI)"},
-                                   {"PMI_SIZE", "mpiexec (MPICH or srun with PMI)"},
-                                   {"MV2_COMM_WORLD_SIZE", "mpirun (MVAPICH)"}};
-  for (const Starter& s : kSized) {
-    if (const char* value = std::getenv(s.variable)) {
-      return {true, std::max(1, std::atoi(value)), s.name};
-    }
-  }
-  if (std::getenv("PMIX_RANK") != nullptr) {  // srun --mpi=pmix
-    const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-    return {true, tasks != nullptr ? std::max(1, std::atoi(tasks)) : 1, "srun (PMIx)"};
+  static const Starter kStarters[] = {
+      {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+       "mpirun (Open MPI)"},
+      {"PMI_SIZE", "PMI_SIZE", "MPI_LOCALRANKID", "mpiexec (MPICH or srun with PMI)"},
+      {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+       "mpirun (MVAPICH)"},
+      {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "srun (PMIx)"}};
+  const auto number = [](const char* variable, int otherwise) {
+    const char* const value = std::getenv(variable);
+    return value != nullptr ? std::atoi(value) : otherwise;
+  };
+  for (const Starter& s : kStarters) {
+    if (std::getenv(s.job) == nullptr) continue;
+    // Slurm's own starter tells places by Slurm's name, whichever way its processes meet.
+    return {true, std::max(1, number(s.size, 1)), s.name,
+            number(s.place, number("SLURM_LOCALID", -1))};
   }
   return {};
 }

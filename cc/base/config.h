@@ -70,6 +70,7 @@ struct LaunchHints {
   bool started_by_mpi = false;
   int size = 1;         // as the starter says; 1 where it does not say
   std::string starter;  // "mpirun (Open MPI)", for messages
+  int place = -1;       // among the processes it started on this host; -1 where it does not say
 };
 LaunchHints ReadLaunchHints();
 

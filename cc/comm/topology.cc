@@ -1,6 +1,7 @@
 #include "cc/comm/topology.h"
 
 #include <map>
+#include <set>
 
 namespace tfhvd {
 
@@ -31,6 +32,17 @@ Topology MakeTopology(int rank, std::vector<std::string> hosts) {
   }
   t.hosts = std::move(hosts);
   return t;
+}
+
+int GpuOf(const Topology& t, int gpus) {
+  const int by_local_rank = t.local_rank % gpus;
+  if (t.places.empty()) return by_local_rank;
+  std::set<int> taken;
+  for (size_t r = 0; r < t.places.size(); ++r) {
+    if (t.host_of[r] != t.host_of[static_cast<size_t>(t.rank)]) continue;
+    if (t.places[r] < 0 || !taken.insert(t.places[r] % gpus).second) return by_local_rank;
+  }
+  return t.places[static_cast<size_t>(t.rank)] % gpus;
 }
 
 }  // namespace tfhvd

@@ -16,10 +16,18 @@ struct Topology {
   bool homogeneous = true;         // every host has the same number of ranks
   std::vector<std::string> hosts;  // their names, by rank
   std::vector<int> host_of;        // by rank; hosts count in the order of their lowest ranks
+  // By rank: its number among all processes that were started together on its host, those of other
+  // jobs too; -1 where its starter does not say. Empty: of no rank.
+  std::vector<int> places;
 };
 
 // `hosts[r]` names rank r's host; equal names mean the same host. REQUIRES: 0 <= rank <
 // hosts.size().
 Topology MakeTopology(int rank, std::vector<std::string> hosts);
+
+// Which of its host's `gpus` (at least one) this rank takes where nobody has chosen. The one of its
+// place, so that jobs that share a host do not meet; of its local rank where places are not known,
+// or would put two ranks of this job on one GPU.
+int GpuOf(const Topology& topology, int gpus);
 
 }  // namespace tfhvd

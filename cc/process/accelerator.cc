@@ -98,7 +98,7 @@ Accelerator MakeAccelerator(const Config& config, const std::string& installed_n
     log.Debug("tensors on GPUs are not possible: " + status.message());
     return {};
   }
-  auto device = std::make_unique<CudaDevice>(driver, log, topology.local_rank % gpus);
+  auto device = std::make_unique<CudaDevice>(driver, log, GpuOf(topology, gpus));
   auto backend = std::make_unique<GpuBackend>(config, installed_nccl, topology, std::move(open),
                                               log, device.get());
   return {std::move(device), std::move(backend)};

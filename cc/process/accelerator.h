@@ -10,7 +10,7 @@
 
 namespace tfhvd {
 
-// Both parts null where there is no GPU. `installed_nccl`: see LoadNccl. The local rank chooses the
+// Both parts null where there is no GPU. `installed_nccl`: see LoadNccl. GpuOf chooses the
 // GPU of a rank that takes part without ever having had a tensor there; `open` is as the engine's.
 Accelerator MakeAccelerator(const Config& config, const std::string& installed_nccl,
                             const Topology& topology, CommunicatorFactory open, const Log& log);

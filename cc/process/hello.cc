@@ -12,7 +12,7 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 5;
+constexpr int kProtocol = 6;
 
 std::string HostName() {
   char name[256] = {0};
@@ -27,7 +27,8 @@ std::string EncodeHello(const Hello& hello) {
   std::snprintf(density, sizeof density, "%.17g", hello.sparse_density);  // to the bit
   return std::to_string(hello.protocol) + "\n" + hello.host + "\n" + hello.machine + "\n" +
          std::to_string(hello.fusion_threshold) + "\n" +
-         std::to_string(static_cast<int>(hello.cpu_operations)) + "\n" + density + "\n";
+         std::to_string(static_cast<int>(hello.cpu_operations)) + "\n" + density + "\n" +
+         std::to_string(hello.place) + "\n";
 }
 
 Status DecodeHello(const std::string& text, Hello* hello) {
@@ -36,9 +37,10 @@ Status DecodeHello(const std::string& text, Hello* hello) {
   std::string threshold;
   std::string operations;
   std::string density;
+  std::string place;
   if (!std::getline(in, protocol) || !std::getline(in, hello->host) ||
       !std::getline(in, hello->machine) || !std::getline(in, threshold) ||
-      !std::getline(in, operations) || !std::getline(in, density)) {
+      !std::getline(in, operations) || !std::getline(in, density) || !std::getline(in, place)) {
     return Status::Internal("a rank introduced itself in a way that is not understood: '" + text +
                             "'");
   }
@@ -46,6 +48,7 @@ Status DecodeHello(const std::string& text, Hello* hello) {
   hello->fusion_threshold = std::atoll(threshold.c_str());
   hello->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
   hello->sparse_density = std::strtod(density.c_str(), nullptr);
+  hello->place = std::atoi(place.c_str());
   return Status::Ok();
 }
 
@@ -59,6 +62,7 @@ Hello MakeHello(const Config& config) {
   hello.fusion_threshold = config.fusion_threshold;
   hello.cpu_operations = config.cpu_operations;
   hello.sparse_density = config.sparse_density;
+  hello.place = ReadLaunchHints().place;
   return hello;
 }
 
@@ -77,6 +81,7 @@ Status Introduce(Communicator* communicator, Config* config, Topology* topology)
 
   std::vector<std::string> hosts;
   std::vector<std::string> machines;
+  std::vector<int> places;
   size_t at = 0;
   for (int r = 0; r < size; ++r) {
     Hello hello;
@@ -96,9 +101,11 @@ Status Introduce(Communicator* communicator, Config* config, Topology* topology)
     }
     hosts.push_back(hello.host);
     machines.push_back(hello.machine);
+    places.push_back(hello.place);
   }
   *topology = MakeTopology(communicator->rank(), std::move(machines));
   topology->hosts = std::move(hosts);
+  topology->places = std::move(places);
   return Status::Ok();
 }
 

@@ -19,6 +19,7 @@ struct Hello {
   int64_t fusion_threshold = 0;
   CpuOperations cpu_operations = CpuOperations::kAuto;
   double sparse_density = 1.0;
+  int place = -1;  // see Topology
 };
 
 std::string EncodeHello(const Hello& hello);

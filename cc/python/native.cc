@@ -73,7 +73,8 @@ void BindTypes(py::module_* m) {
       .def_readonly("cross_rank", &Topology::cross_rank)
       .def_readonly("cross_size", &Topology::cross_size)
       .def_readonly("homogeneous", &Topology::homogeneous)
-      .def_readonly("hosts", &Topology::hosts);
+      .def_readonly("hosts", &Topology::hosts)
+      .def("gpu_of", &GpuOf, py::arg("gpus"));
   py::class_<Config>(*m, "Config").def_readonly("sparse_density", &Config::sparse_density);
   py::class_<Setting>(*m, "Setting")
       .def_property_readonly("name", [](const Setting& s) { return std::string(s.name); })

@@ -12,9 +12,13 @@ namespace tfhvd {
 namespace {
 
 TEST(EveryFieldSurvives) {
-  const Hello hello{
-      3,  "node-1.example", "node-1.example 5f2c", int64_t{1} << 40, CpuOperations::kHierarchical,
-      0.1};
+  const Hello hello{3,
+                    "node-1.example",
+                    "node-1.example 5f2c",
+                    int64_t{1} << 40,
+                    CpuOperations::kHierarchical,
+                    0.1,
+                    7};
   Hello back;
   ASSERT_OK(DecodeHello(EncodeHello(hello), &back));
   EXPECT_EQ(back.protocol, 3);
@@ -23,6 +27,7 @@ TEST(EveryFieldSurvives) {
   EXPECT_EQ(back.fusion_threshold, hello.fusion_threshold);
   EXPECT_EQ(back.cpu_operations, hello.cpu_operations);
   EXPECT_EQ(back.sparse_density, hello.sparse_density);
+  EXPECT_EQ(back.place, 7);
 }
 
 TEST(ATestMaySayWhereItsRanksAre) {

@@ -52,6 +52,39 @@ TEST(HostsOfDifferentSize) {
   EXPECT_TRUE(MakeTopology(0, {"a", "b", "b", "a"}).homogeneous);
 }
 
+// The GPUs of a job of these places on one host, with the ranks in the order of their places.
+std::vector<int> Gpus(const std::vector<int>& places, int gpus) {
+  std::vector<int> taken;
+  for (int r = 0; r < static_cast<int>(places.size()); ++r) {
+    Topology t = MakeTopology(r, Hosts(places.size(), "a"));
+    t.places = places;
+    taken.push_back(GpuOf(t, gpus));
+  }
+  return taken;
+}
+
+TEST(RanksTakeTheGpusOfTheirPlaces) {
+  EXPECT_EQ(Gpus({0, 1, 2, 3}, 4), (std::vector<int>{0, 1, 2, 3}));
+  // Two jobs side by side.
+  EXPECT_EQ(Gpus({0, 1}, 4), (std::vector<int>{0, 1}));
+  EXPECT_EQ(Gpus({3, 2}, 4), (std::vector<int>{3, 2}));
+  // Alone on a host with fewer GPUs than processes.
+  EXPECT_EQ(Gpus({2, 3}, 2), (std::vector<int>{0, 1}));
+}
+
+TEST(RanksTakeTheGpusOfTheirLocalRanksWherePlacesWouldNotDo) {
+  EXPECT_EQ(Gpus({0, 2}, 2), (std::vector<int>{0, 1}));
+  EXPECT_EQ(Gpus({0, -1}, 4), (std::vector<int>{0, 1}));
+  EXPECT_EQ(Gpus({0, 0}, 4), (std::vector<int>{0, 1}));
+  EXPECT_EQ(GpuOf(MakeTopology(2, {"a", "b", "a"}), 2), 1);
+}
+
+TEST(PlacesOnOtherHostsDoNotMatter) {
+  Topology t = MakeTopology(1, {"a", "b", "a"});
+  t.places = {1, 1, -1};
+  EXPECT_EQ(GpuOf(t, 4), 1);
+}
+
 }  // namespace
 }  // namespace tfhvd
 
