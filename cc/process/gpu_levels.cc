@@ -196,9 +196,17 @@ Status MakeGpuLevels(const NcclApi& api, CudaDevice* device, Communicator* host,
   std::vector<int> ranks;
   TFHVD_RETURN_IF_ERROR(JobRanks(host, options.job_rank, &ranks));
   const HostLayout layout = MakeHostLayout(Of(options.host_of, ranks));
-  if (layout.hosts() == 1 || layout.hosts() == layout.size()) {
-    return Status::Unavailable(layout.hosts() == 1 ? "all ranks are on one host"
-                                                   : "every host has one rank");
+  const bool one_host = layout.hosts() == 1;
+  if (one_host || layout.hosts() == layout.size()) {
+    if (ranks.size() == options.host_of.size()) {
+      return Status::Unavailable(one_host ? "all ranks are on one host"
+                                          : "every host has one rank");
+    }
+    if (one_host || options.nccl_across) {
+      return NcclCommunicator::Make(api, device, host, std::move(flat), options.nccl, out);
+    }
+    *out = std::move(flat);
+    return Status::Ok();
   }
   const size_t me = static_cast<size_t>(host->rank());
   const bool in_lane = layout.local_of[me] < layout.lanes;

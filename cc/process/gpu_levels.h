@@ -21,8 +21,9 @@ struct GpuLevels {
 };
 
 // Collective over `host`; both outlive the result. `flat` does what the levels cannot do exactly on
-// a GPU (integers averaged or scaled; any factor without our kernel). Unavailable, on all ranks,
-// where each host has one rank, or all are on one.
+// a GPU (integers averaged or scaled; any factor without our kernel). Where each host has one rank,
+// or all are on one: for the whole job kUnavailable, on all ranks; for a process set what would
+// carry that level.
 Status MakeGpuLevels(const NcclApi& api, CudaDevice* device, Communicator* host,
                      std::unique_ptr<Communicator> flat, const GpuLevels& options,
                      std::unique_ptr<Communicator>* out);
