@@ -247,19 +247,36 @@ TEST(WhatIsNotThereIsSaid) {
                "pip install nvidia-nccl-cu12");
   EXPECT_ERROR(LoadNccl("libc.so.6", "", &api), StatusCode::kUnavailable, "has no nccl");
   EXPECT_OK(LoadNccl("libno_nccl.so.9", StandIn(), &api));  // the wheel's
+  // What the process has loaded comes first, wherever it is from: TensorFlow's, by its name.
+  EXPECT_OK(LoadNccl("libtfhvd_fake_gpu.so", "/no/wheel/libtfhvd_fake_gpu.so", &api));
   EXPECT_EQ(api.Version(), std::string("2.27.7"));
   EXPECT_EQ(Driver().Version(), std::string("12.5"));
 }
 
+// As they stand in NCCL 2.27.7, with the system's words where it has "%s".
 TEST(NcclsWordsGetTheirLikelyCause) {
   const std::pair<const char*, const char*> cases[] = {
-      {"Error while creating shared memory segment /dev/shm/nccl-x", "--shm-size"},
+      {"Error while creating shared memory segment /dev/shm/nccl-x (size 9637888), error: No space "
+       "left on device (28)",
+       "--shm-size"},
+      {"Error: failed to create shared memory file /dev/shm/nccl-XXXXXX, error Read-only file "
+       "system (30)",
+       "--ipc=host"},
+      {"error: No space left on device (28)", "Shared memory is full"},
       {"Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 100000", "same GPU"},
-      {"Bootstrap : no socket interface found", "NCCL_SOCKET_IFNAME"},
-      {"Call to connect returned Connection refused", "NCCL_SOCKET_IFNAME"},
+      {"Bootstrap : no socket interface found", "NCCL found no network interface"},
+      {"NET/Socket : No usable listening interface found", "NCCL found no network interface"},
+      {"NET/Socket : no interface found", "NCCL_SOCKET_IFNAME"},
+      {"connect to 10.0.0.2<40119> returned Connection refused, exceeded error retry count after "
+       "35 attempts",
+       "do not reach"},
+      {"connect to 10.0.0.2<40119> returned No route to host", "look at the firewall"},
+      {"connect to 10.0.0.2<40119> returned Connection timed out", "NCCL_SOCKET_IFNAME"},
       {"Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'", "driver"},
+      {"Insufficient driver: 11040 < 12000", "Update the driver"},
       {"Cuda failure 2 'out of memory'", "TF_FORCE_GPU_ALLOW_GROWTH"},
-      {"NET/IB : Got completion: remote process exited", "Another rank has ended"}};
+      {"remote process exited or there was a network error", "Another rank has ended"},
+      {"socketProgress: Connection closed by remote peer b<50212>", "Another rank has ended"}};
   for (const auto& [words, advice] : cases) EXPECT_CONTAINS(NcclLikelyCause(words), advice);
   EXPECT_EQ(NcclLikelyCause("something else"), std::string());
 }

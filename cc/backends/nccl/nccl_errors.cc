@@ -11,7 +11,15 @@ struct Cause {
   const char* advice;
 };
 
-// The first that fits counts.
+constexpr char kUpdateDriver[] =
+    "The GPU's driver is older than NCCL's CUDA runtime. Update the driver, or install an NCCL for "
+    "an older CUDA.";
+constexpr char kUnreachable[] =
+    "The hosts do not reach each other where NCCL tries it. Set NCCL_SOCKET_IFNAME to the "
+    "interface that joins them (`ip -brief address` lists them), and look at the firewall.";
+constexpr char kPeerEnded[] = "Another rank has ended; its own output says why.";
+
+// Words of NCCL 2.27.7, and of the system's errors that it passes on. The first that fits counts.
 constexpr Cause kCauses[] = {
     {"duplicate gpu",
      "Two ranks use the same GPU. Give each its own: start at most as many ranks on a host as it "
@@ -23,26 +31,19 @@ constexpr Cause kCauses[] = {
     {"no space left on device",
      "Shared memory is full. Start the container with --shm-size=1g or more, or --ipc=host; "
      "NCCL_SHM_DISABLE=1 does without."},
-    {"driver version is insufficient",
-     "The GPU's driver is older than NCCL's CUDA runtime. Update the driver, or install an NCCL "
-     "for an older CUDA."},
-    {"no socket interface found",
+    {"driver version is insufficient", kUpdateDriver},
+    {"insufficient driver", kUpdateDriver},
+    {"interface found",
      "NCCL found no network interface. Set NCCL_SOCKET_IFNAME to the one that joins the hosts "
      "(`ip -brief address` lists them)."},
-    {"connection refused",
-     "The hosts do not reach each other where NCCL tries it. Set NCCL_SOCKET_IFNAME to the "
-     "interface that joins them (`ip -brief address` lists them)."},
-    {"no route to host",
-     "The hosts do not reach each other where NCCL tries it. Set NCCL_SOCKET_IFNAME to the "
-     "interface that joins them, and look at the firewall."},
-    {"connection timed out",
-     "The hosts do not reach each other where NCCL tries it. Set NCCL_SOCKET_IFNAME to the "
-     "interface that joins them, and look at the firewall."},
+    {"connection refused", kUnreachable},
+    {"no route to host", kUnreachable},
+    {"connection timed out", kUnreachable},
     {"out of memory",
      "The GPU has no memory left for NCCL. Let TensorFlow leave some: "
      "TF_FORCE_GPU_ALLOW_GROWTH=true, or tf.config.experimental.set_memory_growth."},
-    {"remote process exited", "Another rank has ended; its own output says why."},
-    {"connection closed by remote peer", "Another rank has ended; its own output says why."},
+    {"remote process exited", kPeerEnded},
+    {"connection closed by remote peer", kPeerEnded},
 };
 
 }  // namespace

@@ -163,8 +163,8 @@ constexpr InitFailure kInitFailures[] = {
      "space left on device (28)"},
     {true, nccl::kInvalidUsage, "Bootstrap : no socket interface found"},
     {false, nccl::kSystemError,
-     "socketPollConnect: connect to 172.17.0.1<39483> returned Connection refused, retried 35 "
-     "times"},
+     "socketPollConnect: connect to 172.17.0.1<39483> returned Connection refused, exceeded error "
+     "retry count after 35 attempts"},
     {false, nccl::kUnhandledCudaError,
      "Cuda failure 35 'CUDA driver version is insufficient for CUDA runtime version'"},
     {false, nccl::kInvalidUsage,
