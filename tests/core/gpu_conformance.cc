@@ -1,13 +1,16 @@
-// The suite of all communicators through NCCL on a real GPU, for tests/gpu/run.sh: alone, or as a
-// job whose ranks share the GPUs that there are. The libraries are those of TFHVD_CUDA_LIBRARY and
-// TFHVD_NCCL_LIBRARY.
+// The suite of all communicators through NCCL in processes, for tests/gpu/run.sh on a GPU and
+// test_gpu_conformance.py on the stand-ins: alone, or as a job, whose ranks may share the GPUs that
+// there are. The libraries are those of TFHVD_CUDA_LIBRARY and TFHVD_NCCL_LIBRARY; in two levels
+// where TFHVD_GPU_OPERATIONS says so.
 //
 //   [mpirun] gpu_conformance
+//   [mpirun] gpu_conformance --small   small and mixed sizes alone
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/backends/inproc/inproc_world.h"
@@ -15,6 +18,8 @@
 #include "cc/backends/nccl/nccl_communicator.h"
 #include "cc/backends/staged/staged_communicator.h"
 #include "cc/base/config.h"
+#include "cc/process/gpu_levels.h"
+#include "cc/process/hello.h"
 #include "tests/core/conformance.h"
 #include "tests/core/gpu_rank.h"
 #include "tests/core/on_ranks.h"
@@ -24,39 +29,55 @@ namespace tfhvd {
 namespace testing {
 namespace {
 
-void Run() {
+// As the process does (cc/process/accelerator.cc).
+Status Open(const Config& config, const NcclApi& api, const Topology& topology, World* world,
+            CudaDevice* device, Communicator* host, std::unique_ptr<Communicator>* out) {
+  NcclOptions options;
+  options.shared_gpu = config.shared_gpu;
+  std::unique_ptr<Communicator> staged = MakeStagedCommunicator(device, host);
+  const bool nccl_across = config.gpu_operations == GpuOperations::kHierarchical;
+  if (!nccl_across && config.gpu_operations != GpuOperations::kHierarchicalHost) {
+    return NcclCommunicator::Make(api, device, host, std::move(staged), options, out);
+  }
+  const auto open = [world](const std::vector<int>& members, std::unique_ptr<Communicator>* comm) {
+    return world->OpenCommunicator(members, comm);
+  };
+  return MakeGpuLevels(api, device, host, std::move(staged),
+                       {topology.rank, topology.host_of, open, nccl_across, options}, out);
+}
+
+void Run(bool small) {
   Config config;
   std::vector<std::string> warnings;
   ASSERT_OK(ReadConfig(&config, &warnings));
   std::unique_ptr<World> world = MakeSoloWorld();
   const LaunchHints hints = ReadLaunchHints();
   if (hints.started_by_mpi) ASSERT_OK(ConnectMpiWorld(config, hints, &world));
+  std::unique_ptr<Communicator> host;
+  ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &host));
+  Topology topology;
+  ASSERT_OK(Introduce(host.get(), &config, &topology));
   CudaDriver driver;
   NcclApi api;
   int gpus = 0;
   ASSERT_OK(LoadCudaDriver(config.cuda_library, &driver));
   ASSERT_OK(LoadNccl(config.nccl_library, "", &api));
   ASSERT_EQ(driver.cuDeviceGetCount(&gpus), cuda::kSuccess);
-  GpuRank gpu(driver, world->rank() % gpus);
-  std::unique_ptr<Communicator> host;
-  ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &host));
+  GpuRank gpu(driver, GpuOf(topology, gpus));
   cuda::Uuid uuid;
   std::string description;
   ASSERT_OK(gpu.device.Identify(&uuid, &description));
-  std::printf("rank %d of %d: %s, driver for CUDA %s, NCCL %s, our kernel %s\n", world->rank(),
-              world->size(), description.c_str(), driver.Version().c_str(), api.Version().c_str(),
-              gpu.device.copies()->has_kernel() ? "loaded" : "not loaded");
-  std::fflush(stdout);
-  NcclOptions options;
-  options.shared_gpu = config.shared_gpu;
   std::unique_ptr<Communicator> comm;
-  ASSERT_OK(NcclCommunicator::Make(api, &gpu.device, host.get(),
-                                   MakeStagedCommunicator(&gpu.device, host.get()), options,
-                                   &comm));
+  ASSERT_OK(Open(config, api, topology, world.get(), &gpu.device, host.get(), &comm));
+  std::printf("rank %d of %d: %s, driver for CUDA %s, NCCL %s, our kernel %s, by %s\n",
+              world->rank(), world->size(), description.c_str(), driver.Version().c_str(),
+              api.Version().c_str(), gpu.device.copies()->has_kernel() ? "loaded" : "not loaded",
+              comm->name());
+  std::fflush(stdout);
   ByWayOfTheGpu on_host(&gpu, comm.get());
   // Ranks that take turns on a GPU are slow: what is small and mixed is what is new with them.
   Conformance suite(&on_host, 1, /*exact=*/false);
-  if (world->size() > gpus) {
+  if (small || world->size() > gpus) {
     suite.CheckBarrier();
     suite.CheckMixture();
   } else {
@@ -72,8 +93,8 @@ void Run() {
 }  // namespace testing
 }  // namespace tfhvd
 
-int main() {
-  tfhvd::testing::Run();
+int main(int argc, char** argv) {
+  tfhvd::testing::Run(argc > 1 && std::string(argv[1]) == "--small");
   const int failures = tfhvd::testing::Registry::Get().failures();
   std::printf("%d failed\n", failures);
   std::fflush(stdout);

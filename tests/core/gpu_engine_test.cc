@@ -109,21 +109,12 @@ struct Outcome {
   }
 };
 
-Entry SumOf(const std::string& name, char* in, char* out, int64_t count, Rank* rank,
-            Outcome* outcome) {
-  Entry entry;
-  entry.request.key.name = name;
-  entry.request.device = DeviceKind::kGpu;
-  entry.request.reduction.op = ReduceOp::kSum;
-  entry.request.tensors.push_back({DType::kFloat32, {count}});
-  entry.inputs.push_back(in);
-  entry.outputs.push_back(out);
-  entry.stream = rank->stream;
-  entry.done = [outcome](const Status& status) {
+Entry SumInPlace(const std::string& name, char* memory, int64_t count, Rank* rank,
+                 Outcome* outcome) {
+  return SumOf(name, memory, count, rank->stream, [outcome](const Status& status) {
     outcome->status = status;
     outcome->done.store(true);
-  };
-  return entry;
+  });
 }
 
 template <typename Body>
@@ -153,8 +144,8 @@ TEST(ASlowStreamGivesTheSameNumbers) {
           const float value = static_cast<float>(10 * step + t + rank->engine->topology().rank);
           rank->CopyToGpu(memory.back()->data(), std::vector<float>(kCount, value));
           char* const at = memory.back()->data();
-          rank->engine->Submit(SumOf("t" + std::to_string(t), at, at, kCount, rank,
-                                     &outcomes[static_cast<size_t>(t)]));
+          rank->engine->Submit(SumInPlace("t" + std::to_string(t), at, kCount, rank,
+                                          &outcomes[static_cast<size_t>(t)]));
         }
         for (int t = 0; t < kTensors; ++t) {
           outcomes[static_cast<size_t>(t)].Wait();
@@ -181,7 +172,7 @@ TEST(AveragesByWeight) {
       const std::vector<float> values(static_cast<size_t>(counts[t]), value);
       char* const at = memory.back()->data();
       rank->CopyToGpu(at, values);
-      Entry entry = SumOf("t" + std::to_string(t), at, at, counts[t], rank, &outcomes[t]);
+      Entry entry = SumInPlace("t" + std::to_string(t), at, counts[t], rank, &outcomes[t]);
       entry.request.reduction.op = ReduceOp::kAverage;
       entry.request.weight = me;  // 0, 1 and 2: (1 * 3 + 2 * 6) / 3
       rank->engine->Submit(std::move(entry));
@@ -197,28 +188,15 @@ TEST(AveragesByWeight) {
   });
 }
 
-// The stream does nothing more until `release` is set.
-void HoldUntil(std::atomic<bool>* release, cuda::Stream stream) {
-  void* const library = dlopen(StandIn().c_str(), RTLD_NOW | RTLD_LOCAL);
-  const auto launch = reinterpret_cast<int (*)(cuda::Stream, void (*)(void*), void*)>(
-      dlsym(library, "cuLaunchHostFunc"));
-  const auto hold = [](void* held) {
-    while (!static_cast<std::atomic<bool>*>(held)->load()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  };
-  EXPECT_EQ(launch(stream, hold, release), 0);
-}
-
 // Completion is in the order of streams: nobody waits for the GPU on the host.
 TEST(AnEntryIsDoneBeforeTheGpuHasBegun) {
   OnGpuEngines(1, [](Rank* rank) {
     const auto memory = rank->Allocate(4);
     std::atomic<bool> release{false};
     rank->CopyToGpu(memory->data(), {1.0f});
-    HoldUntil(&release, rank->stream);
+    HoldUntil(&release, rank->stream, StandIn());
     Outcome outcome;
-    rank->engine->Submit(SumOf("t", memory->data(), memory->data(), 1, rank, &outcome));
+    rank->engine->Submit(SumInPlace("t", memory->data(), 1, rank, &outcome));
     outcome.Wait();  // would not end if it waited for the stream
     EXPECT_OK(outcome.status);
     release.store(true);
@@ -231,7 +209,7 @@ TEST(RanksThatDisagreeOnTheDeviceHearOfIt) {
     const auto memory = rank->Allocate(4);
     float on_host = 1.0f;
     Outcome outcome;
-    Entry entry = SumOf("t", memory->data(), memory->data(), 1, rank, &outcome);
+    Entry entry = SumInPlace("t", memory->data(), 1, rank, &outcome);
     if (rank->engine->topology().rank == 1) {
       entry.request.device = DeviceKind::kHost;
       entry.inputs = {&on_host};
@@ -253,8 +231,7 @@ TEST(AnErrorOnTheGpuEndsTheJobOnEveryRank) {
     Status status;
     for (int i = 0; status.ok(); ++i) {
       Outcome outcome;
-      rank->engine->Submit(
-          SumOf("t" + std::to_string(i), memory->data(), memory->data(), 1, rank, &outcome));
+      rank->engine->Submit(SumInPlace("t" + std::to_string(i), memory->data(), 1, rank, &outcome));
       outcome.Wait();
       status = outcome.status;
     }
@@ -264,47 +241,48 @@ TEST(AnErrorOnTheGpuEndsTheJobOnEveryRank) {
   for (const int size : {1, 2, 4}) OnGpuEngines(size, body);
 }
 
-// A peer that is lost while its part of a collective is missing: the others' streams, which wait
-// for that collective, go on, and every later entry fails. `host_waits`: an engine waits for the
-// GPU by then, as Adasum does for its input, and reads no message.
-void LoseAPeer(bool host_waits) {
+// The last rank is lost while its part of a collective is missing: the others' streams, which wait
+// for that collective, go on, and every later entry fails. `host_waits`: the engines wait for the
+// GPU by then, as Adasum does for its input, and read no message.
+void LoseAPeer(int size, bool host_waits) {
   const FakeSetting gpus("GPUS", 8, 2);
   CudaDriver driver;
   ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
-  InprocGroup group(2);
-  std::atomic<bool> submitted{false};
+  InprocGroup group(size);
+  std::atomic<int> submitted{0};
   std::atomic<bool> lost{false};
-  RunThreads(3, [&](int r) {
-    if (r == 2) {
-      while (!submitted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      group.Abort(Status::Aborted("rank 1 is lost"));
+  RunThreads(size + 1, [&](int r) {
+    const bool survives = r < size - 1;
+    if (r == size) {
+      while (submitted.load() < size - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      group.Abort(Status::Aborted("the last rank is lost"));
       lost.store(true);
       return;
     }
     const std::unique_ptr<World> world = group.OpenWorld(r);
     Rank rank(world.get(), driver);
-    // Rank 1's stream does not get to where its tensor is ready.
+    // The last rank's stream does not get to where its tensor is ready.
     std::atomic<bool> release{false};
     const auto memory = rank.Allocate(4);
-    if (r == 1) HoldUntil(&release, rank.stream);
+    if (!survives) HoldUntil(&release, rank.stream, StandIn());
     Outcome outcome;
-    rank.engine->Submit(SumOf("t", memory->data(), memory->data(), 1, &rank, &outcome));
+    rank.engine->Submit(SumInPlace("t", memory->data(), 1, &rank, &outcome));
     outcome.Wait();
     Outcome adasum;
     if (host_waits) {
-      Entry entry = SumOf("a", memory->data(), memory->data(), 1, &rank, &adasum);
+      Entry entry = SumInPlace("a", memory->data(), 1, &rank, &adasum);
       entry.request.kind = Collective::kAdasum;
       rank.engine->Submit(std::move(entry));
       std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the engine to get there
     }
-    if (r == 0) submitted.store(true);  // rank 1 never stores: it might take this back
-    if (r == 0 && host_waits) {
-      adasum.Wait();
-      EXPECT_ERROR(adasum.status, StatusCode::kAborted, "rank 1 is lost");
-    }
-    if (r == 0) {
+    if (survives) {
+      submitted.fetch_add(1);
+      if (host_waits) {
+        adasum.Wait();
+        EXPECT_ERROR(adasum.status, StatusCode::kAborted, "the last rank is lost");
+      }
       (void)rank.CopyBack(memory->data(), 1);
-      EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "rank 1 is lost");
+      EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "the last rank is lost");
     } else {
       while (!lost.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       release.store(true);
@@ -314,8 +292,12 @@ void LoseAPeer(bool host_waits) {
   });
 }
 
-TEST(ALostPeerDoesNotHoldTheStreams) { LoseAPeer(/*host_waits=*/false); }
-TEST(ALostPeerDoesNotHoldAnEngineThatWaitsForTheGpu) { LoseAPeer(/*host_waits=*/true); }
+TEST(ALostPeerDoesNotHoldTheStreams) {
+  for (const int size : {2, 4}) LoseAPeer(size, /*host_waits=*/false);
+}
+TEST(ALostPeerDoesNotHoldAnEngineThatWaitsForTheGpu) {
+  for (const int size : {2, 4}) LoseAPeer(size, /*host_waits=*/true);
+}
 
 }  // namespace
 }  // namespace testing

@@ -6,9 +6,13 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +20,7 @@
 #include "cc/base/backoff.h"
 #include "cc/comm/communicator.h"
 #include "cc/device/cuda_device.h"
+#include "cc/flow/entry.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -94,6 +99,35 @@ class GpuRank {
   cuda::Stream stream = nullptr;  // the framework's
   CudaDevice device;
 };
+
+// The stream does nothing more until `release` is set. `driver`: the file of the stand-in.
+inline void HoldUntil(std::atomic<bool>* release, cuda::Stream stream, const std::string& driver) {
+  void* const library = dlopen(driver.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_TRUE(library != nullptr);
+  const auto launch = reinterpret_cast<int (*)(cuda::Stream, void (*)(void*), void*)>(
+      dlsym(library, "cuLaunchHostFunc"));
+  const auto hold = [](void* held) {
+    while (!static_cast<std::atomic<bool>*>(held)->load()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  EXPECT_EQ(launch(stream, hold, release), 0);
+}
+
+// A sum of floats, in place, in order with the framework's stream.
+inline Entry SumOf(const std::string& name, char* memory, int64_t count, cuda::Stream stream,
+                   std::function<void(const Status&)> done) {
+  Entry entry;
+  entry.request.key.name = name;
+  entry.request.device = DeviceKind::kGpu;
+  entry.request.reduction.op = ReduceOp::kSum;
+  entry.request.tensors.push_back({DType::kFloat32, {count}});
+  entry.inputs.push_back(memory);
+  entry.outputs.push_back(memory);
+  entry.stream = stream;
+  entry.done = std::move(done);
+  return entry;
+}
 
 // Copies host buffers to the GPU, calls, waits, and copies back.
 class ByWayOfTheGpu : public Communicator {

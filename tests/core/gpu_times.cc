@@ -168,20 +168,6 @@ class NotingBackend : public Backend {
   std::atomic<Clock::rep>& launched_;
 };
 
-Entry SumOf(const std::string& name, const GpuMemory& memory, int64_t count, cuda::Stream stream,
-            std::function<void(const Status&)> done) {
-  Entry entry;
-  entry.request.key.name = name;
-  entry.request.device = DeviceKind::kGpu;
-  entry.request.reduction.op = ReduceOp::kSum;
-  entry.request.tensors.push_back({DType::kFloat32, {count}});
-  entry.inputs.push_back(memory.data());
-  entry.outputs.push_back(memory.data());
-  entry.stream = stream;
-  entry.done = std::move(done);
-  return entry;
-}
-
 // From the ready event, which Submit records, until NCCL's launch has returned.
 void TimeLaunch(GpuRank* gpu, const NcclApi& api) {
   const std::unique_ptr<World> world = MakeSoloWorld();
@@ -199,7 +185,7 @@ void TimeLaunch(GpuRank* gpu, const NcclApi& api) {
   for (int i = 0; i < 1100; ++i) {
     std::atomic<bool> done{false};
     const auto begin = Clock::now();
-    engine.Submit(SumOf("t", memory, 1024, gpu->stream, [&](const Status& status) {
+    engine.Submit(SumOf("t", memory.data(), 1024, gpu->stream, [&](const Status& status) {
       EXPECT_OK(status);
       done.store(true);
     }));
@@ -244,7 +230,7 @@ Status Step(Engine* engine, GpuRank* gpu, const std::vector<std::unique_ptr<GpuM
         gpu->driver.cuMemcpyHtoDAsync_v2(reinterpret_cast<uintptr_t>(memory[t]->data()),
                                          values.data(), values.size() * sizeof(float), gpu->stream),
         cuda::kSuccess);
-    engine->Submit(SumOf("t" + std::to_string(t), *memory[t], kCounts[t], gpu->stream,
+    engine->Submit(SumOf("t" + std::to_string(t), memory[t]->data(), kCounts[t], gpu->stream,
                          [&](const Status& status) {  // on the engine's thread, or this one
                            if (!status.ok()) failed = status;
                            left.fetch_sub(1);

@@ -8,24 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("*_test.cc"))
 SANITIZE = os.environ.get("SANITIZE", "")
 SECONDS = 1200 if SANITIZE else 300
-
-
-@pytest.fixture(scope="session")
-def programs() -> Path:
-    """Builds all programs; returns their folder."""
-    command = [sys.executable, "setup.py", "-q", "build_core_tests", f"--sanitize={SANITIZE}"]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stdout[-8000:] + built.stderr[-8000:]
-    return ROOT / "build" / (f"core_tests-{SANITIZE}" if SANITIZE else "core_tests")
 
 
 def test_there_are_programs():

@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import mpi
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 
 
-@pytest.fixture(scope="session")
-def program() -> Path:
-    """Builds the program; returns its path."""
-    command = [sys.executable, "setup.py", "-q", "build_core_tests"]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stdout[-8000:] + built.stderr[-8000:]
-    return ROOT / "build" / "core_tests" / "mpi_conformance"
+@pytest.fixture
+def program(programs: Path) -> Path:
+    return programs / "mpi_conformance"
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
