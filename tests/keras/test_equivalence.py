@@ -1,126 +1,26 @@
 """Two ranks are one: 20 steps on 2 ranks equal 20 steps on 1 rank with the joined batch.
 
-The one rank is plain Keras in a plain loop, on every rank beside the distributed training.
+On GPUs (stand-ins of them): tests/gpu/on_standins.py.
 """
 
-import numpy as np
+import equivalence
 import pytest
-import tensorflow as tf
-from flavours import assert_same_on_all_ranks, keras_of, make_model, mean_square, values
-
-import tfhvd
-import tfhvd.keras as hvd
 
 pytestmark = pytest.mark.ranks(2)
 
-STEPS = 20
-BATCH = 8  # samples per rank
-MAKE = {
-    "sgd": lambda o: o.SGD(0.05, momentum=0.9),
-    "adam": lambda o: o.Adam(0.01),
-}
-CLOSE = {"sgd": 1e-6, "adam": 1e-5}  # of the largest weight
 
-
-def joined_batches():
-    """[STEPS, ranks, BATCH, ...]: what all ranks see."""
-    random = np.random.default_rng(5)
-    x = random.normal(size=(STEPS, hvd.size(), BATCH, 4)).astype("float32")
-    return x, np.sum(x**2, axis=-1, keepdims=True)
-
-
-def one_rank(keras, kind):
-    """Trains on the joined batches, with Keras alone."""
-    model, optimizer = make_model(keras), MAKE[kind](keras.optimizers)
-
-    @tf.function
-    def step(x, y):
-        with tf.GradientTape() as tape:
-            loss = mean_square(y, model(x, training=True))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-
-    x, y = joined_batches()
-    for number in range(STEPS):
-        step(x[number].reshape(-1, 4), y[number].reshape(-1, 1))
-    return model
-
-
-def own(array):
-    """This rank's samples of all steps, in order."""
-    return array[:, hvd.rank()].reshape(STEPS * BATCH, -1)
-
-
-def fit_compiled(keras, kind, x, y):
-    return fit(keras, kind, x, y, jit_compile=True)
-
-
-def fit(keras, kind, x, y, **arguments):
-    # Rank 0's weights are the reference's; the others begin elsewhere, and are brought there.
-    model = make_model(keras, seed=hvd.rank())
-    optimizer = hvd.DistributedOptimizer(MAKE[kind](keras.optimizers))
-    model.compile(optimizer, keras.losses.MeanSquaredError(), **arguments)
-    model.fit(
-        x,
-        y,
-        batch_size=BATCH,
-        shuffle=False,
-        verbose=0,
-        callbacks=[hvd.BroadcastGlobalVariablesCallback(0)],
-    )
-    return model
-
-
-def loop_with_optimizer(keras, kind, x, y):
-    return loop(
-        keras, x, y, tf.GradientTape, hvd.DistributedOptimizer(MAKE[kind](keras.optimizers))
-    )
-
-
-def loop_with_tape(keras, kind, x, y):
-    def tape():
-        return tfhvd.DistributedGradientTape(tf.GradientTape())
-
-    return loop(keras, x, y, tape, MAKE[kind](keras.optimizers))
-
-
-def loop(keras, x, y, make_tape, optimizer):
-    model = make_model(keras, seed=hvd.rank())
-    tfhvd.broadcast_variables(model.variables, root_rank=0)
-
-    @tf.function
-    def step(x, y):
-        with make_tape() as tape:
-            loss = mean_square(y, model(x, training=True))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-
-    for start in range(0, len(x), BATCH):
-        step(x[start : start + BATCH], y[start : start + BATCH])
-    return model
-
-
-@pytest.mark.parametrize("kind", list(MAKE))
+@pytest.mark.parametrize("kind", list(equivalence.MAKE))
 @pytest.mark.parametrize(
     ("package", "train"),
     [
-        ("keras", fit),
-        ("keras", fit_compiled),
-        ("tf_keras", fit),
-        ("keras", loop_with_optimizer),
-        ("keras", loop_with_tape),
-        ("tf_keras", loop_with_tape),
+        ("keras", equivalence.fit),
+        ("keras", equivalence.fit_compiled),
+        ("tf_keras", equivalence.fit),
+        ("keras", equivalence.loop_with_optimizer),
+        ("keras", equivalence.loop_with_tape),
+        ("tf_keras", equivalence.loop_with_tape),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_equals_one_rank_on_the_joined_batch(package, train, kind):
-    keras = keras_of(package)
-    expected = values(one_rank(keras, kind).trainable_variables)
-    begun = values(make_model(keras).trainable_variables)
-    x, y = joined_batches()
-    model = train(keras, kind, own(x), own(y))
-    assert_same_on_all_ranks(model.trainable_variables)
-    largest = max(np.abs(weight).max() for weight in expected)
-    for actual, reference, start in zip(values(model.trainable_variables), expected, begun):
-        assert np.abs(actual - reference).max() <= CLOSE[kind] * largest
-        assert np.abs(reference - start).max() > 0.01 * largest  # something was learned
+    equivalence.check(package, train, kind)

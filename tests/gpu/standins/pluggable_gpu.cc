@@ -49,7 +49,10 @@ void Deallocate(const SP_Device* device, SP_DeviceMemoryBase* memory) {
   memory->opaque = nullptr;
   memory->size = 0;
 }
-void* HostAllocate(const SP_Device*, uint64_t size) { return std::malloc(size); }
+// As TensorFlow aligns its tensors.
+void* HostAllocate(const SP_Device*, uint64_t size) {
+  return std::aligned_alloc(64, (size + 63) / 64 * 64);
+}
 void HostDeallocate(const SP_Device*, void* memory) { std::free(memory); }
 TF_Bool MemoryUsage(const SP_Device*, int64_t* free, int64_t* total) {
   *free = *total = int64_t{64} << 20;
