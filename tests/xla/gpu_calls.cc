@@ -1,13 +1,11 @@
 // The calls of compiled functions on a GPU (cc/xla/calls.h), as XLA's runtime for GPUs makes them,
 // on the stand-in for the driver and NCCL: frames are made by hand, for XLA on GPUs needs one.
-// Built and run by tests/xla/test_gpu_calls.py.
+// Built and run by tests/xla/test_gpu_calls.py, alone and as a job.
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -166,43 +164,93 @@ class Frame {
   std::vector<void*> attributes_;
 };
 
+// The stand-in's.
+std::string DriverFile() {
+  Config config;
+  std::vector<std::string> warnings;
+  EXPECT_OK(ReadConfig(&config, &warnings));
+  return config.cuda_library;
+}
+
+CudaDriver Driver() {
+  CudaDriver driver;
+  EXPECT_OK(LoadCudaDriver(DriverFile(), &driver));
+  return driver;
+}
+
+const Topology& Place() {
+  static const Topology topology = ProcessEngine()->topology();
+  return topology;
+}
+float Ranks() { return static_cast<float>(Place().size); }
+
+// A tensor as XLA hands it to a call.
+struct Tensor {
+  char* data;
+  int64_t count;
+};
+
+Request RequestOf(Collective kind, const std::string& name, const std::vector<Tensor>& tensors) {
+  Request request;
+  request.kind = kind;
+  request.key.name = name;
+  for (const Tensor& tensor : tensors) {
+    request.tensors.push_back({DType::kFloat32, {tensor.count}});
+  }
+  return request;
+}
+
 // A GPU with XLA's stream, and memory for an execution's numbers, which the host never looks into.
 struct Execution {
-  explicit Execution(const CudaDriver& driver)
-      : gpu(driver, 0), run(&gpu.driver, gpu.context, 8), token(&gpu.driver, gpu.context, 8) {}
+  Execution()
+      : gpu(Driver(), Place().local_rank),
+        run(&gpu.driver, gpu.context, 8),
+        token(&gpu.driver, gpu.context, 8) {}
 
+  std::unique_ptr<GpuMemory> Allocate(int64_t bytes) const {
+    return std::make_unique<GpuMemory>(&gpu.driver, gpu.context, bytes);
+  }
   std::string Begin() {
     return Frame().Result(run.data(), XLA_FFI_DataType_S64, {}).Call(kBeginCall, gpu.stream);
   }
-  // A sum that is tripled, in place.
-  std::string Start(const std::string& name, const GpuMemory& tensor, int64_t count,
-                    const GpuMemory& ticket) {
-    Request request;
-    request.key.name = name;
-    request.reduction = {ReduceOp::kSum, 1.0, 3.0};
-    request.tensors.push_back({DType::kFloat32, {count}});
-    return Frame()
-        .Operand(tensor.data(), XLA_FFI_DataType_F32, {count})
-        .Operand(run.data(), XLA_FFI_DataType_S64, {})
-        .Result(tensor.data(), XLA_FFI_DataType_F32, {count})
-        .Result(ticket.data(), XLA_FFI_DataType_S64, {})
+  std::string Start(const Request& request, const std::vector<Tensor>& operands,
+                    const std::vector<Tensor>& results, const GpuMemory& ticket) {
+    Frame frame;
+    for (const Tensor& t : operands) frame.Operand(t.data, XLA_FFI_DataType_F32, {t.count});
+    frame.Operand(run.data(), XLA_FFI_DataType_S64, {});
+    for (const Tensor& t : results) frame.Result(t.data, XLA_FFI_DataType_F32, {t.count});
+    return frame.Result(ticket.data(), XLA_FFI_DataType_S64, {})
         .Attribute("anonymous", 0, XLA_FFI_DataType_PRED)
         .Attribute("request", ToText(request))
         .Call(kStartCall, gpu.stream);
   }
-  std::string Done(const GpuMemory& tensor, int64_t count, const GpuMemory& ticket) {
-    return Frame()
-        .Operand(tensor.data(), XLA_FFI_DataType_F32, {count})
-        .Operand(ticket.data(), XLA_FFI_DataType_S64, {})
-        .Result(tensor.data(), XLA_FFI_DataType_F32, {count})
-        .Result(token.data(), XLA_FFI_DataType_S64, {})
-        .Attribute("results", 1, XLA_FFI_DataType_S64)
-        .Attribute("tickets", 1, XLA_FFI_DataType_S64)
+  // A sum that is tripled, in place.
+  std::string StartSum(const std::string& name, const Tensor& tensor, const GpuMemory& ticket) {
+    Request request = RequestOf(Collective::kAllReduce, name, {tensor});
+    request.reduction = {ReduceOp::kSum, 1.0, 3.0};
+    return Start(request, {tensor}, {tensor}, ticket);
+  }
+  // `rest`: what is handed on, in place.
+  std::string Done(const std::vector<Tensor>& results, const std::vector<const GpuMemory*>& tickets,
+                   const std::vector<Tensor>& rest = {}) {
+    Frame frame;
+    for (const Tensor& t : results) {
+      frame.Operand(t.data, XLA_FFI_DataType_F32, {t.count});
+      frame.Result(t.data, XLA_FFI_DataType_F32, {t.count});
+    }
+    for (const GpuMemory* t : tickets) frame.Operand(t->data(), XLA_FFI_DataType_S64, {});
+    frame.Result(token.data(), XLA_FFI_DataType_S64, {});
+    for (const Tensor& t : rest) {
+      frame.Operand(t.data, XLA_FFI_DataType_F32, {t.count});
+      frame.Result(t.data, XLA_FFI_DataType_F32, {t.count});
+    }
+    return frame.Attribute("results", static_cast<int64_t>(results.size()), XLA_FFI_DataType_S64)
+        .Attribute("tickets", static_cast<int64_t>(tickets.size()), XLA_FFI_DataType_S64)
         .Call(kDoneCall, gpu.stream);
   }
-  void Write(const GpuMemory& to, const std::vector<float>& values) {
+  void Write(char* to, const std::vector<float>& values) {
     const CudaScope scope(gpu.driver, gpu.context);
-    EXPECT_EQ(gpu.driver.cuMemcpyHtoDAsync_v2(reinterpret_cast<uintptr_t>(to.data()), values.data(),
+    EXPECT_EQ(gpu.driver.cuMemcpyHtoDAsync_v2(reinterpret_cast<uintptr_t>(to), values.data(),
                                               values.size() * sizeof(float), gpu.stream),
               cuda::kSuccess);
   }
@@ -224,88 +272,98 @@ struct Execution {
   const GpuMemory token;
 };
 
-CudaDriver Driver() {
-  Config config;
-  std::vector<std::string> warnings;
-  CudaDriver driver;
-  EXPECT_OK(ReadConfig(&config, &warnings));
-  EXPECT_OK(LoadCudaDriver(config.cuda_library, &driver));
-  return driver;
-}
-
-// The stream does nothing more until `release` is set.
-void HoldUntil(std::atomic<bool>* release, cuda::Stream stream) {
-  Config config;
-  std::vector<std::string> warnings;
-  EXPECT_OK(ReadConfig(&config, &warnings));
-  void* const library = dlopen(config.cuda_library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  const auto launch = reinterpret_cast<int (*)(cuda::Stream, void (*)(void*), void*)>(
-      dlsym(library, "cuLaunchHostFunc"));
-  const auto hold = [](void* held) {
-    while (!static_cast<std::atomic<bool>*>(held)->load()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  };
-  EXPECT_EQ(launch(stream, hold, release), 0);
+TEST(EveryCallIsThereForGpus) {
+  for (const char* name : {kBeginCall, kStartCall, kDoneCall}) {
+    EXPECT_TRUE(Handlers().count(std::string("CUDA ") + name) == 1);
+  }
+  EXPECT_EQ(Handlers().size(), size_t{6});  // and for the host
 }
 
 // Start and done return while the stream has not even come to the tensor; what the stream does
 // after the done sees the result, of which there is so much that it takes a while.
 TEST(TheStreamWaitsAndTheHostDoesNot) {
-  Execution execution(Driver());
+  Execution execution;
   constexpr int64_t kCount = 1 << 22;
-  const GpuRank& gpu = execution.gpu;
-  const GpuMemory tensor(&gpu.driver, gpu.context, kCount * 4);
-  const GpuMemory ticket(&gpu.driver, gpu.context, 8);
+  const auto memory = execution.Allocate(kCount * 4), ticket = execution.Allocate(8);
+  const Tensor tensor{memory->data(), kCount};
   std::atomic<bool> release{false};
-  HoldUntil(&release, gpu.stream);
-  execution.Write(tensor, std::vector<float>(kCount, 2.0f));
+  HoldUntil(&release, execution.gpu.stream, DriverFile());
+  execution.Write(tensor.data, std::vector<float>(kCount, 2.0f));
   EXPECT_EQ(execution.Begin(), std::string());
-  EXPECT_EQ(execution.Start("t", tensor, kCount, ticket), std::string());
-  EXPECT_EQ(execution.Done(tensor, kCount, ticket), std::string());
+  EXPECT_EQ(execution.StartSum("t", tensor, *ticket), std::string());
+  EXPECT_EQ(execution.Done({tensor}, {ticket.get()}), std::string());
   float last = 0.0f;
-  execution.Read(tensor.data() + (kCount - 1) * 4, &last);
+  execution.Read(tensor.data + (kCount - 1) * 4, &last);
   EXPECT_EQ(last, 0.0f);  // nothing has happened yet
   release.store(true);
   execution.Synchronize();
-  EXPECT_EQ(last, 6.0f);
+  EXPECT_EQ(last, 6.0f * Ranks());
   EXPECT_EQ(ProcessTickets().size(), size_t{0});
 }
 
 TEST(SeveralAreUnderWayAtOnceAndEndInAnyOrder) {
-  Execution execution(Driver());
-  const GpuRank& gpu = execution.gpu;
-  const GpuMemory a(&gpu.driver, gpu.context, 4), b(&gpu.driver, gpu.context, 4);
-  const GpuMemory of_a(&gpu.driver, gpu.context, 8), of_b(&gpu.driver, gpu.context, 8);
+  Execution execution;
+  const auto memory = execution.Allocate(8);
+  const auto of_a = execution.Allocate(8), of_b = execution.Allocate(8);
+  const Tensor a{memory->data(), 1}, b{memory->data() + 4, 1};
   for (int step = 1; step <= 20; ++step) {
     const float value = static_cast<float>(step);
-    execution.Write(a, {value});
-    execution.Write(b, {10 * value});
+    execution.Write(a.data, {value, 10 * value});
     EXPECT_EQ(execution.Begin(), std::string());
-    EXPECT_EQ(execution.Start("a", a, 1, of_a), std::string());
-    EXPECT_EQ(execution.Start("b", b, 1, of_b), std::string());
-    EXPECT_EQ(execution.Done(b, 1, of_b), std::string());
-    EXPECT_EQ(execution.Done(a, 1, of_a), std::string());
+    EXPECT_EQ(execution.StartSum("a", a, *of_a), std::string());
+    EXPECT_EQ(execution.StartSum("b", b, *of_b), std::string());
+    if (step % 2 == 0) {  // as the gradients of a step do
+      EXPECT_EQ(execution.Done({a, b}, {of_a.get(), of_b.get()}), std::string());
+    } else {
+      EXPECT_EQ(execution.Done({b}, {of_b.get()}), std::string());
+      EXPECT_EQ(execution.Done({a}, {of_a.get()}), std::string());
+    }
     float got_a = 0.0f, got_b = 0.0f;
-    execution.Read(a.data(), &got_a);
-    execution.Read(b.data(), &got_b);
+    execution.Read(a.data, &got_a);
+    execution.Read(b.data, &got_b);
     execution.Synchronize();
-    EXPECT_EQ(got_a, 3 * value);
-    EXPECT_EQ(got_b, 30 * value);
+    EXPECT_EQ(got_a, 3 * value * Ranks());
+    EXPECT_EQ(got_b, 30 * value * Ranks());
   }
 }
 
-TEST(WhatFailsIsSaidByTheDone) {
-  Execution execution(Driver());
-  const GpuRank& gpu = execution.gpu;
-  const GpuMemory a(&gpu.driver, gpu.context, 4), ticket(&gpu.driver, gpu.context, 8);
-  const GpuMemory never(&gpu.driver, gpu.context, 8);
+// An allgather, whose result lies elsewhere; a barrier, which has no tensor; and the done of
+// nothing that comes after a loop.
+TEST(WhatIsNotInPlace) {
+  Execution execution;
+  const auto memory = execution.Allocate(4), all = execution.Allocate(4 * Place().size);
+  const auto ticket = execution.Allocate(8);
+  const Tensor mine{memory->data(), 1}, gathered{all->data(), Place().size};
+  execution.Write(mine.data, {static_cast<float>(Place().rank + 1)});
   EXPECT_EQ(execution.Begin(), std::string());
-  EXPECT_CONTAINS(execution.Done(a, 1, never), "malformed");
-  execution.Write(a, {1.0f});
-  EXPECT_EQ(execution.Start("a", a, 1, ticket), std::string());
-  const GpuMemory moved(&gpu.driver, gpu.context, 4);
-  EXPECT_CONTAINS(execution.Done(moved, 1, ticket), "XLA moved a tensor");
+  const Request gather = RequestOf(Collective::kAllGather, "g", {mine});
+  EXPECT_EQ(execution.Start(gather, {mine}, {gathered}, *ticket), std::string());
+  EXPECT_EQ(execution.Done({gathered}, {ticket.get()}), std::string());
+  float last = 0.0f;
+  execution.Read(gathered.data + 4 * (Place().size - 1), &last);
+  const Request barrier = RequestOf(Collective::kBarrier, "b", {});
+  EXPECT_EQ(execution.Start(barrier, {}, {}, *ticket), std::string());
+  EXPECT_EQ(execution.Done({}, {ticket.get()}), std::string());
+  EXPECT_EQ(execution.Done({}, {}, {mine}), std::string());
+  float untouched = 0.0f;
+  execution.Read(mine.data, &untouched);
+  execution.Synchronize();
+  EXPECT_EQ(last, Ranks());
+  EXPECT_EQ(untouched, static_cast<float>(Place().rank + 1));
+}
+
+TEST(WhatFailsIsSaidByTheDone) {
+  Execution execution;
+  const auto memory = execution.Allocate(8);
+  const auto ticket = execution.Allocate(8), never = execution.Allocate(8);
+  const Tensor a{memory->data(), 1}, moved{memory->data() + 4, 1};
+  EXPECT_EQ(execution.Begin(), std::string());
+  EXPECT_CONTAINS(execution.Done({a}, {never.get()}), "malformed");
+  EXPECT_CONTAINS(execution.Start(RequestOf(Collective::kAllReduce, "a", {a}), {}, {}, *ticket),
+                  "malformed");
+  execution.Write(a.data, {1.0f});
+  EXPECT_EQ(execution.StartSum("a", a, *ticket), std::string());
+  EXPECT_CONTAINS(execution.Done({moved}, {ticket.get()}), "XLA moved a tensor");
   execution.Synchronize();
   EXPECT_EQ(ProcessTickets().size(), size_t{0});
 }
@@ -321,6 +379,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   const int result = tfhvd::testing::Registry::Get().Main(argc, argv);
-  const tfhvd::Status ended = tfhvd::ShutdownProcess("");
-  return ended.ok() ? result : 1;
+  const bool ended = tfhvd::ShutdownProcess("").ok() && tfhvd::FinalizeProcess().ok();
+  return ended ? result : 1;
 }

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
+
+import mpi
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 
 from gpu_build import build_driver, compile_with, find, products  # noqa: E402
 
+EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 
-def test_the_calls_on_a_stream(tmp_path: Path):
-    driver = str(build_driver(tmp_path))
-    program = tmp_path / "gpu_calls"
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Holds the program and the stand-in."""
+    folder = tmp_path_factory.mktemp("calls")
+    build_driver(folder)
     library = ROOT / "tfhvd" / "_lib"
     flags = products.tensorflow_flags(find.find_tensorflow(find.find_target()))
     sources = ("tests/xla/gpu_calls.cc", "cc/xla/handlers.cc", "cc/xla/request_text.cc")
-    link = [f"-L{library}", "-ltfhvd_core", f"-Wl,-rpath,{library}", "-ldl", "-o", str(program)]
+    link = [f"-L{library}", "-ltfhvd_core", f"-Wl,-rpath,{library}", "-ldl"]
     paths = [str(ROOT / source) for source in sources]
-    compile_with(["-pthread", "-O1", *flags, *paths, *link])
-    starters = ("OMPI_", "PMI", "PRTE_", "SLURM_")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(starters)}
-    environ |= {"TFHVD_CUDA_LIBRARY": driver, "TFHVD_NCCL_LIBRARY": driver}
-    ran = subprocess.run(
-        [str(program)], env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "3 passed, 0 failed" in ran.stdout, ran.stdout
+    compile_with(["-pthread", "-O1", *flags, *paths, *link, "-o", str(folder / "gpu_calls")])
+    return folder
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_calls_on_a_stream(folder: Path, ranks: int):
+    driver = str(folder / "libtfhvd_fake_gpu.so")
+    environ = {"TFHVD_CUDA_LIBRARY": driver, "TFHVD_NCCL_LIBRARY": driver}
+    program = ["-c", EXEC, str(folder / "gpu_calls")]
+    job = mpi.run_ranks(ranks, program, env=environ, mpirun=ranks > 1)
+    assert job.code == 0, str(job)
+    assert all("5 passed, 0 failed" in rank.out for rank in job.ranks), str(job)
