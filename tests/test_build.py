@@ -109,6 +109,23 @@ class TestRequirements:
         with pytest.raises(find.BuildError, match=r"Received: TensorFlow 2\.15\.0.*pip install"):
             find.find_tensorflow(find.Target(tmp_path, (tmp_path,)))
 
+    def test_only_the_extra_for_gpus_asks_for_anything_of_nvidias(self, tmp_path):
+        command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        [path] = tmp_path.glob("tfhvd.egg-info/requires.txt")
+        plain, *rest = re.split(r"(?m)^\[(.*)\]\n", path.read_text(encoding="utf-8"))
+        extras = dict(zip(rest[::2], rest[1::2]))
+        tensorflow, nccl = sorted(extras.pop("gpu").split(), reverse=True)
+        name, versions = re.fullmatch(r"([^<>=]+)(.*)", tensorflow).groups()
+        assert (name, nccl) == ("tensorflow[and-cuda]", "nvidia-nccl-cu12")
+        assert f"tensorflow{','.join(sorted(versions.split(','), reverse=True))}" == (
+            find.TENSORFLOW_REQUIREMENT
+        )
+        nvidias = re.compile("nvidia|cuda|nccl")
+        for asked in (plain, *extras.values(), find.TENSORFLOW_REQUIREMENT):
+            assert not nvidias.search(asked), asked
+
     @pytest.mark.parametrize(
         "path",
         [
