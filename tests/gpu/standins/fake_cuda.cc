@@ -19,10 +19,6 @@
 
 namespace cuda = tfhvd::cuda;
 
-struct CUctx_st {
-  int ordinal = 0;
-};
-
 // Work in order, on a thread that ends with the stream.
 struct CUstream_st {
   std::mutex mutex;
@@ -50,6 +46,17 @@ struct CUstream_st {
       if (delay_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
       piece();
     }
+  }
+};
+
+struct CUctx_st {
+  int ordinal = 0;
+  std::once_flag started;
+  CUstream_st null_stream;
+
+  CUstream_st* NullStream() {
+    std::call_once(started, [this] { std::thread([this] { null_stream.Run(); }).detach(); });
+    return &null_stream;
   }
 };
 
@@ -114,8 +121,7 @@ void CopyLater(void* to, const void* from, size_t bytes, cuda::Stream stream) {
 }
 
 void Enqueue(cuda::Stream stream, std::function<void()> work) {
-  // The NULL stream: what is asked of it has happened when the call returns.
-  if (stream == nullptr) return work();
+  if (stream == nullptr) stream = contexts.back()->NullStream();
   stream->Put(std::move(work));
 }
 
@@ -128,6 +134,18 @@ extern "C" {
 void tfhvd_fake_set(const char* name, int value) {
   const std::lock_guard<std::mutex> lock(TheMachine().mutex);
   TheMachine().settings[name] = value;
+}
+
+// Returns when the NULL stream of a GPU has done all that it was asked for.
+void tfhvd_fake_synchronize(int ordinal) {
+  fake::EventState state;
+  TheMachine().contexts[ordinal].NullStream()->Put([&state] {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    state.done = 1;
+    state.changed.notify_all();
+  });
+  std::unique_lock<std::mutex> lock(state.mutex);
+  while (state.done == 0) state.changed.wait(lock);
 }
 
 int cuInit(unsigned) { return fake::GpuCount() > 0 ? cuda::kSuccess : cuda::kNoDevice; }
@@ -217,6 +235,7 @@ int cuStreamGetCtx(cuda::Stream stream, cuda::Context* context) {
   return cuda::kSuccess;
 }
 int cuLaunchHostFunc(cuda::Stream stream, void (*function)(void*), void* argument) {
+  if (stream == nullptr && !fake::HasContext()) return cuda::kInvalidContext;
   fake::Enqueue(stream, [function, argument] { function(argument); });
   return cuda::kSuccess;
 }

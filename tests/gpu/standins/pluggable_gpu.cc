@@ -1,8 +1,9 @@
 // A pluggable device of type "GPU" for TensorFlow, on host memory: for tests without a GPU.
 //
 // Its memory is that of the stand-in for CUDA's driver (TFHVD_CUDA_LIBRARY), so that tfhvd takes
-// its tensors for a GPU's. Everything is done at once: TensorFlow sees the NULL stream. No kernels
-// but those of the libraries under test run on it.
+// its tensors for a GPU's. TensorFlow's stream is the NULL stream, which only what is tested gives
+// work to: whatever TensorFlow does waits for it, and is done at once. No kernels but those of the
+// libraries under test run on it.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -74,7 +75,6 @@ void CreateEvent(const SP_Device*, SP_Event* event, TF_Status* status) {
 void DestroyEvent(const SP_Device*, SP_Event event) { delete event; }
 SE_EventStatus EventStatus(const SP_Device*, SP_Event) { return SE_EVENT_COMPLETE; }
 void OnEvent(const SP_Device*, SP_Stream, SP_Event, TF_Status* status) { Ok(status); }
-void BlockForEvent(const SP_Device*, SP_Event, TF_Status* status) { Ok(status); }
 void CreateTimer(const SP_Device*, SP_Timer* timer, TF_Status* status) {
   *timer = new SP_Timer_st();
   Ok(status);
@@ -82,51 +82,70 @@ void CreateTimer(const SP_Device*, SP_Timer* timer, TF_Status* status) {
 void DestroyTimer(const SP_Device*, SP_Timer timer) { delete timer; }
 void OnTimer(const SP_Device*, SP_Stream, SP_Timer, TF_Status* status) { Ok(status); }
 
-void Copy(void* to, const void* from, uint64_t size, TF_Status* status) {
+// Until the work of what is tested is over.
+void Wait(const SP_Device* device) { Driver<void(int)>("tfhvd_fake_synchronize")(device->ordinal); }
+void Copy(const SP_Device* device, void* to, const void* from, uint64_t size, TF_Status* status) {
+  Wait(device);
   std::memcpy(to, from, size);
   Ok(status);
 }
-void ToHost(const SP_Device*, SP_Stream, void* to, const SP_DeviceMemoryBase* from, uint64_t size,
-            TF_Status* status) {
-  Copy(to, from->opaque, size, status);
-}
-void ToDevice(const SP_Device*, SP_Stream, SP_DeviceMemoryBase* to, const void* from, uint64_t size,
-              TF_Status* status) {
-  Copy(to->opaque, from, size, status);
-}
-void Within(const SP_Device*, SP_Stream, SP_DeviceMemoryBase* to, const SP_DeviceMemoryBase* from,
+void ToHost(const SP_Device* device, SP_Stream, void* to, const SP_DeviceMemoryBase* from,
             uint64_t size, TF_Status* status) {
-  Copy(to->opaque, from->opaque, size, status);
+  Copy(device, to, from->opaque, size, status);
 }
-void SyncToHost(const SP_Device*, void* to, const SP_DeviceMemoryBase* from, uint64_t size,
+void ToDevice(const SP_Device* device, SP_Stream, SP_DeviceMemoryBase* to, const void* from,
+              uint64_t size, TF_Status* status) {
+  Copy(device, to->opaque, from, size, status);
+}
+void Within(const SP_Device* device, SP_Stream, SP_DeviceMemoryBase* to,
+            const SP_DeviceMemoryBase* from, uint64_t size, TF_Status* status) {
+  Copy(device, to->opaque, from->opaque, size, status);
+}
+void SyncToHost(const SP_Device* device, void* to, const SP_DeviceMemoryBase* from, uint64_t size,
                 TF_Status* status) {
-  Copy(to, from->opaque, size, status);
+  Copy(device, to, from->opaque, size, status);
 }
-void SyncToDevice(const SP_Device*, SP_DeviceMemoryBase* to, const void* from, uint64_t size,
+void SyncToDevice(const SP_Device* device, SP_DeviceMemoryBase* to, const void* from, uint64_t size,
                   TF_Status* status) {
-  Copy(to->opaque, from, size, status);
+  Copy(device, to->opaque, from, size, status);
 }
-void SyncWithin(const SP_Device*, SP_DeviceMemoryBase* to, const SP_DeviceMemoryBase* from,
+void SyncWithin(const SP_Device* device, SP_DeviceMemoryBase* to, const SP_DeviceMemoryBase* from,
                 uint64_t size, TF_Status* status) {
-  Copy(to->opaque, from->opaque, size, status);
+  Copy(device, to->opaque, from->opaque, size, status);
 }
-void BlockUntilDone(const SP_Device*, SP_Stream, TF_Status* status) { Ok(status); }
-void Synchronize(const SP_Device*, TF_Status* status) { Ok(status); }
-void Zero(const SP_Device*, SP_Stream, SP_DeviceMemoryBase* to, uint64_t size, TF_Status* status) {
+void BlockForEvent(const SP_Device* device, SP_Event, TF_Status* status) {
+  Wait(device);
+  Ok(status);
+}
+void BlockUntilDone(const SP_Device* device, SP_Stream, TF_Status* status) {
+  Wait(device);
+  Ok(status);
+}
+void Synchronize(const SP_Device* device, TF_Status* status) {
+  Wait(device);
+  Ok(status);
+}
+void Zero(const SP_Device* device, SP_Stream, SP_DeviceMemoryBase* to, uint64_t size,
+          TF_Status* status) {
+  Wait(device);
   std::memset(to->opaque, 0, size);
   Ok(status);
 }
-void Fill(const SP_Device*, SP_Stream, SP_DeviceMemoryBase* to, uint8_t value, uint64_t size,
+void Fill(const SP_Device* device, SP_Stream, SP_DeviceMemoryBase* to, uint8_t value, uint64_t size,
           TF_Status* status) {
+  Wait(device);
   std::memset(to->opaque, value, size);
   Ok(status);
 }
-void Fill32(const SP_Device*, SP_Stream, SP_DeviceMemoryBase* to, uint32_t value, uint64_t size,
-            TF_Status* status) {
+void Fill32(const SP_Device* device, SP_Stream, SP_DeviceMemoryBase* to, uint32_t value,
+            uint64_t size, TF_Status* status) {
+  Wait(device);
   for (uint64_t i = 0; i < size / 4; ++i) static_cast<uint32_t*>(to->opaque)[i] = value;
   Ok(status);
 }
-TF_Bool HostCallback(const SP_Device*, SP_Stream, SE_StatusCallbackFn function, void* argument) {
+TF_Bool HostCallback(const SP_Device* device, SP_Stream, SE_StatusCallbackFn function,
+                     void* argument) {
+  Wait(device);
   TF_Status* const status = TF_NewStatus();
   function(argument, status);
   const bool ok = TF_GetCode(status) == TF_OK;
