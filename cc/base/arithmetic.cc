@@ -1,13 +1,37 @@
 #include "cc/base/arithmetic.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "cc/base/arithmetic_kernels.h"
+#include "cc/base/half.h"
 
 namespace tfhvd {
 namespace {
 
 const ArithmeticKernel& Best() { return AvailableKernels().back(); }
+
+template <typename T>
+T Neutral(ReduceOp op) {
+  using Limits = std::numeric_limits<T>;
+  switch (op) {
+    case ReduceOp::kMin:
+      return Limits::has_infinity ? Limits::infinity() : Limits::max();
+    case ReduceOp::kMax:
+      if constexpr (Limits::has_infinity) return -Limits::infinity();
+      return Limits::lowest();
+    case ReduceOp::kProduct:
+      return static_cast<T>(1);
+    default:
+      return static_cast<T>(0);
+  }
+}
+
+template <typename T>
+void FillWith(T value, void* out, int64_t count) {
+  std::fill_n(static_cast<T*>(out), count, value);
+}
 
 }  // namespace
 
@@ -30,6 +54,29 @@ Status CheckReduction(DType dtype, const Reduction& reduction) {
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
                  const Reduction& reduction) {
   Best().reduce(out, in, ranks, count, dtype, reduction);
+}
+
+void FillNeutral(void* out, int64_t count, DType dtype, ReduceOp op) {
+  switch (dtype) {
+    case DType::kUInt8:
+      return FillWith(Neutral<uint8_t>(op), out, count);
+    case DType::kInt8:
+      return FillWith(Neutral<int8_t>(op), out, count);
+    case DType::kInt32:
+      return FillWith(Neutral<int32_t>(op), out, count);
+    case DType::kInt64:
+      return FillWith(Neutral<int64_t>(op), out, count);
+    case DType::kFloat16:
+      return FillWith(ToFloat16(Neutral<float>(op)).bits, out, count);
+    case DType::kBFloat16:
+      return FillWith(ToBFloat16(Neutral<float>(op)).bits, out, count);
+    case DType::kFloat32:
+      return FillWith(Neutral<float>(op), out, count);
+    case DType::kFloat64:
+      return FillWith(Neutral<double>(op), out, count);
+    case DType::kBool:
+      return FillWith(Neutral<bool>(op), out, count);
+  }
 }
 
 DType TypeBetween(DType dtype, const Reduction& reduction) {

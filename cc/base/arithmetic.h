@@ -26,6 +26,10 @@ Status CheckReduction(DType dtype, const Reduction& reduction);
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
                  const Reduction& reduction);
 
+// Fills `count` elements with what changes nothing in an unscaled reduction: zeros for Sum and
+// Average, ones for Product, the largest value (infinity) for Min and the lowest one for Max.
+void FillNeutral(void* out, int64_t count, DType dtype, ReduceOp op);
+
 // The type of what lies between the levels of the reduction: `dtype` itself, or a wider one where
 // that could not hold it (16-bit floats; small integers that are averaged or scaled).
 DType TypeBetween(DType dtype, const Reduction& reduction);

@@ -93,6 +93,7 @@ class Executor {
   Status CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed);
 
   Status CopyShare(void* to, const void* from, int64_t bytes, DType dtype, double share);
+  Status FillForJoined(void* to, int64_t bytes, DType dtype, ReduceOp op);
 
   // By process set.
   using Communicators = std::unordered_map<int32_t, std::unique_ptr<Communicator>>;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cc/base/arithmetic.h"
 #include "cc/execute/adasum.h"
 #include "cc/execute/executor.h"
 
@@ -82,8 +83,10 @@ Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, dou
                         char* buffer) {
   const Phase phase(this, kCopyIn);
   for (const Piece& piece : plan.pieces) {
-    const void* const from = IsStandIn(piece, agreed) ? nullptr : InputOf(piece, agreed);
-    TFHVD_RETURN_IF_ERROR(CopyShare(buffer, from, piece.bytes, plan.dtype, share));
+    TFHVD_RETURN_IF_ERROR(
+        IsStandIn(piece, agreed)
+            ? FillForJoined(buffer, piece.bytes, plan.dtype, plan.reduction.op)
+            : CopyShare(buffer, InputOf(piece, agreed), piece.bytes, plan.dtype, share));
     buffer += piece.bytes;
   }
   return Status::Ok();
@@ -91,9 +94,17 @@ Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, dou
 
 // What a rank of no share has may be anything, NaN included: it brings zeros.
 Status Executor::CopyShare(void* to, const void* from, int64_t bytes, DType dtype, double share) {
-  if (from == nullptr || share == 0.0) return device_->Zero(to, bytes);
+  if (share == 0.0) return device_->Zero(to, bytes);
   if (share == 1.0) return device_->Copy(to, from, bytes);
   return device_->CopyScaled(to, from, bytes / ItemSize(dtype), dtype, share);
+}
+
+// What a rank that has joined brings to an allreduce: what leaves the others' result as it is.
+Status Executor::FillForJoined(void* to, int64_t bytes, DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kSum || op == ReduceOp::kAverage) return device_->Zero(to, bytes);
+  std::vector<char> neutral(static_cast<size_t>(bytes));
+  FillNeutral(neutral.data(), bytes / ItemSize(dtype), dtype, op);
+  return device_->CopyFromHost(to, neutral.data(), bytes);
 }
 
 Status Executor::CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed) {
@@ -144,8 +155,12 @@ Status Executor::RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed) 
   const Piece& piece = plan.pieces[0];
   Communicator* communicator = communicators_.at(plan.process_set);
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
-  const void* in = InputOf(piece, agreed);
   const Phase phase(this, communicator->name(), "_ADASUM");
+  if (IsStandIn(piece, agreed)) {
+    std::vector<char> zeros(static_cast<size_t>(plan.bytes));  // combine with anything to that
+    return Adasum(communicator, zeros.data(), zeros.data(), count, plan.dtype, plan.reduction);
+  }
+  const void* in = InputOf(piece, agreed);
   void* out = OutputOf(piece, agreed);
   if (plan.device == DeviceKind::kHost) {
     return Adasum(communicator, in, out, count, plan.dtype, plan.reduction);

@@ -244,8 +244,7 @@ Status CheckAbsent(const Request& q, const std::vector<int>& absent) {
   if (absent.empty()) return Status::Ok();
   const std::string where = Describe(q) + " cannot be done while ranks " + RankList(absent) +
                             " have joined, having no data left. Received: ";
-  if (q.kind == Collective::kReduceScatter || q.kind == Collective::kAllToAll ||
-      q.kind == Collective::kAdasum) {
+  if (q.kind == Collective::kReduceScatter || q.kind == Collective::kAllToAll) {
     return Status::InvalidArgument(where + CollectiveName(q.kind) +
                                    ". Expected: allreduce, allgather, broadcast or barrier.");
   }
@@ -254,9 +253,10 @@ Status CheckAbsent(const Request& q, const std::vector<int>& absent) {
                                    ". Expected: a root that has not joined.");
   }
   const bool sums = q.reduction.op == ReduceOp::kSum || q.reduction.op == ReduceOp::kAverage;
-  if (q.kind == Collective::kAllReduce && !sums) {
-    return Status::InvalidArgument(where + ReduceOpName(q.reduction.op) +
-                                   ". Expected: Sum or Average, to which they bring zeros.");
+  // There is no value that, multiplied by any factor, would leave the others' result as it is.
+  if (q.kind == Collective::kAllReduce && !sums && q.reduction.prescale != 1.0) {
+    return Status::InvalidArgument(where + ReductionText(q.reduction) +
+                                   ". Expected: no prescale_factor, or Sum or Average.");
   }
   return Status::Ok();
 }

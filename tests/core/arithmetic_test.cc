@@ -277,6 +277,24 @@ TEST(LevelsLoseNothing) {
   }
 }
 
+TEST(NeutralValuesChangeNothing) {
+  constexpr int64_t kCount = 100;
+  for (int t = 0; t < kNumDTypes; ++t) {
+    const DType dtype = static_cast<DType>(t);
+    for (int o = 0; o < kNumReduceOps; ++o) {
+      const Reduction reduction{static_cast<ReduceOp>(o), 1.0, 1.0};
+      if (reduction.op == ReduceOp::kAverage || !CheckReduction(dtype, reduction).ok()) continue;
+      Buffer values(kCount * ItemSize(dtype)), neutral(values.bytes()), out(values.bytes());
+      FillRandom(&values, dtype, 1, false);
+      FillNeutral(neutral.data(), kCount, dtype, reduction.op);
+      const void* in[] = {neutral.data(), values.data(), neutral.data()};
+      ReduceRanks(out.data(), in, 3, kCount, dtype, reduction);
+      EXPECT_EQ(std::memcmp(out.data(), values.data(), static_cast<size_t>(out.bytes())), 0);
+      EXPECT_TRUE(neutral.intact());
+    }
+  }
+}
+
 TEST(BoolIsAndAndOrOnly) {
   const Reduction least{ReduceOp::kMin, 1.0, 1.0};
   const Reduction most{ReduceOp::kMax, 1.0, 1.0};

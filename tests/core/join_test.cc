@@ -3,6 +3,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/engine/engine.h"
@@ -13,12 +14,14 @@ namespace tfhvd {
 namespace {
 
 std::unique_ptr<Call> Submit(Rank* rank, Collective kind, const std::string& name, int64_t n,
-                             float value, int root = 0) {
+                             float value, int root = 0, ReduceOp op = ReduceOp::kSum,
+                             double prescale = 1.0) {
   auto call = std::make_unique<Call>();
   call->in.assign(static_cast<size_t>(n), value);
   call->out.assign(static_cast<size_t>(n), -1.0f);
   Entry entry = EntryFor(call.get(), kind, name, {n});
   entry.request.root = root;
+  entry.request.reduction = {op, prescale, 1.0};
   rank->engine()->Submit(std::move(entry));
   return call;
 }
@@ -117,6 +120,37 @@ TEST(WithTensorsStillUnderWay) {
   });
 }
 
+// One tensor alone and in place, and small ones that are fused.
+TEST(ReductionsAreOverWhoIsThere) {
+  for (int size : {2, 3, 5}) {
+    RunRanks(size, [size](Rank* rank) {
+      const auto mine = static_cast<float>(rank->rank() + 2);
+      for (int step = 0; step <= rank->rank(); ++step) {
+        std::vector<std::unique_ptr<Call>> calls;
+        float product = 1.0f;
+        for (int r = step; r < size; ++r) product *= static_cast<float>(r + 2);
+        const float least = static_cast<float>(step + 2), most = static_cast<float>(size + 1);
+        const std::vector<std::pair<ReduceOp, float>> cases = {
+            {ReduceOp::kMin, least}, {ReduceOp::kMax, most}, {ReduceOp::kProduct, product}};
+        for (const auto& [op, expected] : cases) {
+          for (int64_t n : {2, 3, 300000}) {
+            const std::string name = std::string(ReduceOpName(op)) + std::to_string(n);
+            calls.push_back(Submit(rank, Collective::kAllReduce, name, n, mine, 0, op));
+          }
+        }
+        // Parallel vectors are averaged, in pairs; that of a joined rank counts for nothing.
+        calls.push_back(Submit(rank, Collective::kAdasum, "adasum", 5, 1.0f));
+        for (size_t i = 0; i < calls.size(); ++i) {
+          EXPECT_OK(calls[i]->Wait());
+          EXPECT_TRUE(AllEqual(calls[i]->out, i < 9 ? cases[i / 3].second : 1.0f));
+        }
+      }
+      int64_t last = -1;
+      EXPECT_OK(Join(rank, &last));
+    });
+  }
+}
+
 TEST(WhatNeedsTheirDataFailsOnTheOthers) {
   RunRanks(3, [](Rank* rank) {
     int64_t last = -1;
@@ -133,6 +167,9 @@ TEST(WhatNeedsTheirDataFailsOnTheOthers) {
       EXPECT_ERROR(exchange->Wait(), invalid, "Received: alltoall");
       auto from_0 = Submit(rank, Collective::kBroadcast, "from0", 4, 1.0f, 0);
       EXPECT_ERROR(from_0->Wait(), invalid, "Expected: a root that has not joined");
+      auto scaled =
+          Submit(rank, Collective::kAllReduce, "scaled", 4, 1.0f, 0, ReduceOp::kMin, -1.0);
+      EXPECT_ERROR(scaled->Wait(), invalid, "Received: Min, prescale_factor=-1. Expected: no pre");
       auto from_2 =
           Submit(rank, Collective::kBroadcast, "from2", 4, static_cast<float>(rank->rank()), 2);
       EXPECT_OK(from_2->Wait());

@@ -127,6 +127,7 @@ def test_compression_travels_in_16_bits():
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_slices(mode):
     rows = hvd.rank() + 1
 
@@ -149,6 +150,7 @@ def test_slices(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_gradient_of_sum_and_average(mode):
     for dtype in FLOATS:
         x = tf.ones([2, 2], dtype)
@@ -169,6 +171,7 @@ def test_gradient_of_sum_and_average(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 @pytest.mark.parametrize("prescale, postscale", [(1.0, 1.0), (2.0, 0.3), (-1.0, 2.0)])
 @pytest.mark.parametrize("op", [hvd.Min, hvd.Max], ids=str)
 def test_gradient_of_extremes(mode, op, prescale, postscale):
@@ -192,6 +195,7 @@ def test_gradient_of_extremes(mode, op, prescale, postscale):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_gradient_of_product_with_zeros(mode):
     # Columns: no zero, rank 0 has a zero, all ranks have zeros.
     values = [np.array([r + 2.0, r, 0.0]) for r in range(hvd.size())]
@@ -210,6 +214,7 @@ def test_gradient_of_product_with_zeros(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_second_gradient(mode):
     def f(x):
         with tf.GradientTape() as outer:
@@ -290,8 +295,45 @@ def test_adasum_is_for_whole_floating_point_gradients():
         hvd.allreduce(tf.constant([1]), op=hvd.Adasum)
     with pytest.raises(ValueError, match=r"Adasum .* Expected: hvd.Average"):
         hvd.reducescatter(tf.constant([1.0]), op=hvd.Adasum)
-    x = tf.Variable([1.0])
-    with tf.GradientTape() as tape:
-        y = hvd.allreduce(x, op=hvd.Adasum)
-    with pytest.raises(LookupError, match="has no gradient"):
-        tape.gradient(y, x)
+
+
+def adasum(vectors):
+    """By the definition, in a tree of ranks."""
+    if len(vectors) == 1:
+        return vectors[0]
+    half = 1 << (len(vectors) - 1).bit_length() - 1  # the largest power of two that leaves some
+    a, b = adasum(vectors[:half]), adasum(vectors[half:])
+    return a * (1 - a @ b / (2 * a @ a)) + b * (1 - a @ b / (2 * b @ b))
+
+
+@in_both_modes
+@pytest.mark.ranks(1, 2, 4)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64], ids=lambda d: d.name)
+def test_gradient_of_adasum(mode, dtype):
+    """As by small steps of this rank's values."""
+    n, me, scales = hvd.size(), hvd.rank(), (2.0, -0.5)
+    values = [np.random.default_rng(r).normal(size=3) for r in range(n)]
+    weights = np.array([1.0, -2.0, 3.0])
+
+    def f(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y, _ = hvd.grouped_allreduce(
+                [x, 2 * x], op=hvd.Adasum, prescale_factor=scales[0], postscale_factor=scales[1]
+            )
+            loss = tf.reduce_sum(y * tf.constant(weights, dtype)) * (me + 1)
+        return y, tape.gradient(loss, x)
+
+    result, gradient = run(mode, f, tf.constant(values[me], dtype))
+    assert gradient.dtype == dtype
+    scale = np.prod(scales)
+    np.testing.assert_allclose(result, scale * adasum(values), rtol=1e-5)
+    step, expected = 1e-6, []
+    for unit in np.eye(3):
+        moved = [
+            adasum([v + sign * step * unit if r == me else v for r, v in enumerate(values)])
+            for sign in (1, -1)
+        ]
+        slope = weights @ (moved[0] - moved[1]) / (2 * step)
+        expected.append(scale * slope * n * (n + 1) / 2)  # of all ranks' losses together
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5 if dtype == tf.float32 else 1e-7)

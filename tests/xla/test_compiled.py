@@ -88,7 +88,10 @@ def test_adasum():
     def f(x):
         return hvd.allreduce(x, op=hvd.Adasum, name="adasum")
 
-    same_as_uncompiled(f, of_rank(tf.float32) + tf.range(4.0))
+    x = of_rank(tf.float32) + tf.range(4.0)
+    same_as_uncompiled(f, x)
+    expected = tf.function(gradient_of(f))(x)
+    np.testing.assert_allclose(compiled(gradient_of(f))(x), expected, rtol=1e-6)
 
 
 def gradient_of(function):

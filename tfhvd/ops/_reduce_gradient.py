@@ -51,16 +51,14 @@ def reduction_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
         name=name_of_gradient(forward),
         set_id=forward.get_attr("process_set_id"),
     )
-    if of.op == Adasum:
-        raise LookupError(
-            "An allreduce with op=hvd.Adasum has no gradient. Use hvd.Sum or Average."
-        )
     gradients = [
         tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)
         for g, y in zip(gradients, of.outputs)
     ]
     if of.op in (Average, Sum):
         return _of_sum(of, gradients)
+    if of.op == Adasum:
+        return _of_adasum(of, gradients)
     return (_of_extreme if of.op in (Min, Max) else _of_product)(of, gradients)
 
 
@@ -105,14 +103,68 @@ def _of_product(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     factor = of.postscale * of.prescale**size
     results = []
     for i, (x, total) in enumerate(zip(of.inputs, totals)):
-        all_x = _kernels.gather(x[tf.newaxis], of.name.part(f"factors_{i}"), of.set_id)
         wide = tf.float32 if x.dtype in _HALF else x.dtype
-        all_x = tf.cast(all_x, wide)
+        all_x = _inputs_of_all_ranks(of, i, wide, absent=1)
         before = tf.math.cumprod(all_x, exclusive=True)[rank]
         after = tf.math.cumprod(all_x, exclusive=True, reverse=True)[rank]
         gradient = tf.cast(total, wide) * before * after * tf.cast(factor, wide)
         results.append(tf.cast(gradient, x.dtype))
     return results
+
+
+def _of_adasum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Goes back through the tree of ranks, all of whose inputs every rank gets for that."""
+    totals = _kernels.reduce(gradients, Sum, of.name, of.set_id)
+    rank = by_id(of.set_id).rank()
+    factor = of.postscale * of.prescale  # of what is scaled alike the combination is scaled too
+    results = []
+    for i, (x, total) in enumerate(zip(of.inputs, totals)):
+        vectors = tf.unstack(
+            _inputs_of_all_ranks(of, i, tf.float64, absent=0), by_id(of.set_id).size()
+        )
+        with tf.GradientTape() as tape:
+            tape.watch(vectors[rank])
+            combined = _adasum(vectors)
+        gradient = tape.gradient(
+            combined, vectors[rank], output_gradients=tf.cast(total, tf.float64) * factor
+        )
+        results.append(tf.cast(gradient, x.dtype))
+    return results
+
+
+def _adasum(vectors: list[tf.Tensor]) -> tf.Tensor:
+    """Combines the ranks' vectors as cc/execute/adasum.h does."""
+    while len(vectors) > 1:
+        pairs = [_adasum_of_two(a, b) for a, b in zip(vectors[::2], vectors[1::2])]
+        vectors = pairs + vectors[2 * len(pairs) :]
+    return vectors[0]
+
+
+def _adasum_of_two(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    dot = tf.reduce_sum(a * b)
+    # A vector of zeros leaves the other one as it is.
+    x = 1 - tf.math.divide_no_nan(dot, 2 * tf.reduce_sum(a * a))
+    y = 1 - tf.math.divide_no_nan(dot, 2 * tf.reduce_sum(b * b))
+    return a * x + b * y
+
+
+def _inputs_of_all_ranks(of: _Reduction, i: int, dtype: tf.DType, absent: float) -> tf.Tensor:
+    """Gathers one of the inputs, a row for each rank of the process set; of shape [ranks, ...].
+
+    In the row of a rank that has joined is `absent`: it sends nothing or, where XLA has fixed the
+    shapes, zeros, also for its place.
+    """
+    x, ranks = of.inputs[i], by_id(of.set_id)
+    place = tf.constant([[1 + ranks.rank()]], tf.int64)
+    rows, places = _kernels.gather_all(
+        [x[tf.newaxis], place], of.name.part(f"factors_{i}"), of.set_id
+    )
+    rows, fill = tf.cast(rows, dtype), tf.cast(absent, dtype)
+    if _compiled.is_compiled():
+        one_a_row = tf.concat([[-1], tf.ones([tf.rank(x)], tf.int32)], 0)
+        return tf.where(tf.reshape(places > 0, one_a_row), rows, fill)
+    everyone = tf.concat([[ranks.size()], tf.shape(x)], 0)
+    return tf.tensor_scatter_nd_update(tf.fill(everyone, fill), places - 1, rows)
 
 
 def _scaled(x: tf.Tensor, factor: float) -> tf.Tensor:

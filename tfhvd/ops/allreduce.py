@@ -42,7 +42,7 @@ def allreduce(
         compression: how the tensor travels: `Compression.none`, `.fp16` or `.bf16`.
         op: Average (where none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
             gradients and averages parallel ones, in a tree of ranks that is even where their number
-            is a power of two; for floating-point types; without a gradient of its own).
+            is a power of two; for floating-point types).
         prescale_factor: what each rank's tensor is multiplied by before the reduction.
         postscale_factor: what the result is multiplied by.
         name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.

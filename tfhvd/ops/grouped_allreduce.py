@@ -41,7 +41,7 @@ def grouped_allreduce(
         compression: how the tensors travel: `Compression.none`, `.fp16` or `.bf16`.
         op: Average (where none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
             gradients and averages parallel ones, in a tree of ranks that is even where their number
-            is a power of two; for floating-point types; without a gradient of its own).
+            is a power of two; for floating-point types).
         prescale_factor: what each rank's tensors are multiplied by before the reduction.
         postscale_factor: what the results are multiplied by.
         name: the group's identity: ranks meet by it. Made from the first tensor's name if not

@@ -11,10 +11,11 @@ def join(
     """Waits until every rank has joined, and helps those that go on.
 
     A rank calls it when it has run out of data before others. Until all ranks have, it takes part
-    in their collectives: in an allreduce with zeros (op Sum or Average; an average is still over
-    the number of all ranks), in an allgather with nothing, in a broadcast of another rank and in a
-    barrier. What needs its data (a broadcast from it, Min, Max, Product and Adasum, reducescatter,
-    alltoall, changes of process sets) fails on the others meanwhile.
+    in their collectives with what changes nothing: in an allreduce by Sum, Average or Adasum with
+    zeros (an average is still over the number of all ranks), by Product with ones, by Min or Max
+    with the largest or lowest value, in an allgather with no rows, in a broadcast of another rank
+    and in a barrier. What needs its data (a broadcast from it, reducescatter, alltoall, a
+    prescale_factor of Min, Max or Product, changes of process sets) fails on the others meanwhile.
 
     Keras' `fit` with a `DistributedOptimizer` does this by itself.
 
