@@ -52,6 +52,7 @@ def test_the_length_may_change_from_step_to_step():
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_gradient(mode):
     for dtype in FLOATS:
         mine = tf.ones([hvd.rank() + 1, 2], dtype)
@@ -111,6 +112,7 @@ def test_a_group_of_mixed_types_and_lengths(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_gradient_of_a_group(mode):
     def f(x, y):
         with tf.GradientTape() as tape:

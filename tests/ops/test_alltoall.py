@@ -67,6 +67,7 @@ def test_splits_may_change_from_step_to_step():
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_gradient(mode):
     for dtype in FLOATS:
         splits = splits_of(hvd.rank())
@@ -85,6 +86,7 @@ def test_gradient(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_gradient_of_equal_parts(mode):
     def f(x):
         with tf.GradientTape() as tape:
@@ -111,10 +113,22 @@ def test_wrong_arguments(mode):
         ValueError, match=rf"Received: splits of shape .* Expected: shape \({size},\)"
     ):
         run(mode, lambda: hvd.alltoall([1.0], splits=[1] * (size + 1)))
-    with pytest.raises(ValueError, match=r"Received: splits=.* for a tensor of 5 rows"):
-        run(mode, lambda: hvd.alltoall(tf.ones([5]), splits=[3] + [0] * (size - 1)))
-    with pytest.raises(ValueError, match=r"Received: splits="):
-        run(mode, lambda: hvd.alltoall(tf.ones([0]), splits=[-1] * size))
+    error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
+    for splits, rows in ([3] + [0] * (size - 1), 5), ([-1] * size, 0):
+        with pytest.raises(error, match=r"Received: .* Expected: "):
+            run(mode, lambda s=splits, r=rows: hvd.alltoall(tf.ones([r]), splits=s))
+
+
+@pytest.mark.ranks(2, 4)
+def test_of_one_ranks_splits_all_hear_in_an_eager_call():
+    last = hvd.size() - 1
+    splits = [5 if hvd.rank() == last else 1] * hvd.size()
+    for name in (None, "mine"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=rf"on rank {last} got .* Received: \[5, 5"
+        ):
+            hvd.alltoall(tf.ones([hvd.size()]), splits=splits, name=name)
+    assert len(hvd.alltoall(tf.ones([hvd.size()]), name="mine")) == hvd.size()
 
 
 @pytest.mark.ranks(1, 2, 4)

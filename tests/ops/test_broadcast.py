@@ -54,6 +54,7 @@ def test_the_roots_variable_may_change_afterwards():
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_gradient_goes_to_the_root(mode):
     for dtype in FLOATS:
         for root in range(hvd.size()):

@@ -37,6 +37,7 @@ def test_every_variable_gets_the_roots_value(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_values_are_returned(mode):
     variable = tf.Variable([hvd.rank() + 5.0])
     [value] = run(mode, lambda: hvd.broadcast_([variable], 0, name="mine"))

@@ -56,6 +56,7 @@ def test_average(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 @pytest.mark.parametrize("op", [hvd.Sum, hvd.Average, hvd.Min, hvd.Product], ids=str)
 def test_gradient_is_that_of_each_alone(mode, op):
     for dtype in FLOATS:

@@ -1,5 +1,6 @@
 """Collectives in any order, many at once, and the names by which ranks meet."""
 
+import concurrent.futures
 import random
 import threading
 
@@ -163,6 +164,27 @@ def test_a_name_twice_at_once_is_an_error_and_can_be_used_again():
             f(tf.constant(1.0))
     hvd.barrier()
     assert hvd.allreduce(1.0, op=hvd.Sum, name="twice") == 2.0
+
+
+@pytest.mark.ranks(2, 4)
+def test_an_eager_call_of_a_name_in_flight_is_refused():
+    def call():
+        return hvd.allreduce(1.0, op=hvd.Sum, name="eager.twice")
+
+    if hvd.rank() > 0:
+        hvd.barrier()
+        assert call() == hvd.size()
+        return
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        calls = {threads.submit(call) for _ in range(2)}
+        [refused], [first] = concurrent.futures.wait(calls, return_when="FIRST_COMPLETED")
+        hvd.barrier()  # the others call it now
+        assert first.result() == hvd.size()
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"'eager.twice' .* on rank 0 .* Received: the name twice at once. Expected: a name",
+    ):
+        refused.result()
 
 
 def test_unnamed_eager_calls_of_threads_take_turns():

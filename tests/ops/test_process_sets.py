@@ -147,8 +147,14 @@ def test_what_cannot_be_registered_fails_on_every_rank():
 @pytest.mark.ranks(2, 4)
 def test_wrong_calls_are_refused_at_once(last):
     if last.included():
-        with pytest.raises(ValueError, match=r"Received: root_rank=0. Expected: one of \["):
-            hvd.broadcast(1.0, root_rank=0, process_set=last)
+        outside = {"root_rank": 0, "process_set": last}
+        with tf.Graph().as_default(), pytest.raises(ValueError, match="Received: root_rank=0"):
+            hvd.broadcast(tf.compat.v1.placeholder(tf.float32, [2]), **outside)
+        for mode in ("eager", "function"):
+            with pytest.raises(ValueError, match=r"Received: root_rank=0. Expected: one of \["):
+                run(mode, lambda: hvd.broadcast(1.0, **outside))
+            with pytest.raises(ValueError, match=r"Received: root_rank=0. Expected: one of \["):
+                run(mode, lambda: hvd.broadcast_([tf.Variable(1.0)], **outside))
     else:
         with pytest.raises(ValueError, match="This rank is not in the process set"):
             hvd.allreduce(1.0, process_set=last)

@@ -28,6 +28,7 @@ def test_every_type_and_rows_that_do_not_come_out_even(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 def test_every_operation(mode):
     values = of_ranks((5, 2), tf.float32)
     numpy_ops = {hvd.Average: np.mean, hvd.Min: np.min, hvd.Max: np.max, hvd.Product: np.prod}
@@ -66,6 +67,7 @@ def test_a_group_of_mixed_types_and_shapes(mode):
 
 
 @in_both_modes
+@pytest.mark.ranks(1, 2, 4)
 @pytest.mark.parametrize("op", [hvd.Sum, hvd.Average, hvd.Min, hvd.Product], ids=str)
 def test_gradient_is_that_of_the_rows_of_an_allreduce(mode, op):
     def f(x, y, weight, reduce):
@@ -93,6 +95,7 @@ def test_gradient_is_that_of_the_rows_of_an_allreduce(mode, op):
             np.testing.assert_array_equal(numbers(a), numbers(b))
 
 
+@pytest.mark.ranks(1, 2, 4)
 def test_gradient_of_one_tensor():
     x = tf.Variable([[1.0], [2.0], [3.0]])
     with tf.GradientTape() as tape:

@@ -149,6 +149,9 @@ def check_has_first_dimension(tensor: tf.Tensor, kind: str) -> None:
 def to_splits(splits: Any, tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
     """Returns the rows for each rank as an int32 tensor, checked as far as they are known.
 
+    Ranks have values of their own: where one has them wrong the others wait for it. So those of an
+    eager call are left to the kernel, which tells all ranks.
+
     Args:
         splits: a tensor, array or list of whole numbers, one a rank.
         tensor: what is to be sent.
@@ -156,7 +159,8 @@ def to_splits(splits: Any, tensor: tf.Tensor, process_set: ProcessSet) -> tf.Ten
 
     Raises:
         TypeError: if they are no whole numbers.
-        ValueError: if they are not one a rank, negative, or do not add up to the tensor's rows.
+        ValueError: if they are not one a rank; in a graph if they are known to be negative, or not
+            to add up to the tensor's rows.
     """
     splits = tf.convert_to_tensor(splits)
     if not splits.dtype.is_integer:
@@ -167,7 +171,7 @@ def to_splits(splits: Any, tensor: tf.Tensor, process_set: ProcessSet) -> tf.Ten
             f"hvd.alltoall needs the number of rows for each rank. Received: splits of shape "
             f"{splits.shape}. Expected: shape ({size},)."
         )
-    values = tf.get_static_value(splits)
+    values = None if tf.executing_eagerly() else tf.get_static_value(splits)
     if values is not None and (values.min() < 0 or rows not in (None, values.sum())):
         raise ValueError(
             f"hvd.alltoall cannot send these rows. Received: splits={values.tolist()} for a "

@@ -39,9 +39,11 @@ def alltoall(
     Raises:
         NotInitializedError: before `init`.
         TypeError: for a type that does not travel, or splits that are no whole numbers.
-        ValueError: for a scalar, or splits that do not fit.
-        tf.errors.InvalidArgumentError: if type or shape do not fit between the ranks, the splits
-            not the tensor, or the rows cannot be divided evenly where no splits are given.
+        ValueError: for a scalar, or splits of another shape; in a graph for any that are known not
+            to fit.
+        tf.errors.InvalidArgumentError: on every rank, if type or shape do not fit between the
+            ranks, some rank's splits not its tensor, or its rows cannot be divided evenly where no
+            splits are given.
         tf.errors.AbortedError: if a rank is lost or has left.
 
     Example:
