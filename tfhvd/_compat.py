@@ -32,6 +32,11 @@ def keras_package(thing: Any) -> str | None:
     return None
 
 
+def imported_keras() -> list[str]:
+    """Lists the Keras packages that the program has imported by now."""
+    return [package for package in _KERAS if hasattr(sys.modules.get(package), "Model")]
+
+
 def tf_variable(variable: Any) -> Any:
     """Gives the tf.Variable inside a Keras 3 variable; anything else as it is."""
     value = getattr(variable, "value", None)
@@ -149,6 +154,22 @@ def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
                 variable.assign(group[name][()])
 
 
+def has_own_train_step(model: Any) -> bool:
+    """Whether a model of either Keras trains by a `train_step` that its user wrote."""
+    if "train_step" in vars(model):
+        return True
+    owner = next((cls for cls in type(model).__mro__ if "train_step" in vars(cls)), None)
+    return owner is not None and owner.__module__.partition(".")[0] not in _KERAS
+
+
+def is_keras_optimizer(thing: Any) -> bool:
+    """Whether something is an optimizer of either Keras."""
+    packages = [sys.modules[package] for package in imported_keras()]
+    kinds = [package.optimizers.Optimizer for package in packages]
+    kinds += [p.optimizers.legacy.Optimizer for p in packages if p.__name__ == TF_KERAS]
+    return isinstance(thing, tuple(kinds))
+
+
 def never_compile_training(
     package: str, applies_to: Callable[[Any], bool], say: Callable[[str], None]
 ) -> None:
@@ -221,7 +242,7 @@ def surround_fit(
 
 def is_callback_list(callbacks: Any) -> bool:
     """Whether callbacks are in the container that either Keras makes of them in `fit`."""
-    packages = [sys.modules[package] for package in _KERAS if package in sys.modules]
+    packages = [sys.modules[package] for package in imported_keras()]
     return isinstance(callbacks, tuple(package.callbacks.CallbackList for package in packages))
 
 

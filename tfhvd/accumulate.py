@@ -2,7 +2,8 @@
 
 A wrapped optimizer is called in two steps, `add` (where it would reduce the gradients) and `apply`
 (where it would update the variables). Of `passes` calls all but the last only add up this rank's
-gradients; the last one reduces the sums, and updates.
+gradients; the last one reduces the sums, and updates. Where ranks are averaged by their samples,
+so are the calls.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhvd import _compat, samples
-from tfhvd.gradients import GradientReducer
+from tfhvd.gradients import GradientReducer, scaled
 from tfhvd.local_sources import key_of
 from tfhvd.reduction_options import ReductionOptions
 
@@ -36,6 +37,7 @@ class GradientAccumulator:
         self._passes = passes
         self._factor = 1.0 / passes if average else 1.0
         self._count: tf.Variable | None = None
+        self._samples = samples.OfSeveralSteps()
         self._sums: dict[int, tuple[Any, tf.Variable]] = {}
 
     @classmethod
@@ -62,6 +64,10 @@ class GradientAccumulator:
         gradients, variables = list(gradients), list(variables)
         if not self.accumulates:
             return self.reduce(gradients, variables)
+        weighted = self.reduce.weighs_steps()
+        if weighted:
+            part = self._samples.add(is_first=tf.equal(self._counter().read_value(), 0))
+            gradients = [scaled(g, part) for g in gradients]
         sums = [self._sum_of(g, v) for g, v in zip(gradients, variables)]
         added = [_add(s, g) for s, g in zip(sums, gradients) if g is not None]
         with tf.control_dependencies(_operations(added)):
@@ -69,8 +75,9 @@ class GradientAccumulator:
         there = [i for i, s in enumerate(sums) if s is not None]
 
         def reduced() -> list[tf.Tensor]:
-            values = [None if s is None else s.read_value() * _like(self._factor, s) for s in sums]
-            with samples.alike():  # the sums are of several steps
+            factor = self._factor * (self._samples.rest(self._passes) if weighted else 1.0)
+            values = [None if s is None else scaled(s.read_value(), factor) for s in sums]
+            with self._samples.step() if weighted else samples.alike():
                 done = self.reduce(values, variables)
             return [done[i] for i in there]
 
@@ -114,6 +121,11 @@ class GradientAccumulator:
         if self._count is not None:
             self._count.assign(0)
 
+    @property
+    def shared_state(self) -> list[tf.Variable]:
+        """The state that ranks take over with an optimizer's own."""
+        return []
+
     def _is_last(self, count: tf.Tensor) -> tf.Tensor:
         return tf.equal(count, self._passes)
 
@@ -141,10 +153,6 @@ def _add(total: tf.Variable, gradient: Any) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         return total.scatter_add(gradient)
     return total.assign_add(gradient, read_value=False)
-
-
-def _like(factor: float, tensor: Any) -> tf.Tensor:
-    return tf.cast(factor, tensor.dtype)
 
 
 def _operations(things: Iterable[Any]) -> list[Any]:

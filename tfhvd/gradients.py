@@ -87,8 +87,8 @@ class GradientReducer:
             shared = [None if o else g for o, g in zip(own, gradients)]
             reduced = self._reduce(shared, variables, rows)
             part = 1.0 / size if self.options.scale_local_gradients else 1.0
-            gradients = [_scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
-        return [_scaled(g, self._scale) for g in gradients]
+            gradients = [scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
+        return [scaled(g, self._scale) for g in gradients]
 
     def split(
         self, gradients: Iterable[Any], variables: Iterable[Any]
@@ -100,6 +100,13 @@ class GradientReducer:
         for gradient, variable in zip(gradients, variables):
             (own if key_of(variable) in local else shared).append(gradient)
         return own, shared
+
+    def weighs_steps(self) -> bool:
+        """Whether steps that make one update are to be weighed by their samples.
+
+        XLA would have to know the samples of several steps when it compiles one.
+        """
+        return self._weight() is not None and not _compiled.is_compiled()
 
     def all_ranks(self, condition: Any) -> Any:
         """Whether a condition (a bool tensor without dimensions) holds on every rank."""
@@ -213,12 +220,22 @@ class GradientReducer:
         return grouped_allreduce(tensors, **arguments)
 
 
-def _scaled(gradient: Any, factor: float) -> Any:
-    if gradient is None or factor == 1.0:
+def scaled(gradient: Any, factor: Any) -> Any:
+    """Multiplies a gradient.
+
+    Args:
+        gradient: a tensor or IndexedSlices of any shape and type, or None.
+        factor: a float; or a tensor without dimensions, for floating-point gradients, which gives
+            zeros where it is 0, also of NaN.
+    """
+    if gradient is None or (isinstance(factor, float) and factor == 1.0):
         return gradient
     if is_sparse(gradient):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)
+        values = scaled(gradient.values, factor)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    if isinstance(factor, float):
+        return gradient * tf.cast(factor, gradient.dtype)
+    return tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
 
 
 def _unique_names(prefix: str, variables: list[Any]) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfhvd import _compat
+
 _samples: contextvars.ContextVar[Any] = contextvars.ContextVar("samples", default=None)
 
 
@@ -42,6 +44,52 @@ class StepOf:
 def alike() -> StepOf:
     """Makes the ranks that are there count alike, where they would by their samples."""
     return StepOf(None if _samples.get() is None else 1)
+
+
+class OfSeveralSteps:
+    """Weighs steps whose gradients are added up to one update, so that every sample counts once.
+
+    The gradient of each step is multiplied by what `add` returns, and the sum by `rest`. Where all
+    steps have as many samples both are 1.
+
+    Example:
+        >>> total += gradient * weights.add(is_first=True)
+        >>> total += gradient * weights.add(is_first=False)
+        >>> with weights.step():
+        ...     gradients = reduce([total * weights.rest(2)], variables)
+    """
+
+    def __init__(self) -> None:
+        self._counts: tf.Variable | None = None  # samples of the first step, and of all
+
+    def add(self, is_first: Any) -> tf.Tensor:
+        """Takes the samples of the step under way; returns how many the first step has of them.
+
+        Args:
+            is_first: whether an update begins with it, a bool tensor without dimensions.
+        """
+        here, counts = current(), self.state()
+        assert here is not None
+        before = counts.read_value()
+        first = tf.where(is_first, tf.maximum(here, 1), before[0])
+        total = tf.where(is_first, here, before[1] + here)
+        counts.assign([first, total])
+        return tf.cast(here / first, tf.float32)
+
+    def rest(self, steps: int) -> tf.Tensor:
+        """Returns what the sum is multiplied by to be `steps` times the mean over all samples."""
+        first, total = tf.unstack(tf.cast(self.state().read_value(), tf.float64))
+        return tf.cast(tf.math.divide_no_nan(steps * first, total), tf.float32)
+
+    def step(self) -> StepOf:
+        """Makes this rank count by the samples of all the steps."""
+        return StepOf(self.state().read_value()[1])
+
+    def state(self) -> tf.Variable:
+        """Returns where they are counted."""
+        if self._counts is None:
+            self._counts = _compat.state_variable([1, 0], tf.int32, "samples")
+        return self._counts
 
 
 def current() -> tf.Tensor | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfhvd import reducers
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
 from tfhvd.moments import synchronize_keras
@@ -33,8 +34,10 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
 
     Every rank must call `gradient` the same number of times, with the same sources. `jacobian` and
     `batch_jacobian` give this rank's own result. Do not apply the gradients with a wrapped
-    optimizer as
-    well: it would reduce them again.
+    optimizer as well: it would reduce them again.
+
+    In the `train_step` of a Keras model, with `tfhvd.keras` imported, ranks may have unequal data,
+    of which an Average counts every sample once, and they stop together: see `tfhvd.keras.fit`.
 
     Args:
         gradtape: the tape, new or with something recorded, persistent or not. Both tapes share one
@@ -143,7 +146,9 @@ def _distribute(gradtape: Any, options: ReductionOptions) -> Any:
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"Received: {gradtape!r}. Expected: a tf.GradientTape.")
     synchronize_keras()
-    return wrap(gradtape, _Reduces, _Own(gradtape, GradientReducer(options)))
+    reduce = GradientReducer(options)
+    reducers.note(reduce)
+    return wrap(gradtape, _Reduces, _Own(gradtape, reduce))
 
 
 @dataclasses.dataclass(frozen=True)

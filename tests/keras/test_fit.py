@@ -54,12 +54,12 @@ def make_optimizer(keras, kind):
     )
 
 
-def one_rank(keras, kind, of_ranks, epochs, model=None):
+def one_rank(keras, kind, of_ranks, epochs, model=None, scale=1.0):
     model, optimizer = model or make_model(keras), make_optimizer(keras, kind)
     for _ in range(epochs):
         for x, y in joined_steps(of_ranks):
             with tf.GradientTape() as tape:
-                loss = mean_square(y, model(x, training=True))
+                loss = mean_square(y, model(x, training=True)) * scale
             gradients = tape.gradient(loss, model.trainable_variables)
             optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     return model, optimizer
@@ -115,11 +115,19 @@ def of_ranks(*samples):
     return [samples[rank % len(samples)] for rank in range(hvd.size())]
 
 
-@pytest.mark.ranks(1, 2, 4)
 @pytest.mark.parametrize(
     ("package", "mode"), [("keras", "graph"), ("keras", "compiled"), ("tf_keras", "graph")]
 )
 def test_ten_batches_and_seven(package, mode):
+    train_on_ten_and_seven(package, mode)
+
+
+@pytest.mark.ranks(1, 4)
+def test_on_one_rank_and_on_four():
+    train_on_ten_and_seven("keras", "graph")
+
+
+def train_on_ten_and_seven(package, mode):
     keras = keras_of(package)
     batches = batches_of(of_ranks(10 * BATCH, 7 * BATCH))
     model = compiled(keras, "adam", mode)
@@ -144,10 +152,11 @@ class TestWeights:
         fit(model, dataset(batches[hvd.rank()]), epochs=3)
         assert_is_one_rank(model, *one_rank(keras, "sgd", batches, epochs=3), counts=False)
 
-    def test_a_rank_without_data(self):
+    @pytest.mark.parametrize("op", [hvd.Average, hvd.Max, hvd.Adasum], ids=str)
+    def test_a_rank_without_data(self, op):
         keras = keras_of("keras")
         batches = batches_of(of_ranks(3 * BATCH, 0))
-        model = compiled(keras)
+        model = compiled(keras, op=op)
         fit(model, dataset(batches[hvd.rank()]), epochs=2)
         assert_is_one_rank(model, *one_rank(keras, "sgd", batches, epochs=2), counts=False)
 
@@ -271,6 +280,31 @@ class TestWeights:
         fit(model, arrays(batches[hvd.rank()]), epochs=2)
         assert_same_on_all_ranks([*model.weights, *optimizer_state(model.optimizer)])
         assert int(model.optimizer.iterations) == 6
+
+    @in_both_keras
+    @pytest.mark.parametrize("average", [False, True])
+    def test_every_sample_of_an_update_counts_once(self, package, average):
+        """Of several passes, and ranks: as in one batch of them all."""
+        keras, passes = keras_of(package), 2
+        sizes = of_ranks([4, 2, 3, 4], [1, 4, 2, 2])
+        x, y = zip(*(data(seed=100 + r, samples=sum(of)) for r, of in enumerate(sizes)))
+        cuts = [np.cumsum(of)[:-1] for of in sizes]
+        batches = [list(zip(np.split(a, cut), np.split(b, cut))) for a, b, cut in zip(x, y, cuts)]
+        model = compiled(
+            keras, backward_passes_per_step=passes, average_aggregated_gradients=average
+        )
+        # Of a known length: Keras counts one step more with each end of data not foreseen.
+        known = tf.data.experimental.assert_cardinality(2 * passes)
+        fit(model, dataset(batches[hvd.rank()]).apply(known), epochs=2)
+        together = [
+            [tuple(map(np.concatenate, zip(*of[i : i + passes]))) for i in (0, passes)]
+            for of in batches
+        ]
+        scale = 1.0 if average else passes
+        reference, _ = one_rank(keras, "sgd", together, epochs=2, scale=scale)
+        assert_same_on_all_ranks([*model.weights, *optimizer_state(model.optimizer)])
+        for actual, expected in zip(values(model.weights), values(reference.weights)):
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
     def test_learning_rates_are_those_of_the_longest_epoch(self):
         keras = keras_of("keras")
@@ -401,6 +435,49 @@ class TestStopping:
         fit(model, dataset(batches[hvd.rank()]), callbacks, steps_per_epoch=2, epochs=4)
         assert_same_on_all_ranks([*model.weights, *optimizer_state(model.optimizer)])
         assert int(model.optimizer.iterations) <= 5
+
+
+class TestTapesInATrainStep:
+    """Of a plain optimizer, and a model whose own train_step reduces."""
+
+    @in_both_keras
+    @pytest.mark.parametrize("mode", ["graph", "eager"])
+    def test_unequal_data_and_a_rank_that_stops(self, package, mode):
+        keras = keras_of(package)
+
+        class Taped(keras.Model):
+            def train_step(self, batch):
+                x, y = batch[0], batch[1]
+                with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+                    loss = mean_square(y, self(x, training=True))
+                gradients = tape.gradient(loss, self.trainable_variables)
+                self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+                return {"loss": loss}
+
+        plain = make_model(keras, seed=hvd.rank())
+        model = Taped(plain.inputs, plain.outputs)
+        model.compile(make_optimizer(keras, "sgd"), **MODES[mode])
+        batches = batches_of(of_ranks(4 * BATCH + 1, 2 * BATCH + 3))
+        mine = arrays(batches[hvd.rank()])
+        history = fit(model, mine, [stop_at(keras, 1, epoch=1)], epochs=9)
+        assert history.epoch == [0, 1]
+        assert_is_one_rank(model, *one_rank(keras, "sgd", batches, epochs=2))
+        model.fit(*mine, batch_size=BATCH, shuffle=False, verbose=0)  # with the function it has
+        assert_is_one_rank(model, *one_rank(keras, "sgd", batches, epochs=3))
+
+    def test_a_train_step_that_reduces_nothing(self):
+        keras = keras_of("keras")
+
+        class Own(keras.Model):
+            def train_step(self, batch):
+                self.optimizer.iterations.assign_add(1)
+                return {"loss": tf.reduce_mean(self(batch[0]))}
+
+        plain = make_model(keras)
+        model = Own(plain.inputs, plain.outputs)
+        model.compile(make_optimizer(keras, "sgd"))
+        model.fit(*data(seed=0, samples=(1 + hvd.rank()) * BATCH), batch_size=BATCH, verbose=0)
+        assert int(model.optimizer.iterations) == 1 + hvd.rank()
 
 
 class TestRankZeroAlone:

@@ -1,5 +1,7 @@
 """Wrappers, compression and batch normalization in process sets, which overlap here."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -142,17 +144,26 @@ def test_compression_in_a_set(sets, kind):
         np.testing.assert_allclose(applied, given, atol=1e-2 if kind == "fp16" else 1e-4)
 
 
+def batch_normalization_of(package, monkeypatch):
+    """Returns hvd.SyncBatchNormalization as it is where tf.keras is that Keras."""
+    if package == "keras":
+        return hvd.SyncBatchNormalization
+    # As with TF_USE_LEGACY_KERAS=1, by which TensorFlow chooses when it is imported.
+    monkeypatch.setattr(tf, "keras", keras_of(package))
+    spec = importlib.util.find_spec("tfhvd.keras.sync_batch_normalization")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.SyncBatchNormalization
+
+
 @in_both_keras
-def test_batch_normalization_over_a_set(sets, package):
+def test_batch_normalization_over_a_set(sets, package, monkeypatch):
     """Ranks of unequal batches give what one rank with the members' batches gives."""
-    keras = keras_of(package)
+    keras, batch_normalization = keras_of(package), batch_normalization_of(package, monkeypatch)
     hvd.DistributedOptimizer(keras.optimizers.SGD())  # from here on moments are synchronized
     for process_set in own_sets(sets):
-        if package == "keras":
-            layer = hvd.SyncBatchNormalization(process_set=process_set)
-        else:
-            layer = keras.layers.BatchNormalization(synchronized=True)
-            layer.tfhvd_process_set = process_set
+        layer = batch_normalization(process_set=process_set)
+        assert isinstance(layer, keras.layers.BatchNormalization)
         batches = [
             np.random.default_rng(rank).normal(rank, 2.0, size=(rank + 2, 3)).astype("float32")
             for rank in process_set.ranks

@@ -13,6 +13,7 @@ Example:
 """
 
 from tfhvd import (
+    Adasum,
     Average,
     Compression,
     DistributedGradientTape,
@@ -20,8 +21,10 @@ from tfhvd import (
     Min,
     PartialDistributedGradientTape,
     PartialDistributedOptimizer,
+    ProcessSet,
     Product,
     Sum,
+    add_process_set,
     allgather_object,
     barrier,
     broadcast_object,
@@ -33,11 +36,14 @@ from tfhvd import (
     cross_size,
     cuda_built,
     ddl_built,
+    get_process_set_ids_and_ranks,
+    global_process_set,
     gloo_built,
     gloo_enabled,
     init,
     is_homogeneous,
     is_initialized,
+    join,
     local_rank,
     local_size,
     mpi_built,
@@ -45,6 +51,7 @@ from tfhvd import (
     mpi_threads_supported,
     nccl_built,
     rank,
+    remove_process_set,
     rocm_built,
     run,
     shutdown,
@@ -60,6 +67,7 @@ from tfhvd.keras.callbacks import (
     LearningRateWarmupCallback,
     MetricAverageCallback,
 )
+from tfhvd.keras.fit import keep_imported_in_step
 from tfhvd.keras.load_model import load_model
 from tfhvd.keras.optimizer import DistributedOptimizer
 from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
@@ -67,6 +75,7 @@ from tfhvd.keras.values import allgather, allreduce, broadcast
 from tfhvd.moments import synchronize_keras
 
 __all__ = [
+    "Adasum",
     "Average",
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
@@ -80,9 +89,11 @@ __all__ = [
     "Min",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
+    "ProcessSet",
     "Product",
     "Sum",
     "SyncBatchNormalization",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -98,11 +109,14 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "get_process_set_ids_and_ranks",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "load_model",
     "local_rank",
     "local_size",
@@ -111,6 +125,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "remove_process_set",
     "rocm_built",
     "run",
     "shutdown",
@@ -120,3 +135,4 @@ __all__ = [
 ]
 
 synchronize_keras()
+keep_imported_in_step()

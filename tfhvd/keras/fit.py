@@ -11,6 +11,9 @@
 
 Weights and the wish to stop travel with the negotiation of the gradients, and cost no step a
 collective of its own. Two small ones follow each epoch.
+
+Gradients are reduced by a distributed optimizer, or by the tapes of a `train_step` of the model's
+own. Of the latter nothing is known before the first step: see `_Epochs.active`.
 """
 
 from __future__ import annotations
@@ -24,34 +27,43 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat, process, samples
+from tfhvd import _compat, process, reducers, samples
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.hooks import accumulator_of, reducer_of
-from tfhvd.keras.state import broadcast_state, reducing_optimizers
+from tfhvd.keras.hooks import accumulator_of, reducer_of, reduces
+from tfhvd.keras.state import broadcast_state, optimizers_of, reducing_optimizers
 from tfhvd.local_sources import key_of
 from tfhvd.ops import allgather, join
+from tfhvd.process_sets import ProcessSet
 from tfhvd.sparse import forget_ways
 
 _logger = logging.getLogger("tfhvd")
 _UNKNOWN = -1
+_ALONE = ProcessSet([0])
+_TAPES = "_tfhvd_tapes"  # an attribute of the functions that Keras makes of training steps
 
 
 def keep_in_step(package: str) -> None:
-    """Makes `fit` of a Keras keep its ranks in step, for models with a distributed optimizer.
+    """Makes `fit` of a Keras keep its ranks in step, for models whose gradients are reduced.
 
     Args:
         package: "keras" or "tf_keras", imported.
     """
-    _compat.surround_fit(package, _has_peers, _in_step)
+    _compat.surround_fit(package, _may_have_peers, _in_step)
 
 
-def _has_peers(model: Any) -> bool:
+def keep_imported_in_step() -> None:
+    """Does so for every Keras that is imported by now."""
+    for package in _compat.imported_keras():
+        keep_in_step(package)
+
+
+def _may_have_peers(model: Any) -> bool:
+    if not process.is_initialized() or process.size() == 1:
+        return False
     optimizers = reducing_optimizers(model)
-    return bool(optimizers) and process.is_initialized() and _ranks_of(optimizers).size() > 1
-
-
-def _ranks_of(optimizers: list[Any]) -> Any:
-    return reducer_of(optimizers[0]).options.process_set
+    if not optimizers:
+        return _compat.has_own_train_step(model)
+    return reducer_of(optimizers[0]).options.process_set.size() > 1
 
 
 @contextlib.contextmanager
@@ -60,12 +72,12 @@ def _in_step(model: Any, callbacks: Any) -> Iterator[Any]:
     epochs = _Epochs(model)
     first, last = _First(epochs), _Last(epochs)
     attributes = vars(model)
-    if not getattr(model.train_function, "_tfhvd_weighted", False):
+    if not hasattr(model.train_function, _TAPES):
         model.train_function = None  # made by somebody else, for a step that is not weighted
     own_step = model.train_step
     # Past Keras' __setattr__; a model may have a train_step of its own there already.
     replaced = attributes.get("train_step")
-    attributes["train_step"] = _weighted(own_step)
+    attributes["train_step"] = _watched(own_step, epochs.tapes)
     try:
         with _inserted(first, callbacks, last) as extended:
             yield extended
@@ -94,10 +106,10 @@ def _inserted(first: Any, callbacks: Any, last: Any) -> Iterator[Any]:
         callbacks.callbacks = given
 
 
-def _weighted(train_step: Any) -> Any:
+def _watched(train_step: Any, tapes: reducers.Seen) -> Any:
     @functools.wraps(train_step)
     def step(data: Any) -> Any:
-        with samples.StepOf(samples.count(data)):
+        with samples.StepOf(samples.count(data)), reducers.watched(tapes):
             return train_step(data)
 
     return step
@@ -108,9 +120,11 @@ class _Epochs:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self._optimizers = reducing_optimizers(model)
-        self._ranks = _ranks_of(self._optimizers)
-        self._numbers = self._ranks.ranks or range(process.size())  # in the job
+        # Those of the steps that the train function was traced for: it is not always traced anew.
+        self.tapes: reducers.Seen = getattr(model.train_function, _TAPES, {})
+        self._found: ProcessSet | None = None
+        self._params: dict[str, Any] = {}
+        self._agreed = False  # on the steps
         self._train_function: Any = None  # Keras' own
         self._training = False
         self._calls = 0
@@ -119,12 +133,41 @@ class _Epochs:
         self._over = False
         self._asked: list[int] = []  # the ranks that wanted to stop
 
+    @property
+    def active(self) -> bool:
+        """Whether gradients are reduced, as far as this rank knows by now."""
+        return self._ranks.size() > 1
+
+    @property
+    def _optimizers(self) -> list[Any]:
+        return reducing_optimizers(self.model) or optimizers_of(self.model)
+
+    @property
+    def _ranks(self) -> Any:
+        """The ranks that train together: this one alone as long as nothing is known of others."""
+        if self._found is None:
+            known = [*map(reducer_of, reducing_optimizers(self.model)), *self.tapes.values()]
+            self._found = known[0].options.process_set if known else None
+        return self._found or _ALONE
+
+    @property
+    def _numbers(self) -> Any:
+        """The ranks' numbers in the job."""
+        return self._ranks.ranks or range(process.size())
+
     def begin(self, params: dict[str, Any]) -> None:
-        """Agrees on the steps of an epoch, which callbacks may go by: the most that a rank has."""
-        steps = self._gather("steps", [params.get("steps") or _UNKNOWN])[:, 0]
-        if (steps != _UNKNOWN).all():
-            params["steps"] = int(steps.max())
+        """Counts the steps from now on."""
+        self._params = params
+        if self.active:
+            self._agree_on_steps()
         self._count_calls()
+
+    def _agree_on_steps(self) -> None:
+        """Agrees on the steps of an epoch, which callbacks may go by: the most that a rank has."""
+        self._agreed = True
+        steps = self._gather("steps", [self._params.get("steps") or _UNKNOWN])[:, 0]
+        if (steps != _UNKNOWN).all():
+            self._params["steps"] = int(steps.max())
 
     def let_go(self) -> None:
         """Gives the model its own function back."""
@@ -138,7 +181,7 @@ class _Epochs:
 
     def end_training(self) -> None:
         """Waits until the others have done their steps; brings all ranks to one state."""
-        if not self._training:
+        if not self._training or not self.active:
             return
         self._training = False
         process.native().join(self._ranks.process_set_id, bool(self.model.stop_training))
@@ -149,6 +192,8 @@ class _Epochs:
 
     def end_epoch(self, is_last: bool) -> None:
         """Stops all ranks where one stops."""
+        if not self.active:
+            return
         asks = bool(self.model.stop_training) and not self._told
         votes = self._gather("stop", [asks, asks or is_last])
         everyone = len(votes) == self._ranks.size()  # else somebody is at the end already
@@ -167,6 +212,8 @@ class _Epochs:
 
     def end(self) -> None:
         """Ends the others' `fit` where this one ended before its time; waits for the others."""
+        if not self.active:
+            return
         if not self._over:
             # As tf_keras does where data is used up: the others are in an epoch that is none here.
             self.begin_epoch()
@@ -179,18 +226,21 @@ class _Epochs:
 
     def _count_calls(self) -> None:
         train_function = self.model.train_function
-        set_id = self._ranks.process_set_id
         stop_asked = process.native().stop_asked
 
         def call(iterator: Any) -> Any:
             result = train_function(iterator)
             self._calls += 1
-            if stop_asked(set_id):
+            if not self.active:
+                return result
+            if not self._agreed:
+                self._agree_on_steps()
+            if stop_asked(self._ranks.process_set_id):
                 self._told = not self.model.stop_training
                 self.model.stop_training = True
             return result
 
-        train_function._tfhvd_weighted = True
+        setattr(train_function, _TAPES, self.tapes)
         self._train_function = train_function
         self.model.train_function = call
 
@@ -207,11 +257,13 @@ class _Epochs:
     def _take_over_state(self, rank: int) -> None:
         variables = self.model.trainable_variables
         local: set[int] = set()
+        of_tapes = set().union(*(tape.local.keys() for tape in self.tapes.values()))
         for optimizer in self._optimizers:
-            keys = reducer_of(optimizer).local.keys()
+            keys = reducer_of(optimizer).local.keys() if reduces(optimizer) else of_tapes
             own = [variable for variable in variables if key_of(variable) in keys]
             local |= keys | {key_of(slot) for slot in _compat.slots_of(optimizer, own)}
-            accumulator_of(optimizer).begin_anew()
+            if reduces(optimizer):
+                accumulator_of(optimizer).begin_anew()
         broadcast_state(self.model, self._optimizers, self._numbers[rank], local, self._ranks)
         forget_ways(variables)
 

@@ -11,11 +11,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import Any
+
+import tensorflow as tf
 
 from tfhvd import _compat, samples
 from tfhvd.accumulate import GradientAccumulator
-from tfhvd.gradients import GradientReducer
+from tfhvd.gradients import GradientReducer, scaled
 from tfhvd.keras.compression_state import saveable
 from tfhvd.wrapping import Wrapped
 
@@ -55,7 +59,15 @@ class Reduces(Wrapped):
 class BeforeClipping(GradientAccumulator):
     """Of optimizers that accumulate by themselves: knows whose gradients are to come."""
 
-    awaited: tuple[Any, ...] = ()
+    def __init__(self, reduce: GradientReducer) -> None:
+        super().__init__(reduce)
+        self.awaited: tuple[Any, ...] = ()
+        self.weights = samples.OfSeveralSteps()
+
+    @property
+    def shared_state(self) -> list[tf.Variable]:
+        """Goes with the sums, which are among the optimizer's own."""
+        return [self.weights.state()]
 
 
 class ReducesBeforeClipping(Reduces):
@@ -69,11 +81,16 @@ class ReducesBeforeClipping(Reduces):
         grads = list(grads)
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
-        self._tfhvd.awaited = tuple(
-            variable
-            for gradient, variable in zip(grads, trainable_variables or self._trainable_variables)
-            if gradient is not None and not getattr(variable, "overwrite_with_gradient", False)
-        )
+        variables = trainable_variables or self._trainable_variables
+        reduced = [
+            g is not None and not getattr(v, "overwrite_with_gradient", False)
+            for g, v in zip(grads, variables)
+        ]
+        self._tfhvd.awaited = tuple(itertools.compress(variables, reduced))
+        if self.gradient_accumulation_steps and self._tfhvd.reduce.weighs_steps():
+            passes = tf.convert_to_tensor(self._iterations) % self.gradient_accumulation_steps
+            part = self._tfhvd.weights.add(is_first=tf.equal(passes, 0))
+            grads = [scaled(g, part) if r else g for g, r in zip(grads, reduced)]
         result = super().apply(grads, trainable_variables)
         if self._tfhvd.awaited and not self.gradient_accumulation_steps:
             raise RuntimeError(
@@ -85,10 +102,14 @@ class ReducesBeforeClipping(Reduces):
 
     def _clip_gradients(self, grads: Any) -> Any:
         awaited, self._tfhvd.awaited = self._tfhvd.awaited, ()
-        if self.gradient_accumulation_steps:  # gradients of several steps
-            with samples.alike():
-                return super()._clip_gradients(self._tfhvd.add(grads, awaited))
-        return super()._clip_gradients(self._tfhvd.add(grads, awaited))
+        steps, step = self.gradient_accumulation_steps, contextlib.nullcontext()
+        if steps and self._tfhvd.reduce.weighs_steps():
+            rest, step = self._tfhvd.weights.rest(steps), self._tfhvd.weights.step()
+            grads = [scaled(g, rest) for g in grads]
+        elif steps:
+            step = samples.alike()
+        with step:
+            return super()._clip_gradients(self._tfhvd.add(grads, awaited))
 
 
 class ReducesBeforeApply(Reduces):

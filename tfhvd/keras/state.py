@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.compression import StatefulCompression
-from tfhvd.keras.hooks import reducer_of, reduces
+from tfhvd.keras.hooks import accumulator_of, reducer_of, reduces
 from tfhvd.local_sources import key_of
 from tfhvd.ops import broadcast_variables
 from tfhvd.process_sets import ProcessSet, global_process_set
@@ -24,8 +24,17 @@ class _Numbered(NamedTuple):
 
 def reducing_optimizers(model: Any) -> list[Any]:
     """Lists the distributed optimizers of a model: the one that it is compiled with, and others."""
+    return _attributes(model, reduces)
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Lists all optimizers of a model: the one that it is compiled with, and others."""
+    return _attributes(model, _compat.is_keras_optimizer)
+
+
+def _attributes(model: Any, of_a_kind: Callable[[Any], bool]) -> list[Any]:
     own = [getattr(model, "optimizer", None), *vars(model).values()]
-    found = {id(o): o for o in own if o is not None and reduces(o)}
+    found = {id(o): o for o in own if o is not None and of_a_kind(o)}
     return list(found.values())
 
 
@@ -50,6 +59,7 @@ def broadcast_state(
         _compat.build_optimizer(optimizer, model.trainable_variables)
         variables += _compat.optimizer_variables(optimizer)
         variables += _shared_by_compression(optimizer, model.trainable_variables)
+        variables += _shared_by_accumulation(optimizer)
     numbered = [
         _Numbered(str(n), _compat.tf_variable(v))
         for n, v in enumerate(variables)
@@ -64,3 +74,8 @@ def _shared_by_compression(optimizer: Any, variables: Any) -> list[Any]:
         return []
     compression.build(variables)
     return compression.shared_state
+
+
+def _shared_by_accumulation(optimizer: Any) -> list[Any]:
+    accumulates = getattr(optimizer, "gradient_accumulation_steps", None)
+    return accumulator_of(optimizer).shared_state if accumulates and reduces(optimizer) else []
