@@ -5,8 +5,12 @@ from __future__ import annotations
 import difflib
 import enum
 import inspect
+import re
 
 import public_api
+import pytest
+
+THINGS = dict(public_api.public())
 
 
 def test_signatures_are_those_of_the_snapshot():
@@ -18,16 +22,24 @@ def test_signatures_are_those_of_the_snapshot():
     )
 
 
-def test_every_public_name_says_what_it_does():
-    """A summary, the arguments, and an example."""
-    silent = []
-    for name, thing in public_api.public():
-        text = inspect.getdoc(thing) or ""
-        complete = bool(text)
-        if not (inspect.isclass(thing) and issubclass(thing, (BaseException, enum.Enum))):
-            complete = "Example" in text
-        if inspect.isfunction(thing) and len(inspect.signature(thing).parameters) > 1:
-            complete = complete and "Args:" in text
-        if not complete:
-            silent.append(name)
-    assert not silent, f"without a docstring that has arguments and an example: {silent}"
+@pytest.mark.parametrize("name", THINGS)
+def test_every_public_name_says_what_it_does(name):
+    """A summary, each argument, what comes back, what is raised, and an example."""
+    thing = THINGS[name]
+    text = inspect.getdoc(thing) or ""
+    assert text, "no docstring"
+    if inspect.isclass(thing) and issubclass(thing, (BaseException, enum.Enum)):
+        return
+    assert "Example:\n" in text, "no example"
+    if inspect.isclass(thing):
+        text += inspect.getdoc(thing.__init__) or ""
+    signature = inspect.signature(thing)
+    silent = [p for p in signature.parameters if not re.search(rf"^ +\**{p}: ", text, re.M)]
+    assert not silent, "arguments that nothing is said about"
+    if inspect.isclass(thing):
+        return
+    summary = text.partition("\n")[0]
+    if signature.return_annotation not in ("None", None):
+        assert "Returns:\n" in text or summary.startswith("Returns "), "not what comes back"
+    if signature.parameters:
+        assert "Raises:\n" in text, "not what is raised"

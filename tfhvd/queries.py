@@ -129,6 +129,14 @@ def ddl_built() -> bool:
 def check_num_rank_power_of_2(num_rank: int) -> bool:
     """Returns whether a number is a power of two: 1, 2, 4, 8, ...
 
+    For scripts that ask: tfhvd itself needs it nowhere. The tree of ranks of `Adasum` is even then.
+
+    Args:
+        num_rank: a whole number.
+
+    Raises:
+        TypeError: if it is no whole number.
+
     Example:
         >>> hvd.check_num_rank_power_of_2(6)
         False

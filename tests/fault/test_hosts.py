@@ -60,6 +60,27 @@ hvd.barrier()
 print("checked", hvd.local_rank(), hvd.cross_size(), flush=True)
 """
 
+# Every rank sees the votes of all of them, those of other hosts included.
+TIMELINE = """
+import json
+hvd.start_timeline("{rank}.json")
+for _ in range(40):
+    step()
+hvd.stop_timeline()
+ticks, turns = {}, 0
+with open(f"{rank}.json") as file:
+    for event in json.load(file):
+        row = event["pid"]
+        if event["ph"] == "B" and event["name"].startswith("NEGOTIATE"):
+            ticks[row] = set()
+        elif event.get("name", "").isdigit():
+            ticks[row].add(int(event["name"]))
+        elif event.get("args", {}).get("locked"):
+            assert ticks[row] == set(range(n)), ticks[row]
+            turns += 1
+assert turns > 0
+"""
+
 
 @pytest.fixture(autouse=True)
 def nothing_left_in_shared_memory():
@@ -74,8 +95,9 @@ def run(hosts: str, rest: str, **more: object) -> mpi.Job:
     return mpi.run_ranks(len(hosts), BEGIN.replace("HOSTS", hosts) + rest, **more)
 
 
-def test_two_hosts_of_two():
-    job = run("aabb", CHECKS, env={"TFHVD_LOG_LEVEL": "info"})
+def test_two_hosts_of_two(tmp_path):
+    move = f"os.chdir({str(tmp_path)!r})\n"
+    job = run("aabb", CHECKS + move + TIMELINE, env={"TFHVD_LOG_LEVEL": "info"})
     assert job.code == 0, job
     assert [rank.out for rank in job.ranks] == [f"checked {r % 2} 2\n" for r in range(4)], job
     assert "shared memory within each of 2 hosts" in job.ranks[0].err, job

@@ -41,6 +41,10 @@ def load_model(
     Returns:
         The model, compiled if it was saved so, with its optimizer's state.
 
+    Raises:
+        OSError, ValueError: as Keras does where there is no such file, or none of a model.
+        TypeError, ValueError: as `DistributedOptimizer`.
+
     Example:
         >>> model = hvd.load_model("model.keras")
     """

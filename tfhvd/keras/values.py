@@ -22,16 +22,24 @@ def allreduce(
     """Reduces a value over the ranks: `tfhvd.allreduce` for anything that becomes a tensor.
 
     Args:
-        value: a number, list, array or tensor, of the same shape and type on every rank.
+        value: a number, list, array or tensor, of the same shape and type on every rank. Types:
+            uint8, int8, int32, int64, float16, bfloat16, float32, float64; bool with Min or Max.
         name: the name of the reduction, the same on every rank.
         average: Horovod's old way to say op=Average (True) or op=Sum (False).
         prescale_factor: what the value is multiplied by before the reduction.
         postscale_factor: what the result is multiplied by.
-        op: Average (default), Sum, Min, Max or Product.
+        op: Average (default), Sum, Min, Max, Product or Adasum.
         compression: how the value travels.
 
     Returns:
         A tensor like `value`, the same on every rank.
+
+    Raises:
+        NotInitializedError: before `init`.
+        TypeError: for a type that cannot be reduced so.
+        ValueError: for an op that is none.
+        tf.errors.InvalidArgumentError: if shape, type or arguments differ between the ranks.
+        tf.errors.AbortedError: if a rank is lost or has left.
 
     Example:
         >>> accuracy = hvd.allreduce(accuracy, name="accuracy")
@@ -57,6 +65,13 @@ def allgather(value: Any, name: str | None = None) -> tf.Tensor:
     Returns:
         A tensor with the values of rank 0, rank 1 and so on, the same on every rank.
 
+    Raises:
+        NotInitializedError: before `init`.
+        TypeError: for a type that does not travel.
+        ValueError: for a scalar.
+        tf.errors.InvalidArgumentError: if types, or later dimensions, differ between the ranks.
+        tf.errors.AbortedError: if a rank is lost or has left.
+
     Example:
         >>> predictions = hvd.allgather(model.predict(x))
     """
@@ -73,6 +88,13 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> tf.Tensor:
 
     Returns:
         A tensor with the value of `root_rank`.
+
+    Raises:
+        NotInitializedError: before `init`.
+        TypeError: for a type that does not travel.
+        ValueError: for a root that is no rank.
+        tf.errors.InvalidArgumentError: if shape, type or root differ between the ranks.
+        tf.errors.AbortedError: if a rank is lost or has left.
 
     Example:
         >>> seed = hvd.broadcast(seed, 0)

@@ -76,6 +76,12 @@ def broadcast_object_fn(
         name: the collective's identity; rarely needed.
         process_set: the ranks that take part.
 
+    Returns:
+        The function; it raises as `broadcast_object` does.
+
+    Raises:
+        TypeError: for a session that is none.
+
     Example:
         >>> from_root = hvd.broadcast_object_fn(root_rank=0)
         >>> epoch = from_root(epoch)
@@ -101,6 +107,9 @@ def allgather_object(
             whose graph they are made at the first call; None for the default session.
         name: the collective's identity; rarely needed.
         process_set: the ranks that take part.
+
+    Returns:
+        A list of as many objects as there are ranks, equal on every rank.
 
     Raises:
         NotInitializedError: before `init`.
