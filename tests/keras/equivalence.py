@@ -102,20 +102,33 @@ def loop_with_optimizer(keras: Any, kind: str, x: np.ndarray, y: np.ndarray, dev
     return loop(keras, x, y, tf.GradientTape, optimizer)
 
 
-def loop_with_tape(keras: Any, kind: str, x: np.ndarray, y: np.ndarray, device: str) -> Any:
+def compiled_loop_with_tape(
+    keras: Any, kind: str, x: np.ndarray, y: np.ndarray, device: str
+) -> Any:
+    return loop_with_tape(keras, kind, x, y, device, jit_compile=True)
+
+
+def loop_with_tape(
+    keras: Any, kind: str, x: np.ndarray, y: np.ndarray, device: str, **arguments: Any
+) -> Any:
     def tape() -> Any:
         return tfhvd.DistributedGradientTape(tf.GradientTape(), device_dense=device)
 
-    return loop(keras, x, y, tape, MAKE[kind](keras.optimizers))
+    return loop(keras, x, y, tape, MAKE[kind](keras.optimizers), **arguments)
 
 
 def loop(
-    keras: Any, x: np.ndarray, y: np.ndarray, make_tape: Callable[[], Any], optimizer: Any
+    keras: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    make_tape: Callable[[], Any],
+    optimizer: Any,
+    **arguments: Any,
 ) -> Any:
     model = make_model(keras, seed=hvd.rank())
     tfhvd.broadcast_variables(model.variables, root_rank=0)
 
-    @tf.function
+    @tf.function(**arguments)
     def step(x, y):
         with make_tape() as tape:
             loss = mean_square(y, model(x, training=True))

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.ranks(2)
         ("tf_keras", equivalence.fit),
         ("keras", equivalence.loop_with_optimizer),
         ("keras", equivalence.loop_with_tape),
+        ("keras", equivalence.compiled_loop_with_tape),
         ("tf_keras", equivalence.loop_with_tape),
     ],
     ids=lambda value: getattr(value, "__name__", value),

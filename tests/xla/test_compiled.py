@@ -67,6 +67,7 @@ def test_every_collective():
             hvd.grouped_allgather([x, rows], name="both.gathered"),
             hvd.broadcast(x, hvd.size() - 1, name="of.last"),
             hvd.reducescatter(rows, op=hvd.Sum, name="scattered"),
+            hvd.grouped_reducescatter([rows, 2 * rows], op=hvd.Sum, name="both.scattered"),
             hvd.alltoall(rows, name="exchanged"),
         ]
 
