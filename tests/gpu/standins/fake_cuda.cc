@@ -117,7 +117,9 @@ int Setting(const std::string& name) {
 
 // The functions of the interface do not call each other: TensorFlow has some of the same names.
 void CopyLater(void* to, const void* from, size_t bytes, cuda::Stream stream) {
-  Enqueue(stream, [to, from, bytes] { std::memcpy(to, from, bytes); });
+  Enqueue(stream, [to, from, bytes] {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  });
 }
 
 void Enqueue(cuda::Stream stream, std::function<void()> work) {
