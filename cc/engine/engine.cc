@@ -127,9 +127,9 @@ class Engine::Impl {
 
  private:
   Status MarkReady(Entry* entry) {
-    if (entry->request.device == DeviceKind::kHost) return Status::Ok();
+    if (entry->request->device == DeviceKind::kHost) return Status::Ok();
     if (accelerator_.device == nullptr) {
-      return Status::Unavailable("'" + entry->request.key.name +
+      return Status::Unavailable("'" + entry->request->key.name +
                                  "' is on a GPU, and tfhvd has no way to it: "
                                  "python -c 'import tfhvd; print(tfhvd.build_info())' says why.");
     }
@@ -217,9 +217,9 @@ class Engine::Impl {
 
   // Before the collective is done: who has its result can ask.
   void NoteStop(const Agreed& agreed) {
-    const bool over = agreed.entry.request.kind == Collective::kJoin;
+    const bool over = agreed.entry.request->kind == Collective::kJoin;
     if (!over && !agreed.decision.stopping) return;
-    const int32_t process_set = agreed.entry.request.key.process_set;
+    const int32_t process_set = agreed.entry.request->key.process_set;
     MutexLock lock(&stopping_mutex_);
     if (over) {
       stopping_.erase(process_set);

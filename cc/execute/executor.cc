@@ -183,7 +183,7 @@ Status Executor::Enqueue(const Plan& plan, Communicator* communicator,
 
 Status Executor::AddProcessSet(const Agreed& agreed) {
   const int32_t id = static_cast<int32_t>(agreed.decision.number);
-  const std::vector<int64_t>& ranks = agreed.entry.request.members;
+  const std::vector<int64_t>& ranks = agreed.entry.request->members;
   std::vector<int> members(ranks.begin(), ranks.end());
   const int me = communicators_.at(0)->rank();
   if (std::find(members.begin(), members.end(), me) != members.end()) {

@@ -60,7 +60,7 @@ std::vector<int64_t> Times(const std::vector<int64_t>& numbers, int64_t factor) 
 }
 
 const TensorSpec& SpecOf(const Piece& piece, const std::vector<Agreed>& agreed) {
-  return agreed[piece.agreed].entry.request.tensors[piece.tensor];
+  return agreed[piece.agreed].entry.request->tensors[piece.tensor];
 }
 
 }  // namespace

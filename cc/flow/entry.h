@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cc/base/inline_vector.h"
 #include "cc/base/status.h"
 #include "cc/flow/request.h"
 
@@ -16,7 +17,7 @@ namespace tfhvd {
 using EntryId = uint64_t;
 
 struct Entry {
-  Request request;
+  SharedRequest request;
 
   // Unnamed by the user: such entries of one key may be in flight together and take their turn in
   // the order of submission. Two named ones at once are an error.
@@ -25,8 +26,8 @@ struct Entry {
   // One per tensor of the request, owned by the submitter until `done` returns.
   // output: null where it is allocated late (allgather, reducescatter, alltoall); may equal the
   // input. A broadcast that is not at its root reads no input.
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
+  InlineVector<const void*, 1> inputs;
+  InlineVector<void*, 1> outputs;
 
   // On an accelerator: the framework's stream, on which the inputs become ready and the outputs
   // will be read. The engine marks the point at which the entry was submitted.

@@ -14,7 +14,7 @@ namespace tfhvd {
 // An entry that every rank has agreed on, with what was decided of it.
 struct Agreed {
   Entry entry;
-  Decision decision;
+  Decision decision;  // its key may be missing: the entry has it
 };
 
 // One tensor of an agreed entry.

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/base/arithmetic.h"
@@ -72,6 +74,30 @@ struct Request {
            root == o.root && tensors == o.tensors && members == o.members && fault == o.fault &&
            weight == o.weight && stops == o.stops;
   }
+};
+
+// A request that many may hold, so that what repeats is neither copied nor compared again: all
+// executions of a kernel with the same shapes, and what remembers them. Any thread, each with a
+// SharedRequest of its own.
+class SharedRequest {
+ public:
+  SharedRequest() = default;  // holds none
+  SharedRequest(Request request) : held_(std::make_shared<Request>(std::move(request))) {}
+
+  const Request* get() const { return held_.get(); }
+  // REQUIRES: it holds one.
+  const Request& operator*() const { return *held_; }
+  const Request* operator->() const { return held_.get(); }
+
+  // To fill in, by the thread that makes it and before others hold it: an empty one if there is
+  // none yet.
+  Request* Edit() {
+    if (held_ == nullptr) held_ = std::make_shared<Request>();
+    return held_.get();
+  }
+
+ private:
+  std::shared_ptr<Request> held_;
 };
 
 }  // namespace tfhvd

@@ -14,7 +14,7 @@ bool IsFusible(Collective kind) {
 }
 
 bool SameCall(const Plan& plan, const Agreed& agreed, DType dtype) {
-  const Request& request = agreed.entry.request;
+  const Request& request = *agreed.entry.request;
   if (plan.process_set != request.key.process_set || plan.kind != request.kind ||
       plan.device != request.device) {
     return false;
@@ -32,7 +32,7 @@ bool SameCall(const Plan& plan, const Agreed& agreed, DType dtype) {
 }
 
 Plan NewPlan(const Agreed& agreed, DType dtype) {
-  const Request& request = agreed.entry.request;
+  const Request& request = *agreed.entry.request;
   Plan plan;
   plan.process_set = request.key.process_set;
   plan.kind = request.kind;
@@ -50,7 +50,7 @@ class Builder {
   explicit Builder(const PlannerOptions& options) : options_(options) {}
 
   void Add(const Agreed& agreed, DType dtype, const Piece& piece) {
-    const bool alone = !IsFusible(agreed.entry.request.kind) || piece.bytes >= kAloneFrom ||
+    const bool alone = !IsFusible(agreed.entry.request->kind) || piece.bytes >= kAloneFrom ||
                        piece.bytes > options_.fusion_threshold;
     Plan* plan = alone ? nullptr : OpenPlan(agreed, dtype, piece.bytes);
     if (plan == nullptr) {
@@ -84,7 +84,7 @@ class Builder {
 }  // namespace
 
 int64_t TotalBytes(const Agreed& agreed, int tensor) {
-  const TensorSpec& spec = agreed.entry.request.tensors[tensor];
+  const TensorSpec& spec = agreed.entry.request->tensors[tensor];
   if (agreed.decision.first_dims.empty()) return NumElements(spec.shape) * ItemSize(spec.dtype);
   const std::vector<int64_t> rows = agreed.decision.RowsOfRanks(static_cast<size_t>(tensor));
   return std::accumulate(rows.begin(), rows.end(), int64_t{0}) * RowBytes(spec);
@@ -93,7 +93,7 @@ int64_t TotalBytes(const Agreed& agreed, int tensor) {
 std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const PlannerOptions& options) {
   Builder builder(options);
   for (size_t i = 0; i < agreed.size(); ++i) {
-    const Request& request = agreed[i].entry.request;
+    const Request& request = *agreed[i].entry.request;
     if (request.tensors.empty()) {  // a barrier
       builder.Add(agreed[i], DType::kUInt8, {static_cast<int>(i), 0, 0});
     }

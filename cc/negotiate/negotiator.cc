@@ -30,7 +30,7 @@ Coordinator::Options CoordinatorOptions(const Config& config, const Topology& to
 
 // What is wrong with the number of rows that an alltoall sends to each of `size` ranks, or "".
 std::string FaultOfSplits(const Entry& entry, const std::string& where, int64_t size) {
-  const Shape& shape = entry.request.tensors[0].shape;
+  const Shape& shape = entry.request->tensors[0].shape;
   const int64_t rows = shape[0];
   if (entry.splits.empty()) {
     if (rows % size == 0) return "";
@@ -54,22 +54,27 @@ std::string FaultOfSplits(const Entry& entry, const std::string& where, int64_t 
 // What only this rank can find wrong with an entry. What no other rank counts on is an error here;
 // of the rest they must hear: it is left in the request.
 Status CheckEntry(const ProcessSetTable& sets, int rank, Entry* entry) {
-  Request& q = entry->request;
-  const std::string where = Describe(q) + " on rank " + std::to_string(rank);
+  const Request& q = *entry->request;
+  const auto where = [&q, rank] { return Describe(q) + " on rank " + std::to_string(rank); };
   const ProcessSetTable::Members members = sets.Find(q.key.process_set);
   if (members == nullptr) {
-    return Status::InvalidArgument(where + " names a process set that is not there. Received: " +
+    return Status::InvalidArgument(where() + " names a process set that is not there. Received: " +
                                    "process set " + std::to_string(q.key.process_set) +
                                    ". Expected: one that was added and not removed since.");
   }
   if (!std::binary_search(members->begin(), members->end(), rank)) {
     return Status::InvalidArgument(
-        where + ": this rank is not in the process set. Received: process set " +
+        where() + ": this rank is not in the process set. Received: process set " +
         std::to_string(q.key.process_set) + " of ranks " + RankList(*members) +
         ". Expected: a call on these ranks only (if process_set.included(): ...).");
   }
   if (q.kind == Collective::kAllToAll && !q.tensors.empty() && !q.tensors[0].shape.empty()) {
-    q.fault = FaultOfSplits(*entry, where, static_cast<int64_t>(members->size()));
+    std::string fault = FaultOfSplits(*entry, where(), static_cast<int64_t>(members->size()));
+    if (!fault.empty()) {
+      Request faulty = q;  // others may hold the request
+      faulty.fault = std::move(fault);
+      entry->request = SharedRequest(std::move(faulty));
+    }
   }
   return Status::Ok();
 }
@@ -102,18 +107,18 @@ void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
     outcome->failed.emplace_back(std::move(entry), std::move(valid));
     return;
   }
-  if (pending_.empty()) {
+  if (idle()) {
     last_heard_ = now;
   } else {
     longest_gap_ = std::max(longest_gap_, now - last_added_);
   }
   last_added_ = now;
-  auto [found, is_new] = pending_.try_emplace(entry.request.key);
-  Pending& pending = found->second;
+  Pending& pending = pending_.try_emplace(entry.request->key).first->second;
+  const bool is_new = pending.entries.empty();
   const bool only_one_withdrawn = pending.withdrawing && pending.entries.size() == 1;
   if (!is_new && !only_one_withdrawn && !(entry.anonymous && pending.entries.back().anonymous)) {
     Status why = Status::InvalidArgument(
-        Describe(entry.request) + " was submitted on rank " + std::to_string(topology_.rank) +
+        Describe(*entry.request) + " was submitted on rank " + std::to_string(topology_.rank) +
         " while an earlier one of that name was still in flight. Received: the name twice at once. "
         "Expected: "
         "a name of its own for each collective that is in flight (name=...).");
@@ -121,31 +126,48 @@ void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
     return;
   }
   pending.entries.push_back(std::move(entry));
-  if (is_new) Announce(&pending);
+  if (!is_new) return;
+  ++keys_in_flight_;
+  Announce(&pending);
 }
 
 void Negotiator::Announce(Pending* pending) {
-  const Request& request = pending->entries.front().request;
+  const SharedRequest& request = pending->entries.front().request;
   pending->announced_as = cache_.Find(request);
   if (schedule_.active()) {
     if (pending->announced_as == kNoId || !schedule_.Ready(pending->announced_as)) deviates_ = true;
   } else if (pending->announced_as != kNoId) {
     next_.known.push_back(pending->announced_as);
   } else {
-    next_.requests.push_back(request);
+    next_.requests.push_back(*request);
   }
 }
 
 // The first entry is gone: the next one of that key has its turn.
-void Negotiator::Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pending) {
+void Negotiator::Finish(PendingMap::iterator pending) {
+  if (!Pop(pending)) Announce(&pending->second);
+}
+
+// Removes the first entry; true where it was the last: then `pending` may be gone.
+bool Negotiator::Pop(PendingMap::iterator pending) {
   std::deque<Entry>& entries = pending->second.entries;
   entries.pop_front();
-  if (entries.empty()) {
-    pending_.erase(pending);
-    return;
-  }
   pending->second.withdrawing = false;
-  Announce(&pending->second);
+  if (!entries.empty()) return false;
+  --keys_in_flight_;
+  if (!pending->second.known) pending_.erase(pending);
+  return true;
+}
+
+void Negotiator::Forget(CacheId id) {
+  const ResponseCache::Record* record = cache_.Get(id);
+  if (record == nullptr) return;
+  const auto pending = pending_.find(record->request->key);
+  if (pending != pending_.end()) {
+    pending->second.known = false;
+    if (pending->second.entries.empty()) pending_.erase(pending);
+  }
+  cache_.Erase(id);
 }
 
 void Negotiator::Cancel(EntryId id, Outcome* outcome) {
@@ -270,7 +292,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
     TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), &together, outcome));
   }
   if (!together.empty()) outcome->agreed.push_back(std::move(together));
-  for (CacheId id : agreement.evicted) cache_.Erase(id);
+  for (CacheId id : agreement.evicted) Forget(id);
   for (const Key& key : agreement.withdrawn) {
     const auto pending = pending_.find(key);
     if (pending == pending_.end() || !pending->second.withdrawing) {
@@ -287,36 +309,25 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
 }
 
 Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome) {
-  Decision decision;
-  if (item.repeat) {
-    const ResponseCache::Record* record = cache_.Get(item.id);
-    if (record == nullptr) {
-      return Status::Internal("rank " + std::to_string(topology_.rank) +
-                              " does not know tensor number " + std::to_string(item.id));
-    }
-    decision.key = record->decision.key;
-    decision.first_dims = record->decision.first_dims;
-    decision.weights = record->decision.weights;
-  } else {
-    decision = std::move(item.decision);
-  }
+  if (item.repeat) return TakeRepeated(item.id, together);
+  Decision decision = std::move(item.decision);
   if (item.stand_in) {
     Entry entry;
     entry.request = std::move(item.request);
     entry.stand_in = true;
-    entry.inputs.assign(entry.request.tensors.size(), nullptr);
-    entry.outputs.assign(entry.request.tensors.size(), nullptr);
+    entry.inputs.assign(entry.request->tensors.size(), nullptr);
+    entry.outputs.assign(entry.request->tensors.size(), nullptr);
     entry.done = [](const Status&) {};
     together->push_back({std::move(entry), std::move(decision)});
     return Status::Ok();
   }
-  const auto pending = pending_.find(decision.key);
-  if (pending == pending_.end()) {
-    return Status::Internal("'" + decision.key.name + "' was decided, but rank " +
-                            std::to_string(topology_.rank) + " has not submitted it");
-  }
+  PendingMap::iterator pending;
+  TFHVD_RETURN_IF_ERROR(FindSubmitted(decision.key, &pending));
   Entry entry = std::move(pending->second.entries.front());
-  if (!item.repeat && item.id != kNoId) cache_.Put(item.id, entry.request, decision);
+  if (item.id != kNoId) {
+    cache_.Put(item.id, entry.request, decision);
+    pending->second.known = true;
+  }
   Finish(pending);
   if (decision.verdict.ok()) {
     together->push_back({std::move(entry), std::move(decision)});
@@ -326,19 +337,44 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
   return Status::Ok();
 }
 
+// What was decided is as last agreed under `id`.
+Status Negotiator::TakeRepeated(CacheId id, std::vector<Agreed>* together) {
+  const ResponseCache::Record* record = cache_.Get(id);
+  if (record == nullptr) {
+    return Status::Internal("rank " + std::to_string(topology_.rank) +
+                            " does not know tensor number " + std::to_string(id));
+  }
+  PendingMap::iterator pending;
+  TFHVD_RETURN_IF_ERROR(FindSubmitted(record->request->key, &pending));
+  together->emplace_back();
+  together->back().entry = std::move(pending->second.entries.front());
+  together->back().decision.first_dims = record->decision.first_dims;
+  together->back().decision.weights = record->decision.weights;
+  Finish(pending);
+  return Status::Ok();
+}
+
+Status Negotiator::FindSubmitted(const Key& key, PendingMap::iterator* pending) {
+  *pending = pending_.find(key);
+  if (*pending != pending_.end() && !(*pending)->second.entries.empty()) return Status::Ok();
+  return Status::Internal("'" + key.name + "' was decided, but rank " +
+                          std::to_string(topology_.rank) + " has not submitted it");
+}
+
 // The coordinator cannot report its own silence.
 Status Negotiator::WatchCoordinator(double now) {
-  if (!config_.stall_check || pending_.empty()) {
+  if (!config_.stall_check || idle()) {
     last_heard_ = now;
     return Status::Ok();
   }
   const double silence = now - last_heard_;
   if (silence < config_.stall_check_time * kSilenceFactor) return Status::Ok();
-  const Pending& one = pending_.begin()->second;
+  const auto one = std::find_if(pending_.begin(), pending_.end(),
+                                [](const auto& p) { return !p.second.entries.empty(); });
   const std::string text = "rank 0 (host " + topology_.hosts[kCoordinatorRank] +
                            ") has not answered for " + std::to_string(static_cast<int>(silence)) +
-                           " s, while " + Describe(one.entries.front().request) + " and " +
-                           std::to_string(pending_.size() - 1) +
+                           " s, while " + Describe(*one->second.entries.front().request) + " and " +
+                           std::to_string(keys_in_flight_ - 1) +
                            " more wait. Its process may be stopped or cut off from the network.";
   if (config_.stall_shutdown_time > 0 && silence >= config_.stall_shutdown_time * kSilenceFactor) {
     return Status::Aborted(text);
@@ -354,12 +390,13 @@ std::vector<Entry> Negotiator::TakeAll() {
     for (Entry& entry : pending.entries) all.push_back(std::move(entry));
   }
   pending_.clear();
+  keys_in_flight_ = 0;
   return all;
 }
 
 bool Negotiator::expecting() const {
   if (schedule_.active()) return schedule_.voted();
-  return !pending_.empty() || left_ || own_.has_value() ||
+  return !idle() || left_ || own_.has_value() ||
          (coordinator_ != nullptr && coordinator_->waiting());
 }
 
@@ -368,7 +405,7 @@ double Negotiator::wake_at(double now) const {
   if (schedule_.active()) return ScheduleWakesAt(now);
   if (!next_.empty() || confirm_owed_) return now;
   if (coordinator_ != nullptr) at = coordinator_->wake_at();
-  if (coordinator_ == nullptr && config_.stall_check && !pending_.empty()) at = now + 1.0;
+  if (coordinator_ == nullptr && config_.stall_check && !idle()) at = now + 1.0;
   return at;
 }
 

@@ -60,7 +60,7 @@ class Negotiator {
   // keenly.
   bool expecting() const;
   // Whether nothing that was added waits for its decision.
-  bool idle() const { return pending_.empty(); }
+  bool idle() const { return keys_in_flight_ == 0; }
   // When Step has something to do though nothing arrives.
   double wake_at(double now) const;
   // Whether a schedule is locked.
@@ -72,16 +72,21 @@ class Negotiator {
   bool over() const { return over_; }
 
  private:
-  // The entries of one key: the first is announced, the others wait for their turn.
+  // The entries of one key: the first is announced, the others wait for their turn. Kept, though
+  // there are none, as long as the cache knows the key: most likely it comes again.
   struct Pending {
     std::deque<Entry> entries;
     CacheId announced_as = kNoId;  // the first one; kNoId: in full
     bool withdrawing = false;      // the first one was cancelled; the coordinator has the last word
+    bool known = false;            // to the cache
   };
+  using PendingMap = std::unordered_map<Key, Pending, KeyHash>;
 
   void Announce(Pending* pending);
   bool TakeBack(const Key& key, const Pending& pending);
-  void Finish(std::unordered_map<Key, Pending, KeyHash>::iterator pending);
+  void Finish(PendingMap::iterator pending);
+  bool Pop(PendingMap::iterator pending);
+  void Forget(CacheId id);
   void BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome);
   void EndSchedule(Outcome* outcome);
   void DropWithdrawn(Outcome* outcome);
@@ -94,6 +99,8 @@ class Negotiator {
   Status SendAnnouncement(double now);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
   Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
+  Status TakeRepeated(CacheId id, std::vector<Agreed>* together);
+  Status FindSubmitted(const Key& key, PendingMap::iterator* pending);
   Status RunCoordinator(double now, Outcome* outcome);
   Status WatchCoordinator(double now);
 
@@ -105,7 +112,8 @@ class Negotiator {
   std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
   std::optional<Agreement> own_;              // rank 0's, until the others' have left
 
-  std::unordered_map<Key, Pending, KeyHash> pending_;
+  PendingMap pending_;
+  size_t keys_in_flight_ = 0;  // those of pending_ with entries
   ResponseCache cache_;
   Announcement next_;          // what the coordinator has not been told yet
   bool confirm_owed_ = false;  // the coordinator asked for a word

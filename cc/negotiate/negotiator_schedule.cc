@@ -37,7 +37,9 @@ void Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
   deviates_ = false;
   votes_reported_ = false;
   last_added_ = now_;
-  for (auto& [key, pending] : pending_) Announce(&pending);
+  for (auto& [key, pending] : pending_) {
+    if (!pending.entries.empty()) Announce(&pending);
+  }
 }
 
 // Entries that were to be withdrawn, and that nobody else counts on any more.
@@ -45,11 +47,9 @@ void Negotiator::DropWithdrawn(Outcome* outcome) {
   for (auto pending = pending_.begin(); pending != pending_.end();) {
     const auto next = std::next(pending);
     if (pending->second.withdrawing) {
-      pending->second.withdrawing = false;
       outcome->failed.emplace_back(std::move(pending->second.entries.front()),
                                    Status::Cancelled("the operation was cancelled"));
-      pending->second.entries.pop_front();
-      if (pending->second.entries.empty()) pending_.erase(pending);
+      Pop(pending);
     }
     pending = next;
   }
@@ -63,7 +63,9 @@ void Negotiator::EndSchedule(Outcome* outcome) {
   last_heard_ = now_;
   DropWithdrawn(outcome);
   std::vector<Pending*> waiting;
-  for (auto& [key, pending] : pending_) waiting.push_back(&pending);
+  for (auto& [key, pending] : pending_) {
+    if (!pending.entries.empty()) waiting.push_back(&pending);
+  }
   std::sort(waiting.begin(), waiting.end(), [](const Pending* a, const Pending* b) {
     return a->entries.front().id < b->entries.front().id;
   });
@@ -83,7 +85,7 @@ void Negotiator::ObserveVotes(const Bucket& bucket, bool decided) {
   for (int rank = 0; rank < topology_.size; ++rank) {
     if (!there[rank] || (!observed_.empty() && observed_[rank])) continue;
     for (const CacheId id : bucket) {
-      const Request& request = cache_.Get(id)->request;
+      const Request& request = *cache_.Get(id)->request;
       observer_->RankReady(request.key, request.kind, rank, true);
     }
   }
@@ -117,10 +119,7 @@ Status Negotiator::TakeBucket(const Bucket& bucket, Outcome* outcome) {
   std::vector<Agreed> together;
   together.reserve(bucket.size());
   for (CacheId id : bucket) {
-    Agreement::Item item;
-    item.id = id;
-    item.repeat = true;
-    TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), &together, outcome));
+    TFHVD_RETURN_IF_ERROR(TakeRepeated(id, &together));
   }
   outcome->agreed.push_back(std::move(together));
   last_added_ = now_;
@@ -135,7 +134,7 @@ LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
     return overdue ? LockedSchedule::Wish::kEnd : LockedSchedule::Wish::kGoOn;
   }
   const double patience = std::clamp(kGapFactor * longest_gap_, kLeastPatience, kMostPatience);
-  const bool late = !pending_.empty() && now - last_added_ >= patience;
+  const bool late = !idle() && now - last_added_ >= patience;
   return late ? LockedSchedule::Wish::kLate : LockedSchedule::Wish::kGoOn;
 }
 
@@ -151,7 +150,7 @@ Status Negotiator::WatchVotes(double now) {
                                                topology_.hosts[silent[0]] + ")";
   const ResponseCache::Record* record = cache_.Get(schedule_.current().front());
   const std::string text =
-      Describe(record->request) + " has waited " + std::to_string(static_cast<int>(waited)) +
+      Describe(*record->request) + " has waited " + std::to_string(static_cast<int>(waited)) +
       " s: " + who + " do not answer. Their processes may be stopped (kill -CONT) or cut off.";
   if (config_.stall_shutdown_time > 0 && waited >= config_.stall_shutdown_time * kSilenceFactor) {
     return Status::Aborted(text);
@@ -163,16 +162,14 @@ Status Negotiator::WatchVotes(double now) {
 }
 
 int Negotiator::wanted() const {
-  return schedule_.active() && !schedule_.voted() && !pending_.empty()
-             ? std::max(1, schedule_.missing())
-             : 1;
+  return schedule_.active() && !schedule_.voted() && !idle() ? std::max(1, schedule_.missing()) : 1;
 }
 
 // When RunSchedule has something to do though nothing arrives.
 double Negotiator::ScheduleWakesAt(double now) const {
   if (schedule_.voted()) return now + kVotePatience / 4;
   if (WishOfSchedule(now) == LockedSchedule::Wish::kEnd) return now;
-  return pending_.empty() ? std::numeric_limits<double>::infinity() : now + kFillSeconds;
+  return idle() ? std::numeric_limits<double>::infinity() : now + kFillSeconds;
 }
 
 }  // namespace tfhvd

@@ -1,11 +1,17 @@
 #include "cc/negotiate/response_cache.h"
 
+#include <utility>
+
 namespace tfhvd {
 
-CacheId ResponseCache::Find(const Request& request) const {
-  const auto id = ids_.find(request.key);
+CacheId ResponseCache::Find(const SharedRequest& request) {
+  const auto id = ids_.find(request->key);
   if (id == ids_.end()) return kNoId;
-  return records_.at(id->second).request == request ? id->second : kNoId;
+  SharedRequest& agreed = records_.at(id->second).request;
+  if (agreed.get() == request.get()) return id->second;
+  if (!(*agreed == *request)) return kNoId;
+  agreed = request;  // the one that is most likely to come again
+  return id->second;
 }
 
 const ResponseCache::Record* ResponseCache::Get(CacheId id) const {
@@ -13,15 +19,15 @@ const ResponseCache::Record* ResponseCache::Get(CacheId id) const {
   return record == records_.end() ? nullptr : &record->second;
 }
 
-void ResponseCache::Put(CacheId id, const Request& request, const Decision& decision) {
-  ids_[request.key] = id;
-  records_[id] = {request, decision};
+void ResponseCache::Put(CacheId id, SharedRequest request, const Decision& decision) {
+  ids_[request->key] = id;
+  records_[id] = {std::move(request), decision};
 }
 
 void ResponseCache::Erase(CacheId id) {
   const auto record = records_.find(id);
   if (record == records_.end()) return;
-  ids_.erase(record->second.request.key);
+  ids_.erase(record->second.request->key);
   records_.erase(record);
 }
 

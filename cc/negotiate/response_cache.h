@@ -14,18 +14,18 @@ namespace tfhvd {
 class ResponseCache {
  public:
   struct Record {
-    Request request;    // this rank's own
-    Decision decision;  // of all ranks
+    SharedRequest request;  // this rank's own
+    Decision decision;      // of all ranks
   };
 
   // The id under which exactly this request was last agreed, or kNoId.
-  CacheId Find(const Request& request) const;
+  CacheId Find(const SharedRequest& request);
 
   // The record of an id that is stored, else null.
   const Record* Get(CacheId id) const;
 
   // Stores or replaces. REQUIRES: id != kNoId.
-  void Put(CacheId id, const Request& request, const Decision& decision);
+  void Put(CacheId id, SharedRequest request, const Decision& decision);
   void Erase(CacheId id);
 
   size_t size() const { return records_.size(); }

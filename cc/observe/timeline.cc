@@ -117,14 +117,14 @@ void Timeline::EndEverything() {
 void Timeline::Submitted(const Entry& entry) {
   const MutexLock lock(&mutex_);
   if (file_ == nullptr) return;
-  Row* const row = RowOf(entry.request.key);
+  Row* const row = RowOf(entry.request->key);
   Live live;
   live.row = row;
   if (row->others != nullptr) {
     live.lane = std::move(*row->others);
     row->others.reset();
   } else {
-    live.lane = TakeLane(row, entry.request.kind);
+    live.lane = TakeLane(row, entry.request->kind);
   }
   row->negotiated.push_back(entry.id);
   live_.emplace(entry.id, std::move(live));
@@ -180,7 +180,7 @@ void Timeline::Agree(const Agreed& agreed) {
   std::deque<EntryId>& waiting = live.row->negotiated;
   waiting.erase(std::remove(waiting.begin(), waiting.end(), agreed.entry.id), waiting.end());
   EndPhase(&live.lane, live.voted ? "{\"locked\": true}" : "");
-  BeginPhase(&live.lane, PhaseName(agreed.entry.request.kind), ArgsOf(agreed.entry.request));
+  BeginPhase(&live.lane, PhaseName(agreed.entry.request->kind), ArgsOf(*agreed.entry.request));
   BeginPhase(&live.lane, "QUEUE");
   live.queued = true;
 }

@@ -160,9 +160,8 @@ Status AgreeOn(Request request, int64_t* number) {
   if (engine == nullptr) return NotInitialized();
   const auto done = std::make_shared<std::promise<Status>>();
   Entry entry;
+  request.key.name = request.kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
   entry.request = std::move(request);
-  entry.request.key.name =
-      entry.request.kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
   entry.anonymous = true;
   entry.number = [number](int64_t value) { *number = value; };
   entry.done = [done](const Status& status) { done->set_value(status); };

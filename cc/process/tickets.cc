@@ -55,7 +55,7 @@ Tickets::Id Tickets::Start(Run run, const std::shared_ptr<Engine>& engine, Entry
       return id;
     }
   }
-  const bool late = IsAllocatedLate(entry.request.kind);
+  const bool late = IsAllocatedLate(entry.request->kind);
   entry.outputs.clear();
   for (const Result& result : ticket->results)
     entry.outputs.push_back(late ? nullptr : result.data);
@@ -67,7 +67,7 @@ Tickets::Id Tickets::Start(Run run, const std::shared_ptr<Engine>& engine, Entry
   entry.allocate = [ticket](int tensor, const Shape& shape, void** output) {
     return Allocate(ticket.get(), static_cast<size_t>(tensor), shape, output);
   };
-  if (entry.request.device != DeviceKind::kHost) {
+  if (entry.request->device != DeviceKind::kHost) {
     ticket->stream = entry.stream;
     entry.finished = [ticket](std::shared_ptr<void> end) { ticket->end = std::move(end); };
   }
@@ -121,7 +121,7 @@ size_t Tickets::size() const {
 // On the engine's thread, which alone has the ticket's `astray` until it is over. The other ranks
 // are in the collective already: it must have its memory and come to its end.
 Status Tickets::Allocate(Ticket* ticket, size_t tensor, const Shape& shape, void** output) {
-  const Request& request = ticket->request;
+  const Request& request = *ticket->request;
   const Result& expected = ticket->results[tensor];
   *output = expected.data;
   if (shape == expected.shape) return Status::Ok();
@@ -155,7 +155,7 @@ void Tickets::PutInPlace(Ticket* ticket) {
   for (size_t i = 0; i < ticket->astray.size(); ++i) {
     const Astray& astray = ticket->astray[i];
     if (astray.memory.empty()) continue;
-    const TensorSpec& own = ticket->request.tensors[i];
+    const TensorSpec& own = ticket->request->tensors[i];
     const auto bytes = static_cast<size_t>(own.shape[0] * RowBytes(own));
     char* to = static_cast<char*>(ticket->results[i].data);
     const char* from = astray.memory.data();

@@ -80,7 +80,7 @@ class Tickets {
   };
   struct Ticket {
     Run run = 0;
-    Request request;
+    SharedRequest request;
     std::vector<Result> results;
     std::vector<Astray> astray;    // by result; the engine's until it is over
     std::string why_astray;        // "": no error is to be made of it

@@ -58,7 +58,7 @@ size_t SubmissionQueue::size() const {
 }
 
 void SubmissionQueue::Drain(Batch* batch) {
-  *batch = Batch();
+  batch->Clear();
   MutexLock lock(&mutex_);
   std::swap(*batch, batch_);
 }

@@ -22,6 +22,13 @@ class SubmissionQueue {
     std::string leave_reason;
 
     bool empty() const { return entries.empty() && cancelled.empty() && !leaving; }
+    // Keeps the memory of the lists.
+    void Clear() {
+      entries.clear();
+      cancelled.clear();
+      leaving = false;
+      leave_reason.clear();
+    }
   };
 
   // `wake` is called, without a lock held, by the thread that pushes the entry which makes them as
@@ -46,7 +53,7 @@ class SubmissionQueue {
   // How many entries are there to be drained.
   size_t size() const TFHVD_EXCLUDES(mutex_);
 
-  // Swaps everything that has come into `batch`.
+  // Swaps everything that has come into `batch`; what that held is dropped.
   void Drain(Batch* batch) TFHVD_EXCLUDES(mutex_);
 
  private:

@@ -44,21 +44,42 @@ void Call::Fail(const absl::Status& status) {
   done_();
 }
 
-void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
-  engine_ = engine;
+bool Call::Matches(const Request& request) const {
+  if (request.tensors.size() != tensors_.size() || request.weight != weight_) return false;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& tensor = tensors_[i].input;
+    const TensorSpec& spec = request.tensors[i];
+    DType dtype = DType::kFloat32;
+    if (!ToDType(tensor.dtype(), &dtype) || dtype != spec.dtype) return false;
+    if (tensor.dims() != static_cast<int>(spec.shape.size())) return false;
+    for (int d = 0; d < tensor.dims(); ++d) {
+      if (tensor.dim_size(d) != spec.shape[static_cast<size_t>(d)]) return false;
+    }
+  }
+  return true;
+}
+
+absl::Status Call::Describe(Request* request) const {
+  request->weight = weight_;
   for (const Memory& tensor : tensors_) {
     TensorSpec spec;
     if (!ToDType(tensor.input.dtype(), &spec.dtype)) {
-      return Fail(absl::InvalidArgumentError("'" + entry.request.key.name +
-                                             "': tfhvd has no collectives for the type " +
-                                             tensorflow::DataTypeString(tensor.input.dtype())));
+      return absl::InvalidArgumentError("'" + request->key.name +
+                                        "': tfhvd has no collectives for the type " +
+                                        tensorflow::DataTypeString(tensor.input.dtype()));
     }
     spec.shape = ToShape(tensor.input.shape());
-    entry.request.tensors.push_back(std::move(spec));
+    request->tensors.push_back(std::move(spec));
+  }
+  return absl::OkStatus();
+}
+
+void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
+  engine_ = engine;
+  for (const Memory& tensor : tensors_) {
     entry.inputs.push_back(tensor.input.data());
     entry.outputs.push_back(tensor.late ? nullptr : tensor.output.data());
   }
-  entry.request.weight = weight_;
   // Pointers: these functions then need no memory of their own. `self_` keeps this object.
   entry.allocate = [this](int tensor, const Shape& shape, void** output) {
     return Allocate(tensor, shape, output);
@@ -76,7 +97,7 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
   const std::shared_ptr<Call> self = shared_from_this();
   tensorflow::CancellationManager* manager = ctx_->cancellation_manager();
   if (manager != nullptr && !cancellations_->Join(manager, self)) {
-    return Fail(absl::CancelledError("The step was cancelled before '" + entry.request.key.name +
+    return Fail(absl::CancelledError("The step was cancelled before '" + entry.request->key.name +
                                      "' began."));
   }
   self_ = self;

@@ -44,8 +44,13 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   // Instead of Start: ends the call at once.
   void Fail(const absl::Status& status);
 
-  // Submits the collective. `entry` holds the request's name, kind and arguments; tensors, memory
-  // and callbacks are filled in here. Never blocks; `done` may be called before this returns.
+  // Whether `request` is of these tensors, as many, of these types and shapes, and of this weight.
+  bool Matches(const Request& request) const;
+  // Fills in the request's tensors and weight.
+  absl::Status Describe(Request* request) const;
+
+  // Submits the collective. `entry` holds the request; memory and callbacks are filled in here.
+  // Never blocks; `done` may be called before this returns.
   void Start(const std::shared_ptr<Engine>& engine, Entry entry);
 
  private:

@@ -31,10 +31,22 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
   const absl::Status added = AddTensors(ctx, *engine, call.get());
   if (!added.ok()) return call->Fail(added);
   Entry entry;
-  entry.request = request_;
+  const absl::Status described = RequestOf(*call, &entry.request);
+  if (!described.ok()) return call->Fail(described);
   entry.anonymous = anonymous_;
   if (request_.device == DeviceKind::kGpu) entry.stream = StreamOf(ctx);
   call->Start(engine, std::move(entry));
+}
+
+absl::Status CollectiveKernel::RequestOf(const Call& call, SharedRequest* request) {
+  const MutexLock lock(&mutex_);
+  if (last_.get() == nullptr || !call.Matches(*last_)) {
+    Request described = request_;
+    TF_RETURN_IF_ERROR(call.Describe(&described));
+    last_ = SharedRequest(std::move(described));
+  }
+  *request = last_;
+  return absl::OkStatus();
 }
 
 absl::Status CollectiveKernel::AddInPlace(OpKernelContext* ctx, Call* call) {

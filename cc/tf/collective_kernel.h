@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "cc/base/mutex.h"
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
 #include "cc/tf/call.h"
@@ -52,9 +53,15 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   int root() const { return request_.root; }
 
  private:
+  // With the tensors of this call: what the last call had, where they are alike.
+  absl::Status RequestOf(const Call& call, SharedRequest* request) TFHVD_EXCLUDES(mutex_);
+
   Request request_;  // without tensors
   bool anonymous_ = false;
   std::shared_ptr<Cancellations> cancellations_;
+
+  Mutex mutex_;
+  SharedRequest last_ TFHVD_GUARDED_BY(mutex_);
 };
 
 // Each tensor, one or several, has a result of its shape.

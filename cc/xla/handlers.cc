@@ -94,11 +94,11 @@ ffi::Error Start(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets
                  std::string_view request, bool anonymous) {
   Entry entry;
   entry.anonymous = anonymous;
-  const Status read = FromText(request, &entry.request);
+  const Status read = FromText(request, entry.request.Edit());
   if (!read.ok()) return ToError(read);
-  entry.request.device = place.device();
+  entry.request.Edit()->device = place.device();
   entry.stream = place.stream();
-  const size_t count = entry.request.tensors.size();
+  const size_t count = entry.request->tensors.size();
   if (args.size() < count + 1 || rets.size() != count + 1) return Malformed();
   std::vector<Tickets::Result> results(count);
   for (size_t i = 0; i < count; ++i) {

@@ -98,7 +98,7 @@ TEST(BroadcastsFromEveryRoot) {
         call->out.assign(call->in.size(), -1.0f);
         Entry entry =
             EntryFor(call.get(), Collective::kBroadcast, "b" + std::to_string(i), {5 + i});
-        entry.request.root = root;
+        entry.request.Edit()->root = root;
         rank->engine()->Submit(std::move(entry));
         calls.push_back(std::move(call));
       }
@@ -199,8 +199,8 @@ TEST(AGroupOfMixedTypesIsDoneAsOne) {
     std::vector<int32_t> b(3, rank->rank() + 1);
     std::promise<Status> promise;
     Entry entry;
-    entry.request.key.name = "group";
-    entry.request.tensors = {{DType::kFloat32, {10}}, {DType::kInt32, {3}}};
+    entry.request.Edit()->key.name = "group";
+    entry.request.Edit()->tensors = {{DType::kFloat32, {10}}, {DType::kInt32, {3}}};
     entry.inputs = {a.data(), b.data()};
     entry.outputs = {a.data(), b.data()};
     entry.done = [&](const Status& s) { promise.set_value(s); };
@@ -345,8 +345,8 @@ TEST(ABarrierHoldsEverybody) {
       ++arrived;
       Call call;
       Entry entry;
-      entry.request.key.name = "barrier";
-      entry.request.kind = Collective::kBarrier;
+      entry.request.Edit()->key.name = "barrier";
+      entry.request.Edit()->kind = Collective::kBarrier;
       entry.done = [&call](const Status& s) { call.promise.set_value(s); };
       rank->engine()->Submit(std::move(entry));
       EXPECT_TRUE(call.Wait().ok());

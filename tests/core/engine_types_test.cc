@@ -87,9 +87,9 @@ void RunRank(InprocGroup* group, int rank, const std::vector<Case>& cases) {
     call.in = std::make_unique<Buffer>(InputOf(cases[i], rank));
     call.out.resize(static_cast<size_t>(call.in->bytes()));
     Entry entry;
-    entry.request.key.name = "case " + std::to_string(i);
-    entry.request.reduction = cases[i].reduction;
-    entry.request.tensors = {{cases[i].dtype, {cases[i].count}}};
+    entry.request.Edit()->key.name = "case " + std::to_string(i);
+    entry.request.Edit()->reduction = cases[i].reduction;
+    entry.request.Edit()->tensors = {{cases[i].dtype, {cases[i].count}}};
     entry.inputs = {call.in->data()};
     entry.outputs = {call.out.data()};
     entry.done = [&call](const Status& s) { call.promise.set_value(s); };

@@ -71,9 +71,9 @@ struct Call {
 
 inline Entry EntryFor(Call* call, Collective kind, const std::string& name, Shape shape) {
   Entry entry;
-  entry.request.key.name = name;
-  entry.request.kind = kind;
-  entry.request.tensors.push_back({DType::kFloat32, std::move(shape)});
+  entry.request.Edit()->key.name = name;
+  entry.request.Edit()->kind = kind;
+  entry.request.Edit()->tensors.push_back({DType::kFloat32, std::move(shape)});
   entry.inputs.push_back(call->in.data());
   entry.outputs.push_back(call->out.data());
   entry.allocate = [call](int, const Shape& s, void** out) {
@@ -101,9 +101,9 @@ inline std::unique_ptr<Call> AllReduce(Rank* rank, const std::string& name, size
 inline Status AgreeOn(Rank* rank, Collective kind, std::vector<int64_t> members, int64_t* number) {
   Call call;
   Entry entry;
-  entry.request.key.name = kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
-  entry.request.kind = kind;
-  entry.request.members = std::move(members);
+  entry.request.Edit()->key.name = kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
+  entry.request.Edit()->kind = kind;
+  entry.request.Edit()->members = std::move(members);
   entry.number = [number](int64_t n) { *number = n; };
   entry.done = [&call](const Status& s) { call.promise.set_value(s); };
   rank->engine()->Submit(std::move(entry));

@@ -97,11 +97,11 @@ struct Work {
 
 Agreed Of(Collective kind, Work* work, int root = 0) {
   Agreed a;
-  a.entry.request.key.name = "x";
-  a.entry.request.kind = kind;
-  a.entry.request.root = root;
+  a.entry.request.Edit()->key.name = "x";
+  a.entry.request.Edit()->kind = kind;
+  a.entry.request.Edit()->root = root;
   for (size_t t = 0; t < work->in.size(); ++t) {
-    a.entry.request.tensors.push_back(
+    a.entry.request.Edit()->tensors.push_back(
         {DType::kFloat32, {static_cast<int64_t>(work->in[t].size())}});
     a.entry.inputs.push_back(work->in[t].data());
     const bool late = kind != Collective::kAllReduce && kind != Collective::kBroadcast;
@@ -334,7 +334,7 @@ class FakeAccelerator : public Device, public Backend {
 };
 
 Agreed OnGpu(Agreed a, const std::string& mark, std::string* stream) {
-  a.entry.request.device = DeviceKind::kGpu;
+  a.entry.request.Edit()->device = DeviceKind::kGpu;
   a.entry.ready = std::make_shared<std::string>(mark);
   a.entry.stream = stream;
   return a;
@@ -401,7 +401,7 @@ TEST(AnUnknownProcessSetIsAnError) {
   Bench bench;
   Work a{Values{1}};
   Agreed agreed = Of(Collective::kAllReduce, &a);
-  agreed.entry.request.key.process_set = 7;
+  agreed.entry.request.Edit()->key.process_set = 7;
   EXPECT_ERROR(bench.Run(std::move(agreed)), StatusCode::kInternal, "process set 7");
   EXPECT_EQ(a.done, 1);
 }

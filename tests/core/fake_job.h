@@ -132,8 +132,8 @@ class Player {
 
   EntryId Submit(const std::string& name, int tag, int64_t length, bool anonymous = false) {
     Entry entry;
-    entry.request.key.name = name;
-    entry.request.tensors.push_back({DType::kFloat32, {length}});
+    entry.request.Edit()->key.name = name;
+    entry.request.Edit()->tensors.push_back({DType::kFloat32, {length}});
     entry.anonymous = anonymous;
     entry.id = ++last_id_;
     tags_[entry.id] = tag;
@@ -173,13 +173,13 @@ class Player {
         EXPECT_TRUE(a.decision.verdict.ok());
         Finish(a.entry);
         executed.push_back(
-            {a.entry.request.key.name, tags_[a.entry.id], true, StatusCode::kOk, rounds_});
+            {a.entry.request->key.name, tags_[a.entry.id], true, StatusCode::kOk, rounds_});
       }
     }
     for (auto& [entry, status] : outcome.failed) {
       EXPECT_FALSE(status.ok());
       Finish(entry);
-      failed.push_back({entry.request.key.name, tags_[entry.id], false, status.code()});
+      failed.push_back({entry.request->key.name, tags_[entry.id], false, status.code()});
       fresh_failures.push_back(failed.back());
     }
   }

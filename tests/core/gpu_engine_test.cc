@@ -173,8 +173,8 @@ TEST(AveragesByWeight) {
       char* const at = memory.back()->data();
       rank->CopyToGpu(at, values);
       Entry entry = SumInPlace("t" + std::to_string(t), at, counts[t], rank, &outcomes[t]);
-      entry.request.reduction.op = ReduceOp::kAverage;
-      entry.request.weight = me;  // 0, 1 and 2: (1 * 3 + 2 * 6) / 3
+      entry.request.Edit()->reduction.op = ReduceOp::kAverage;
+      entry.request.Edit()->weight = me;  // 0, 1 and 2: (1 * 3 + 2 * 6) / 3
       rank->engine->Submit(std::move(entry));
       rank->CopyBack(at, 0);  // so that `values` may go
     }
@@ -211,7 +211,7 @@ TEST(RanksThatDisagreeOnTheDeviceHearOfIt) {
     Outcome outcome;
     Entry entry = SumInPlace("t", memory->data(), 1, rank, &outcome);
     if (rank->engine->topology().rank == 1) {
-      entry.request.device = DeviceKind::kHost;
+      entry.request.Edit()->device = DeviceKind::kHost;
       entry.inputs = {&on_host};
       entry.outputs = {&on_host};
     }
@@ -271,7 +271,7 @@ void LoseAPeer(int size, bool host_waits) {
     Outcome adasum;
     if (host_waits) {
       Entry entry = SumInPlace("a", memory->data(), 1, &rank, &adasum);
-      entry.request.kind = Collective::kAdasum;
+      entry.request.Edit()->kind = Collective::kAdasum;
       rank.engine->Submit(std::move(entry));
       std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the engine to get there
     }

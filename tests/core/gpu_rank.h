@@ -118,10 +118,10 @@ inline void HoldUntil(std::atomic<bool>* release, cuda::Stream stream, const std
 inline Entry SumOf(const std::string& name, char* memory, int64_t count, cuda::Stream stream,
                    std::function<void(const Status&)> done) {
   Entry entry;
-  entry.request.key.name = name;
-  entry.request.device = DeviceKind::kGpu;
-  entry.request.reduction.op = ReduceOp::kSum;
-  entry.request.tensors.push_back({DType::kFloat32, {count}});
+  entry.request.Edit()->key.name = name;
+  entry.request.Edit()->device = DeviceKind::kGpu;
+  entry.request.Edit()->reduction.op = ReduceOp::kSum;
+  entry.request.Edit()->tensors.push_back({DType::kFloat32, {count}});
   entry.inputs.push_back(memory);
   entry.outputs.push_back(memory);
   entry.stream = stream;

@@ -48,8 +48,8 @@ std::unique_ptr<Call> Sum(Engine* engine, const std::string& name, int64_t count
   auto call = std::make_unique<Call>();
   call->data.assign(static_cast<size_t>(count), value);
   Entry entry;
-  entry.request.key = {process_set, name};
-  entry.request.tensors = {{DType::kFloat32, {count}}};
+  entry.request.Edit()->key = {process_set, name};
+  entry.request.Edit()->tensors = {{DType::kFloat32, {count}}};
   entry.inputs = {call->data.data()};
   entry.outputs = {call->data.data()};
   entry.done = [promise = &call->promise](const Status& s) { promise->set_value(s); };
@@ -120,9 +120,9 @@ int32_t Added(Engine* engine, const std::vector<int64_t>& members) {
   std::promise<Status> promise;
   int64_t number = -1;
   Entry entry;
-  entry.request.key.name = "tfhvd.process_sets";
-  entry.request.kind = Collective::kAddProcessSet;
-  entry.request.members = members;
+  entry.request.Edit()->key.name = "tfhvd.process_sets";
+  entry.request.Edit()->kind = Collective::kAddProcessSet;
+  entry.request.Edit()->members = members;
   entry.number = [&](int64_t n) { number = n; };
   entry.done = [&](const Status& s) { promise.set_value(s); };
   engine->Submit(std::move(entry));

@@ -20,8 +20,8 @@ std::unique_ptr<Call> Submit(Rank* rank, Collective kind, const std::string& nam
   call->in.assign(static_cast<size_t>(n), value);
   call->out.assign(static_cast<size_t>(n), -1.0f);
   Entry entry = EntryFor(call.get(), kind, name, {n});
-  entry.request.root = root;
-  entry.request.reduction = {op, prescale, 1.0};
+  entry.request.Edit()->root = root;
+  entry.request.Edit()->reduction = {op, prescale, 1.0};
   rank->engine()->Submit(std::move(entry));
   return call;
 }

@@ -70,7 +70,7 @@ void UseAndRemove(Rank* rank, int32_t set, const std::vector<int64_t>& members) 
     call.in.assign(3, 1.0f);
     call.out.assign(3, -1.0f);
     Entry entry = EntryFor(&call, Collective::kAllReduce, "t1", {3});
-    entry.request.key.process_set = set;
+    entry.request.Edit()->key.process_set = set;
     rank->engine()->Submit(std::move(entry));
     EXPECT_OK(call.Wait());
     EXPECT_TRUE(AllEqual(call.out, static_cast<float>(members.size())));

@@ -16,9 +16,9 @@ constexpr int64_t kMiB = 1 << 20;
 
 Agreed Of(Collective kind, std::vector<TensorSpec> tensors) {
   Agreed a;
-  a.entry.request.key.name = "x";
-  a.entry.request.kind = kind;
-  a.entry.request.tensors = std::move(tensors);
+  a.entry.request.Edit()->key.name = "x";
+  a.entry.request.Edit()->kind = kind;
+  a.entry.request.Edit()->tensors = std::move(tensors);
   return a;
 }
 Agreed Reduce(int64_t floats, DType dtype = DType::kFloat32) {
@@ -64,11 +64,11 @@ TEST(FusesUpToTheThreshold) {
 
 TEST(APlanSaysWhatItCarries) {
   Agreed a = Reduce(3, DType::kFloat16);
-  a.entry.request.reduction = {ReduceOp::kAverage, 0.5, 1.0};
-  a.entry.request.key.process_set = 4;
+  a.entry.request.Edit()->reduction = {ReduceOp::kAverage, 0.5, 1.0};
+  a.entry.request.Edit()->key.process_set = 4;
   Agreed b = Reduce(5, DType::kFloat16);
-  b.entry.request.reduction = a.entry.request.reduction;
-  b.entry.request.key.process_set = 4;
+  b.entry.request.Edit()->reduction = a.entry.request->reduction;
+  b.entry.request.Edit()->key.process_set = 4;
   const auto plans = MakePlans(List(std::move(a), std::move(b)), {kMiB});
   ASSERT_EQ(plans.size(), size_t{1});
   EXPECT_EQ(plans[0].bytes, int64_t{16});
@@ -90,11 +90,11 @@ TEST(LargeOnesTravelAlone) {
 
 TEST(OnlyEqualReductionsAreFused) {
   Agreed average = Reduce(1);
-  average.entry.request.reduction.op = ReduceOp::kAverage;
+  average.entry.request.Edit()->reduction.op = ReduceOp::kAverage;
   Agreed scaled = Reduce(1);
-  scaled.entry.request.reduction.prescale = 2.0;
+  scaled.entry.request.Edit()->reduction.prescale = 2.0;
   Agreed other_set = Reduce(1);
-  other_set.entry.request.key.process_set = 1;
+  other_set.entry.request.Edit()->key.process_set = 1;
   EXPECT_EQ(Text(List(Reduce(1), Reduce(1, DType::kInt32), std::move(average), std::move(scaled),
                       std::move(other_set), Reduce(1)),
                  kMiB),
@@ -103,7 +103,7 @@ TEST(OnlyEqualReductionsAreFused) {
 
 TEST(BroadcastsOfOneRootAreFusedWhateverTheirType) {
   Agreed from_one = Of(Collective::kBroadcast, {{DType::kFloat32, {1}}});
-  from_one.entry.request.root = 1;
+  from_one.entry.request.Edit()->root = 1;
   EXPECT_EQ(Text(List(Of(Collective::kBroadcast, {{DType::kFloat32, {1}}}), std::move(from_one),
                       Of(Collective::kBroadcast, {{DType::kInt64, {1}}})),
                  kMiB),

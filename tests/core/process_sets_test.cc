@@ -20,7 +20,7 @@ std::unique_ptr<Call> Reduce(Rank* rank, int32_t set, const std::string& name, s
   call->in.assign(n, static_cast<float>(rank->rank()));
   call->out.assign(n, -1.0f);
   Entry entry = EntryFor(call.get(), Collective::kAllReduce, name, {static_cast<int64_t>(n)});
-  entry.request.key.process_set = set;
+  entry.request.Edit()->key.process_set = set;
   call->id = rank->engine()->Submit(std::move(entry));
   return call;
 }
@@ -90,8 +90,8 @@ TEST(RootsAndPartsAreThoseOfTheSet) {
       call.in.assign(5, static_cast<float>(rank->rank()));
       call.out.assign(5, -1.0f);
       Entry entry = EntryFor(&call, Collective::kBroadcast, "b", {5});
-      entry.request.key.process_set = id;
-      entry.request.root = root;
+      entry.request.Edit()->key.process_set = id;
+      entry.request.Edit()->root = root;
       rank->engine()->Submit(std::move(entry));
       EXPECT_OK(call.Wait());
       EXPECT_TRUE(AllEqual(call.out, static_cast<float>(root)));
@@ -101,7 +101,7 @@ TEST(RootsAndPartsAreThoseOfTheSet) {
       const int64_t rows = step < 2 ? rank->rank() : rank->rank() + 1;
       call.in.assign(static_cast<size_t>(rows), static_cast<float>(rank->rank()));
       Entry entry = EntryFor(&call, Collective::kAllGather, "g", {rows});
-      entry.request.key.process_set = id;
+      entry.request.Edit()->key.process_set = id;
       rank->engine()->Submit(std::move(entry));
       EXPECT_OK(call.Wait());
       std::vector<float> expected(step < 2 ? 1 : 2, 1.0f);
@@ -112,8 +112,8 @@ TEST(RootsAndPartsAreThoseOfTheSet) {
     wrong.in.assign(2, 1.0f);
     wrong.out.assign(2, -1.0f);
     Entry entry = EntryFor(&wrong, Collective::kBroadcast, "b", {2});
-    entry.request.key.process_set = id;
-    entry.request.root = 2;
+    entry.request.Edit()->key.process_set = id;
+    entry.request.Edit()->root = 2;
     rank->engine()->Submit(std::move(entry));
     const Status status = wrong.Wait();
     EXPECT_ERROR(status, StatusCode::kInvalidArgument, "Received: root_rank=2");

@@ -20,7 +20,7 @@ void Nobody() {}
 
 Entry Named(const std::string& name) {
   Entry entry;
-  entry.request.key.name = name;
+  entry.request.Edit()->key.name = name;
   return entry;
 }
 
@@ -38,8 +38,8 @@ TEST(EntriesComeOutInOrderWithNewIds) {
   SubmissionQueue::Batch batch;
   queue.Drain(&batch);
   ASSERT_EQ(batch.entries.size(), size_t{3});
-  EXPECT_EQ(batch.entries[0].request.key.name, "a");
-  EXPECT_EQ(batch.entries[2].request.key.name, "c");
+  EXPECT_EQ(batch.entries[0].request->key.name, "a");
+  EXPECT_EQ(batch.entries[2].request->key.name, "c");
   EXPECT_EQ(batch.entries[2].id, last);
   EXPECT_EQ(batch.cancelled, std::vector<EntryId>{last});
   queue.Drain(&batch);
@@ -56,7 +56,7 @@ TEST(AClosedQueueLeavesTheEntryAlone) {
   queue.Close(Status::Internal("later"));
   Entry second = Named("b");
   EXPECT_ERROR(queue.Push(&second, &id), StatusCode::kAborted, "over");
-  EXPECT_EQ(second.request.key.name, "b");
+  EXPECT_EQ(second.request->key.name, "b");
   EXPECT_ERROR(queue.closed(), StatusCode::kAborted, "over");
   SubmissionQueue::Batch batch;
   queue.Drain(&batch);
@@ -107,8 +107,8 @@ TEST(ManyThreadsLoseNothing) {
       queue.Drain(&batch);
       for (const Entry& entry : batch.entries) {
         EXPECT_TRUE(ids.insert(entry.id).second);
-        EXPECT_TRUE(entry.id > last[entry.request.key.name]);
-        last[entry.request.key.name] = entry.id;
+        EXPECT_TRUE(entry.id > last[entry.request->key.name]);
+        last[entry.request->key.name] = entry.id;
       }
     }
     EXPECT_EQ(last.size(), size_t{kThreads});

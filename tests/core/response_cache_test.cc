@@ -34,7 +34,7 @@ TEST(FindsExactlyWhatWasPut) {
   other = x;
   other.reduction.prescale = 0.5;
   EXPECT_EQ(cache.Find(other), kNoId);
-  EXPECT_TRUE(cache.Get(3)->request == x);
+  EXPECT_TRUE(*cache.Get(3)->request == x);
   EXPECT_TRUE(cache.Get(3)->decision == About(x));
   EXPECT_TRUE(cache.Get(4) == nullptr);
 }

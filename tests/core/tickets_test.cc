@@ -44,12 +44,12 @@ class Compiled {
                  const std::vector<std::vector<float>>& rows,
                  std::vector<std::vector<float>>* results) {
     Entry entry = EntryOf(Collective::kAllGather, name, rows[0]);
-    entry.request.tensors.clear();
+    entry.request.Edit()->tensors.clear();
     entry.inputs.clear();
     std::vector<Tickets::Result> places;
     results->resize(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
-      entry.request.tensors.push_back({DType::kFloat32, ShapeOf(rows[i])});
+      entry.request.Edit()->tensors.push_back({DType::kFloat32, ShapeOf(rows[i])});
       entry.inputs.push_back(rows[i].data());
       (*results)[i].assign(rows[i].size() * static_cast<size_t>(rank_->size()), -1.0f);
       places.push_back({(*results)[i].data(), ShapeOf((*results)[i])});
@@ -75,9 +75,9 @@ class Compiled {
 
   static Entry EntryOf(Collective kind, const std::string& name, const std::vector<float>& input) {
     Entry entry;
-    entry.request.key.name = name;
-    entry.request.kind = kind;
-    entry.request.tensors.push_back({DType::kFloat32, ShapeOf(input)});
+    entry.request.Edit()->key.name = name;
+    entry.request.Edit()->kind = kind;
+    entry.request.Edit()->tensors.push_back({DType::kFloat32, ShapeOf(input)});
     entry.inputs.push_back(input.data());
     return entry;
   }
@@ -263,7 +263,7 @@ TEST(MemoryThatMovedIsAnError) {
 TEST(WithoutAnEngineOrABeginning) {
   Tickets tickets;
   Entry entry;
-  entry.request.tensors.push_back({DType::kFloat32, {1}});
+  entry.request.Edit()->tensors.push_back({DType::kFloat32, {1}});
   float x = 0.0f;
   const Id id = tickets.Start(tickets.Begin(), nullptr, std::move(entry), {{&x, {1}}});
   EXPECT_EQ(tickets.Finish({id}, {&x}).code(), StatusCode::kFailedPrecondition);

@@ -96,9 +96,9 @@ TEST(TellsOfTheFusionBuffer) {
     std::vector<float> in(8, 1.0f), out(8);
     std::promise<Status> promise;
     Entry entry;
-    entry.request.key.name = "group";
+    entry.request.Edit()->key.name = "group";
     for (int t = 0; t < 2; ++t) {
-      entry.request.tensors.push_back({DType::kFloat32, {4}});
+      entry.request.Edit()->tensors.push_back({DType::kFloat32, {4}});
       entry.inputs.push_back(&in[4 * t]);
       entry.outputs.push_back(&out[4 * t]);
     }
@@ -132,9 +132,9 @@ TEST(TellsOfOtherRanksProcessSets) {
   RunRanks(3, [](Rank* rank) {
     Entry make;
     std::promise<Status> made;
-    make.request.key.name = "sets";
-    make.request.kind = Collective::kAddProcessSet;
-    make.request.members = {1, 2};
+    make.request.Edit()->key.name = "sets";
+    make.request.Edit()->kind = Collective::kAddProcessSet;
+    make.request.Edit()->members = {1, 2};
     make.done = [&made](const Status& s) { made.set_value(s); };
     rank->engine()->Submit(std::move(make));
     ASSERT_OK(made.get_future().get());
@@ -144,7 +144,7 @@ TEST(TellsOfOtherRanksProcessSets) {
       Call call;
       call.in = call.out = {1.0f};
       Entry entry = EntryFor(&call, Collective::kAllReduce, "theirs", {1});
-      entry.request.key.process_set = 1;
+      entry.request.Edit()->key.process_set = 1;
       rank->engine()->Submit(std::move(entry));
       EXPECT_OK(call.Wait());
     }

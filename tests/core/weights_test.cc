@@ -41,9 +41,9 @@ std::unique_ptr<Call> Average(Rank* rank, const std::string& name, size_t n, flo
   call->in.assign(n, value);
   call->out.assign(n, -1.0f);
   Entry entry = EntryFor(call.get(), Collective::kAllReduce, name, {static_cast<int64_t>(n)});
-  entry.request.key.process_set = set;
-  entry.request.reduction.op = ReduceOp::kAverage;
-  entry.request.weight = weight;
+  entry.request.Edit()->key.process_set = set;
+  entry.request.Edit()->reduction.op = ReduceOp::kAverage;
+  entry.request.Edit()->weight = weight;
   rank->engine()->Submit(std::move(entry));
   return call;
 }
