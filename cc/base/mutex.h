@@ -16,6 +16,7 @@
 #define TFHVD_GUARDED_BY(x) TFHVD_ANNOTATION(guarded_by(x))
 #define TFHVD_REQUIRES(...) TFHVD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define TFHVD_ACQUIRE(...) TFHVD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define TFHVD_TRY_ACQUIRE(...) TFHVD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define TFHVD_RELEASE(...) TFHVD_ANNOTATION(release_capability(__VA_ARGS__))
 #define TFHVD_EXCLUDES(...) TFHVD_ANNOTATION(locks_excluded(__VA_ARGS__))
 #define TFHVD_NO_THREAD_SAFETY_ANALYSIS TFHVD_ANNOTATION(no_thread_safety_analysis)
@@ -29,6 +30,8 @@ class TFHVD_CAPABILITY("mutex") Mutex {
   Mutex& operator=(const Mutex&) = delete;
 
   void Lock() TFHVD_ACQUIRE() { mutex_.lock(); }
+  // REQUIRES: this thread does not hold it.
+  bool TryLock() TFHVD_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void Unlock() TFHVD_RELEASE() { mutex_.unlock(); }
 
  private:

@@ -4,7 +4,7 @@
 // - A call blocks until this rank's part is done; on an accelerator, until it is in order on the
 //   device's stream (Poll tells of what fails there). All ranks of the communicator must issue the
 //   same calls in the same order with matching arguments; the engine's negotiation sees to that.
-// - One thread calls at a time (the engine's); Abort alone may come from any thread.
+// - One thread calls at a time (who runs the engine); Abort alone may come from any thread.
 // - Buffers belong to the caller. Input and output are the same address or do not overlap.
 // - A call that fails leaves the outputs undefined and the communicator unusable.
 // - Reductions are those of base/arithmetic.h: equal bits on every rank, and from every flat host
@@ -53,6 +53,10 @@ class Communicator {
                           const std::vector<int64_t>& recv_bytes) = 0;
 
   virtual Status Barrier() = 0;
+
+  // Whether a call for little data is over within microseconds once all ranks have made it, and may
+  // be made on any thread: then a thread of the framework's can make it in place of the engine's.
+  virtual bool prompt() const { return false; }
 
   // Whether work that nobody waited for has failed since, or a rank is known to have died, and
   // why. Never blocks. The engine's thread, also within a call of another communicator.

@@ -4,11 +4,13 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <set>
 #include <utility>
 
 #include "cc/base/backoff.h"
+#include "cc/base/cpu.h"
 #include "cc/base/mutex.h"
 #include "cc/device/device.h"
 #include "cc/engine/burst.h"
@@ -29,6 +31,12 @@ constexpr double kIdleWaitSeconds = 0.25;
 // every few microseconds.
 constexpr long kGatherNs = 20000;
 constexpr int kGatherMost = 50;
+
+// A bucket of a locked schedule of so many bytes is run by the thread that submits its last tensor:
+// to wake the engine's takes longer. In place of a sleep that thread looks this many times, about
+// 30 microseconds, for the others' votes.
+constexpr int64_t kHereBytes = 1 << 20;
+constexpr int kLooks = 100;
 
 // How long a rank that is done tries to get its last messages out.
 constexpr double kFlushSeconds = 5.0;
@@ -55,7 +63,9 @@ class Engine::Impl {
         communicator_(std::move(communicator)),
         device_(MakeHostDevice()),
         accelerator_(std::move(accelerator)),
-        queue_([this] { control_->Wake(); }),
+        may_stand_in_(control_->has_stand_in() && communicator_->prompt() &&
+                      accelerator_.device == nullptr),
+        queue_([this] { control_->Wake(); }, [this] { GoOn(); }),
         sets_(topology_.size),
         timeline_(topology_.rank, topology_.hosts[topology_.rank]),
         negotiator_(config_, log_, topology_, &sets_, control_.get()),
@@ -138,8 +148,47 @@ class Engine::Impl {
     return accelerator_.device->Mark(entry->stream, memory, &entry->ready);
   }
 
+  // Who may run the stages: the engine's thread, or one that stands in for it while it sleeps.
+  void Begin() TFHVD_ACQUIRE(running_) {
+    running_.Lock();
+    runner_.store(std::this_thread::get_id());
+  }
+  void End() TFHVD_RELEASE(running_) {
+    runner_.store(std::thread::id());
+    running_.Unlock();
+  }
+
+  // There are as many entries as were waited for.
+  void GoOn() TFHVD_EXCLUDES(running_) {
+    // A `done` that submits, on this thread.
+    const bool within = runner_.load() == std::this_thread::get_id();
+    if (within || !here_.load() || !running_.TryLock()) return control_->Wake();
+    runner_.store(std::this_thread::get_id());
+    StandIn();
+    End();
+  }
+
+  // Runs the bucket that is complete, unless others are late: the rest is the engine's thread's.
+  void StandIn() TFHVD_REQUIRES(running_) {
+    int looks = 0;
+    do {
+      control_->StandIn();
+      Turn();
+      if (negotiator_.voted()) CpuRelax();
+    } while (lost_.ok() && negotiator_.voted() && ++looks < kLooks);
+    if (lost_.ok() && looks < kLooks) {  // what rang for the votes has been answered
+      control_->StandIn();
+      Turn();
+    }
+    const bool rest = !lost_.ok() || !negotiator_.locked() || !negotiator_.idle() || !Rests();
+    control_->StandDown();
+    if (rest) control_->Wake();
+  }
+
   void Run() {
+    Begin();
     const Status lost = Loop();
+    here_.store(false);
     const Status why = lost.ok() ? Status::Aborted("every rank has left the job") : lost;
     // Before streams are let go: who sees one move on is told why at its next operation.
     queue_.Close(why);
@@ -149,47 +198,49 @@ class Engine::Impl {
     if (!recorded.ok()) log_.Error(recorded.message());
     const double deadline = Now() + kFlushSeconds;
     for (Backoff backoff; lost.ok() && !control_->Flushed() && Now() < deadline;) backoff.Pause();
+    End();
     MutexLock lock(&over_mutex_);
     over_ = true;
     over_changed_.NotifyAll();
   }
 
   // Until every rank has left (ok), or the job is lost.
-  Status Loop() {
-    SubmissionQueue::Batch batch;
+  Status Loop() TFHVD_REQUIRES(running_) {
     prctl(PR_SET_TIMERSLACK, 1000UL);  // short sleeps are meant to be short
-    while (!negotiator_.over()) {
+    while (lost_.ok() && !negotiator_.over()) {
       Gather();
-      queue_.Drain(&batch);
-      burst_.Took(batch.entries.size());
-      Negotiator::Outcome outcome;
-      const double now = Now();
-      for (Entry& entry : batch.entries) {
-        if (timeline_.on()) timeline_.Submitted(entry);
-        negotiator_.Add(std::move(entry), now, &outcome);
-      }
-      for (EntryId id : batch.cancelled) negotiator_.Cancel(id, &outcome);
-      if (batch.leaving) negotiator_.Leave(batch.leave_reason);
-      const Status status = negotiator_.Step(now, &outcome);
-      const bool worked = outcome.progress || !batch.empty();
-      Complete(std::move(outcome));
-      if (broken_.ok()) TakeNote(executor_.Poll());
-      if (negotiator_.idle()) burst_.Ended();
-      if (!status.ok()) return status;
-      if (worked) {
-        peers_ = Status::Ok();
-        continue;
-      }
+      if (Turn() || !lost_.ok()) continue;
       // Whatever the dead had sent has been read by now, and it was not their farewell.
       if (!peers_.ok()) return peers_;
       Wait();
       LookAtPeers();
     }
-    return Status::Ok();
+    return lost_;
+  }
+
+  // Once through the stages with what has come; whether there was anything.
+  bool Turn() TFHVD_REQUIRES(running_) {
+    queue_.Drain(&batch_);
+    burst_.Took(batch_.entries.size());
+    Negotiator::Outcome outcome;
+    const double now = Now();
+    for (Entry& entry : batch_.entries) {
+      if (timeline_.on()) timeline_.Submitted(entry);
+      negotiator_.Add(std::move(entry), now, &outcome);
+    }
+    for (EntryId id : batch_.cancelled) negotiator_.Cancel(id, &outcome);
+    if (batch_.leaving) negotiator_.Leave(batch_.leave_reason);
+    lost_ = negotiator_.Step(now, &outcome);
+    const bool worked = outcome.progress || !batch_.empty();
+    Complete(std::move(outcome));
+    if (broken_.ok()) TakeNote(executor_.Poll());
+    if (negotiator_.idle()) burst_.Ended();
+    if (worked) peers_ = Status::Ok();
+    return worked;
   }
 
   // Lets a burst of submissions come together, as long as it goes on.
-  void Gather() {
+  void Gather() TFHVD_REQUIRES(running_) {
     if (negotiator_.locked()) return;  // it is known how many come
     size_t count = queue_.size();
     for (int i = 0; i < kGatherMost && burst_.MoreLikely(count); ++i) {
@@ -201,7 +252,7 @@ class Engine::Impl {
     }
   }
 
-  void Complete(Negotiator::Outcome outcome) {
+  void Complete(Negotiator::Outcome outcome) TFHVD_REQUIRES(running_) {
     for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
     for (std::vector<Agreed>& together : outcome.agreed) {
       if (timeline_.on()) timeline_.AgreedOn(together);
@@ -230,7 +281,7 @@ class Engine::Impl {
 
   // Where a communicator is broken this rank takes part no more; the other ranks hear it through
   // the negotiation.
-  void TakeNote(Status status) {
+  void TakeNote(Status status) TFHVD_REQUIRES(running_) {
     if (status.ok()) return;
     broken_ = std::move(status);
     log_.Error(broken_.message());
@@ -238,16 +289,26 @@ class Engine::Impl {
     negotiator_.Leave(broken_.message());
   }
 
-  // Sleeps until there may be work.
-  void Wait() {
-    if (!queue_.WakeAt(static_cast<size_t>(negotiator_.wanted()))) return;
+  // Whether nothing is to be done before more entries come; from here on they are waited for.
+  bool Rests() TFHVD_REQUIRES(running_) {
+    const int64_t bytes = negotiator_.completes();
+    here_.store(may_stand_in_ && bytes >= 0 && bytes <= kHereBytes);
+    return queue_.WakeAt(static_cast<size_t>(negotiator_.wanted()));
+  }
+
+  // Sleeps until there may be work. Another thread may stand in meanwhile.
+  void Wait() TFHVD_REQUIRES(running_) {
+    if (!Rests()) return;
     const double now = Now();
     const double idle = std::min(negotiator_.wake_at(now) - now, kIdleWaitSeconds);
-    control_->Wait(Nanoseconds(idle), negotiator_.expecting());
+    const bool expecting = negotiator_.expecting();
+    End();
+    control_->Wait(Nanoseconds(idle), expecting);
+    Begin();
   }
 
   // A rank that is killed sends no word, and what started it need not tell either.
-  void LookAtPeers() {
+  void LookAtPeers() TFHVD_REQUIRES(running_) {
     const double now = Now();
     if (negotiator_.idle() || now - looked_ < kIdleWaitSeconds) return;
     looked_ = now;
@@ -255,11 +316,10 @@ class Engine::Impl {
   }
 
   // REQUIRES: the queue is closed.
-  void FailEverything(const Status& why) {
+  void FailEverything(const Status& why) TFHVD_REQUIRES(running_) {
     for (Entry& entry : negotiator_.TakeAll()) Fail(&entry, why);
-    SubmissionQueue::Batch batch;
-    queue_.Drain(&batch);
-    for (Entry& entry : batch.entries) Fail(&entry, why);
+    queue_.Drain(&batch_);
+    for (Entry& entry : batch_.entries) Fail(&entry, why);
   }
 
   void Fail(Entry* entry, const Status& why) {
@@ -272,20 +332,27 @@ class Engine::Impl {
   const Log log_;
   const Topology topology_;
 
-  // The engine thread's, except ControlPlane::Wake and Communicator::Abort.
+  // The runner's, except ControlPlane::Wait and Wake, and Communicator::Abort.
   const std::unique_ptr<ControlPlane> control_;
   const std::unique_ptr<Communicator> communicator_;
   const std::unique_ptr<Device> device_;
   const Accelerator accelerator_;  // Device::Mark and Follow are called by any thread
+  const bool may_stand_in_;        // whether others than the engine's thread can run anything
   SubmissionQueue queue_;          // provides its own synchronisation
   ProcessSetTable sets_;           // likewise; written by the executor
   Timeline timeline_;              // likewise
-  Negotiator negotiator_;
-  Executor executor_;
-  Burst burst_;
-  Status broken_;        // the communicator's first error
-  Status peers_;         // whether all are there, as far as this host can see
-  double looked_ = 0.0;  // when that was asked
+
+  Mutex running_;  // held by the runner
+  std::atomic<std::thread::id> runner_{};
+  std::atomic<bool> here_{false};  // the entries that are waited for may be run by who submits them
+  Negotiator negotiator_ TFHVD_GUARDED_BY(running_);
+  Executor executor_ TFHVD_GUARDED_BY(running_);
+  Burst burst_ TFHVD_GUARDED_BY(running_);
+  SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
+  Status lost_ TFHVD_GUARDED_BY(running_);    // why the job is
+  Status broken_ TFHVD_GUARDED_BY(running_);  // the communicator's first error
+  Status peers_ TFHVD_GUARDED_BY(running_);   // whether all are there, as far as this host sees
+  double looked_ TFHVD_GUARDED_BY(running_) = 0.0;  // when that was asked
 
   Mutex stopping_mutex_;
   std::set<int32_t> stopping_ TFHVD_GUARDED_BY(stopping_mutex_);

@@ -6,9 +6,12 @@
 // An Engine is a value: several can live in one process, which is how everything above the wire is
 // tested.
 //
+// Where a locked step is small and the thread sleeps, whoever submits the step's last tensor stands
+// in for it: runs the step within Submit, instead of waking it. So one thread at a time runs the
+// stages, whichever; "the engine's thread" in their headers means that one.
+//
 // Submit, Cancel, Leave and the getters may be called from any thread, also from within `done`. The
-// engine's thread never takes a lock of the framework's, except through Entry::allocate and
-// Entry::done.
+// engine never takes a lock of the framework's, except through Entry::allocate and Entry::done.
 #pragma once
 
 #include <memory>
@@ -49,7 +52,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Takes the entry; its `done` is called exactly once, whatever happens. Returns the entry's id
+  // Takes the entry; its `done` is called exactly once, whatever happens: maybe by this very call,
+  // and others' with it. So the caller holds no lock that a `done` takes. Returns the entry's id
   // for Cancel. Tensors on an accelerator may still be written by what is on the entry's stream
   // now.
   EntryId Submit(Entry entry);

@@ -34,13 +34,13 @@ struct Entry {
   void* stream = nullptr;
   std::shared_ptr<void> ready;  // set by the engine
   // Where it is set, `stream` is not made to wait: this is told the mark of the collective's end
-  // instead, on the engine's thread before `done`, for Engine::Follow.
+  // instead, before `done` and on its thread, for Engine::Follow.
   std::function<void(std::shared_ptr<void>)> finished;
 
   // alltoall: how many rows go to each rank of the process set; empty: as many to each. Not part of
   // the request: the ranks tell each other when they execute it.
   std::vector<int64_t> splits;
-  // alltoall: told how many rows came from each rank, on the engine's thread before `done`. May be
+  // alltoall: told how many rows came from each rank, before `done` and on its thread. May be
   // empty.
   std::function<void(const std::vector<int64_t>&)> received_splits;
 
@@ -55,13 +55,13 @@ struct Entry {
   // outputs are null.
   bool stand_in = false;
 
-  // Gives the memory of output `tensor` once its shape is known; called on the engine's thread
-  // before `done`.
+  // Gives the memory of output `tensor` once its shape is known; called before `done`, on the same
+  // thread.
   std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
 
   // Called exactly once: on the host when the outputs are there; on an accelerator when `stream`
-  // has been made to wait for them. On the engine's thread, or on the submitting one where the
-  // engine refuses.
+  // has been made to wait for them. On the engine's thread, or on one that submits: this entry
+  // where the engine refuses it, another where it stands in for the engine's.
   std::function<void(const Status&)> done;
 
   EntryId id = 0;  // set by the engine

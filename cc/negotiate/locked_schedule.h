@@ -71,8 +71,9 @@ class LockedSchedule {
   bool lacks_votes() const { return !AllGo() && !SomeEnd(); }
   // How many collectives the current bucket still lacks here.
   int missing() const { return active_ ? missing_[current_] : 0; }
-  // The bucket that is voted on.
+  // The bucket that is voted on, and its place in the step.
   const Bucket& current() const { return buckets_[current_]; }
+  size_t place() const { return current_; }
   // Ranks that have not voted on it, as far as this rank knows: on another host, that there are
   // such may be all.
   std::vector<int> Silent() const;

@@ -68,6 +68,11 @@ class Negotiator {
   // How many more entries this rank needs before Step can get further: more than 1 only while a
   // schedule is locked.
   int wanted() const;
+  // The bytes, on this rank, of the bucket of a locked schedule that the wanted entries complete;
+  // -1 where they complete none.
+  int64_t completes() const;
+  // Whether it has voted for a locked bucket and lacks others' votes.
+  bool voted() const { return schedule_.active() && schedule_.voted(); }
   // Every rank has left: nothing will come any more.
   bool over() const { return over_; }
 
@@ -121,6 +126,7 @@ class Negotiator {
   Observer* observer_ = nullptr;  // Not owned.
 
   LockedSchedule schedule_;
+  std::vector<int64_t> bucket_bytes_;  // by place in the schedule
   std::vector<bool> observed_;  // by rank: its vote in the schedule's present turn; empty: none
   bool deviates_ = false;       // something is pending or was cancelled that is not in the schedule
   double last_added_ = 0.0;     // when an entry came, or the schedule's turn began

@@ -24,6 +24,20 @@ constexpr double kFillSeconds = 0.002;
 // As for a silent coordinator: later than where the coordinator itself gives up.
 constexpr double kSilenceFactor = 1.5;
 
+// Of the larger of input and result.
+int64_t BytesOf(const ResponseCache::Record& record) {
+  int64_t bytes = 0;
+  for (size_t t = 0; t < record.request->tensors.size(); ++t) {
+    const TensorSpec& spec = record.request->tensors[t];
+    int64_t rows = 0;
+    if (!record.decision.first_dims.empty()) {
+      for (int64_t dim : record.decision.first_dims[t]) rows += dim;
+    }
+    bytes += std::max(NumElements(spec.shape) * ItemSize(spec.dtype), rows * RowBytes(spec));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 // From here on entries are matched to the schedule. What was announced and is not agreed counts as
@@ -33,6 +47,15 @@ void Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
   next_.requests.clear();
   next_.withdrawn.clear();
   DropWithdrawn(outcome);
+  bucket_bytes_.clear();
+  for (const Bucket& bucket : buckets) {
+    int64_t bytes = 0;
+    for (CacheId id : bucket) {
+      const ResponseCache::Record* record = cache_.Get(id);
+      bytes += record == nullptr ? 0 : BytesOf(*record);  // an unknown one is found when it runs
+    }
+    bucket_bytes_.push_back(bytes);
+  }
   schedule_.Begin(std::move(buckets));
   deviates_ = false;
   votes_reported_ = false;
@@ -163,6 +186,11 @@ Status Negotiator::WatchVotes(double now) {
 
 int Negotiator::wanted() const {
   return schedule_.active() && !schedule_.voted() && !idle() ? std::max(1, schedule_.missing()) : 1;
+}
+
+int64_t Negotiator::completes() const {
+  const bool lacks = schedule_.active() && !schedule_.voted() && schedule_.missing() > 0;
+  return lacks && wanted() == schedule_.missing() ? bucket_bytes_[schedule_.place()] : -1;
 }
 
 // When RunSchedule has something to do though nothing arrives.

@@ -13,7 +13,7 @@ Status SubmissionQueue::Push(Entry* entry, EntryId* id) {
     batch_.entries.push_back(std::move(*entry));
     enough = batch_.entries.size() == wake_at_;
   }
-  if (enough) wake_();
+  if (enough) enough_();
   return Status::Ok();
 }
 

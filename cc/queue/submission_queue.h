@@ -31,9 +31,11 @@ class SubmissionQueue {
     }
   };
 
-  // `wake` is called, without a lock held, by the thread that pushes the entry which makes them as
-  // many as WakeAt said last (at first 1), and by those that cancel or leave.
-  explicit SubmissionQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+  // `wake` is called, without a lock held, by the threads that cancel or leave; `enough` by the one
+  // that pushes the entry which makes them as many as WakeAt said last (at first 1). Without an
+  // `enough` of its own that wakes, too.
+  explicit SubmissionQueue(std::function<void()> wake, std::function<void()> enough = nullptr)
+      : wake_(std::move(wake)), enough_(enough ? std::move(enough) : wake_) {}
 
   // Takes the entry and gives it an id; once closed, leaves the entry alone and returns `why` of
   // Close.
@@ -47,7 +49,7 @@ class SubmissionQueue {
   void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
   Status closed() const TFHVD_EXCLUDES(mutex_);
 
-  // The engine is about to sleep until `count` entries (at least 1) are there. False: they are.
+  // Nothing is to be done until `count` entries (at least 1) are there. False: they are.
   bool WakeAt(size_t count) TFHVD_EXCLUDES(mutex_);
 
   // How many entries are there to be drained.
@@ -58,6 +60,7 @@ class SubmissionQueue {
 
  private:
   const std::function<void()> wake_;
+  const std::function<void()> enough_;
   mutable Mutex mutex_;
   Batch batch_ TFHVD_GUARDED_BY(mutex_);
   size_t wake_at_ TFHVD_GUARDED_BY(mutex_) = 1;

@@ -81,6 +81,24 @@ TEST(WakeEndsAWaitUnderWayAndTheNext) {
   });
 }
 
+// Whoever stands in is told nothing, and what has come by its end wakes the one that sleeps.
+TEST(WhatComesWhileSomebodyStandsInIsNotLost) {
+  constexpr int kRounds = 300;
+  OnPlanes(1, [](ControlPlane* plane) {
+    EXPECT_TRUE(plane->has_stand_in());
+    for (int i = 0; i < kRounds; ++i) {
+      std::thread sleeper([plane] { plane->Wait(hours(1), false); });
+      if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      plane->StandIn();
+      std::thread other([plane] { plane->Wake(); });
+      if (i % 2 == 0) other.join();
+      plane->StandDown();
+      if (i % 2 != 0) other.join();
+      sleeper.join();
+    }
+  });
+}
+
 }  // namespace
 }  // namespace testing
 }  // namespace tfhvd

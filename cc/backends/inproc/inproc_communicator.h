@@ -29,6 +29,7 @@ class InprocCommunicator : public Communicator {
   Status AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
                   const std::vector<int64_t>& recv_bytes) override;
   Status Barrier() override;
+  bool prompt() const override { return true; }
   Status Poll() override;
   void Abort(const Status& why) override;
 

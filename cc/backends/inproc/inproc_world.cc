@@ -110,6 +110,8 @@ class InprocControlPlane : public ControlPlane, private VoteBoard {
     room_->waker(rank_)->WaitFor(timeout);
   }
   void Wake() override { room_->waker(rank_)->Wake(); }
+  // A waker loses nothing, so that a stand-in has nothing to say.
+  bool has_stand_in() const override { return true; }
   VoteBoard* votes() override { return this; }
 
  private:

@@ -167,6 +167,17 @@ void ShmControlPlane::Wait(std::chrono::nanoseconds timeout, bool expecting) {
 
 void ShmControlPlane::Wake() { bell_->Ring(); }
 
+void ShmControlPlane::StandIn() {
+  bell_->asleep.store(0, std::memory_order_seq_cst);
+  stood_in_ = bell_->rings.load(std::memory_order_seq_cst);
+}
+
+// Says that somebody sleeps, which may not be so: then a ring costs a call of the kernel more.
+void ShmControlPlane::StandDown() {
+  bell_->asleep.store(1, std::memory_order_seq_cst);
+  if (bell_->rings.load(std::memory_order_seq_cst) != stood_in_) FutexWakeAll(&bell_->rings);
+}
+
 // Sequentially consistent, like the reading: of two ranks that vote at once one sees both votes.
 void ShmControlPlane::Cast(uint64_t word) {
   ballots_[rank_].word.store(word, std::memory_order_seq_cst);

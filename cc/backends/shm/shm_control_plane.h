@@ -34,6 +34,9 @@ class ShmControlPlane : public ControlPlane, private VoteBoard {
   bool Flushed() override;
   void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
   void Wake() override;
+  bool has_stand_in() const override { return true; }
+  void StandIn() override;
+  void StandDown() override;
   VoteBoard* votes() override { return this; }
 
  private:
@@ -70,6 +73,7 @@ class ShmControlPlane : public ControlPlane, private VoteBoard {
   Doorbell* bell_;           // this rank's, in shared memory
   Ballot* ballots_;          // by rank, then that of Note; in shared memory
   uint32_t heard_ = 0;       // rings of the bell that a Wait has answered
+  uint32_t stood_in_ = 0;    // those that a stand-in has
   std::vector<Peer> peers_;  // by rank; only rank 0 has more than one in use
   int next_ = 0;             // whom Receive asks first, so that all have their turn
 };
