@@ -31,7 +31,7 @@ int64_t BytesOf(const ResponseCache::Record& record) {
     const TensorSpec& spec = record.request->tensors[t];
     int64_t rows = 0;
     if (!record.decision.first_dims.empty()) {
-      for (int64_t dim : record.decision.first_dims[t]) rows += dim;
+      for (int64_t dim : record.decision.RowsOfRanks(t)) rows += dim;
     }
     bytes += std::max(NumElements(spec.shape) * ItemSize(spec.dtype), rows * RowBytes(spec));
   }

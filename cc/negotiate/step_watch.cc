@@ -9,8 +9,10 @@ namespace {
 // step is still computed.
 constexpr int64_t kBucketBytes = 8 << 20;
 
-// A schedule that served so many steps has paid for its beginning and end.
-constexpr int64_t kWorthwhileSteps = 16;
+// A schedule that served so many steps has paid for its end: a round of announcements, or, where a
+// bucket did not fill, the time until that was noticed.
+constexpr int64_t kWorthwhileSteps = 2;
+constexpr int64_t kWorthwhileStepsWhenLate = 16;
 constexpr int64_t kMostRepeats = 1 << 20;
 
 }  // namespace
@@ -25,17 +27,24 @@ void StepWatch::Saw(const Item& item) {
   }
   current_.push_back(item);
   current_ids_.insert(item.id);
-  if (!SameAsLast()) return;
+  if (Is(last_ids_)) {
+    ++repeats_;
+  } else if (Is(proven_)) {
+    repeats_ = needed_;
+  } else {
+    return;
+  }
   last_.swap(current_);
-  ++repeats_;
+  last_ids_.swap(current_ids_);
   current_.clear();
   current_ids_.clear();
 }
 
-bool StepWatch::SameAsLast() const {
-  if (current_.size() != last_.size()) return false;
+// Whether the step under way is whole and made of these.
+bool StepWatch::Is(const std::unordered_set<CacheId>& ids) const {
+  if (current_.size() != ids.size()) return false;
   return std::all_of(current_.begin(), current_.end(),
-                     [this](const Item& item) { return last_ids_.count(item.id) != 0; });
+                     [&ids](const Item& item) { return ids.count(item.id) != 0; });
 }
 
 void StepWatch::Disturbed() {
@@ -69,7 +78,10 @@ std::vector<Bucket> StepWatch::Schedule() const {
 
 void StepWatch::Ended(int64_t turns, bool late) {
   const auto steps = turns / static_cast<int64_t>(std::max<size_t>(1, Schedule().size()));
-  needed_ = steps >= kWorthwhileSteps ? kLeastRepeats : std::min(2 * needed_, kMostRepeats);
+  const bool paid = steps >= (late ? kWorthwhileStepsWhenLate : kWorthwhileSteps);
+  needed_ = paid ? kLeastRepeats : std::min(2 * needed_, kMostRepeats);
+  proven_.clear();
+  if (paid && !late) proven_ = last_ids_;
   if (late) trusting_ = false;
   Disturbed();
 }

@@ -40,17 +40,19 @@ class StepWatch {
   std::vector<Bucket> Schedule() const;
 
   // A schedule has ended after so many turns; `late`: a bucket did not fill. One that hardly
-  // paid makes the watch more patient before the next.
+  // paid makes the watch more patient before the next; one that paid, and something else came in
+  // between, is worth beginning again as soon as its step has come once.
   void Ended(int64_t turns, bool late);
 
  private:
-  bool SameAsLast() const;
+  bool Is(const std::unordered_set<CacheId>& ids) const;
 
   std::vector<Item> current_;  // the step under way
   std::unordered_set<CacheId> current_ids_;
   std::vector<Item> last_;  // the last whole step
   std::unordered_set<CacheId> last_ids_;
-  int64_t repeats_ = 0;  // whole steps, equal to `last_`
+  std::unordered_set<CacheId> proven_;  // of the last schedule, if it paid
+  int64_t repeats_ = 0;                 // whole steps, equal to `last_`
   int64_t needed_ = kLeastRepeats;
   bool trusting_ = true;
 

@@ -146,17 +146,34 @@ TEST(AScheduleThatHardlyPaysIsTriedLessAndLessOften) {
     } while (!program.watch.Repeats());
     EXPECT_TRUE(steps > needed);
     needed = steps;
-    program.watch.Ended(3, false);
+    program.watch.Ended(1, false);
   }
   EXPECT_TRUE(needed > 50);
 }
 
-TEST(OneThatPaidIsTriedAgainSoon) {
+TEST(OneThatPaidIsTriedAgainAfterOneStep) {
   Program program;
+  program.Steps(4, {1, 2});
   for (int attempt = 0; attempt < 6; ++attempt) {
+    EXPECT_TRUE(program.watch.Repeats());
+    program.watch.Ended(2, false);
+    program.Together({9});  // a metric; the next step's first item shows that it is over
+    program.Steps(1, {2, 1});
+    EXPECT_FALSE(program.watch.Repeats());
+    program.Steps(1, {1, 2});
+  }
+  EXPECT_TRUE(program.watch.Repeats());
+}
+
+TEST(OneThatDidNotPayOrFillIsForgotten) {
+  for (const bool late : {false, true}) {
+    Program program;
+    program.Steps(4, {1, 2});
+    program.watch.Ended(late ? 15 : 1, late);
+    program.Steps(4, {1, 2});
+    EXPECT_FALSE(program.watch.Repeats());
     program.Steps(4, {1, 2});
     EXPECT_TRUE(program.watch.Repeats());
-    program.watch.Ended(1000, false);
   }
 }
 
