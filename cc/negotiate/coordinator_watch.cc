@@ -31,10 +31,8 @@ std::string CrossText(const std::vector<const Slot*>& waiting) {
       if (here.empty() || there.empty()) continue;
       return "\n  Ranks wait for each other: ranks " + RankList(here) + " have called '" +
              one->key.name + "' and not '" + other->key.name + "', ranks " + RankList(there) +
-             " the other way round. Calls that wait for their results before the next one (in "
-             "eager "
-             "code, in loops, in functions called one after the other) have to come in one order "
-             "on "
+             " the other way round. Calls that wait for their results before the next one (eager "
+             "calls, loops, functions called one after the other) have to come in one order on "
              "all ranks.";
     }
   }
