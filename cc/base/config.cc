@@ -111,18 +111,15 @@ const std::vector<Row>& Rows() {
   static const std::vector<Row> rows = {
       {{"FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "134217728", "0 to 2^40 bytes",
         "Tensors of one type and operation are reduced together up to this many bytes; 0 reduces "
-        "each "
-        "alone."},
+        "each alone."},
        Integer(&Config::fusion_threshold, 1099511627776.0)},
       {{"CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0", "0 to 1000 milliseconds",
         "The longest time that a tensor that is ready on every rank may wait for company to be "
-        "fused with; "
-        "0 sends it at once."},
+        "fused with; 0 sends it at once. Steps that repeat do not wait: their company is known."},
        Real(&Config::cycle_time, 1000.0)},
       {{"CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024", "0 to 1000000 tensors",
         "How many tensors are known by a number, so that their names are sent only once; 0 sends "
-        "names "
-        "always."},
+        "names always."},
        Integer(&Config::cache_capacity, 1e6)},
       {{"STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0", "0 or 1",
         "1 switches off the report of tensors that some ranks wait for and others have not "

@@ -50,7 +50,7 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   absl::Status Describe(Request* request) const;
 
   // Submits the collective. `entry` holds the request; memory and callbacks are filled in here.
-  // Never blocks; `done` may be called before this returns.
+  // Waits for no other rank's program; `done` may be called before this returns.
   void Start(const std::shared_ptr<Engine>& engine, Entry entry);
 
  private:

@@ -18,7 +18,7 @@ import tfhvd.keras as hvd
 from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks import metric_average
 
-pytestmark = pytest.mark.ranks(2)
+pytestmark = pytest.mark.ranks(2, 4)
 
 
 def unbuilt_sequential(keras, seed):
@@ -38,6 +38,11 @@ def unbuilt_subclass(keras, seed):
 
     keras.utils.set_random_seed(seed)
     return Model()
+
+
+def own_part(borders):
+    """This rank's two of the borders for a job of this size."""
+    return borders[hvd.size()][hvd.rank() : hvd.rank() + 2]
 
 
 def built(keras, seed):
@@ -164,8 +169,8 @@ class TestMetricAverage:
         expected = model.evaluate(x, y, verbose=0, return_dict=True)
         of_validation = model.evaluate(x[:9], y[:9], verbose=0, return_dict=True)
         expected.update({f"val_{k}": v for k, v in of_validation.items()} if validate else {})
-        mine = slice(0, 15) if hvd.rank() == 0 else slice(15, 20)
-        checked = slice(0, 2) if hvd.rank() == 0 else slice(2, 9)
+        mine = slice(*own_part({2: [0, 15, 20], 4: [0, 10, 15, 18, 20]}))
+        checked = slice(*own_part({2: [0, 2, 9], 4: [0, 2, 5, 6, 9]}))
         history = model.fit(
             x[mine],
             y[mine],
@@ -203,7 +208,7 @@ class TestMetricAverage:
         assert len(history.history["val_loss"]) == 3
         said = [r.getMessage() for r in caplog.records if "'val_loss'" in r.getMessage()]
         assert len(said) == (1 if hvd.rank() == 0 else 0)
-        assert all("by ranks [0] of 2" in text for text in said)
+        assert all(f"by ranks [0] of {hvd.size()}" in text for text in said)
         assert_same_on_all_ranks([history.history["val_loss"], history.history["loss"]])
 
     def test_what_is_no_number_stays(self):

@@ -8,7 +8,7 @@ from flavours import assert_close, data, in_both_keras, keras_of, make_model, ow
 import tfhvd
 import tfhvd.keras as hvd
 
-pytestmark = pytest.mark.ranks(2)
+pytestmark = pytest.mark.ranks(2, 4)
 
 
 def gradients_of(model, local, scale):

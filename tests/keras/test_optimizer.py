@@ -18,7 +18,7 @@ from flavours import (
 import tfhvd.gradients
 import tfhvd.keras as hvd
 
-pytestmark = pytest.mark.ranks(2)
+pytestmark = pytest.mark.ranks(2, 4)
 
 
 def averaged(gradients):

@@ -11,7 +11,7 @@ import tfhvd
 import tfhvd.keras
 from tfhvd.reduction_options import ReductionOptions
 
-pytestmark = pytest.mark.ranks(2)
+pytestmark = pytest.mark.ranks(2, 4)
 
 # No default among them; `op` stands in GIVEN alone, for it and others exclude each other.
 GIVEN = {

@@ -7,9 +7,9 @@ from flavours import assert_same_on_all_ranks, in_both_keras, keras_of
 
 import tfhvd.keras as hvd
 
-pytestmark = pytest.mark.ranks(1, 2)
+pytestmark = pytest.mark.ranks(1, 2, 4)
 
-COUNTS = [5, 2]  # samples by rank
+COUNTS = [5, 2, 1, 4]  # samples by rank
 
 
 def joined(shape, counts=COUNTS):

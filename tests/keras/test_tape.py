@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tfhvd as hvd
 
-pytestmark = pytest.mark.ranks(1, 2)
+pytestmark = pytest.mark.ranks(1, 2, 4)
 
 
 def mine() -> float:
