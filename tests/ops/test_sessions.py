@@ -73,6 +73,28 @@ def test_as_eagerly(name):
             np.testing.assert_array_equal(actual, value)
 
 
+@pytest.mark.ranks(2, 4)
+def test_places_and_process_sets():
+    upper = hvd.add_process_set(range(hvd.size() // 2, hvd.size()))
+    number = upper.process_set_id
+    with tf.Graph().as_default(), v1.Session() as session:
+        places = [
+            *(hvd.rank_op(), hvd.local_rank_op(), hvd.size_op(), hvd.local_size_op()),
+            *(hvd.size_op(number), hvd.process_set_included_op(number)),
+        ]
+        expected = [hvd.rank(), hvd.local_rank(), hvd.size(), hvd.local_size()]
+        assert session.run(places) == [*expected, upper.size(), int(upper.included())]
+        if upper.included():
+            x = tf.constant([hvd.rank() + 1.0])
+            y = hvd.allreduce(x, op=hvd.Sum, process_set=upper)
+            [gradient] = tf.gradients(y, x)
+            rows = hvd.allgather(x, process_set=upper)
+            total, gradient, rows = session.run([y, gradient, rows])
+            assert rows.tolist() == [rank + 1.0 for rank in upper.ranks]
+            assert (total, gradient) == (sum(rows), upper.size())
+    hvd.remove_process_set(upper)
+
+
 def test_wrong_arguments_are_refused_where_the_graph_is_made():
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, [2])
