@@ -7,7 +7,7 @@ from flavours import keras_of
 
 import tfhvd as hvd
 
-pytestmark = pytest.mark.ranks(1, 2)
+pytestmark = pytest.mark.ranks(1, 2, 4)
 
 PASSES = 3
 

@@ -10,7 +10,7 @@ import tfhvd.keras as hvd
 from tfhvd.gradients import GradientReducer
 from tfhvd.reduction_options import ReductionOptions
 
-pytestmark = pytest.mark.ranks(2)
+pytestmark = pytest.mark.ranks(2, 4)
 
 SHAPE = (6, 5)
 
@@ -78,7 +78,8 @@ def test_power_sgd_is_exact_where_the_rank_suffices():
     u, v = gradients(0)[0][:, :1], gradients(1)[0][:1]
     for part in (1.0, 0.0, 2.0):  # a gradient of zeros in between does no harm
         [reduced] = reduce([tf.constant(part * (hvd.rank() + 1) * u @ v)], [variable])
-        np.testing.assert_allclose(reduced, part * 1.5 * u @ v, atol=1e-5)
+        mean = (hvd.size() + 1) / 2
+        np.testing.assert_allclose(reduced, part * mean * u @ v, atol=1e-5)
     np.testing.assert_allclose(compression.state()[0], np.zeros(SHAPE), atol=1e-5)
 
 
@@ -115,9 +116,9 @@ def test_what_it_does_not_suit_is_sent_as_it_is(kind):
     )
     rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([4]), tf.constant([9, 2]))
     vector, slices, whole = reduce([tf.ones([3]), rows, tf.constant([1, 2])], variables)
-    np.testing.assert_array_equal(vector, [2.0] * 3)
-    np.testing.assert_array_equal(tf.convert_to_tensor(slices)[4], [2.0, 2.0])
-    np.testing.assert_array_equal(whole, [2, 4])
+    np.testing.assert_array_equal(vector, [hvd.size()] * 3)
+    np.testing.assert_array_equal(tf.convert_to_tensor(slices)[4], [hvd.size()] * 2)
+    np.testing.assert_array_equal(whole, [hvd.size(), 2 * hvd.size()])
     assert not compression.state()
 
 
