@@ -303,9 +303,8 @@ def test_gradient_tape():
     same_as_uncompiled(f, tf.ones([3, 3]) * (hvd.rank() + 1))
 
 
-def test_gradients_set_off_during_the_backward_pass():
-    layers = 6
-    weights = [tf.Variable(tf.ones([64, 64])) for _ in range(layers)]
+def gradients_of(weights):
+    """A step of a network with a layer for each of the weights, compiled."""
 
     @compiled
     def f(x):
@@ -316,6 +315,12 @@ def test_gradients_set_off_during_the_backward_pass():
             loss = tf.reduce_sum(y)
         return tape.gradient(loss, weights)
 
+    return f
+
+
+def test_gradients_set_off_during_the_backward_pass():
+    layers = 6
+    f = gradients_of([tf.Variable(tf.ones([64, 64])) for _ in range(layers)])
     schedule = f.experimental_get_compiler_ir(tf.ones([32, 64]))("optimized_hlo")
     lines = schedule[schedule.index("ENTRY ") :].splitlines()
     order = "".join(
@@ -353,17 +358,7 @@ def test_the_first_gradient_is_reduced_before_the_last_one_is_computed(tmp_path)
     Were the gradients handed over once the backward pass is over, this would be so in no step.
     """
     layers, steps = 8, 30
-    weights = [tf.Variable(tf.ones([256, 256]) / 256) for _ in range(layers)]
-
-    @compiled
-    def f(x):
-        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
-            y = x
-            for w in weights:
-                y = tf.nn.relu(y @ w)
-            loss = tf.reduce_sum(y)
-        return tape.gradient(loss, weights)
-
+    f = gradients_of([tf.Variable(tf.ones([256, 256]) / 256) for _ in range(layers)])
     hvd.start_timeline(f"{tmp_path}/{{rank}}.json")
     for _ in range(steps):
         f(tf.ones([256, 256]))
