@@ -42,6 +42,7 @@ def names_in(events):
 def test_what_becomes_of_a_tensor(mode, tmp_path):
     path = tmp_path / "timeline.json"
     hvd.start_timeline(path, mark_cycles=True)
+    hvd.barrier()  # rank 0 records when the others announce
     name = f"timed_{mode}"
     run(mode, lambda: hvd.allreduce(tf.ones([2, 3]), name=name))
     run(mode, lambda: hvd.grouped_allreduce([tf.ones([5]), tf.ones([])], name=f"{name}_group"))
