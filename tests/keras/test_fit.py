@@ -4,6 +4,8 @@ The reference is plain Keras on every rank, beside the distributed training: it 
 the samples that all ranks see together.
 """
 
+import collections
+import json
 import types
 
 import numpy as np
@@ -478,6 +480,32 @@ class TestTapesInATrainStep:
         model.compile(make_optimizer(keras, "sgd"))
         model.fit(*data(seed=0, samples=(1 + hvd.rank()) * BATCH), batch_size=BATCH, verbose=0)
         assert int(model.optimizer.iterations) == 1 + hvd.rank()
+
+
+def how_often(timeline):
+    """How often each collective of a recording was negotiated, by its name."""
+    events = json.loads(timeline.read_text(encoding="utf-8"))
+    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    begun = [e["pid"] for e in events if e["ph"] == "B" and e["name"].startswith("NEGOTIATE_")]
+    return collections.Counter(names[row] for row in begun)
+
+
+def test_a_step_has_no_collective_but_its_gradients(tmp_path):
+    """With unequal data, weights, an average of metrics and a rank that stops."""
+    keras, steps = keras_of("keras"), 12
+    batches = batches_of(of_ranks(steps * BATCH + 1, (steps - 2) * BATCH))
+    model = compiled(keras)
+    path = tmp_path / "timeline.json"
+    tfhvd.start_timeline(path)
+    tfhvd.barrier()
+    callbacks = [hvd.callbacks.MetricAverageCallback(), stop_at(keras, 1, epoch=1)]
+    fit(model, arrays(batches[hvd.rank()]), callbacks, epochs=9)
+    tfhvd.stop_timeline()
+    if hvd.rank() == 0:
+        counts = how_often(path)
+        of_steps = [n for n in counts.values() if n >= steps // 2]
+        assert of_steps == [2 * (steps + 1)] * len(model.trainable_variables), counts
+        assert counts["MetricAverageCallback"] == 2  # one an epoch
 
 
 class TestRankZeroAlone:
