@@ -127,20 +127,23 @@ def test_compiled_loops_in_other_orders_end_at_the_stall_limit():
     text = """
 import tensorflow as tf
 import tfhvd as hvd
+from mpi4py import MPI
 
 hvd.init()
 
 @tf.function(jit_compile=True)
-def both(x):
+def both(x, turns):
     def loop(name):
         y = x
-        for _ in tf.range(3):
+        for _ in tf.range(turns):
             y = hvd.allreduce(y, name=name)
         return y
     return [loop(name) for name in (["one", "two"] if hvd.rank() == 0 else ["two", "one"])]
 
+both(tf.ones([4]), tf.constant(0))
+MPI.COMM_WORLD.Barrier()  # a rank that still compiles would have called neither
 try:
-    both(tf.ones([4]))
+    both(tf.ones([4]), tf.constant(3))
 except tf.errors.AbortedError as error:
     print("caught", error.message)
 """
@@ -164,18 +167,19 @@ def test_four_ranks_and_one_raises():
 
 
 def test_who_catches_the_error_may_end_well():
+    # The victim's code is 0: of any other mpirun would end who catches, wherever that is by then.
     rest = """
 if victim:
-    sys.exit(3)
+    sys.exit()
 try:
     others_wait()
 except tf.errors.AbortedError as error:
     print("caught", error.message)
 """
     job = job_where(rest)
-    assert [rank.code for rank in job.ranks] == [0, 3], job
+    assert [rank.code for rank in job.ranks] == [0, 0], job
     assert "caught" in job.ranks[0].out, job
-    assert job.code == 3, job
+    assert job.code == 0, job
 
 
 def test_who_raises_does_not_wait_for_a_rank_that_is_busy():

@@ -24,7 +24,7 @@ def test_results_come_in_the_order_of_ranks(capfd):
         import tfhvd as hvd
 
         hvd.init()
-        print("working")
+        print("working\n", end="")  # in one piece
         return hvd.rank() * factor + add + offset, hvd.size(), os.environ["COLOUR"]
 
     results = tfhvd.run(work, args=(3,), kwargs={"add": 1}, np=3, env={"COLOUR": "light blue"})

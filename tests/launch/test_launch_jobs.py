@@ -18,7 +18,10 @@ MPI = "from mpi4py import MPI\nworld, rank = MPI.COMM_WORLD, MPI.COMM_WORLD.rank
 
 def test_mpi_works_and_each_line_has_its_rank(tmp_path):
     path = script(
-        tmp_path, MPI + 'print("rank", rank, "of", world.size)\nprint("oops", file=sys.stderr)\n'
+        tmp_path,
+        MPI
+        + 'print(f"rank {rank} of {world.size}\\n", end="")\n'
+        + 'print("oops\\n", end="", file=sys.stderr)\n',
     )
     for size in (1, 4):  # four: more than a small machine has cores
         result = launch("-np", size, sys.executable, path)

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import processes_naming, script, started, wait_until_gone
+from launching import script, started, wait_until_gone
 
 UP = 'subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", __file__])\n'
-READY = 'print("up", flush=True)\n'
+# In one piece: on a busy machine an unfinished line may be shown first, and then again.
+READY = 'print("up\\n", end="", flush=True)\n'
 MPI = "from mpi4py import MPI\nworld, rank = MPI.COMM_WORLD, MPI.COMM_WORLD.rank\n"
 
 
@@ -66,7 +67,7 @@ def test_a_user_signal_reaches_every_rank(tmp_path):
         tmp_path,
         "told = []\nsignal.signal(signal.SIGUSR1, lambda *_: told.append(1))\n"
         + READY
-        + 'while not told: time.sleep(0.02)\nprint("told")\n',
+        + 'while not told: time.sleep(0.02)\nprint("told\\n", end="")\n',
     )
     with started("-np", 2, sys.executable, path) as process:
         wait_for_lines(process.stdout, 2)
@@ -118,4 +119,4 @@ def test_a_reader_that_goes_away_ends_the_job(tmp_path):
         process.stdout.close()
         assert process.wait(15) == 128 + signal.SIGPIPE
         process.stdout = None
-    assert processes_naming(str(path)) == []
+    assert wait_until_gone(str(path)) == []
