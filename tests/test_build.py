@@ -115,6 +115,8 @@ class TestRequirements:
         assert ran.returncode == 0, ran.stderr
         [path] = tmp_path.glob("tfhvd.egg-info/requires.txt")
         plain, *rest = re.split(r"(?m)^\[(.*)\]\n", path.read_text(encoding="utf-8"))
+        # TensorFlow and an MPI are here: neither is asked for again, under whatever name.
+        assert not re.search("tensorflow|mpi", plain), plain
         extras = dict(zip(rest[::2], rest[1::2]))
         tensorflow, nccl = sorted(extras.pop("gpu").split(), reverse=True)
         name, versions = re.fullmatch(r"([^<>=]+)(.*)", tensorflow).groups()
