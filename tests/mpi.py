@@ -85,6 +85,7 @@ def run_ranks(
     timeout: float = 90,
     env: Mapping[str, str] | None = None,
     mpirun: bool = True,
+    within: Sequence[str] = (),
     while_running: Callable[[Processes], None] | None = None,
 ) -> Job:
     """Runs a Python program on several ranks, to its end or the timeout's.
@@ -96,6 +97,7 @@ def run_ranks(
         timeout: in seconds.
         env: added to the environment.
         mpirun: False starts one rank as a plain process.
+        within: words of a command that runs the one behind them, put before mpirun.
         while_running: called once the job is started, to do it harm.
     """
     mark = uuid.uuid4().hex
@@ -107,6 +109,7 @@ def run_ranks(
         else:
             assert ranks == 1
             command = ["sh", "-c", _WRAPPER, "sh", *command]
+        command = [*within, *command]
         began = time.monotonic()
         with (output / "starter").open("w") as starter:
             process = subprocess.Popen(
