@@ -21,6 +21,9 @@ using Random = std::mt19937;
 
 constexpr int kNames = 5;
 
+// How many steps a program has: so many, or few where a sanitizer makes each many times slower.
+constexpr int Steps(int usually) { return testing::kSanitizer ? 250 : usually; }
+
 int Below(Random* random, int n) {
   return static_cast<int>((*random)() % static_cast<uint32_t>(n));
 }
@@ -147,10 +150,11 @@ void RunProgram(Rank* rank, int steps) {
   for (int step = 0; step < steps; ++step) RunStep(rank, step, &own);
 }
 
+// Ranks wait more than they compute, so jobs of all sizes run beside each other.
 TEST(DeviationsOverInproc) {
-  for (int size : {1, 2, 3, 8}) {
-    RunRanks(size, [](Rank* rank) { RunProgram(rank, 250); });
-  }
+  testing::RunThreads(8, [](int others) {
+    RunRanks(others + 1, [](Rank* rank) { RunProgram(rank, Steps(2000)); });
+  });
 }
 
 // A rank's engine over the shared memory of one host.
@@ -187,16 +191,18 @@ void RunOverHosts(const std::vector<int>& hosts, const std::function<void(Rank*)
 }
 
 TEST(DeviationsOverSharedMemory) {
-  for (int size : {2, 4}) {
-    RunOverSharedMemory(size, [](Rank* rank) { RunProgram(rank, 250); });
-  }
+  const std::vector<int> sizes = {2, 4, 8};
+  testing::RunThreads(static_cast<int>(sizes.size()), [&](int i) {
+    RunOverSharedMemory(sizes[static_cast<size_t>(i)],
+                        [](Rank* rank) { RunProgram(rank, Steps(1000)); });
+  });
 }
 
 // Hosts are sets of threads, which nothing wakes when another host writes.
 TEST(DeviationsOverSeveralHosts) {
-  for (const std::vector<int>& hosts : kHosts) {
-    RunOverHosts(hosts, [](Rank* rank) { RunProgram(rank, 150); });
-  }
+  testing::RunThreads(static_cast<int>(kHosts.size()), [](int i) {
+    RunOverHosts(kHosts[static_cast<size_t>(i)], [](Rank* rank) { RunProgram(rank, Steps(500)); });
+  });
 }
 
 // Ranks cancel what they like and leave in the middle: everything ends.

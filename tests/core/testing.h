@@ -32,6 +32,13 @@ constexpr bool kThreadSanitizer = true;
 constexpr bool kThreadSanitizer = false;
 #endif
 
+// Whether any sanitizer watches: long programs take fewer steps.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitizer = true;
+#else
+constexpr bool kSanitizer = kThreadSanitizer;
+#endif
+
 struct Test {
   const char* name;
   void (*function)();
