@@ -111,7 +111,9 @@ def test_wrong_arguments_are_refused_where_the_graph_is_made():
 def test_broadcast_global_variables():
     with tf.Graph().as_default(), v1.Session() as session:
         weights = v1.get_variable("weights", initializer=tf.fill([3], float(hvd.rank())))
-        count = v1.get_variable("count", initializer=tf.constant(hvd.rank(), tf.int64))
+        # As all variables are where a program calls disable_resource_variables.
+        own = tf.constant(hvd.rank(), tf.int64)
+        count = v1.get_variable("count", initializer=own, use_resource=False)
         start = hvd.broadcast_global_variables(hvd.size() - 1)
         session.run(v1.global_variables_initializer())
         session.run(start)
