@@ -58,6 +58,8 @@ def main():
             hvd.callbacks.BroadcastGlobalVariablesCallback(0),
             hvd.callbacks.MetricAverageCallback(),
             hvd.callbacks.LearningRateWarmupCallback(learning_rate, warmup_epochs=3),
+            # Smaller steps at the end, so that the last few do not decide how well it reads.
+            hvd.callbacks.LearningRateScheduleCallback(learning_rate, 0.1, start_epoch=EPOCHS - 5),
         ],
         verbose=2 if hvd.rank() == 0 else 0,
     )
