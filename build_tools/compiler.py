@@ -120,22 +120,26 @@ def _compile(root: Path, unit: Unit) -> tuple[float, str | None]:
     unit.object.parent.mkdir(parents=True, exist_ok=True)
     note = unit.object.with_suffix(".cmd")
     note.unlink(missing_ok=True)
+    source = _source(unit)
     begun, now = time.monotonic(), time.time()
-    command, text = [*unit.command, "-MMD", "-c", "-o", str(unit.object)], None
-    if len(unit.sources) == 1:
-        command.append(str(unit.sources[0]))
-    else:
-        command += ["-x", "c++", "-"]
-        text = "".join(f'#include "{source}"\n' for source in unit.sources)
-    done = subprocess.run(
-        command, cwd=root, input=text, capture_output=True, text=True, check=False
-    )
+    command = [*unit.command, "-MMD", "-c", "-o", str(unit.object), str(source)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return 0.0, f"{shlex.join(command)}\n{done.stderr}"
     # As old as the compiler's start: what was edited meanwhile is newer.
     os.utime(unit.object, (now, now))
     note.write_text(_unit_note(unit), encoding="utf-8")
     return time.monotonic() - begun, None
+
+
+def _source(unit: Unit) -> Path:
+    """Returns the one source, or a file beside the object that includes all of them."""
+    if len(unit.sources) == 1:
+        return unit.sources[0]
+    together = unit.object.with_suffix(".cc")
+    text = "".join(f'#include "{source}"\n' for source in unit.sources)
+    together.write_text(text, encoding="utf-8")
+    return together
 
 
 def _is_current(root: Path, unit: Unit) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -229,6 +230,28 @@ class TestCompiler:
         (tree / "c.cc").write_text("int c() { return nonsense; }\n", encoding="utf-8")
         with pytest.raises(find.BuildError, match=r"c\.cc does not compile:\n(.|\n)*nonsense"):
             self.build(tree)
+
+    def test_the_command_of_files_compiled_as_one_can_be_repeated(self, tree):
+        (tree / "c.cc").write_text("int c() { return nonsense; }\n", encoding="utf-8")
+        unit = compiler.Unit(
+            (Path("a.cc"), Path("c.cc")),
+            tree / "out" / "both.o",
+            (find.find_compiler(), f"-I{tree}"),
+            stamp="1",
+        )
+        with pytest.raises(find.BuildError) as raised:
+            compiler.compile_all(tree, [unit], lambda line: None)
+        _, command, error = str(raised.value).split("\n", 2)
+        again = subprocess.run(
+            shlex.split(command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert again.returncode != 0
+        assert "c.cc:1" in again.stderr
+        assert again.stderr == error
 
     def test_jobs_are_checked(self, monkeypatch):
         monkeypatch.setenv("MAX_JOBS", "many")
