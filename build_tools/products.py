@@ -294,7 +294,8 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
     out = core_tests_folder(build, sanitize)
     tools = _SANITIZERS[sanitize]
     # Without a sanitizer the core is compiled as for the product, and shares its objects.
-    core_flags = ["-O1", "-g1", "-fno-omit-frame-pointer", *tools] if sanitize else _CORE_FLAGS
+    tested = (_LEVELS[sanitize], "-g1", *tools)
+    core_flags = [*tested, "-fno-omit-frame-pointer"] if sanitize else _CORE_FLAGS
     core_objects = (out if sanitize else build) / "objects" / CORE
     flags = common_flags(root)
     core = [
@@ -313,7 +314,7 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
         Unit(
             sources=(path.relative_to(root),),
             object=out / "objects" / f"{path.stem}.o",
-            command=(compiler, *flags, "-Werror", "-g1", "-O1", *tools),
+            command=(compiler, *flags, "-Werror", *tested),
             stamp=version,
             cost=3,
         )
@@ -327,7 +328,7 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
         Unit(
             sources=(path.relative_to(root),),
             object=out / "objects" / f"{path.stem}.o",
-            command=(compiler, *flags, "-Werror", "-g1", "-O1", early, *tools),
+            command=(compiler, *flags, "-Werror", early, *tested),
             stamp=version,
         )
         for path in sorted((root / "tests" / "gpu" / "standins").glob("fake_*.cc"))
@@ -362,6 +363,8 @@ _SANITIZERS = {
     "thread": ("-fsanitize=thread",),
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
 }
+# To optimize around the checks for undefined behaviour takes GCC longer than the tests run.
+_LEVELS = {"": "-O1", "thread": "-O1", "address": "-Og"}
 
 
 def core_tests_folder(build: Path, sanitize: str) -> Path:

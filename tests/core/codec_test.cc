@@ -249,7 +249,7 @@ TEST(ExtremesSurvive) {
 
 TEST(RandomMessagesSurvive) {
   Source source(1);
-  for (int i = 0; i < 10000; ++i) {
+  for (int i = 0; i < testing::Sweep(10000); ++i) {
     ExpectRoundTrip(source.AnAnnouncement());
     ExpectRoundTrip(source.AnAgreement());
   }
@@ -308,14 +308,15 @@ TEST(HugeLengthsAllocateNothing) {
 TEST(DamageIsHarmless) {
   Source source(2);
   int decoded = 0;
-  for (int i = 0; i < 50000; ++i) {
+  for (int i = 0; i < testing::Sweep(50000); ++i) {
     const std::string a = source.Damaged(Encode(source.AnAnnouncement()));
     const std::string b = source.Damaged(Encode(source.AnAgreement()));
     decoded += CountDecoded<Announcement>(a) + CountDecoded<Agreement>(b);
     const std::string noise = source.Noise();
     decoded += CountDecoded<Announcement>(noise) + CountDecoded<Agreement>(noise);
   }
-  EXPECT_TRUE(decoded > 1000);  // flips inside of values and texts: the mutants are tried as well
+  // Flips inside of values and texts: the mutants are tried as well.
+  EXPECT_TRUE(decoded > testing::Sweep(1000));
 }
 
 }  // namespace

@@ -158,7 +158,7 @@ Tally RunSteps(int size, uint32_t seed, int steps, bool leave) {
 
 TEST(EveryDeviationLeadsBackToOneSequence) {
   Tally all;
-  for (uint32_t seed = 0; seed < 28; ++seed) {
+  for (uint32_t seed = 0; seed < testing::Sweep(28u); ++seed) {
     const Tally tally = RunSteps(2 + static_cast<int>(seed % 7), seed, 150, seed % 3 == 0);
     all.locked += tally.locked;
     all.moments += tally.moments;

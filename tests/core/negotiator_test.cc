@@ -67,7 +67,7 @@ void RunInAnyOrder(int size, int64_t capacity, uint32_t seed) {
 }
 
 TEST(AllRanksExecuteOneSequence) {
-  for (uint32_t seed = 0; seed < 40; ++seed) {
+  for (uint32_t seed = 0; seed < testing::Sweep(40u); ++seed) {
     for (int64_t capacity : {0, 1, 2, 5, 1024}) {
       RunInAnyOrder(1 + static_cast<int>(seed % 5), capacity, seed);
     }
@@ -76,7 +76,7 @@ TEST(AllRanksExecuteOneSequence) {
 
 // Anonymous entries of one name take their turn in the order of submission.
 TEST(AnonymousOnesKeepTheirOrder) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
+  for (uint32_t seed = 0; seed < testing::Sweep(60u); ++seed) {
     const int size = 1 + static_cast<int>(seed % 5);
     Job job(size, ConfigOf(seed % 3), seed);
     constexpr int kTimes = 40;
@@ -178,7 +178,7 @@ void RunFailingSteps(int size, int64_t capacity, uint32_t seed) {
 }
 
 TEST(StepsThatFailDoNotMixWithTheNext) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
+  for (uint32_t seed = 0; seed < testing::Sweep(60u); ++seed) {
     for (int64_t capacity : {0, 2, 1024})
       RunFailingSteps(2 + static_cast<int>(seed % 4), capacity, seed);
   }
@@ -186,7 +186,7 @@ TEST(StepsThatFailDoNotMixWithTheNext) {
 
 // Cancels at any moment: what comes out is agreed by all or given back, and ends.
 TEST(CancellationsAtAnyMomentEndEverything) {
-  for (uint32_t seed = 0; seed < 150; ++seed) {
+  for (uint32_t seed = 0; seed < testing::Sweep(150u); ++seed) {
     const int size = 1 + static_cast<int>(seed % 5);
     Job job(size, ConfigOf(seed % 4), seed);
     std::vector<std::vector<EntryId>> ids(static_cast<size_t>(size));
@@ -214,7 +214,7 @@ TEST(CancellationsAtAnyMomentEndEverything) {
 
 // Ranks leave one after the other, with entries in flight: all is completed or fails, and ends.
 TEST(LeavingEndsEverything) {
-  for (uint32_t seed = 0; seed < 150; ++seed) {
+  for (uint32_t seed = 0; seed < testing::Sweep(150u); ++seed) {
     const int size = 1 + static_cast<int>(seed % 5);
     Job job(size, ConfigOf(seed % 3), seed);
     std::vector<bool> left(static_cast<size_t>(size), false);

@@ -39,6 +39,12 @@ constexpr bool kSanitizer = true;
 constexpr bool kSanitizer = kThreadSanitizer;
 #endif
 
+// How many of `n` values a sweep takes.
+template <typename Integer>
+constexpr Integer Sweep(Integer n) {
+  return kThreadSanitizer ? (n + 9) / 10 : n;
+}
+
 struct Test {
   const char* name;
   void (*function)();
