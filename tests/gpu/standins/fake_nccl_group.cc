@@ -40,10 +40,10 @@ std::string Group::last_error() {
 }
 
 void Group::Fail(int result, const std::string& text) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    last_error_ = text;
-  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // What goes wrong after that follows from it: a rank that has given up is out of step.
+  if (state_.load() != tfhvd::nccl::kSuccess) return;
+  last_error_ = text;
   state_.store(result);
 }
 
