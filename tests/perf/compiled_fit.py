@@ -1,6 +1,6 @@
 """Times `fit` of examples/keras_digits.py, compiled with XLA and not, with tfhvd and without.
 
-    tfhvdrun -np 2 python tests/perf/compiled_fit.py [--rounds 10] [--threads 1]
+    tfhvdrun -np 2 python tests/perf/compiled_fit.py [--rounds 10] [--threads 1] [--without-dropout]
 
 The four take turns. Without tfhvd every rank trains a model of its own with Keras' optimizer, at
 the same time as the others: so both share the machine in the same way, and what an epoch takes
@@ -28,10 +28,13 @@ import keras_digits
 FIRST = 2  # epochs: one makes the functions, the other meets the memory as it stays
 
 
-def make(distributed: bool, compiled: bool | str) -> Any:
+def make(distributed: bool, compiled: bool | str, dropout: bool) -> Any:
     """Makes the example's model."""
     keras.utils.set_random_seed(1)
     model = keras_digits.make_model()
+    if not dropout:
+        kept = [layer for layer in model.layers if not isinstance(layer, keras.layers.Dropout)]
+        model = keras.Sequential([keras.Input(model.input_shape[1:]), *kept])
     optimizer = keras.optimizers.Adam(keras_digits.LEARNING_RATE)
     model.compile(
         hvd.DistributedOptimizer(optimizer) if distributed else optimizer,
@@ -55,6 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1, help="of each rank, to compute")
+    parser.add_argument("--without-dropout", action="store_false", dest="dropout")
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     hvd.init()
@@ -63,7 +67,7 @@ def main() -> None:
     samples = len(x) // (hvd.size() * keras_digits.BATCH) * keras_digits.BATCH
     own = slice(hvd.rank() * samples, (hvd.rank() + 1) * samples)
     models = {
-        (title, distributed): make(distributed, compiled)
+        (title, distributed): make(distributed, compiled, arguments.dropout)
         for title, compiled in (("uncompiled", False), ("compiled", True))
         for distributed in (False, True)
     }
@@ -75,7 +79,8 @@ def main() -> None:
                 times[key].append(milliseconds)
     if hvd.rank() == 0:
         steps = samples // keras_digits.BATCH
-        print(f"Keras' own choice here: jit_compile={make(True, 'auto').jit_compile}")
+        choice = make(True, "auto", arguments.dropout).jit_compile
+        print(f"Keras' own choice here: jit_compile={choice}")
         print(f"| ms an epoch of {steps} steps | alone | with tfhvd | longer by | ratio |")
         print("|---|---|---|---|---|")
         for title in ("uncompiled", "compiled"):
