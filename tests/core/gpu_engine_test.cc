@@ -280,6 +280,9 @@ void LoseAPeer(int size, bool host_waits) {
       if (host_waits) {
         adasum.Wait();
         EXPECT_ERROR(adasum.status, StatusCode::kAborted, "the last rank is lost");
+        // The engine takes note once it has told whose entry failed.
+        while (rank.engine->health().ok())
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       (void)rank.CopyBack(memory->data(), 1);
       EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "the last rank is lost");

@@ -214,9 +214,10 @@ void TimeAlone(const Config& config, int64_t megabytes) {
   TimeLaunch(&gpu, api);
 }
 
-// One step: tensors that travel together and one that goes alone. Whether the sums are right.
+// One step: tensors that travel together and one that goes alone. `complete`: no rank is lost in
+// it, so that the sums must be right.
 Status Step(Engine* engine, GpuRank* gpu, const std::vector<std::unique_ptr<GpuMemory>>& memory,
-            int number) {
+            int number, bool complete) {
   constexpr int64_t kCounts[] = {1, 1000, 30000, 1 << 18};
   const int rank = engine->topology().rank;
   const int size = engine->topology().size;
@@ -243,7 +244,7 @@ Status Step(Engine* engine, GpuRank* gpu, const std::vector<std::unique_ptr<GpuM
     float first = 0.0f;
     TFHVD_RETURN_IF_ERROR(gpu->device.AwaitStream(gpu->stream));
     TFHVD_RETURN_IF_ERROR(gpu->device.CopyToHost(&first, memory[t]->data(), sizeof first));
-    EXPECT_EQ(first, sum);
+    if (complete) EXPECT_EQ(first, sum);
   }
   return Status::Ok();
 }
@@ -265,7 +266,7 @@ int RunSteps(const Config& config) {
   const auto began = Clock::now();
   int number = 0;
   for (; number < 1000; ++number) {
-    const Status status = Step(engine.get(), &gpu, memory, number);
+    const Status status = Step(engine.get(), &gpu, memory, number, true);
     EXPECT_OK(status);
     if (!status.ok()) std::_Exit(1);
   }
@@ -273,10 +274,14 @@ int RunSteps(const Config& config) {
     std::printf("1000 steps of 4 tensors on %d ranks, sums checked: %.0f us a step\n",
                 topology.size, Microseconds(began, Clock::now()) / number);
   }
-  if (topology.size > 1 && topology.rank == topology.size - 1) raise(SIGKILL);
-  const auto lost = Clock::now();
-  const Status status =
-      topology.size > 1 ? Step(engine.get(), &gpu, memory, number) : Status::Aborted("rank 0");
+  // The others have checked every step by when they begin one more: only then is the last killed.
+  Status status = topology.size > 1 ? Status::Ok() : Status::Aborted("rank 0");
+  auto lost = Clock::now();
+  for (; status.ok(); ++number) {
+    lost = Clock::now();
+    status = Step(engine.get(), &gpu, memory, number, false);
+    if (topology.rank == topology.size - 1) raise(SIGKILL);
+  }
   EXPECT_ERROR(status, StatusCode::kAborted, "rank " + std::to_string(topology.size - 1));
   std::printf("rank %d heard after %.2f s that the last was killed: %s\n", topology.rank,
               Microseconds(lost, Clock::now()) / 1e6, status.message().c_str());

@@ -360,6 +360,7 @@ def test_the_first_gradient_is_reduced_before_the_last_one_is_computed(tmp_path)
     layers, steps = 8, 30
     f = gradients_of([tf.Variable(tf.ones([256, 256]) / 256) for _ in range(layers)])
     hvd.start_timeline(f"{tmp_path}/{{rank}}.json")
+    hvd.barrier()  # rank 0 records when the other announces
     for _ in range(steps):
         f(tf.ones([256, 256]))
     hvd.stop_timeline()
