@@ -52,8 +52,8 @@ Status CheckReduction(DType dtype, const Reduction& reduction) {
 }
 
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                 const Reduction& reduction) {
-  Best().reduce(out, in, ranks, count, dtype, reduction);
+                 const Reduction& reduction, ResultIn place) {
+  Best().reduce(out, in, ranks, count, dtype, reduction, place);
 }
 
 void FillNeutral(void* out, int64_t count, DType dtype, ReduceOp op) {

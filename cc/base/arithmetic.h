@@ -22,9 +22,9 @@ namespace tfhvd {
 Status CheckReduction(DType dtype, const Reduction& reduction);
 
 // out[i] = reduction over r of in[r][i], for 0 <= i < count and 0 <= r < ranks. `out` may be one of
-// in[]. REQUIRES: CheckReduction is ok; ranks >= 1.
+// in[], unless it is to go to memory. REQUIRES: CheckReduction is ok; ranks >= 1.
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                 const Reduction& reduction);
+                 const Reduction& reduction, ResultIn place = ResultIn::kCaches);
 
 // Fills `count` elements with what changes nothing in an unscaled reduction: zeros for Sum and
 // Average, ones for Product, the largest value (infinity) for Min and the lowest one for Max.

@@ -20,13 +20,17 @@
 namespace tfhvd {
 namespace compat {
 
-// What element_loops.h needs of a set of instructions: conversions of n float16, as bits.
+// What element_loops.h needs of a set of instructions: conversions of n float16, as bits, and
+// copies past the caches, which other cores see in order only after a StoreFence.
 struct Plain {
   static void Widen(const uint16_t* from, float* to, int64_t n) {
     for (int64_t i = 0; i < n; ++i) to[i] = ToFloat(Float16{from[i]});
   }
   static void Narrow(const float* from, uint16_t* to, int64_t n) {
     for (int64_t i = 0; i < n; ++i) to[i] = ToFloat16(from[i]).bits;
+  }
+  static void Stream(char* to, const char* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 };
 
@@ -46,6 +50,14 @@ namespace tfhvd {
 namespace compat {
 
 inline void Pause() { _mm_pause(); }
+inline void StoreFence() { _mm_sfence(); }
+
+// Bytes up to the next line of 64, so that streaming stores are aligned.
+inline int64_t ToLine(const char* p, int64_t bytes) {
+  const int64_t gap = static_cast<int64_t>((64 - reinterpret_cast<uintptr_t>(p) % 64) % 64);
+  return gap < bytes ? gap : bytes;
+}
+
 inline bool HasF16c() {
   unsigned int a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
@@ -74,6 +86,22 @@ struct Avx2 {
     std::copy(from, from + n, in);
     Narrow8(in, out);
     std::copy(out, out + n, to);
+  }
+  __attribute__((target("avx2"))) static void Stream(char* to, const char* from, int64_t bytes) {
+    if (bytes <= 0) return;
+    int64_t i = ToLine(to, bytes);
+    std::memcpy(to, from, static_cast<size_t>(i));
+    for (; i + 128 <= bytes; i += 128) {
+      const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+      const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 32));
+      const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 64));
+      const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 96));
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), a);
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), b);
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 64), c);
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 96), d);
+    }
+    std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
   }
 
  private:
@@ -104,51 +132,23 @@ struct Avx512 {
     }
     Avx2::Narrow(from, to, n);
   }
+  __attribute__((target("avx512f"))) static void Stream(char* to, const char* from, int64_t bytes) {
+    if (bytes <= 0) return;
+    int64_t i = ToLine(to, bytes);
+    std::memcpy(to, from, static_cast<size_t>(i));
+    for (; i + 256 <= bytes; i += 256) {
+      const __m512i a = _mm512_loadu_si512(from + i);
+      const __m512i b = _mm512_loadu_si512(from + i + 64);
+      const __m512i c = _mm512_loadu_si512(from + i + 128);
+      const __m512i d = _mm512_loadu_si512(from + i + 192);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), a);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 64), b);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 128), c);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 192), d);
+    }
+    std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+  }
 };
-
-// Bytes up to the next line of 64, so that streaming stores are aligned.
-inline int64_t ToLine(const char* p, int64_t bytes) {
-  const int64_t gap = static_cast<int64_t>((64 - reinterpret_cast<uintptr_t>(p) % 64) % 64);
-  return gap < bytes ? gap : bytes;
-}
-
-__attribute__((target("avx512f"))) inline void StreamCopyAvx512(char* to, const char* from,
-                                                                int64_t bytes) {
-  const int64_t head = ToLine(to, bytes);
-  std::memcpy(to, from, static_cast<size_t>(head));
-  int64_t i = head;
-  for (; i + 256 <= bytes; i += 256) {
-    const __m512i a = _mm512_loadu_si512(from + i);
-    const __m512i b = _mm512_loadu_si512(from + i + 64);
-    const __m512i c = _mm512_loadu_si512(from + i + 128);
-    const __m512i d = _mm512_loadu_si512(from + i + 192);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), a);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 64), b);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 128), c);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 192), d);
-  }
-  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
-  _mm_sfence();
-}
-
-__attribute__((target("avx2"))) inline void StreamCopyAvx2(char* to, const char* from,
-                                                           int64_t bytes) {
-  const int64_t head = ToLine(to, bytes);
-  std::memcpy(to, from, static_cast<size_t>(head));
-  int64_t i = head;
-  for (; i + 128 <= bytes; i += 128) {
-    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 32));
-    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 64));
-    const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 96));
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), a);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), b);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 64), c);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 96), d);
-  }
-  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
-  _mm_sfence();
-}
 
 }  // namespace compat
 }  // namespace tfhvd
@@ -162,12 +162,11 @@ namespace tfhvd {
 namespace compat {
 
 inline void Pause() {}
+inline void StoreFence() {}
 inline bool HasAvx512() { return false; }
 inline bool HasAvx2() { return false; }
 using Avx2 = Plain;
 using Avx512 = Plain;
-inline void StreamCopyAvx512(char*, const char*, int64_t) {}
-inline void StreamCopyAvx2(char*, const char*, int64_t) {}
 
 }  // namespace compat
 }  // namespace tfhvd

@@ -12,19 +12,15 @@ using Copier = void (*)(char* to, const char* from, int64_t bytes);
 // Below this the caches are the better place.
 constexpr int64_t kLeast = 4096;
 
-void CopyPlain(char* to, const char* from, int64_t bytes) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 struct Choice {
   Copier copy;
   const char* name;
 };
 
 Choice Choose() {
-  if (compat::HasAvx512()) return {compat::StreamCopyAvx512, "avx512"};
-  if (compat::HasAvx2()) return {compat::StreamCopyAvx2, "avx2"};
-  return {CopyPlain, "plain"};
+  if (compat::HasAvx512()) return {compat::Avx512::Stream, "avx512"};
+  if (compat::HasAvx2()) return {compat::Avx2::Stream, "avx2"};
+  return {compat::Plain::Stream, "plain"};
 }
 
 const Choice& TheChoice() {
@@ -42,6 +38,7 @@ void StreamCopy(void* to, const void* from, int64_t bytes) {
     return;
   }
   TheChoice().copy(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+  compat::StoreFence();
 }
 
 const char* StreamCopyName() { return TheChoice().name; }

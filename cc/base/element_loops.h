@@ -1,7 +1,7 @@
 // The loops over elements of the collectives' arithmetic, written once in plain C++ and compiled
 // once for each set of instructions (arithmetic_kernels.cc). `Isa` is one of compat.h's: it
-// converts float16, which compilers do not vectorise well, and makes the instances of one set
-// distinct from another's.
+// converts float16, which compilers do not vectorise well, stores past the caches, and makes the
+// instances of one set distinct from another's.
 //
 // Every set of instructions gives the same bits (of a NaN: that it is one): the order of operations
 // is fixed, and nothing is contracted (-ffp-contract=off).
@@ -22,6 +22,10 @@ namespace element_loops {
 
 // Elements per block: what lies between the steps of a block stays in the first-level cache.
 constexpr int64_t kBlock = 1024;
+
+// Bytes of a result that goes past the caches step by step: more would push what it is made of out
+// of the first-level cache (docs/performance.md).
+constexpr int64_t kStreamed = 2048;
 
 // The accumulator of a stored type. Small integers are summed in 64 bits, so that their average
 // does not wrap.
@@ -155,11 +159,13 @@ struct Loops {
   // The general case: each rank's values widened, scaled, and joined to what the ranks before gave.
   template <typename Acc, typename T>
   static void ReduceBlocks(T* out, const void* const* in, int ranks, int64_t count,
-                           const Reduction& reduction) {
+                           const Reduction& reduction, ResultIn place) {
     Acc acc[kBlock];
     Acc next[kBlock];
-    for (int64_t begin = 0; begin < count; begin += kBlock) {
-      const int64_t n = std::min(kBlock, count - begin);
+    T near[kBlock];
+    int64_t n = FirstStep(out, kBlock, place);
+    for (int64_t begin = 0; begin < count; begin += n, n = kBlock) {
+      n = std::min(n, count - begin);
       for (int r = 0; r < ranks; ++r) {
         Acc* const to = r == 0 ? acc : next;
         Load(to, static_cast<const T*>(in[r]) + begin, n);
@@ -167,33 +173,61 @@ struct Loops {
         if (r > 0) Combine<Acc>(acc, acc, next, n, reduction.op);
       }
       Finish(acc, n, ranks, reduction);
-      Store(out + begin, acc, n);
+      if (place == ResultIn::kCaches) {
+        Store(out + begin, acc, n);
+      } else {
+        Store(near, acc, n);
+        Stream(out + begin, near, n);
+      }
     }
+  }
+
+  template <typename T>
+  static constexpr int64_t StreamedAtOnce() {
+    return std::min(kBlock, kStreamed / static_cast<int64_t>(sizeof(T)));
+  }
+
+  // The elements of the first of many steps of `step`: past the caches all end with a line of the
+  // result, so that none of its lines but the first and the last is written in parts.
+  template <typename T>
+  static int64_t FirstStep(const T* out, int64_t step, ResultIn place) {
+    if (place == ResultIn::kCaches) return step;
+    return step - static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) % 64 / sizeof(T));
+  }
+
+  // A block that is ready, past the caches.
+  template <typename T>
+  static void Stream(T* to, const T* from, int64_t n) {
+    Isa::Stream(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from),
+                n * static_cast<int64_t>(sizeof(T)));
   }
 
   // What needs no widening and no scaling first, in one pass for the first two ranks and one for
   // each of the others.
   template <typename T>
   static void ReducePlain(T* out, const void* const* in, int ranks, int64_t count,
-                          const Reduction& reduction) {
-    T acc[kBlock];
-    for (int64_t begin = 0; begin < count; begin += kBlock) {
-      const int64_t n = std::min(kBlock, count - begin);
+                          const Reduction& reduction, ResultIn place) {
+    alignas(64) T acc[kBlock];
+    const int64_t block = place == ResultIn::kCaches ? kBlock : StreamedAtOnce<T>();
+    int64_t n = FirstStep(out, block, place);
+    for (int64_t begin = 0; begin < count; begin += n, n = block) {
+      n = std::min(n, count - begin);
+      T* const result = place == ResultIn::kCaches ? out + begin : acc;
       const T* before = static_cast<const T*>(in[0]) + begin;
       for (int r = 1; r < ranks; ++r) {
         // The result may lie over any rank's values, of which those to come are still to be read.
-        T* const to = r + 1 == ranks ? out + begin : acc;
+        T* const to = r + 1 == ranks ? result : acc;
         Combine<T>(to, before, static_cast<const T*>(in[r]) + begin, n, reduction.op);
         before = acc;
       }
-      if constexpr (std::is_same<T, Accumulator<T>>::value)
-        Finish(out + begin, n, ranks, reduction);
+      if constexpr (std::is_same<T, Accumulator<T>>::value) Finish(result, n, ranks, reduction);
+      if (place == ResultIn::kMemory) Stream(out + begin, acc, n);
     }
   }
 
   template <typename T>
   static void ReduceTyped(void* out, const void* const* in, int ranks, int64_t count,
-                          const Reduction& reduction) {
+                          const Reduction& reduction, ResultIn place) {
     using Acc = Accumulator<T>;
     constexpr bool kHalf = std::is_class<T>::value;
     T* const typed = static_cast<T*>(out);
@@ -201,9 +235,9 @@ struct Loops {
       // Integers that are only stored may wrap on the way.
       const bool stored = reduction.op != ReduceOp::kAverage && reduction.postscale == 1.0;
       const bool plain = reduction.prescale == 1.0 && (std::is_same<T, Acc>::value || stored);
-      if (plain && ranks >= 2) return ReducePlain<T>(typed, in, ranks, count, reduction);
+      if (plain && ranks >= 2) return ReducePlain<T>(typed, in, ranks, count, reduction, place);
     }
-    ReduceBlocks<Acc, T>(typed, in, ranks, count, reduction);
+    ReduceBlocks<Acc, T>(typed, in, ranks, count, reduction, place);
   }
 
   // `Kept` is the type between the levels: T, or its accumulator.
@@ -256,11 +290,12 @@ struct Loops {
 
   // The three of arithmetic.h.
   static void Reduce(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                     const Reduction& reduction) {
+                     const Reduction& reduction, ResultIn place) {
     WithType(dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      ReduceTyped<T>(out, in, ranks, count, reduction);
+      ReduceTyped<T>(out, in, ranks, count, reduction, place);
     });
+    if (place == ResultIn::kMemory) compat::StoreFence();
   }
 
   static void Widen(void* out, const void* in, int64_t count, DType dtype, bool wider,

@@ -17,4 +17,8 @@ struct Reduction {
   }
 };
 
+// Where the result is written: through the caches, or past them to memory, which is faster for one
+// that is too large to be read from them later.
+enum class ResultIn { kCaches, kMemory };
+
 }  // namespace tfhvd

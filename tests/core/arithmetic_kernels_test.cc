@@ -79,13 +79,18 @@ std::string What(const char* name, DType dtype, const Reduction& reduction, int 
          std::to_string(reduction.prescale) + ", " + std::to_string(reduction.postscale);
 }
 
-// The result of one kernel; `place`: over whose values it is written, or -1.
+// Where results are written that lie over no rank's values.
+constexpr int kElsewhere = -1;
+constexpr int kPastCaches = -2;
+
+// The result of one kernel; `place`: over whose values it is written, or one of the above.
 std::vector<char> Reduced(const ArithmeticKernel& kernel, DType dtype, const Reduction& reduction,
                           int ranks, int64_t count, int64_t offset, int place) {
   Inputs inputs(dtype, ranks, offset);
   std::vector<char> out(static_cast<size_t>((count + 1) * ItemSize(dtype)), 'x');
   void* to = place < 0 ? out.data() : const_cast<void*>(inputs.at[static_cast<size_t>(place)]);
-  kernel.reduce(to, inputs.at.data(), ranks, count, dtype, reduction);
+  kernel.reduce(to, inputs.at.data(), ranks, count, dtype, reduction,
+                place == kPastCaches ? ResultIn::kMemory : ResultIn::kCaches);
   if (place >= 0) std::memcpy(out.data(), to, static_cast<size_t>(count * ItemSize(dtype)));
   return out;
 }
@@ -106,9 +111,9 @@ TEST(EveryKernelReducesToTheSameBits) {
           for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{31}, int64_t{1025}, kMost}) {
             const int64_t offset = count % 5;
             const std::vector<char> plain =
-                Reduced(kernels[0], dtype, reduction, ranks, count, offset, -1);
+                Reduced(kernels[0], dtype, reduction, ranks, count, offset, kElsewhere);
             for (const ArithmeticKernel& kernel : kernels) {
-              for (int place = -1; place < ranks; ++place) {
+              for (int place = kPastCaches; place < ranks; ++place) {
                 const std::vector<char> out =
                     Reduced(kernel, dtype, reduction, ranks, count, offset, place);
                 EXPECT_EQ(out == plain ? "" : What(kernel.name, dtype, reduction, ranks, count),

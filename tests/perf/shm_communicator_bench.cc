@@ -4,10 +4,13 @@
 //
 //   g++ -std=c++17 -O2 -pthread -I. tests/perf/shm_communicator_bench.cc
 //     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/shm_bench
-//   build/shm_bench [--slots]
+//   build/shm_bench [--slots | --results | --floor]
 //
 // Medians of rank 0, in microseconds; both ranks copy at the same time. With --slots: an allreduce
-// of 64 MiB with the blocks and the stores that slots could be written with, in turns.
+// of 64 MiB with the blocks and the stores that slots could be written with, in turns. With
+// --results: results written through the caches and past them, and the time to read them after.
+// With --floor: beside an allreduce of 64 MiB what two ranks would need that saw all of each
+// other's memory.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -22,11 +25,30 @@
 #include <vector>
 
 #include "cc/backends/shm/shm_communicator.h"
+#include "cc/base/arithmetic.h"
+#include "cc/base/cpu.h"
 
 namespace tfhvd {
 namespace {
 
 constexpr int kRanks = 2;
+
+// Values that begin on a line of the caches, as TensorFlow's tensors do.
+class Floats {
+ public:
+  Floats(int64_t count, float value) : count_(count), values_(count + kLine, value) {}
+  float* data() {
+    const auto address = reinterpret_cast<uintptr_t>(values_.data());
+    return values_.data() + (kLine - address / sizeof(float) % kLine) % kLine;
+  }
+  int64_t count() const { return count_; }
+  size_t bytes() const { return static_cast<size_t>(count_) * sizeof(float); }
+
+ private:
+  static constexpr size_t kLine = 64 / sizeof(float);
+  const int64_t count_;
+  std::vector<float> values_;
+};
 
 double MedianOf(std::vector<double> times) {
   std::sort(times.begin(), times.end());
@@ -55,8 +77,8 @@ void CopyToFreshMemory(const void* from, size_t bytes) {
 void Measure(Communicator* comm) {
   for (const int64_t bytes : {4L, 1L << 10, 64L << 10, 1L << 20, 8L << 20, 64L << 20}) {
     const int64_t count = bytes / 4;
-    std::vector<float> in(static_cast<size_t>(count), 1.0f);
-    std::vector<float> out(static_cast<size_t>(count), 2.0f);
+    Floats in(count, 1.0f);
+    Floats out(count, 2.0f);
     const auto size = static_cast<size_t>(bytes);
     const int repetitions = bytes > (1 << 20) ? 15 : 300;
     const double copy =
@@ -87,8 +109,8 @@ void MeasureSlots(const std::vector<std::unique_ptr<ShmCommunicator>>& comms,
                   std::vector<std::vector<double>>* in_place) {
   constexpr int64_t kCount = 16 << 20;
   constexpr int kRounds = 21;
-  const std::vector<float> in(kCount, 1.0f);
-  std::vector<float> out(kCount, 0.0f);
+  Floats in(kCount, 1.0f);
+  Floats out(kCount, 0.0f);
   elsewhere->resize(comms.size());
   in_place->resize(comms.size());
   for (int i = 0; i < kRounds; ++i) {
@@ -147,6 +169,92 @@ void CompareSlots() {
   });
 }
 
+// Rank 0's times of an allreduce and of reading its result, while other memory is used between.
+struct ThenRead {
+  std::vector<double> reduce, read;
+};
+
+// Reads all of it, for a byte that no value has.
+void ReadAll(Floats* values) {
+  if (std::memchr(values->data(), 0xee, values->bytes()) != nullptr) std::abort();
+}
+
+void MeasureResults(const std::vector<std::unique_ptr<ShmCommunicator>>& comms, int64_t bytes,
+                    std::vector<ThenRead>* times) {
+  Floats in(bytes / 4, 1.0f);
+  Floats out(bytes / 4, 0.0f);
+  Floats others((96 << 20) / 4, 1.0f);
+  times->resize(comms.size());
+  for (int i = 0; i < 11; ++i) {
+    for (size_t v = 0; v < comms.size(); ++v) {
+      ReadAll(&others);
+      (*times)[v].reduce.push_back(Once(comms[v].get(), in.data(), out.data(), in.count()));
+      (*times)[v].read.push_back(Median(comms[v].get(), 1, [&] { ReadAll(&out); }));
+    }
+  }
+}
+
+void CompareResults() {
+  std::vector<ShmOptions> variants(2);
+  variants[0].result_past_caches = int64_t{1} << 40;
+  variants[1].result_past_caches = 0;
+  std::vector<std::shared_ptr<SharedMemory>> memories;
+  for (const ShmOptions& options : variants) memories.push_back(MemoryFor(options));
+  std::printf("%10s %12s %12s %12s %12s\n", "bytes", "caches", "then read", "past them",
+              "then read");
+  OnTwo([&](int rank) {
+    std::vector<std::unique_ptr<ShmCommunicator>> comms;
+    for (size_t v = 0; v < variants.size(); ++v) {
+      comms.push_back(std::make_unique<ShmCommunicator>(memories[v], rank, kRanks,
+                                                        std::vector<int>(), variants[v]));
+    }
+    for (const int64_t bytes : {256 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 32 << 20}) {
+      std::vector<ThenRead> times;
+      MeasureResults(comms, bytes, &times);
+      if (rank != 0) continue;
+      std::printf("%10lld %12.0f %12.0f %12.0f %12.0f\n", static_cast<long long>(bytes),
+                  MedianOf(times[0].reduce), MedianOf(times[0].read), MedianOf(times[1].reduce),
+                  MedianOf(times[1].read));
+    }
+  });
+}
+
+// Each rank reduces every other block, for both.
+void ReduceForBoth(std::vector<Floats>* in, std::vector<Floats>* out, int rank) {
+  constexpr int64_t kBlock = (16 << 10) / sizeof(float);
+  Floats near(kBlock, 0.0f);
+  for (int64_t at = rank * kBlock; at < (*in)[0].count(); at += kRanks * kBlock) {
+    const void* from[] = {(*in)[0].data() + at, (*in)[1].data() + at};
+    ReduceRanks(near.data(), from, kRanks, kBlock, DType::kFloat32, Reduction());
+    for (Floats& o : *out) StreamCopy(o.data() + at, near.data(), kBlock * sizeof(float));
+  }
+}
+
+void CompareFloor() {
+  constexpr int64_t kCount = 16 << 20;
+  const ShmOptions options;
+  const std::shared_ptr<SharedMemory> memory = MemoryFor(options);
+  std::vector<Floats> in(kRanks, Floats(kCount, 1.0f));
+  std::vector<Floats> out(kRanks, Floats(kCount, 0.0f));
+  OnTwo([&](int rank) {
+    ShmCommunicator comm(memory, rank, kRanks, {}, options);
+    const auto me = static_cast<size_t>(rank);
+    std::vector<double> copy, reduce, both;
+    for (int i = 0; i < 21; ++i) {
+      copy.push_back(
+          Median(&comm, 1, [&] { std::memcpy(out[me].data(), in[me].data(), in[me].bytes()); }));
+      reduce.push_back(Once(&comm, in[me].data(), out[me].data(), kCount));
+      both.push_back(Median(&comm, 1, [&] {
+        ReduceForBoth(&in, &out, rank);
+        (void)comm.Barrier();
+      }));
+    }
+    if (rank != 0) return;
+    std::printf("%12s %12s %12s\n%12.0f %12.0f %12.0f\n", "memcpy", "allreduce", "all seen",
+                MedianOf(copy), MedianOf(reduce), MedianOf(both));
+  });
+}
+
 void CompareSizes() {
   const ShmOptions options;
   const std::shared_ptr<SharedMemory> memory = MemoryFor(options);
@@ -165,8 +273,12 @@ int main(int argc, char** argv) {
     tfhvd::CompareSizes();
   } else if (argc == 2 && std::strcmp(argv[1], "--slots") == 0) {
     tfhvd::CompareSlots();
+  } else if (argc == 2 && std::strcmp(argv[1], "--results") == 0) {
+    tfhvd::CompareResults();
+  } else if (argc == 2 && std::strcmp(argv[1], "--floor") == 0) {
+    tfhvd::CompareFloor();
   } else {
-    std::fprintf(stderr, "Expected: shm_bench [--slots]\n");
+    std::fprintf(stderr, "Expected: shm_bench [--slots | --results | --floor]\n");
     return 2;
   }
   return 0;

@@ -17,10 +17,6 @@ namespace {
 constexpr int64_t kSmallBytes = 256 * 1024;
 constexpr int kFewRanks = 2;
 
-// A result of so many bytes, written elsewhere than over the input, leaves every cache before
-// anybody reads it: it goes past them.
-constexpr int64_t kStreamFrom = 32 << 20;
-
 // Parts of a block begin on a cache line.
 constexpr int64_t kLine = 64;
 
@@ -163,7 +159,8 @@ Status ShmCommunicator::DirectAllReduce(const char* in, char* out, int64_t bytes
                                         const Reduction& reduction) {
   const int64_t block_bytes = std::min(options_.block_bytes, values_.slot_bytes());
   const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
-  const bool stream = in != out && bytes >= kStreamFrom;
+  const ResultIn place =
+      in != out && bytes >= options_.result_past_caches ? ResultIn::kMemory : ResultIn::kCaches;
   const auto post = [&](int64_t k) {
     const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
     char* slot = nullptr;
@@ -178,26 +175,14 @@ Status ShmCommunicator::DirectAllReduce(const char* in, char* out, int64_t bytes
     const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
     const int64_t at = k * block_bytes;
     for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &from_[r]));
-    from_[rank_] = in + at;
-    ReduceInto(out + at, std::min(block_bytes, bytes - at), stream, dtype, reduction);
+    sources_.assign(from_.begin(), from_.end());
+    sources_[rank_] = in + at;
+    ReduceRanks(out + at, sources_.data(), ranks_,
+                std::min(block_bytes, bytes - at) / ItemSize(dtype), dtype, reduction, place);
     values_.Done(turn);
   }
   value_turn_ += static_cast<uint32_t>(blocks);
   return Status::Ok();
-}
-
-// The reduction of `from_`, in steps that stay in the nearest cache where they are moved on.
-void ShmCommunicator::ReduceInto(char* out, int64_t bytes, bool stream, DType dtype,
-                                 const Reduction& reduction) {
-  const int64_t step = stream ? kReduceStep : bytes;
-  alignas(kLine) char near[kReduceStep];
-  for (int64_t at = 0; at < bytes; at += step) {
-    const int64_t n = std::min(step, bytes - at);
-    for (int r = 0; r < ranks_; ++r) sources_[r] = from_[r] + at;
-    ReduceRanks(stream ? near : out + at, sources_.data(), ranks_, n / ItemSize(dtype), dtype,
-                reduction);
-    if (stream) StreamCopy(out + at, near, n);
-  }
 }
 
 Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,

@@ -29,6 +29,9 @@ struct ShmOptions {
   // Whether what others are to read is written past the caches. Slower wherever it was measured
   // (docs/performance.md): a block is read from its writer's cache.
   bool past_caches = false;
+  // An allreduce's result of so many bytes, not written over the input, goes past the caches: from
+  // here on that is no slower even where it is read at once, and in a step others come first.
+  int64_t result_past_caches = 1 << 20;
   double stall_check_time = 60.0;  // seconds; 0: no report
   Log log;
   std::vector<int> job_ranks;  // the ranks' numbers in the job, for messages; empty: the same
@@ -77,7 +80,6 @@ class ShmCommunicator : public Communicator, private Patience {
   void CopyIn(char* slot, const char* from, int64_t bytes) const;
   Status DirectAllReduce(const char* in, char* out, int64_t bytes, DType dtype,
                          const Reduction& reduction);
-  void ReduceInto(char* out, int64_t bytes, bool stream, DType dtype, const Reduction& reduction);
   template <typename Fill, typename Take>
   Status ByLanes(int64_t most, const Fill& fill, const Take& take);
   Status PostValues(const Block& block);
