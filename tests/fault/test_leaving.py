@@ -31,6 +31,10 @@ if victim:
     print("now", flush=True)
 """
 
+# Who raises gives the others longer than by default to hear of it: on a busy machine too they shall
+# have said so before mpirun ends them with it. They may take SECONDS all the same.
+PATIENT = {"TFHVD_SHUTDOWN_TIMEOUT_SECONDS": "30"}
+
 DEEDS = {
     "raises": "raise ValueError('bad\\nluck')",
     "exits": "sys.exit(3)",
@@ -57,7 +61,7 @@ def job_where(rest: str, ranks: int = 2, victim: int = 1, pause: float = 0.0, **
         processes.wait_for_text(victim, "now")
         left.extend(processes.wait_until_gone(SECONDS))
 
-    job = mpi.run_ranks(ranks, text, env=env, while_running=watch)
+    job = mpi.run_ranks(ranks, text, env={**PATIENT, **env}, while_running=watch)
     assert not left, f"still there after {SECONDS} s: {left}\n{job}"
     assert not job.left, job
     return job
