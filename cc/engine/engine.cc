@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "cc/base/backoff.h"
-#include "cc/base/cpu.h"
 #include "cc/base/mutex.h"
 #include "cc/device/device.h"
 #include "cc/engine/burst.h"
+#include "cc/engine/patience.h"
 #include "cc/execute/executor.h"
 #include "cc/fuse/planner.h"
 #include "cc/negotiate/negotiator.h"
@@ -33,10 +33,8 @@ constexpr long kGatherNs = 20000;
 constexpr int kGatherMost = 50;
 
 // A bucket of a locked schedule of so many bytes is run by the thread that submits its last tensor:
-// to wake the engine's takes longer. In place of a sleep that thread looks this many times, about
-// 30 microseconds, for the others' votes.
+// to wake the engine's takes longer.
 constexpr int64_t kHereBytes = 1 << 20;
-constexpr int kLooks = 100;
 
 // How long a rank that is done tries to get its last messages out.
 constexpr double kFlushSeconds = 5.0;
@@ -170,13 +168,15 @@ class Engine::Impl {
 
   // Runs the bucket that is complete, unless others are late: the rest is the engine's thread's.
   void StandIn() TFHVD_REQUIRES(running_) {
-    int looks = 0;
+    bool waits = false;  // for votes
+    patience_.Begin(Now());
     do {
       control_->StandIn();
       Turn();
-      if (negotiator_.voted()) CpuRelax();
-    } while (lost_.ok() && negotiator_.voted() && ++looks < kLooks);
-    if (lost_.ok() && looks < kLooks) {  // what rang for the votes has been answered
+      waits = lost_.ok() && negotiator_.voted();
+    } while (waits && patience_.Pause(Now()));
+    patience_.Ended(!waits);
+    if (lost_.ok() && !waits) {  // what rang for the votes has been answered
       control_->StandIn();
       Turn();
     }
@@ -291,9 +291,13 @@ class Engine::Impl {
 
   // Whether nothing is to be done before more entries come; from here on they are waited for.
   bool Rests() TFHVD_REQUIRES(running_) {
+    if (negotiator_.schedules() != expected_) queue_.Expect(negotiator_.scheduled());
+    expected_ = negotiator_.schedules();
     const int64_t bytes = negotiator_.completes();
     here_.store(may_stand_in_ && bytes >= 0 && bytes <= kHereBytes);
-    return queue_.WakeAt(static_cast<size_t>(negotiator_.wanted()));
+    const bool idle = negotiator_.idle();
+    const bool each = idle && timeline_.on();  // which tells when each has come
+    return queue_.WakeAt(each ? 1 : static_cast<size_t>(negotiator_.wanted()), idle);
   }
 
   // Sleeps until there may be work. Another thread may stand in meanwhile.
@@ -348,6 +352,8 @@ class Engine::Impl {
   Negotiator negotiator_ TFHVD_GUARDED_BY(running_);
   Executor executor_ TFHVD_GUARDED_BY(running_);
   Burst burst_ TFHVD_GUARDED_BY(running_);
+  Patience patience_ TFHVD_GUARDED_BY(running_);
+  int64_t expected_ TFHVD_GUARDED_BY(running_) = 0;  // the schedule whose entries the queue expects
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
   Status lost_ TFHVD_GUARDED_BY(running_);    // why the job is
   Status broken_ TFHVD_GUARDED_BY(running_);  // the communicator's first error

@@ -13,6 +13,7 @@ void LockedSchedule::Begin(std::vector<Bucket> buckets) {
     missing_.push_back(static_cast<int>(bucket.size()));
   }
   active_ = true;
+  ++begun_;
   current_ = 0;
   voted_ = asked_ = ended_late_ = false;
   turns_ = 0;

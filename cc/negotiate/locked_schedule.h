@@ -61,6 +61,10 @@ class LockedSchedule {
   // schedule has ended.
   Turn Step(Wish wish);
 
+  // Of the last one that was begun, and how many have been.
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  int64_t begun() const { return begun_; }
+
   const Bucket& due() const { return buckets_[due_]; }
   bool ended_late() const { return ended_late_; }  // after kOver
   int64_t turns() const { return turns_; }         // that this schedule has run
@@ -105,6 +109,7 @@ class LockedSchedule {
   bool asked_ = false;  // for the end, after a go
   bool ended_late_ = false;
   int64_t turns_ = 0;
+  int64_t begun_ = 0;
   uint64_t turn_ = 1;  // of the whole job: invariant 3
 };
 

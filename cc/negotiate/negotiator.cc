@@ -100,8 +100,8 @@ void Negotiator::Finish(PendingMap::iterator pending) {
 
 // Removes the first entry; true where it was the last: then `pending` may be gone.
 bool Negotiator::Pop(PendingMap::iterator pending) {
-  std::deque<Entry>& entries = pending->second.entries;
-  entries.pop_front();
+  std::vector<Entry>& entries = pending->second.entries;
+  entries.erase(entries.begin());
   pending->second.withdrawing = false;
   if (!entries.empty()) return false;
   --keys_in_flight_;
@@ -122,7 +122,7 @@ void Negotiator::Forget(CacheId id) {
 
 void Negotiator::Cancel(EntryId id, Outcome* outcome) {
   for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
-    std::deque<Entry>& entries = pending->second.entries;
+    std::vector<Entry>& entries = pending->second.entries;
     const auto entry =
         std::find_if(entries.begin(), entries.end(), [id](const Entry& e) { return e.id == id; });
     if (entry == entries.end()) continue;

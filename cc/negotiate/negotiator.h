@@ -5,7 +5,6 @@
 // Rank 0's also holds the Coordinator. Used by the engine's thread only.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,8 +64,11 @@ class Negotiator {
   double wake_at(double now) const;
   // Whether a schedule is locked.
   bool locked() const { return schedule_.active(); }
-  // How many more entries this rank needs before Step can get further: more than 1 only while a
-  // schedule is locked.
+  // How many schedules have been locked so far, and the requests of the last one: this rank's.
+  int64_t schedules() const { return schedule_.begun(); }
+  std::vector<SharedRequest> scheduled() const;
+  // How many more entries this rank needs before Step can get further, where it is the schedule
+  // that they belong to: more than 1 only while one is locked.
   int wanted() const;
   // The bytes, on this rank, of the bucket of a locked schedule that the wanted entries complete;
   // -1 where they complete none.
@@ -80,7 +82,7 @@ class Negotiator {
   // The entries of one key: the first is announced, the others wait for their turn. Kept, though
   // there are none, as long as the cache knows the key: most likely it comes again.
   struct Pending {
-    std::deque<Entry> entries;
+    std::vector<Entry> entries;    // few; keeps its memory from step to step
     CacheId announced_as = kNoId;  // the first one; kNoId: in full
     bool withdrawing = false;      // the first one was cancelled; the coordinator has the last word
     bool known = false;            // to the cache

@@ -21,6 +21,10 @@ constexpr double kVotePatience = 1.0;
 // often whether others have come.
 constexpr double kFillSeconds = 0.002;
 
+// And so often where none has come that it knows of: those that a schedule expects do not wake it
+// before their bucket is full.
+constexpr double kUnseenSeconds = 0.02;
+
 // As for a silent coordinator: later than where the coordinator itself gives up.
 constexpr double kSilenceFactor = 1.5;
 
@@ -185,19 +189,31 @@ Status Negotiator::WatchVotes(double now) {
 }
 
 int Negotiator::wanted() const {
-  return schedule_.active() && !schedule_.voted() && !idle() ? std::max(1, schedule_.missing()) : 1;
+  return schedule_.active() && !schedule_.voted() ? std::max(1, schedule_.missing()) : 1;
+}
+
+std::vector<SharedRequest> Negotiator::scheduled() const {
+  std::vector<SharedRequest> requests;
+  for (const Bucket& bucket : schedule_.buckets()) {
+    for (const CacheId id : bucket) {
+      const ResponseCache::Record* record = cache_.Get(id);
+      if (record != nullptr) requests.push_back(record->request);
+    }
+  }
+  return requests;
 }
 
 int64_t Negotiator::completes() const {
   const bool lacks = schedule_.active() && !schedule_.voted() && schedule_.missing() > 0;
-  return lacks && wanted() == schedule_.missing() ? bucket_bytes_[schedule_.place()] : -1;
+  return lacks ? bucket_bytes_[schedule_.place()] : -1;
 }
 
 // When RunSchedule has something to do though nothing arrives.
 double Negotiator::ScheduleWakesAt(double now) const {
   if (schedule_.voted()) return now + kVotePatience / 4;
   if (WishOfSchedule(now) == LockedSchedule::Wish::kEnd) return now;
-  return idle() ? std::numeric_limits<double>::infinity() : now + kFillSeconds;
+  if (!idle()) return now + kFillSeconds;
+  return wanted() > 1 ? now + kUnseenSeconds : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace tfhvd

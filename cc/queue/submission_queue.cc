@@ -10,8 +10,10 @@ Status SubmissionQueue::Push(Entry* entry, EntryId* id) {
     const MutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
     *id = entry->id = next_id_++;
+    const size_t count = batch_.entries.size() + 1;
+    if (or_unexpected_ && count < wake_at_ && !Expected(*entry)) wake_at_ = count;
+    enough = count == wake_at_;
     batch_.entries.push_back(std::move(*entry));
-    enough = batch_.entries.size() == wake_at_;
   }
   if (enough) enough_();
   return Status::Ok();
@@ -46,10 +48,23 @@ Status SubmissionQueue::closed() const {
   return closed_;
 }
 
-bool SubmissionQueue::WakeAt(size_t count) {
+void SubmissionQueue::Expect(std::vector<SharedRequest> requests) {
+  const MutexLock lock(&mutex_);
+  std::swap(expected_, requests);
+  places_.clear();
+  for (const SharedRequest& request : expected_) places_.insert(request.get());
+}
+
+bool SubmissionQueue::WakeAt(size_t count, bool or_unexpected) {
   const MutexLock lock(&mutex_);
   wake_at_ = count;
-  return batch_.entries.size() < count;
+  or_unexpected_ = or_unexpected;
+  if (batch_.entries.size() >= count) return false;
+  if (!or_unexpected) return true;
+  for (const Entry& entry : batch_.entries) {
+    if (!Expected(entry)) return false;
+  }
+  return true;
 }
 
 size_t SubmissionQueue::size() const {

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "cc/base/mutex.h"
@@ -32,8 +33,8 @@ class SubmissionQueue {
   };
 
   // `wake` is called, without a lock held, by the threads that cancel or leave; `enough` by the one
-  // that pushes the entry which makes them as many as WakeAt said last (at first 1). Without an
-  // `enough` of its own that wakes, too.
+  // that pushes the entry which WakeAt said last (the first one, at first). Without an `enough` of
+  // its own that wakes, too.
   explicit SubmissionQueue(std::function<void()> wake, std::function<void()> enough = nullptr)
       : wake_(std::move(wake)), enough_(enough ? std::move(enough) : wake_) {}
 
@@ -49,8 +50,12 @@ class SubmissionQueue {
   void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
   Status closed() const TFHVD_EXCLUDES(mutex_);
 
-  // Nothing is to be done until `count` entries (at least 1) are there. False: they are.
-  bool WakeAt(size_t count) TFHVD_EXCLUDES(mutex_);
+  // Whose entries are expected, from here on: those of these very requests, not of their like.
+  void Expect(std::vector<SharedRequest> requests) TFHVD_EXCLUDES(mutex_);
+
+  // Nothing is to be done until `count` entries (at least 1) are there, or, with `or_unexpected`,
+  // one that is not expected. False: it is so.
+  bool WakeAt(size_t count, bool or_unexpected = false) TFHVD_EXCLUDES(mutex_);
 
   // How many entries are there to be drained.
   size_t size() const TFHVD_EXCLUDES(mutex_);
@@ -59,11 +64,19 @@ class SubmissionQueue {
   void Drain(Batch* batch) TFHVD_EXCLUDES(mutex_);
 
  private:
+  bool Expected(const Entry& entry) const TFHVD_REQUIRES(mutex_) {
+    return places_.count(entry.request.get()) > 0;
+  }
+
   const std::function<void()> wake_;
   const std::function<void()> enough_;
   mutable Mutex mutex_;
   Batch batch_ TFHVD_GUARDED_BY(mutex_);
   size_t wake_at_ TFHVD_GUARDED_BY(mutex_) = 1;
+  bool or_unexpected_ TFHVD_GUARDED_BY(mutex_) = false;
+  // Held, so that no other request comes to lie where an expected one was.
+  std::vector<SharedRequest> expected_ TFHVD_GUARDED_BY(mutex_);
+  std::unordered_set<const Request*> places_ TFHVD_GUARDED_BY(mutex_);  // where those lie
   EntryId next_id_ TFHVD_GUARDED_BY(mutex_) = 1;
   bool left_ TFHVD_GUARDED_BY(mutex_) = false;
   Status closed_ TFHVD_GUARDED_BY(mutex_);

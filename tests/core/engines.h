@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "cc/backends/inproc/inproc_world.h"
+#include "cc/base/mutex.h"
 #include "cc/engine/engine.h"
 #include "tests/core/hosts.h"
 #include "tests/core/on_ranks.h"
@@ -41,7 +43,17 @@ class Rank {
   int size() const { return engine_->topology().size; }
   Engine* engine() { return engine_.get(); }
 
+  // As a kernel does: what equals the last request of its name is that one. Any thread.
+  SharedRequest Kept(const SharedRequest& request) TFHVD_EXCLUDES(mutex_) {
+    const MutexLock lock(&mutex_);
+    SharedRequest& kept = kept_[request->key.name];
+    if (kept.get() == nullptr || !(*kept == *request)) kept = request;
+    return kept;
+  }
+
  private:
+  Mutex mutex_;
+  std::map<std::string, SharedRequest> kept_ TFHVD_GUARDED_BY(mutex_);
   std::unique_ptr<World> world_;
   std::unique_ptr<Engine> engine_;
 };
@@ -91,6 +103,7 @@ inline std::unique_ptr<Call> AllReduce(Rank* rank, const std::string& name, size
   call->in.assign(n, value);
   call->out.assign(n, -1.0f);
   Entry entry = EntryFor(call.get(), Collective::kAllReduce, name, {static_cast<int64_t>(n)});
+  entry.request = rank->Kept(entry.request);
   entry.anonymous = anonymous;
   call->id = rank->engine()->Submit(std::move(entry));
   return call;

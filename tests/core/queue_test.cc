@@ -92,6 +92,54 @@ TEST(WhatIsPutIntoTheEmptyQueueWakes) {
   }
 }
 
+// Those that are expected wake when they are as many as are waited for; another one at once.
+TEST(WhatIsNotExpectedWakesBeforeTheRest) {
+  int wakes = 0;
+  SubmissionQueue queue([&wakes] { ++wakes; });
+  SubmissionQueue::Batch batch;
+  const auto push = [&queue](const SharedRequest& request) {
+    Entry entry;
+    entry.request = request;
+    EntryId id = 0;
+    EXPECT_OK(queue.Push(&entry, &id));
+  };
+  const SharedRequest a = Named("a").request;
+  const SharedRequest b = Named("b").request;
+  queue.Expect({a, b});
+  EXPECT_TRUE(queue.WakeAt(2, true));
+  push(a);
+  EXPECT_EQ(wakes, 0);
+  push(b);
+  EXPECT_EQ(wakes, 1);
+  queue.Drain(&batch);
+  EXPECT_EQ(batch.entries.size(), size_t{2});
+
+  EXPECT_TRUE(queue.WakeAt(3, true));
+  push(a);
+  EXPECT_EQ(wakes, 1);
+  push(Named("b").request);  // equal, but another
+  EXPECT_EQ(wakes, 2);
+  push(b);  // has been told of: they are drained together
+  EXPECT_EQ(wakes, 2);
+  queue.Drain(&batch);
+  EXPECT_EQ(batch.entries.size(), size_t{3});
+
+  EXPECT_TRUE(queue.WakeAt(2));  // whatever they are
+  push(Named("c").request);
+  EXPECT_EQ(wakes, 2);
+  push(Named("d").request);
+  EXPECT_EQ(wakes, 3);
+
+  EXPECT_FALSE(queue.WakeAt(2, true));
+  EXPECT_FALSE(queue.WakeAt(3, true));  // not expected, and there already
+  EXPECT_TRUE(queue.WakeAt(3));
+  queue.Drain(&batch);
+  queue.Expect({});
+  EXPECT_TRUE(queue.WakeAt(2, true));
+  push(a);
+  EXPECT_EQ(wakes, 4);
+}
+
 TEST(ManyThreadsLoseNothing) {
   constexpr int kThreads = 4;
   constexpr int kEach = 2000;

@@ -1,0 +1,47 @@
+// Patience: how long a thread that stands in for the engine's looks for the others' votes before it
+// leaves them to that one, whose waking costs more than all the rest. Ranks that run alike vote
+// within a few microseconds, sometimes within a hundred; where they keep coming later, looking is a
+// waste. After the first few looks it lets others have its core: most of all a rank that has yet to
+// vote. Used by who runs the engine.
+#pragma once
+
+#include <thread>
+
+#include "cc/base/cpu.h"
+
+namespace tfhvd {
+
+class Patience {
+ public:
+  // Times are in seconds.
+  void Begin(double now) {
+    looks_ = 0;
+    until_ = now + (missed_ < kMisses ? kLook : kGlance);
+  }
+
+  // After a look in vain: waits for a moment; false instead where it has been long enough.
+  bool Pause(double now) {
+    if (now >= until_) return false;
+    if (++looks_ < kLooksAwake) {
+      CpuRelax();
+    } else {
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  // Whether the votes came in time.
+  void Ended(bool came) { missed_ = came ? 0 : missed_ + 1; }
+
+ private:
+  static constexpr double kLook = 200e-6;
+  static constexpr double kGlance = 30e-6;  // where they came later so many times in a row
+  static constexpr int kMisses = 8;
+  static constexpr int kLooksAwake = 20;
+
+  int looks_ = 0;
+  int missed_ = 0;
+  double until_ = 0.0;
+};
+
+}  // namespace tfhvd
