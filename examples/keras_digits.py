@@ -31,15 +31,13 @@ def load_data():
 
 
 def make_model():
-    """Makes the network."""
+    """Makes the network: nothing in it is slow where XLA compiles it (on CPUs, `Dropout` is)."""
     return keras.Sequential(
         [
             keras.Input((8, 8, 1)),
-            keras.layers.Conv2D(16, 3, padding="same", activation="relu"),
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
-            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(64, 3, padding="same", strides=2, activation="relu"),
             keras.layers.Flatten(),
-            keras.layers.Dropout(0.25),
             keras.layers.Dense(64, activation="relu"),
             keras.layers.Dense(10),
         ]

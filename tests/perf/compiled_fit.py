@@ -1,6 +1,6 @@
 """Times `fit` of examples/keras_digits.py, compiled with XLA and not, with tfhvd and without.
 
-    tfhvdrun -np 2 python tests/perf/compiled_fit.py [--rounds 10] [--threads 1] [--without-dropout]
+    tfhvdrun -np 2 python tests/perf/compiled_fit.py [--rounds 10] [--threads 1] [--dropout 0.25]
 
 The four take turns. Without tfhvd every rank trains a model of its own with Keras' optimizer, at
 the same time as the others: so both share the machine in the same way, and what an epoch takes
@@ -28,13 +28,14 @@ import keras_digits
 FIRST = 2  # epochs: one makes the functions, the other meets the memory as it stays
 
 
-def make(distributed: bool, compiled: bool | str, dropout: bool) -> Any:
-    """Makes the example's model."""
+def make(distributed: bool, compiled: bool | str, dropout: float) -> Any:
+    """Makes the example's model, with a layer of `Dropout` before the dense ones if wanted."""
     keras.utils.set_random_seed(1)
     model = keras_digits.make_model()
-    if not dropout:
-        kept = [layer for layer in model.layers if not isinstance(layer, keras.layers.Dropout)]
-        model = keras.Sequential([keras.Input(model.input_shape[1:]), *kept])
+    if dropout:
+        *convolutions, wide, last = model.layers
+        layers = [*convolutions, keras.layers.Dropout(dropout), wide, last]
+        model = keras.Sequential([keras.Input(model.input_shape[1:]), *layers])
     optimizer = keras.optimizers.Adam(keras_digits.LEARNING_RATE)
     model.compile(
         hvd.DistributedOptimizer(optimizer) if distributed else optimizer,
@@ -58,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1, help="of each rank, to compute")
-    parser.add_argument("--without-dropout", action="store_false", dest="dropout")
+    parser.add_argument("--dropout", type=float, default=0.0)
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     hvd.init()
