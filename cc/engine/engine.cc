@@ -13,7 +13,7 @@
 #include "cc/base/mutex.h"
 #include "cc/device/device.h"
 #include "cc/engine/burst.h"
-#include "cc/engine/patience.h"
+#include "cc/engine/vote_wait.h"
 #include "cc/execute/executor.h"
 #include "cc/fuse/planner.h"
 #include "cc/negotiate/negotiator.h"
@@ -169,13 +169,13 @@ class Engine::Impl {
   // Runs the bucket that is complete, unless others are late: the rest is the engine's thread's.
   void StandIn() TFHVD_REQUIRES(running_) {
     bool waits = false;  // for votes
-    patience_.Begin(Now());
+    vote_wait_.Begin(Now());
     do {
       control_->StandIn();
       Turn();
       waits = lost_.ok() && negotiator_.voted();
-    } while (waits && patience_.Pause(Now()));
-    patience_.Ended(!waits);
+    } while (waits && vote_wait_.Pause(Now()));
+    vote_wait_.Ended(!waits);
     if (lost_.ok() && !waits) {  // what rang for the votes has been answered
       control_->StandIn();
       Turn();
@@ -352,7 +352,7 @@ class Engine::Impl {
   Negotiator negotiator_ TFHVD_GUARDED_BY(running_);
   Executor executor_ TFHVD_GUARDED_BY(running_);
   Burst burst_ TFHVD_GUARDED_BY(running_);
-  Patience patience_ TFHVD_GUARDED_BY(running_);
+  VoteWait vote_wait_ TFHVD_GUARDED_BY(running_);
   int64_t expected_ TFHVD_GUARDED_BY(running_) = 0;  // the schedule whose entries the queue expects
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
   Status lost_ TFHVD_GUARDED_BY(running_);    // why the job is
