@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from pathlib import Path
 
 import mpi
-import pytest
 
 # How long the others may take to end, once a rank is gone.
 SECONDS = 10
@@ -80,14 +78,6 @@ with open(f"{rank}.json") as file:
             turns += 1
 assert turns > 0
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_in_shared_memory():
-    folder = Path("/dev/shm")
-    before = set(folder.iterdir())
-    yield
-    mpi.wait_for(lambda: set(folder.iterdir()) <= before, 30)
 
 
 def run(hosts: str, rest: str, **more: object) -> mpi.Job:

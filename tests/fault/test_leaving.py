@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from pathlib import Path
 
 import mpi
 import pytest
@@ -42,14 +41,6 @@ DEEDS = {
     "exits at once": "os._exit(7)",
     "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
 }
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_in_shared_memory():
-    folder = Path("/dev/shm")
-    before = set(folder.iterdir())
-    yield
-    mpi.wait_for(lambda: set(folder.iterdir()) <= before, 30)
 
 
 def job_where(rest: str, ranks: int = 2, victim: int = 1, pause: float = 0.0, **env: str):

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import mpi
 import pytest
@@ -25,14 +24,6 @@ assert "/memfd:tfhvd (deleted)" in open("/proc/self/maps").read()
 # What follows these words sees a /dev/shm of one page, which is taken.
 FULL = 'mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero >/dev/shm/x && exec "$@"'
 UNSHARE = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    folder = Path("/dev/shm")
-    before = set(folder.iterdir())
-    yield
-    mpi.wait_for(lambda: set(folder.iterdir()) <= before, 30)
 
 
 def with_a_full_dev_shm() -> list[str]:
