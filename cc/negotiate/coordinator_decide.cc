@@ -187,8 +187,8 @@ void Coordinator::Watch(const Slot& slot, bool repeat) {
 
 void Coordinator::LockIfRepeating() {
   if (!options_.may_lock || fence_ == sequence_ || !doom_.ok() || !watch_.Repeats()) return;
-  for (Agreement& a : next_) a.lock = watch_.Schedule();
-  watch_.Disturbed();
+  const std::vector<Bucket> schedule = watch_.Lock();
+  for (Agreement& a : next_) a.lock = schedule;
   locked_at_ = sequence_;
   ForgetOpen();
 }

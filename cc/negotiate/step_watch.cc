@@ -1,7 +1,5 @@
 #include "cc/negotiate/step_watch.h"
 
-#include <algorithm>
-
 namespace tfhvd {
 namespace {
 
@@ -9,15 +7,19 @@ namespace {
 // step is still computed.
 constexpr int64_t kBucketBytes = 8 << 20;
 
-// A schedule that served so many steps has paid for its end: a round of announcements, or, where a
-// bucket did not fill, the time until that was noticed.
-constexpr int64_t kWorthwhileSteps = 2;
-constexpr int64_t kWorthwhileStepsWhenLate = 16;
-constexpr int64_t kMostRepeats = 1 << 20;
-
 }  // namespace
 
 void StepWatch::Saw(const Item& item) {
+  known_.Saw(item.id);
+  Count(item);
+}
+
+void StepWatch::Disturbed() {
+  known_.Saw(kNoId);
+  CountAnew();
+}
+
+void StepWatch::Count(const Item& item) {
   if (current_ids_.count(item.id) != 0) {  // a step has ended, and was another one than the last
     last_.swap(current_);
     last_ids_.swap(current_ids_);
@@ -27,27 +29,14 @@ void StepWatch::Saw(const Item& item) {
   }
   current_.push_back(item);
   current_ids_.insert(item.id);
-  if (Is(last_ids_)) {
-    ++repeats_;
-  } else if (Is(proven_)) {
-    repeats_ = needed_;
-  } else {
-    return;
-  }
+  if (current_ids_ != last_ids_) return;
+  ++repeats_;
   last_.swap(current_);
-  last_ids_.swap(current_ids_);
   current_.clear();
   current_ids_.clear();
 }
 
-// Whether the step under way is whole and made of these.
-bool StepWatch::Is(const std::unordered_set<CacheId>& ids) const {
-  if (current_.size() != ids.size()) return false;
-  return std::all_of(current_.begin(), current_.end(),
-                     [&ids](const Item& item) { return ids.count(item.id) != 0; });
-}
-
-void StepWatch::Disturbed() {
+void StepWatch::CountAnew() {
   current_.clear();
   current_ids_.clear();
   last_.clear();
@@ -55,7 +44,24 @@ void StepWatch::Disturbed() {
   repeats_ = 0;
 }
 
+bool StepWatch::Repeats() const {
+  if (known_.resumed() != nullptr) return true;
+  return current_.empty() && repeats_ > 0 && repeats_ >= known_.Needed(last_ids_);
+}
+
 std::vector<Bucket> StepWatch::Schedule() const {
+  const std::vector<Bucket>* const resumed = known_.resumed();
+  return resumed != nullptr ? *resumed : Cut();
+}
+
+std::vector<Bucket> StepWatch::Lock() {
+  std::vector<Bucket> buckets = Schedule();
+  known_.Locked(buckets);
+  CountAnew();
+  return buckets;
+}
+
+std::vector<Bucket> StepWatch::Cut() const {
   std::vector<Bucket> buckets;
   int64_t bytes = 0;
   bool all_fusible = false;
@@ -77,13 +83,8 @@ std::vector<Bucket> StepWatch::Schedule() const {
 }
 
 void StepWatch::Ended(int64_t turns, bool late) {
-  const auto steps = turns / static_cast<int64_t>(std::max<size_t>(1, Schedule().size()));
-  const bool paid = steps >= (late ? kWorthwhileStepsWhenLate : kWorthwhileSteps);
-  needed_ = paid ? kLeastRepeats : std::min(2 * needed_, kMostRepeats);
-  proven_.clear();
-  if (paid && !late) proven_ = last_ids_;
   if (late) trusting_ = false;
-  Disturbed();
+  known_.Ended(turns, late);
 }
 
 }  // namespace tfhvd

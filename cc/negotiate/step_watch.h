@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_set>
 #include <vector>
 
 #include "cc/flow/messages.h"
+#include "cc/negotiate/known_steps.h"
 
 namespace tfhvd {
 
@@ -29,34 +29,37 @@ class StepWatch {
   void Disturbed();
 
   // Whether the last step was complete and equal to enough of those before it.
-  bool Repeats() const { return current_.empty() && repeats_ >= needed_; }
+  bool Repeats() const;
 
-  // The step in buckets, in the order of the last time.
+  // The step in buckets, in the order of the last time; a step that has resumed: as it was locked.
   //
   // A rank may wait for one collective's result before it submits another, and the two must not
   // share a bucket. That they are independent is certain where every rank announced the second
   // without having seen the first's agreement. Reductions are taken to be independent all the same,
-  // as long as no schedule has proved otherwise.
+  // as long as no schedule has proved otherwise. REQUIRES: Repeats().
   std::vector<Bucket> Schedule() const;
 
-  // A schedule has ended after so many turns; `late`: a bucket did not fill. One that hardly
-  // paid makes the watch more patient before the next; one that paid, and something else came in
-  // between, is worth beginning again as soon as its step has come once.
+  // What Schedule() says is locked from here on, and nothing is seen of it until Ended. REQUIRES:
+  // Repeats().
+  std::vector<Bucket> Lock();
+
+  // What was locked has ended after so many turns; `late`: a bucket did not fill. One that hardly
+  // paid must come more often before it is locked again; one that paid, and ended between two steps
+  // because something else came, is locked as soon as its step has come once.
   void Ended(int64_t turns, bool late);
 
  private:
-  bool Is(const std::unordered_set<CacheId>& ids) const;
+  void Count(const Item& item);
+  void CountAnew();
+  std::vector<Bucket> Cut() const;
 
   std::vector<Item> current_;  // the step under way
-  std::unordered_set<CacheId> current_ids_;
+  KnownSteps::Ids current_ids_;
   std::vector<Item> last_;  // the last whole step
-  std::unordered_set<CacheId> last_ids_;
-  std::unordered_set<CacheId> proven_;  // of the last schedule, if it paid
-  int64_t repeats_ = 0;                 // whole steps, equal to `last_`
-  int64_t needed_ = kLeastRepeats;
+  KnownSteps::Ids last_ids_;
+  int64_t repeats_ = 0;  // whole steps, equal to `last_`
+  KnownSteps known_;
   bool trusting_ = true;
-
-  static constexpr int64_t kLeastRepeats = 3;
 };
 
 }  // namespace tfhvd

@@ -243,6 +243,21 @@ TEST(AnotherTensorEndsItEverywhere) {
   job->ExpectEqualSequences();
 }
 
+TEST(AStepIsLockedAgainOnceItHasComeAfterAnother) {
+  const auto job = LockedJob(3);
+  for (int i = 0; i < 4; ++i) Step(job.get(), {"a", "b"});
+  for (int epoch = 0; epoch < 3; ++epoch) {  // in the first one the metric is new
+    Step(job.get(), {"metric"});
+    for (auto& rank : job->ranks) EXPECT_FALSE(rank->negotiator.locked());
+    Step(job.get(), {"b", "a"});
+    EXPECT_TRUE(AllLocked(*job));
+    for (int i = 0; i < 4; ++i) Step(job.get(), {"a", "b"});
+    EXPECT_TRUE(AllLocked(*job));
+  }
+  job->ExpectNothingOpen();
+  job->ExpectEqualSequences();
+}
+
 TEST(WhoHasVotedAsksTheOthersToEnd) {
   const auto job = LockedJob(2);
   for (const char* name : {"a", "b"}) job->ranks[0]->Submit(name, 1, 4);

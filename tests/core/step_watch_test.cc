@@ -128,7 +128,7 @@ TEST(ReductionsAreTrustedUntilABucketDidNotFill) {
   };
   steps();
   ASSERT_TRUE(program.watch.Repeats());
-  EXPECT_EQ(program.watch.Schedule().size(), size_t{1});
+  EXPECT_EQ(program.watch.Lock().size(), size_t{1});
   program.watch.Ended(0, true);
   steps();
   ASSERT_TRUE(program.watch.Repeats());
@@ -146,33 +146,107 @@ TEST(AScheduleThatHardlyPaysIsTriedLessAndLessOften) {
     } while (!program.watch.Repeats());
     EXPECT_TRUE(steps > needed);
     needed = steps;
+    program.watch.Lock();
     program.watch.Ended(1, false);
   }
   EXPECT_TRUE(needed > 50);
 }
 
-TEST(OneThatPaidIsTriedAgainAfterOneStep) {
+// One that was locked, of a bucket or several, and has served so many turns.
+void LockOnce(Program* program, int64_t turns, bool late = false, int64_t bytes = 4) {
+  for (int i = 0; i < 4; ++i) program->Together({1, 2, 3}, bytes);
+  ASSERT_TRUE(program->watch.Repeats());
+  program->watch.Lock();
+  EXPECT_FALSE(program->watch.Repeats());
+  program->watch.Ended(turns, late);
+}
+
+TEST(AStepThatPaidResumesAsItWasOnceItHasCome) {
   Program program;
-  program.Steps(4, {1, 2});
+  LockOnce(&program, 2);
   for (int attempt = 0; attempt < 6; ++attempt) {
-    EXPECT_TRUE(program.watch.Repeats());
-    program.watch.Ended(2, false);
-    program.Together({9});  // a metric; the next step's first item shows that it is over
-    program.Steps(1, {2, 1});
+    if (attempt % 2 == 0) {
+      program.Together({9});  // a metric
+    } else {
+      program.watch.Disturbed();  // a new one
+    }
+    program.Together({2});
     EXPECT_FALSE(program.watch.Repeats());
-    program.Steps(1, {1, 2});
+    program.Together({3, 1});
+    ASSERT_TRUE(program.watch.Repeats());
+    EXPECT_EQ(program.watch.Lock(), (std::vector<Bucket>{{1, 2, 3}}));
+    program.watch.Ended(2, false);
   }
-  EXPECT_TRUE(program.watch.Repeats());
+}
+
+TEST(AnotherOneInItsMidstShowsThatItIsAnotherStep) {
+  for (const Bucket& step : {Bucket{1, 9, 2, 3}, Bucket{1, 1, 2, 3}}) {
+    Program program;
+    LockOnce(&program, 2);
+    program.Together(step);
+    EXPECT_FALSE(program.watch.Repeats());
+    program.Together({1, 2, 3});
+    EXPECT_FALSE(program.watch.Repeats());
+  }
+  Program program;
+  LockOnce(&program, 2);
+  program.Together({1, 2});
+  program.watch.Disturbed();
+  program.Together({3});
+  EXPECT_FALSE(program.watch.Repeats());
+}
+
+TEST(TwoProgramsInTurnHaveASchedule) {  // training and evaluation
+  Program program;
+  LockOnce(&program, 50);
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    for (const Bucket& step : {Bucket{7, 8}, Bucket{1, 2, 3}}) {
+      int steps = 0;
+      do {
+        program.Together(step);
+        ++steps;
+      } while (!program.watch.Repeats());
+      EXPECT_EQ(steps, epoch == 0 && step.size() == 2 ? 3 : 1);
+      EXPECT_EQ(program.watch.Lock(), (std::vector<Bucket>{step}));
+      program.watch.Ended(50, false);
+    }
+  }
+}
+
+TEST(AStepThatDoesNotPayTakesNothingFromAnother) {
+  Program program;
+  LockOnce(&program, 50);
+  for (int i = 0; i < 40; ++i) {  // a lone metric comes several times in a row, never often enough
+    program.Steps(4, {9});
+    if (program.watch.Repeats()) {
+      program.watch.Lock();
+      program.watch.Ended(0, false);
+    }
+    program.Together({1, 2, 3});
+    ASSERT_TRUE(program.watch.Repeats());
+    program.watch.Lock();
+    program.watch.Ended(50, false);
+  }
+  program.Steps(4, {9});
+  EXPECT_FALSE(program.watch.Repeats());
+}
+
+TEST(OneThatEndedBetweenItsBucketsIsNotResumed) {
+  for (const int64_t turns : {6, 7}) {
+    Program program;
+    LockOnce(&program, turns, false, 8 << 20);  // three buckets
+    program.Together({1, 2, 3});
+    EXPECT_EQ(program.watch.Repeats(), turns == 6);
+  }
 }
 
 TEST(OneThatDidNotPayOrFillIsForgotten) {
   for (const bool late : {false, true}) {
     Program program;
-    program.Steps(4, {1, 2});
-    program.watch.Ended(late ? 15 : 1, late);
-    program.Steps(4, {1, 2});
+    LockOnce(&program, late ? 15 : 1, late);
+    program.Steps(4, {1, 2, 3});
     EXPECT_FALSE(program.watch.Repeats());
-    program.Steps(4, {1, 2});
+    program.Steps(4, {1, 2, 3});
     EXPECT_TRUE(program.watch.Repeats());
   }
 }

@@ -1,0 +1,54 @@
+// KnownSteps: the steps that have been locked before. It remembers of each how well its schedule
+// paid, and notices when one that paid comes again: training goes on after an epoch's metrics, or
+// after an evaluation that had a schedule of its own. A pure function of what it has seen; part of
+// StepWatch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
+#include "cc/flow/messages.h"
+
+namespace tfhvd {
+
+class KnownSteps {
+ public:
+  using Ids = std::unordered_set<CacheId>;
+
+  // A collective was agreed; kNoId: one that no schedule has. Not called while a step is locked.
+  void Saw(CacheId id);
+
+  // The buckets of the known step that what was seen last has completed, else null. One comes again
+  // if its schedule paid and ended between two steps, once all of it has been agreed and nothing
+  // else in between.
+  const std::vector<Bucket>* resumed() const;
+
+  // How often in a row a step of these collectives has to come before it is locked: more often each
+  // time that its schedule hardly paid.
+  int64_t Needed(const Ids& ids) const;
+
+  void Locked(const std::vector<Bucket>& buckets);
+
+  // What was locked last has ended after so many turns; `late`: a bucket did not fill.
+  void Ended(int64_t turns, bool late);
+
+ private:
+  struct Step {
+    Ids ids;
+    std::vector<Bucket> buckets;
+    int64_t needed = kLeastRepeats;
+    bool resumable = false;
+    Ids awaited;  // what has not come yet, of a resumable one
+  };
+
+  static void Await(CacheId id, Step* step);
+
+  std::vector<Step> steps_;  // few; the one that was locked last is the last
+  bool resumed_ = false;     // so is the one that has come again
+
+  static constexpr int64_t kLeastRepeats = 3;
+};
+
+}  // namespace tfhvd
