@@ -84,7 +84,7 @@ class Engine::Impl {
     if (thread_.joinable()) thread_.join();
   }
 
-  EntryId Submit(Entry entry) {
+  EntryId Submit(Entry&& entry) {
     EntryId id = 0;
     Status status = MarkReady(&entry);
     if (status.ok()) status = queue_.Push(&entry, &id);
@@ -291,8 +291,10 @@ class Engine::Impl {
 
   // Whether nothing is to be done before more entries come; from here on they are waited for.
   bool Rests() TFHVD_REQUIRES(running_) {
-    if (negotiator_.schedules() != expected_) queue_.Expect(negotiator_.scheduled());
-    expected_ = negotiator_.schedules();
+    if (negotiator_.schedules() != expected_) {
+      expected_ = negotiator_.schedules();
+      queue_.Expect(expected_, negotiator_.scheduled());
+    }
     const int64_t bytes = negotiator_.completes();
     here_.store(may_stand_in_ && bytes >= 0 && bytes <= kHereBytes);
     const bool idle = negotiator_.idle();
@@ -380,7 +382,7 @@ Engine::Engine(const Config& config, Log log, Topology topology,
 
 Engine::~Engine() = default;
 
-EntryId Engine::Submit(Entry entry) { return impl_->Submit(std::move(entry)); }
+EntryId Engine::Submit(Entry&& entry) { return impl_->Submit(std::move(entry)); }
 Status Engine::Follow(void* stream, const std::shared_ptr<void>& mark) {
   return impl_->Follow(stream, mark);
 }

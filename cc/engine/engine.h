@@ -56,7 +56,7 @@ class Engine {
   // and others' with it. So the caller holds no lock that a `done` takes. Returns the entry's id
   // for Cancel. Tensors on an accelerator may still be written by what is on the entry's stream
   // now.
-  EntryId Submit(Entry entry);
+  EntryId Submit(Entry&& entry);
 
   // What comes onto the framework's `stream` from here on begins after the mark that
   // Entry::finished was told.

@@ -65,6 +65,10 @@ struct Entry {
   std::function<void(const Status&)> done;
 
   EntryId id = 0;  // set by the engine
+
+  // Set by the queue: the schedule that expects this very request, and its place there; 0: none.
+  int64_t schedule = 0;
+  int place = 0;
 };
 
 }  // namespace tfhvd

@@ -6,11 +6,18 @@
 namespace tfhvd {
 void LockedSchedule::Begin(std::vector<Bucket> buckets) {
   buckets_ = std::move(buckets);
-  places_.clear();
+  first_.clear();
   missing_.clear();
+  members_.clear();
+  places_.clear();
   for (const Bucket& bucket : buckets_) {
-    for (CacheId id : bucket) places_[id] = {static_cast<int>(missing_.size()), false};
+    const int index = static_cast<int>(missing_.size());
+    first_.push_back(static_cast<int>(members_.size()));
     missing_.push_back(static_cast<int>(bucket.size()));
+    for (CacheId id : bucket) {
+      places_[id] = static_cast<int>(members_.size());
+      members_.push_back({index, false});
+    }
   }
   active_ = true;
   ++begun_;
@@ -19,20 +26,16 @@ void LockedSchedule::Begin(std::vector<Bucket> buckets) {
   turns_ = 0;
 }
 
-bool LockedSchedule::Ready(CacheId id) {
-  const auto place = places_.find(id);
-  if (place == places_.end()) return false;
-  place->second.ready = true;
-  --missing_[place->second.bucket];
-  return true;
+void LockedSchedule::Ready(int place) {
+  members_[place].ready = true;
+  --missing_[members_[place].bucket];
 }
 
-bool LockedSchedule::TakeBack(CacheId id) {
-  const auto place = places_.find(id);
-  if (place == places_.end() || !place->second.ready) return false;
-  if (voted_ && place->second.bucket == static_cast<int>(current_)) return false;
-  place->second.ready = false;
-  ++missing_[place->second.bucket];
+bool LockedSchedule::TakeBack(int place) {
+  Member& member = members_[place];
+  if (voted_ && member.bucket == static_cast<int>(current_)) return false;
+  member.ready = false;
+  ++missing_[member.bucket];
   return true;
 }
 
@@ -101,8 +104,8 @@ LockedSchedule::Turn LockedSchedule::Step(Wish wish) {
   if (SomeEnd()) return End();
   if (!AllGo()) return Turn::kWait;
   due_ = current_;
-  for (CacheId id : buckets_[due_]) places_[id].ready = false;
   missing_[due_] = static_cast<int>(buckets_[due_].size());
+  for (int i = 0; i < missing_[due_]; ++i) members_[first_[due_] + i].ready = false;
   current_ = (current_ + 1) % buckets_.size();
   voted_ = false;
   ++turn_;

@@ -43,19 +43,20 @@ class LockedSchedule {
   // collective twice.
   void Begin(std::vector<Bucket> buckets);
 
-  // This rank has the tensors of collective `id`; false where the schedule has no such collective.
-  // REQUIRES: active; it was not ready.
-  bool Ready(CacheId id);
-
-  // Whether `id` is ready.
-  bool Holds(CacheId id) const {
+  // Where the schedule has collective `id`, counted through all its buckets; -1: nowhere.
+  int PlaceOf(CacheId id) const {
     const auto place = places_.find(id);
-    return place != places_.end() && place->second.ready;
+    return place == places_.end() ? -1 : place->second;
   }
 
-  // They are taken back; false where this rank has voted for their bucket, and where the id is not
-  // ready.
-  bool TakeBack(CacheId id);
+  // This rank has the tensors of the collective at `place`. REQUIRES: active; it was not ready.
+  void Ready(int place);
+
+  // Whether it has.
+  bool Holds(int place) const { return members_[place].ready; }
+
+  // They are taken back; false where this rank has voted for their bucket. REQUIRES: it was ready.
+  bool TakeBack(int place);
 
   // Votes where there is something to vote on. kRun: run due() now, and call again. kOver: the
   // schedule has ended.
@@ -66,6 +67,7 @@ class LockedSchedule {
   int64_t begun() const { return begun_; }
 
   const Bucket& due() const { return buckets_[due_]; }
+  int first_due() const { return first_[due_]; }   // the place of its first collective
   bool ended_late() const { return ended_late_; }  // after kOver
   int64_t turns() const { return turns_; }         // that this schedule has run
 
@@ -75,9 +77,9 @@ class LockedSchedule {
   bool lacks_votes() const { return !AllGo() && !SomeEnd(); }
   // How many collectives the current bucket still lacks here.
   int missing() const { return active_ ? missing_[current_] : 0; }
-  // The bucket that is voted on, and its place in the step.
+  // The bucket that is voted on, and which one of the step it is.
   const Bucket& current() const { return buckets_[current_]; }
-  size_t place() const { return current_; }
+  size_t current_index() const { return current_; }
   // Ranks that have not voted on it, as far as this rank knows: on another host, that there are
   // such may be all.
   std::vector<int> Silent() const;
@@ -86,7 +88,7 @@ class LockedSchedule {
   bool FirstToWait() const;
 
  private:
-  struct Place {
+  struct Member {
     int bucket = 0;
     bool ready = false;
   };
@@ -101,8 +103,10 @@ class LockedSchedule {
 
   bool active_ = false;
   std::vector<Bucket> buckets_;
-  std::unordered_map<CacheId, Place> places_;
-  std::vector<int> missing_;  // by bucket
+  std::vector<int> first_;       // by bucket: the place of its first collective
+  std::vector<int> missing_;     // by bucket
+  std::vector<Member> members_;  // by place
+  std::unordered_map<CacheId, int> places_;
   size_t current_ = 0;
   size_t due_ = 0;
   bool voted_ = false;

@@ -50,12 +50,15 @@ void Negotiator::SetObserver(Observer* observer) {
   if (coordinator_ != nullptr) coordinator_->SetObserver(observer);
 }
 
-void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
+void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
   now_ = now;
-  Status valid = CheckEntry(*sets_, topology_.rank, &entry);
-  if (!valid.ok()) {
-    outcome->failed.emplace_back(std::move(entry), std::move(valid));
-    return;
+  // What is expected was found valid before, but for an alltoall's splits.
+  if (!Expected(entry) || !entry.splits.empty()) {
+    Status valid = CheckEntry(*sets_, topology_.rank, &entry);
+    if (!valid.ok()) {
+      outcome->failed.emplace_back(std::move(entry), std::move(valid));
+      return;
+    }
   }
   if (idle()) {
     last_heard_ = now;
@@ -63,7 +66,8 @@ void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
     longest_gap_ = std::max(longest_gap_, now - last_added_);
   }
   last_added_ = now;
-  Pending& pending = pending_.try_emplace(entry.request->key).first->second;
+  Pending& pending = Expected(entry) ? scheduled_[entry.place].pending->second
+                                     : pending_.try_emplace(entry.request->key).first->second;
   const bool is_new = pending.entries.empty();
   const bool only_one_withdrawn = pending.withdrawing && pending.entries.size() == 1;
   if (!is_new && !only_one_withdrawn && !(entry.anonymous && pending.entries.back().anonymous)) {
@@ -81,37 +85,56 @@ void Negotiator::Add(Entry entry, double now, Outcome* outcome) {
   Announce(&pending);
 }
 
+// Whether the schedule has this very request, so that nothing needs to be looked up.
+bool Negotiator::Expected(const Entry& entry) const {
+  if (!schedule_.active() || entry.schedule != schedule_.begun()) return false;
+  const auto place = static_cast<size_t>(entry.place);
+  return place < scheduled_.size() &&
+         scheduled_[place].record->request.get() == entry.request.get();
+}
+
 void Negotiator::Announce(Pending* pending) {
-  const SharedRequest& request = pending->entries.front().request;
-  pending->announced_as = cache_.Find(request);
+  const Entry& entry = pending->entries.front();
+  if (Expected(entry)) {
+    pending->announced_as = scheduled_[entry.place].id;
+    return schedule_.Ready(entry.place);
+  }
+  pending->announced_as = cache_.Find(entry.request);
+  const bool known = pending->announced_as != kNoId;
   if (schedule_.active()) {
-    if (pending->announced_as == kNoId || !schedule_.Ready(pending->announced_as)) deviates_ = true;
-  } else if (pending->announced_as != kNoId) {
+    const int place = known ? schedule_.PlaceOf(pending->announced_as) : -1;
+    if (place < 0) {
+      deviates_ = true;
+    } else {
+      schedule_.Ready(place);
+    }
+  } else if (known) {
     next_.known.push_back(pending->announced_as);
   } else {
-    next_.requests.push_back(*request);
+    next_.requests.push_back(*entry.request);
   }
 }
 
 // The first entry is gone: the next one of that key has its turn.
-void Negotiator::Finish(PendingMap::iterator pending) {
+void Negotiator::Finish(Node* pending) {
   if (!Pop(pending)) Announce(&pending->second);
 }
 
 // Removes the first entry; true where it was the last: then `pending` may be gone.
-bool Negotiator::Pop(PendingMap::iterator pending) {
+bool Negotiator::Pop(Node* pending) {
   std::vector<Entry>& entries = pending->second.entries;
   entries.erase(entries.begin());
   pending->second.withdrawing = false;
   if (!entries.empty()) return false;
   --keys_in_flight_;
-  if (!pending->second.known) pending_.erase(pending);
+  if (!pending->second.known) pending_.erase(pending_.find(pending->first));
   return true;
 }
 
 void Negotiator::Forget(CacheId id) {
   const ResponseCache::Record* record = cache_.Get(id);
   if (record == nullptr) return;
+  scheduled_.clear();
   const auto pending = pending_.find(record->request->key);
   if (pending != pending_.end()) {
     pending->second.known = false;
@@ -129,7 +152,7 @@ void Negotiator::Cancel(EntryId id, Outcome* outcome) {
     const bool first = entry == entries.begin();
     if (schedule_.active())
       deviates_ = true;  // what is cancelled with it is better sorted out apart
-    if (first && !TakeBack(pending->first, pending->second)) {
+    if (first && !TakeBack(*pending)) {
       // The coordinator knows of it and has the last word.
       if (!pending->second.withdrawing && !schedule_.active()) {
         next_.withdrawn.push_back(pending->first);
@@ -140,7 +163,7 @@ void Negotiator::Cancel(EntryId id, Outcome* outcome) {
     outcome->failed.emplace_back(std::move(*entry),
                                  Status::Cancelled("the operation was cancelled"));
     if (first) {
-      Finish(pending);
+      Finish(&*pending);
     } else {
       entries.erase(entry);
     }
@@ -149,19 +172,21 @@ void Negotiator::Cancel(EntryId id, Outcome* outcome) {
 }
 
 // Strikes the first entry out of what is still to be announced; false where it has been announced.
-bool Negotiator::TakeBack(const Key& key, const Pending& pending) {
+bool Negotiator::TakeBack(const Node& pending) {
+  const CacheId announced_as = pending.second.announced_as;
   if (schedule_.active()) {
+    const int place = schedule_.PlaceOf(announced_as);
     // False only where this rank has voted for it.
-    return !schedule_.Holds(pending.announced_as) || schedule_.TakeBack(pending.announced_as);
+    return place < 0 || !schedule_.Holds(place) || schedule_.TakeBack(place);
   }
-  if (pending.announced_as != kNoId) {
-    const auto id = std::find(next_.known.begin(), next_.known.end(), pending.announced_as);
+  if (announced_as != kNoId) {
+    const auto id = std::find(next_.known.begin(), next_.known.end(), announced_as);
     if (id == next_.known.end()) return false;
     next_.known.erase(id);
     return true;
   }
   const auto request = std::find_if(next_.requests.begin(), next_.requests.end(),
-                                    [&key](const Request& q) { return q.key == key; });
+                                    [&](const Request& q) { return q.key == pending.first; });
   if (request == next_.requests.end()) return false;
   next_.requests.erase(request);
   return true;
@@ -251,9 +276,11 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
     }
     outcome->failed.emplace_back(std::move(pending->second.entries.front()),
                                  Status::Cancelled("the operation was cancelled"));
-    Finish(pending);
+    Finish(&*pending);
   }
-  if (!agreement.lock.empty()) BeginSchedule(std::move(agreement.lock), outcome);
+  if (!agreement.lock.empty()) {
+    TFHVD_RETURN_IF_ERROR(BeginSchedule(std::move(agreement.lock), outcome));
+  }
   if (agreement.everyone_left) over_ = true;
   return Status::Ok();
 }
@@ -271,7 +298,7 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
     together->push_back({std::move(entry), std::move(decision)});
     return Status::Ok();
   }
-  PendingMap::iterator pending;
+  Node* pending = nullptr;
   TFHVD_RETURN_IF_ERROR(FindSubmitted(decision.key, &pending));
   Entry entry = std::move(pending->second.entries.front());
   if (item.id != kNoId) {
@@ -289,24 +316,36 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
 
 // What was decided is as last agreed under `id`.
 Status Negotiator::TakeRepeated(CacheId id, std::vector<Agreed>* together) {
-  const ResponseCache::Record* record = cache_.Get(id);
-  if (record == nullptr) {
-    return Status::Internal("rank " + std::to_string(topology_.rank) +
-                            " does not know tensor number " + std::to_string(id));
-  }
-  PendingMap::iterator pending;
+  const ResponseCache::Record* record = nullptr;
+  TFHVD_RETURN_IF_ERROR(FindRecord(id, &record));
+  Node* pending = nullptr;
   TFHVD_RETURN_IF_ERROR(FindSubmitted(record->request->key, &pending));
-  together->emplace_back();
-  together->back().entry = std::move(pending->second.entries.front());
-  together->back().decision.first_dims = record->decision.first_dims;
-  together->back().decision.weights = record->decision.weights;
-  Finish(pending);
+  Take(*record, pending, together);
   return Status::Ok();
 }
 
-Status Negotiator::FindSubmitted(const Key& key, PendingMap::iterator* pending) {
-  *pending = pending_.find(key);
-  if (*pending != pending_.end() && !(*pending)->second.entries.empty()) return Status::Ok();
+void Negotiator::Take(const ResponseCache::Record& record, Node* pending,
+                      std::vector<Agreed>* together) {
+  together->emplace_back();
+  together->back().entry = std::move(pending->second.entries.front());
+  together->back().decision.first_dims = record.decision.first_dims;
+  together->back().decision.weights = record.decision.weights;
+  Finish(pending);
+}
+
+Status Negotiator::FindRecord(CacheId id, const ResponseCache::Record** record) const {
+  *record = cache_.Get(id);
+  if (*record != nullptr) return Status::Ok();
+  return Status::Internal("rank " + std::to_string(topology_.rank) +
+                          " does not know tensor number " + std::to_string(id));
+}
+
+Status Negotiator::FindSubmitted(const Key& key, Node** pending) {
+  const auto found = pending_.find(key);
+  if (found != pending_.end() && !found->second.entries.empty()) {
+    *pending = &*found;
+    return Status::Ok();
+  }
   return Status::Internal("'" + key.name + "' was decided, but rank " +
                           std::to_string(topology_.rank) + " has not submitted it");
 }

@@ -44,7 +44,7 @@ class Negotiator {
   // Who is told when ranks are ready; not owned, may be null.
   void SetObserver(Observer* observer);
 
-  void Add(Entry entry, double now, Outcome* outcome);
+  void Add(Entry&& entry, double now, Outcome* outcome);
   void Cancel(EntryId id, Outcome* outcome);
   void Leave(const std::string& reason);
 
@@ -64,7 +64,8 @@ class Negotiator {
   double wake_at(double now) const;
   // Whether a schedule is locked.
   bool locked() const { return schedule_.active(); }
-  // How many schedules have been locked so far, and the requests of the last one: this rank's.
+  // How many schedules have been locked so far, and the requests of the last one by their places:
+  // this rank's.
   int64_t schedules() const { return schedule_.begun(); }
   std::vector<SharedRequest> scheduled() const;
   // How many more entries this rank needs before Step can get further, where it is the schedule
@@ -88,13 +89,23 @@ class Negotiator {
     bool known = false;            // to the cache
   };
   using PendingMap = std::unordered_map<Key, Pending, KeyHash>;
+  using Node = PendingMap::value_type;  // keeps its address
+
+  // A collective of the locked schedule: what would be looked up of it for each entry.
+  struct Scheduled {
+    CacheId id = kNoId;
+    const ResponseCache::Record* record = nullptr;
+    Node* pending = nullptr;
+  };
 
   void Announce(Pending* pending);
-  bool TakeBack(const Key& key, const Pending& pending);
-  void Finish(PendingMap::iterator pending);
-  bool Pop(PendingMap::iterator pending);
+  bool Expected(const Entry& entry) const;
+  bool TakeBack(const Node& pending);
+  void Finish(Node* pending);
+  bool Pop(Node* pending);
   void Forget(CacheId id);
-  void BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome);
+  Status BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome);
+  Status LookUp(const std::vector<Bucket>& buckets);
   void EndSchedule(Outcome* outcome);
   void DropWithdrawn(Outcome* outcome);
   void ObserveVotes(const Bucket& bucket, bool decided);
@@ -107,7 +118,9 @@ class Negotiator {
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
   Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
   Status TakeRepeated(CacheId id, std::vector<Agreed>* together);
-  Status FindSubmitted(const Key& key, PendingMap::iterator* pending);
+  void Take(const ResponseCache::Record& record, Node* pending, std::vector<Agreed>* together);
+  Status FindRecord(CacheId id, const ResponseCache::Record** record) const;
+  Status FindSubmitted(const Key& key, Node** pending);
   Status RunCoordinator(double now, Outcome* outcome);
   Status WatchCoordinator(double now);
 
@@ -128,7 +141,8 @@ class Negotiator {
   Observer* observer_ = nullptr;  // Not owned.
 
   LockedSchedule schedule_;
-  std::vector<int64_t> bucket_bytes_;  // by place in the schedule
+  std::vector<Scheduled> scheduled_;   // by place in the schedule
+  std::vector<int64_t> bucket_bytes_;  // by bucket of the schedule
   std::vector<bool> observed_;  // by rank: its vote in the schedule's present turn; empty: none
   bool deviates_ = false;       // something is pending or was cancelled that is not in the schedule
   double last_added_ = 0.0;     // when an entry came, or the schedule's turn began

@@ -46,20 +46,12 @@ int64_t BytesOf(const ResponseCache::Record& record) {
 
 // From here on entries are matched to the schedule. What was announced and is not agreed counts as
 // not announced, here and at the coordinator.
-void Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
+Status Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
   next_.known.clear();
   next_.requests.clear();
   next_.withdrawn.clear();
   DropWithdrawn(outcome);
-  bucket_bytes_.clear();
-  for (const Bucket& bucket : buckets) {
-    int64_t bytes = 0;
-    for (CacheId id : bucket) {
-      const ResponseCache::Record* record = cache_.Get(id);
-      bytes += record == nullptr ? 0 : BytesOf(*record);  // an unknown one is found when it runs
-    }
-    bucket_bytes_.push_back(bytes);
-  }
+  TFHVD_RETURN_IF_ERROR(LookUp(buckets));
   schedule_.Begin(std::move(buckets));
   deviates_ = false;
   votes_reported_ = false;
@@ -67,6 +59,25 @@ void Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
   for (auto& [key, pending] : pending_) {
     if (!pending.entries.empty()) Announce(&pending);
   }
+  return Status::Ok();
+}
+
+Status Negotiator::LookUp(const std::vector<Bucket>& buckets) {
+  scheduled_.clear();
+  bucket_bytes_.clear();
+  for (const Bucket& bucket : buckets) {
+    int64_t bytes = 0;
+    for (CacheId id : bucket) {
+      const ResponseCache::Record* record = nullptr;
+      TFHVD_RETURN_IF_ERROR(FindRecord(id, &record));
+      bytes += BytesOf(*record);
+      Node& pending = *pending_.try_emplace(record->request->key).first;
+      pending.second.known = true;
+      scheduled_.push_back({id, record, &pending});
+    }
+    bucket_bytes_.push_back(bytes);
+  }
+  return Status::Ok();
 }
 
 // Entries that were to be withdrawn, and that nobody else counts on any more.
@@ -76,7 +87,7 @@ void Negotiator::DropWithdrawn(Outcome* outcome) {
     if (pending->second.withdrawing) {
       outcome->failed.emplace_back(std::move(pending->second.entries.front()),
                                    Status::Cancelled("the operation was cancelled"));
-      Pop(pending);
+      Pop(&*pending);
     }
     pending = next;
   }
@@ -145,8 +156,14 @@ Status Negotiator::RunSchedule(double now, Outcome* outcome) {
 Status Negotiator::TakeBucket(const Bucket& bucket, Outcome* outcome) {
   std::vector<Agreed> together;
   together.reserve(bucket.size());
+  auto place = static_cast<size_t>(schedule_.first_due());
   for (CacheId id : bucket) {
-    TFHVD_RETURN_IF_ERROR(TakeRepeated(id, &together));
+    if (place < scheduled_.size()) {
+      Take(*scheduled_[place].record, scheduled_[place].pending, &together);
+    } else {
+      TFHVD_RETURN_IF_ERROR(TakeRepeated(id, &together));
+    }
+    ++place;
   }
   outcome->agreed.push_back(std::move(together));
   last_added_ = now_;
@@ -194,18 +211,13 @@ int Negotiator::wanted() const {
 
 std::vector<SharedRequest> Negotiator::scheduled() const {
   std::vector<SharedRequest> requests;
-  for (const Bucket& bucket : schedule_.buckets()) {
-    for (const CacheId id : bucket) {
-      const ResponseCache::Record* record = cache_.Get(id);
-      if (record != nullptr) requests.push_back(record->request);
-    }
-  }
+  for (const Scheduled& collective : scheduled_) requests.push_back(collective.record->request);
   return requests;
 }
 
 int64_t Negotiator::completes() const {
   const bool lacks = schedule_.active() && !schedule_.voted() && schedule_.missing() > 0;
-  return lacks ? bucket_bytes_[schedule_.place()] : -1;
+  return lacks ? bucket_bytes_[schedule_.current_index()] : -1;
 }
 
 // When RunSchedule has something to do though nothing arrives.

@@ -1,5 +1,6 @@
 #include "cc/queue/submission_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tfhvd {
@@ -10,8 +11,9 @@ Status SubmissionQueue::Push(Entry* entry, EntryId* id) {
     const MutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
     *id = entry->id = next_id_++;
+    Mark(entry);
     const size_t count = batch_.entries.size() + 1;
-    if (or_unexpected_ && count < wake_at_ && !Expected(*entry)) wake_at_ = count;
+    if (or_unexpected_ && count < wake_at_ && entry->schedule == 0) wake_at_ = count;
     enough = count == wake_at_;
     batch_.entries.push_back(std::move(*entry));
   }
@@ -48,11 +50,22 @@ Status SubmissionQueue::closed() const {
   return closed_;
 }
 
-void SubmissionQueue::Expect(std::vector<SharedRequest> requests) {
+void SubmissionQueue::Expect(int64_t schedule, std::vector<SharedRequest> requests) {
   const MutexLock lock(&mutex_);
+  schedule_ = schedule;
   std::swap(expected_, requests);
   places_.clear();
-  for (const SharedRequest& request : expected_) places_.insert(request.get());
+  for (size_t place = 0; place < expected_.size(); ++place) {
+    places_[expected_[place].get()] = static_cast<int>(place);
+  }
+  for (Entry& entry : batch_.entries) Mark(&entry);
+}
+
+void SubmissionQueue::Mark(Entry* entry) {
+  const auto place = places_.find(entry->request.get());
+  const bool expected = place != places_.end();
+  entry->schedule = expected ? schedule_ : 0;
+  entry->place = expected ? place->second : 0;
 }
 
 bool SubmissionQueue::WakeAt(size_t count, bool or_unexpected) {
@@ -61,10 +74,8 @@ bool SubmissionQueue::WakeAt(size_t count, bool or_unexpected) {
   or_unexpected_ = or_unexpected;
   if (batch_.entries.size() >= count) return false;
   if (!or_unexpected) return true;
-  for (const Entry& entry : batch_.entries) {
-    if (!Expected(entry)) return false;
-  }
-  return true;
+  return std::all_of(batch_.entries.begin(), batch_.entries.end(),
+                     [](const Entry& entry) { return entry.schedule != 0; });
 }
 
 size_t SubmissionQueue::size() const {

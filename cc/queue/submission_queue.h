@@ -6,7 +6,7 @@
 
 #include <functional>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "cc/base/mutex.h"
@@ -50,8 +50,9 @@ class SubmissionQueue {
   void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
   Status closed() const TFHVD_EXCLUDES(mutex_);
 
-  // Whose entries are expected, from here on: those of these very requests, not of their like.
-  void Expect(std::vector<SharedRequest> requests) TFHVD_EXCLUDES(mutex_);
+  // Whose entries are expected, from here on: those of these very requests, not of their like, in
+  // the order of their places in schedule number `schedule` (not 0). Entries are marked with both.
+  void Expect(int64_t schedule, std::vector<SharedRequest> requests) TFHVD_EXCLUDES(mutex_);
 
   // Nothing is to be done until `count` entries (at least 1) are there, or, with `or_unexpected`,
   // one that is not expected. False: it is so.
@@ -64,9 +65,7 @@ class SubmissionQueue {
   void Drain(Batch* batch) TFHVD_EXCLUDES(mutex_);
 
  private:
-  bool Expected(const Entry& entry) const TFHVD_REQUIRES(mutex_) {
-    return places_.count(entry.request.get()) > 0;
-  }
+  void Mark(Entry* entry) TFHVD_REQUIRES(mutex_);
 
   const std::function<void()> wake_;
   const std::function<void()> enough_;
@@ -74,9 +73,10 @@ class SubmissionQueue {
   Batch batch_ TFHVD_GUARDED_BY(mutex_);
   size_t wake_at_ TFHVD_GUARDED_BY(mutex_) = 1;
   bool or_unexpected_ TFHVD_GUARDED_BY(mutex_) = false;
+  int64_t schedule_ TFHVD_GUARDED_BY(mutex_) = 0;
   // Held, so that no other request comes to lie where an expected one was.
   std::vector<SharedRequest> expected_ TFHVD_GUARDED_BY(mutex_);
-  std::unordered_set<const Request*> places_ TFHVD_GUARDED_BY(mutex_);  // where those lie
+  std::unordered_map<const Request*, int> places_ TFHVD_GUARDED_BY(mutex_);  // of those
   EntryId next_id_ TFHVD_GUARDED_BY(mutex_) = 1;
   bool left_ TFHVD_GUARDED_BY(mutex_) = false;
   Status closed_ TFHVD_GUARDED_BY(mutex_);
