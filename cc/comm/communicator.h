@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cc/base/arithmetic.h"
@@ -19,6 +20,14 @@
 #include "cc/base/types.h"
 
 namespace tfhvd {
+
+// One of several places that a call takes its values from and writes its results to; the same
+// address, or places that do not overlap.
+struct Span {
+  const void* in = nullptr;
+  void* out = nullptr;
+  int64_t bytes = 0;
+};
 
 class Communicator {
  public:
@@ -33,6 +42,12 @@ class Communicator {
   // out[i] = reduction over all ranks of in[i], 0 <= i < count.
   virtual Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                            const Reduction& reduction) = 0;
+
+  // The same for values that lie in several places, whose bytes come one after the other, without
+  // packing them. Other ranks may call either, with as many bytes. REQUIRES: takes_spans(bytes).
+  virtual Status AllReduceSpans(const std::vector<Span>& spans, DType dtype,
+                                const Reduction& reduction);
+  virtual bool takes_spans(int64_t /*bytes*/) const { return false; }
 
   // out = rank 0's bytes[0] bytes, rank 1's bytes[1], ... `in` holds bytes[rank()].
   // REQUIRES: bytes has size() entries, equal on every rank.
@@ -65,5 +80,9 @@ class Communicator {
   // Makes a call that is under way, and every later one, return `why`. Any thread.
   virtual void Abort(const Status& why) = 0;
 };
+
+inline Status Communicator::AllReduceSpans(const std::vector<Span>&, DType, const Reduction&) {
+  return Status::Internal(std::string(name()) + " does not reduce what lies in several places");
+}
 
 }  // namespace tfhvd

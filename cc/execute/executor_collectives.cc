@@ -25,9 +25,15 @@ bool IsStandIn(const Piece& piece, const std::vector<Agreed>& agreed) {
   return agreed[piece.agreed].entry.stand_in;
 }
 
+// Whether this rank has all of the plan's tensors.
+bool HasAll(const Plan& plan, const std::vector<Agreed>& agreed) {
+  return std::none_of(plan.pieces.begin(), plan.pieces.end(),
+                      [&agreed](const Piece& piece) { return IsStandIn(piece, agreed); });
+}
+
 // Whether the plan's tensor lies in memory that the call can work on.
 bool InPlace(const Plan& plan, const std::vector<Agreed>& agreed) {
-  return plan.pieces.size() == 1 && !IsStandIn(plan.pieces[0], agreed);
+  return plan.pieces.size() == 1 && HasAll(plan, agreed);
 }
 
 // What this rank's tensors are multiplied by before they are added up, where weights differ: 0
@@ -40,6 +46,15 @@ double ShareOf(const std::vector<int64_t>& weights, int rank) {
 
 void* OutputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
   return agreed[piece.agreed].entry.outputs[piece.tensor];
+}
+
+std::vector<Span> SpansOf(const Plan& plan, const std::vector<Agreed>& agreed) {
+  std::vector<Span> spans;
+  spans.reserve(plan.pieces.size());
+  for (const Piece& piece : plan.pieces) {
+    spans.push_back({InputOf(piece, agreed), OutputOf(piece, agreed), piece.bytes});
+  }
+  return spans;
 }
 
 // What every rank brings to an allgather's tensor, or gets of a reducescatter's, and this rank's
@@ -138,6 +153,10 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator,
     }
     const Phase phase(this, communicator->name(), kAllReduce);
     return communicator->AllReduce(in, out, count, plan.dtype, reduction);
+  }
+  if (share == 1.0 && communicator->takes_spans(plan.bytes) && HasAll(plan, *agreed)) {
+    const Phase phase(this, communicator->name(), kAllReduce);
+    return communicator->AllReduceSpans(SpansOf(plan, *agreed), plan.dtype, reduction);
   }
   char* buffer = nullptr;
   TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));

@@ -324,6 +324,40 @@ class Conformance {
     if (!Ok(comm_.AllReduce(in.data(), to.data(), count, dtype, reduction), what)) return;
     CompareReduced(to, expected, originals, 0, dtype, reduction, what);
     if (!in_place) Compare(in, before.data(), before.bytes(), what + " (its input)");
+    if (comm_.takes_spans(before.bytes())) AllReduceSpans(before, expected, dtype, reduction, what);
+  }
+
+  // The same of values that lie in several places on some ranks, here and there in place.
+  void AllReduceSpans(const Buffer& in, const Buffer& expected, DType dtype,
+                      const Reduction& reduction, const std::string& what) {
+    if (comm_.rank() % 3 == 2) {
+      Buffer out(in.bytes());
+      const int64_t count = in.bytes() / ItemSize(dtype);
+      if (!Ok(comm_.AllReduce(in.data(), out.data(), count, dtype, reduction), what)) return;
+      return Compare(out, expected.data(), expected.bytes(), what + " beside spans");
+    }
+    std::vector<Buffer> inputs;
+    std::vector<Buffer> outputs;
+    std::vector<int64_t> begins;
+    for (int64_t begin = 0, n = 0; begin < in.bytes(); ++n) {
+      const int64_t wanted = (n % 5) * (n * n + comm_.rank()) * ItemSize(dtype);  // some have none
+      const int64_t bytes = n < 40 ? std::min(wanted, in.bytes() - begin) : in.bytes() - begin;
+      inputs.emplace_back(bytes);
+      std::copy(in.data() + begin, in.data() + begin + bytes, inputs.back().data());
+      outputs.emplace_back(bytes);
+      begins.push_back(begin);
+      begin += bytes;
+    }
+    std::vector<Span> spans;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      void* const out = i % 4 == 0 ? inputs[i].data() : outputs[i].data();
+      spans.push_back({inputs[i].data(), out, inputs[i].bytes()});
+    }
+    if (!Ok(comm_.AllReduceSpans(spans, dtype, reduction), what + " of spans")) return;
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const Buffer& out = i % 4 == 0 ? inputs[i] : outputs[i];
+      Compare(out, expected.data() + begins[i], out.bytes(), what + " of spans");
+    }
   }
 
   // In place: `in` and `out` are the same address.

@@ -66,7 +66,9 @@ def test_what_becomes_of_a_tensor(mode, tmp_path):
     assert begin["args"] == {"dtype": "float32", "shape": [2, 3], "bytes": 24}
     group = names_in(rows[f"{name}_group"])
     buffer = [phase for phase in group if "FUSION_BUFFER" in phase and phase[0] != "/"]
-    assert buffer == ["MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER"]
+    # Ranks of one host reduce small tensors where they lie.
+    alone = ["MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER"]
+    assert buffer == (alone if hvd.size() == 1 else [])
     assert call.replace("ALLREDUCE", "BCAST") in names_in(rows[f"{name}_sent"])
     [about] = [row for row in rows if row.startswith("rank 0 on ")]
     assert names_in(rows[about]).count("CYCLE_START") >= 3

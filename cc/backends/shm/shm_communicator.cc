@@ -29,6 +29,25 @@ int64_t PartBegin(int64_t bytes, int ranks, int rank) {
   return std::min(bytes, rounded * rank);
 }
 
+// Goes through spans in parts that lie in one of them each.
+class Walk {
+ public:
+  explicit Walk(const Span* spans) : span_(spans) {}
+
+  // The next part, of at most `most` bytes. REQUIRES: there are more; most > 0.
+  Span Next(int64_t most) {
+    for (; at_ == span_->bytes; ++span_) at_ = 0;
+    const Span part{static_cast<const char*>(span_->in) + at_, static_cast<char*>(span_->out) + at_,
+                    std::min(most, span_->bytes - at_)};
+    at_ += part.bytes;
+    return part;
+  }
+
+ private:
+  const Span* span_;  // Not owned.
+  int64_t at_ = 0;    // in this span
+};
+
 }  // namespace
 
 // A block of a reduction: `bytes` bytes at `in` and `out`, in turn `values` and later `results`.
@@ -153,36 +172,58 @@ Status ShmCommunicator::CopyResults(const Block& block) {
   return Status::Ok();
 }
 
+// One exchange in which everybody reduces everything.
+bool ShmCommunicator::IsDirect(int64_t bytes) const {
+  return ranks_ <= kFewRanks || bytes * ranks_ <= kSmallBytes;
+}
+
 // Every rank posts all its values and reduces everybody's; the next block is posted before this one
 // is waited for.
-Status ShmCommunicator::DirectAllReduce(const char* in, char* out, int64_t bytes, DType dtype,
-                                        const Reduction& reduction) {
+Status ShmCommunicator::DirectAllReduce(const Span* spans, int64_t bytes, DType dtype,
+                                        const Reduction& reduction, ResultIn place) {
   const int64_t block_bytes = std::min(options_.block_bytes, values_.slot_bytes());
   const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
-  const ResultIn place =
-      in != out && bytes >= options_.result_past_caches ? ResultIn::kMemory : ResultIn::kCaches;
+  const auto bytes_of = [&](int64_t k) { return std::min(block_bytes, bytes - k * block_bytes); };
+  Walk posted(spans);
   const auto post = [&](int64_t k) {
     const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
     char* slot = nullptr;
     TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
-    CopyIn(slot, in + k * block_bytes, std::min(block_bytes, bytes - k * block_bytes));
+    for (int64_t at = 0; at < bytes_of(k);) {
+      const Span part = posted.Next(bytes_of(k) - at);
+      CopyIn(slot + at, static_cast<const char*>(part.in), part.bytes);
+      at += part.bytes;
+    }
     values_.Post(turn);
     return Status::Ok();
   };
   TFHVD_RETURN_IF_ERROR(post(0));
+  Walk reduced(spans);
   for (int64_t k = 0; k < blocks; ++k) {
     if (k + 1 < blocks) TFHVD_RETURN_IF_ERROR(post(k + 1));
     const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
-    const int64_t at = k * block_bytes;
     for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &from_[r]));
-    sources_.assign(from_.begin(), from_.end());
-    sources_[rank_] = in + at;
-    ReduceRanks(out + at, sources_.data(), ranks_,
-                std::min(block_bytes, bytes - at) / ItemSize(dtype), dtype, reduction, place);
+    for (int64_t at = 0; at < bytes_of(k);) {
+      const Span part = reduced.Next(bytes_of(k) - at);
+      for (int r = 0; r < ranks_; ++r) sources_[r] = from_[r] + at;
+      sources_[rank_] = part.in;
+      ReduceRanks(part.out, sources_.data(), ranks_, part.bytes / ItemSize(dtype), dtype, reduction,
+                  place);
+      at += part.bytes;
+    }
     values_.Done(turn);
   }
   value_turn_ += static_cast<uint32_t>(blocks);
   return Status::Ok();
+}
+
+Status ShmCommunicator::AllReduceSpans(const std::vector<Span>& spans, DType dtype,
+                                       const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  int64_t bytes = 0;
+  for (const Span& span : spans) bytes += span.bytes;
+  if (bytes == 0) return Status::Ok();
+  return DirectAllReduce(spans.data(), bytes, dtype, reduction, ResultIn::kCaches);
 }
 
 Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
@@ -192,8 +233,11 @@ Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DTyp
   char* to = static_cast<char*>(out);
   const int64_t bytes = count * ItemSize(dtype);
   if (bytes == 0) return Status::Ok();
-  if (ranks_ <= kFewRanks || bytes * ranks_ <= kSmallBytes) {
-    return DirectAllReduce(from, to, bytes, dtype, reduction);
+  if (IsDirect(bytes)) {
+    const Span whole{in, out, bytes};
+    const bool past_caches = in != out && bytes >= options_.result_past_caches;
+    return DirectAllReduce(&whole, bytes, dtype, reduction,
+                           past_caches ? ResultIn::kMemory : ResultIn::kCaches);
   }
   const int64_t block_bytes = values_.slot_bytes() / kLine * kLine;
   const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;

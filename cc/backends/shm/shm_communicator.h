@@ -58,6 +58,9 @@ class ShmCommunicator : public Communicator, private Patience {
 
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                    const Reduction& reduction) override;
+  Status AllReduceSpans(const std::vector<Span>& spans, DType dtype,
+                        const Reduction& reduction) override;
+  bool takes_spans(int64_t bytes) const override { return IsDirect(bytes); }
   Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) override;
   Status Broadcast(void* buffer, int64_t bytes, int root) override;
   Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts, DType dtype,
@@ -78,8 +81,9 @@ class ShmCommunicator : public Communicator, private Patience {
   std::string Named(int rank) const;
   Status StillWaiting(int rank, double waited_seconds) override;
   void CopyIn(char* slot, const char* from, int64_t bytes) const;
-  Status DirectAllReduce(const char* in, char* out, int64_t bytes, DType dtype,
-                         const Reduction& reduction);
+  bool IsDirect(int64_t bytes) const;
+  Status DirectAllReduce(const Span* spans, int64_t bytes, DType dtype, const Reduction& reduction,
+                         ResultIn place);
   template <typename Fill, typename Take>
   Status ByLanes(int64_t most, const Fill& fill, const Take& take);
   Status PostValues(const Block& block);
