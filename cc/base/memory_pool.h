@@ -1,4 +1,4 @@
-// MemoryPool: large blocks of host memory that are used again and again. A block fresh from the
+// MemoryPool: large blocks of host memory that are used again and again (small ones: BlockCache). A block fresh from the
 // system costs a page fault for each page that is touched, together several times what copying the
 // block costs; a training step asks for the same sizes each time.
 //
@@ -16,9 +16,6 @@ namespace tfhvd {
 
 class MemoryPool {
  public:
-  // From here on a block is worth keeping; the system's allocator keeps smaller ones itself.
-  static constexpr size_t kWorthKeeping = 256 << 10;
-
   MemoryPool() = default;
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;

@@ -2,9 +2,11 @@
 // lock guards it and the compiler holds us to it. Elsewhere the annotations are empty.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #if defined(__clang__)
 #define TFHVD_ANNOTATION(x) __attribute__((x))
@@ -37,6 +39,34 @@ class TFHVD_CAPABILITY("mutex") Mutex {
  private:
   friend class CondVar;
   std::mutex mutex_;
+};
+
+// A lock for a few instructions, at half of a Mutex's cost. Who finds it taken lets others run
+// until it is free: whoever holds it must not wait for anything.
+class TFHVD_CAPABILITY("mutex") SpinLock {
+ public:
+  SpinLock() = default;
+  SpinLock(const SpinLock&) = delete;
+  SpinLock& operator=(const SpinLock&) = delete;
+
+  void Lock() TFHVD_ACQUIRE() {
+    while (taken_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  }
+  void Unlock() TFHVD_RELEASE() { taken_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> taken_{false};
+};
+
+class TFHVD_SCOPED_CAPABILITY SpinLockHolder {
+ public:
+  explicit SpinLockHolder(SpinLock* lock) TFHVD_ACQUIRE(lock) : lock_(lock) { lock_->Lock(); }
+  ~SpinLockHolder() TFHVD_RELEASE() { lock_->Unlock(); }
+  SpinLockHolder(const SpinLockHolder&) = delete;
+  SpinLockHolder& operator=(const SpinLockHolder&) = delete;
+
+ private:
+  SpinLock* const lock_;  // Not owned.
 };
 
 class TFHVD_SCOPED_CAPABILITY MutexLock {

@@ -143,7 +143,8 @@ class Engine::Impl {
     }
     const void* memory = nullptr;
     for (const void* input : entry->inputs) memory = memory != nullptr ? memory : input;
-    return accelerator_.device->Mark(entry->stream, memory, &entry->ready);
+    EntryExtras* const extras = entry->EditExtras();
+    return accelerator_.device->Mark(extras->stream, memory, &extras->ready);
   }
 
   // Who may run the stages: the engine's thread, or one that stands in for it while it sleeps.

@@ -33,7 +33,8 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
     for (const Piece& piece : plan.pieces) {
       Agreed& a = agreed[piece.agreed];
       if (--left[piece.agreed] > 0) continue;
-      if (broken.ok() && a.entry.number) a.entry.number(a.decision.number);
+      const auto& number = a.entry.extras().number;
+      if (broken.ok() && number) number(a.decision.number);
       if (observer_ != nullptr && observer_->on()) observer_->Done(a.entry.id, broken);
       a.entry.done(broken);
     }
@@ -132,7 +133,7 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   TFHVD_RETURN_IF_ERROR(Choose(plan, &communicator));
   for (const Piece& piece : plan.pieces) {
     const Entry& entry = (*agreed)[piece.agreed].entry;
-    if (!entry.stand_in) TFHVD_RETURN_IF_ERROR(device_->Await(entry.ready));
+    if (!entry.stand_in) TFHVD_RETURN_IF_ERROR(device_->Await(entry.extras().ready));
   }
   TFHVD_RETURN_IF_ERROR(Enqueue(plan, communicator, agreed));
   for (const Piece& piece : plan.pieces) {
@@ -144,10 +145,11 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
 
 // The framework's stream comes after the collective: now, or where the submitter says so.
 Status Executor::LetFollow(const Entry& entry) {
-  if (!entry.finished) return device_->Release(entry.stream);
+  const EntryExtras& extras = entry.extras();
+  if (!extras.finished) return device_->Release(extras.stream);
   std::shared_ptr<void> mark;
   TFHVD_RETURN_IF_ERROR(device_->MarkEnd(&mark));
-  entry.finished(std::move(mark));
+  extras.finished(std::move(mark));
   return Status::Ok();
 }
 

@@ -91,7 +91,7 @@ Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, i
   TFHVD_RETURN_IF_ERROR(entry.allocate(piece.tensor, shape, output));
   // On an accelerator the memory may be new to us alone: what the framework did in it before is
   // still on its stream.
-  return device_->AwaitStream(entry.stream);
+  return device_->AwaitStream(entry.extras().stream);
 }
 
 Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, double share,
@@ -230,8 +230,8 @@ Status Executor::AllGather(const Plan& plan, Communicator* communicator,
     const Agreed& gather = (*agreed)[piece.agreed];
     const auto tensor = static_cast<size_t>(piece.tensor);
     const std::vector<int64_t> rows = gather.decision.RowsOfRanks(tensor);
-    if (gather.entry.gathers) {
-      gather.entry.gathers(piece.tensor, gather.decision.first_dims[tensor]);
+    if (gather.entry.extras().gathers) {
+      gather.entry.extras().gathers(piece.tensor, gather.decision.first_dims[tensor]);
     }
     gathered[p].bytes = Times(rows, RowBytes(SpecOf(piece, *agreed)));
     TFHVD_RETURN_IF_ERROR(AllocateRows(piece, agreed, Sum(rows), &gathered[p].output));
@@ -335,7 +335,7 @@ Status Executor::AllToAll(const Plan& plan, Communicator* communicator,
   const Piece& piece = plan.pieces[0];  // never fused
   const Entry& entry = (*agreed)[piece.agreed].entry;
   const TensorSpec& spec = SpecOf(piece, *agreed);
-  std::vector<int64_t> sent = entry.splits;
+  std::vector<int64_t> sent = entry.extras().splits;
   if (sent.empty()) sent.assign(size, spec.shape[0] / size);
   const Phase phase(this, communicator->name(), "_ALLTOALL");
   // Only the ranks of the set need to know how many rows travel between them, so they tell each
@@ -344,7 +344,8 @@ Status Executor::AllToAll(const Plan& plan, Communicator* communicator,
   const std::vector<int64_t> one(size, sizeof(int64_t));
   TFHVD_RETURN_IF_ERROR(
       communicators_.at(plan.process_set)->AllToAll(sent.data(), one, received.data(), one));
-  if (entry.received_splits) entry.received_splits(received);
+  const auto& received_splits = entry.extras().received_splits;
+  if (received_splits) received_splits(received);
   void* output = nullptr;
   TFHVD_RETURN_IF_ERROR(AllocateRows(piece, agreed, Sum(received), &output));
   const int64_t row = RowBytes(spec);

@@ -16,19 +16,8 @@ namespace tfhvd {
 // Names an entry to Engine::Cancel. Never 0, and never used twice within an engine.
 using EntryId = uint64_t;
 
-struct Entry {
-  SharedRequest request;
-
-  // Unnamed by the user: such entries of one key may be in flight together and take their turn in
-  // the order of submission. Two named ones at once are an error.
-  bool anonymous = false;
-
-  // One per tensor of the request, owned by the submitter until `done` returns.
-  // output: null where it is allocated late (allgather, reducescatter, alltoall); may equal the
-  // input. A broadcast that is not at its root reads no input.
-  InlineVector<const void*, 1> inputs;
-  InlineVector<void*, 1> outputs;
-
+// What the entries of some devices and of some kinds of collectives have besides.
+struct EntryExtras {
   // On an accelerator: the framework's stream, on which the inputs become ready and the outputs
   // will be read. The engine marks the point at which the entry was submitted.
   void* stream = nullptr;
@@ -50,6 +39,20 @@ struct Entry {
 
   // join, add_process_set, remove_process_set: told Decision::number, as received_splits is.
   std::function<void(int64_t)> number;
+};
+
+struct Entry {
+  SharedRequest request;
+
+  // Unnamed by the user: such entries of one key may be in flight together and take their turn in
+  // the order of submission. Two named ones at once are an error.
+  bool anonymous = false;
+
+  // One per tensor of the request, owned by the submitter until `done` returns.
+  // output: null where it is allocated late (allgather, reducescatter, alltoall); may equal the
+  // input. A broadcast that is not at its root reads no input.
+  InlineVector<const void*, 1> inputs;
+  InlineVector<void*, 1> outputs;
 
   // This rank has joined and did not submit it: it brings zeros, and gets nothing. Inputs and
   // outputs are null.
@@ -69,6 +72,19 @@ struct Entry {
   // Set by the queue: the schedule that expects this very request, and its place there; 0: none.
   int64_t schedule = 0;
   int place = 0;
+
+  // Apart, because most entries have none and all of them are moved several times.
+  const EntryExtras& extras() const {
+    static const EntryExtras kNone;
+    return extras_ == nullptr ? kNone : *extras_;
+  }
+  EntryExtras* EditExtras() {
+    if (extras_ == nullptr) extras_ = std::make_unique<EntryExtras>();
+    return extras_.get();
+  }
+
+ private:
+  std::unique_ptr<EntryExtras> extras_;
 };
 
 }  // namespace tfhvd

@@ -13,7 +13,8 @@ namespace {
 std::string FaultOfSplits(const Entry& entry, const std::string& where, int64_t size) {
   const Shape& shape = entry.request->tensors[0].shape;
   const int64_t rows = shape[0];
-  if (entry.splits.empty()) {
+  const std::vector<int64_t>& splits = entry.extras().splits;
+  if (splits.empty()) {
     if (rows % size == 0) return "";
     return where + " cannot give each of " + std::to_string(size) +
            " ranks equally many rows. Received: a tensor of shape " + ShapeString(shape) +
@@ -21,13 +22,13 @@ std::string FaultOfSplits(const Entry& entry, const std::string& where, int64_t 
            " divides, or splits=..., the rows for each rank.";
   }
   int64_t sum = 0;
-  bool valid = static_cast<int64_t>(entry.splits.size()) == size;
-  for (int64_t n : entry.splits) {
+  bool valid = static_cast<int64_t>(splits.size()) == size;
+  for (int64_t n : splits) {
     valid = valid && n >= 0 && n <= rows;
     sum += valid ? n : 0;
   }
   if (valid && sum == rows) return "";
-  return where + " got splits that do not fit. Received: " + ShapeString(entry.splits) +
+  return where + " got splits that do not fit. Received: " + ShapeString(splits) +
          " for a tensor of shape " + ShapeString(shape) + ". Expected: " + std::to_string(size) +
          " numbers, 0 or above, with the sum " + std::to_string(rows) + ".";
 }

@@ -53,7 +53,7 @@ void Negotiator::SetObserver(Observer* observer) {
 void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
   now_ = now;
   // What is expected was found valid before, but for an alltoall's splits.
-  if (!Expected(entry) || !entry.splits.empty()) {
+  if (!Expected(entry) || !entry.extras().splits.empty()) {
     Status valid = CheckEntry(*sets_, topology_.rank, &entry);
     if (!valid.ok()) {
       outcome->failed.emplace_back(std::move(entry), std::move(valid));

@@ -30,7 +30,8 @@ struct State {
   Mutex mutex;
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
 
-  MemoryPool pool;  // provides its own synchronisation
+  MemoryPool pool;    // provides its own synchronisation
+  BlockCache blocks;  // likewise
 };
 
 State& TheState() {
@@ -130,6 +131,7 @@ Status ShutdownProcess(const std::string& reason) {
   MutexLock lock(&state.mutex);
   state.engine.reset();
   state.pool.Trim();
+  state.blocks.Trim();
   return Status::Ok();
 }
 
@@ -155,6 +157,8 @@ std::shared_ptr<Engine> ProcessEngine() {
 
 MemoryPool* ProcessMemoryPool() { return &TheState().pool; }
 
+BlockCache* ProcessBlockCache() { return &TheState().blocks; }
+
 Status AgreeOn(Request request, int64_t* number) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return NotInitialized();
@@ -163,7 +167,7 @@ Status AgreeOn(Request request, int64_t* number) {
   request.key.name = request.kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
   entry.request = std::move(request);
   entry.anonymous = true;
-  entry.number = [number](int64_t value) { *number = value; };
+  entry.EditExtras()->number = [number](int64_t value) { *number = value; };
   entry.done = [done](const Status& status) { done->set_value(status); };
   engine->Submit(std::move(entry));
   return done->get_future().get();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/block_cache.h"
 #include "cc/base/memory_pool.h"
 #include "cc/base/status.h"
 #include "cc/comm/topology.h"
@@ -33,8 +34,10 @@ Status FinalizeProcess();
 // flight keeps it alive.
 std::shared_ptr<Engine> ProcessEngine();
 
-// Memory for large results; lives as long as the process. Trimmed by ShutdownProcess.
+// Memory for large results, and for small ones; both live as long as the process. Trimmed by
+// ShutdownProcess.
 MemoryPool* ProcessMemoryPool();
+BlockCache* ProcessBlockCache();
 
 // Has all ranks join a process set, or make or remove one, and waits until they have; see
 // Decision::number for the result. The request's name is chosen here. Blocks: not within an entry's

@@ -61,15 +61,17 @@ Tickets::Id Tickets::Start(Run run, const std::shared_ptr<Engine>& engine, Entry
     entry.outputs.push_back(late ? nullptr : result.data);
   ticket->request = entry.request;
   ticket->astray.resize(ticket->results.size());
-  entry.gathers = [ticket](int tensor, const std::vector<int64_t>& first_dims) {
+  entry.EditExtras()->gathers = [ticket](int tensor, const std::vector<int64_t>& first_dims) {
     ticket->astray[static_cast<size_t>(tensor)].first_dims = first_dims;
   };
   entry.allocate = [ticket](int tensor, const Shape& shape, void** output) {
     return Allocate(ticket.get(), static_cast<size_t>(tensor), shape, output);
   };
   if (entry.request->device != DeviceKind::kHost) {
-    ticket->stream = entry.stream;
-    entry.finished = [ticket](std::shared_ptr<void> end) { ticket->end = std::move(end); };
+    ticket->stream = entry.extras().stream;
+    entry.EditExtras()->finished = [ticket](std::shared_ptr<void> end) {
+      ticket->end = std::move(end);
+    };
   }
   entry.done = [this, ticket](const Status& status) { OnDone(ticket, status); };
   const EntryId submitted = engine->Submit(std::move(entry));

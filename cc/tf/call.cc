@@ -1,8 +1,11 @@
 #include "cc/tf/call.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
+#include "cc/base/block_cache.h"
+#include "cc/process/process.h"
 #include "cc/tf/status.h"
 #include "cc/tf/types.h"
 
@@ -19,20 +22,53 @@ tensorflow::Allocator* OutputAllocator(tensorflow::OpKernelContext* ctx) {
   return ctx->device()->GetAllocator(attributes);
 }
 
+// Calls are many, of one size, and live together for a moment.
+template <typename T>
+struct CachedAllocator {
+  using value_type = T;
+
+  CachedAllocator() = default;
+  template <typename U>
+  explicit CachedAllocator(const CachedAllocator<U>&) {}
+
+  T* allocate(size_t count) {
+    static_assert(alignof(T) <= BlockCache::kAlignment, "blocks are aligned to that");
+    void* const block = ProcessBlockCache()->Take(count * sizeof(T));
+    if (block == nullptr) throw std::bad_alloc();  // as operator new does
+    return static_cast<T*>(block);
+  }
+  void deallocate(T* block, size_t count) { ProcessBlockCache()->Give(block, count * sizeof(T)); }
+
+  template <typename U>
+  bool operator==(const CachedAllocator<U>&) const {
+    return true;
+  }
+  template <typename U>
+  bool operator!=(const CachedAllocator<U>&) const {
+    return false;
+  }
+};
+
 }  // namespace
 
-Call::Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done,
-           std::shared_ptr<Cancellations> cancellations)
-    : ctx_(ctx),
-      done_(std::move(done)),
-      cancellations_(std::move(cancellations)),
-      allocator_(OutputAllocator(ctx)) {}
-
-void Call::Add(const Tensor& input, const Tensor& output) {
-  tensors_.push_back({input, output, false});
+std::shared_ptr<Call> Call::Make(tensorflow::OpKernelContext* ctx,
+                                 tensorflow::AsyncOpKernel::DoneCallback done,
+                                 Cancellations* cancellations) {
+  return std::allocate_shared<Call>(CachedAllocator<Call>(), ctx, std::move(done), cancellations);
 }
 
-void Call::AddLate(const Tensor& input) { tensors_.push_back({input, Tensor(), true}); }
+Call::Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done,
+           Cancellations* cancellations)
+    : ctx_(ctx), done_(std::move(done)), cancellations_(cancellations) {}
+
+void Call::Add(const Tensor& input, const Tensor& output) {
+  tensors_.push_back({&input, &output, input.dtype()});
+}
+
+void Call::AddLate(const Tensor& input) {
+  tensors_.push_back({&input, nullptr, input.dtype()});
+  if (allocator_ == nullptr) allocator_ = OutputAllocator(ctx_);
+}
 
 void Call::SetSplits(std::vector<int64_t> splits) {
   exchanges_ = true;
@@ -44,49 +80,40 @@ void Call::Fail(const absl::Status& status) {
   done_();
 }
 
-bool Call::Matches(const Request& request) const {
-  if (request.tensors.size() != tensors_.size() || request.weight != weight_) return false;
+bool Call::IsLike(const Likeness& other) const {
+  if (other.tensors.size() != tensors_.size() || other.weight != weight_) return false;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    const Tensor& tensor = tensors_[i].input;
-    const TensorSpec& spec = request.tensors[i];
-    DType dtype = DType::kFloat32;
-    if (!ToDType(tensor.dtype(), &dtype) || dtype != spec.dtype) return false;
-    if (tensor.dims() != static_cast<int>(spec.shape.size())) return false;
-    for (int d = 0; d < tensor.dims(); ++d) {
-      if (tensor.dim_size(d) != spec.shape[static_cast<size_t>(d)]) return false;
-    }
+    const auto& [dtype, shape] = other.tensors[i];
+    if (dtype != tensors_[i].dtype || shape != tensors_[i].input->shape()) return false;
   }
   return true;
 }
 
-absl::Status Call::Describe(Request* request) const {
-  request->weight = weight_;
+Call::Likeness Call::Describe() const {
+  Likeness likeness;
+  likeness.weight = weight_;
   for (const Memory& tensor : tensors_) {
-    TensorSpec spec;
-    if (!ToDType(tensor.input.dtype(), &spec.dtype)) {
-      return absl::InvalidArgumentError("'" + request->key.name +
-                                        "': tfhvd has no collectives for the type " +
-                                        tensorflow::DataTypeString(tensor.input.dtype()));
-    }
-    spec.shape = ToShape(tensor.input.shape());
-    request->tensors.push_back(std::move(spec));
+    likeness.tensors.emplace_back(tensor.dtype, tensor.input->shape());
   }
-  return absl::OkStatus();
+  return likeness;
 }
 
 void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
   engine_ = engine;
   for (const Memory& tensor : tensors_) {
-    entry.inputs.push_back(tensor.input.data());
-    entry.outputs.push_back(tensor.late ? nullptr : tensor.output.data());
+    entry.inputs.push_back(tensor.input->data());
+    entry.outputs.push_back(tensor.output == nullptr ? nullptr : tensor.output->data());
   }
   // Pointers: these functions then need no memory of their own. `self_` keeps this object.
-  entry.allocate = [this](int tensor, const Shape& shape, void** output) {
-    return Allocate(tensor, shape, output);
-  };
+  if (allocator_ != nullptr) {
+    late_.resize(tensors_.size());
+    entry.allocate = [this](int tensor, const Shape& shape, void** output) {
+      return Allocate(tensor, shape, output);
+    };
+  }
   if (exchanges_) {
-    entry.splits = std::move(splits_);
-    entry.received_splits = [this](const std::vector<int64_t>& rows) {
+    entry.EditExtras()->splits = std::move(splits_);
+    entry.EditExtras()->received_splits = [this](const std::vector<int64_t>& rows) {
       received_splits_ = Tensor(tensorflow::DT_INT32, {static_cast<int64_t>(rows.size())});
       std::copy(rows.begin(), rows.end(), received_splits_.flat<int32_t>().data());
     };
@@ -113,36 +140,36 @@ void Call::OnCancelled() {
   if (id != 0) {
     if (const std::shared_ptr<Engine> engine = engine_.lock()) engine->Cancel(id);
   }
+  for (const Memory& tensor : tensors_) {
+    held_.push_back(*tensor.input);
+    if (tensor.output != nullptr) held_.push_back(*tensor.output);
+  }
   ctx_->SetStatus(absl::CancelledError("The step was cancelled."));
   std::exchange(done_, nullptr)();
 }
 
 void Call::OnDone(const Status& status) {
   const std::shared_ptr<Call> self = std::move(self_);
-  if (Claim()) {
-    End(status);
-  } else {
-    tensors_.clear();
-  }
+  if (Claim()) End(status);
 }
 
 void Call::End(const Status& status) {
   cancellations_->Leave(this);  // before `done`: the manager may go with the step
   if (status.ok()) {
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (tensors_[i].late) ctx_->set_output(static_cast<int>(i), tensors_[i].output);
+    for (size_t i = 0; i < late_.size(); ++i) {
+      ctx_->set_output(static_cast<int>(i), std::move(late_[i]));
     }
     if (exchanges_) ctx_->set_output(1, received_splits_);
   } else {
     ctx_->SetStatus(ToAbsl(status));
   }
   // Before `done`: the next kernel may reuse memory in place only if nobody else refers to it.
-  tensors_.clear();
+  late_.clear();
   std::exchange(done_, nullptr)();
 }
 
 Status Call::Allocate(int tensor, const Shape& shape, void** output) {
-  Memory& memory = tensors_[static_cast<size_t>(tensor)];
+  const tensorflow::DataType dtype = tensors_[static_cast<size_t>(tensor)].dtype;
   TensorShape wanted;
   for (int64_t dim : shape) {
     if (!wanted.AddDimWithStatus(dim).ok()) {
@@ -150,13 +177,13 @@ Status Call::Allocate(int tensor, const Shape& shape, void** output) {
                                      ", which is too large for a tensor.");
     }
   }
-  memory.output = Tensor(allocator_, memory.input.dtype(), wanted);
-  if (!memory.output.IsInitialized()) {
+  Tensor& made = late_[static_cast<size_t>(tensor)];
+  made = Tensor(allocator_, dtype, wanted);
+  if (!made.IsInitialized()) {
     return Status::Unavailable("There is no memory for the result of shape " + ShapeString(shape) +
-                               " and type " + tensorflow::DataTypeString(memory.input.dtype()) +
-                               " on this rank.");
+                               " and type " + tensorflow::DataTypeString(dtype) + " on this rank.");
   }
-  *output = memory.output.data();
+  *output = made.data();
   return Status::Ok();
 }
 

@@ -2,12 +2,14 @@
 //
 // Two parties may end a call: the engine, when the collective is over, and TensorFlow, when the
 // step is cancelled. The first one to claim it calls `done`; after that nobody touches the context
-// or the kernel, which may be gone. The tensors belong to the call, and the call to the engine's
-// entry, so that memory which the engine still reads or writes outlives a cancelled step.
+// or the kernel, which may be gone. Until then the context holds the tensors. A cancelled call
+// takes hold of them itself, and belongs to the engine's entry, so that memory which the engine
+// still reads or writes outlives the step.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -21,15 +23,19 @@ namespace tfhvd {
 
 class Call : public Cancellations::Member, public std::enable_shared_from_this<Call> {
  public:
-  // `ctx` and `done` are TensorFlow's; `ctx` lives until `done` is called.
-  Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done,
-       std::shared_ptr<Cancellations> cancellations);
+  // `ctx` and `done` are TensorFlow's; `ctx` and `cancellations` live until `done` is called.
+  static std::shared_ptr<Call> Make(tensorflow::OpKernelContext* ctx,
+                                    tensorflow::AsyncOpKernel::DoneCallback done,
+                                    Cancellations* cancellations);
 
+  // Not to be called: see Make.
+  Call(tensorflow::OpKernelContext* ctx, tensorflow::AsyncOpKernel::DoneCallback done,
+       Cancellations* cancellations);
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   // Before Start, once per tensor and in order: the memory that the collective reads and writes.
-  // The output is one of the context's, allocated or forwarded.
+  // Both are the context's, the output allocated or forwarded.
   void Add(const tensorflow::Tensor& input, const tensorflow::Tensor& output);
   // The same where the output's shape is known only once every rank has said its own.
   void AddLate(const tensorflow::Tensor& input);
@@ -44,10 +50,13 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   // Instead of Start: ends the call at once.
   void Fail(const absl::Status& status);
 
-  // Whether `request` is of these tensors, as many, of these types and shapes, and of this weight.
-  bool Matches(const Request& request) const;
-  // Fills in the request's tensors and weight.
-  absl::Status Describe(Request* request) const;
+  // What a request says of a call: the tensors' types and shapes, and the weight.
+  struct Likeness {
+    absl::InlinedVector<std::pair<tensorflow::DataType, tensorflow::TensorShape>, 1> tensors;
+    int64_t weight = kUnweighted;
+  };
+  bool IsLike(const Likeness& other) const;
+  Likeness Describe() const;
 
   // Submits the collective. `entry` holds the request; memory and callbacks are filled in here.
   // Waits for no other rank's program; `done` may be called before this returns.
@@ -55,9 +64,9 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
 
  private:
   struct Memory {
-    tensorflow::Tensor input;
-    tensorflow::Tensor output;
-    bool late = false;  // the output is allocated by Allocate
+    const tensorflow::Tensor* input = nullptr;   // Not owned: the context's.
+    const tensorflow::Tensor* output = nullptr;  // likewise; null: it comes late
+    tensorflow::DataType dtype = tensorflow::DT_INVALID;
   };
 
   bool Claim() { return !claimed_.exchange(true); }
@@ -68,16 +77,22 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
 
   tensorflow::OpKernelContext* const ctx_;  // Not owned. Touched by the claimant only.
   tensorflow::AsyncOpKernel::DoneCallback done_;
-  const std::shared_ptr<Cancellations> cancellations_;
-  tensorflow::Allocator* const allocator_;  // Not owned: the device's.
+  Cancellations* const cancellations_;  // Not owned. Likewise.
 
-  // Written before Submit, then by the engine's thread alone.
-  std::shared_ptr<Call> self_;  // while the engine has the entry
+  // Written before Submit.
   absl::InlinedVector<Memory, 1> tensors_;
-  bool exchanges_ = false;  // an alltoall
+  tensorflow::Allocator* allocator_ = nullptr;  // Not owned: the device's, where any comes late.
+  bool exchanges_ = false;                      // an alltoall
   std::vector<int64_t> splits_;
   int64_t weight_ = kUnweighted;
+
+  // Touched by the engine's thread alone, from Submit on.
+  std::shared_ptr<Call> self_;            // while the engine has the entry
+  std::vector<tensorflow::Tensor> late_;  // by tensor; empty where none comes late
   tensorflow::Tensor received_splits_;
+
+  // Touched by OnCancelled alone.
+  std::vector<tensorflow::Tensor> held_;  // whatever the engine may still read or write
 
   // Weak: an engine must not be destroyed by a call that ends on the engine's own thread.
   std::weak_ptr<Engine> engine_;

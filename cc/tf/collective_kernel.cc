@@ -8,6 +8,7 @@
 #include "cc/tf/pooled_output.h"
 #include "cc/tf/status.h"
 #include "cc/tf/stream.h"
+#include "cc/tf/types.h"
 
 namespace tfhvd {
 
@@ -25,7 +26,7 @@ CollectiveKernel::CollectiveKernel(OpKernelConstruction* ctx, Collective kind)
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
-  const auto call = std::make_shared<Call>(ctx, std::move(done), cancellations_);
+  const std::shared_ptr<Call> call = Call::Make(ctx, std::move(done), cancellations_.get());
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return call->Fail(ToAbsl(NotInitialized()));
   const absl::Status added = AddTensors(ctx, *engine, call.get());
@@ -34,18 +35,30 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
   const absl::Status described = RequestOf(*call, &entry.request);
   if (!described.ok()) return call->Fail(described);
   entry.anonymous = anonymous_;
-  if (request_.device == DeviceKind::kGpu) entry.stream = StreamOf(ctx);
+  if (request_.device == DeviceKind::kGpu) entry.EditExtras()->stream = StreamOf(ctx);
   call->Start(engine, std::move(entry));
 }
 
 absl::Status CollectiveKernel::RequestOf(const Call& call, SharedRequest* request) {
   const MutexLock lock(&mutex_);
-  if (last_.get() == nullptr || !call.Matches(*last_)) {
+  if (last_request_.get() == nullptr || !call.IsLike(last_)) {
+    Call::Likeness likeness = call.Describe();
     Request described = request_;
-    TF_RETURN_IF_ERROR(call.Describe(&described));
-    last_ = SharedRequest(std::move(described));
+    described.weight = likeness.weight;
+    for (const auto& [dtype, shape] : likeness.tensors) {
+      TensorSpec spec;
+      if (!ToDType(dtype, &spec.dtype)) {
+        return absl::InvalidArgumentError("'" + request_.key.name +
+                                          "': tfhvd has no collectives for the type " +
+                                          tensorflow::DataTypeString(dtype));
+      }
+      spec.shape = ToShape(shape);
+      described.tensors.push_back(std::move(spec));
+    }
+    last_ = std::move(likeness);
+    last_request_ = SharedRequest(std::move(described));
   }
-  *request = last_;
+  *request = last_request_;
   return absl::OkStatus();
 }
 

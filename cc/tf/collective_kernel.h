@@ -61,7 +61,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   std::shared_ptr<Cancellations> cancellations_;
 
   Mutex mutex_;
-  SharedRequest last_ TFHVD_GUARDED_BY(mutex_);
+  Call::Likeness last_ TFHVD_GUARDED_BY(mutex_);         // the last call
+  SharedRequest last_request_ TFHVD_GUARDED_BY(mutex_);  // and what it had
 };
 
 // Each tensor, one or several, has a result of its shape.

@@ -1,7 +1,9 @@
 #include "cc/tf/pooled_output.h"
 
+#include <new>
 #include <string>
 
+#include "cc/base/block_cache.h"
 #include "cc/base/memory_pool.h"
 #include "cc/process/process.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
@@ -11,12 +13,13 @@ namespace {
 
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
+using tensorflow::TensorBuffer;
+using Buffer = tensorflow::core::RefCountPtr<TensorBuffer>;
 
-// A block of the pool, for as long as some tensor refers to it.
-class PooledBuffer : public tensorflow::TensorBuffer {
+// Memory of tfhvd's own, for as long as some tensor refers to it.
+class OwnBuffer : public TensorBuffer {
  public:
-  PooledBuffer(void* block, size_t bytes) : TensorBuffer(block), bytes_(bytes) {}
-  ~PooledBuffer() override { ProcessMemoryPool()->Give(data()); }
+  OwnBuffer(void* data, size_t bytes) : TensorBuffer(data), bytes_(bytes) {}
 
   size_t size() const override { return bytes_; }
   TensorBuffer* root_buffer() override { return this; }
@@ -27,6 +30,48 @@ class PooledBuffer : public tensorflow::TensorBuffer {
 
  private:
   const size_t bytes_;
+};
+
+// A block of the pool.
+class PooledBuffer final : public OwnBuffer {
+ public:
+  using OwnBuffer::OwnBuffer;
+  ~PooledBuffer() override { ProcessMemoryPool()->Give(data()); }
+
+  static Buffer Make(size_t bytes) {
+    void* const block = ProcessMemoryPool()->Take(bytes);
+    return Buffer(block == nullptr ? nullptr : new PooledBuffer(block, bytes));
+  }
+};
+
+// A block of the cache, which this object lies in, before the data: what a small result costs is
+// mostly the work of allocators.
+class SmallBuffer final : public OwnBuffer {
+ public:
+  using OwnBuffer::OwnBuffer;
+
+  static constexpr size_t kBefore = 64;  // what comes before the data, aligned as that is
+  static constexpr size_t kMost = BlockCache::kLargest - kBefore;
+
+  static Buffer Make(size_t bytes) {
+    static_assert(sizeof(Head) + sizeof(SmallBuffer) <= kBefore, "it lies before the data");
+    static_assert(kBefore % BlockCache::kAlignment == 0, "the data are aligned");
+    void* const block = ProcessBlockCache()->Take(kBefore + bytes);
+    if (block == nullptr) return nullptr;
+    Head* const head = new (block) Head{kBefore + bytes};
+    return Buffer(::new (head + 1) SmallBuffer(static_cast<char*>(block) + kBefore, bytes));
+  }
+
+  // By the last one that refers to it. What the block needs to be given back outlives the object.
+  static void operator delete(void* object) {
+    Head* const head = static_cast<Head*>(object) - 1;
+    ProcessBlockCache()->Give(head, head->bytes);
+  }
+
+ private:
+  struct alignas(16) Head {
+    size_t bytes;  // of the block
+  };
 };
 
 // Whether the output lies in ordinary host memory, that no device needs to reach.
@@ -44,16 +89,15 @@ absl::Status ForwardOrAllocate(OpKernelContext* ctx, int index, Tensor** output)
     return absl::OkStatus();
   }
   const size_t bytes = input.TotalBytes();
-  if (bytes < MemoryPool::kWorthKeeping || !IsPlainHostMemory(ctx, index)) {
+  if (bytes == 0 || !IsPlainHostMemory(ctx, index)) {
     return ctx->allocate_output(index, input.shape(), output);
   }
-  void* const block = ProcessMemoryPool()->Take(bytes);
-  if (block == nullptr) {
+  const Buffer buffer =
+      bytes <= SmallBuffer::kMost ? SmallBuffer::Make(bytes) : PooledBuffer::Make(bytes);
+  if (buffer == nullptr) {
     return absl::ResourceExhaustedError("There is no memory for a result of " +
                                         std::to_string(bytes) + " bytes.");
   }
-  const tensorflow::core::RefCountPtr<tensorflow::TensorBuffer> buffer(
-      new PooledBuffer(block, bytes));
   ctx->set_output(index, Tensor(input.dtype(), input.shape(), buffer.get()));
   *output = ctx->mutable_output(index);
   return absl::OkStatus();

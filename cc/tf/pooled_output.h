@@ -1,5 +1,6 @@
-// Outputs on the host: large ones come from the process's pool, because TensorFlow's allocator
-// takes fresh memory from the system for them each time.
+// Outputs on the host come from memory of the process's own that is used again and again: for large
+// ones TensorFlow's allocator takes fresh memory from the system each time, and for small ones the
+// allocator's work is a good part of all that the collective costs.
 #pragma once
 
 #include "tensorflow/core/framework/op_kernel.h"

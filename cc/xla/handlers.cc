@@ -97,7 +97,7 @@ ffi::Error Start(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets
   const Status read = FromText(request, entry.request.Edit());
   if (!read.ok()) return ToError(read);
   entry.request.Edit()->device = place.device();
-  entry.stream = place.stream();
+  entry.EditExtras()->stream = place.stream();
   const size_t count = entry.request->tensors.size();
   if (args.size() < count + 1 || rets.size() != count + 1) return Malformed();
   std::vector<Tickets::Result> results(count);

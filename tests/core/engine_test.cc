@@ -160,8 +160,8 @@ TEST(ExchangesRowsWithSplitsThatChange) {
         }
         const int64_t rows = static_cast<int64_t>(call.in.size()) / 3;
         Entry entry = EntryFor(&call, Collective::kAllToAll, "exchange", {rows, 3});
-        entry.splits = splits;
-        entry.received_splits = [&](const std::vector<int64_t>& s) { received = s; };
+        entry.EditExtras()->splits = splits;
+        entry.EditExtras()->received_splits = [&](const std::vector<int64_t>& s) { received = s; };
         rank->engine()->Submit(std::move(entry));
         EXPECT_TRUE(call.Wait().ok());
         EXPECT_TRUE(call.out == expected);
@@ -179,7 +179,7 @@ TEST(SplitsThatDoNotFitFailOnEveryRank) {
       Call call;
       call.in.assign(3, 1.0f);
       Entry entry = EntryFor(&call, Collective::kAllToAll, "exchange", {3});
-      entry.splits = rank->rank() == 0 ? splits : std::vector<int64_t>{1, 2};
+      entry.EditExtras()->splits = rank->rank() == 0 ? splits : std::vector<int64_t>{1, 2};
       rank->engine()->Submit(std::move(entry));
       const Status status = call.Wait();
       EXPECT_ERROR(status, StatusCode::kInvalidArgument, "alltoall 'exchange' on rank 0");

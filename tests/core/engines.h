@@ -117,7 +117,7 @@ inline Status AgreeOn(Rank* rank, Collective kind, std::vector<int64_t> members,
   entry.request.Edit()->key.name = kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
   entry.request.Edit()->kind = kind;
   entry.request.Edit()->members = std::move(members);
-  entry.number = [number](int64_t n) { *number = n; };
+  entry.EditExtras()->number = [number](int64_t n) { *number = n; };
   entry.done = [&call](const Status& s) { call.promise.set_value(s); };
   rank->engine()->Submit(std::move(entry));
   return call.Wait();

@@ -249,8 +249,8 @@ TEST(AnAllToAllAsksForSizesFirst) {
   Work a{Values{1, 2, 3}};
   std::vector<int64_t> received;
   Agreed agreed = Of(Collective::kAllToAll, &a);
-  agreed.entry.splits = {1, 2};
-  agreed.entry.received_splits = [&](const std::vector<int64_t>& s) { received = s; };
+  agreed.entry.EditExtras()->splits = {1, 2};
+  agreed.entry.EditExtras()->received_splits = [&](const std::vector<int64_t>& s) { received = s; };
   EXPECT_OK(bench.Run(std::move(agreed)));
   ExpectDone(a);
   EXPECT_EQ(received, (std::vector<int64_t>{3, 2}));
@@ -335,8 +335,8 @@ class FakeAccelerator : public Device, public Backend {
 
 Agreed OnGpu(Agreed a, const std::string& mark, std::string* stream) {
   a.entry.request.Edit()->device = DeviceKind::kGpu;
-  a.entry.ready = std::make_shared<std::string>(mark);
-  a.entry.stream = stream;
+  a.entry.EditExtras()->ready = std::make_shared<std::string>(mark);
+  a.entry.EditExtras()->stream = stream;
   return a;
 }
 

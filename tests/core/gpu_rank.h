@@ -124,7 +124,7 @@ inline Entry SumOf(const std::string& name, char* memory, int64_t count, cuda::S
   entry.request.Edit()->tensors.push_back({DType::kFloat32, {count}});
   entry.inputs.push_back(memory);
   entry.outputs.push_back(memory);
-  entry.stream = stream;
+  entry.EditExtras()->stream = stream;
   entry.done = std::move(done);
   return entry;
 }

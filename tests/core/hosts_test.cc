@@ -123,7 +123,7 @@ int32_t Added(Engine* engine, const std::vector<int64_t>& members) {
   entry.request.Edit()->key.name = "tfhvd.process_sets";
   entry.request.Edit()->kind = Collective::kAddProcessSet;
   entry.request.Edit()->members = members;
-  entry.number = [&](int64_t n) { number = n; };
+  entry.EditExtras()->number = [&](int64_t n) { number = n; };
   entry.done = [&](const Status& s) { promise.set_value(s); };
   engine->Submit(std::move(entry));
   EXPECT_OK(promise.get_future().get());

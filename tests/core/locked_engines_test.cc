@@ -85,7 +85,8 @@ void ExchangeWithAFault(Rank* rank, int wrong) {
   Call call;
   call.in.assign(static_cast<size_t>(rank->size()), 1.0f);
   Entry entry = EntryFor(&call, Collective::kAllToAll, "exchange", {rank->size()});
-  entry.splits.assign(static_cast<size_t>(rank->size()), rank->rank() == wrong ? 2 : 1);
+  entry.EditExtras()->splits.assign(static_cast<size_t>(rank->size()),
+                                    rank->rank() == wrong ? 2 : 1);
   rank->engine()->Submit(std::move(entry));
   EXPECT_ERROR(call.Wait(), StatusCode::kInvalidArgument, "on rank " + std::to_string(wrong));
 }

@@ -95,7 +95,7 @@ TEST(ThreadsShareIt) {
   MemoryPool pool;
   testing::RunThreads(4, [&pool](int thread) {
     for (int i = 0; i < 500; ++i) {
-      const size_t bytes = MemoryPool::kWorthKeeping + static_cast<size_t>(i % 5) * 70000;
+      const size_t bytes = kMiB / 4 + static_cast<size_t>(i % 5) * 70000;
       auto* const block = static_cast<char*>(pool.Take(bytes));
       block[0] = block[bytes - 1] = static_cast<char>(thread);
       EXPECT_EQ(block[0], static_cast<char>(thread));

@@ -19,7 +19,7 @@ Status Agree(Rank* rank, Request request, int64_t* number) {
   Call call;
   Entry entry;
   entry.request = std::move(request);
-  entry.number = [number](int64_t n) { *number = n; };
+  entry.EditExtras()->number = [number](int64_t n) { *number = n; };
   entry.done = [&call](const Status& s) { call.promise.set_value(s); };
   rank->engine()->Submit(std::move(entry));
   return call.Wait();
