@@ -1,6 +1,6 @@
-// MemoryPool: large blocks of host memory that are used again and again (small ones: BlockCache). A block fresh from the
-// system costs a page fault for each page that is touched, together several times what copying the
-// block costs; a training step asks for the same sizes each time.
+// MemoryPool: large blocks of host memory that are used again and again (small ones: BlockCache). A
+// block fresh from the system costs a page fault for each page that is touched, together several
+// times what copying the block costs; a training step asks for the same sizes each time.
 //
 // The pool never holds more than was in use at once at some time (of late): it gives back to the
 // system what it has not handed out for longest. Any thread.

@@ -143,8 +143,7 @@ class Engine::Impl {
     }
     const void* memory = nullptr;
     for (const void* input : entry->inputs) memory = memory != nullptr ? memory : input;
-    EntryExtras* const extras = entry->EditExtras();
-    return accelerator_.device->Mark(extras->stream, memory, &extras->ready);
+    return accelerator_.device->Mark(entry->extras().stream, memory, &entry->EditExtras()->ready);
   }
 
   // Who may run the stages: the engine's thread, or one that stands in for it while it sleeps.
@@ -292,10 +291,8 @@ class Engine::Impl {
 
   // Whether nothing is to be done before more entries come; from here on they are waited for.
   bool Rests() TFHVD_REQUIRES(running_) {
-    if (negotiator_.schedules() != expected_) {
-      expected_ = negotiator_.schedules();
-      queue_.Expect(expected_, negotiator_.scheduled());
-    }
+    if (negotiator_.schedules() != expected_) queue_.Expect(negotiator_.scheduled());
+    expected_ = negotiator_.schedules();
     const int64_t bytes = negotiator_.completes();
     here_.store(may_stand_in_ && bytes >= 0 && bytes <= kHereBytes);
     const bool idle = negotiator_.idle();

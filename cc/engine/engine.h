@@ -59,7 +59,7 @@ class Engine {
   EntryId Submit(Entry&& entry);
 
   // What comes onto the framework's `stream` from here on begins after the mark that
-  // Entry::finished was told.
+  // EntryExtras::finished was told.
   Status Follow(void* stream, const std::shared_ptr<void>& mark);
 
   // Takes an entry back if it is not agreed yet; its `done` is called all the same, soon, with

@@ -16,6 +16,12 @@ namespace tfhvd {
 // Names an entry to Engine::Cancel. Never 0, and never used twice within an engine.
 using EntryId = uint64_t;
 
+// The requests of a locked schedule by their places there, and its number, from 1 on.
+struct ScheduledRequests {
+  int64_t schedule = 0;
+  std::vector<SharedRequest> requests;
+};
+
 // What the entries of some devices and of some kinds of collectives have besides.
 struct EntryExtras {
   // On an accelerator: the framework's stream, on which the inputs become ready and the outputs

@@ -85,14 +85,6 @@ void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
   Announce(&pending);
 }
 
-// Whether the schedule has this very request, so that nothing needs to be looked up.
-bool Negotiator::Expected(const Entry& entry) const {
-  if (!schedule_.active() || entry.schedule != schedule_.begun()) return false;
-  const auto place = static_cast<size_t>(entry.place);
-  return place < scheduled_.size() &&
-         scheduled_[place].record->request.get() == entry.request.get();
-}
-
 void Negotiator::Announce(Pending* pending) {
   const Entry& entry = pending->entries.front();
   if (Expected(entry)) {

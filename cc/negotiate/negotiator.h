@@ -64,10 +64,9 @@ class Negotiator {
   double wake_at(double now) const;
   // Whether a schedule is locked.
   bool locked() const { return schedule_.active(); }
-  // How many schedules have been locked so far, and the requests of the last one by their places:
-  // this rank's.
+  // How many schedules have been locked so far, and the requests of the last one: this rank's.
   int64_t schedules() const { return schedule_.begun(); }
-  std::vector<SharedRequest> scheduled() const;
+  ScheduledRequests scheduled() const;
   // How many more entries this rank needs before Step can get further, where it is the schedule
   // that they belong to: more than 1 only while one is locked.
   int wanted() const;

@@ -80,6 +80,14 @@ Status Negotiator::LookUp(const std::vector<Bucket>& buckets) {
   return Status::Ok();
 }
 
+// Whether the schedule has this very request, so that nothing needs to be looked up.
+bool Negotiator::Expected(const Entry& entry) const {
+  if (!schedule_.active() || entry.schedule != schedule_.begun()) return false;
+  const auto place = static_cast<size_t>(entry.place);
+  return place < scheduled_.size() &&
+         scheduled_[place].record->request.get() == entry.request.get();
+}
+
 // Entries that were to be withdrawn, and that nobody else counts on any more.
 void Negotiator::DropWithdrawn(Outcome* outcome) {
   for (auto pending = pending_.begin(); pending != pending_.end();) {
@@ -209,10 +217,12 @@ int Negotiator::wanted() const {
   return schedule_.active() && !schedule_.voted() ? std::max(1, schedule_.missing()) : 1;
 }
 
-std::vector<SharedRequest> Negotiator::scheduled() const {
-  std::vector<SharedRequest> requests;
-  for (const Scheduled& collective : scheduled_) requests.push_back(collective.record->request);
-  return requests;
+ScheduledRequests Negotiator::scheduled() const {
+  ScheduledRequests scheduled{schedule_.begun(), {}};
+  for (const Scheduled& collective : scheduled_) {
+    scheduled.requests.push_back(collective.record->request);
+  }
+  return scheduled;
 }
 
 int64_t Negotiator::completes() const {

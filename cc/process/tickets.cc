@@ -61,9 +61,11 @@ Tickets::Id Tickets::Start(Run run, const std::shared_ptr<Engine>& engine, Entry
     entry.outputs.push_back(late ? nullptr : result.data);
   ticket->request = entry.request;
   ticket->astray.resize(ticket->results.size());
-  entry.EditExtras()->gathers = [ticket](int tensor, const std::vector<int64_t>& first_dims) {
-    ticket->astray[static_cast<size_t>(tensor)].first_dims = first_dims;
-  };
+  if (entry.request->kind == Collective::kAllGather) {
+    entry.EditExtras()->gathers = [ticket](int tensor, const std::vector<int64_t>& first_dims) {
+      ticket->astray[static_cast<size_t>(tensor)].first_dims = first_dims;
+    };
+  }
   entry.allocate = [ticket](int tensor, const Shape& shape, void** output) {
     return Allocate(ticket.get(), static_cast<size_t>(tensor), shape, output);
   };

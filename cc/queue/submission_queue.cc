@@ -50,13 +50,12 @@ Status SubmissionQueue::closed() const {
   return closed_;
 }
 
-void SubmissionQueue::Expect(int64_t schedule, std::vector<SharedRequest> requests) {
+void SubmissionQueue::Expect(ScheduledRequests expected) {
   const MutexLock lock(&mutex_);
-  schedule_ = schedule;
-  std::swap(expected_, requests);
+  std::swap(expected_, expected);
   places_.clear();
-  for (size_t place = 0; place < expected_.size(); ++place) {
-    places_[expected_[place].get()] = static_cast<int>(place);
+  for (size_t place = 0; place < expected_.requests.size(); ++place) {
+    places_[expected_.requests[place].get()] = static_cast<int>(place);
   }
   for (Entry& entry : batch_.entries) Mark(&entry);
 }
@@ -64,7 +63,7 @@ void SubmissionQueue::Expect(int64_t schedule, std::vector<SharedRequest> reques
 void SubmissionQueue::Mark(Entry* entry) {
   const auto place = places_.find(entry->request.get());
   const bool expected = place != places_.end();
-  entry->schedule = expected ? schedule_ : 0;
+  entry->schedule = expected ? expected_.schedule : 0;
   entry->place = expected ? place->second : 0;
 }
 

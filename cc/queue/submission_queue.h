@@ -50,9 +50,9 @@ class SubmissionQueue {
   void Close(const Status& why) TFHVD_EXCLUDES(mutex_);
   Status closed() const TFHVD_EXCLUDES(mutex_);
 
-  // Whose entries are expected, from here on: those of these very requests, not of their like, in
-  // the order of their places in schedule number `schedule` (not 0). Entries are marked with both.
-  void Expect(int64_t schedule, std::vector<SharedRequest> requests) TFHVD_EXCLUDES(mutex_);
+  // Whose entries are expected, from here on: those of these very requests, not of their like.
+  // Entries are marked with the schedule and their place.
+  void Expect(ScheduledRequests expected) TFHVD_EXCLUDES(mutex_);
 
   // Nothing is to be done until `count` entries (at least 1) are there, or, with `or_unexpected`,
   // one that is not expected. False: it is so.
@@ -73,9 +73,8 @@ class SubmissionQueue {
   Batch batch_ TFHVD_GUARDED_BY(mutex_);
   size_t wake_at_ TFHVD_GUARDED_BY(mutex_) = 1;
   bool or_unexpected_ TFHVD_GUARDED_BY(mutex_) = false;
-  int64_t schedule_ TFHVD_GUARDED_BY(mutex_) = 0;
   // Held, so that no other request comes to lie where an expected one was.
-  std::vector<SharedRequest> expected_ TFHVD_GUARDED_BY(mutex_);
+  ScheduledRequests expected_ TFHVD_GUARDED_BY(mutex_);
   std::unordered_map<const Request*, int> places_ TFHVD_GUARDED_BY(mutex_);  // of those
   EntryId next_id_ TFHVD_GUARDED_BY(mutex_) = 1;
   bool left_ TFHVD_GUARDED_BY(mutex_) = false;

@@ -5,7 +5,7 @@
 
 namespace tfhvd {
 
-// The stream of a kernel that runs on a GPU, for Entry::stream.
+// The stream of a kernel that runs on a GPU, for EntryExtras::stream.
 void* StreamOf(tensorflow::OpKernelContext* ctx);
 
 }  // namespace tfhvd

@@ -105,7 +105,7 @@ TEST(WhatIsNotExpectedWakesBeforeTheRest) {
   };
   const SharedRequest a = Named("a").request;
   const SharedRequest b = Named("b").request;
-  queue.Expect(1, {a, b});
+  queue.Expect({1, {a, b}});
   EXPECT_TRUE(queue.WakeAt(2, true));
   push(a);
   EXPECT_EQ(wakes, 0);
@@ -121,7 +121,7 @@ TEST(WhatIsNotExpectedWakesBeforeTheRest) {
   EXPECT_EQ(wakes, 2);
   push(b);  // has been told of: they are drained together
   EXPECT_EQ(wakes, 2);
-  queue.Expect(2, {b, a});  // also for what is there
+  queue.Expect({2, {b, a}});  // also for what is there
   queue.Drain(&batch);
   ASSERT_EQ(batch.entries.size(), size_t{3});
   EXPECT_EQ(batch.entries[0].schedule, 2);
@@ -140,7 +140,7 @@ TEST(WhatIsNotExpectedWakesBeforeTheRest) {
   EXPECT_FALSE(queue.WakeAt(3, true));  // not expected, and there already
   EXPECT_TRUE(queue.WakeAt(3));
   queue.Drain(&batch);
-  queue.Expect(3, {});
+  queue.Expect({3, {}});
   EXPECT_TRUE(queue.WakeAt(2, true));
   push(a);
   EXPECT_EQ(wakes, 4);

@@ -1,0 +1,187 @@
+// The allreduces of ShmCommunicator: in one exchange, or in blocks of which each rank reduces a
+// part.
+#include <algorithm>
+#include <cstring>
+
+#include "cc/backends/shm/shm_communicator.h"
+
+namespace tfhvd {
+namespace {
+
+// One exchange in which everybody reduces everything is faster up to this many bytes of all ranks
+// together; and for two ranks always: each would read half of the other's values and half of its
+// results, and now reads the values whole.
+constexpr int64_t kSmallBytes = 256 * 1024;
+constexpr int kFewRanks = 2;
+
+// Parts of a block begin on a cache line.
+constexpr int64_t kLine = 64;
+
+// A reduced part is passed on while it is still in the nearest cache.
+constexpr int64_t kReduceStep = 16 * 1024;
+
+int64_t PartBegin(int64_t bytes, int ranks, int rank) {
+  const int64_t even = (bytes + ranks - 1) / ranks;
+  const int64_t rounded = (even + kLine - 1) / kLine * kLine;
+  return std::min(bytes, rounded * rank);
+}
+
+// Goes through spans in parts that lie in one of them each.
+class Walk {
+ public:
+  explicit Walk(const Span* spans) : span_(spans) {}
+
+  // The next part, of at most `most` bytes. REQUIRES: there are more; most > 0.
+  Span Next(int64_t most) {
+    for (; at_ == span_->bytes; ++span_) at_ = 0;
+    const Span part{static_cast<const char*>(span_->in) + at_, static_cast<char*>(span_->out) + at_,
+                    std::min(most, span_->bytes - at_)};
+    at_ += part.bytes;
+    return part;
+  }
+
+ private:
+  const Span* span_;  // Not owned.
+  int64_t at_ = 0;    // in this span
+};
+
+}  // namespace
+
+// A block of a reduction: `bytes` bytes at `in` and `out`, in turn `values` and later `results`.
+struct ShmCommunicator::Block {
+  const char* in;
+  char* out;
+  int64_t bytes;
+  uint32_t values;
+  uint32_t results;
+};
+
+Status ShmCommunicator::PostValues(const Block& block) {
+  char* slot = nullptr;
+  TFHVD_RETURN_IF_ERROR(values_.Claim(block.values, &slot));
+  // All but this rank's own part, which nobody else reads.
+  const int64_t begin = PartBegin(block.bytes, ranks_, rank_);
+  const int64_t end = PartBegin(block.bytes, ranks_, rank_ + 1);
+  CopyIn(slot, block.in, begin);
+  CopyIn(slot + end, block.in + end, block.bytes - end);
+  values_.Post(block.values);
+  return Status::Ok();
+}
+
+Status ShmCommunicator::ReducePart(const Block& block, DType dtype, const Reduction& reduction) {
+  const int64_t begin = PartBegin(block.bytes, ranks_, rank_);
+  const int64_t end = PartBegin(block.bytes, ranks_, rank_ + 1);
+  for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(block.values, r, &from_[r]));
+  from_[rank_] = block.in;
+  char* slot = nullptr;
+  TFHVD_RETURN_IF_ERROR(results_.Claim(block.results, &slot));
+  for (int64_t at = begin; at < end; at += kReduceStep) {
+    const int64_t bytes = std::min(kReduceStep, end - at);
+    for (int r = 0; r < ranks_; ++r) sources_[r] = from_[r] + at;
+    ReduceRanks(block.out + at, sources_.data(), ranks_, bytes / ItemSize(dtype), dtype, reduction);
+    CopyIn(slot + (at - begin), block.out + at, bytes);
+  }
+  values_.Done(block.values);
+  results_.Post(block.results);
+  return Status::Ok();
+}
+
+Status ShmCommunicator::CopyResults(const Block& block) {
+  // Each rank begins with its neighbour, so that they do not all read the same memory.
+  for (int i = 1; i < ranks_; ++i) {
+    const int r = (rank_ + i) % ranks_;
+    const char* slot = nullptr;
+    TFHVD_RETURN_IF_ERROR(results_.Read(block.results, r, &slot));
+    const int64_t begin = PartBegin(block.bytes, ranks_, r);
+    const int64_t end = PartBegin(block.bytes, ranks_, r + 1);
+    std::memcpy(block.out + begin, slot, static_cast<size_t>(end - begin));
+  }
+  results_.Done(block.results);
+  return Status::Ok();
+}
+
+// One exchange in which everybody reduces everything.
+bool ShmCommunicator::IsDirect(int64_t bytes) const {
+  return ranks_ <= kFewRanks || bytes * ranks_ <= kSmallBytes;
+}
+
+// Every rank posts all its values and reduces everybody's; the next block is posted before this one
+// is waited for.
+Status ShmCommunicator::DirectAllReduce(const Span* spans, int64_t bytes, DType dtype,
+                                        const Reduction& reduction, ResultIn place) {
+  const int64_t block_bytes = std::min(options_.block_bytes, values_.slot_bytes());
+  const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
+  const auto bytes_of = [&](int64_t k) { return std::min(block_bytes, bytes - k * block_bytes); };
+  Walk posted(spans);
+  const auto post = [&](int64_t k) {
+    const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
+    char* slot = nullptr;
+    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+    for (int64_t at = 0; at < bytes_of(k);) {
+      const Span part = posted.Next(bytes_of(k) - at);
+      CopyIn(slot + at, static_cast<const char*>(part.in), part.bytes);
+      at += part.bytes;
+    }
+    values_.Post(turn);
+    return Status::Ok();
+  };
+  TFHVD_RETURN_IF_ERROR(post(0));
+  Walk reduced(spans);
+  for (int64_t k = 0; k < blocks; ++k) {
+    if (k + 1 < blocks) TFHVD_RETURN_IF_ERROR(post(k + 1));
+    const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
+    for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &from_[r]));
+    for (int64_t at = 0; at < bytes_of(k);) {
+      const Span part = reduced.Next(bytes_of(k) - at);
+      for (int r = 0; r < ranks_; ++r) sources_[r] = from_[r] + at;
+      sources_[rank_] = part.in;
+      ReduceRanks(part.out, sources_.data(), ranks_, part.bytes / ItemSize(dtype), dtype, reduction,
+                  place);
+      at += part.bytes;
+    }
+    values_.Done(turn);
+  }
+  value_turn_ += static_cast<uint32_t>(blocks);
+  return Status::Ok();
+}
+
+Status ShmCommunicator::AllReduceSpans(const std::vector<Span>& spans, DType dtype,
+                                       const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  int64_t bytes = 0;
+  for (const Span& span : spans) bytes += span.bytes;
+  if (bytes == 0) return Status::Ok();
+  return DirectAllReduce(spans.data(), bytes, dtype, reduction, ResultIn::kCaches);
+}
+
+Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                  const Reduction& reduction) {
+  TFHVD_RETURN_IF_ERROR(Health());
+  const char* from = static_cast<const char*>(in);
+  char* to = static_cast<char*>(out);
+  const int64_t bytes = count * ItemSize(dtype);
+  if (bytes == 0) return Status::Ok();
+  if (IsDirect(bytes)) {
+    const Span whole{in, out, bytes};
+    const bool past_caches = in != out && bytes >= options_.result_past_caches;
+    return DirectAllReduce(&whole, bytes, dtype, reduction,
+                           past_caches ? ResultIn::kMemory : ResultIn::kCaches);
+  }
+  const int64_t block_bytes = values_.slot_bytes() / kLine * kLine;
+  const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
+  const auto block = [&](int64_t k) {
+    const int64_t at = k * block_bytes;
+    return Block{from + at, to + at, std::min(block_bytes, bytes - at),
+                 value_turn_ + static_cast<uint32_t>(k), result_turn_ + static_cast<uint32_t>(k)};
+  };
+  for (int64_t k = 0; k < blocks + 2; ++k) {
+    if (k < blocks) TFHVD_RETURN_IF_ERROR(PostValues(block(k)));
+    if (k >= 1 && k - 1 < blocks) TFHVD_RETURN_IF_ERROR(ReducePart(block(k - 1), dtype, reduction));
+    if (k >= 2) TFHVD_RETURN_IF_ERROR(CopyResults(block(k - 2)));
+  }
+  value_turn_ += static_cast<uint32_t>(blocks);
+  result_turn_ += static_cast<uint32_t>(blocks);
+  return Status::Ok();
+}
+
+}  // namespace tfhvd
