@@ -11,11 +11,14 @@ constexpr int64_t kBucketBytes = 8 << 20;
 
 void StepWatch::Saw(const Item& item) {
   known_.Saw(item.id);
+  if (rest_.erase(item.id) > 0) return;
+  rest_.clear();
   Count(item);
 }
 
 void StepWatch::Disturbed() {
   known_.Saw(kNoId);
+  rest_.clear();
   CountAnew();
 }
 
@@ -45,6 +48,7 @@ void StepWatch::CountAnew() {
 }
 
 bool StepWatch::Repeats() const {
+  if (is_locked_) return false;
   if (known_.resumed() != nullptr) return true;
   return current_.empty() && repeats_ > 0 && repeats_ >= known_.Needed(last_ids_);
 }
@@ -55,10 +59,10 @@ std::vector<Bucket> StepWatch::Schedule() const {
 }
 
 std::vector<Bucket> StepWatch::Lock() {
-  std::vector<Bucket> buckets = Schedule();
-  known_.Locked(buckets);
-  CountAnew();
-  return buckets;
+  locked_ = Schedule();
+  known_.Locked(locked_);
+  is_locked_ = true;
+  return locked_;
 }
 
 std::vector<Bucket> StepWatch::Cut() const {
@@ -83,8 +87,15 @@ std::vector<Bucket> StepWatch::Cut() const {
 }
 
 void StepWatch::Ended(int64_t turns, bool late) {
+  is_locked_ = false;
   if (late) trusting_ = false;
   known_.Ended(turns, late);
+  if (turns == 0) return;  // as if it had not been locked: the count goes on, in a step or after it
+  CountAnew();
+  const auto ran = static_cast<size_t>(turns) % locked_.size();
+  for (size_t i = ran; ran > 0 && i < locked_.size(); ++i) {
+    rest_.insert(locked_[i].begin(), locked_[i].end());
+  }
 }
 
 }  // namespace tfhvd

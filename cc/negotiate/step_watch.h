@@ -28,7 +28,7 @@ class StepWatch {
   // Something was agreed that is no plain repeat: counting begins anew.
   void Disturbed();
 
-  // Whether the last step was complete and equal to enough of those before it.
+  // Whether the last step was complete and equal to enough of those before it, and none is locked.
   bool Repeats() const;
 
   // The step in buckets, in the order of the last time; a step that has resumed: as it was locked.
@@ -60,6 +60,11 @@ class StepWatch {
   int64_t repeats_ = 0;  // whole steps, equal to `last_`
   KnownSteps known_;
   bool trusting_ = true;
+
+  bool is_locked_ = false;
+  std::vector<Bucket> locked_;  // the last schedule
+  // What is left of the step in which it ended: a count must not begin in the midst of one.
+  KnownSteps::Ids rest_;
 };
 
 }  // namespace tfhvd

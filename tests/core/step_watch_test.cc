@@ -240,6 +240,42 @@ TEST(OneThatEndedBetweenItsBucketsIsNotResumed) {
   }
 }
 
+TEST(NothingIsCountedFromTheMidstOfAStepOn) {
+  Program program;
+  LockOnce(&program, 7, false, 8 << 20);
+  program.Together({2, 3});  // the rest of the step whose first bucket has run
+  for (int step = 0; step < 2; ++step) {
+    program.Together({1});
+    program.Together({2, 3});
+    EXPECT_FALSE(program.watch.Repeats());
+  }
+  program.Together({1});
+  EXPECT_FALSE(program.watch.Repeats());
+  program.Together({2, 3});
+  ASSERT_TRUE(program.watch.Repeats());
+  EXPECT_EQ(program.watch.Schedule()[0][0], CacheId{1});
+}
+
+TEST(AScheduleThatNeverRanLeavesTheCountAsItWas) {
+  Program program;
+  program.Steps(4, {1});
+  program.watch.Lock();
+  program.watch.Ended(50, false);
+  program.Together({1});  // the first of a longer step now, but that cannot be known
+  ASSERT_TRUE(program.watch.Repeats());
+  program.watch.Lock();
+  program.watch.Ended(0, false);
+  program.Together({2, 3});
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_FALSE(program.watch.Repeats());
+    program.Together({1});
+    EXPECT_FALSE(program.watch.Repeats());
+    program.Together({2, 3});
+  }
+  ASSERT_TRUE(program.watch.Repeats());
+  EXPECT_EQ(program.watch.Schedule(), (std::vector<Bucket>{{1, 2, 3}}));
+}
+
 TEST(OneThatDidNotPayOrFillIsForgotten) {
   for (const bool late : {false, true}) {
     Program program;
