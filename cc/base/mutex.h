@@ -58,27 +58,21 @@ class TFHVD_CAPABILITY("mutex") SpinLock {
   std::atomic<bool> taken_{false};
 };
 
-class TFHVD_SCOPED_CAPABILITY SpinLockHolder {
+// Holds a lock for as long as it lives.
+template <typename Lock>
+class TFHVD_SCOPED_CAPABILITY LockHolder {
  public:
-  explicit SpinLockHolder(SpinLock* lock) TFHVD_ACQUIRE(lock) : lock_(lock) { lock_->Lock(); }
-  ~SpinLockHolder() TFHVD_RELEASE() { lock_->Unlock(); }
-  SpinLockHolder(const SpinLockHolder&) = delete;
-  SpinLockHolder& operator=(const SpinLockHolder&) = delete;
+  explicit LockHolder(Lock* lock) TFHVD_ACQUIRE(lock) : lock_(lock) { lock_->Lock(); }
+  ~LockHolder() TFHVD_RELEASE() { lock_->Unlock(); }
+  LockHolder(const LockHolder&) = delete;
+  LockHolder& operator=(const LockHolder&) = delete;
 
  private:
-  SpinLock* const lock_;  // Not owned.
+  Lock* const lock_;  // Not owned.
 };
 
-class TFHVD_SCOPED_CAPABILITY MutexLock {
- public:
-  explicit MutexLock(Mutex* mutex) TFHVD_ACQUIRE(mutex) : mutex_(mutex) { mutex_->Lock(); }
-  ~MutexLock() TFHVD_RELEASE() { mutex_->Unlock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-
- private:
-  Mutex* const mutex_;  // Not owned.
-};
+using MutexLock = LockHolder<Mutex>;
+using SpinLockHolder = LockHolder<SpinLock>;
 
 // Wait may return early: callers loop over their condition.
 class CondVar {

@@ -187,7 +187,7 @@ void Coordinator::Watch(const Slot& slot, bool repeat) {
 
 void Coordinator::LockIfRepeating() {
   if (!options_.may_lock || fence_ == sequence_ || !doom_.ok() || !watch_.Repeats()) return;
-  const std::vector<Bucket> schedule = watch_.Lock();
+  const std::vector<Bucket>& schedule = watch_.Lock();
   for (Agreement& a : next_) a.lock = schedule;
   locked_at_ = sequence_;
   ForgetOpen();

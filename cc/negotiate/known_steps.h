@@ -30,6 +30,8 @@ class KnownSteps {
   int64_t Needed(const Ids& ids) const;
 
   void Locked(const std::vector<Bucket>& buckets);
+  // The buckets of the last one. REQUIRES: there was one, and nothing resumed since.
+  const std::vector<Bucket>& locked() const { return steps_.back().buckets; }
 
   // What was locked last has ended after so many turns; `late`: a bucket did not fill.
   void Ended(int64_t turns, bool late);

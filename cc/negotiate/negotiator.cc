@@ -126,7 +126,7 @@ bool Negotiator::Pop(Node* pending) {
 void Negotiator::Forget(CacheId id) {
   const ResponseCache::Record* record = cache_.Get(id);
   if (record == nullptr) return;
-  scheduled_.clear();
+  scheduled_.clear();  // it may point to what goes now
   const auto pending = pending_.find(record->request->key);
   if (pending != pending_.end()) {
     pending->second.known = false;

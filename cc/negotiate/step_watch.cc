@@ -58,11 +58,10 @@ std::vector<Bucket> StepWatch::Schedule() const {
   return resumed != nullptr ? *resumed : Cut();
 }
 
-std::vector<Bucket> StepWatch::Lock() {
-  locked_ = Schedule();
-  known_.Locked(locked_);
+const std::vector<Bucket>& StepWatch::Lock() {
+  known_.Locked(Schedule());
   is_locked_ = true;
-  return locked_;
+  return known_.locked();
 }
 
 std::vector<Bucket> StepWatch::Cut() const {
@@ -92,9 +91,10 @@ void StepWatch::Ended(int64_t turns, bool late) {
   known_.Ended(turns, late);
   if (turns == 0) return;  // as if it had not been locked: the count goes on, in a step or after it
   CountAnew();
-  const auto ran = static_cast<size_t>(turns) % locked_.size();
-  for (size_t i = ran; ran > 0 && i < locked_.size(); ++i) {
-    rest_.insert(locked_[i].begin(), locked_[i].end());
+  const std::vector<Bucket>& step = known_.locked();
+  const auto ran = static_cast<size_t>(turns) % step.size();
+  for (size_t i = ran; ran > 0 && i < step.size(); ++i) {
+    rest_.insert(step[i].begin(), step[i].end());
   }
 }
 

@@ -41,7 +41,7 @@ class StepWatch {
 
   // What Schedule() says is locked from here on, and nothing is seen of it until Ended. REQUIRES:
   // Repeats().
-  std::vector<Bucket> Lock();
+  const std::vector<Bucket>& Lock();
 
   // What was locked has ended after so many turns; `late`: a bucket did not fill. One that hardly
   // paid must come more often before it is locked again; one that paid, and ended between two steps
@@ -62,8 +62,7 @@ class StepWatch {
   bool trusting_ = true;
 
   bool is_locked_ = false;
-  std::vector<Bucket> locked_;  // the last schedule
-  // What is left of the step in which it ended: a count must not begin in the midst of one.
+  // What is left of the step in which a schedule ended: a count must not begin in its midst.
   KnownSteps::Ids rest_;
 };
 

@@ -7,7 +7,6 @@
 #include "cc/base/block_cache.h"
 #include "cc/process/process.h"
 #include "cc/tf/status.h"
-#include "cc/tf/types.h"
 
 namespace tfhvd {
 

@@ -15,6 +15,9 @@ namespace tfhvd {
 
 class Exchange {
  public:
+  // What a slot is divided into begins on a cache line.
+  static constexpr int64_t kLine = 64;
+
   // The bytes of shared memory that an exchange takes.
   static int64_t SizeFor(int ranks, int64_t slot_bytes);
 

@@ -14,15 +14,12 @@ namespace {
 constexpr int64_t kSmallBytes = 256 * 1024;
 constexpr int kFewRanks = 2;
 
-// Parts of a block begin on a cache line.
-constexpr int64_t kLine = 64;
-
 // A reduced part is passed on while it is still in the nearest cache.
 constexpr int64_t kReduceStep = 16 * 1024;
 
 int64_t PartBegin(int64_t bytes, int ranks, int rank) {
   const int64_t even = (bytes + ranks - 1) / ranks;
-  const int64_t rounded = (even + kLine - 1) / kLine * kLine;
+  const int64_t rounded = (even + Exchange::kLine - 1) / Exchange::kLine * Exchange::kLine;
   return std::min(bytes, rounded * rank);
 }
 
@@ -167,7 +164,7 @@ Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DTyp
     return DirectAllReduce(&whole, bytes, dtype, reduction,
                            past_caches ? ResultIn::kMemory : ResultIn::kCaches);
   }
-  const int64_t block_bytes = values_.slot_bytes() / kLine * kLine;
+  const int64_t block_bytes = values_.slot_bytes() / Exchange::kLine * Exchange::kLine;
   const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
   const auto block = [&](int64_t k) {
     const int64_t at = k * block_bytes;

@@ -9,12 +9,6 @@
 #include "cc/base/cpu.h"
 
 namespace tfhvd {
-namespace {
-
-// Each rank's lane of a slot begins on a cache line.
-constexpr int64_t kLine = 64;
-
-}  // namespace
 
 int64_t ShmCommunicator::SizeFor(int ranks, const ShmOptions& options) {
   return 2 * Exchange::SizeFor(ranks, options.slot_bytes);
@@ -173,7 +167,7 @@ Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vect
 // `take` finds the others' lanes for this rank in `from_`.
 template <typename Fill, typename Take>
 Status ShmCommunicator::ByLanes(int64_t most, const Fill& fill, const Take& take) {
-  const int64_t lane = values_.slot_bytes() / ranks_ / kLine * kLine;
+  const int64_t lane = values_.slot_bytes() / ranks_ / Exchange::kLine * Exchange::kLine;
   for (int64_t at = 0; at < most; at += lane) {
     const uint32_t turn = value_turn_++;
     char* slot = nullptr;
