@@ -102,6 +102,36 @@ TEST(AbortEndsACall) {
   }
 }
 
+// What a rank had asked for when it was aborted does not reach the others, who hear of the abort
+// when they are aborted themselves.
+TEST(ARankThatWasAbortedMisleadsNobody) {
+  OnGpus(2, NcclOptions(),
+         [](GpuRank* gpu, Communicator* host, Communicator* comm, const Status& made) {
+           ASSERT_OK(made);
+           const Status why = Status::Aborted("a test says so");
+           const GpuMemory memory(&gpu->driver, gpu->context, 4000);
+           if (comm->rank() == 1) {
+             EXPECT_OK(
+                 comm->AllReduce(memory.data(), memory.data(), 1000, DType::kFloat32, Reduction()));
+             EXPECT_OK(comm->Broadcast(memory.data(), 100, 0));
+             comm->Abort(why);
+             EXPECT_OK(gpu->device.Drain());
+           }
+           EXPECT_OK(host->Barrier());
+           if (comm->rank() != 0) return;
+           ByWayOfTheGpu on_host(gpu, comm);
+           std::thread other([&] {
+             std::this_thread::sleep_for(std::chrono::milliseconds(50));
+             comm->Abort(why);
+           });
+           std::vector<float> data(1000, 1.0f);
+           EXPECT_EQ(
+               on_host.AllReduce(data.data(), data.data(), 1000, DType::kFloat32, Reduction()),
+               why);
+           other.join();
+         });
+}
+
 TEST(AnErrorWhileACollectiveIsUnderWayIsFoundAndItsTextPassedOn) {
   const FakeSetting failing("NCCL_FAIL_AFTER", 3);
   const auto body = [](GpuRank* gpu, Communicator* comm) {

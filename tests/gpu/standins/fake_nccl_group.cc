@@ -69,6 +69,8 @@ bool Group::Fits() const {
 }
 
 bool Group::Begin(const Header& mine) {
+  // What was enqueued before the abort and has not begun leaves no trace at the others.
+  if (aborted_.load()) return false;
   shared_->headers[rank_] = mine;
   if (!Meet()) return false;
   const bool fits = Fits();
