@@ -70,7 +70,7 @@ class Group {
   void Abort() { aborted_.store(true); }
   void Fail(int result, const std::string& text);
 
-  // All ranks show what they do; false, and an error on all, where they differ.
+  // All ranks show what they do; false where they differ, with an error on all, or on an abort.
   bool Begin(const Header& mine);
   // The ranks' bytes, a slot at a time: `process(offset, n)` when all have filled their slots with
   // [offset, offset + n) of theirs.
