@@ -71,6 +71,7 @@ class Engine::Impl {
     executor_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
     negotiator_.SetObserver(&timeline_);
     executor_.SetObserver(&timeline_);
+    executor_.SetOnBroken([this](const Status& why) { queue_.Close(why); });
     if (!config_.timeline.empty()) {
       const Status status = timeline_.Start(config_.timeline, config_.timeline_mark_cycles);
       if (!status.ok()) log_.Error(status.message());  // no reason not to train
@@ -279,13 +280,12 @@ class Engine::Impl {
     }
   }
 
-  // Where a communicator is broken this rank takes part no more; the other ranks hear it through
-  // the negotiation.
+  // Where a communicator is broken (the queue is closed since) this rank takes part no more; the
+  // other ranks hear it through the negotiation.
   void TakeNote(Status status) TFHVD_REQUIRES(running_) {
     if (status.ok()) return;
     broken_ = std::move(status);
     log_.Error(broken_.message());
-    queue_.Close(broken_);
     negotiator_.Leave(broken_.message());
   }
 

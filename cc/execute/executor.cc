@@ -28,7 +28,7 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
     if (broken.ok()) {
       broken = RunPlan(plan, &agreed);
       // Tensors are given back below: nothing may touch them any more.
-      if (!broken.ok() && plan.device != DeviceKind::kHost) AbortAccelerator(broken);
+      if (!broken.ok()) Break(broken, plan.device != DeviceKind::kHost);
     }
     for (const Piece& piece : plan.pieces) {
       Agreed& a = agreed[piece.agreed];
@@ -44,7 +44,7 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
 
 Status Executor::Poll() {
   const Status status = LookAtAccelerator();
-  if (!status.ok()) AbortAccelerator(status);  // frees the framework's streams, which wait for ours
+  if (!status.ok()) Break(status, /*on_accelerator=*/true);
   return status;
 }
 
@@ -60,6 +60,12 @@ Status Executor::LookAtAccelerator() {
 Status Executor::WatchAccelerator() {
   TFHVD_RETURN_IF_ERROR(LookAtAccelerator());
   return communicators_.at(0)->Poll();
+}
+
+// An abort frees the framework's streams, which wait for ours.
+void Executor::Break(const Status& why, bool on_accelerator) {
+  if (on_broken_) on_broken_(why);
+  if (on_accelerator) AbortAccelerator(why);
 }
 
 void Executor::AbortAccelerator(const Status& why) {

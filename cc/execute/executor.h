@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -43,6 +44,12 @@ class Executor {
   // Who is told of each plan's phases; not owned, may be null.
   void SetObserver(Observer* observer) { observer_ = observer; }
 
+  // Who is told of an error of Run or Poll before anybody can see what it left: before an entry
+  // fails with it, and before streams that wait for the accelerator go on. Must not call back.
+  void SetOnBroken(std::function<void(const Status&)> on_broken) {
+    on_broken_ = std::move(on_broken);
+  }
+
   // Runs `plans`, which were made from `agreed`, and completes every entry of it, each as soon as
   // its last tensor is done. An error means that a communicator is broken and the job with it; the
   // entries not done by then have failed with it.
@@ -72,6 +79,7 @@ class Executor {
   void Observe(const Plan& plan, const std::vector<Agreed>& agreed);
   Status LookAtAccelerator();
   Status WatchAccelerator();
+  void Break(const Status& why, bool on_accelerator);
   void AbortAccelerator(const Status& why);
   Status Choose(const Plan& plan, Communicator** communicator);
   Status Enqueue(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
@@ -106,7 +114,8 @@ class Executor {
   Device* accelerator_ = nullptr;                             // Not owned; null: none.
   Backend* backend_ = nullptr;                                // Not owned.
   Communicators on_accelerator_;
-  Device* device_;                 // of the plan that is run: one of the two
+  Device* device_;  // of the plan that is run: one of the two
+  std::function<void(const Status&)> on_broken_;
   Observer* observer_ = nullptr;   // Not owned.
   std::vector<EntryId> observed_;  // of the plan that is run; empty where nobody observes it
 };

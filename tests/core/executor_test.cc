@@ -265,9 +265,15 @@ TEST(AFailureCompletesEverythingWithIt) {
   Work a{Values{1, 2}};
   Work b{Values{3, 4}, Values{5, 6}};
   bench.communicator.failure = Status::Aborted("rank 0 is gone");
+  Status told;
+  bench.executor.SetOnBroken([&](const Status& why) {
+    told = why;
+    EXPECT_EQ(a.done, 0);  // whoever hears of it by an entry can ask
+  });
   EXPECT_ERROR(bench.Run(Of(Collective::kAllReduce, &before), Of(Collective::kAllReduce, &a),
                          Of(Collective::kAllReduce, &b)),
                StatusCode::kAborted, "rank 0 is gone");
+  EXPECT_EQ(told, bench.communicator.failure);
   ExpectDone(before);  // needed nobody
   for (const Work* w : {&a, &b}) {
     EXPECT_EQ(w->done, 1);
@@ -384,8 +390,10 @@ TEST(AnAcceleratorComesToRestBeforeAnybodyHearsOfAFailure) {
   Work a{Values{1, 2}};
   Agreed agreed = OnGpu(Of(Collective::kAllReduce, &a), "a", &stream);
   agreed.entry.done = [&](const Status& status) { calls.push_back("done " + status.message()); };
+  bench.executor.SetOnBroken([&](const Status&) { calls.push_back("broken"); });
   EXPECT_ERROR(bench.Run(std::move(agreed)), StatusCode::kInternal, "out of order");
-  EXPECT_EQ(calls, (Calls{"open", "await a", "busy", "busy", "at rest", "done out of order"}));
+  EXPECT_EQ(calls,
+            (Calls{"open", "await a", "broken", "busy", "busy", "at rest", "done out of order"}));
 }
 
 TEST(AGpuTensorWithoutAnAcceleratorIsAnError) {

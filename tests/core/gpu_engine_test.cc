@@ -37,7 +37,7 @@ class NcclBackend : public Backend {
   CudaDevice& device_;  // Not owned.
 };
 
-// A rank: its engine, and a stream that belongs to the framework.
+// A rank: its engine, and two streams that belong to the framework.
 class Rank {
  public:
   Rank(World* world, const CudaDriver& driver) : driver_(driver) {
@@ -45,8 +45,10 @@ class Rank {
     EXPECT_EQ(driver.cuDevicePrimaryCtxRetain(&context, rank), cuda::kSuccess);
     {
       const CudaScope scope(driver, context);
-      EXPECT_EQ(driver.cuStreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0),
-                cuda::kSuccess);
+      for (cuda::Stream* made : {&stream, &other}) {
+        EXPECT_EQ(driver.cuStreamCreateWithPriority(made, cuda::kStreamNonBlocking, 0),
+                  cuda::kSuccess);
+      }
     }
     std::unique_ptr<ControlPlane> control;
     std::unique_ptr<Communicator> comm;
@@ -65,6 +67,7 @@ class Rank {
     engine.reset();
     const CudaScope scope(driver_, context);
     driver_.cuStreamDestroy_v2(stream);
+    driver_.cuStreamDestroy_v2(other);
   }
 
   std::unique_ptr<GpuMemory> Allocate(int64_t bytes) const {
@@ -79,21 +82,27 @@ class Rank {
   }
   std::vector<float> CopyBack(const char* from, int64_t count) const {
     std::vector<float> values(static_cast<size_t>(count));
-    auto events = std::make_shared<CudaEvents>(driver_, context);
-    std::shared_ptr<void> mark;
     const CudaScope scope(driver_, context);
     EXPECT_EQ(driver_.cuMemcpyDtoHAsync_v2(values.data(), reinterpret_cast<uintptr_t>(from),
                                            values.size() * sizeof(float), stream),
               cuda::kSuccess);
-    EXPECT_OK(events->Record(stream, &mark));
+    Synchronize(stream);
+    return values;
+  }
+  // Returns when one of the framework's streams has done all that it was asked for.
+  void Synchronize(cuda::Stream of) const {
+    const CudaScope scope(driver_, context);
+    auto events = std::make_shared<CudaEvents>(driver_, context);
+    std::shared_ptr<void> mark;
+    EXPECT_OK(events->Record(of, &mark));
     while (driver_.cuEventQuery(static_cast<cuda::Event>(mark.get())) == cuda::kNotReady) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    return values;
   }
 
   cuda::Context context = nullptr;
   cuda::Stream stream = nullptr;
+  cuda::Stream other = nullptr;
   std::unique_ptr<Engine> engine;
 
  private:
@@ -176,7 +185,7 @@ TEST(AveragesByWeight) {
       entry.request.Edit()->reduction.op = ReduceOp::kAverage;
       entry.request.Edit()->weight = me;  // 0, 1 and 2: (1 * 3 + 2 * 6) / 3
       rank->engine->Submit(std::move(entry));
-      rank->CopyBack(at, 0);  // so that `values` may go
+      rank->Synchronize(rank->stream);  // so that `values` may go
     }
     for (size_t t = 0; t < counts.size(); ++t) {
       outcomes[t].Wait();
@@ -236,9 +245,41 @@ TEST(AnErrorOnTheGpuEndsTheJobOnEveryRank) {
       status = outcome.status;
     }
     while (rank->engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    (void)rank->CopyBack(memory->data(), 1);  // the framework's stream is not held
+    rank->Synchronize(rank->stream);  // it is not held
   };
   for (const int size : {1, 2, 4}) OnGpuEngines(size, body);
+}
+
+// Whoever sees its stream move on after an error can ask whether the numbers there are right, be it
+// that the GPU is not at rest for long: another stream of the framework's is held.
+TEST(AnErrorIsKnownBeforeAStreamMovesOn) {
+  const FakeSetting failing("NCCL_FAIL_AFTER", 1);
+  std::atomic<bool> moved_on{false};
+  OnGpuEngines(2, [&](Rank* rank) {
+    const bool fails = rank->engine->topology().rank == 0;
+    const auto memory = rank->Allocate(8);
+    std::atomic<bool> begin{false}, release{false};
+    HoldUntil(fails ? &begin : &release, rank->stream, StandIn());
+    HoldUntil(&release, rank->other, StandIn());
+    Outcome first, second;
+    rank->engine->Submit(SumInPlace("first", memory->data(), 1, rank, &first));
+    first.Wait();
+    Entry entry = SumInPlace("second", memory->data() + 4, 1, rank, &second);
+    entry.EditExtras()->stream = rank->other;
+    rank->engine->Submit(std::move(entry));
+    second.Wait();
+    begin.store(true);
+    if (fails) {
+      rank->Synchronize(rank->stream);
+      EXPECT_ERROR(rank->engine->health(), StatusCode::kInternal, "ibv_modify_qp");
+      moved_on.store(true);
+    }
+    while (!moved_on.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    release.store(true);
+    // The streams follow ours, so that nothing touches the memory any more.
+    rank->Synchronize(rank->stream);
+    rank->Synchronize(rank->other);
+  });
 }
 
 // The last rank is lost while its part of a collective is missing: the others' streams, which wait
@@ -250,13 +291,12 @@ void LoseAPeer(int size, bool host_waits) {
   ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
   InprocGroup group(size);
   std::atomic<int> submitted{0};
-  std::atomic<bool> lost{false};
+  std::atomic<int> gone_on{0};
   RunThreads(size + 1, [&](int r) {
     const bool survives = r < size - 1;
     if (r == size) {
       while (submitted.load() < size - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       group.Abort(Status::Aborted("the last rank is lost"));
-      lost.store(true);
       return;
     }
     const std::unique_ptr<World> world = group.OpenWorld(r);
@@ -280,17 +320,15 @@ void LoseAPeer(int size, bool host_waits) {
       if (host_waits) {
         adasum.Wait();
         EXPECT_ERROR(adasum.status, StatusCode::kAborted, "the last rank is lost");
-        // The engine takes note once it has told whose entry failed.
-        while (rank.engine->health().ok())
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      (void)rank.CopyBack(memory->data(), 1);
+      rank.Synchronize(rank.stream);
       EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "the last rank is lost");
+      gone_on.fetch_add(1);
     } else {
-      while (!lost.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      while (gone_on.load() < size - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       release.store(true);
-      while (rank.engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (host_waits) adasum.Wait();
+      rank.Synchronize(rank.stream);
     }
   });
 }
