@@ -3,8 +3,8 @@
 //
 //   mpirun -np 4 mpi_conformance          everything but --huge and --stall
 //   mpirun -np 9 mpi_conformance --small  small and mixed sizes alone, for many ranks
-//   mpirun -np 2 mpi_conformance --huge   tensors of more than 2^31 bytes, 2.5 GiB of memory per
-//   rank mpirun -np 2 mpi_conformance --stall  a rank comes late; the others say so
+//   mpirun -np 2 mpi_conformance --huge   tensors of more than 2^31 bytes: 2.5 GiB a rank
+//   mpirun -np 2 mpi_conformance --stall  a rank comes late; the others say so
 #include <chrono>
 #include <cstdlib>
 #include <memory>

@@ -3,10 +3,10 @@
 // cc/comm/communicator.h for the contract; beyond it:
 //
 // - A large reduction is divided among the lanes: the ranks of a host reduce each lane's part to
-// its
-//   rank (reducescatter), the lanes reduce their parts across hosts at the same time (allreduce),
-//   and the ranks of a host put the parts together (allgather). A byte crosses the network once per
-//   host, not once per rank. A small one takes one lane: fewer messages, no more steps.
+//   its rank (reducescatter), the lanes reduce their parts across hosts at the same time
+//   (allreduce), and the ranks of a host put the parts together (allgather). A byte crosses the
+//   network once per host, not once per rank. A small one takes one lane: fewer messages, no more
+//   steps.
 // - Reductions combine the ranks of each host in their order, then the hosts in the order of their
 //   lowest ranks. So sums of floats may differ in the last bit from those of the flat backends; all
 //   ranks hold equal bits. Nothing is rounded, divided or scaled between the levels (arithmetic.h).

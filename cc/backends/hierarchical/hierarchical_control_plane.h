@@ -4,11 +4,9 @@
 // them each other (hierarchical_votes.h). See cc/comm/control_plane.h for the contract; beyond it:
 //
 // - A leader keeps what its host's ranks announce for up to kCompany, until it has something of
-// each,
-//   and sends it on in one envelope.
+//   each, and sends it on in one envelope.
 // - A leader takes note of an agreement only when its host's ranks can have it without its help: in
-// a
-//   collective it passes nothing on.
+//   a collective it passes nothing on.
 // - Messages move on only while the leader's engine makes calls here, so a stopped leader silences
 //   its host.
 #pragma once
