@@ -38,6 +38,9 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   // Never blocks; one thread or several at once.
   void ComputeAsync(tensorflow::OpKernelContext* ctx, DoneCallback done) final;
 
+  // Starting a collective takes less time than handing it to another thread.
+  bool IsExpensive() final { return false; }
+
  protected:
   // Adds the kernel's tensors to the call.
   virtual absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine& engine,
