@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import mpi
@@ -46,23 +44,12 @@ def test_a_wait_that_lasts_is_reported_with_the_rank_it_is_for(program: Path):
     assert "has waited" not in job.ranks[0].err, str(job)
 
 
-def test_the_mpirun_of_another_mpi_is_found_out(program: Path, tmp_path: Path):
+def test_the_mpirun_of_another_mpi_is_found_out(program: Path):
     """A process that MPICH's starter says is one of 3, while our MPI sees it alone."""
-    # Open MPI does not remove the shared memory of a process that no mpirun of its own started.
-    kept_here = {"OMPI_MCA_btl_sm_backing_directory": str(tmp_path)}
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI"))
-    }
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    ran = subprocess.run(
-        [str(program)],
-        env={**kept, **root, **kept_here, "PMI_SIZE": "3"},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "with 3 processes" in ran.stderr
-    assert "sees 1" in ran.stderr
-    assert "mpirun -np 3" in ran.stderr
+    job = mpi.run_ranks(1, ["-c", EXEC, str(program)], env={"PMI_SIZE": "3"}, mpirun=False)
+    [alone] = job.ranks
+    assert alone.code == 1, str(job)
+    assert "with 3 processes" in alone.err
+    assert "sees 1" in alone.err
+    assert "mpirun -np 3" in alone.err
+    assert not job.left
