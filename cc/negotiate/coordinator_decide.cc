@@ -190,6 +190,7 @@ void Coordinator::LockIfRepeating() {
   const std::vector<Bucket>& schedule = watch_.Lock();
   for (Agreement& a : next_) a.lock = schedule;
   locked_at_ = sequence_;
+  locked_ = true;
   ForgetOpen();
 }
 
