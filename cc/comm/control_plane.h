@@ -33,6 +33,9 @@ class ControlPlane {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
+  // By which rank messages to and from rank 0 go: whose silence may be mistaken for that one's.
+  virtual int route() const { return 0; }
+
   // Takes the message and returns; it leaves now or during later calls of Receive or Flushed.
   // REQUIRES: to != rank(); one of the two is rank 0, which coordinates, unless a World has opened
   // this plane.

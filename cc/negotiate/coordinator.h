@@ -66,8 +66,11 @@ class Coordinator {
   // A warning about stalled tensors or silent ranks that Step came to, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
 
-  // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h).
-  Status CheckAnswers(double now) const { return roll_call_.Check(now); }
+  // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or it has
+  // stalled for too long and a rank leaves: nobody waits for the others to leave as well.
+  Status lost(double now) const {
+    return stalled_ && num_left_ > 0 ? doom_ : roll_call_.Check(now);
+  }
 
   // When Step has something to do though nothing arrives; a time in the past means now.
   double wake_at() const;
@@ -145,7 +148,8 @@ class Coordinator {
   std::vector<bool> left_;      // by rank
   int num_left_ = 0;
   bool goodbye_sent_ = false;
-  Status doom_;  // why nothing can be agreed any more
+  Status doom_;           // why nothing can be agreed any more
+  bool stalled_ = false;  // that is because of the stall limit
   double next_stall_check_ = 0.0;
   StepWatch watch_;
   uint64_t locked_at_ = 0;  // invariant 6: the sequence number of the last lock

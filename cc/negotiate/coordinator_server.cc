@@ -81,7 +81,7 @@ Status CoordinatorServer::Step(double now, bool* progress) {
   TFHVD_RETURN_IF_ERROR(TakeMessages(now, progress));
   TFHVD_RETURN_IF_ERROR(Send(now, progress));
   HandOver(now, progress);
-  return coordinator_.CheckAnswers(now);
+  return coordinator_.lost(now);
 }
 
 Status CoordinatorServer::TakeMessages(double now, bool* progress) {

@@ -66,7 +66,12 @@ void Coordinator::CallTheRoll(double now) {
 
 void Coordinator::CheckStalls(double now) {
   if (!options_.stall_check || (open_ == 0 && fence_ == 0) || now < next_stall_check_) return;
-  next_stall_check_ = now + options_.stall_check_time / 4;
+  // Often enough for either limit.
+  double interval = options_.stall_check_time / 4;
+  if (options_.stall_shutdown_time > 0) {
+    interval = std::min(interval, options_.stall_shutdown_time / 8);
+  }
+  next_stall_check_ = now + interval;
   constexpr int kMostNamed = 8;
   std::vector<const Slot*> waiting;
   std::string report;
@@ -97,6 +102,7 @@ void Coordinator::CheckStalls(double now) {
                                      "the program (a condition that depends on the rank).");
   }
   if (fatal == nullptr) return;
+  stalled_ = true;
   doom_ = Status::Aborted(
       "stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
       WaitingText(*fatal, now, options_.hosts, JoinedIn(fatal->key.process_set)) + crosswise);

@@ -248,16 +248,20 @@ Status Negotiator::ReportWait(const std::string& what, double waited, double now
     TFHVD_RETURN_IF_ERROR(SendWord(what, waited));
   }
   if (topology_.rank == kCoordinatorRank || check <= 0) return Status::Ok();
+  // Who passes messages on has noticed by then that rank 0 is silent, and said so.
+  const int whom = control_->route();
+  const double grace = whom == kCoordinatorRank ? 0.0 : StallGuard::kGraceSeconds;
   const double silence = now - last_heard_;
-  const bool over = shutdown > 0 && waited >= shutdown && silence >= shutdown / 2;
-  if (!over && (silence_reported_ || waited < check || silence < check / 2)) return Status::Ok();
-  const std::string text = "rank 0 (host " + topology_.hosts[kCoordinatorRank] +
-                           ") has not answered for " + std::to_string(static_cast<int>(silence)) +
-                           " s, while rank " + std::to_string(topology_.rank) + " has waited " +
-                           std::to_string(static_cast<int>(waited)) + " s in the middle of " +
-                           what +
-                           ". Its process may be stopped (kill "
-                           "-CONT) or cut off from the network.";
+  const bool over = shutdown > 0 && waited >= shutdown + grace && silence >= shutdown / 2;
+  const bool worth_saying = waited >= check + grace && silence >= check / 2;
+  if (!over && (silence_reported_ || !worth_saying)) return Status::Ok();
+  const std::string text =
+      "rank " + std::to_string(whom) + " (host " + topology_.hosts[static_cast<size_t>(whom)] +
+      ") has not answered for " + std::to_string(static_cast<int>(silence)) + " s, while rank " +
+      std::to_string(topology_.rank) + " has waited " + std::to_string(static_cast<int>(waited)) +
+      " s in the middle of " + what +
+      ". Its process may be stopped (kill "
+      "-CONT) or cut off from the network.";
   if (over) return Status::Aborted(text);
   log_.Warning(text);
   silence_reported_ = true;

@@ -84,9 +84,18 @@ std::string RollCall::Text(const std::vector<int>& silent, double now) const {
   double since = now;
   for (const int r : silent) since = std::min(since, asked_[static_cast<size_t>(r)]);
   const bool one = silent.size() == 1;
+  // Where the first rank of a host passes messages on for the others, its silence is theirs.
+  const std::string& host = hosts_[static_cast<size_t>(silent[0])];
+  const bool host_of_all = std::all_of(
+      silent.begin(), silent.end(), [&](int r) { return hosts_[static_cast<size_t>(r)] == host; });
+  const auto on_host = std::count(hosts_.begin(), hosts_.end(), host);
+  const bool whole = !one && host_of_all && on_host == static_cast<std::ptrdiff_t>(silent.size());
   return (one ? "rank " + std::to_string(silent[0]) : "ranks " + RankList(silent)) +
-         (one ? " (host " : " (first on host ") + hosts_[static_cast<size_t>(silent[0])] + ")" +
-         (one ? " has" : " have") + " not answered for " +
+         (one     ? " (host "
+          : whole ? " (all of host " + host + ", for which rank " + std::to_string(silent[0]) +
+                        " may speak; "
+                  : " (first on host ") +
+         host + ")" + (one ? " has" : " have") + " not answered for " +
          std::to_string(static_cast<int>(now - since)) + " s, while rank " +
          std::to_string(waiter_) + " has waited " + std::to_string(static_cast<int>(Waited(now))) +
          " s in the middle of " + waits_in_ + ". " + (one ? "Its process" : "Their processes") +

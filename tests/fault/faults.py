@@ -6,6 +6,7 @@ by themselves, and end by themselves.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -137,11 +138,13 @@ def run(fault: Fault) -> mpi.Job:
     times: dict[str, float] = {}
 
     def watch(processes: mpi.Processes) -> None:
-        processes.wait_for_file(f"deed.{fault.victim}")
-        for rank in survivors:
-            processes.wait_for_text(rank, "shut down", seconds=fault.seconds + 30)
-        for name in [f"deed.{fault.victim}", *(f"ended.{rank}" for rank in survivors)]:
-            times[name] = float(processes.wait_for_file(name))
+        # What does not come is asserted below, with all that the ranks have printed.
+        with contextlib.suppress(TimeoutError):
+            processes.wait_for_file(f"deed.{fault.victim}")
+            for rank in survivors:
+                processes.wait_for_text(rank, "shut down", seconds=fault.seconds + 30)
+            for name in [f"deed.{fault.victim}", *(f"ended.{rank}" for rank in survivors)]:
+                times[name] = float(processes.wait_for_file(name))
         processes.kill()  # a stopped rank ends by no other means
 
     env = {
@@ -156,6 +159,7 @@ def run(fault: Fault) -> mpi.Job:
         said = re.findall(r"^said: (.*)$", job.ranks[rank].out, re.M)
         assert said, f"{fault}: rank {rank} said nothing\n{job}"
         assert re.search(rf"ranks? \[?{fault.victim}\b", said[0]), f"{fault}: {said[0]}\n{job}"
+        assert f"ended.{rank}" in times, f"{fault}: rank {rank} did not shut down\n{job}"
         took = times[f"ended.{rank}"] - times[f"deed.{fault.victim}"]
         assert took < fault.seconds, f"{fault}: rank {rank} ended after {took:.1f} s\n{job}"
     return job

@@ -37,6 +37,9 @@ class HierarchicalControlPlane : public ControlPlane {
 
   int rank() const override { return rank_; }
   int size() const override { return layout_.size(); }
+  int route() const override {
+    return leads() ? 0 : layout_.ranks_of[static_cast<size_t>(host_)][0];
+  }
 
   Status Send(int to, std::string bytes) override;
   void Alarm(const std::string& bytes) override;
