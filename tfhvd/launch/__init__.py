@@ -1,7 +1,7 @@
 """The launcher ``tfhvdrun``: starts N copies of a command under mpirun and watches over them.
 
 Reading order: ``cli`` (start here), ``arguments``, ``parser``, ``values``, ``horovod_options`` and
-``hosts`` (words -> Job), ``mpi`` and ``command_line`` (Job -> mpirun line), ``environment`` and
+``hosts`` (words -> ``job``), ``mpi`` and ``command_line`` (Job -> mpirun line), ``environment`` and
 ``legacy_keras`` (what the ranks inherit), ``supervisor`` (the event loop), ``worker`` (the small
 process around each rank), ``wire`` (what the two say to each other), ``notice`` (what a rank says
 as it leaves), ``address`` (where they meet), ``lines`` and ``output`` (many outputs, one terminal),

@@ -20,9 +20,9 @@ from typing import IO, Any
 
 from tfhvd.errors import RankFailedError
 from tfhvd.launch import arguments, command_line, environment
-from tfhvd.launch.arguments import Job
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.exchange import Exchange
+from tfhvd.launch.job import Job
 
 # How the launcher's words on a failure begin; the first of them name the rank that failed first.
 _VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |error:|mpirun |stopped by )")

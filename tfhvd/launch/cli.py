@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tfhvd._version import __version__
 from tfhvd.launch import address, arguments, command_line, environment, legacy_keras, mpi
-from tfhvd.launch.arguments import Job
 from tfhvd.launch.errors import UsageError
+from tfhvd.launch.job import Job
 from tfhvd.launch.output import Output
 from tfhvd.launch.supervisor import Supervisor
 

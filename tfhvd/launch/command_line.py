@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfhvd.launch.arguments import Job
 from tfhvd.launch.hosts import is_local
+from tfhvd.launch.job import Job
 from tfhvd.launch.mpi import Mpi
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfhvd.launch import legacy_keras
-from tfhvd.launch.arguments import Job
+from tfhvd.launch.job import Job
 
 _STAND_IN = Path(__file__).resolve().parents[1] / "_stand_in"
 

@@ -101,7 +101,10 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def _explain(self, error: argparse.ArgumentError) -> str:
-        option = next(o for o in self.options if "/".join(o.option_strings) == error.argument_name)
+        named = (o for o in self.options if "/".join(o.option_strings) == error.argument_name)
+        option = next(named, None)
+        if option is None:  # as for "ambiguous option: -ho could match ..."
+            return str(error)
         flag = option.option_strings[0]
         if option.nargs == 0:
             return f"{flag} takes no value"
