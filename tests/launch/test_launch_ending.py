@@ -158,6 +158,13 @@ def test_stderr_is_kept_as_lines_also_in_pieces():
     assert list(rank.last_lines) == ["ab", "bar 2", "end"]
 
 
+def test_the_report_of_a_rank_that_is_gone():
+    assert report(ended(1, Ending(lost=True), 2.0))[0] == (
+        "tfhvdrun: rank 1 on host n1 failed first: gone without a word: its host, the network to "
+        "it, or its worker"
+    )
+
+
 def test_the_report():
     assert report(ended(1, Ending(code=1), 2.0, said=TRACEBACK)) == [
         "tfhvdrun: rank 1 on host n1 failed first: exit code 1",

@@ -52,7 +52,7 @@ class Ending:
         if self.signal is not None:
             whom = " because mpirun ended the job" if self.told else ""
             return f"killed by {signal_name(self.signal)}{whom}"
-        return self.error or "gone without an exit code"
+        return self.error or "gone without a word: its host, the network to it, or its worker"
 
 
 def signal_name(number: int) -> str:

@@ -82,6 +82,7 @@ class Supervisor:
         self._ranks: dict[int, Rank] = {}
         self._peers: set[_Peer] = set()
         self._mpirun: subprocess.Popen[bytes] | None = None
+        self._mpirun_ended_by_us = False
         self._held_back = bytearray()  # what mpirun said once the job was failing or over
         self._steps: list[stopping.Step] = []
         self._stopped_at: float | None = None  # when ranks were first told to stop
@@ -230,6 +231,7 @@ class Supervisor:
     def _signal_mpirun(self, number: int) -> None:
         assert self._mpirun is not None
         if self._mpirun.poll() is None:
+            self._mpirun_ended_by_us = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._mpirun.pid, number)
 
@@ -315,6 +317,8 @@ class Supervisor:
     def _explain(self, code: int) -> None:
         """Shows what mpirun said, and its end: it may know what the ranks do not."""
         self._output.message(bytes(self._held_back))
+        if self._mpirun_ended_by_us:
+            return
         end = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         self._say(code, f"tfhvdrun: mpirun {end}")
 
