@@ -82,7 +82,7 @@ def tail(text: str, lines: int = 40) -> str:
 def run_ranks(
     ranks: int,
     target: str | Path | Sequence[str] | Callable[[], None],
-    timeout: float = 90,
+    timeout: float | Callable[[], float] = 90,
     env: Mapping[str, str] | None = None,
     mpirun: bool = True,
     within: Sequence[str] = (),
@@ -95,7 +95,8 @@ def run_ranks(
         ranks: how many.
         target: the text of a program, a script's path, the interpreter's arguments, or a function
             without arguments at the top level of a module of the tests.
-        timeout: in seconds.
+        timeout: in seconds; or a function that is asked again and again until when, of
+            time.monotonic, the job may go on.
         env: added to the environment.
         mpirun: False starts one rank as a plain process.
         within: words of a command that runs the one behind them, put before mpirun.
@@ -125,15 +126,25 @@ def run_ranks(
         try:
             if while_running is not None:
                 while_running(Processes(mark, output))
-            code: int | None = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            code = None
+            code = _wait(process, timeout)
         finally:
             seconds = time.monotonic() - began
             left = [] if process.poll() is None else Processes(mark, output).wait_until_gone()
             Processes(mark, output).kill()
             process.wait()
         return Job(code, _read(output, ranks), (output / "starter").read_text(), seconds, left)
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float | Callable[[], float]) -> int | None:
+    """Returns the exit code, or None once the time is over."""
+    end = timeout if callable(timeout) else functools.partial(float, time.monotonic() + timeout)
+    while process.poll() is None:
+        left = end() - time.monotonic()
+        if left <= 0:
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(left, 1.0))
+    return process.returncode
 
 
 class Processes:

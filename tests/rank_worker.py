@@ -14,6 +14,7 @@ import pytest
 
 SECONDS_PER_TEST = 100
 SECONDS_AFTER_FAILURE = 10  # for the other ranks, which may wait for this one
+SECONDS_AT_THE_END = 45  # from the last test's end to that of the process
 
 
 class Worker:
@@ -39,6 +40,8 @@ class Worker:
         hvd.init()
         assert hvd.size() == self._ranks
         result = yield
+        # Not cancelled: it also holds while the interpreter ends.
+        faulthandler.dump_traceback_later(SECONDS_AT_THE_END, exit=True, file=sys.__stderr__)
         hvd.shutdown()
         return result
 

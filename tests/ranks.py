@@ -11,7 +11,11 @@ they do.
 
 This is the side of the pytest that a person starts; `rank_worker` is the side within the ranks.
 They share a folder: the worker writes N.RANK.begun before the N-th test, and N.RANK.json after it.
-After a failure the job ends, and another one runs the tests that are left.
+After a failure the job ends, and another one runs the tests that are left. The job must end well,
+too: where all tests have passed and it does not, the last one of them is the one that fails.
+
+How long a job may take goes by the signs of life in that folder, not by the number of tests: a job
+that hangs is ended soon, and one on a slow machine is not.
 """
 
 from __future__ import annotations
@@ -20,14 +24,19 @@ import dataclasses
 import json
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import mpi
 import pytest
+from rank_worker import SECONDS_AT_THE_END, SECONDS_PER_TEST
 
 WORKER = "TFHVD_TEST_WORKER"  # in the environment of a rank: the folder of its job
 PARAMETER = "number_of_ranks"
+
+SECONDS_TO_START = 240  # all ranks import TensorFlow at once, on cores that others use as well
+SECONDS_TO_SPARE = 20  # a rank that hangs says where, and ends itself; this is for when it cannot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +45,32 @@ class Result:
 
     outcome: str
     text: str = ""
+
+
+class Progress:
+    """When a job must have given its next sign of life.
+
+    Args:
+        folder: of the job.
+        ranks: how many.
+        tests: how many.
+    """
+
+    def __init__(self, folder: Path, ranks: int, tests: int) -> None:
+        self._folder = folder
+        self._last = [folder / f"{tests - 1}.{rank}.json" for rank in range(ranks)]
+        self._signs = 0
+        self._since = time.monotonic()
+
+    def deadline(self) -> float:
+        """Returns the time, of time.monotonic, at which the job hangs if nothing happens before."""
+        signs = sum(1 for _ in self._folder.glob("*.*.*"))
+        if signs != self._signs:
+            self._signs, self._since = signs, time.monotonic()
+        if not signs:
+            return self._since + SECONDS_TO_START
+        over = all(file.exists() for file in self._last)
+        return self._since + SECONDS_TO_SPARE + (SECONDS_AT_THE_END if over else SECONDS_PER_TEST)
 
 
 class Jobs:
@@ -67,7 +102,7 @@ def _run(ranks: int, tests: list[str]) -> dict[str, Result]:
         job = mpi.run_ranks(
             ranks,
             ["-m", "pytest", *options, f"--confcutdir={mpi.ROOT}", *files],
-            timeout=60 + 120 * len(tests),
+            timeout=Progress(folder, ranks, len(tests)).deadline,
             env={WORKER: name, "TFHVD_TEST_RANKS": str(ranks)},
             mpirun=ranks > 1,
         )
@@ -78,9 +113,13 @@ def _run(ranks: int, tests: list[str]) -> dict[str, Result]:
             if number > 0 and not begun:
                 break
             results[test] = _merged(reports, job)
-    if job.left and results:
-        last = list(results)[-1]
+    last = list(results)[-1]
+    if job.left:
         results[last] = Result("failed", f"processes outlived the job: {job.left}\n{job}")
+    elif job.code != 0 and all(result.outcome != "failed" for result in results.values()):
+        end = "hung" if job.code is None else "failed"
+        text = f"the tests up to this one have passed, and then their job {end}:\n{job}"
+        results[last] = Result("failed", text)
     return results
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,12 @@ import sys
 import mpi
 import pytest
 
-from tfhvd import as_horovod
+from tfhvd.launch.horovod_options import IDLE, REFUSED
+
+with pytest.MonkeyPatch.context() as patch:
+    # Importing it would choose a Keras for the tests of other files, too.
+    patch.setenv("TF_USE_LEGACY_KERAS", "0")
+    from tfhvd import as_horovod
 
 SCRIPT = """
 import numpy as np
@@ -30,7 +36,7 @@ model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1)])
 opt = hvd_keras.DistributedOptimizer(
     tf.keras.optimizers.SGD(0.01 * hvd.size()), compression=Compression.fp16
 )
-model.compile(loss="mse", optimizer=opt)
+model.compile(loss="mse", optimizer=opt, experimental_run_tf_function=False)  # of Keras 2
 callbacks = [
     hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0),
     MetricAverageCallback(),
@@ -49,6 +55,7 @@ def step(x):
 step(tf.ones([2, 4]))
 sums = hvd.allgather(tf.reshape(tf.reduce_sum(model.weights[0]), [1]))
 assert sums[0] == sums[1], sums
+assert len(opt.variables()) > 0  # of Keras 2, too
 print("trained on", hvd.__name__)
 """
 
@@ -63,6 +70,7 @@ def test_a_script_for_horovod_as_it_is(tmp_path):
     assert job.code == 0, job
     trained = re.findall(r"\[(\d)\] trained on horovod.tensorflow", job.ranks[0].out)
     assert sorted(trained) == ["0", "1"]
+    assert job.ranks[0].err.count("tf.keras is Keras 2 here (TF_USE_LEGACY_KERAS=1)") == 1
     assert not job.left
 
 
@@ -120,6 +128,40 @@ hvd.init(); assert hvd.size() == 1; hvd.shutdown()
     assert len(said) == len(expected), said
     for actual, pattern in zip(said, expected):
         assert re.match(pattern, actual), actual
+
+
+@pytest.mark.parametrize(
+    ("before", "chosen"),
+    [
+        ("", "1"),
+        ("os.environ['TF_USE_LEGACY_KERAS'] = '0'", "0"),
+        ("sys.modules['tensorflow'] = sys", None),
+        ("import importlib.util; importlib.util.find_spec = lambda name: None", None),
+    ],
+    ids=["nothing said", "Keras 3 wanted", "too late", "not installed"],
+)
+def test_which_keras_a_program_gets(before, chosen):
+    code = "import os, sys, tfhvd.launch.legacy_keras\n" + before
+    code += "\nimport tfhvd.as_horovod\nprint(os.environ.get('TF_USE_LEGACY_KERAS'))"
+    command = [sys.executable, "-c", code]
+    environ = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+    result = subprocess.run(command, cwd=mpi.ROOT, env=environ, capture_output=True, text=True)
+    assert result.stdout == f"{chosen}\n", result.stderr
+    assert ("tf.keras is Keras 2 here" in result.stderr) == (chosen == "1")
+
+
+def test_every_difference_is_said_with_its_why():
+    text = (mpi.ROOT / "docs/migrating.md").read_text()
+    tables = re.findall(r"^\|.*\| why \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", text, re.MULTILINE)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 30
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert len(cells) == 4 and all(cells), row
+    flags = {flag for idle in IDLE for flag in idle.flags} | set(REFUSED)
+    unsaid = {flag for flag in flags if f"`{flag}`" not in text}
+    kin = ("--autotune", "--no-", "--log-", "-prefix", "--min-num", "--max-num", "--slots")
+    assert all(flag.startswith(kin) for flag in unsaid), unsaid
 
 
 def test_too_late_is_an_error():

@@ -21,6 +21,8 @@ import sys
 import types
 from collections.abc import Sequence
 
+from tfhvd.launch import legacy_keras
+
 # The release of Horovod whose API is followed: what `horovod.__version__` says.
 HOROVOD_VERSION = "0.28.1"
 
@@ -107,6 +109,7 @@ def install() -> None:
             "Horovod itself is imported already. Received: import tfhvd.as_horovod after import "
             "horovod. Expected: tfhvd.as_horovod first, or tfhvdrun --as-horovod."
         )
+    legacy_keras.choose_here()
     sys.meta_path.insert(0, _Finder())
     importlib.import_module("horovod")
 

@@ -13,6 +13,7 @@ from typing import Any
 from tfhvd._launcher_check import check_launcher
 from tfhvd._library import installed_nccl
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
+from tfhvd.launch import notice
 
 
 class _Membership:
@@ -27,6 +28,7 @@ class _Membership:
         self.started_as: tuple[int, ...] | None = None
         self.forked = False
         self._prepared = False
+        self._launcher: notice.Sender | None = None
         self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
         self._everyone_knows = True
 
@@ -80,6 +82,7 @@ class _Membership:
         if self._prepared:
             return
         self._prepared = True
+        self._launcher = notice.Sender(os.environ)
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_child)
         previous = sys.excepthook
@@ -103,10 +106,20 @@ class _Membership:
             return
         self._failed_with = 130 if issubclass(kind, KeyboardInterrupt) else 1
         reason = traceback.format_exception_only(kind, error)[-1].strip()
+        self._tell_launcher()
         try:
             self.leave(reason)
         except TfhvdError:
             self._everyone_knows = False
+
+    def _tell_launcher(self) -> None:
+        """Says, before the other ranks can hear of it, whether it is one of them that failed."""
+        assert self._launcher is not None
+        try:
+            self._native().check_health()
+            self._launcher.leave(follows=False)
+        except TfhvdError:
+            self._launcher.leave(follows=True)
 
     def _at_exit(self) -> None:
         if self.forked:
@@ -114,6 +127,7 @@ class _Membership:
         native = self._native()
         try:
             if self.topology is not None:
+                self._tell_launcher()
                 native.check_health()
                 self.leave("")
             if self._everyone_knows:

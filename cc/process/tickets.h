@@ -13,8 +13,8 @@
 // On a GPU a collective is over, here, once it is in order on our stream; Finish makes the stream
 // that it is given come after it, and does not wait for the GPU.
 //
-// All methods may be called from any thread. Start never blocks. Finish does, and must not be
-// called on an engine's thread.
+// All methods may be called from any thread. Start waits no longer than Engine::Submit, Finish
+// until the collectives are over: it must not be called on an engine's thread.
 #pragma once
 
 #include <cstdint>

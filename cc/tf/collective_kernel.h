@@ -35,7 +35,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
   CollectiveKernel(tensorflow::OpKernelConstruction* ctx, Collective kind);
 
-  // Never blocks; one thread or several at once.
+  // Waits for no other rank, but for some microseconds where it completes a small step that repeats
+  // and runs it here (engine.h). One thread or several at once.
   void ComputeAsync(tensorflow::OpKernelContext* ctx, DoneCallback done) final;
 
   // Starting a collective takes less time than handing it to another thread.

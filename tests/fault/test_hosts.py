@@ -100,8 +100,7 @@ if rank == 2:
     raise ValueError("bad luck")
 hvd.allreduce(1.0, name="wanted")
 """
-    patient = {"TFHVD_SHUTDOWN_TIMEOUT_SECONDS": "30"}  # as in test_leaving.py
-    job = run("aaba", CHECKS + rest, env=patient)
+    job = run("aaba", CHECKS + rest)
     assert job.code not in (0, None), job
     for number, rank in enumerate(job.ranks):
         assert rank.out.startswith("checked"), job

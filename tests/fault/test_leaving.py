@@ -23,16 +23,14 @@ with open(os.path.join(os.environ["TFHVD_TEST_OUTPUT"], name), "w") as file:
     file.write(f"{os.getpid()}\\n")
 assert hvd.allreduce(1.0, op=hvd.Sum, name="first") == hvd.size()
 others_wait = tf.function(lambda: hvd.allreduce(tf.ones([4]), name="wanted"))
+others_wait.get_concrete_function()  # who waits shall not have to trace first
+COMPILE
 hvd.barrier()
 victim = hvd.rank() == VICTIM
 if victim:
     time.sleep(PAUSE)
     print("now", flush=True)
 """
-
-# Who raises gives the others longer than by default to hear of it: on a busy machine too they shall
-# have said so before mpirun ends them with it. They may take SECONDS all the same.
-PATIENT = {"TFHVD_SHUTDOWN_TIMEOUT_SECONDS": "30"}
 
 DEEDS = {
     "raises": "raise ValueError('bad\\nluck')",
@@ -43,16 +41,30 @@ DEEDS = {
 }
 
 
-def job_where(rest: str, ranks: int = 2, victim: int = 1, pause: float = 0.0, **env: str):
+# Compiled, and run once for it.
+COMPILED = """
+others_wait = tf.function(others_wait.python_function, jit_compile=True)
+others_wait()
+"""
+
+
+def begin(victim: int = 1, pause: float = 0.0, compiled: bool = False) -> str:
+    text = BEGIN.replace("VICTIM", str(victim)).replace("PAUSE", str(pause))
+    return text.replace("COMPILE", COMPILED if compiled else "")
+
+
+def job_where(
+    rest: str, ranks: int = 2, victim: int = 1, pause: float = 0, compiled: bool = False, **env: str
+):
     """Runs a job whose victim prints "now" and then does something; the job must end soon after."""
-    text = BEGIN.replace("VICTIM", str(victim)).replace("PAUSE", str(pause)) + rest
+    text = begin(victim, pause, compiled) + rest
     left = []
 
     def watch(processes: mpi.Processes) -> None:
         processes.wait_for_text(victim, "now")
         left.extend(processes.wait_until_gone(SECONDS))
 
-    job = mpi.run_ranks(ranks, text, env={**PATIENT, **env}, while_running=watch)
+    job = mpi.run_ranks(ranks, text, env=env, while_running=watch)
     assert not left, f"still there after {SECONDS} s: {left}\n{job}"
     assert not job.left, job
     return job
@@ -99,19 +111,17 @@ others_wait()
     assert "signal 9" in said or "non-zero" in said or "exit code: 7" in said, job
 
 
-COMPILED = "others_wait = tf.function(others_wait.python_function, jit_compile=True)\n"
-
-
 def test_one_raises_and_the_others_wait_in_a_compiled_function():
-    rest = f"{COMPILED}if victim:\n    {DEEDS['raises']}\nothers_wait()\n"
-    job = job_where(rest, pause=1.0)
+    rest = f"if victim:\n    {DEEDS['raises']}\nothers_wait()\n"
+    job = job_where(rest, pause=1.0, compiled=True)
     [said] = [line for line in job.ranks[0].err.splitlines() if "AbortedError" in line][-1:]
     for part in ("'wanted'", "rank 1", "ValueError: bad"):
         assert part in said, job
 
 
 def test_one_is_killed_and_the_others_wait_in_a_compiled_function():
-    job = job_where(f"{COMPILED}if victim:\n    {DEEDS['is killed']}\nothers_wait()\n", pause=1.0)
+    rest = f"if victim:\n    {DEEDS['is killed']}\nothers_wait()\n"
+    job = job_where(rest, pause=1.0, compiled=True)
     assert job.code not in (0, None), job
     assert job.ranks[1].code == 128 + signal.SIGKILL, job
     assert "signal 9" in job.starter + job.ranks[0].err, job
@@ -210,7 +220,7 @@ def test_every_rank_raises():
 
 
 def test_a_stopped_rank_is_reported():
-    text = BEGIN.replace("VICTIM", "1").replace("PAUSE", "0")
+    text = begin()
     text += """
 if victim:
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tfhvd.launch import arguments, cli
+from tfhvd.launch import cli
 from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host
+from tfhvd.launch.parser import make_parser
 
 
 def test_the_command_begins_at_the_first_word_that_is_no_option():
@@ -73,6 +74,10 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np -3 true", "Received: '-3'"),
         ("-np python train.py", "-np must be a whole number, at least 1. Received: 'python'"),
         ("-np 2 --fusion 3 true", "unknown option --fusion. Did you mean --fusion-threshold-mb?"),
+        ("-np 2 --mpi-args --quiet true", "written with =, as in --mpi-args=--quiet"),
+        ("-np 2 -i /no/key true", "-i must be a file with a private key. Received: '/no/key'"),
+        ("-np 2 --host-discovery-script s true", "Give the hosts that the script prints: -H"),
+        ("--config-file=x -np 2 true", "tfhvdrun has no option --config-file. Give the options"),
         ("-np 2 --verbos true", "Did you mean --verbose?"),
         ("-np 2 --zzz true", "unknown option --zzz. tfhvdrun --help lists the options"),
         ("-np 2 --no-prefix=1 true", "--no-prefix takes no value"),
@@ -99,6 +104,37 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line, says, capsys):
     assert says in captured.err
 
 
+def test_options_of_horovodrun_without_an_effect_are_taken_with_a_warning(capsys):
+    words = (
+        "-np 1 --disable-cache --autotune --autotune-log-file f --gloo --min-np 1 --max-np=4 "
+        "--blacklist-cooldown-range 10 20 --hierarchical-allreduce --mpi true --gloo"
+    )
+    job = parse(words.split())
+    assert job.command == ("true", "--gloo")
+    assert [warning.partition(" ")[0] for warning in job.warnings] == [
+        *("--disable-cache", "--autotune", "--autotune-log-file", "--gloo", "--min-np", "--max-np"),
+        *("--blacklist-cooldown-range", "--hierarchical-allreduce"),
+    ]
+    assert job.warnings[0] == (
+        "--disable-cache has no effect: the launcher keeps nothing between jobs"
+    )
+
+
+def test_options_of_horovodrun_with_a_meaning(tmp_path):
+    key = tmp_path / "key"
+    key.touch()
+    words = "-np 1 --no-stall-check --no-timeline-mark-cycles --tcp --binding-args"
+    job = parse([*words.split(), "--bind-to core", "-i", str(key), "-p", "23", "true"])
+    assert job.settings == {"TFHVD_STALL_CHECK_DISABLE": "1", "TFHVD_TIMELINE_MARK_CYCLES": "0"}
+    assert job.tcp and job.binding_args == ("--bind-to", "core")
+    assert job.ssh_args == ("-p", "23", "-i", str(key))
+    assert job.warnings == ()
+
+
+def test_a_value_may_begin_with_a_dash():
+    assert parse(["-np", "1", "--mpi-args=--quiet -v", "true"]).mpi_args == ("--quiet", "-v")
+
+
 def test_a_malformed_host_file_names_its_line(tmp_path):
     hostfile = tmp_path / "hosts"
     hostfile.write_text("a slots=2\nb slots=two\n")
@@ -119,7 +155,7 @@ def test_what_is_not_executable_gets_the_words_to_type(tmp_path):
 def test_help_names_every_option(capsys):
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(flag in text for option in arguments.OPTIONS for flag in option.flags)
+    assert all(flag in text for option in make_parser().options for flag in option.option_strings)
 
 
 def test_version(capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from launching import environment, wait_until_gone
 
 import tfhvd
-from tfhvd.launch import exchange
+from tfhvd.launch import call, exchange
 
 
 def test_results_come_in_the_order_of_ranks(capfd):
@@ -59,6 +60,35 @@ def test_a_rank_that_ends_without_a_word():
     with pytest.raises(tfhvd.RankFailedError, match="exit code 7: rank 0 returned nothing") as e:
         tfhvd.run(lambda: __import__("os")._exit(7), np=1)
     assert "tfhvdrun: rank 0" in str(e.value)
+
+
+def test_a_rank_that_is_killed_is_named_though_others_raise():
+    def work():
+        import os
+        import signal
+
+        import tfhvd as hvd
+
+        hvd.init()
+        if hvd.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        hvd.join()
+
+    with pytest.raises(tfhvd.RankFailedError, match="exit code 137") as e:
+        tfhvd.run(work, np=2)
+    assert e.value.rank == 1
+    assert "tfhvdrun: rank 1" in str(e.value) and "killed by SIGKILL" in str(e.value)
+
+
+def test_who_raised_first_is_named_though_another_answered_before():
+    def raised(rank):
+        return rank, pickle.dumps(("raised", (f"Error: {rank}", "trace", None)))
+
+    answers = [raised(0), (2, pickle.dumps(("returned", 5))), raised(1)]
+    for last, first in ((["tfhvdrun: rank 1 on host a failed first: exit code 1"], 1), ([], 0)):
+        with pytest.raises(tfhvd.RankFailedError, match=f"Error: {first}") as e:
+            call._results(3, answers, 1, last)
+        assert e.value.rank == first
 
 
 def test_results_that_cannot_be_pickled():

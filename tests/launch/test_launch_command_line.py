@@ -61,6 +61,39 @@ def test_other_hosts():
     )
 
 
+def test_binding_and_tcp():
+    words = ["-np", "2", "--tcp", "--binding-args=--bind-to core", "true"]
+    job = parse(words)
+    assert " ".join(build(job, OPENMPI5, PLACE, ["WORKER"], [])) == (
+        "/m/mpirun -np 2 --bind-to core --mca pml ob1 --mca btl tcp,self WORKER true"
+    )
+    assert " ".join(build(job, MPICH, PLACE, ["WORKER"], [])) == (
+        "/m/mpirun -np 2 --bind-to core WORKER true"
+    )
+
+
+def test_which_keras_scripts_for_horovod_get(monkeypatch):
+    def keras(words: str, base: dict[str, str]) -> str | None:
+        job = parse([*words.split(), "-np", "1", "true"])
+        return environment.build(job, base, root=False).get("TF_USE_LEGACY_KERAS")
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert keras("--as-horovod", {}) == "1"
+    assert keras("", {}) is None
+    assert keras("--as-horovod --env TF_USE_LEGACY_KERAS=0", {}) == "0"
+    assert keras("--as-horovod", {"TF_USE_LEGACY_KERAS": "False"}) == "False"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert keras("--as-horovod", {}) is None
+
+
+def test_the_limit_for_stopped_ranks_is_that_for_stalled_ones():
+    name = "STALL_SHUTDOWN_TIME_SECONDS"
+    assert environment.stall_limit({}) == 0
+    assert environment.stall_limit({f"HOROVOD_{name}": "7"}) == 7
+    assert environment.stall_limit({f"HOROVOD_{name}": "7", f"TFHVD_{name}": "2.5"}) == 2.5
+    assert environment.stall_limit({f"TFHVD_{name}": "soon"}) == 0
+
+
 def test_the_environment_of_the_ranks():
     words = "-np 2 -p 23 --nics e0 --env A=1 --env B --env TFHVD_CYCLE_TIME=9 --cycle-time-ms 2"
     job = parse([*words.split(), "true"])

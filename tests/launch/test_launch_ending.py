@@ -73,6 +73,42 @@ def test_what_mpirun_took_down_comes_last():
     assert first_failure([ended(0, Ending(lost=True), 1), ranks[1]]) is not None
 
 
+def test_who_fails_because_of_another_did_not_fail_first():
+    follower = Rank(0, "n0")
+    follower.hear(TRACEBACK, 1.0)
+    follower.leave(1.1, follows=True)
+    follower.end(Ending(code=1), 1.2)
+    slow = Rank(1, "n1")
+    slow.leave(1.5, follows=False)  # heard late, as of a busy host
+    slow.end(Ending(code=3), 4.0)
+    assert first_failure([follower, slow]) is slow
+    killed = ended(1, Ending(signal=9), 2.0)
+    assert first_failure([follower, killed]) is killed
+    lost = ended(1, Ending(lost=True), 30.0, 3.0)
+    assert first_failure([follower, lost], 3.0) is lost
+    left_early = ended(1, Ending(code=0), 0.5)
+    bystander = ended(2, Ending(signal=15), 3.1, 3.0)
+    assert first_failure([follower, left_early, bystander], 3.0) is follower
+
+
+def test_a_rank_fails_when_it_begins_to_leave_whatever_it_printed_before():
+    first, second = Rank(0, "n0"), Rank(1, "n1")
+    second.hear(TRACEBACK, 1.0)  # of an exception that it handled
+    first.leave(2.0, follows=False)
+    second.leave(3.0, follows=False)
+    for rank in (first, second):
+        rank.end(Ending(code=4), 5.0)
+    assert first_failure([second, first]) is first
+
+
+def test_who_was_stopped_failed_first():
+    waited = ended(0, Ending(code=1), 2.0, said=TRACEBACK)
+    stopped = ended(1, Ending(signal=9, stopped=True), 9.0, 8.0, said=TRACEBACK)
+    assert first_failure([waited, stopped], 8.0) is stopped
+    assert stopped.ending.exit_code == 137
+    assert report(stopped)[0].endswith("stopped (SIGSTOP), and killed because it did not go on")
+
+
 def test_last_words_are_the_end_of_stderr():
     assert last_words([]) == []
     assert last_words([str(n) for n in range(50)]) == [str(n) for n in range(40, 50)]
@@ -86,12 +122,47 @@ def test_last_words_hold_the_exception_whatever_follows_it():
         assert "ValueError: bad" in words and "  frame 29" in words and len(words) == 10
 
 
+STARTUP = """\
+2026-01-31 12:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795358245.586896   11651 cpu_feature_guard.cc:227] This TensorFlow binary is optimized
+To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow with the ap
+E0000 00:00:1795358320.548069   12439 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA er
+2026-01-31 12:00:00.1: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:467] Unable to reg\
+ister cuFFT factory: Attempting
+W0000 00:00:1795358320.548069   12439 gpu_device.cc:2344] Cannot dlopen some GPU libraries. Please
+Skipping registering GPU devices...
+"""
+
+
+def test_last_words_leave_out_what_tensorflow_says_at_its_start():
+    words = [
+        "W0000 00:00:1795358320.548069   12439 gpu_device.cc:99] Out of memory",
+        "E0000 00:00:1795358320.548069   12439 cuda_driver.cc:52] CUDA_ERROR_ILLEGAL_ADDRESS",
+        "2026-01-31 12:00:00.1: F tensorflow/core/framework/tensor.cc:1] Check failed",
+        "[tfhvd rank 0] warning: some ranks wait for others",
+        "Illegal instruction",
+    ]
+    assert last_words([*STARTUP.splitlines(), *words]) == words
+    quiet = ended(0, Ending(code=3), 1.0, said=STARTUP)
+    assert report(quiet)[1:] == [
+        "tfhvdrun: it wrote nothing to stderr but what TensorFlow writes when it starts"
+    ]
+
+
 def test_stderr_is_kept_as_lines_also_in_pieces():
     rank = Rank(0, "n0")
     for piece in ("a", "b\n\nbar 1\rbar 2\n", "end"):
         rank.hear(piece, 0.0)
     rank.end(Ending(code=1), 0.0)
     assert list(rank.last_lines) == ["ab", "bar 2", "end"]
+
+
+def test_the_report_of_a_rank_that_is_gone():
+    assert report(ended(1, Ending(lost=True), 2.0))[0] == (
+        "tfhvdrun: rank 1 on host n1 failed first: gone without a word: its host, the network to "
+        "it, or its worker"
+    )
 
 
 def test_the_report():

@@ -105,6 +105,43 @@ def test_the_first_failure_of_an_mpi_job_ends_it(tmp_path, size, end, code, says
     assert wait_until_gone(str(path)) == []
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_exit_code_is_of_who_failed_first_though_others_ended_before(tmp_path, first):
+    path = script(
+        tmp_path,
+        f"""
+import tfhvd as hvd
+hvd.init()
+if hvd.rank() == {first}:
+    sys.exit(3)  # and waits for the other one
+hvd.join()
+""",
+    )
+    result = launch("-np", 2, sys.executable, path)
+    assert result.code == 3, result.err
+    assert f"rank {first} (host" in result.err, "the other one says who has left"
+    assert result.own_lines[0].startswith(f"tfhvdrun: rank {first} on host ")
+    assert result.own_lines[0].endswith("failed first: exit code 3")
+
+
+def test_a_death_is_known_before_its_output_is_drained(tmp_path):
+    """A child of the rank holds its output open, so that its end is told late."""
+    path = script(
+        tmp_path,
+        RANK
+        + """
+if rank == 1:
+    subprocess.Popen(["sleep", "60"])
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(0.2)
+os._exit(1)
+""",
+    )
+    result = launch("-np", 2, sys.executable, path)
+    assert result.code == 137, result.err
+    assert "rank 1 on host" in result.own_lines[0]
+
+
 def test_survivors_may_still_say_what_they_saw(tmp_path):
     path = script(
         tmp_path,

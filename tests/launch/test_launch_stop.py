@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import script, started, wait_until_gone
+from launching import launch, script, started, wait_until_gone
 
 UP = 'subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", __file__])\n'
 # In one piece: on a busy machine an unfinished line may be shown first, and then again.
@@ -60,6 +60,45 @@ def test_ranks_that_ignore_ctrl_c_are_killed_and_a_second_one_kills_at_once(tmp_
         process.send_signal(signal.SIGHUP)
         process.communicate(timeout=15)
     assert process.returncode in (129, 130) and wait_until_gone(str(path)) == []
+
+
+def test_a_stopped_rank_is_killed_once_another_has_failed(tmp_path):
+    path = script(
+        tmp_path,
+        MPI
+        + "world.Barrier()\nif rank == 1: os.kill(os.getpid(), signal.SIGSTOP)\n"
+        + "time.sleep(0.5)\nos._exit(4)\n",
+    )
+    result = launch("--stop-timeout", 1, "-np", 2, sys.executable, path)
+    assert result.code == 137, result.err
+    assert result.own_lines[0].startswith("tfhvdrun: rank 1 on host ")
+    assert "stopped (SIGSTOP), and killed" in result.own_lines[0]
+    assert wait_until_gone(str(path)) == []
+
+
+@pytest.mark.parametrize("hosts", ["aa", "aab"])
+def test_a_stopped_rank_is_killed_once_another_has_waited_for_it_at_its_end(tmp_path, hosts):
+    """Behind a shell, so that it is not the worker's own child that is stopped."""
+    path = script(
+        tmp_path,
+        f"""
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+os.environ["TFHVD_TEST_HOST"] = "{hosts}"[rank]
+import tfhvd as hvd
+hvd.init()
+if rank == {len(hosts) - 1}: os.kill(os.getpid(), signal.SIGSTOP)
+""",
+    )
+    start = tmp_path / "start.sh"
+    start.write_text(f"{sys.executable} {path}\nexit $?\n")
+    result = launch(
+        *("-np", len(hosts), "--stop-timeout", 2, "--stall-check-shutdown-time-seconds", 1),
+        *("bash", start),
+    )
+    assert result.code == 137, result.err
+    assert result.own_lines[0].startswith(f"tfhvdrun: rank {len(hosts) - 1} on host ")
+    assert "stopped (SIGSTOP), and killed" in result.own_lines[0]
+    assert wait_until_gone(str(path)) == []
 
 
 def test_a_user_signal_reaches_every_rank(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -19,9 +20,12 @@ from typing import IO, Any
 
 from tfhvd.errors import RankFailedError
 from tfhvd.launch import arguments, command_line, environment
-from tfhvd.launch.arguments import Job
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.exchange import Exchange
+from tfhvd.launch.job import Job
+
+# How the launcher's words on a failure begin; the first of them name the rank that failed first.
+_VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |error:|mpirun |stopped by )")
 
 _PACKAGE = Path(__file__).resolve().parents[2]  # the folder that `import tfhvd` is found in
 
@@ -75,7 +79,7 @@ def run(
         hostfile: a file with one host a line, as in "a slots=4".
         start_timeout: the seconds in which all ranks must have started; 120 by default.
         ssh_port: the port of ssh on other hosts.
-        ssh_identity_file: must be None: ssh's own configuration names it.
+        ssh_identity_file: the private key for ssh; None for what its configuration names.
         disable_cache: taken for Horovod's sake: nothing is cached.
         output_filename: a folder that gets each rank's output as well.
         verbose: whether to print what mpirun says.
@@ -96,7 +100,7 @@ def run(
             rank that failed first and has its traceback; its `__cause__` is the exception itself,
             where that can be pickled.
         ValueError: for arguments that cannot be meant.
-        NotImplementedError: for arguments of elastic jobs, Gloo and `ssh_identity_file`.
+        NotImplementedError: for arguments of elastic jobs and Gloo.
         TypeError: if the function or its arguments cannot be pickled.
 
     Example:
@@ -113,7 +117,6 @@ def run(
         {
             "elastic arguments": next((value for value in elastic if value is not None), None),
             "use_gloo": use_gloo or None,
-            "ssh_identity_file": ssh_identity_file,
         }
     )
     np = _one(np, num_proc, "np", "num_proc")
@@ -126,6 +129,7 @@ def run(
             "--hostfile": hostfile,
             "--start-timeout": start_timeout,
             "--ssh-port": ssh_port,
+            "--ssh-identity-file": ssh_identity_file,
             "--output-filename": output_filename,
             "--mpi-args": mpi_args,
             "--nics": _one(
@@ -146,7 +150,7 @@ def _refuse(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if value is not None:
             raise NotImplementedError(
-                f"tfhvd.run starts jobs of a fixed size with MPI and ssh's own configuration. "
+                "tfhvd.run starts jobs of a fixed size with MPI. "
                 f"Received: {name}={value!r}. Expected: None."
             )
 
@@ -238,7 +242,7 @@ def _supervise(line: Sequence[str], env: Mapping[str, str]) -> tuple[int, list[s
 def _pump(source: IO[str], target: IO[str], last: list[str] | None) -> None:
     """Writes lines on, and keeps those from the launcher's first word on the failure."""
     for text in source:
-        if last is not None and (last or text.startswith("tfhvdrun:")):
+        if last is not None and (last or _VERDICT.match(text)):
             last.append(text.rstrip("\n"))
         target.write(text)
         target.flush()
@@ -246,18 +250,25 @@ def _pump(source: IO[str], target: IO[str], last: list[str] | None) -> None:
 
 def _results(size: int, answers: list[tuple[int, bytes]], code: int, last: list[str]) -> list[Any]:
     results: dict[int, Any] = {}
+    raised: dict[int, tuple[str, str, bytes | None]] = {}  # by rank, in the order of arrival
     for rank, message in answers:
         kind, content = pickle.loads(message)
         if kind == "raised":
-            said, trace, original = content
-            text = f"rank {rank} of tfhvd.run failed with {said}\n\n{trace.rstrip()}"
-            raise RankFailedError(text, rank, trace) from _unpickled(original)
-        results[rank] = content
+            raised[rank] = content
+        else:
+            results[rank] = content
+    verdict = next(filter(None, map(_VERDICT.match, last)), None)
+    first = int(verdict[1]) if verdict is not None and verdict[1] else next(iter(raised), None)
+    if first in raised:
+        said, trace, original = raised[first]
+        text = f"rank {first} of tfhvd.run failed with {said}\n\n{trace.rstrip()}"
+        raise RankFailedError(text, first, trace) from _unpickled(original)
     missing = sorted(set(range(size)) - set(results))
     if missing or code:
         where = f"rank {', '.join(map(str, missing))} returned nothing" if missing else "it failed"
         text = f"the job of tfhvd.run ended with exit code {code}: {where}"
-        raise RankFailedError("\n".join([text, *last]), missing[0] if missing else None, "")
+        named = first if first is not None else next(iter(missing), None)
+        raise RankFailedError("\n".join([text, *last]), named, "")
     return [results[rank] for rank in range(size)]
 
 

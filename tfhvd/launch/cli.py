@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfhvd._version import __version__
-from tfhvd.launch import address, arguments, command_line, environment, mpi
-from tfhvd.launch.arguments import Job
+from tfhvd.launch import address, arguments, command_line, environment, legacy_keras, mpi
 from tfhvd.launch.errors import UsageError
+from tfhvd.launch.job import Job
 from tfhvd.launch.output import Output
 from tfhvd.launch.supervisor import Supervisor
 
@@ -58,6 +58,10 @@ def _run(job: Job) -> int:
         nics=job.nics,
     )
     line = command_line.build(job, found, place, worker_words(), environment.exported(job, env))
+    for warning in job.warnings:
+        output.message(f"tfhvdrun: warning: {warning}\n".encode())
+    if environment.chooses_legacy_keras(job, os.environ):
+        output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
     if job.verbose:
         output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
     supervisor = Supervisor(
@@ -67,6 +71,7 @@ def _run(job: Job) -> int:
         output,
         start_timeout=job.start_timeout,
         stop_timeout=job.stop_timeout,
+        stopped_limit=environment.stall_limit(env),
         verbose=job.verbose,
     )
     return supervisor.run(line, env)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfhvd.launch.arguments import Job
 from tfhvd.launch.hosts import is_local
+from tfhvd.launch.job import Job
 from tfhvd.launch.mpi import Mpi
 
 
@@ -45,7 +45,7 @@ def build(
 
 def _openmpi(job: Job, mpi: Mpi, place: Place, exported: Sequence[str]) -> list[str]:
     # A rank has several threads: bound to one core they would take turns.
-    line = ["--bind-to", "none"]
+    line = [*(job.binding_args or ("--bind-to", "none"))]
     remote = is_remote(job, place)
     if job.hosts:
         line += ["--host", ",".join(map(str, job.hosts))]
@@ -57,8 +57,10 @@ def _openmpi(job: Job, mpi: Mpi, place: Place, exported: Sequence[str]) -> list[
         nics = ",".join(job.nics)
         line += ["--mca", "btl_tcp_if_include", nics]
         line += _runtime(mpi, "prte_if_include", "oob_tcp_if_include", nics)
-    if job.ssh_port is not None:
-        line += _runtime(mpi, "plm_ssh_args", "plm_rsh_args", f"-p {job.ssh_port}")
+    if job.tcp:
+        line += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
+    if job.ssh_args:
+        line += _runtime(mpi, "plm_ssh_args", "plm_rsh_args", " ".join(job.ssh_args))
     if remote:
         for name in exported:
             line += ["-x", name]
@@ -72,7 +74,7 @@ def _runtime(mpi: Mpi, new: str, old: str, value: str) -> list[str]:
 
 def _mpich(job: Job, mpi: Mpi, place: Place, exported: Sequence[str]) -> list[str]:
     del mpi, place, exported  # Hydra carries the whole environment by itself.
-    line = ["-bind-to", "none"]
+    line = [*(job.binding_args or ("-bind-to", "none"))]
     if job.hosts:
         line += ["-hosts", ",".join(map(str, job.hosts))]
     if job.nics:

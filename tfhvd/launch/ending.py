@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tfhvd.launch.startup_lines import without_startup_lines
+
 _TRACEBACK = "Traceback (most recent call last)"
 _WORDS = 10  # lines
 _RECENT = 30.0  # seconds; a traceback older than that was of an exception that was handled
@@ -21,6 +23,7 @@ class Ending:
     error: str | None = None  # why the command could not be started
     lost: bool = False  # gone without a word: its host, or the process around it
     told: bool = False  # killed because mpirun (not we) ended the job
+    stopped: bool = False  # SIGSTOP had stopped it when we killed it: it could not end by itself
 
     @property
     def failed(self) -> bool:
@@ -44,10 +47,12 @@ class Ending:
     def __str__(self) -> str:
         if self.code is not None:
             return f"exit code {self.code}"
+        if self.stopped:
+            return "stopped (SIGSTOP), and killed because it did not go on"
         if self.signal is not None:
             whom = " because mpirun ended the job" if self.told else ""
             return f"killed by {signal_name(self.signal)}{whom}"
-        return self.error or "gone without an exit code"
+        return self.error or "gone without a word: its host, the network to it, or its worker"
 
 
 def signal_name(number: int) -> str:
@@ -67,6 +72,8 @@ class Rank:
     ending: Ending | None = None
     ended_at: float = 0.0
     raised_at: float | None = None  # when its last uncaught-looking traceback began
+    left_at: float | None = None  # when it said that it leaves the job
+    follows: bool = False  # it said that it leaves because another rank has failed
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=200))
     heard_at: float = 0.0  # when it last wrote to stderr
     _partial: str = ""
@@ -82,6 +89,10 @@ class Rank:
             if line.strip():
                 self.last_lines.append(line)
 
+    def leave(self, now: float, *, follows: bool) -> None:
+        """Records that it leaves the job; ``follows``: because another rank has failed."""
+        self.left_at, self.follows = now, follows
+
     def end(self, ending: Ending, now: float, stopped_at: float | None = None) -> None:
         """Records the end; the first one counts. ``stopped_at``: see first_failure."""
         if self.ending is not None:
@@ -90,17 +101,19 @@ class Rank:
             self.hear("\n", self.heard_at)
         if self.raised_at is not None and self.raised_at < (stopped_at or now) - _RECENT:
             self.raised_at = None
-        if ending.signal is not None and stopped_at is not None and self.raised_at is not None:
-            ending = Ending(code=1)  # It raised, hung on its way out and had to be stopped.
+        ended_by_us = ending.signal is not None and stopped_at is not None and not ending.stopped
+        if ended_by_us and self.raised_at is not None:
+            ending = Ending(code=1)  # It raised, and hung on its way out.
         self.ending, self.ended_at = ending, now
 
     @property
     def failed_at(self) -> float:
         """When things went wrong: an exception comes before the exit, which may take a while."""
-        ending = self.ending
-        if self.raised_at is not None and ending is not None and ending.code is not None:
-            return self.raised_at
-        return self.ended_at
+        if self.ending is None or self.ending.code is None:
+            return self.ended_at
+        # Of the two the rank's own word is better: a traceback may be of a handled exception.
+        known = (at for at in (self.left_at, self.raised_at) if at is not None)
+        return next(known, self.ended_at)
 
 
 def first_failure(ranks: Iterable[Rank], stopped_at: float | None = None) -> Rank | None:
@@ -108,33 +121,43 @@ def first_failure(ranks: Iterable[Rank], stopped_at: float | None = None) -> Ran
 
     Args:
         ranks: all that are known.
-        stopped_at: when the others were stopped because of a failure; who ended by a signal after
-            that did not fail but was stopped.
+        stopped_at: when the others were ended because of a failure; who ended by a signal after
+            that did not fail but was ended.
     """
     failed = [rank for rank in ranks if rank.ending is not None and rank.ending.failed]
     if stopped_at is not None:
-        own = [rank for rank in failed if rank.ended_at < stopped_at or _by_itself(rank)]
+        own = [rank for rank in failed if rank.ended_at < stopped_at or _by_itself(rank.ending)]
         failed = own or failed
     return min(failed, key=_order, default=None)
 
 
-def _order(rank: Rank) -> tuple[bool, float]:
-    """Earliest first; of those that mpirun took down, last, whoever complained last."""
-    if rank.ending is not None and rank.ending.by_mpirun:
-        return True, -rank.heard_at
-    return False, rank.failed_at
+def _order(rank: Rank) -> tuple[int, float]:
+    """Causes before what follows from them, and the earliest first.
+
+    A rank that hangs because SIGSTOP has stopped it makes the others fail long before it ends. Of
+    ranks that mpirun took down, or that are gone without a word, whoever complained last knows
+    most.
+    """
+    assert rank.ending is not None
+    if rank.ending.stopped:
+        return 0, rank.ended_at
+    if rank.ending.by_mpirun:
+        return 2, -rank.heard_at
+    return (3 if rank.follows else 1), rank.failed_at
 
 
-def _by_itself(rank: Rank) -> bool:
-    return rank.ending is not None and rank.ending.code is not None
+def _by_itself(ending: Ending | None) -> bool:
+    return ending is not None and (ending.code is not None or ending.stopped or ending.lost)
 
 
 def last_words(lines: Iterable[str]) -> list[str]:
     """The last lines of a rank's stderr; with a traceback among them, its end and what follows.
 
+    What TensorFlow writes whenever it starts is left out.
+
     Example: ``last_words(["a", "b"]) == ["a", "b"]``
     """
-    kept = list(lines)
+    kept = without_startup_lines(lines)
     start = max((at for at, line in enumerate(kept) if line.startswith(_TRACEBACK)), default=None)
     if start is None or len(kept) - start <= _WORDS:
         return kept[-_WORDS:]
@@ -151,10 +174,11 @@ def report(rank: Rank) -> list[str]:
     assert ending is not None
     lines = [f"tfhvdrun: rank {rank.rank} on host {rank.host} failed first: {ending}"]
     words = last_words(rank.last_lines)
-    if ending.signal == signal.SIGKILL:
+    if ending.signal == signal.SIGKILL and not ending.stopped:
         lines[0] += " (by somebody, or by the kernel for want of memory)"
     if words:
         lines += ["tfhvdrun: its last words:", *(f"    {word}" for word in words)]
     elif ending.error is None:
-        lines.append("tfhvdrun: it wrote nothing to stderr")
+        but = " but what TensorFlow writes when it starts" if rank.last_lines else ""
+        lines.append(f"tfhvdrun: it wrote nothing to stderr{but}")
     return lines

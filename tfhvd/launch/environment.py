@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfhvd.launch.arguments import Job
+from tfhvd.launch import legacy_keras
+from tfhvd.launch.job import Job
 
 _STAND_IN = Path(__file__).resolve().parents[1] / "_stand_in"
 
@@ -33,8 +35,8 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
         env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     if job.nics:
         env.setdefault("NCCL_SOCKET_IFNAME", ",".join(job.nics))
-    if job.ssh_port is not None:
-        env["HYDRA_LAUNCHER_EXTRA_ARGS"] = f"-p {job.ssh_port}"
+    if job.ssh_args:
+        env["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(job.ssh_args)
     env.update(job.settings)
     env.update({name: value for name, value in job.env if value is not None})
     if job.as_horovod:
@@ -42,13 +44,31 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
         # starts. The folder holds the one package `horovod`.
         paths = [str(_STAND_IN), *filter(None, [env.get("PYTHONPATH")])]
         env["PYTHONPATH"] = os.pathsep.join(paths)
+    if chooses_legacy_keras(job, base):
+        env[legacy_keras.VARIABLE] = "1"
     return env
+
+
+def chooses_legacy_keras(job: Job, base: Mapping[str, str]) -> bool:
+    """Whether `tf.keras` is to be Keras 2 for the ranks, which neither base nor --env decides."""
+    said = {**base, **{name: value or "" for name, value in job.env}}
+    return job.as_horovod and legacy_keras.is_to_be_chosen(said)
 
 
 def exported(job: Job, env: Mapping[str, str]) -> tuple[str, ...]:
     """Names of the variables that ranks on other hosts need, sorted."""
     wanted = {name for name, _ in job.env} | set(_NAMES)
     return tuple(sorted(name for name in env if name in wanted or name.startswith(_PREFIXES)))
+
+
+def stall_limit(env: Mapping[str, str]) -> float:
+    """Seconds after which ranks do not wait any longer for one that is stalled; 0: they do."""
+    for name in ("TFHVD_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"):
+        if env.get(name):
+            with contextlib.suppress(ValueError):  # the ranks say what is wrong with it
+                return float(env[name])
+            return 0.0
+    return 0.0
 
 
 def in_allocation(env: Mapping[str, str]) -> bool:

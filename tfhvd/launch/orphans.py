@@ -37,6 +37,17 @@ def sweep() -> None:
             time.sleep(0.02)
 
 
+def any_stopped(group: int) -> bool:
+    """Whether a signal has stopped some process of a process group, so that it does not run."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name, in parentheses, may hold anything.
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            if fields[0] == "T" and int(fields[2]) == group:
+                return True
+    return False
+
+
 def _children() -> list[int]:
     path = Path(f"/proc/self/task/{os.getpid()}/children")
     try:

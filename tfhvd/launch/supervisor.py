@@ -52,6 +52,8 @@ class Supervisor:
         output: where the ranks' output goes.
         start_timeout: seconds until all ranks must have started.
         stop_timeout: seconds between asking ranks to stop and killing them.
+        stopped_limit: seconds until a rank that is stopped (SIGSTOP) is killed, once another rank
+            has come to its end and waits for it; 0: never.
         verbose: pass on all that mpirun says, also after a failure.
     """
 
@@ -64,6 +66,7 @@ class Supervisor:
         *,
         start_timeout: float,
         stop_timeout: float,
+        stopped_limit: float = 0.0,
         verbose: bool = False,
     ) -> None:
         self._num_proc = num_proc
@@ -72,11 +75,14 @@ class Supervisor:
         self._output = output
         self._start_timeout = start_timeout
         self._stop_timeout = stop_timeout
+        self._stopped_limit = stopped_limit
+        self._look_at = 0.0  # when to look for stopped ranks again
         self._verbose = verbose
         self._select = selectors.DefaultSelector()
         self._ranks: dict[int, Rank] = {}
         self._peers: set[_Peer] = set()
         self._mpirun: subprocess.Popen[bytes] | None = None
+        self._mpirun_ended_by_us = False
         self._held_back = bytearray()  # what mpirun said once the job was failing or over
         self._steps: list[stopping.Step] = []
         self._stopped_at: float | None = None  # when ranks were first told to stop
@@ -109,6 +115,8 @@ class Supervisor:
                 self._give_up()
             for step in stopping.take_due(self._steps, now):
                 self._do(step, now)
+            if self._stopped_limit and now >= self._look_at:
+                self._look_for_stopped(now)
             self._finish_if_all_ended()
             if gone_at is None and mpirun.poll() is not None:
                 gone_at = now
@@ -144,7 +152,7 @@ class Supervisor:
             sock, _ = self._listener.accept()
             sock.settimeout(10)  # for sends; a read happens only when there is something
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            wire.notice_lost_hosts(sock)
             peer = _Peer(sock)
             self._peers.add(peer)
             self._select.register(sock, selectors.EVENT_READ, lambda: self._on_peer(peer))
@@ -164,7 +172,7 @@ class Supervisor:
         peer.sock.close()
         self._peers.discard(peer)
         if peer.rank is not None and peer.rank.ending is None:
-            self._on_end(peer.rank, Ending(lost=True))
+            self._on_end(peer.rank, Ending(lost=True), time.monotonic())
 
     def _on_frame(self, peer: _Peer, kind: bytes, payload: bytes) -> None:
         now = time.monotonic()
@@ -175,8 +183,12 @@ class Supervisor:
         elif kind == wire.ERRORS:
             peer.rank.hear(payload.decode(errors="replace"), now)
             self._output.feed(peer.rank.rank, payload, now, errors=True)
+        elif kind == wire.NOTICE:
+            peer.rank.leave(now, follows=bool(wire.read_json(payload)["follows"]))
         elif kind == wire.EXIT:
-            self._on_end(peer.rank, Ending(**wire.read_json(payload)))
+            fields = wire.read_json(payload)
+            ago = float(fields.pop("ago", 0.0))
+            self._on_end(peer.rank, Ending(**fields), now - ago)
 
     def _on_hello(self, peer: _Peer, kind: bytes, payload: bytes) -> None:
         fields = wire.read_json(payload)
@@ -188,9 +200,9 @@ class Supervisor:
         if self._stopped_at is not None:
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
 
-    def _on_end(self, rank: Rank, ending: Ending) -> None:
+    def _on_end(self, rank: Rank, ending: Ending, at: float) -> None:
         now = time.monotonic()
-        rank.end(ending, now, self._stopped_at)
+        rank.end(ending, at, self._stopped_at)
         self._output.finish(rank.rank)
         if ending.failed and not self._steps:
             self._steps = stopping.plan(now, signal.SIGTERM, self._stop_timeout, FAILURE_GRACE)
@@ -219,6 +231,7 @@ class Supervisor:
     def _signal_mpirun(self, number: int) -> None:
         assert self._mpirun is not None
         if self._mpirun.poll() is None:
+            self._mpirun_ended_by_us = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._mpirun.pid, number)
 
@@ -244,6 +257,19 @@ class Supervisor:
             "a password? More time: --start-timeout S; what mpirun says: -v"
         )
         self._stop(signal.SIGTERM)
+
+    def _look_for_stopped(self, now: float) -> None:
+        """Looks at the ranks that others, which have come to their end, wait for."""
+        self._look_at = now + max(1.0, self._stopped_limit / 4)
+        ranks = self._ranks.values()
+        waiting = [rank for rank in ranks if rank.left_at is not None or rank.ending is not None]
+        for peer in self._peers:
+            if (
+                peer.rank is not None
+                and peer.rank.ending is None
+                and waiting not in ([], [peer.rank])
+            ):
+                peer.send(wire.frame_json(wire.LOOK, limit=self._stopped_limit))
 
     def _do(self, step: stopping.Step, now: float) -> None:
         if step.target == "mpirun":
@@ -291,6 +317,8 @@ class Supervisor:
     def _explain(self, code: int) -> None:
         """Shows what mpirun said, and its end: it may know what the ranks do not."""
         self._output.message(bytes(self._held_back))
+        if self._mpirun_ended_by_us:
+            return
         end = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         self._say(code, f"tfhvdrun: mpirun {end}")
 

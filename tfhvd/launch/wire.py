@@ -4,23 +4,30 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
 
     worker -> launcher   H hello   JSON {token, rank, host, pid}
                          O output, E error output: bytes as the rank wrote them
-                         X exit    JSON {code} or {signal, told} or {error}; the rank's last frame
+                         N notice  JSON {follows}: the rank begins to leave the job; see notice
+                         X exit    JSON {code, ago} or {signal, told, stopped, ago} or {error}; the
+                                   rank's last frame; ago: seconds since it ended
     launcher -> worker   W welcome (empty)
                          S signal  JSON {signal, group}: pass it on to the rank
+                         L look    JSON {limit}: kill the rank if it has been stopped for so many
+                                   seconds, as by SIGSTOP; sent again and again
                          Q quit    (empty): the job is over, the worker may end
 """
 
 from __future__ import annotations
 
 import json
+import socket
 import struct
 from typing import Any
 
-HELLO, OUTPUT, ERRORS, EXIT = b"H", b"O", b"E", b"X"
-WELCOME, SIGNAL, QUIT = b"W", b"S", b"Q"
+HELLO, OUTPUT, ERRORS, NOTICE, EXIT = b"H", b"O", b"E", b"N", b"X"
+WELCOME, SIGNAL, LOOK, QUIT = b"W", b"S", b"L", b"Q"
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
+# Seconds: a host that has died, or is cut off, is noticed after about 15 + 3 * 5 of them.
+_PROBE_AFTER, _PROBE_EVERY, _PROBES = 15, 5, 3
 
 
 class WireError(Exception):
@@ -37,6 +44,18 @@ def frame_json(kind: bytes, **fields: Any) -> bytes:
     return frame(kind, json.dumps(fields).encode())
 
 
+def notice_lost_hosts(sock: socket.socket) -> None:
+    """Has the kernel ask whether the other host still lives, so that reading fails if not.
+
+    A process that does not read, such as a launcher in the background, is no lost host: there is no
+    limit for that.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+
+
 class Reader:
     """Cuts a stream into frames: ``feed`` bytes as they come, get whole frames."""
 
@@ -49,7 +68,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOEXWSQ":
+            if length > LIMIT or kind not in b"HOENXWSLQ":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

@@ -27,7 +27,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from tfhvd.launch import orphans, wire
+from tfhvd.launch import notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, TOKEN
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
@@ -60,6 +60,7 @@ def connect(addresses: str, token: str, rank: int) -> tuple[socket.socket, wire.
             continue
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire.notice_lost_hosts(sock)
             hello = {"token": token, "rank": rank, "host": socket.gethostname()}
             sock.sendall(wire.frame_json(wire.HELLO, **hello, pid=os.getpid()))
             reader = wire.Reader()
@@ -85,7 +86,7 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], notices: str) -> subprocess.Popen[bytes]:
     """Starts the rank in a process group of its own, to die with us; raises OSError."""
     libc, parent = ctypes.CDLL(None), os.getpid()
 
@@ -96,6 +97,7 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
             os._exit(1)
 
     env = {name: value for name, value in os.environ.items() if name not in (ADDRESS, TOKEN)}
+    env[notice.NOTICE] = notices
     # close_fds=False: MPICH hands its ranks an open descriptor (PMI_FD).
     return subprocess.Popen(
         list(command),
@@ -116,6 +118,7 @@ class Worker:
         self._sock = sock
         self._reader = reader
         self._select = selectors.DefaultSelector()
+        self._notices = notice.Receiver()
         self._starter = os.getppid()
         self._rank: subprocess.Popen[bytes] | None = None
         self._status: int | None = None  # as Popen.returncode: negative for a signal
@@ -123,6 +126,8 @@ class Worker:
         self._open_pipes = 0
         self._kill_at: float | None = None  # when to kill the rank that was asked to stop
         self._ended_by_mpirun = False
+        self._was_stopped = False  # SIGSTOP had stopped the rank when it was killed
+        self._stopped_since: float | None = None  # as far as the launcher has let us look
         self._told = False  # the EXIT frame is sent (or nobody is there to take it)
         self._over = False  # the job is over, or launcher or mpirun are gone
 
@@ -136,8 +141,9 @@ class Worker:
             signal.signal(number, lambda number, stack: self._asked(number))
         self._select.register(self._sock, selectors.EVENT_READ, self._on_launcher)
         self._select.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
+        self._select.register(self._notices.sock, selectors.EVENT_READ, self._on_notices)
         try:
-            self._rank = _start(command)
+            self._rank = _start(command, self._notices.address)
         except OSError as error:
             text = f"cannot start {command[0]!r}: {error.strerror or error}"
             self._status, self._told = 127, True
@@ -193,11 +199,17 @@ class Worker:
     def _tell_exit(self) -> None:
         assert self._status is not None
         self._told = True
+        self._on_notices()  # the launcher needs them before the end that they explain
+        ago = time.monotonic() - self._ended_at
         if self._status < 0:
-            told = self._ended_by_mpirun
-            self._send(wire.frame_json(wire.EXIT, signal=-self._status, told=told))
+            how = {"told": self._ended_by_mpirun, "stopped": self._was_stopped}
+            self._send(wire.frame_json(wire.EXIT, signal=-self._status, ago=ago, **how))
         else:
-            self._send(wire.frame_json(wire.EXIT, code=self._status))
+            self._send(wire.frame_json(wire.EXIT, code=self._status, ago=ago))
+
+    def _on_notices(self) -> None:
+        for follows in self._notices.take():
+            self._send(wire.frame_json(wire.NOTICE, follows=follows))
 
     def _on_output(self, fd: int, kind: bytes) -> None:
         data = os.read(fd, 65536)
@@ -217,10 +229,24 @@ class Worker:
             if kind == wire.SIGNAL:
                 fields = wire.read_json(payload)
                 self._signal(fields["signal"], group=fields["group"])
+            elif kind == wire.LOOK:
+                self._end_if_stopped(wire.read_json(payload)["limit"])
             elif kind == wire.QUIT:
                 self._over = True
         if not data:
             self._lost_launcher()
+
+    def _end_if_stopped(self, limit: float) -> None:
+        """Others wait for this rank, and it cannot come to them: not for longer than the limit."""
+        if self._rank is None or self._status is not None:
+            return
+        now = time.monotonic()
+        if not orphans.any_stopped(self._rank.pid):
+            self._stopped_since = None
+        elif self._stopped_since is None:
+            self._stopped_since = now
+        elif now >= self._stopped_since + limit:
+            self._signal(signal.SIGKILL, group=True)
 
     def _lost_launcher(self) -> None:
         with contextlib.suppress(KeyError):
@@ -248,6 +274,8 @@ class Worker:
     def _signal(self, number: int, *, group: bool) -> None:
         if self._rank is None or self._status is not None:
             return
+        if number == signal.SIGKILL:
+            self._was_stopped = self._was_stopped or orphans.any_stopped(self._rank.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             (os.killpg if group else os.kill)(self._rank.pid, number)
 

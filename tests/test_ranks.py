@@ -1,0 +1,38 @@
+"""What ranks.py makes of jobs that do not end well."""
+
+from __future__ import annotations
+
+import time
+
+import ranks
+
+
+def test_a_job_that_ends_badly_fails_its_last_test():
+    tests = [f"tests/rank_samples/ends_badly.py::test_{name}[np1]" for name in ("first", "last")]
+    results = ranks._run(1, tests)
+    assert results[tests[0]] == ranks.Result("passed")
+    assert results[tests[1]].outcome == "failed"
+    assert "and then their job failed:\nexit code 3" in results[tests[1]].text
+
+
+def test_a_job_hangs_when_it_gives_no_sign_of_life(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = ranks.Progress(tmp_path, ranks=2, tests=2)
+
+    def seconds_left(*files: str) -> float:
+        for name in files:
+            (tmp_path / name).touch()
+        return progress.deadline() - now[0]
+
+    test = ranks.SECONDS_PER_TEST + ranks.SECONDS_TO_SPARE
+    assert seconds_left("tests.json") == ranks.SECONDS_TO_START
+    now[0] += 10
+    assert seconds_left() == ranks.SECONDS_TO_START - 10
+    assert seconds_left("0.0.begun") == test
+    now[0] += 10
+    assert seconds_left() == test - 10
+    assert seconds_left("0.0.json", "0.1.begun", "0.1.json", "1.0.begun", "1.0.json") == test
+    now[0] += 10
+    end = ranks.SECONDS_AT_THE_END + ranks.SECONDS_TO_SPARE
+    assert seconds_left("1.1.begun", "1.1.json") == end

@@ -1,0 +1,64 @@
+"""Options of horovodrun that tfhvdrun takes and does nothing with, and those that it refuses.
+
+Whoever replaces `horovodrun` by `tfhvdrun` in a script of theirs should have a job that runs, and
+hear what the option no longer does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_TUNED = "there is nothing to tune: no setting has to be found by trying"
+_ELASTIC = "a job has as many ranks at its end as at its beginning (docs/migrating.md)"
+_LEVELS = "tfhvd itself chooses to reduce within each host first (TFHVD_CPU_OPERATIONS)"
+_MPI = "ranks meet through MPI"
+_THREADS = "tfhvd calls MPI from one thread"
+_STAMPS = "lines have no time before them; a program such as ts, of moreutils, puts it there"
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Options that do nothing here: their spellings, how many values follow, and why."""
+
+    flags: tuple[str, ...]
+    values: int
+    why: str
+
+
+IDLE = (
+    Idle(("--disable-cache",), 0, "the launcher keeps nothing between jobs"),
+    Idle(("--autotune", "--no-autotune"), 0, _TUNED),
+    Idle(("--autotune-log-file",), 1, _TUNED),
+    Idle(("--autotune-warmup-samples",), 1, _TUNED),
+    Idle(("--autotune-steps-per-sample",), 1, _TUNED),
+    Idle(("--autotune-bayes-opt-max-samples",), 1, _TUNED),
+    Idle(("--autotune-gaussian-process-noise",), 1, _TUNED),
+    Idle(("--hierarchical-allreduce", "--no-hierarchical-allreduce"), 0, _LEVELS),
+    Idle(("--hierarchical-allgather", "--no-hierarchical-allgather"), 0, _LEVELS),
+    Idle(("--min-np", "--min-num-proc"), 1, _ELASTIC),
+    Idle(("--max-np", "--max-num-proc"), 1, _ELASTIC),
+    Idle(("--slots-per-host", "--slots"), 1, _ELASTIC),
+    Idle(("--elastic-timeout",), 1, _ELASTIC),
+    Idle(("--reset-limit",), 1, _ELASTIC),
+    Idle(("--blacklist-cooldown-range",), 2, _ELASTIC),
+    Idle(("--gloo",), 0, _MPI),
+    Idle(("--gloo-timeout-seconds",), 1, _MPI),
+    Idle(("--jsrun",), 0, "ranks are started by mpirun, which asks the batch system for hosts"),
+    Idle(("--mpi-threads-disable", "--no-mpi-threads-disable"), 0, _THREADS),
+    Idle(("--num-nccl-streams",), 1, "NCCL has one stream for each communicator"),
+    Idle(("--thread-affinity",), 1, "the engine's thread may run on every core"),
+    Idle(("--mlsl-bgt-affinity",), 1, "MLSL is not used"),
+    Idle(("--prefix-output-with-timestamp", "-prefix-timestamp"), 0, _STAMPS),
+    Idle(("--log-with-timestamp", "--log-without-timestamp"), 0, _STAMPS),
+    Idle(("--log-hide-timestamp", "--no-log-hide-timestamp"), 0, _STAMPS),
+)
+
+# What happens anyway: taken, and nothing to be said.
+SILENT = ("--mpi",)
+
+# Without what they ask for the job would be another one: flag -> what to type instead.
+REFUSED = {
+    "--config-file": "Give the options of that file themselves, or as settings (docs/settings.md)",
+    "--host-discovery-script": "tfhvdrun has no elastic jobs. Give the hosts that the script "
+    'prints: -H "$(./script | paste -sd,)"',
+}

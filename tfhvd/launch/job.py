@@ -1,0 +1,53 @@
+"""Job: what the user asks for, as a value. The worker needs no more of the options than this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfhvd.launch.hosts import Host
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the user asks for, checked. Times are in seconds.
+
+    Attributes:
+        command: the program and its arguments, run once per rank.
+        num_proc: the number of ranks, at least 1.
+        hosts: where; empty means here, or wherever a batch system's allocation is.
+        env: (name, value) for the ranks; the value None means the launcher's own value.
+        settings: TFHVD_* variables that the options set.
+        binding_args: arguments for mpirun in the place of its ``--bind-to none``.
+        as_horovod: whether `import horovod` is to give tfhvd in the ranks.
+        task: "run", or what to print instead: "help", "version" or "check-build".
+        warnings: a line for each option that was given and does nothing.
+    """
+
+    command: tuple[str, ...] = ()
+    num_proc: int = 1
+    hosts: tuple[Host, ...] = ()
+    env: tuple[tuple[str, str | None], ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+    nics: tuple[str, ...] = ()
+    tcp: bool = False
+    ssh_port: int | None = None
+    ssh_identity_file: Path | None = None
+    mpirun: Path | None = None
+    mpi_args: tuple[str, ...] = ()
+    binding_args: tuple[str, ...] = ()
+    output_dir: Path | None = None
+    prefix: bool = True
+    verbose: bool = False
+    start_timeout: float = 120.0
+    stop_timeout: float = 5.0
+    as_horovod: bool = False
+    task: str = "run"
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ssh_args(self) -> tuple[str, ...]:
+        """Options for ssh."""
+        port = () if self.ssh_port is None else ("-p", str(self.ssh_port))
+        key = () if self.ssh_identity_file is None else ("-i", str(self.ssh_identity_file))
+        return port + key

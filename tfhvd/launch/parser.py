@@ -1,0 +1,355 @@
+"""The options of tfhvdrun, for argparse: the one place that names them."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tfhvd.launch import values
+from tfhvd.launch.errors import UsageError
+from tfhvd.launch.horovod_options import IDLE, REFUSED, SILENT
+
+USAGE = "tfhvdrun -np N [-H host:slots,... | --hostfile FILE] [options] command [arguments ...]"
+_END = """\
+options of horovodrun that are taken, with a warning, and have no effect:
+{idle}
+
+Ranks have no input: what they read from stdin is empty.
+The exit code is that of the rank that failed first (128 + N: by signal N)."""
+
+
+class _Value(argparse.Action):
+    """Converts the option's word; a mistake is said with the spelling that the user typed."""
+
+    def __init__(self, *, convert: Callable[[str], Any], repeated: bool = False, **more: Any):
+        super().__init__(**more)
+        self.convert, self._repeated = convert, repeated
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
+    ) -> None:
+        try:
+            value = self.convert(text)
+        except ValueError as error:
+            raise UsageError(f"{flag} must be {error}. Received: {text!r}") from error
+        if self._repeated:
+            value = (*getattr(namespace, self.dest, ()), value)
+        setattr(namespace, self.dest, value)
+
+
+class _Idle(argparse.Action):
+    """An option of horovodrun that does nothing: notes why."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
+    ) -> None:
+        notes = getattr(namespace, "warnings", ())
+        namespace.warnings = (*notes, f"{flag} has no effect: {self.const}")
+
+
+class _Refused(argparse.Action):
+    """An option of horovodrun without which the job would be another one."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
+    ) -> None:
+        raise UsageError(f"tfhvdrun has no option {flag}. {self.const}")
+
+
+class Parser(argparse.ArgumentParser):
+    """Options that were not given have no attribute; every mistake is a UsageError.
+
+    Attributes:
+        options: all of them, in the order of the help text.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            prog="tfhvdrun",
+            usage=USAGE,
+            description="Runs the command N times, as the ranks of one job.",
+            epilog=_END.format(idle=_idle_flags()),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+            add_help=False,
+            exit_on_error=False,
+        )
+        self.options: list[argparse.Action] = []
+
+    def add_options(self, title: str, *rows: dict[str, Any]) -> None:
+        """Adds a group; each row is as for ``add_argument``, with its spellings in "flags"."""
+        group = self.add_argument_group(title)
+        self.options += [group.add_argument(*row.pop("flags"), **row) for row in rows]
+
+    def read(self, words: Sequence[str]) -> dict[str, Any]:
+        """The options that were given, by name, and the "command" behind them."""
+        try:
+            namespace, unknown = self.parse_known_args(list(words))
+        except argparse.ArgumentError as error:
+            raise UsageError(self._explain(error)) from error
+        if unknown:
+            raise UsageError(self._unknown(unknown[0].partition("=")[0]))
+        return vars(namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """What argparse calls where it has no more to say than a text."""
+        raise UsageError(message)
+
+    def _explain(self, error: argparse.ArgumentError) -> str:
+        named = (o for o in self.options if "/".join(o.option_strings) == error.argument_name)
+        option = next(named, None)
+        if option is None:  # as for "ambiguous option: -ho could match ..."
+            return str(error)
+        flag = option.option_strings[0]
+        if option.nargs == 0:
+            return f"{flag} takes no value"
+        said = f"{flag} needs a value: {flag} {option.metavar or 'VALUE'}"
+        if getattr(option, "convert", None) is values.words:
+            said += f". One that begins with a dash is written with =, as in {flag}=--quiet"
+        return said
+
+    def _unknown(self, flag: str) -> str:
+        flags = [name for option in self.options for name in option.option_strings]
+        near = [name for name in flags if len(flag) > 3 and name.startswith(flag)]
+        near = near or difflib.get_close_matches(flag, flags, n=1, cutoff=0.7)
+        hint = f"Did you mean {near[0]}?" if near else "tfhvdrun --help lists the options"
+        return f"unknown option {flag}. {hint} (options of your command go after the command)"
+
+
+def _switch(*flags: str, dest: str, help: str) -> dict[str, Any]:
+    return {"flags": flags, "dest": dest, "help": help, "action": "store_true"}
+
+
+def _setting(*flags: str, dest: str, to: str, help: str) -> dict[str, Any]:
+    """A switch that gives a setting a value."""
+    return {"flags": flags, "dest": dest, "help": help, "action": "store_const", "const": to}
+
+
+def _value(
+    *flags: str,
+    dest: str,
+    metavar: str,
+    help: str,
+    convert: Callable[[str], Any] = str,
+    **more: Any,
+) -> dict[str, Any]:
+    return {
+        "flags": flags,
+        "dest": dest,
+        "metavar": metavar,
+        "help": help,
+        "action": _Value,
+        "convert": convert,
+        **more,
+    }
+
+
+def make_parser() -> Parser:
+    """The parser of tfhvdrun's options."""
+    parser = Parser()
+    parser.add_options("the job", *_job_options())
+    parser.add_options("how ranks are started and ended", *_start_options())
+    parser.add_options("settings of tfhvd (docs/settings.md)", *_settings())
+    parser.add_options(
+        "instead of a job",
+        _switch("--check-build", "-cb", dest="check-build", help="print what tfhvd was built with"),
+        _switch("--version", dest="version", help="print the version"),
+        _switch("-h", "--help", dest="help", help="print this help"),
+    )
+    parser.add_options("", *_options_of_horovodrun())
+    for flag, advice in REFUSED.items():
+        parser.add_argument(flag, action=_Refused, nargs="?", const=advice, help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _options_of_horovodrun() -> list[dict[str, Any]]:
+    """They stand together at the end of the help text."""
+    hidden: dict[str, Any] = {"dest": "of_horovodrun", "help": argparse.SUPPRESS}
+    rows: list[dict[str, Any]] = []
+    for idle in IDLE:
+        nargs = None if idle.values == 1 else idle.values
+        rows.append({"flags": idle.flags, "action": _Idle, "nargs": nargs, "const": idle.why})
+    for flag in SILENT:
+        rows.append({"flags": (flag,), "action": "store_true"})
+    return [{**row, **hidden} for row in rows]
+
+
+def _idle_flags() -> str:
+    flags = [*SILENT, *(flag for idle in IDLE for flag in idle.flags)]
+    indent = {"initial_indent": "  ", "subsequent_indent": "  "}
+    return textwrap.fill(", ".join(flags), break_on_hyphens=False, **indent)
+
+
+def _job_options() -> list[dict[str, Any]]:
+    return [
+        _value(
+            *("-np", "-n", "--num-proc"),
+            dest="num_proc",
+            metavar="N",
+            convert=values.whole(1),
+            help="number of ranks",
+        ),
+        _value(
+            *("-H", "-host", "--host", "--hosts"),
+            dest="hosts",
+            metavar="LIST",
+            help="hosts and slots, as in a:4,b:4",
+        ),
+        _value(
+            *("--hostfile", "-hostfile", "--host-file"),
+            dest="hostfile",
+            metavar="FILE",
+            convert=Path,
+            help="a file with one host a line, as in: node1 slots=4",
+        ),
+        _value(
+            *("--env", "-x"),
+            dest="env",
+            metavar="NAME[=VALUE]",
+            convert=values.variable,
+            repeated=True,
+            help="a variable for every rank (may be repeated)",
+        ),
+        _switch(
+            "--as-horovod",
+            dest="as_horovod",
+            help="let `import horovod.tensorflow` give tfhvd: scripts for Horovod run as they are",
+        ),
+        _switch("-v", "--verbose", dest="verbose", help="print the mpirun line and what it says"),
+        _switch(
+            "--no-prefix", dest="no_prefix", help="do not put [rank] before each line of output"
+        ),
+        _value(
+            "--output-filename",
+            dest="output_dir",
+            metavar="DIR",
+            convert=Path,
+            help="also write each rank's output to DIR/rank.R/stdout and stderr",
+        ),
+    ]
+
+
+def _start_options() -> list[dict[str, Any]]:
+    return [
+        _value(
+            *("--start-timeout",),
+            dest="start_timeout",
+            metavar="S",
+            convert=values.number,
+            help="seconds for all ranks to start (default 120)",
+        ),
+        _value(
+            "--stop-timeout",
+            dest="stop_timeout",
+            metavar="S",
+            convert=values.number,
+            help="seconds between asking a rank to stop and killing it (default 5)",
+        ),
+        _value(
+            *("--network-interfaces", "--network-interface", "--nics"),
+            dest="nics",
+            metavar="LIST",
+            convert=values.interfaces,
+            help="network interfaces to use, as in eth0,eth1",
+        ),
+        _value(
+            *("-p", "--ssh-port"),
+            dest="ssh_port",
+            metavar="PORT",
+            convert=values.port,
+            help="port of ssh on the other hosts",
+        ),
+        _value(
+            *("-i", "--ssh-identity-file"),
+            dest="ssh_identity_file",
+            metavar="FILE",
+            convert=values.key_file,
+            help="the private key for ssh",
+        ),
+        _value("--mpirun", dest="mpirun", metavar="FILE", convert=Path, help="the mpirun to use"),
+        _value(
+            "--mpi-args",
+            dest="mpi_args",
+            metavar='"..."',
+            convert=values.words,
+            help="more arguments for mpirun, in quotes",
+        ),
+        _value(
+            "--binding-args",
+            dest="binding_args",
+            metavar='"..."',
+            convert=values.words,
+            help="how mpirun binds ranks to cores, in its own words (default: not at all)",
+        ),
+        _switch("--tcp", dest="tcp", help="let MPI use TCP only (Open MPI)"),
+    ]
+
+
+def _settings() -> list[dict[str, Any]]:
+    marks, check = "TFHVD_TIMELINE_MARK_CYCLES", "TFHVD_STALL_CHECK_DISABLE"
+    return [
+        _value(
+            "--fusion-threshold-mb",
+            dest="TFHVD_FUSION_THRESHOLD",
+            metavar="MB",
+            convert=values.megabytes,
+            help="size of the fusion buffer in MiB",
+        ),
+        _value(
+            "--cycle-time-ms",
+            dest="TFHVD_CYCLE_TIME",
+            metavar="MS",
+            convert=values.plain_number,
+            help="longest time in ms that a ready tensor waits for company",
+        ),
+        _value(
+            "--cache-capacity",
+            dest="TFHVD_CACHE_CAPACITY",
+            metavar="N",
+            convert=values.count,
+            help="number of tensors in the response cache",
+        ),
+        _setting("--no-stall-check", dest=check, to="1", help="report no stalled tensors"),
+        _setting("--stall-check", dest=check, to="0", help="report them (the default)"),
+        _value(
+            "--stall-check-warning-time-seconds",
+            dest="TFHVD_STALL_CHECK_TIME_SECONDS",
+            metavar="S",
+            convert=values.plain_number,
+            help="seconds after which a tensor that some ranks lack is reported",
+        ),
+        _value(
+            "--stall-check-shutdown-time-seconds",
+            dest="TFHVD_STALL_SHUTDOWN_TIME_SECONDS",
+            metavar="S",
+            convert=values.plain_number,
+            help="seconds after which such a tensor ends the job",
+        ),
+        _value(
+            "--timeline-filename",
+            dest="TFHVD_TIMELINE",
+            metavar="FILE",
+            help="write a timeline for chrome://tracing there, from rank 0, or with {rank} in it "
+            "from each",
+        ),
+        _setting(
+            "--timeline-mark-cycles",
+            dest=marks,
+            to="1",
+            help="mark in it where collectives that were agreed on together begin",
+        ),
+        _setting("--no-timeline-mark-cycles", dest=marks, to="0", help="do not (the default)"),
+        _value(
+            "--log-level",
+            dest="TFHVD_LOG_LEVEL",
+            metavar="LEVEL",
+            convert=values.level,
+            help=", ".join(values.LEVELS),
+        ),
+    ]

@@ -1,0 +1,89 @@
+"""Text of an option -> its value. Each function raises ValueError with what was expected. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A converter for whole numbers: ``whole(1)("3") == 3``."""
+
+    def convert(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]+", text) or int(text) < least:
+            raise ValueError(f"a whole number, at least {least}")
+        return int(text)
+
+    return convert
+
+
+def count(text: str) -> str:
+    """A whole number from 0 on, for a setting."""
+    return str(whole(0)(text))
+
+
+def number(text: str) -> float:
+    """``number("2.5") == 2.5``; not negative."""
+    if not re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", text):
+        raise ValueError("a number, at least 0")
+    return float(text)
+
+
+def plain_number(text: str) -> str:
+    """A number for a setting: ``plain_number("2.50") == "2.5"``."""
+    return f"{number(text):.10g}"
+
+
+def megabytes(text: str) -> str:
+    """MiB -> bytes, for a setting: ``megabytes("0.5") == "524288"``."""
+    return str(int(number(text) * 2**20))
+
+
+def level(text: str) -> str:
+    """One of LEVELS, in any case."""
+    if text.lower() not in LEVELS:
+        raise ValueError(f"one of {', '.join(LEVELS)}")
+    return text.lower()
+
+
+def variable(text: str) -> tuple[str, str | None]:
+    """``variable("A=b") == ("A", "b")``, ``variable("A") == ("A", None)``."""
+    name, equals, value = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("NAME or NAME=VALUE")
+    return name, value if equals else None
+
+
+def interfaces(text: str) -> tuple[str, ...]:
+    """``interfaces("eth0,eth1") == ("eth0", "eth1")``."""
+    names = tuple(text.split(","))
+    if not all(re.fullmatch(r"[^\s/,]+", name) for name in names):
+        raise ValueError("names of network interfaces, as in eth0,eth1")
+    return names
+
+
+def port(text: str) -> int:
+    """1 to 65535."""
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 65536:
+        raise ValueError("a port number, 1 to 65535")
+    return int(text)
+
+
+def key_file(text: str) -> Path:
+    """A file for ssh, which would take a wrong one without a word, and ask for a password."""
+    path = Path(text).expanduser()
+    if not path.is_file():
+        raise ValueError("a file with a private key")
+    return path.absolute()
+
+
+def words(text: str) -> tuple[str, ...]:
+    """``words("--mca x 'y z'") == ("--mca", "x", "y z")``."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ValueError("arguments for mpirun, quoted as for a shell") from error
