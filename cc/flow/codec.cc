@@ -215,12 +215,6 @@ Decision ReadDecision(Reader* r) {
   return decision;
 }
 
-CacheId ReadId(Reader* r) {
-  const uint64_t id = r->Unsigned();
-  if (id > UINT32_MAX) return r->Fail();
-  return static_cast<CacheId>(id);
-}
-
 Status Finish(const Reader& r, bool tag_ok, const char* what) {
   if (r.ok() && tag_ok && r.at_end()) return Status::Ok();
   return Status::Internal(std::string("a negotiation message is damaged. Expected: ") + what +
@@ -244,7 +238,7 @@ Status Decode(const std::string& bytes, Announcement* a) {
   Reader r(bytes);
   const bool tag_ok = r.Byte() == kAnnouncementTag;
   a->seen = r.Unsigned();
-  a->known = r.List([&r] { return ReadId(&r); });
+  a->known = r.List([&r] { return r.Unsigned(); });
   a->requests = r.List([&r] { return ReadRequest(&r); });
   a->withdrawn = r.List([&r] { return ReadKey(&r); });
   a->leaving = r.Bool();
@@ -276,7 +270,7 @@ Status Decode(const std::string& bytes, Agreement* a) {
   a->sequence = r.Unsigned();
   a->items = r.List([&r] {
     Agreement::Item item;
-    item.id = ReadId(&r);
+    item.id = r.Unsigned();
     const uint8_t how = r.Enum<uint8_t>(kStandIn + 1);
     item.repeat = how == kRepeat;
     item.stand_in = how == kStandIn;
@@ -284,11 +278,11 @@ Status Decode(const std::string& bytes, Agreement* a) {
     if (item.stand_in) item.request = ReadRequest(&r);
     return item;
   });
-  a->evicted = r.List([&r] { return ReadId(&r); });
+  a->evicted = r.List([&r] { return r.Unsigned(); });
   a->withdrawn = r.List([&r] { return ReadKey(&r); });
   a->confirm = r.Bool();
   a->everyone_left = r.Bool();
-  a->lock = r.List([&r] { return r.List([&r] { return ReadId(&r); }); });
+  a->lock = r.List([&r] { return r.List([&r] { return r.Unsigned(); }); });
   return Finish(r, tag_ok, "an agreement");
 }
 

@@ -11,8 +11,9 @@
 
 namespace tfhvd {
 
-// The number by which all ranks know a request that was agreed before. Never used twice.
-using CacheId = uint32_t;
+// The number by which all ranks know a request that was agreed before. Never used twice: 64 bits
+// do not run out.
+using CacheId = uint64_t;
 constexpr CacheId kNoId = 0;
 
 // Collectives of a locked schedule that run together.
