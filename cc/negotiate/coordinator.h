@@ -34,6 +34,7 @@
 #include "cc/flow/observer.h"
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/cache_ids.h"
+#include "cc/negotiate/capacity_monitor.h"
 #include "cc/negotiate/slot.h"
 #include "cc/negotiate/step_watch.h"
 
@@ -64,14 +65,16 @@ class Coordinator {
 
   // The schedule that Step sent has ended on rank 0; see StepWatch::Ended.
   void ScheduleEnded(int64_t turns, bool late) { watch_.Ended(turns, late); }
-  // A warning about stalled tensors that Step came to, or "".
+  // After how many turns it should end, for a better one; see StepWatch::term.
+  int64_t schedule_term() const { return watch_.term(); }
+  // A warning that Step came to, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
 
   // When Step has something to do though nothing arrives; a time in the past means now.
   double wake_at() const;
 
   // Whether some rank waits for another.
-  bool waiting() const { return open_ > 0 || !ready_.empty(); }
+  bool waiting() const { return open_ > 0 || num_ready_ > 0; }
 
  private:
   int size() const { return static_cast<int>(options_.hosts.size()); }
@@ -85,6 +88,7 @@ class Coordinator {
   bool IsComplete(const Slot& slot) const;
   void CompleteIfPossible(Slot* slot, double now);
   void Reopen(Slot* slot);
+  void RemoveComplete(Slot* slot);
   void ClearTally(Slot* slot);
   void DropIfEmpty(Slot* slot);
 
@@ -113,6 +117,7 @@ class Coordinator {
   std::string FenceText(double now);
   void Watch(const Slot& slot, bool repeat);
   void LockIfRepeating();
+  void Warn(const std::string& text);
   void ForgetOpen();
 
   const Options options_;
@@ -120,8 +125,11 @@ class Coordinator {
   ProcessSetTable sets_;
   std::unordered_map<Key, Slot, KeyHash> slots_;  // addresses of slots are stable
   CacheIds ids_;
-  std::vector<Slot*> ready_;     // complete, in order of completion
-  std::vector<Slot*> deciding_;  // the same, while Step works on them; null: failed meanwhile
+  CapacityMonitor capacity_monitor_;
+  // Complete, in order of completion; null: not any more. And how many are not null.
+  std::vector<Slot*> ready_;
+  int num_ready_ = 0;
+  std::vector<Slot*> deciding_;  // what was ready, while Step works on it; null: failed meanwhile
   double ready_since_ = 0.0;
   int open_ = 0;  // slots with an incomplete, nonempty tally
 

@@ -59,6 +59,9 @@ void Coordinator::Decide(Slot* slot) {
   } else if (absent.empty()) {  // else it means something else once nobody is absent
     slot->request = request;
     slot->decision = item.decision;
+    if (slot->id == kNoId || slot->evicted_at != 0) {
+      Warn(capacity_monitor_.SawWithoutNumber(slot->key));
+    }
     const CacheId evicted = ids_.Assign(slot, sequence_);
     if (evicted != kNoId) {
       for (Agreement& a : next_) a.evicted.push_back(evicted);
@@ -200,6 +203,7 @@ void Coordinator::ForgetOpen() {
     slot = slot->second.id == kNoId ? slots_.erase(slot) : std::next(slot);
   }
   ready_.clear();
+  num_ready_ = 0;
   open_ = 0;
   joined_.clear();
 }

@@ -13,6 +13,10 @@
 
 namespace tfhvd {
 
+// Whether the buckets of a step would be others if reductions were, or were not, trusted to be
+// independent of each other (trust.h).
+enum class CutWith { kEither, kTrust, kDoubt };
+
 class KnownSteps {
  public:
   using Ids = std::unordered_set<CacheId>;
@@ -29,17 +33,24 @@ class KnownSteps {
   // time that its schedule hardly paid.
   int64_t Needed(const Ids& ids) const;
 
-  void Locked(const std::vector<Bucket>& buckets);
-  // The buckets of the last one. REQUIRES: there was one, and nothing resumed since.
+  void Locked(const std::vector<Bucket>& buckets, CutWith with);
+  // The step that has resumed is locked as it was. REQUIRES: one has.
+  void LockedAgain() { resumed_ = false; }
+  // The last one that was locked. REQUIRES: there was one, and nothing resumed since.
   const std::vector<Bucket>& locked() const { return steps_.back().buckets; }
+  CutWith locked_with() const { return steps_.back().with; }
 
   // What was locked last has ended after so many turns; `late`: a bucket did not fill.
   void Ended(int64_t turns, bool late);
+
+  // Reductions are trusted again: a step that was cut in doubt is not locked as it was any more.
+  void ForgetDoubts();
 
  private:
   struct Step {
     Ids ids;
     std::vector<Bucket> buckets;
+    CutWith with = CutWith::kEither;
     int64_t needed = kLeastRepeats;
     bool resumable = false;
     Ids awaited;  // what has not come yet, of a resumable one

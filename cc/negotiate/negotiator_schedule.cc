@@ -10,8 +10,9 @@ namespace tfhvd {
 namespace {
 
 // A locked schedule is given up where a bucket does not fill for this long after the last entry, or
-// this many times the longest gap between entries so far; and where others do not vote for so long,
-// so that the coordinator can say who is missing. Both cost little: three steps later it is back.
+// this many times the longest gap between entries of late; and where others do not vote for so
+// long, so that the coordinator can say who is missing. Both cost little: three steps later it is
+// back.
 constexpr double kLeastPatience = 0.1;  // seconds
 constexpr double kMostPatience = 2.0;
 constexpr double kGapFactor = 4.0;
@@ -175,6 +176,7 @@ Status Negotiator::TakeBucket(const Bucket& bucket, Outcome* outcome) {
   }
   outcome->agreed.push_back(std::move(together));
   last_added_ = now_;
+  if (schedule_.current_index() == 0) gaps_.StepRan();
   return Status::Ok();
 }
 
@@ -185,9 +187,16 @@ LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
     const bool overdue = config_.stall_check && now - voted_at_ >= patience;
     return overdue ? LockedSchedule::Wish::kEnd : LockedSchedule::Wish::kGoOn;
   }
-  const double patience = std::clamp(kGapFactor * longest_gap_, kLeastPatience, kMostPatience);
+  if (HasServed()) return LockedSchedule::Wish::kEnd;
+  const double patience = std::clamp(kGapFactor * gaps_.longest(), kLeastPatience, kMostPatience);
   const bool late = !idle() && now - last_added_ >= patience;
   return late ? LockedSchedule::Wish::kLate : LockedSchedule::Wish::kGoOn;
+}
+
+// Whether the schedule, between two steps, can make room for a better one. Rank 0 ends it for all.
+bool Negotiator::HasServed() const {
+  return coordinator_ != nullptr && schedule_.current_index() == 0 &&
+         schedule_.turns() >= coordinator_->schedule_term();
 }
 
 // A rank whose engine runs answers soon, if only with the end. The first of those who wait reports

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "cc/flow/messages.h"
 #include "cc/negotiate/known_steps.h"
+#include "cc/negotiate/trust.h"
 
 namespace tfhvd {
 
@@ -36,12 +38,16 @@ class StepWatch {
   // A rank may wait for one collective's result before it submits another, and the two must not
   // share a bucket. That they are independent is certain where every rank announced the second
   // without having seen the first's agreement. Reductions are taken to be independent all the same,
-  // as long as no schedule has proved otherwise. REQUIRES: Repeats().
+  // unless a schedule has raised doubts of late (trust.h). REQUIRES: Repeats().
   std::vector<Bucket> Schedule() const;
 
   // What Schedule() says is locked from here on, and nothing is seen of it until Ended. REQUIRES:
   // Repeats().
   const std::vector<Bucket>& Lock();
+
+  // After how many turns what was locked last should end, because the same step can then be cut
+  // into fewer buckets; the largest number where it cannot.
+  int64_t term() const { return term_; }
 
   // What was locked has ended after so many turns; `late`: a bucket did not fill. One that hardly
   // paid must come more often before it is locked again; one that paid, and ended between two steps
@@ -49,9 +55,11 @@ class StepWatch {
   void Ended(int64_t turns, bool late);
 
  private:
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
   void Count(const Item& item);
   void CountAnew();
-  std::vector<Bucket> Cut() const;
+  std::vector<Bucket> Cut(bool trusting) const;
 
   std::vector<Item> current_;  // the step under way
   KnownSteps::Ids current_ids_;
@@ -59,7 +67,9 @@ class StepWatch {
   KnownSteps::Ids last_ids_;
   int64_t repeats_ = 0;  // whole steps, equal to `last_`
   KnownSteps known_;
-  bool trusting_ = true;
+
+  Trust trust_;
+  int64_t term_ = kNever;
 
   bool is_locked_ = false;
   // What is left of the step in which a schedule ended: a count must not begin in its midst.
