@@ -154,6 +154,12 @@ void BeginMpi() {
   EXPECT_EQ(reinterpret_cast<InitThread>(init)(nullptr, nullptr, kMultiple, &provided), 0);
 }
 
+void EndMpi() {
+  const MpiApi* api = nullptr;
+  ASSERT_OK(LoadMpiApi(&api));
+  EXPECT_EQ(api->Finalize(), 0);
+}
+
 // A communicator of ranks that there are not.
 void CheckErrors(World* world) {
   const MpiApi* api = nullptr;
@@ -193,6 +199,7 @@ int Run(const std::string& mode, bool begun) {
   }
   EndIfFailed();
   EXPECT_OK(world->Close());
+  if (begun) EndMpi();
   EndIfFailed();
   std::printf("rank %d of %d conforms, with %s\n", world->rank(), world->size(),
               world->description().c_str());
