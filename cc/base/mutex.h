@@ -78,10 +78,10 @@ class TFHVD_SCOPED_CAPABILITY LockHolder {
 using MutexLock = LockHolder<Mutex>;
 using SpinLockHolder = LockHolder<SpinLock>;
 
-// Wait may return early: callers loop over their condition. A timeout is of the time that passes,
-// whatever becomes of the wall clock. Of pthreads' own making, as std::condition_variable waits by
-// the wall clock, or by pthread_cond_clockwait: older C libraries lack that, and the
-// ThreadSanitizer of older compilers does not know it.
+// Wait may return early: callers loop over their condition. Timeouts do not depend on the wall
+// clock. The class uses pthreads itself, because std::condition_variable waits either by the wall
+// clock or with pthread_cond_clockwait, which older C libraries lack and the ThreadSanitizer of
+// older compilers does not know.
 class CondVar {
  public:
   CondVar() {

@@ -17,9 +17,9 @@ class CapacityMonitor {
   // `capacity` 0: there are to be no numbers, and nothing is noticed.
   explicit CapacityMonitor(int64_t capacity) : capacity_(capacity) {}
 
-  // A collective that may have a number was agreed, and had none. Once that is so a third time of
-  // the same one, its numbers have gone to others: a warning, the only one ever; else "". The first
-  // time is everyone's, and what does not come again needs no number.
+  // To be called when a collective that may have a number was agreed on without one, as each is for
+  // the first time. The third time that this happens to one collective shows that numbers are
+  // lacking: the function then returns a warning, once; otherwise "".
   std::string SawWithoutNumber(const Key& key);
 
  private:
@@ -27,8 +27,8 @@ class CapacityMonitor {
 
   const int64_t capacity_;
   bool warned_ = false;
-  std::unordered_map<size_t, int> times_;  // by the hash of a key: how often it had none
-  int64_t again_ = 0;                      // how many had none more than once
+  std::unordered_map<size_t, int> times_;  // by the hash of a key: how often it had no number
+  int64_t again_ = 0;                      // how many keys had none more than once
 };
 
 }  // namespace tfhvd

@@ -65,9 +65,9 @@ class Coordinator {
 
   // The schedule that Step sent has ended on rank 0; see StepWatch::Ended.
   void ScheduleEnded(int64_t turns, bool late) { watch_.Ended(turns, late); }
-  // After how many turns it should end, for a better one; see StepWatch::term.
+  // After how many turns that schedule should end; see StepWatch::term.
   int64_t schedule_term() const { return watch_.term(); }
-  // A warning that Step came to, or "".
+  // The warnings that Step came to since the last call, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
 
   // When Step has something to do though nothing arrives; a time in the past means now.
@@ -126,9 +126,8 @@ class Coordinator {
   std::unordered_map<Key, Slot, KeyHash> slots_;  // addresses of slots are stable
   CacheIds ids_;
   CapacityMonitor capacity_monitor_;
-  // Complete, in order of completion; null: not any more. And how many are not null.
-  std::vector<Slot*> ready_;
-  int num_ready_ = 0;
+  std::vector<Slot*> ready_;     // complete slots in order of completion; null: was taken out
+  int num_ready_ = 0;            // those of ready_ that are not null
   std::vector<Slot*> deciding_;  // what was ready, while Step works on it; null: failed meanwhile
   double ready_since_ = 0.0;
   int open_ = 0;  // slots with an incomplete, nonempty tally

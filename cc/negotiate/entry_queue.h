@@ -48,7 +48,7 @@ class EntryQueue {
     return entry;
   }
 
-  // Calls `f` with each one's id.
+  // Calls `f` with the id of each entry.
   template <typename F>
   void ForEachId(F f) const {
     for (const Item& item : items_) {
@@ -56,7 +56,7 @@ class EntryQueue {
     }
   }
 
-  // Moves all of them to the end of `entries`.
+  // Moves all entries to the end of `entries`.
   void TakeAll(std::vector<Entry>* entries) {
     for (Item& item : items_) {
       if (item.waits) entries->push_back(std::move(item.entry));

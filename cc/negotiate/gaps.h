@@ -1,6 +1,6 @@
-// Gaps: how long the entries of a step let each other wait, of late. What a slow moment (a
-// compilation, a page that was swapped out) has shown is forgotten again; what comes with every
-// step, or with every few hundred, is not. A pure function of what it has seen.
+// Gaps: the longest time between two entries of a step, in the last steps. The gap of a slow moment
+// (a compilation, a page that was swapped out) is forgotten after some steps; a gap that recurs
+// within as many steps is not. A pure function of what it has seen.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class Gaps {
 
   void Saw(double seconds) { recent_ = std::max(recent_, seconds); }
 
-  // A step has run.
+  // To be called after each step.
   void StepRan() {
     if (++steps_ < kSteps) return;
     steps_ = 0;
@@ -22,7 +22,7 @@ class Gaps {
     recent_ = 0.0;
   }
 
-  // The longest one of the last kSteps steps, and of at most as many before them; in seconds.
+  // The longest gap of at least the last kSteps steps and at most twice as many; in seconds.
   double longest() const { return std::max(recent_, before_); }
 
  private:

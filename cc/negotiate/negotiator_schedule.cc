@@ -193,7 +193,8 @@ LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
   return late ? LockedSchedule::Wish::kLate : LockedSchedule::Wish::kGoOn;
 }
 
-// Whether the schedule, between two steps, can make room for a better one. Rank 0 ends it for all.
+// Whether the schedule has served its term and a step is over, so that rank 0 should end the
+// schedule for all ranks: the next one may be better.
 bool Negotiator::HasServed() const {
   return coordinator_ != nullptr && schedule_.current_index() == 0 &&
          schedule_.turns() >= coordinator_->schedule_term();

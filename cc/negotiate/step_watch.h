@@ -27,7 +27,7 @@ class StepWatch {
 
   void Saw(const Item& item);
 
-  // Something was agreed that is no plain repeat: counting begins anew.
+  // To be called when something was agreed on that is no plain repeat: counting begins anew.
   void Disturbed();
 
   // Whether the last step was complete and equal to enough of those before it, and none is locked.
@@ -45,8 +45,8 @@ class StepWatch {
   // Repeats().
   const std::vector<Bucket>& Lock();
 
-  // After how many turns what was locked last should end, because the same step can then be cut
-  // into fewer buckets; the largest number where it cannot.
+  // After how many turns the schedule that was locked last should end, because its step can then be
+  // cut into fewer buckets; the largest number where it cannot.
   int64_t term() const { return term_; }
 
   // What was locked has ended after so many turns; `late`: a bucket did not fill. One that hardly

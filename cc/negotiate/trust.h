@@ -1,8 +1,11 @@
-// Trust: whether reductions are taken to be independent of each other, so that they share a bucket
-// of a schedule. A schedule that counted on it and had a bucket that did not fill has either shown
-// that they are not, or met a slow moment. So it costs trust for some steps only, for twice as many
-// each time; and a schedule that served as long as distrust would last makes up for all before. A
-// pure function of what it has seen; part of StepWatch.
+// Trust: whether the reductions of a step are taken to be independent of each other, so that they
+// may share a bucket of a schedule. Where such a bucket does not fill, either the reductions depend
+// on each other or a rank was slow for a moment; nobody can tell which. So reductions are
+// distrusted for a number of steps, and for twice as many each time. A schedule that relies on
+// trust and serves for as many steps as the next distrust would last sets that number back to the
+// smallest.
+//
+// A pure function of what it has seen; part of StepWatch.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +20,11 @@ class Trust {
 
   bool given() const { return left_ == 0; }
 
-  // How many steps have to be run before it is given again. 0: it is.
+  // How many steps have to run until trust is given again; 0 where it is given.
   int64_t left() const { return left_; }
 
-  // A schedule has ended after so many steps. `relied`: it would have been another one without
-  // trust. `late`: a bucket did not fill.
+  // To be called when a schedule has ended after `steps` steps. `relied`: without trust the
+  // schedule would have been another one. `late`: one of its buckets did not fill.
   void Ended(int64_t steps, bool relied, bool late) {
     left_ = std::max<int64_t>(0, left_ - steps);
     if (!relied) return;

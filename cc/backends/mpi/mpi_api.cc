@@ -69,9 +69,9 @@ int FromMpiLevel(int level) {
   return level == MPI_THREAD_SERIALIZED ? tfhvd::kMpiThreadSerialized : 0;
 }
 
-// MPI ends the process at an error of a call on MPI_COMM_WORLD, unless somebody has said otherwise.
-// As long as this lives, errors are returned instead. Then the program's own choice holds again:
-// where another package has begun MPI it may count on it.
+// As long as an ErrorsReturn lives, MPI returns the errors of calls on MPI_COMM_WORLD, at which it
+// would end the process by default. The destructor sets the program's own error handler again: a
+// package that began MPI may rely on it.
 class ErrorsReturn {
  public:
   ErrorsReturn() {
@@ -90,8 +90,8 @@ class ErrorsReturn {
   MPI_Errhandler chosen_ = MPI_ERRHANDLER_NULL;
 };
 
-// MPI is ours then: errors return for good, also those of calls that name no communicator, which
-// MPI takes for errors on these two.
+// MPI that tfhvd began returns errors for good, on both predefined communicators: MPI raises the
+// errors of calls that name no communicator on one of these.
 int InitThread(int* provided) {
   int level = 0;
   int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);

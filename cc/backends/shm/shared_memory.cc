@@ -93,7 +93,7 @@ Status SharedMemory::Open(const Handle& handle, int64_t bytes, SharedMemory* out
   if (here != handle.pid_namespace) {
     return NotTheMemory(handle, "of another PID namespace than this rank's");
   }
-  // Looked at before it is opened, which may have effects where it is a device.
+  // The file is examined before it is opened: to open a device may have effects.
   struct stat about = {};
   const std::string path = handle.path();
   const auto cannot_open = [&path] {

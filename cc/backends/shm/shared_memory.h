@@ -2,8 +2,8 @@
 //
 // It has no name: it is an anonymous file that peers open through the owner's entry in /proc. So
 // there is nothing to clean up after a job that was killed, and the size of /dev/shm does not
-// matter. A process number means another process in another container: so a peer looks at the file
-// before it trusts it, and at random bytes behind the memory, which the owner has told it.
+// matter. In another container a process number means another process. So a peer checks that the
+// file is the owner's, and compares random bytes behind the memory with those that the owner sent.
 #pragma once
 
 #include <cstdint>
