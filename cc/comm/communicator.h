@@ -5,6 +5,8 @@
 //   device's stream (Poll tells of what fails there). All ranks of the communicator must issue the
 //   same calls in the same order with matching arguments; the engine's negotiation sees to that.
 // - One thread calls at a time (who runs the engine); Abort alone may come from any thread.
+// - Every wait within a call asks the wait monitor whether to go on (wait_monitor.h), so that a
+//   failure anywhere ends the call.
 // - Buffers belong to the caller. Input and output are the same address or do not overlap.
 // - A call that fails leaves the outputs undefined and the communicator unusable.
 // - Reductions are those of base/arithmetic.h: equal bits on every rank, and from every flat host
@@ -18,6 +20,7 @@
 #include "cc/base/arithmetic.h"
 #include "cc/base/status.h"
 #include "cc/base/types.h"
+#include "cc/comm/wait_monitor.h"
 
 namespace tfhvd {
 
@@ -74,11 +77,29 @@ class Communicator {
   virtual bool prompt() const { return false; }
 
   // Whether work that nobody waited for has failed since, or a rank is known to have died, and
-  // why. Never blocks. The engine's thread, also within a call of another communicator.
+  // why. Never blocks. The engine's thread, also from OnWait.
   virtual Status Poll() { return Status::Ok(); }
 
-  // Makes a call that is under way, and every later one, return `why`. Any thread.
+  // Makes a call that is under way, and every later one, return `why`; maybe on other ranks, too.
+  // Any thread.
   virtual void Abort(const Status& why) = 0;
+
+  // Whether no buffer of a call that failed is touched any more: what carries the messages may be
+  // unable to take them back at once. Never blocks. The engine's thread.
+  virtual bool settled() { return true; }
+
+  // Who is asked in every wait from here on; not owned, null: nobody. The engine's thread, between
+  // calls.
+  virtual void SetWaitMonitor(WaitMonitor* monitor) { wait_monitor_ = monitor; }
+  WaitMonitor* wait_monitor() const { return wait_monitor_; }
+
+ protected:
+  Status OnWait(const Wait& wait) {
+    return wait_monitor_ != nullptr ? wait_monitor_->OnWait(wait) : Status::Ok();
+  }
+
+ private:
+  WaitMonitor* wait_monitor_ = nullptr;  // Not owned.
 };
 
 inline Status Communicator::AllReduceSpans(const std::vector<Span>&, DType, const Reduction&) {

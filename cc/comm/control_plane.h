@@ -6,10 +6,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "cc/base/status.h"
+#include "cc/base/types.h"
 #include "cc/comm/vote_board.h"
 
 namespace tfhvd {
@@ -18,6 +20,11 @@ struct Message {
   int from = 0;
   std::string bytes;
 };
+
+// Whether a message says that the job is lost (flow/messages.h): it goes ahead of all others.
+inline bool IsAlarm(const std::string& bytes) {
+  return !bytes.empty() && static_cast<uint8_t>(bytes[0]) == kAlarmTag;
+}
 
 class ControlPlane {
  public:
@@ -30,6 +37,14 @@ class ControlPlane {
   // REQUIRES: to != rank(); one of the two is rank 0, which coordinates, unless a World has opened
   // this plane.
   virtual Status Send(int to, std::string bytes) = 0;
+
+  // Sends an alarm to every other rank that can be reached, without waiting for any. Ranks that it
+  // reaches by way of others are told by them: whoever coordinates passes it on.
+  virtual void Alarm(const std::string& bytes) {
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank() && (r == 0 || rank() == 0)) (void)Send(r, bytes);
+    }
+  }
 
   // Takes the next message that has arrived, if there is one; never blocks.
   virtual Status Receive(std::optional<Message>* message) = 0;

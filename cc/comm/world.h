@@ -12,6 +12,7 @@
 #include "cc/base/status.h"
 #include "cc/comm/communicator.h"
 #include "cc/comm/control_plane.h"
+#include "cc/comm/wait_monitor.h"
 
 namespace tfhvd {
 
@@ -40,6 +41,10 @@ class World {
   // in the communicator; the same on all of them.
   virtual Status OpenCommunicator(const std::vector<int>& members,
                                   std::unique_ptr<Communicator>* out) = 0;
+
+  // Who is asked while ranks wait for each other in what is opened from here on; not owned, null:
+  // the world's own limits alone.
+  virtual void SetWaitMonitor(WaitMonitor* /*monitor*/) {}
 
   // Ends what this World began (collective). Not called where a peer may be missing: the process
   // then ends without it.

@@ -1,11 +1,14 @@
 #include "cc/device/cuda_device.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "cc/base/backoff.h"
 
 namespace tfhvd {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 cuda::Pointer Address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 
@@ -165,17 +168,19 @@ bool CudaDevice::busy() {
 
 Status CudaDevice::Drain() {
   if (!bound_.load()) return Status::Ok();
-  return Wait(watch_);
+  return Wait(poll_hook_);
 }
 
-Status CudaDevice::Wait(const std::function<Status()>& watch) {
+Status CudaDevice::Wait(const PollHook& hook) {
   TFHVD_RETURN_IF_ERROR(RecordProgress());
   const CudaScope scope(driver_, context_);
+  const Clock::time_point since = Clock::now();
   cuda::Result result;
   for (Backoff backoff;; backoff.Pause()) {
     result = driver_.cuEventQuery(EventOf(progress_));
     if (result != cuda::kNotReady) break;
-    if (watch && backoff.next_sleep_ns() > 0) TFHVD_RETURN_IF_ERROR(watch());
+    if (!hook || backoff.next_sleep_ns() == 0) continue;
+    TFHVD_RETURN_IF_ERROR(hook(std::chrono::duration<double>(Clock::now() - since).count()));
   }
   if (result != cuda::kSuccess) return driver_.Failed("work on the GPU", result);
   return Status::Ok();

@@ -40,7 +40,7 @@ class CudaDevice : public Device {
   Status Follow(void* stream, const std::shared_ptr<void>& mark) override;
   bool busy() override;
   Status Drain() override;
-  void SetWatch(std::function<Status()> watch) override { watch_ = std::move(watch); }
+  void SetPollHook(PollHook hook) override { poll_hook_ = std::move(hook); }
 
   // Opens the GPU where no tensor has yet.
   Status Prepare() TFHVD_EXCLUDES(bind_mutex_) { return OpenOnce(ordinal_); }
@@ -67,7 +67,7 @@ class CudaDevice : public Device {
   Status OrdinalOf(const void* memory, int* ordinal) const;
   bool OrdinalOfStream(void* stream, int* ordinal) const;
   Status RecordProgress();
-  Status Wait(const std::function<Status()>& watch);
+  Status Wait(const PollHook& hook);
   template <typename Enqueue>
   Status CopyNow(const char* name, const Enqueue& enqueue);
   Status Allocate(int64_t bytes);
@@ -84,7 +84,7 @@ class CudaDevice : public Device {
   std::shared_ptr<CudaEvents> events_;
 
   // The engine thread's.
-  std::function<Status()> watch_;
+  PollHook poll_hook_;
   CudaCopies copies_;
   cuda::Pointer scratch_ = 0;
   int64_t capacity_ = 0;

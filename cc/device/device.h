@@ -82,9 +82,10 @@ class Device {
   // copies to and from it, and for room.
   virtual Status Drain() { return Status::Ok(); }
 
-  // Asked again and again while the host waits: its error ends the wait. What hangs on an
-  // accelerator says nothing by itself.
-  virtual void SetWatch(std::function<Status()> /*watch*/) {}
+  // Asked again and again while the host waits, with how many seconds it has by now: an error ends
+  // the wait. What hangs on an accelerator says nothing by itself.
+  using PollHook = std::function<Status(double waited)>;
+  virtual void SetPollHook(PollHook /*hook*/) {}
 };
 
 std::unique_ptr<Device> MakeHostDevice();

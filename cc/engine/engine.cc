@@ -6,17 +6,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <set>
+#include <limits>
+#include <new>
 #include <utility>
 
 #include "cc/base/backoff.h"
 #include "cc/base/mutex.h"
 #include "cc/device/device.h"
 #include "cc/engine/burst.h"
+#include "cc/engine/clock.h"
+#include "cc/engine/stages.h"
 #include "cc/engine/vote_wait.h"
-#include "cc/execute/executor.h"
-#include "cc/fuse/planner.h"
-#include "cc/negotiate/negotiator.h"
 #include "cc/observe/timeline.h"
 #include "cc/queue/submission_queue.h"
 
@@ -34,14 +34,13 @@ constexpr int kGatherMost = 50;
 
 // A bucket of a locked schedule of so many bytes is run by the thread that submits its last tensor:
 // to wake the engine's takes longer.
-constexpr int64_t kHereBytes = 1 << 20;
+constexpr int64_t kInlineBytes = 1 << 20;
 
-// How long a rank that is done tries to get its last messages out.
+// How long a rank that is done tries to get its last messages out, and one whose job is lost.
 constexpr double kFlushSeconds = 5.0;
+constexpr double kLostFlushSeconds = 1.0;
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+constexpr int kAllBuckets = std::numeric_limits<int>::max();
 
 std::chrono::nanoseconds Nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(std::max(0.0, seconds) * 1e9));
@@ -59,19 +58,16 @@ class Engine::Impl {
         topology_(std::move(topology)),
         control_(std::move(control)),
         communicator_(std::move(communicator)),
-        device_(MakeHostDevice()),
         accelerator_(std::move(accelerator)),
-        may_stand_in_(control_->has_stand_in() && communicator_->prompt() &&
-                      accelerator_.device == nullptr),
-        queue_([this] { control_->Wake(); }, [this] { GoOn(); }),
+        may_run_inline_(control_->has_stand_in() && communicator_->prompt() &&
+                        accelerator_.device == nullptr),
+        queue_([this] { control_->Wake(); }, [this] { RunInline(); }),
         sets_(topology_.size),
         timeline_(topology_.rank, topology_.hosts[topology_.rank]),
-        negotiator_(config_, log_, topology_, &sets_, control_.get()),
-        executor_(device_.get(), &sets_, communicator_.get(), std::move(open)) {
-    executor_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
-    negotiator_.SetObserver(&timeline_);
-    executor_.SetObserver(&timeline_);
-    executor_.SetOnBroken([this](const Status& why) { queue_.Close(why); });
+        stages_(config_, log_, topology_, control_.get(), communicator_.get(), &sets_, &timeline_,
+                std::move(open)) {
+    stages_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
+    stages_.SetOnBroken([this](const Status& why) { queue_.Close(why); });
     if (!config_.timeline.empty()) {
       const Status status = timeline_.Start(config_.timeline, config_.timeline_mark_cycles);
       if (!status.ok()) log_.Error(status.message());  // no reason not to train
@@ -124,15 +120,13 @@ class Engine::Impl {
   const Topology& topology() const { return topology_; }
   const Config& config() const { return config_; }
   const ProcessSetTable& process_sets() const { return sets_; }
-  bool stop_asked(int32_t process_set) {
-    MutexLock lock(&stopping_mutex_);
-    return stopping_.count(process_set) > 0;
-  }
+  bool stop_asked(int32_t process_set) { return stages_.stop_asked(process_set); }
 
   Status StartTimeline(const std::string& path, bool mark_cycles) {
     return timeline_.Start(path, mark_cycles);
   }
   Status StopTimeline() { return timeline_.Stop(); }
+  WaitMonitor* wait_monitor() { return &stages_; }
 
  private:
   Status MarkReady(Entry* entry) {
@@ -158,47 +152,60 @@ class Engine::Impl {
   }
 
   // There are as many entries as were waited for.
-  void GoOn() TFHVD_EXCLUDES(running_) {
+  void RunInline() TFHVD_EXCLUDES(running_) {
     // A `done` that submits, on this thread.
     const bool within = runner_.load() == std::this_thread::get_id();
-    if (within || !here_.load() || !running_.TryLock()) return control_->Wake();
+    if (within || !inline_.load() || !running_.TryLock()) return control_->Wake();
     runner_.store(std::this_thread::get_id());
-    StandIn();
+    bool rest = true;
+    try {
+      // Asked again, for the engine's thread may have run meanwhile, or ended.
+      if (inline_.exchange(false)) rest = RunBucket();
+    } catch (const std::bad_alloc&) {
+      stages_.Lose(OutOfMemory());
+    }
     End();
+    if (rest) control_->Wake();
   }
 
-  // Runs the bucket that is complete, unless others are late: the rest is the engine's thread's.
-  void StandIn() TFHVD_REQUIRES(running_) {
+  // Runs the bucket that is complete, and no other, unless others are late; whether there is
+  // anything left for the engine's thread.
+  bool RunBucket() TFHVD_REQUIRES(running_) {
     bool waits = false;  // for votes
+    int left = 1;
     vote_wait_.Begin(Now());
     do {
       control_->StandIn();
-      Turn();
-      waits = lost_.ok() && negotiator_.voted();
+      RunOnce(&left);
+      waits = stages_.lost().ok() && left > 0 && negotiator().voted();
     } while (waits && vote_wait_.Pause(Now()));
     vote_wait_.Ended(!waits);
-    if (lost_.ok() && !waits) {  // what rang for the votes has been answered
+    if (stages_.lost().ok() && !waits) {  // what rang for the votes has been answered
+      left = 0;
       control_->StandIn();
-      Turn();
+      RunOnce(&left);
     }
-    const bool rest = !lost_.ok() || !negotiator_.locked() || !negotiator_.idle() || !Rests();
+    const bool rest = !stages_.lost().ok() || !negotiator().locked() || !negotiator().idle() ||
+                      negotiator().may_vote() || !PrepareToSleep();
     control_->StandDown();
-    if (rest) control_->Wake();
+    return rest;
   }
 
   void Run() {
     Begin();
     const Status lost = Loop();
-    here_.store(false);
+    inline_.store(false);
+    if (!lost.ok()) stages_.RaiseAlarm(lost);
     const Status why = lost.ok() ? Status::Aborted("every rank has left the job") : lost;
     // Before streams are let go: who sees one move on is told why at its next operation.
     queue_.Close(why);
-    executor_.Finish(lost, config_.shutdown_timeout);
-    FailEverything(why);
+    stages_.Finish(lost, why);
+    queue_.Drain(&batch_);
+    for (Entry& entry : batch_.entries) entry.done(why);
     const Status recorded = timeline_.Stop();
     if (!recorded.ok()) log_.Error(recorded.message());
-    const double deadline = Now() + kFlushSeconds;
-    for (Backoff backoff; lost.ok() && !control_->Flushed() && Now() < deadline;) backoff.Pause();
+    const double deadline = Now() + (lost.ok() ? kFlushSeconds : kLostFlushSeconds);
+    for (Backoff backoff; !control_->Flushed() && Now() < deadline;) backoff.Pause();
     End();
     MutexLock lock(&over_mutex_);
     over_ = true;
@@ -208,41 +215,47 @@ class Engine::Impl {
   // Until every rank has left (ok), or the job is lost.
   Status Loop() TFHVD_REQUIRES(running_) {
     prctl(PR_SET_TIMERSLACK, 1000UL);  // short sleeps are meant to be short
-    while (lost_.ok() && !negotiator_.over()) {
-      Gather();
-      if (Turn() || !lost_.ok()) continue;
-      // Whatever the dead had sent has been read by now, and it was not their farewell.
-      if (!peers_.ok()) return peers_;
-      Wait();
-      LookAtPeers();
+    try {
+      while (stages_.lost().ok() && !negotiator().over()) {
+        Gather();
+        int left = kAllBuckets;
+        if (RunOnce(&left) || !stages_.lost().ok()) continue;
+        // Whatever the dead had sent has been read by now, and it was not their farewell.
+        if (!peers_.ok()) return peers_;
+        Wait();
+        LookAtPeers();
+      }
+    } catch (const std::bad_alloc&) {
+      stages_.Lose(OutOfMemory());
     }
-    return lost_;
+    return stages_.lost();
   }
 
-  // Once through the stages with what has come; whether there was anything.
-  bool Turn() TFHVD_REQUIRES(running_) {
+  Status OutOfMemory() const {
+    return Status::Unavailable("rank " + std::to_string(topology_.rank) + " (host " +
+                               topology_.hosts[topology_.rank] +
+                               ") has run out of memory while it prepared a collective. Use "
+                               "smaller batches or fewer processes on the host.");
+  }
+
+  // Once through the stages with what has come, and at most `*left` buckets of a locked step, which
+  // are counted off; whether there was anything.
+  bool RunOnce(int* left) TFHVD_REQUIRES(running_) {
     queue_.Drain(&batch_);
     burst_.Took(batch_.entries.size());
-    Negotiator::Outcome outcome;
-    const double now = Now();
-    for (Entry& entry : batch_.entries) {
-      if (timeline_.on()) timeline_.Submitted(entry);
-      negotiator_.Add(std::move(entry), now, &outcome);
-    }
-    for (EntryId id : batch_.cancelled) negotiator_.Cancel(id, &outcome);
-    if (batch_.leaving) negotiator_.Leave(batch_.leave_reason);
-    lost_ = negotiator_.Step(now, &outcome);
-    const bool worked = outcome.progress || !batch_.empty();
-    Complete(std::move(outcome));
-    if (broken_.ok()) TakeNote(executor_.Poll());
-    if (negotiator_.idle()) burst_.Ended();
-    if (worked) peers_ = Status::Ok();
-    return worked;
+    if (batch_.leaving) stages_.Leave(batch_.leave_reason);
+    const bool worked = stages_.Run(&batch_.entries, batch_.cancelled, left);
+    if (negotiator().idle()) burst_.Ended();
+    if (!worked && batch_.empty()) return false;
+    peers_ = Status::Ok();
+    return true;
   }
+
+  const Negotiator& negotiator() const TFHVD_REQUIRES(running_) { return stages_.negotiator(); }
 
   // Lets a burst of submissions come together, as long as it goes on.
   void Gather() TFHVD_REQUIRES(running_) {
-    if (negotiator_.locked()) return;  // it is known how many come
+    if (negotiator().locked()) return;  // it is known how many come
     size_t count = queue_.size();
     for (int i = 0; i < kGatherMost && burst_.MoreLikely(count); ++i) {
       const timespec t{0, kGatherNs};
@@ -253,82 +266,34 @@ class Engine::Impl {
     }
   }
 
-  void Complete(Negotiator::Outcome outcome) TFHVD_REQUIRES(running_) {
-    for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
-    for (std::vector<Agreed>& together : outcome.agreed) {
-      if (timeline_.on()) timeline_.AgreedOn(together);
-      for (const Agreed& agreed : together) NoteStop(agreed);
-      const std::vector<Plan> plans = MakePlans(together, {config_.fusion_threshold});
-      if (broken_.ok()) {
-        TakeNote(executor_.Run(plans, std::move(together)));
-      } else {
-        for (Agreed& agreed : together) Fail(&agreed.entry, broken_);
-      }
-    }
-  }
-
-  // Before the collective is done: who has its result can ask.
-  void NoteStop(const Agreed& agreed) {
-    const bool over = agreed.entry.request->kind == Collective::kJoin;
-    if (!over && !agreed.decision.stopping) return;
-    const int32_t process_set = agreed.entry.request->key.process_set;
-    MutexLock lock(&stopping_mutex_);
-    if (over) {
-      stopping_.erase(process_set);
-    } else {
-      stopping_.insert(process_set);
-    }
-  }
-
-  // Where a communicator is broken (the queue is closed since) this rank takes part no more; the
-  // other ranks hear it through the negotiation.
-  void TakeNote(Status status) TFHVD_REQUIRES(running_) {
-    if (status.ok()) return;
-    broken_ = std::move(status);
-    log_.Error(broken_.message());
-    negotiator_.Leave(broken_.message());
-  }
-
   // Whether nothing is to be done before more entries come; from here on they are waited for.
-  bool Rests() TFHVD_REQUIRES(running_) {
-    if (negotiator_.schedules() != expected_) queue_.Expect(negotiator_.scheduled());
-    expected_ = negotiator_.schedules();
-    const int64_t bytes = negotiator_.completes();
-    here_.store(may_stand_in_ && bytes >= 0 && bytes <= kHereBytes);
-    const bool idle = negotiator_.idle();
+  bool PrepareToSleep() TFHVD_REQUIRES(running_) {
+    if (negotiator().schedules() != expected_) queue_.Expect(negotiator().scheduled());
+    expected_ = negotiator().schedules();
+    const int64_t bytes = negotiator().completes();
+    inline_.store(may_run_inline_ && bytes >= 0 && bytes <= kInlineBytes);
+    const bool idle = negotiator().idle();
     const bool each = idle && timeline_.on();  // which tells when each has come
-    return queue_.WakeAt(each ? 1 : static_cast<size_t>(negotiator_.wanted()), idle);
+    return queue_.WakeAt(each ? 1 : static_cast<size_t>(negotiator().wanted()), idle);
   }
 
   // Sleeps until there may be work. Another thread may stand in meanwhile.
   void Wait() TFHVD_REQUIRES(running_) {
-    if (!Rests()) return;
+    if (!PrepareToSleep()) return;
     const double now = Now();
-    const double idle = std::min(negotiator_.wake_at(now) - now, kIdleWaitSeconds);
-    const bool expecting = negotiator_.expecting();
+    const double until = std::min(stages_.wake_at(now), now + kIdleWaitSeconds);
+    const bool expecting = stages_.expecting();
     End();
-    control_->Wait(Nanoseconds(idle), expecting);
+    control_->Wait(Nanoseconds(until - now), expecting);
     Begin();
   }
 
   // A rank that is killed sends no word, and what started it need not tell either.
   void LookAtPeers() TFHVD_REQUIRES(running_) {
     const double now = Now();
-    if (negotiator_.idle() || now - looked_ < kIdleWaitSeconds) return;
+    if (negotiator().idle() || now - looked_ < kIdleWaitSeconds) return;
     looked_ = now;
     peers_ = communicator_->Poll();
-  }
-
-  // REQUIRES: the queue is closed.
-  void FailEverything(const Status& why) TFHVD_REQUIRES(running_) {
-    for (Entry& entry : negotiator_.TakeAll()) Fail(&entry, why);
-    queue_.Drain(&batch_);
-    for (Entry& entry : batch_.entries) Fail(&entry, why);
-  }
-
-  void Fail(Entry* entry, const Status& why) {
-    if (timeline_.on()) timeline_.Done(entry->id, why);
-    entry->done(why);
   }
 
   // Constant after construction.
@@ -339,29 +304,23 @@ class Engine::Impl {
   // The runner's, except ControlPlane::Wait and Wake, and Communicator::Abort.
   const std::unique_ptr<ControlPlane> control_;
   const std::unique_ptr<Communicator> communicator_;
-  const std::unique_ptr<Device> device_;
   const Accelerator accelerator_;  // Device::Mark and Follow are called by any thread
-  const bool may_stand_in_;        // whether others than the engine's thread can run anything
+  const bool may_run_inline_;      // whether others than the engine's thread can run anything
   SubmissionQueue queue_;          // provides its own synchronisation
   ProcessSetTable sets_;           // likewise; written by the executor
   Timeline timeline_;              // likewise
 
   Mutex running_;  // held by the runner
   std::atomic<std::thread::id> runner_{};
-  std::atomic<bool> here_{false};  // the entries that are waited for may be run by who submits them
-  Negotiator negotiator_ TFHVD_GUARDED_BY(running_);
-  Executor executor_ TFHVD_GUARDED_BY(running_);
+  // Whoever submits the last of the entries that are waited for may run them.
+  std::atomic<bool> inline_{false};
+  Stages stages_;  // the runner's, but for stop_asked
   Burst burst_ TFHVD_GUARDED_BY(running_);
   VoteWait vote_wait_ TFHVD_GUARDED_BY(running_);
   int64_t expected_ TFHVD_GUARDED_BY(running_) = 0;  // the schedule whose entries the queue expects
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
-  Status lost_ TFHVD_GUARDED_BY(running_);    // why the job is
-  Status broken_ TFHVD_GUARDED_BY(running_);  // the communicator's first error
-  Status peers_ TFHVD_GUARDED_BY(running_);   // whether all are there, as far as this host sees
+  Status peers_ TFHVD_GUARDED_BY(running_);  // whether all are there, as far as this host sees
   double looked_ TFHVD_GUARDED_BY(running_) = 0.0;  // when that was asked
-
-  Mutex stopping_mutex_;
-  std::set<int32_t> stopping_ TFHVD_GUARDED_BY(stopping_mutex_);
 
   Mutex over_mutex_;
   CondVar over_changed_;
@@ -389,6 +348,7 @@ void Engine::Leave(const std::string& reason) { impl_->Leave(reason); }
 bool Engine::WaitUntilOver(double seconds) { return impl_->WaitUntilOver(seconds); }
 Status Engine::health() const { return impl_->health(); }
 const Topology& Engine::topology() const { return impl_->topology(); }
+WaitMonitor* Engine::wait_monitor() { return impl_->wait_monitor(); }
 const Config& Engine::config() const { return impl_->config(); }
 const ProcessSetTable& Engine::process_sets() const { return impl_->process_sets(); }
 Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {

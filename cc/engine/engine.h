@@ -6,9 +6,12 @@
 // An Engine is a value: several can live in one process, which is how everything above the wire is
 // tested.
 //
-// Where a locked step is small and the thread sleeps, whoever submits the step's last tensor stands
-// in for it: runs the step within Submit, instead of waking it. So one thread at a time runs the
-// stages, whichever; "the engine's thread" in their headers means that one.
+// Where a locked step is small and the thread sleeps, whoever submits the last tensor of a bucket
+// runs that bucket within Submit, instead of waking it. So one thread at a time runs the stages,
+// whichever; "the engine's thread" in their headers means that one.
+//
+// While a collective waits for other ranks, the engine goes on reading messages (OnWait in
+// engine.cc): a failure that any rank has noticed ends the wait on all of them.
 //
 // Submit, Cancel, Leave and the getters may be called from any thread, also from within `done`. The
 // engine never takes a lock of the framework's, except through Entry::allocate and Entry::done.
@@ -80,6 +83,10 @@ class Engine {
   Status health() const;
 
   const Topology& topology() const;
+
+  // Who is asked whether to go on, wherever the engine's thread waits for other ranks; for what
+  // `open` opens. Lives as long as the engine.
+  WaitMonitor* wait_monitor();
 
   // The settings that it runs by.
   const Config& config() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <set>
 #include <string>
 
 #include "cc/base/backoff.h"
@@ -16,6 +17,9 @@ using Clock = std::chrono::steady_clock;
 // the memory of a job that has failed; waiting on would be to hang.
 constexpr std::chrono::seconds kRestSeconds(30);
 
+// How long memory that nobody can keep is waited for after a failure.
+constexpr std::chrono::seconds kSettleSeconds(1);
+
 }  // namespace
 
 Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed) {
@@ -27,8 +31,11 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
   for (const Plan& plan : plans) {
     if (broken.ok()) {
       broken = RunPlan(plan, &agreed);
-      // Tensors are given back below: nothing may touch them any more.
-      if (!broken.ok()) Break(broken, plan.device != DeviceKind::kHost);
+      // Tensors are given back below: what may still touch them keeps them.
+      if (!broken.ok()) {
+        Break(broken, plan.device != DeviceKind::kHost);
+        Retain(plan, agreed);
+      }
     }
     for (const Piece& piece : plan.pieces) {
       Agreed& a = agreed[piece.agreed];
@@ -43,6 +50,7 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
 }
 
 Status Executor::Poll() {
+  if (!retained_.empty() && Settled()) retained_.clear();
   const Status status = LookAtAccelerator();
   if (!status.ok()) Break(status, /*on_accelerator=*/true);
   return status;
@@ -55,17 +63,75 @@ Status Executor::LookAtAccelerator() {
   return Status::Ok();
 }
 
-// While the host waits for the accelerator no message is read: a peer that is gone must be found
-// otherwise, for its part of a collective will never come.
-Status Executor::WatchAccelerator() {
+// A peer that is gone must be found by others than the accelerator, for its part of a collective
+// will never come.
+Status Executor::WatchAccelerator(double waited) {
   TFHVD_RETURN_IF_ERROR(LookAtAccelerator());
-  return communicators_.at(0)->Poll();
+  if (waited < asked_at_) asked_at_ = 0.0;  // another wait
+  if (monitor_ == nullptr || waited < asked_at_ + std::clamp(asked_at_, 0.001, 0.1)) {
+    return Status::Ok();
+  }
+  asked_at_ = waited;
+  Wait wait;
+  wait.call = "work on the GPU";
+  wait.seconds = waited;
+  return monitor_->OnWait(wait);
 }
 
-// An abort frees the framework's streams, which wait for ours.
+void Executor::SetWaitMonitor(WaitMonitor* monitor) {
+  monitor_ = monitor;
+  for (const auto& [process_set, communicator] : communicators_) {
+    communicator->SetWaitMonitor(monitor);
+  }
+}
+
+std::string Executor::doing() const {
+  if (plan_ == nullptr || plan_->pieces.empty()) return "a collective";
+  const Request& request = *(*agreed_)[static_cast<size_t>(plan_->pieces[0].agreed)].entry.request;
+  const size_t others = plan_->pieces.size() - 1;
+  return std::string(CollectiveName(request.kind)) + " '" + request.key.name + "'" +
+         (others > 0 ? " and " + std::to_string(others) + " more" : "");
+}
+
+// Those who wait in a communicator of this rank are told at once where that is possible. An abort
+// frees the framework's streams, which wait for ours.
 void Executor::Break(const Status& why, bool on_accelerator) {
   if (on_broken_) on_broken_(why);
+  for (const auto& [process_set, communicator] : communicators_) communicator->Abort(why);
   if (on_accelerator) AbortAccelerator(why);
+}
+
+// Whether no communicator touches the memory of failed plans any more.
+bool Executor::Settled() {
+  bool settled = true;
+  for (const auto& [process_set, communicator] : communicators_) {
+    settled = communicator->settled() && settled;
+  }
+  return settled;
+}
+
+// The memory of a plan that failed, where a communicator may still touch it.
+void Executor::Retain(const Plan& plan, const std::vector<Agreed>& agreed) {
+  if (Settled()) return;
+  bool all = true;
+  std::set<int> seen;  // a group is kept as one
+  for (const Piece& piece : plan.pieces) {
+    if (!seen.insert(piece.agreed).second) continue;
+    const Entry& entry = agreed[static_cast<size_t>(piece.agreed)].entry;
+    if (entry.retain) {
+      retained_.push_back(entry.retain());
+    } else {
+      all = false;
+    }
+  }
+  const auto deadline = Clock::now() + kSettleSeconds;
+  for (Backoff backoff; !all && !Settled() && Clock::now() < deadline;) backoff.Pause();
+}
+
+Executor::~Executor() {
+  if (retained_.empty() || Settled()) return;
+  // What MPI still writes to is left to the end of the process.
+  (void)new std::vector<std::shared_ptr<void>>(std::move(retained_));
 }
 
 void Executor::AbortAccelerator(const Status& why) {
@@ -105,7 +171,10 @@ Status Executor::Choose(const Plan& plan, Communicator** communicator) {
   if (accelerator_ == nullptr) return Status::Internal("there is no device for GPU tensors");
   device_ = accelerator_;
   std::unique_ptr<Communicator>& own = on_accelerator_[plan.process_set];
-  if (own == nullptr) TFHVD_RETURN_IF_ERROR(backend_->Open(found->second, &own));
+  if (own == nullptr) {
+    TFHVD_RETURN_IF_ERROR(backend_->Open(found->second, &own));
+    own->SetWaitMonitor(monitor_);
+  }
   *communicator = own.get();
   return Status::Ok();
 }
@@ -134,6 +203,22 @@ Executor::Phase::~Phase() {
 }
 
 Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
+  plan_ = &plan;
+  agreed_ = agreed;
+  Status status = RunStages(plan, agreed);
+  // What this rank lacks is news to the others, who are told the same words.
+  const bool own = status.code() == StatusCode::kUnavailable && status.message().rfind("rank ", 0) != 0;
+  if (own) status = Status(status.code(), Named("cannot go on with " + doing()) + status.message());
+  plan_ = nullptr;
+  return status;
+}
+
+// "rank 1 <does so>: "
+std::string Executor::Named(const std::string& does) const {
+  return "rank " + std::to_string(communicators_.at(0)->rank()) + " " + does + ": ";
+}
+
+Status Executor::RunStages(const Plan& plan, std::vector<Agreed>* agreed) {
   Observe(plan, *agreed);
   Communicator* communicator = nullptr;
   TFHVD_RETURN_IF_ERROR(Choose(plan, &communicator));
@@ -197,6 +282,7 @@ Status Executor::AddProcessSet(const Agreed& agreed) {
   if (std::find(members.begin(), members.end(), me) != members.end()) {
     if (!open_) return Status::Unavailable("this engine cannot open process sets");
     TFHVD_RETURN_IF_ERROR(open_(members, &opened_[id]));
+    opened_[id]->SetWaitMonitor(monitor_);
     communicators_[id] = opened_[id].get();
   }
   sets_->Put(id, std::move(members));

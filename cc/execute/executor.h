@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -31,6 +32,9 @@ class Executor {
       : host_(host), sets_(sets), open_(std::move(open)), device_(host) {
     communicators_[0] = everyone;
   }
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   // Where tensors on an accelerator are dealt with; both must outlive this object. Its
   // communicators are opened by the first plan that needs one, which all ranks run at the same
@@ -38,8 +42,13 @@ class Executor {
   void SetAccelerator(Device* device, Backend* backend) {
     accelerator_ = device;
     backend_ = backend;
-    if (device != nullptr) device->SetWatch([this] { return WatchAccelerator(); });
+    if (device == nullptr) return;
+    device->SetPollHook([this](double waited) { return WatchAccelerator(waited); });
   }
+
+  // Who is asked in every wait of a plan, on the host or for the accelerator; must outlive this
+  // object.
+  void SetWaitMonitor(WaitMonitor* monitor);
 
   // Who is told of each plan's phases; not owned, may be null.
   void SetObserver(Observer* observer) { observer_ = observer; }
@@ -55,8 +64,12 @@ class Executor {
   // entries not done by then have failed with it.
   Status Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed);
 
-  // Whether work on the accelerator has failed since; as an error of Run. Never blocks.
+  // Whether work on the accelerator has failed since; as an error of Run. Never blocks. Lets go of
+  // memory that a failed plan may have touched until now.
   Status Poll();
+
+  // What is run now, for people: "allreduce 'x'"; "a collective" where nothing is.
+  std::string doing() const;
 
   // No plan follows. Where the job is lost every communicator fails with `lost`. Returns once the
   // accelerator touches no tensor any more: what hangs is given up after `seconds`.
@@ -78,13 +91,17 @@ class Executor {
 
   void Observe(const Plan& plan, const std::vector<Agreed>& agreed);
   Status LookAtAccelerator();
-  Status WatchAccelerator();
+  Status WatchAccelerator(double waited);
+  std::string Named(const std::string& does) const;
+  void Retain(const Plan& plan, const std::vector<Agreed>& agreed);
+  bool Settled();
   void Break(const Status& why, bool on_accelerator);
   void AbortAccelerator(const Status& why);
   Status Choose(const Plan& plan, Communicator** communicator);
   Status Enqueue(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status LetFollow(const Entry& entry);
   Status RunPlan(const Plan& plan, std::vector<Agreed>* agreed);
+  Status RunStages(const Plan& plan, std::vector<Agreed>* agreed);
   Status AllReduce(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
   Status RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed);
   Status Broadcast(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
@@ -116,6 +133,12 @@ class Executor {
   Communicators on_accelerator_;
   Device* device_;  // of the plan that is run: one of the two
   std::function<void(const Status&)> on_broken_;
+  WaitMonitor* monitor_ = nullptr;  // Not owned.
+  double asked_at_ = 0.0;           // seconds of the wait for the accelerator, when it was
+  const Plan* plan_ = nullptr;      // Not owned: what is run, and of whom
+  const std::vector<Agreed>* agreed_ = nullptr;  // likewise
+  // The memory of failed plans, until no communicator touches it any more.
+  std::vector<std::shared_ptr<void>> retained_;
   Observer* observer_ = nullptr;   // Not owned.
   std::vector<EntryId> observed_;  // of the plan that is run; empty where nobody observes it
 };

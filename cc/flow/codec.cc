@@ -10,6 +10,11 @@ namespace {
 constexpr uint8_t kAnnouncementTag = 0xA1;
 constexpr uint8_t kAgreementTag = 0xA2;
 
+// What an announcement says besides.
+constexpr uint8_t kLeaving = 1;
+constexpr uint8_t kEnded = 2;
+constexpr uint8_t kWaits = 4;
+
 // What an item of an agreement is.
 constexpr uint8_t kInFull = 0;
 constexpr uint8_t kRepeat = 1;
@@ -229,8 +234,12 @@ std::string Encode(const Announcement& a) {
   w.List(a.known, [&w](CacheId id) { w.Unsigned(id); });
   w.List(a.requests, [&w](const Request& q) { Write(&w, q); });
   w.List(a.withdrawn, [&w](const Key& k) { Write(&w, k); });
-  w.Byte(a.leaving ? 1 : 0);
+  const bool waits = a.waited_ms > 0;
+  w.Byte((a.leaving ? kLeaving : 0) | (a.ended ? kEnded : 0) | (waits ? kWaits : 0));
   w.String(a.leave_reason);
+  if (a.ended) w.Unsigned(2 * static_cast<uint64_t>(a.ended_turns) + (a.ended_late ? 1 : 0));
+  if (waits) w.Unsigned(static_cast<uint64_t>(a.waited_ms));
+  if (waits) w.String(a.waits_in);
   return w.Take();
 }
 
@@ -241,8 +250,15 @@ Status Decode(const std::string& bytes, Announcement* a) {
   a->known = r.List([&r] { return r.Unsigned(); });
   a->requests = r.List([&r] { return ReadRequest(&r); });
   a->withdrawn = r.List([&r] { return ReadKey(&r); });
-  a->leaving = r.Bool();
+  const uint8_t flags = r.Enum<uint8_t>(kLeaving + kEnded + kWaits + 1);
+  a->leaving = (flags & kLeaving) != 0;
+  a->ended = (flags & kEnded) != 0;
   a->leave_reason = r.String();
+  const uint64_t end = a->ended ? r.Unsigned() : 0;
+  a->ended_turns = static_cast<int64_t>(end / 2);
+  a->ended_late = end % 2 == 1;
+  a->waited_ms = (flags & kWaits) != 0 ? static_cast<int64_t>(r.Unsigned()) : 0;
+  a->waits_in = (flags & kWaits) != 0 ? r.String() : "";
   return Finish(r, tag_ok, "an announcement");
 }
 
@@ -261,6 +277,7 @@ std::string Encode(const Agreement& a) {
   w.Byte(a.everyone_left ? 1 : 0);
   w.List(a.lock,
          [&w](const Bucket& bucket) { w.List(bucket, [&w](CacheId id) { w.Unsigned(id); }); });
+  if (!a.lock.empty()) w.Unsigned(static_cast<uint64_t>(a.lock_term));
   return w.Take();
 }
 
@@ -283,7 +300,23 @@ Status Decode(const std::string& bytes, Agreement* a) {
   a->confirm = r.Bool();
   a->everyone_left = r.Bool();
   a->lock = r.List([&r] { return r.List([&r] { return r.Unsigned(); }); });
+  a->lock_term = a->lock.empty() ? 0 : static_cast<int64_t>(r.Unsigned());
   return Finish(r, tag_ok, "an agreement");
+}
+
+std::string Encode(const Alarm& alarm) {
+  Writer w(kAlarmTag);
+  w.Byte(static_cast<uint8_t>(alarm.why.code()));
+  w.String(alarm.why.message());
+  return w.Take();
+}
+
+Status Decode(const std::string& bytes, Alarm* alarm) {
+  Reader r(bytes);
+  const bool tag_ok = r.Byte() == kAlarmTag;
+  const auto code = r.Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
+  alarm->why = Status(code, r.String());
+  return Finish(r, tag_ok && code != StatusCode::kOk, "an alarm");
 }
 
 }  // namespace tfhvd

@@ -13,8 +13,10 @@ namespace tfhvd {
 
 std::string Encode(const Announcement& announcement);
 std::string Encode(const Agreement& agreement);
+std::string Encode(const Alarm& alarm);
 
 Status Decode(const std::string& bytes, Announcement* announcement);
 Status Decode(const std::string& bytes, Agreement* agreement);
+Status Decode(const std::string& bytes, Alarm* alarm);
 
 }  // namespace tfhvd

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cc/base/inline_vector.h"
@@ -12,6 +14,34 @@
 #include "cc/flow/request.h"
 
 namespace tfhvd {
+
+// Completion: what is told how a collective has ended, exactly once. One that is dropped without
+// having been told is told so then: whatever happens, nobody waits for it for ever.
+class Completion {
+ public:
+  Completion() = default;
+  template <typename Function,
+            typename = std::enable_if_t<std::is_invocable_v<Function, const Status&>>>
+  Completion(Function function) : function_(std::move(function)) {}  // NOLINT: as a std::function
+  Completion(Completion&& other) noexcept : function_(std::exchange(other.function_, nullptr)) {}
+  // What it held before is replaced, and told nothing.
+  Completion& operator=(Completion&& other) noexcept {
+    function_ = std::exchange(other.function_, nullptr);
+    return *this;
+  }
+  ~Completion() {
+    (*this)(Status::Unavailable("the collective was dropped: its rank has run out of memory"));
+  }
+
+  // The first call counts.
+  void operator()(const Status& status) {
+    const auto function = std::exchange(function_, nullptr);
+    if (function) function(status);
+  }
+
+ private:
+  std::function<void(const Status&)> function_;
+};
 
 // Names an entry to Engine::Cancel. Never 0, and never used twice within an engine.
 using EntryId = uint64_t;
@@ -68,10 +98,15 @@ struct Entry {
   // thread.
   std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
 
+  // Gives what keeps the memory of inputs and outputs for as long as it lives. Called before
+  // `done`, on the same thread, where a call that failed may touch them for a while longer. May be
+  // empty: then the engine waits a moment instead, for as long as it is reasonable.
+  std::function<std::shared_ptr<void>()> retain;
+
   // Called exactly once: on the host when the outputs are there; on an accelerator when `stream`
   // has been made to wait for them. On the engine's thread, or on one that submits: this entry
   // where the engine refuses it, another where it stands in for the engine's.
-  std::function<void(const Status&)> done;
+  Completion done;
 
   EntryId id = 0;  // set by the engine
 

@@ -1,4 +1,4 @@
-// The two messages of the negotiation. Plain data; codec.h gives them bytes.
+// The messages of the negotiation. Plain data; codec.h gives them bytes.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,19 @@ struct Announcement {
   std::vector<Key> withdrawn;     // requests announced before and taken back
   bool leaving = false;           // nothing follows: this rank ends
   std::string leave_reason;
+  // The last locked schedule has ended here, after so many turns; `ended_late`: a bucket did not
+  // fill. Said with the first message after it, and no reason to send one.
+  bool ended = false;
+  int64_t ended_turns = 0;
+  bool ended_late = false;
+  // For how long this rank has waited for others in the middle of a collective, and of which, for
+  // people; 0: it does not.
+  int64_t waited_ms = 0;
+  std::string waits_in;
 
-  bool empty() const { return known.empty() && requests.empty() && withdrawn.empty() && !leaving; }
+  bool empty() const {
+    return known.empty() && requests.empty() && withdrawn.empty() && !leaving && waited_ms == 0;
+  }
 };
 
 // Coordinator to rank. Every rank takes the same decisions in the same order.
@@ -51,11 +62,18 @@ struct Agreement {
   // Not empty: from here on the ranks run these buckets round and round without a word, until one
   // of them ends it (negotiate/locked_schedule.h). What was announced and not agreed is void.
   std::vector<Bucket> lock;
+  int64_t lock_term = 0;  // with `lock`: after so many turns the ranks end it; 0: they do not
 
   bool empty() const {
     return items.empty() && evicted.empty() && withdrawn.empty() && !confirm && !everyone_left &&
            lock.empty();
   }
+};
+
+// From a rank that cannot go on to all others: the job is lost, and why. Control planes know such a
+// message by its first byte and take it to everyone that can be reached, also without rank 0.
+struct Alarm {
+  Status why;
 };
 
 }  // namespace tfhvd

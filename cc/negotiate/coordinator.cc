@@ -14,6 +14,8 @@ Coordinator::Coordinator(Options options)
       fenced_(options_.hosts.size(), false),
       seen_(options_.hosts.size(), 0),
       left_(options_.hosts.size(), false),
+      roll_call_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
+                 options_.stall_check ? options_.stall_shutdown_time : 0.0),
       next_(options_.hosts.size()) {}
 
 // Null where its process set is gone.
@@ -31,6 +33,13 @@ Slot* Coordinator::SlotOf(const Key& key) {
 
 Status Coordinator::Take(int from, Announcement a, double now) {
   seen_[from] = std::max(seen_[from], a.seen);
+  roll_call_.Heard(from);
+  if (a.waited_ms > 0) {
+    roll_call_.Waits(from, a.waits_in, static_cast<double>(a.waited_ms) / 1000.0, now);
+  }
+  // All ranks end a schedule in the same turn, and the first message of each says so.
+  if (a.ended && locked_) watch_.Ended(a.ended_turns, a.ended_late);
+  if (a.ended) locked_ = false;
   if (a.seen < locked_at_) {  // invariant 6
     a.known.clear();
     a.requests.clear();
@@ -280,6 +289,7 @@ void Coordinator::ReopenIncomplete() {
 
 std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
   CheckStalls(now);
+  CallTheRoll(now);
   const bool wait_for_company = now < ready_since_ + options_.cycle_time;
   if (num_ready_ > 0 && !FenceHolds() && !wait_for_company) {
     ++sequence_;

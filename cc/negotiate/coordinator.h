@@ -35,6 +35,7 @@
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/cache_ids.h"
 #include "cc/negotiate/capacity_monitor.h"
+#include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
 #include "cc/negotiate/step_watch.h"
 
@@ -63,12 +64,12 @@ class Coordinator {
   // What is to be sent now, as (rank, agreement), at most one a rank.
   std::vector<std::pair<int, Agreement>> Step(double now);
 
-  // The schedule that Step sent has ended on rank 0; see StepWatch::Ended.
-  void ScheduleEnded(int64_t turns, bool late) { watch_.Ended(turns, late); }
-  // After how many turns that schedule should end; see StepWatch::term.
-  int64_t schedule_term() const { return watch_.term(); }
-  // The warnings that Step came to since the last call, or "".
+  // The warnings about stalled tensors, silent ranks or lacking numbers that Step came to since the
+  // last call, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
+
+  // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h).
+  Status CheckAnswers(double now) const { return roll_call_.Check(now); }
 
   // When Step has something to do though nothing arrives; a time in the past means now.
   double wake_at() const;
@@ -114,6 +115,7 @@ class Coordinator {
   // Watching.
   bool FenceHolds();
   void CheckStalls(double now);
+  void CallTheRoll(double now);
   std::string FenceText(double now);
   void Watch(const Slot& slot, bool repeat);
   void LockIfRepeating();
@@ -153,6 +155,8 @@ class Coordinator {
   double next_stall_check_ = 0.0;
   StepWatch watch_;
   uint64_t locked_at_ = 0;  // invariant 6: the sequence number of the last lock
+  bool locked_ = false;     // no rank has said since that it has ended
+  RollCall roll_call_;
   std::string warning_;
 
   std::vector<Agreement> next_;  // by rank: what Step is to send

@@ -191,8 +191,12 @@ void Coordinator::Watch(const Slot& slot, bool repeat) {
 void Coordinator::LockIfRepeating() {
   if (!options_.may_lock || fence_ == sequence_ || !doom_.ok() || !watch_.Repeats()) return;
   const std::vector<Bucket>& schedule = watch_.Lock();
-  for (Agreement& a : next_) a.lock = schedule;
+  for (Agreement& a : next_) {
+    a.lock = schedule;
+    a.lock_term = watch_.term();
+  }
   locked_at_ = sequence_;
+  locked_ = true;
   ForgetOpen();
 }
 

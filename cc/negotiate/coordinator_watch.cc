@@ -55,7 +55,13 @@ double Coordinator::wake_at() const {
   double at = kNever;
   if (num_ready_ > 0 && fence_ == 0) at = ready_since_ + options_.cycle_time;
   if (options_.stall_check && (open_ > 0 || fence_ != 0)) at = std::min(at, next_stall_check_);
-  return at;
+  return std::min(at, roll_call_.wake_at());
+}
+
+void Coordinator::CallTheRoll(double now) {
+  for (const int rank : roll_call_.Ask(now)) next_[rank].confirm = true;
+  const std::string warning = roll_call_.TakeWarning(now);
+  if (!warning.empty()) warning_ += (warning_.empty() ? "" : "\n") + warning;
 }
 
 // Adds to what TakeWarning gives; "" adds nothing.

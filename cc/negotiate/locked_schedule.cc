@@ -82,7 +82,7 @@ LockedSchedule::Turn LockedSchedule::End() {
   return Turn::kOver;
 }
 
-LockedSchedule::Turn LockedSchedule::Step(Wish wish) {
+LockedSchedule::Turn LockedSchedule::Step(Wish wish, bool may_go) {
   if (!voted_) {
     const bool late = wish == Wish::kLate && missing_[current_] > 0;
     if (SomeEnd() || wish == Wish::kEnd || late) {
@@ -90,7 +90,7 @@ LockedSchedule::Turn LockedSchedule::Step(Wish wish) {
       board_->WakeOthers();
       return End();
     }
-    if (missing_[current_] > 0) return Turn::kWait;
+    if (missing_[current_] > 0 || !may_go) return Turn::kWait;
     Cast(Vote::kGo);
     voted_ = true;
     asked_ = false;

@@ -59,8 +59,8 @@ class LockedSchedule {
   bool TakeBack(int place);
 
   // Votes where there is something to vote on. kRun: run due() now, and call again. kOver: the
-  // schedule has ended.
-  Turn Step(Wish wish);
+  // schedule has ended. Unless it `may_go`, it votes for no further bucket.
+  Turn Step(Wish wish, bool may_go = true);
 
   // Of the last one that was begun, and how many have been.
   const std::vector<Bucket>& buckets() const { return buckets_; }

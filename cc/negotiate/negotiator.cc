@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "cc/comm/stall_guard.h"
 #include "cc/flow/codec.h"
 #include "cc/negotiate/agree.h"
 #include "cc/negotiate/check_entry.h"
+#include "cc/negotiate/roll_call.h"
 
 namespace tfhvd {
 namespace {
@@ -13,21 +15,8 @@ namespace {
 constexpr int kCoordinatorRank = 0;
 
 // The coordinator reports stalled tensors itself. A rank that hears nothing for this much longer
-// than that takes the coordinator to be gone.
+// than that says that the coordinator may be gone.
 constexpr double kSilenceFactor = 1.5;
-
-Coordinator::Options CoordinatorOptions(const Config& config, const Topology& topology,
-                                        bool may_lock) {
-  Coordinator::Options options;
-  options.cache_capacity = config.cache_capacity;
-  options.cycle_time = config.cycle_time / 1000.0;
-  options.stall_check = config.stall_check;
-  options.stall_check_time = config.stall_check_time;
-  options.stall_shutdown_time = config.stall_shutdown_time;
-  options.hosts = topology.hosts;
-  options.may_lock = may_lock;
-  return options;
-}
 
 }  // namespace
 
@@ -38,17 +27,7 @@ Negotiator::Negotiator(const Config& config, const Log& log, const Topology& top
       topology_(topology),
       sets_(sets),
       control_(control),
-      schedule_(control->votes()) {
-  if (topology.rank == kCoordinatorRank) {
-    const bool may_lock = control->votes() != nullptr;
-    coordinator_ = std::make_unique<Coordinator>(CoordinatorOptions(config, topology, may_lock));
-  }
-}
-
-void Negotiator::SetObserver(Observer* observer) {
-  observer_ = observer;
-  if (coordinator_ != nullptr) coordinator_->SetObserver(observer);
-}
+      schedule_(control->votes()) {}
 
 void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
   now_ = now;
@@ -151,64 +130,98 @@ void Negotiator::Leave(const std::string& reason) {
   next_.leave_reason = reason;
 }
 
-Status Negotiator::SendAnnouncement(double now) {
-  if (schedule_.active() || (next_.empty() && !confirm_owed_)) return Status::Ok();
-  next_.seen = seen_;
+Status Negotiator::SendAnnouncement() {
+  if (schedule_.active()) return confirm_owed_ ? SendWord("", 0.0) : Status::Ok();
+  if (next_.empty() && !confirm_owed_) return Status::Ok();
+  next_.seen = said_seen_ = seen_;
   confirm_owed_ = false;
   Announcement announcement;
   std::swap(announcement, next_);
-  if (coordinator_ != nullptr)
-    return coordinator_->Take(kCoordinatorRank, std::move(announcement), now);
   return control_->Send(kCoordinatorRank, Encode(announcement));
+}
+
+// Says nothing but that this rank runs, and for how long it has waited in a collective; not that it
+// has seen more: what follows from that (withdrawals) is announced first.
+Status Negotiator::SendWord(const std::string& what, double waited) {
+  confirm_owed_ = false;
+  Announcement word;
+  word.seen = said_seen_;
+  word.waited_ms = static_cast<int64_t>(waited * 1000.0);
+  word.waits_in = what;
+  return control_->Send(kCoordinatorRank, Encode(word));
+}
+
+// Keeps what has arrived.
+Status Negotiator::TakeMessages(Outcome* outcome) {
+  while (true) {
+    std::optional<Message> message;
+    TFHVD_RETURN_IF_ERROR(control_->Receive(&message));
+    if (!message.has_value()) return Status::Ok();
+    if (outcome != nullptr) outcome->progress = true;
+    last_heard_ = now_;
+    silence_reported_ = false;
+    if (IsAlarm(message->bytes)) {
+      Alarm alarm;
+      TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &alarm));
+      alarmed_ = true;
+      return alarm.why;
+    }
+    Agreement agreement;
+    TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &agreement));
+    if (agreement.confirm) confirm_owed_ = true;
+    arrived_.push_back(std::move(agreement));
+  }
 }
 
 Status Negotiator::Step(double now, Outcome* outcome) {
   now_ = now;
   TFHVD_RETURN_IF_ERROR(RunSchedule(now, outcome));
   if (!schedule_.active() && (!next_.empty() || confirm_owed_)) outcome->progress = true;
-  TFHVD_RETURN_IF_ERROR(SendAnnouncement(now));
-  while (true) {
-    std::optional<Message> message;
-    TFHVD_RETURN_IF_ERROR(control_->Receive(&message));
-    if (!message.has_value()) break;
-    outcome->progress = true;
-    if (coordinator_ != nullptr) {
-      Announcement announcement;
-      TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &announcement));
-      TFHVD_RETURN_IF_ERROR(coordinator_->Take(message->from, std::move(announcement), now));
-    } else {
-      last_heard_ = now;
-      silence_reported_ = false;
-      Agreement agreement;
-      TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &agreement));
-      TFHVD_RETURN_IF_ERROR(TakeAgreement(std::move(agreement), outcome));
-    }
+  TFHVD_RETURN_IF_ERROR(SendAnnouncement());
+  TFHVD_RETURN_IF_ERROR(TakeMessages(outcome));
+  while (!arrived_.empty()) {
+    Agreement agreement = std::move(arrived_.front());
+    arrived_.pop_front();
+    TFHVD_RETURN_IF_ERROR(TakeAgreement(std::move(agreement), outcome));
   }
-  if (coordinator_ != nullptr) TFHVD_RETURN_IF_ERROR(RunCoordinator(now, outcome));
   TFHVD_RETURN_IF_ERROR(RunSchedule(now, outcome));  // one may just have been locked
-  if (schedule_.active()) return WatchVotes(now);
-  return coordinator_ != nullptr ? Status::Ok() : WatchCoordinator(now);
+  return schedule_.active() ? WatchVotes(now) : WatchCoordinator(now);
 }
 
-Status Negotiator::RunCoordinator(double now, Outcome* outcome) {
-  if (!own_.has_value()) {
-    for (auto& [to, agreement] : coordinator_->Step(now)) {
-      outcome->progress = true;
-      if (to == kCoordinatorRank) {
-        own_ = std::move(agreement);
-      } else {
-        TFHVD_RETURN_IF_ERROR(control_->Send(to, Encode(agreement)));
-      }
-    }
-    const std::string warning = coordinator_->TakeWarning();
-    if (!warning.empty()) log_.Warning(warning);
+Status Negotiator::OnWait(const std::string& what, double waited, double now) {
+  now_ = now;
+  TFHVD_RETURN_IF_ERROR(TakeMessages(nullptr));
+  return ReportWait(what, waited, now);
+}
+
+// Tells the coordinator of a wait that goes on, so that it calls the roll; and finds out whether
+// the coordinator itself is silent.
+Status Negotiator::ReportWait(const std::string& what, double waited, double now) {
+  const double began = now - waited;
+  if (began > waiting_at_) wait_reported_ = last_heard_ = began;  // another wait than the last
+  waiting_at_ = now;
+  const double check = config_.stall_check ? config_.stall_check_time : 0.0;
+  const double shutdown = config_.stall_check ? config_.stall_shutdown_time : 0.0;
+  const double interval = RollCall::Interval(check, shutdown);
+  if (confirm_owed_ || std::min(waited, now - wait_reported_) >= interval) {
+    wait_reported_ = now;
+    TFHVD_RETURN_IF_ERROR(SendWord(what, waited));
   }
-  // In a collective this rank moves no message on: the others must have theirs before.
-  if (!control_->Flushed() || !own_.has_value()) return Status::Ok();
-  outcome->progress = true;
-  Agreement agreement = std::move(*own_);
-  own_.reset();
-  return TakeAgreement(std::move(agreement), outcome);
+  if (topology_.rank == kCoordinatorRank || check <= 0) return Status::Ok();
+  const double silence = now - last_heard_;
+  const bool over = shutdown > 0 && waited >= shutdown && silence >= shutdown / 2;
+  if (!over && (silence_reported_ || waited < check || silence < check / 2)) return Status::Ok();
+  const std::string text = "rank 0 (host " + topology_.hosts[kCoordinatorRank] +
+                           ") has not answered for " + std::to_string(static_cast<int>(silence)) +
+                           " s, while rank " + std::to_string(topology_.rank) + " has waited " +
+                           std::to_string(static_cast<int>(waited)) + " s in the middle of " +
+                           what +
+                           ". Its process may be stopped (kill "
+                           "-CONT) or cut off from the network.";
+  if (over) return Status::Aborted(text);
+  log_.Warning(text);
+  silence_reported_ = true;
+  return Status::Ok();
 }
 
 Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
@@ -231,7 +244,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
     Finish(&*pending);
   }
   if (!agreement.lock.empty()) {
-    TFHVD_RETURN_IF_ERROR(BeginSchedule(std::move(agreement.lock), outcome));
+    TFHVD_RETURN_IF_ERROR(BeginSchedule(std::move(agreement.lock), agreement.lock_term, outcome));
   }
   if (agreement.everyone_left) over_ = true;
   return Status::Ok();
@@ -304,7 +317,7 @@ Status Negotiator::FindSubmitted(const Key& key, Node** pending) {
 
 // The coordinator cannot report its own silence.
 Status Negotiator::WatchCoordinator(double now) {
-  if (!config_.stall_check || idle()) {
+  if (!config_.stall_check || idle() || topology_.rank == kCoordinatorRank) {
     last_heard_ = now;
     return Status::Ok();
   }
@@ -317,7 +330,8 @@ Status Negotiator::WatchCoordinator(double now) {
                            " s, while " + Describe(*one->second.entries.front().request) + " and " +
                            std::to_string(keys_in_flight_ - 1) +
                            " more wait. Its process may be stopped or cut off from the network.";
-  if (config_.stall_shutdown_time > 0 && silence >= config_.stall_shutdown_time * kSilenceFactor) {
+  if (config_.stall_shutdown_time > 0 &&
+      silence >= config_.stall_shutdown_time + StallGuard::kGraceSeconds) {
     return Status::Aborted(text);
   }
   if (!silence_reported_) log_.Warning(text);
@@ -336,17 +350,14 @@ std::vector<Entry> Negotiator::TakeAll() {
 
 bool Negotiator::expecting() const {
   if (schedule_.active()) return schedule_.voted();
-  return !idle() || left_ || own_.has_value() ||
-         (coordinator_ != nullptr && coordinator_->waiting());
+  return !idle() || left_;
 }
 
 double Negotiator::wake_at(double now) const {
-  double at = std::numeric_limits<double>::infinity();
   if (schedule_.active()) return ScheduleWakesAt(now);
   if (!next_.empty() || confirm_owed_) return now;
-  if (coordinator_ != nullptr) at = coordinator_->wake_at();
-  if (coordinator_ == nullptr && config_.stall_check && !idle()) at = now + 1.0;
-  return at;
+  const bool watches = config_.stall_check && !idle() && topology_.rank != kCoordinatorRank;
+  return watches ? now + 1.0 : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace tfhvd

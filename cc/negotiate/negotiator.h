@@ -2,11 +2,12 @@
 // every rank and in an order that is the same on every rank, or failed. What is not agreed yet
 // stays inside.
 //
-// Rank 0's also holds the Coordinator. Used by the engine's thread only.
+// Every rank has one, rank 0 too: a client of the coordinator (coordinator_server.h). Used by the
+// engine's thread only.
 #pragma once
 
-#include <memory>
-#include <optional>
+#include <deque>
+#include <limits>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -20,7 +21,6 @@
 #include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
 #include "cc/flow/process_set_table.h"
-#include "cc/negotiate/coordinator.h"
 #include "cc/negotiate/entry_queue.h"
 #include "cc/negotiate/gaps.h"
 #include "cc/negotiate/locked_schedule.h"
@@ -37,14 +37,17 @@ class Negotiator {
     std::vector<std::vector<Agreed>> agreed;
     std::vector<std::pair<Entry, Status>> failed;
     bool progress = false;  // a message came or went
+    // How many buckets of a locked step may be agreed: those that are, are counted off.
+    int buckets_left = std::numeric_limits<int>::max();
   };
 
-  // `sets` and `control` must outlive this object.
+  // `sets` and `control`, by which rank 0 is reached (on rank 0: the loopback), must outlive this
+  // object.
   Negotiator(const Config& config, const Log& log, const Topology& topology,
              const ProcessSetTable* sets, ControlPlane* control);
 
   // Who is told when ranks are ready; not owned, may be null.
-  void SetObserver(Observer* observer);
+  void SetObserver(Observer* observer) { observer_ = observer; }
 
   void Add(Entry&& entry, double now, Outcome* outcome);
   void Cancel(EntryId id, Outcome* outcome);
@@ -53,6 +56,14 @@ class Negotiator {
   // Says what is new to the coordinator and takes what has arrived. An error means that the job is
   // lost.
   Status Step(double now, Outcome* outcome);
+
+  // What is to be done while the engine waits in `what`, for `waited` seconds by now: takes
+  // what has arrived and keeps it for Step, answers the coordinator, and tells it of the wait. An
+  // error means that the job is lost.
+  Status OnWait(const std::string& what, double waited, double now);
+
+  // Whether it is known to be lost from another rank, which has told the others as well.
+  bool alarmed() const { return alarmed_; }
 
   // Takes out everything that is pending, for an engine that stops.
   std::vector<Entry> TakeAll();
@@ -77,6 +88,10 @@ class Negotiator {
   int64_t completes() const;
   // Whether it has voted for a locked bucket and lacks others' votes.
   bool voted() const { return schedule_.active() && schedule_.voted(); }
+  // Whether it could vote for the next bucket, and has not because of Outcome::buckets_left.
+  bool may_vote() const {
+    return schedule_.active() && !schedule_.voted() && schedule_.missing() == 0;
+  }
   // Every rank has left: nothing will come any more.
   bool over() const { return over_; }
 
@@ -107,7 +122,7 @@ class Negotiator {
   void Finish(Node* pending);
   bool Pop(Node* pending);
   void Forget(CacheId id);
-  Status BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome);
+  Status BeginSchedule(std::vector<Bucket> buckets, int64_t term, Outcome* outcome);
   Status LookUp(const std::vector<Bucket>& buckets);
   void EndSchedule(Outcome* outcome);
   void DropWithdrawn(Outcome* outcome);
@@ -118,23 +133,25 @@ class Negotiator {
   bool HasServed() const;
   Status WatchVotes(double now);
   double ScheduleWakesAt(double now) const;
-  Status SendAnnouncement(double now);
+  Status SendAnnouncement();
+  Status SendWord(const std::string& what, double waited);
+  Status TakeMessages(Outcome* outcome);
+  Status ReportWait(const std::string& what, double waited, double now);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
   Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
   Status TakeRepeated(CacheId id, std::vector<Agreed>* together);
   void Take(const ResponseCache::Record& record, Node* pending, std::vector<Agreed>* together);
   Status FindRecord(CacheId id, const ResponseCache::Record** record) const;
   Status FindSubmitted(const Key& key, Node** pending);
-  Status RunCoordinator(double now, Outcome* outcome);
   Status WatchCoordinator(double now);
 
   const Config config_;
   const Log& log_;
   const Topology& topology_;
-  const ProcessSetTable* const sets_;         // Not owned.
-  ControlPlane* const control_;               // Not owned.
-  std::unique_ptr<Coordinator> coordinator_;  // rank 0 only
-  std::optional<Agreement> own_;              // rank 0's, until the others' have left
+  const ProcessSetTable* const sets_;  // Not owned.
+  ControlPlane* const control_;        // Not owned.
+  std::deque<Agreement> arrived_;      // what Step has not taken yet
+  bool alarmed_ = false;
 
   PendingMap pending_;
   size_t keys_in_flight_ = 0;  // those of pending_ with entries
@@ -154,6 +171,7 @@ class Negotiator {
   Observer* observer_ = nullptr;  // Not owned.
 
   LockedSchedule schedule_;
+  int64_t term_ = 0;                   // Agreement::lock_term of the schedule
   std::vector<Scheduled> scheduled_;   // by place in the schedule
   std::vector<int64_t> bucket_bytes_;  // by bucket of the schedule
   std::vector<bool> observed_;  // by rank: its vote in the schedule's present turn; empty: none
@@ -163,10 +181,13 @@ class Negotiator {
   double voted_at_ = 0.0;       // in the schedule's present turn
   bool votes_reported_ = false;  // that some are missing
   uint64_t seen_ = 0;
+  uint64_t said_seen_ = 0;  // of it, what the coordinator was told
   bool left_ = false;
   bool over_ = false;
-  double now_ = 0.0;         // of the step under way
-  double last_heard_ = 0.0;  // of the coordinator
+  double now_ = 0.0;            // of the step under way
+  double last_heard_ = 0.0;     // of the coordinator
+  double waiting_at_ = 0.0;     // when ReportWait was last told of a wait
+  double wait_reported_ = 0.0;  // when the coordinator was last told
   bool silence_reported_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "cc/comm/stall_guard.h"
 #include "cc/negotiate/agree.h"
 #include "cc/negotiate/negotiator.h"
 
@@ -26,9 +27,6 @@ constexpr double kFillSeconds = 0.002;
 // before their bucket is full.
 constexpr double kUnseenSeconds = 0.02;
 
-// As for a silent coordinator: later than where the coordinator itself gives up.
-constexpr double kSilenceFactor = 1.5;
-
 // Of the larger of input and result.
 int64_t BytesOf(const ResponseCache::Record& record) {
   int64_t bytes = 0;
@@ -47,13 +45,14 @@ int64_t BytesOf(const ResponseCache::Record& record) {
 
 // From here on entries are matched to the schedule. What was announced and is not agreed counts as
 // not announced, here and at the coordinator.
-Status Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
+Status Negotiator::BeginSchedule(std::vector<Bucket> buckets, int64_t term, Outcome* outcome) {
   next_.known.clear();
   next_.requests.clear();
   next_.withdrawn.clear();
   DropWithdrawn(outcome);
   TFHVD_RETURN_IF_ERROR(LookUp(buckets));
   schedule_.Begin(std::move(buckets));
+  term_ = term;
   deviates_ = false;
   votes_reported_ = false;
   last_added_ = now_;
@@ -104,9 +103,9 @@ void Negotiator::DropWithdrawn(Outcome* outcome) {
 
 // Announces everything, in the order of submission.
 void Negotiator::EndSchedule(Outcome* outcome) {
-  if (coordinator_ != nullptr) {
-    coordinator_->ScheduleEnded(schedule_.turns(), schedule_.ended_late());
-  }
+  next_.ended = true;
+  next_.ended_turns = schedule_.turns();
+  next_.ended_late = schedule_.ended_late();
   last_heard_ = now_;
   DropWithdrawn(outcome);
   std::vector<Pending*> waiting;
@@ -143,7 +142,8 @@ void Negotiator::ObserveVotes(const Bucket& bucket, bool decided) {
 Status Negotiator::RunSchedule(double now, Outcome* outcome) {
   while (schedule_.active()) {
     const bool voted = schedule_.voted();
-    const LockedSchedule::Turn turn = schedule_.Step(WishOfSchedule(now));
+    const LockedSchedule::Turn turn =
+        schedule_.Step(WishOfSchedule(now), outcome->buckets_left > 0);
     if (schedule_.voted() && !voted) {
       voted_at_ = now;
       votes_reported_ = false;
@@ -157,6 +157,7 @@ Status Negotiator::RunSchedule(double now, Outcome* outcome) {
     } else {
       ObserveVotes(schedule_.due(), true);
       TFHVD_RETURN_IF_ERROR(TakeBucket(schedule_.due(), outcome));
+      --outcome->buckets_left;
     }
   }
   return Status::Ok();
@@ -193,28 +194,27 @@ LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
   return late ? LockedSchedule::Wish::kLate : LockedSchedule::Wish::kGoOn;
 }
 
-// Whether the schedule has served its term and a step is over, so that rank 0 should end the
-// schedule for all ranks: the next one may be better.
-bool Negotiator::HasServed() const {
-  return coordinator_ != nullptr && schedule_.current_index() == 0 &&
-         schedule_.turns() >= coordinator_->schedule_term();
-}
+// Whether the schedule has served its term. That is so on all ranks in the same turn.
+bool Negotiator::HasServed() const { return term_ > 0 && schedule_.turns() >= term_; }
 
 // A rank whose engine runs answers soon, if only with the end. The first of those who wait reports
 // the others; of another host's, a leader knows who they are.
 Status Negotiator::WatchVotes(double now) {
   if (!config_.stall_check || !schedule_.voted()) return Status::Ok();
   const double waited = now - voted_at_;
-  if (waited < config_.stall_check_time || !schedule_.lacks_votes()) return Status::Ok();
+  if (!schedule_.lacks_votes()) return Status::Ok();
+  const ResponseCache::Record* record = cache_.Get(schedule_.current().front());
+  TFHVD_RETURN_IF_ERROR(ReportWait(Describe(*record->request), waited, now));
+  if (waited < config_.stall_check_time) return Status::Ok();
   const std::vector<int> silent = schedule_.Silent();
   const std::string who = silent.empty() ? "ranks of other hosts, which a rank there names,"
                                          : "ranks " + RankList(silent) + " (first on host " +
                                                topology_.hosts[silent[0]] + ")";
-  const ResponseCache::Record* record = cache_.Get(schedule_.current().front());
   const std::string text =
       Describe(*record->request) + " has waited " + std::to_string(static_cast<int>(waited)) +
       " s: " + who + " do not answer. Their processes may be stopped (kill -CONT) or cut off.";
-  if (config_.stall_shutdown_time > 0 && waited >= config_.stall_shutdown_time * kSilenceFactor) {
+  if (config_.stall_shutdown_time > 0 &&
+      waited >= config_.stall_shutdown_time + StallGuard::kGraceSeconds) {
     return Status::Aborted(text);
   }
   if (silent.empty()) return Status::Ok();

@@ -69,7 +69,7 @@ const std::vector<Bucket>& StepWatch::Lock() {
   }
   is_locked_ = true;
   const auto buckets = static_cast<int64_t>(known_.locked().size());
-  term_ = known_.locked_with() == CutWith::kDoubt ? trust_.left() * buckets : kNever;
+  term_ = known_.locked_with() == CutWith::kDoubt ? trust_.left() * buckets : 0;
   return known_.locked();
 }
 

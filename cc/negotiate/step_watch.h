@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "cc/flow/messages.h"
@@ -46,7 +45,7 @@ class StepWatch {
   const std::vector<Bucket>& Lock();
 
   // After how many turns the schedule that was locked last should end, because its step can then be
-  // cut into fewer buckets; the largest number where it cannot.
+  // cut into fewer buckets; 0 where it cannot.
   int64_t term() const { return term_; }
 
   // What was locked has ended after so many turns; `late`: a bucket did not fill. One that hardly
@@ -55,8 +54,6 @@ class StepWatch {
   void Ended(int64_t turns, bool late);
 
  private:
-  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
   void Count(const Item& item);
   void CountAnew();
   std::vector<Bucket> Cut(bool trusting) const;
@@ -69,7 +66,7 @@ class StepWatch {
   KnownSteps known_;
 
   Trust trust_;
-  int64_t term_ = kNever;
+  int64_t term_ = 0;
 
   bool is_locked_ = false;
   // What is left of the step in which a schedule ended: a count must not begin in its midst.

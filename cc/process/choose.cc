@@ -73,7 +73,6 @@ class Finder {
   Status ShareMemory(const Circle& circle, Communicator* host, bool control, Means* means) const {
     ShmOptions options;
     options.job_ranks = Neighbours(circle);
-    options.stall_check_time = config_.stall_check ? config_.stall_check_time : 0.0;
     options.log = log_;
     TFHVD_RETURN_IF_ERROR(MakeShmCommunicator(host, options, &means->communicator));
     return control ? MakeShmControlPlane(host, &means->control) : Status::Ok();

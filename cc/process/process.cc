@@ -100,6 +100,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
       std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                std::move(communicator), std::move(accelerator), std::move(open));
   state.config = std::move(config);
+  world->SetWaitMonitor(engine->wait_monitor());
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);
   return Status::Ok();
@@ -130,6 +131,8 @@ Status ShutdownProcess(const std::string& reason) {
                            std::to_string(config.shutdown_timeout) + " s that rank " +
                            std::to_string(engine->topology().rank) + " ends");
   }
+  state.world->SetWaitMonitor(nullptr);
+  for (auto& [ranks, part] : state.parts) part->SetWaitMonitor(nullptr);
   MutexLock lock(&state.mutex);
   state.engine.reset();
   state.pool.Trim();

@@ -110,6 +110,7 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
       return Allocate(tensor, shape, output);
     };
   }
+  entry.retain = [this] { return Retain(); };
   if (exchanges_) {
     entry.EditExtras()->splits = std::move(splits_);
     entry.EditExtras()->received_splits = [this](const std::vector<int64_t>& rows) {
@@ -149,7 +150,20 @@ void Call::OnCancelled() {
 
 void Call::OnDone(const Status& status) {
   const std::shared_ptr<Call> self = std::move(self_);
-  if (Claim()) End(status);
+  if (retained_ || Claim()) End(status);
+}
+
+// What the engine may still touch when TensorFlow has its tensors back. A cancelled call has taken
+// hold of them already.
+std::shared_ptr<void> Call::Retain() {
+  if (!Claim()) return shared_from_this();
+  retained_ = true;
+  auto tensors = std::make_shared<std::vector<Tensor>>(late_.begin(), late_.end());
+  for (const Memory& tensor : tensors_) {
+    tensors->push_back(*tensor.input);
+    if (tensor.output != nullptr) tensors->push_back(*tensor.output);
+  }
+  return tensors;
 }
 
 void Call::End(const Status& status) {

@@ -74,6 +74,7 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   void OnDone(const Status& status);  // by the engine, exactly once
   void End(const Status& status);     // by OnDone, as the claimant
   Status Allocate(int tensor, const Shape& shape, void** output);
+  std::shared_ptr<void> Retain();
 
   tensorflow::OpKernelContext* const ctx_;  // Not owned. Touched by the claimant only.
   tensorflow::AsyncOpKernel::DoneCallback done_;
@@ -90,6 +91,7 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   std::shared_ptr<Call> self_;            // while the engine has the entry
   std::vector<tensorflow::Tensor> late_;  // by tensor; empty where none comes late
   tensorflow::Tensor received_splits_;
+  bool retained_ = false;  // the engine has claimed the call, and is to end it
 
   // Touched by OnCancelled alone.
   std::vector<tensorflow::Tensor> held_;  // whatever the engine may still read or write

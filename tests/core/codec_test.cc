@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/comm/control_plane.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -31,7 +32,8 @@ bool Same(const Agreement& a, const Agreement& b) {
     }
   }
   return a.sequence == b.sequence && a.evicted == b.evicted && a.withdrawn == b.withdrawn &&
-         a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.lock == b.lock;
+         a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.lock == b.lock &&
+         a.lock_term == b.lock_term;
 }
 
 template <typename M>
@@ -141,6 +143,7 @@ class Source {
     a.confirm = Coin();
     a.everyone_left = Coin();
     a.lock = List([this] { return List([this] { return Id(); }); });
+    if (!a.lock.empty()) a.lock_term = static_cast<int64_t>(Unsigned() >> 1);
     return a;
   }
   std::string Noise() {
@@ -262,6 +265,36 @@ TEST(EveryTruncationAndEveryAdditionIsRefused) {
     EXPECT_ERROR(Decode(whole.substr(0, n), &a), StatusCode::kInternal, "an announcement");
   }
   EXPECT_ERROR(Decode(whole + '\0', &a), StatusCode::kInternal, "damaged");
+}
+
+TEST(WhatARankSaysOfItselfSurvives) {
+  for (const bool ended : {false, true}) {
+    for (const int64_t waited : {0, 1, 300000}) {
+      Announcement a;
+      a.ended = ended;
+      a.ended_turns = ended ? 12345 : 0;
+      a.ended_late = ended && waited > 1;
+      a.waited_ms = waited;
+      a.waits_in = waited > 0 ? "allreduce 'x'" : "";
+      Announcement back;
+      ASSERT_OK(Decode(Encode(a), &back));
+      EXPECT_EQ(back.ended, a.ended);
+      EXPECT_EQ(back.ended_turns, a.ended_turns);
+      EXPECT_EQ(back.ended_late, a.ended_late);
+      EXPECT_EQ(back.waited_ms, a.waited_ms);
+      EXPECT_EQ(back.waits_in, a.waits_in);
+    }
+  }
+}
+
+TEST(AnAlarmSurvivesAndIsKnownByItsFirstByte) {
+  const Alarm alarm{Status::Aborted("rank 3 has died")};
+  EXPECT_TRUE(IsAlarm(Encode(alarm)));
+  EXPECT_FALSE(IsAlarm(Encode(Agreement())) || IsAlarm(Encode(Announcement())) || IsAlarm(""));
+  Alarm back;
+  ASSERT_OK(Decode(Encode(alarm), &back));
+  EXPECT_EQ(back.why, alarm.why);
+  EXPECT_ERROR(Decode(std::string("\xA3\0\0", 3), &back), StatusCode::kInternal, "an alarm");
 }
 
 TEST(OneKindIsNotTakenForTheOther) {

@@ -20,22 +20,30 @@
 
 namespace tfhvd {
 
+// Puts something around the communicator of these ranks.
+using WrapCommunicator = std::function<std::unique_ptr<Communicator>(
+    const std::vector<int>& members, std::unique_ptr<Communicator>)>;
+
 // One rank's engine, for the thread that plays it.
 class Rank {
  public:
-  Rank(InprocGroup* group, int rank, const Config& config, const Wrap& wrap = nullptr)
+  Rank(InprocGroup* group, int rank, const Config& config, const Wrap& wrap = nullptr,
+       const WrapCommunicator& around = nullptr)
       : world_(group->OpenWorld(rank)) {
     std::unique_ptr<ControlPlane> control;
     std::unique_ptr<Communicator> communicator;
     EXPECT_TRUE(world_->OpenControlPlane(&control).ok());
     if (wrap) control = wrap(std::move(control));
     EXPECT_TRUE(world_->OpenCommunicator(testing::AllOf(world_->size()), &communicator).ok());
+    if (around) communicator = around(testing::AllOf(world_->size()), std::move(communicator));
     Topology topology = MakeTopology(rank, std::vector<std::string>(world_->size(), "here"));
     engine_ = std::make_unique<Engine>(
         config, Log(LogLevel::kFatal, rank), std::move(topology), std::move(control),
         std::move(communicator), Accelerator(),
-        [this](const std::vector<int>& members, std::unique_ptr<Communicator>* out) {
-          return world_->OpenCommunicator(members, out);
+        [this, around](const std::vector<int>& members, std::unique_ptr<Communicator>* out) {
+          TFHVD_RETURN_IF_ERROR(world_->OpenCommunicator(members, out));
+          if (around) *out = around(members, std::move(*out));
+          return Status::Ok();
         });
   }
 

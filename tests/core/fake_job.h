@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/negotiate/coordinator_server.h"
 #include "cc/negotiate/negotiator.h"
 #include "tests/core/testing.h"
 
@@ -71,12 +72,13 @@ class FakeControl : public ControlPlane, private VoteBoard {
     }
     return Status::Ok();
   }
-  bool Flushed() override { return true; }
+  bool Flushed() override { return !holds; }
   void Wait(std::chrono::nanoseconds, bool) override {}
   void Wake() override {}
   VoteBoard* votes() override { return this; }
 
   bool prompt = false;
+  bool holds = false;  // what was sent never leaves: some rank takes no messages
 
  private:
   void Cast(uint64_t word) override { network_->words[static_cast<size_t>(rank_)] = word; }
@@ -128,7 +130,10 @@ class Player {
         log_(LogLevel::kFatal, rank),
         sets_(network->size),
         control(network, rank, random),
-        negotiator(config, log_, topology_, &sets_, &control) {}
+        server(rank == 0 ? std::make_unique<CoordinatorServer>(config, log_, topology_, &control)
+                         : nullptr),
+        negotiator(config, log_, topology_, &sets_,
+                   server != nullptr ? server->loopback() : &control) {}
 
   EntryId Submit(const std::string& name, int tag, int64_t length, bool anonymous = false) {
     Entry entry;
@@ -150,10 +155,24 @@ class Player {
     Record(std::move(outcome));
   }
 
-  void Step() {
+  void Step() { EXPECT_OK(Step(*now)); }
+
+  // As an engine does it: on rank 0 the coordinator has its turn as well.
+  Status Step(double at) {
     Negotiator::Outcome outcome;
-    EXPECT_OK(negotiator.Step(*now, &outcome));
+    Status status = negotiator.Step(at, &outcome);
+    bool answered = false;
+    if (status.ok() && server != nullptr) status = server->Step(at, &answered);
+    if (status.ok() && answered) status = negotiator.Step(at, &outcome);
     Record(std::move(outcome));
+    return status;
+  }
+
+  // The same out of a collective that has waited for so long.
+  Status Wait(double waited) {
+    TFHVD_RETURN_IF_ERROR(negotiator.OnWait("allreduce 'x'", waited, *now));
+    bool ignored = false;
+    return server == nullptr ? Status::Ok() : server->Step(*now, &ignored);
   }
 
   std::vector<Event> executed;  // agreed, in order
@@ -163,6 +182,7 @@ class Player {
   int open = 0;
   double* now = nullptr;
   FakeControl control;
+  std::unique_ptr<CoordinatorServer> server;  // rank 0's
   Negotiator negotiator;
 
  private:

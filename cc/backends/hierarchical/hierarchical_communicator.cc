@@ -23,6 +23,17 @@ void HierarchicalCommunicator::Abort(const Status& why) {
   if (across_ != nullptr) across_->Abort(why);
 }
 
+bool HierarchicalCommunicator::settled() {
+  const bool within = local_->settled();
+  return (across_ == nullptr || across_->settled()) && within;
+}
+
+void HierarchicalCommunicator::SetWaitMonitor(WaitMonitor* monitor) {
+  Communicator::SetWaitMonitor(monitor);
+  local_->SetWaitMonitor(monitor);
+  if (across_ != nullptr) across_->SetWaitMonitor(monitor);
+}
+
 // Writes a block and moves on behind it.
 Status HierarchicalCommunicator::Pack(const char* block, int64_t bytes, char** to) {
   TFHVD_RETURN_IF_ERROR(memory_->Copy(*to, block, bytes));

@@ -58,6 +58,8 @@ class HierarchicalCommunicator : public Communicator {
   Status Barrier() override;
   Status Poll() override;
   void Abort(const Status& why) override;
+  bool settled() override;
+  void SetWaitMonitor(WaitMonitor* monitor) override;
 
  private:
   using Sizes = std::vector<int64_t>;

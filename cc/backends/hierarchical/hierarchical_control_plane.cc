@@ -33,6 +33,29 @@ Status HierarchicalControlPlane::Send(int to, std::string bytes) {
   return Status::Ok();
 }
 
+void HierarchicalControlPlane::Alarm(const std::string& bytes) {
+  raised_alarm_ = true;
+  for (int host = 0; host < layout_.hosts(); ++host) {
+    const int leader = layout_.ranks_of[static_cast<size_t>(host)][0];
+    if (host != host_) (void)across_->Send(leader, bytes);
+  }
+  local_->Alarm(bytes);
+}
+
+// From a rank of this host, or from another host: to all others of this host.
+void HierarchicalControlPlane::PassAlarmOn(int from, const std::string& bytes) {
+  for (const int rank : layout_.ranks_of[static_cast<size_t>(host_)]) {
+    if (rank == rank_ || rank == from) continue;
+    (void)local_->Send(layout_.local_of[static_cast<size_t>(rank)], bytes);
+  }
+  inbox_.push_front({from, bytes});
+}
+
+void HierarchicalControlPlane::Deliver(int from, std::string bytes) {
+  if (inbox_.empty()) held_since_ = Clock::now();
+  inbox_.push_back({from, std::move(bytes)});
+}
+
 // For rank 0, from a rank of this host.
 void HierarchicalControlPlane::Keep(int host, int rank, std::string bytes) {
   Envelope& envelope = outgoing_[static_cast<size_t>(host)];
@@ -66,8 +89,10 @@ Status HierarchicalControlPlane::TakeFromHost() {
     TFHVD_RETURN_IF_ERROR(local_->Receive(&message));
     if (!message.has_value()) return Status::Ok();
     const int from = ranks[static_cast<size_t>(message->from)];
-    if (rank_ == 0) {
-      inbox_.push_back({from, std::move(message->bytes)});
+    if (IsAlarm(message->bytes)) {
+      PassAlarmOn(from, message->bytes);
+    } else if (rank_ == 0) {
+      Deliver(from, std::move(message->bytes));
     } else {
       Keep(0, from, std::move(message->bytes));
     }
@@ -75,14 +100,15 @@ Status HierarchicalControlPlane::TakeFromHost() {
 }
 
 Status HierarchicalControlPlane::TakeFromOthers() {
-  // What this rank has not taken note of, its host's ranks may not have yet: first that.
-  while (rank_ == 0 || inbox_.empty()) {
+  while (true) {
     std::optional<Message> message;
     TFHVD_RETURN_IF_ERROR(across_->Receive(&message));
     if (!message.has_value()) return Status::Ok();
     keen_.Reset();
     patient_.Reset();
-    if (votes_ != nullptr && IsVote(message->bytes)) {
+    if (IsAlarm(message->bytes)) {
+      PassAlarmOn(message->from, message->bytes);
+    } else if (votes_ != nullptr && IsVote(message->bytes)) {
       TFHVD_RETURN_IF_ERROR(votes_->Take(message->bytes));
     } else {
       TFHVD_RETURN_IF_ERROR(Open(message->bytes));
@@ -106,9 +132,9 @@ Status HierarchicalControlPlane::Open(const std::string& bytes) {
   for (const Envelope::Group& group : envelope.groups()) {
     for (const int rank : group.ranks) {
       if (rank_ == 0) {
-        inbox_.push_back({rank, group.bytes});
+        Deliver(rank, group.bytes);
       } else if (rank == rank_) {
-        inbox_.push_back({0, group.bytes});
+        Deliver(0, group.bytes);
       } else {
         TFHVD_RETURN_IF_ERROR(
             local_->Send(layout_.local_of[static_cast<size_t>(rank)], group.bytes));
@@ -122,21 +148,24 @@ Status HierarchicalControlPlane::Receive(std::optional<Message>* message) {
   message->reset();
   if (!failure_.ok()) return failure_;
   if (!leads()) return local_->Receive(message);
-  if (inbox_.empty()) {
+  if (inbox_.empty() || held_) {
     TFHVD_RETURN_IF_ERROR(TakeFromHost());
     TFHVD_RETURN_IF_ERROR(TakeFromOthers());
     TFHVD_RETURN_IF_ERROR(ExchangeVotes());
     if (rank_ == 0 || EveryoneAnnounced() || Clock::now() - kept_since_ >= kCompany)
       TFHVD_RETURN_IF_ERROR(Post());
   }
-  if (inbox_.empty() || (rank_ != 0 && !local_->Flushed())) return Status::Ok();
+  if (inbox_.empty()) return Status::Ok();
+  held_ = rank_ != 0 && !local_->Flushed() && !IsAlarm(inbox_.front().bytes) &&
+          Clock::now() - held_since_ < kFlushPatience;
+  if (held_) return Status::Ok();
   *message = std::move(inbox_.front());
   inbox_.pop_front();
   return Status::Ok();
 }
 
 bool HierarchicalControlPlane::Flushed() {
-  if (!leads()) return local_->Flushed();
+  if (!leads()) return local_->Flushed() && (!raised_alarm_ || across_->Flushed());
   const Status posted = Post();
   if (failure_.ok()) failure_ = posted;
   const bool here = local_->Flushed();

@@ -5,10 +5,11 @@
 //
 // - A leader keeps what its host's ranks announce for up to kCompany, until it has something of
 //   each, and sends it on in one envelope.
-// - A leader takes note of an agreement only when its host's ranks can have it without its help: in
-//   a collective it passes nothing on.
+// - A leader takes note of an agreement when its host's ranks can have it without its help, or a
+//   moment later: in a collective it passes messages on from time to time only.
 // - Messages move on only while the leader's engine makes calls here, so a stopped leader silences
-//   its host.
+//   its host. An alarm alone needs no leader of the sender's: it goes from every rank to the
+//   leaders of the other hosts, and to its own host's by the leader.
 #pragma once
 
 #include <chrono>
@@ -38,6 +39,7 @@ class HierarchicalControlPlane : public ControlPlane {
   int size() const override { return layout_.size(); }
 
   Status Send(int to, std::string bytes) override;
+  void Alarm(const std::string& bytes) override;
   Status Receive(std::optional<Message>* message) override;
   bool Flushed() override;
   void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
@@ -49,6 +51,8 @@ class HierarchicalControlPlane : public ControlPlane {
 
   // How long what a host's ranks announce waits for the others of that host.
   static constexpr std::chrono::microseconds kCompany{50};
+  // How long a leader holds an agreement back for a rank of its host that does not read.
+  static constexpr std::chrono::milliseconds kFlushPatience{10};
   // The longest sleep between two looks at the other hosts, while an answer is expected or not.
   static constexpr long kKeenSleepNs = 200000;
   static constexpr long kPatientSleepNs = 250000000;
@@ -61,6 +65,8 @@ class HierarchicalControlPlane : public ControlPlane {
   Status TakeFromOthers();
   Status ExchangeVotes();
   Status Open(const std::string& bytes);
+  void Deliver(int from, std::string bytes);
+  void PassAlarmOn(int from, const std::string& bytes);
 
   const HostLayout layout_;
   const int rank_;
@@ -73,8 +79,11 @@ class HierarchicalControlPlane : public ControlPlane {
   std::vector<Envelope> outgoing_;
   std::vector<bool> announced_;  // by local rank: whether it has, since all had
   Clock::time_point kept_since_;
-  std::deque<Message> inbox_;  // for this rank
-  Status failure_;             // found by Flushed, told by the next Send or Receive
+  std::deque<Message> inbox_;     // for this rank
+  Clock::time_point held_since_;  // the first of it came
+  bool held_ = false;             // it is kept back for now
+  bool raised_alarm_ = false;     // this rank, or one of its host: `across_` may have more to send
+  Status failure_;                // found by Flushed, told by the next Send or Receive
   Backoff keen_{kKeenSleepNs};
   Backoff patient_{kPatientSleepNs, Backoff::kSleepAtOnce};
 };

@@ -23,12 +23,22 @@ int64_t OffsetOf(const std::vector<int64_t>& sizes, int index) {
 
 }  // namespace
 
-InprocCommunicator::InprocCommunicator(std::shared_ptr<Meeting> meeting, int rank)
-    : meeting_(std::move(meeting)), rank_(rank) {}
+InprocCommunicator::InprocCommunicator(std::shared_ptr<Meeting> meeting, std::vector<int> members,
+                                       int rank)
+    : meeting_(std::move(meeting)), members_(std::move(members)), rank_(rank) {}
 
-InprocCommunicator::~InprocCommunicator() {
-  meeting_->Abort(
-      Status::Aborted("Rank " + std::to_string(rank_) + " of this communicator has closed it."));
+Status InprocCommunicator::Begin(InprocCall call) {
+  return meeting_->Begin(rank_, std::move(call), on_wait_);
+}
+
+Status InprocCommunicator::End() { return meeting_->End(rank_, on_wait_); }
+
+Status InprocCommunicator::StillWaits(const std::vector<int>& missing, double seconds) {
+  Wait wait;
+  wait.call = "collective of threads";
+  for (const int r : missing) wait.ranks.push_back(members_[static_cast<size_t>(r)]);
+  wait.seconds = seconds;
+  return OnWait(wait);
 }
 
 // Rank r computes the r-th part of the result and writes it into everybody's output: nobody else
@@ -43,7 +53,7 @@ Status InprocCommunicator::AllReduce(const void* in, void* out, int64_t count, D
   call.sizes = {count};
   call.dtype = dtype;
   call.reduction = reduction;
-  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  TFHVD_RETURN_IF_ERROR(Begin(std::move(call)));
   const int64_t item = ItemSize(dtype);
   const int64_t part = (count + size() - 1) / size();
   const int64_t end = std::min(count, part * (rank_ + 1));
@@ -60,7 +70,7 @@ Status InprocCommunicator::AllReduce(const void* in, void* out, int64_t count, D
       Copy(meeting_->call(r).out + begin * item, result, n * item);
     }
   }
-  return meeting_->End();
+  return End();
 }
 
 Status InprocCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
@@ -71,14 +81,14 @@ Status InprocCommunicator::AllGather(const void* in, void* out, const std::vecto
   char* const own = static_cast<char*>(out) + OffsetOf(bytes, rank_);
   Copy(own, in, bytes[static_cast<size_t>(rank_)]);
   call.in = own;
-  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  TFHVD_RETURN_IF_ERROR(Begin(std::move(call)));
   char* place = static_cast<char*>(out);
   for (int r = 0; r < size(); ++r) {
     const int64_t n = bytes[static_cast<size_t>(r)];
     Copy(place, meeting_->call(r).in, n);
     place += n;
   }
-  return meeting_->End();
+  return End();
 }
 
 Status InprocCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
@@ -87,9 +97,9 @@ Status InprocCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
   call.in = static_cast<const char*>(buffer);
   call.sizes = {bytes};
   call.root = root;
-  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  TFHVD_RETURN_IF_ERROR(Begin(std::move(call)));
   Copy(buffer, meeting_->call(root).in, bytes);
-  return meeting_->End();
+  return End();
 }
 
 Status InprocCommunicator::ReduceScatter(const void* in, void* out,
@@ -102,14 +112,14 @@ Status InprocCommunicator::ReduceScatter(const void* in, void* out,
   call.sizes = counts;
   call.dtype = dtype;
   call.reduction = reduction;
-  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  TFHVD_RETURN_IF_ERROR(Begin(std::move(call)));
   const int64_t offset = OffsetOf(counts, rank_) * ItemSize(dtype);
   std::vector<const void*> inputs(static_cast<size_t>(size()));
   for (int r = 0; r < size(); ++r) {
     inputs[static_cast<size_t>(r)] = meeting_->call(r).in + offset;
   }
   ReduceRanks(out, inputs.data(), size(), counts[static_cast<size_t>(rank_)], dtype, reduction);
-  return meeting_->End();
+  return End();
 }
 
 Status InprocCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes,
@@ -118,7 +128,7 @@ Status InprocCommunicator::AllToAll(const void* in, const std::vector<int64_t>& 
   call.kind = Collective::kAllToAll;
   call.in = static_cast<const char*>(in);
   call.sizes = send_bytes;
-  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, std::move(call)));
+  TFHVD_RETURN_IF_ERROR(Begin(std::move(call)));
   char* place = static_cast<char*>(out);
   for (int r = 0; r < size(); ++r) {
     const InprocCall& peer = meeting_->call(r);
@@ -134,16 +144,16 @@ Status InprocCommunicator::AllToAll(const void* in, const std::vector<int64_t>& 
     Copy(place, peer.in + OffsetOf(peer.sizes, rank_), sent);
     place += sent;
   }
-  return meeting_->End();
+  return End();
 }
 
 Status InprocCommunicator::Barrier() {
-  TFHVD_RETURN_IF_ERROR(meeting_->Begin(rank_, InprocCall()));
-  return meeting_->End();
+  TFHVD_RETURN_IF_ERROR(Begin(InprocCall()));
+  return End();
 }
 
-Status InprocCommunicator::Poll() { return meeting_->aborted(); }
+Status InprocCommunicator::Poll() { return meeting_->aborted(rank_); }
 
-void InprocCommunicator::Abort(const Status& why) { meeting_->Abort(why); }
+void InprocCommunicator::Abort(const Status& why) { meeting_->AbortRank(rank_, why); }
 
 }  // namespace tfhvd

@@ -1,6 +1,5 @@
 // The communicator among threads: every rank reads the others' buffers where they lie. See
-// cc/comm/communicator.h for the contract; beyond it, Abort acts on all ranks at once, and
-// destroying one rank's communicator makes calls that still need it fail.
+// cc/comm/communicator.h for the contract, which it gives no more than: Abort is this rank's alone.
 #pragma once
 
 #include <memory>
@@ -13,8 +12,8 @@ namespace tfhvd {
 
 class InprocCommunicator : public Communicator {
  public:
-  InprocCommunicator(std::shared_ptr<Meeting> meeting, int rank);
-  ~InprocCommunicator() override;
+  // `members`: the ranks' numbers in the job, for messages.
+  InprocCommunicator(std::shared_ptr<Meeting> meeting, std::vector<int> members, int rank);
 
   const char* name() const override { return "inproc"; }
   int rank() const override { return rank_; }
@@ -34,7 +33,15 @@ class InprocCommunicator : public Communicator {
   void Abort(const Status& why) override;
 
  private:
+  Status Begin(InprocCall call);
+  Status End();
+  Status StillWaits(const std::vector<int>& missing, double seconds);
+
   const std::shared_ptr<Meeting> meeting_;
+  const std::vector<int> members_;
+  const Meeting::OnWait on_wait_ = [this](const std::vector<int>& missing, double seconds) {
+    return StillWaits(missing, seconds);
+  };
   const int rank_;
 };
 

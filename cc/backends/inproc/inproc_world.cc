@@ -166,7 +166,7 @@ class InprocWorld : public World {
           " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
     }
     *out = std::make_unique<InprocCommunicator>(
-        state_->FindMeeting(members, communicators_opened_[members]++),
+        state_->FindMeeting(members, communicators_opened_[members]++), members,
         static_cast<int>(self - members.begin()));
     return Status::Ok();
   }

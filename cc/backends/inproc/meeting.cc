@@ -21,18 +21,21 @@ bool Fit(const InprocCall& a, const InprocCall& b) {
 
 }  // namespace
 
-Meeting::Meeting(int size) : calls_(static_cast<size_t>(size)) {}
+Meeting::Meeting(int size)
+    : calls_(static_cast<size_t>(size)),
+      here_(static_cast<size_t>(size), false),
+      aborted_(static_cast<size_t>(size)) {}
 
-Status Meeting::Begin(int rank, InprocCall call) {
+Status Meeting::Begin(int rank, InprocCall call, const OnWait& on_wait) {
   calls_[static_cast<size_t>(rank)] = std::move(call);
-  TFHVD_RETURN_IF_ERROR(Meet(size()));
+  TFHVD_RETURN_IF_ERROR(Meet(rank, size(), on_wait));
   const Status fit = CheckCalls();
   if (fit.ok()) return fit;
   Abort(fit);
-  return Meet(0);
+  return Meet(rank, 0, on_wait);
 }
 
-Status Meeting::End() { return Meet(0); }
+Status Meeting::End(int rank, const OnWait& on_wait) { return Meet(rank, 0, on_wait); }
 
 Status Meeting::CheckCalls() const {
   for (int r = 1; r < size(); ++r) {
@@ -44,12 +47,15 @@ Status Meeting::CheckCalls() const {
   return Status::Ok();
 }
 
-Status Meeting::Meet(int then_active) {
+Status Meeting::Meet(int rank, int then_active, const OnWait& on_wait) {
+  const auto self = static_cast<size_t>(rank);
   const MutexLock lock(&mutex_);
   if (active_ > 0) --active_;  // from here on this rank touches nobody's buffer
-  if (aborted_.ok()) {
+  if (aborted_[self].ok()) {
+    here_[self] = true;
     ++arrived_;
     if (arrived_ == size()) {
+      here_.assign(here_.size(), false);
       arrived_ = 0;
       active_ = then_active;
       ++generation_;
@@ -57,23 +63,48 @@ Status Meeting::Meet(int then_active) {
       return Status::Ok();
     }
     const int64_t generation = generation_;
-    while (generation_ == generation && aborted_.ok()) changed_.Wait(&mutex_);
+    WaitPacer pacer;
+    while (generation_ == generation && aborted_[self].ok()) {
+      changed_.WaitFor(&mutex_, pacer.interval());
+      if (generation_ != generation || !pacer.Due()) continue;
+      const Status status = Ask(on_wait, pacer.waited());
+      if (generation_ == generation && !status.ok()) aborted_[self] = status;
+    }
     if (generation_ != generation) return Status::Ok();
+    here_[self] = false;  // the others wait on
+    --arrived_;
   }
   changed_.NotifyAll();
   while (active_ > 0) changed_.Wait(&mutex_);  // others may still read from this rank's buffers
-  return aborted_;
+  return aborted_[self];
 }
 
-Status Meeting::aborted() {
+// Lets go of the lock meanwhile.
+Status Meeting::Ask(const OnWait& on_wait, double seconds) {
+  std::vector<int> missing;
+  for (int r = 0; r < size(); ++r) {
+    if (!here_[static_cast<size_t>(r)]) missing.push_back(r);
+  }
+  mutex_.Unlock();
+  const Status status = on_wait(missing, seconds);
+  mutex_.Lock();
+  return status;
+}
+
+Status Meeting::aborted(int rank) {
   const MutexLock lock(&mutex_);
-  return aborted_;
+  return aborted_[static_cast<size_t>(rank)];
+}
+
+void Meeting::AbortRank(int rank, const Status& why) {
+  const MutexLock lock(&mutex_);
+  Status& aborted = aborted_[static_cast<size_t>(rank)];
+  if (aborted.ok()) aborted = why;
+  changed_.NotifyAll();
 }
 
 void Meeting::Abort(const Status& why) {
-  const MutexLock lock(&mutex_);
-  if (aborted_.ok()) aborted_ = why;
-  changed_.NotifyAll();
+  for (int r = 0; r < size(); ++r) AbortRank(r, why);
 }
 
 }  // namespace tfhvd

@@ -16,12 +16,13 @@ constexpr MpiTransfers::Ticket kWindow = 32;
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MpiPort port) : transfers_(std::move(port)) {}
+MpiCommunicator::MpiCommunicator(MpiPort port)
+    : transfers_(std::move(port), [this](const tfhvd::Wait& wait) { return OnWait(wait); }) {}
 
 MpiCommunicator::~MpiCommunicator() {
   // MPI may still write into the scratch of a call that failed: it is left to the end of the
   // process.
-  if (!transfers_.idle()) (void)new std::vector<char>(std::move(scratch_));
+  if (!transfers_.Settle()) (void)new std::vector<char>(std::move(scratch_));
 }
 
 void MpiCommunicator::Abort(const Status& why) { transfers_.Abort(why); }

@@ -1,11 +1,10 @@
 // The communicator over MPI. MPI only carries bytes: the algorithms are ours, made of sends and
 // receives that are polled, so that reductions have the bits of every other host backend and a
-// waiting rank leaves its core to the computation, reports stalls and can be aborted. See
-// cc/comm/communicator.h for the contract; beyond it:
+// waiting rank leaves its core to the computation and can be aborted. See cc/comm/communicator.h
+// for the contract; beyond it:
 //
 // - Abort is local: peers that wait for this rank go on waiting until they are aborted as well.
-// - A call that failed may leave messages of large sends under way for a while that MPI cannot take
-//   back; it waits for them at most a second.
+// - A call that failed may leave messages under way that MPI cannot take back: see settled().
 //
 //   mpi_communicator.cc  barrier, broadcast, alltoall
 //   mpi_gather.cc        allgather: all at once, by doubling, around a ring
@@ -40,6 +39,7 @@ class MpiCommunicator : public Communicator {
                   const std::vector<int64_t>& recv_bytes) override;
   Status Barrier() override;
   void Abort(const Status& why) override;
+  bool settled() override { return transfers_.Settle(); }
 
  private:
   using Ticket = MpiTransfers::Ticket;

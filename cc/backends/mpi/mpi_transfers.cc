@@ -1,7 +1,7 @@
 #include "cc/backends/mpi/mpi_transfers.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "cc/backends/mpi/mpi_loader.h"
@@ -13,12 +13,10 @@ namespace {
 
 constexpr int64_t kLargestMessage = 1 << 30;  // bytes: MPI counts in int
 
-// How long a failed call waits for messages that MPI does not take back.
-constexpr std::chrono::milliseconds kAbandonAfter{1000};
-
 }  // namespace
 
-MpiTransfers::MpiTransfers(MpiPort port) : port_(std::move(port)) {}
+MpiTransfers::MpiTransfers(MpiPort port, std::function<Status(const tfhvd::Wait&)> on_wait)
+    : port_(std::move(port)), on_wait_(std::move(on_wait)) {}
 
 Status MpiTransfers::Begin(const char* what) {
   what_ = what;
@@ -27,10 +25,29 @@ Status MpiTransfers::Begin(const char* what) {
   return failure_;
 }
 
+// MPI cancels receives that nothing has matched; the others, and sends, end when the peer takes
+// part, if it still does.
 Status MpiTransfers::End() {
   if (Wait(0, next())) return Status::Ok();
-  Abandon();
+  for (Active& active : active_) {
+    if (active.receives) (void)port_.api->Cancel(&active.request);
+  }
+  (void)Settle();
   return failure_;
+}
+
+bool MpiTransfers::Settle() {
+  for (size_t i = 0; i < active_.size();) {
+    int done = 0;
+    const int error = port_.api->Test(&active_[i].request, &done);
+    if (error == 0 && done == 0) {
+      ++i;
+      continue;
+    }
+    active_[i] = active_.back();
+    active_.pop_back();
+  }
+  return active_.empty();
 }
 
 MpiTransfers::Ticket MpiTransfers::Send(int to, const void* data, int64_t bytes) {
@@ -63,17 +80,18 @@ MpiTransfers::Ticket MpiTransfers::Start(int peer, char* data, int64_t bytes, bo
 
 bool MpiTransfers::Wait(Ticket ticket) {
   Backoff backoff;
-  Clock::time_point since;  // of the last progress; set when first needed
-  bool reported = false;
+  std::optional<WaitPacer> pacer;  // since the last progress; made when first needed
   while (failure_.ok() && remaining_[static_cast<size_t>(ticket)] > 0) {
     if (Advance()) {
       backoff.Reset();
-      since = Clock::time_point();
-      reported = false;
+      pacer.reset();
       continue;
     }
     if (Aborted()) break;
-    if (backoff.next_sleep_ns() > 0) CheckStall(&since, &reported);
+    if (backoff.next_sleep_ns() > 0) {
+      if (!pacer.has_value()) pacer.emplace();
+      if (!GoesOn(&*pacer)) break;
+    }
     backoff.Pause();
   }
   return failure_.ok();
@@ -109,24 +127,20 @@ bool MpiTransfers::Advance() {
   return progress;
 }
 
-void MpiTransfers::CheckStall(Clock::time_point* since, bool* reported) {
-  if (port_.stall_seconds <= 0.0 || *reported) return;
-  const Clock::time_point now = Clock::now();
-  if (*since == Clock::time_point()) *since = now;
-  const double waited = std::chrono::duration<double>(now - *since).count();
-  if (waited < port_.stall_seconds) return;
-  std::vector<int> ranks;
+// Asks the monitor where it is time to.
+bool MpiTransfers::GoesOn(WaitPacer* pacer) {
+  if (!pacer->Due()) return true;
+  tfhvd::Wait wait;
+  const std::string call = std::string("MPI ") + what_;
+  wait.call = call.c_str();
   for (const Active& active : active_) {
-    ranks.push_back(port_.members[static_cast<size_t>(active.peer)]);
+    wait.ranks.push_back(port_.members[static_cast<size_t>(active.peer)]);
   }
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.1f", waited);
-  port_.log.Warning("has waited " + std::string(seconds) + " s in the MPI " + what_ +
-                    " for ranks " + RankList(ranks) +
-                    ". They are computing, stopped, or cannot be reached.");
-  *reported = true;
+  std::sort(wait.ranks.begin(), wait.ranks.end());
+  wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
+  wait.seconds = pacer->waited();
+  failure_ = on_wait_(wait);
+  return failure_.ok();
 }
 
 void MpiTransfers::Fail(int error, const char* function, int peer) {
@@ -135,29 +149,6 @@ void MpiTransfers::Fail(int error, const char* function, int peer) {
                              function + " rank " +
                              std::to_string(port_.members[static_cast<size_t>(peer)]) + ": " +
                              MpiErrorText(*port_.api, error));
-}
-
-// MPI cancels receives that nothing has matched; the others, and sends, end when the peer takes
-// part, if it still does.
-void MpiTransfers::Abandon() {
-  for (Active& active : active_) {
-    if (active.receives) (void)port_.api->Cancel(&active.request);
-  }
-  Backoff backoff;
-  const Clock::time_point deadline = Clock::now() + kAbandonAfter;
-  while (!active_.empty() && Clock::now() < deadline) {
-    for (size_t i = 0; i < active_.size();) {
-      int done = 0;
-      const int error = port_.api->Test(&active_[i].request, &done);
-      if (error == 0 && done == 0) {
-        ++i;
-        continue;
-      }
-      active_[i] = active_.back();
-      active_.pop_back();
-    }
-    backoff.Pause();
-  }
 }
 
 bool MpiTransfers::Aborted() {

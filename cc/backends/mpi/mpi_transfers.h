@@ -1,8 +1,8 @@
 // MpiTransfers: the messages of one communicator that are under way, and how its rank waits.
 //
 // Sends and receives return at once with a ticket; waiting polls every one of them (MPI_Test, never
-// a blocking call), backs off while nothing moves, reports stalls and ends when the call is
-// aborted. Between two ranks messages match in the order in which both post them.
+// a blocking call), backs off while nothing moves, and ends when the call is aborted or the wait
+// monitor says so. Between two ranks messages match in the order in which both post them.
 //
 // The first failure stays: later transfers do nothing and waits return false, so that algorithms
 // only leave their loops; End says what it was.
@@ -11,34 +11,33 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "cc/backends/mpi/mpi_api.h"
-#include "cc/base/log.h"
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
+#include "cc/comm/wait_monitor.h"
 
 namespace tfhvd {
 
-// Where a communicator's messages go, and what to do where they do not.
+// Where a communicator's messages go.
 struct MpiPort {
   const MpiApi* api = nullptr;
   MpiHandle comm = 0;
   int tag = 0;               // tells this communicator's messages from the others'
   std::vector<int> members;  // their ranks in `comm`
   int rank = 0;              // index of this process in `members`
-  Log log;
-  double stall_seconds = 0.0;  // a wait of this length is reported; 0: never
 };
 
 class MpiTransfers {
  public:
   using Ticket = int64_t;
 
-  explicit MpiTransfers(MpiPort port);
+  // `on_wait`: asked in every wait whether to go on.
+  MpiTransfers(MpiPort port, std::function<Status(const tfhvd::Wait&)> on_wait);
   ~MpiTransfers() = default;
   MpiTransfers(const MpiTransfers&) = delete;
   MpiTransfers& operator=(const MpiTransfers&) = delete;
@@ -48,8 +47,7 @@ class MpiTransfers {
   // Starts a collective, called `what` in messages; fails if an earlier one has failed.
   Status Begin(const char* what);
 
-  // Waits for everything. After a failure: takes back what is under way, as far as MPI can, so that
-  // the caller's buffers are touched no more.
+  // Waits for everything. After a failure: takes back what is under way, as far as MPI can at once.
   Status End();
 
   // Any number of bytes; none is no message. Peers are indices of the port's members. The buffer is
@@ -67,8 +65,9 @@ class MpiTransfers {
   // Lets the messages move on, between pieces of computation.
   void Poll() { (void)Advance(); }
 
-  // Whether nothing is under way any more: false if a failed call had to leave something behind.
-  bool idle() const { return active_.empty(); }
+  // Lets what a failed call had to leave behind move on; whether nothing is left, so that the
+  // buffers are touched no more. REQUIRES: between End and Begin.
+  bool Settle();
 
   void Abort(const Status& why);
 
@@ -79,16 +78,14 @@ class MpiTransfers {
     int peer;
     bool receives;
   };
-  using Clock = std::chrono::steady_clock;
-
   Ticket Start(int peer, char* data, int64_t bytes, bool receives);
   bool Advance();  // whether something has completed
-  void CheckStall(Clock::time_point* since, bool* reported);
+  bool GoesOn(WaitPacer* pacer);
   void Fail(int error, const char* function, int peer);
-  void Abandon();
   bool Aborted();
 
   const MpiPort port_;
+  const std::function<Status(const tfhvd::Wait&)> on_wait_;
   const char* what_ = "";
   std::vector<Active> active_;
   std::vector<int> remaining_;  // messages to go, by ticket of the current collective

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "cc/backends/mpi/mpi_loader.h"
 #include "cc/backends/mpi/mpi_threads.h"
 #include "cc/base/log.h"
+#include "cc/comm/stall_guard.h"
 
 namespace tfhvd {
 namespace {
@@ -106,20 +108,23 @@ class MpiWorld : public World {
     port.tag = kOpeningTag;
     port.members = members;
     port.rank = static_cast<int>(self - members.begin());
-    port.log = log_;
-    port.stall_seconds = config_.stall_check ? config_.stall_check_time : 0.0;
 
     // The members' next free tags differ where they opened others before: the largest is free for
     // all.
     int64_t tag = next_tag_;
-    TFHVD_RETURN_IF_ERROR(MpiCommunicator(port).AllReduce(&tag, &tag, 1, DType::kInt64,
-                                                          Reduction{ReduceOp::kMax, 1.0, 1.0}));
+    MpiCommunicator opening(port);
+    opening.SetWaitMonitor(monitor());
+    TFHVD_RETURN_IF_ERROR(
+        opening.AllReduce(&tag, &tag, 1, DType::kInt64, Reduction{ReduceOp::kMax, 1.0, 1.0}));
     TFHVD_RETURN_IF_ERROR(CheckTag(tag));
     next_tag_ = tag + 1;
     port.tag = static_cast<int>(tag);
     *out = std::make_unique<MpiCommunicator>(std::move(port));
+    (*out)->SetWaitMonitor(monitor());
     return Status::Ok();
   }
+
+  void SetWaitMonitor(WaitMonitor* monitor) override { monitor_ = monitor; }
 
   Status Close() override {
     int ended = 0;
@@ -144,10 +149,12 @@ class MpiWorld : public World {
     TFHVD_MPI_CALL(api_, call, OpenComm(ranks_.data(), count, 0, &control_));
     TFHVD_MPI_CALL(api_, call, OpenComm(ranks_.data(), count, 1, &data_));
     TFHVD_MPI_CALL(api_, "MPI_Comm_get_attr", LargestTag(data_, &largest_tag_));
-    log_ = Log(config_.log_level, rank_);
+    stall_guard_.emplace(Log(config_.log_level, rank_), rank_, StallLimitsOf(config_));
     joined_ = true;
     return Status::Ok();
   }
+
+  WaitMonitor* monitor() { return monitor_ != nullptr ? monitor_ : &*stall_guard_; }
 
   Status CheckTag(int64_t tag) const {
     if (tag <= largest_tag_) return Status::Ok();
@@ -170,7 +177,8 @@ class MpiWorld : public World {
   int largest_tag_ = 0;
   int next_plane_ = 0;
   int64_t next_tag_ = kOpeningTag + 1;
-  Log log_;
+  WaitMonitor* monitor_ = nullptr;         // Not owned.
+  std::optional<StallGuard> stall_guard_;  // where there is no other
 };
 
 // "Start it with: /opt/openmpi/bin/mpirun -np 4 ...": the starter that belongs to the library.

@@ -44,6 +44,7 @@ Status NcclCommunicator::Make(const NcclApi& api, CudaDevice* device, Communicat
   if (!options.shared_gpu) TFHVD_RETURN_IF_ERROR(CheckEachHasItsGpu(host, *device));
   std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(
       api, device, std::move(fallback), options.deadline, host->rank(), host->size()));
+  made->SetWaitMonitor(host->wait_monitor());
   nccl::UniqueId id = {};
   Status status;
   if (host->rank() == 0) {
@@ -95,7 +96,9 @@ Status NcclCommunicator::Connect(const nccl::UniqueId& id) {
 // Waits for a call that goes on in the background. The lock is free in between.
 Status NcclCommunicator::Settle(const char* name, nccl::Result result) {
   const auto end = Clock::now() + deadline_;
+  WaitPacer pacer;
   for (Backoff backoff; result == nccl::kInProgress; backoff.Pause()) {
+    TFHVD_RETURN_IF_ERROR(AskWhetherToWait(name, &pacer));
     const MutexLock lock(&mutex_);
     if (!why_.ok()) return why_;
     const nccl::Result asked = api_.ncclCommGetAsyncError(comm_, &result);
@@ -113,6 +116,15 @@ Status NcclCommunicator::Settle(const char* name, nccl::Result result) {
   if (result == nccl::kSuccess) return Status::Ok();
   const MutexLock lock(&mutex_);
   return why_.ok() ? NcclFailed(api_, name, result, comm_) : why_;
+}
+
+// An error leaves the call under way: the caller aborts the communicator.
+Status NcclCommunicator::AskWhetherToWait(const char* name, WaitPacer* pacer) {
+  if (!pacer->Due()) return Status::Ok();
+  Wait wait;
+  wait.call = name;
+  wait.seconds = pacer->waited();
+  return OnWait(wait);
 }
 
 template <typename Calls>
@@ -289,7 +301,11 @@ Status NcclCommunicator::Barrier() {
 }
 
 Status NcclCommunicator::WaitUntilDone() {
-  for (Backoff backoff; device_.busy(); backoff.Pause()) TFHVD_RETURN_IF_ERROR(Poll());
+  WaitPacer pacer;
+  for (Backoff backoff; device_.busy(); backoff.Pause()) {
+    TFHVD_RETURN_IF_ERROR(Poll());
+    TFHVD_RETURN_IF_ERROR(AskWhetherToWait("NCCL barrier", &pacer));
+  }
   return Poll();
 }
 

@@ -70,6 +70,7 @@ class NcclCommunicator : public Communicator {
   template <typename Calls>
   Status RunGroup(const char* name, const Calls& calls) TFHVD_EXCLUDES(mutex_);
   Status Settle(const char* name, nccl::Result result) TFHVD_EXCLUDES(mutex_);
+  Status AskWhetherToWait(const char* name, WaitPacer* pacer) TFHVD_EXCLUDES(mutex_);
   Status WaitUntilDone() TFHVD_EXCLUDES(mutex_);
   nccl::Result Operation(const NcclReduction& plan, DType dtype, nccl::RedOp* op)
       TFHVD_REQUIRES(mutex_);

@@ -21,8 +21,8 @@ class Exchange {
   // The bytes of shared memory that an exchange takes.
   static int64_t SizeFor(int ranks, int64_t slot_bytes);
 
-  // `memory` is zeroed, aligned to 64 bytes, and outlives this object, as does `patience`.
-  Exchange(char* memory, int rank, int ranks, int64_t slot_bytes, Patience* patience);
+  // `memory` is zeroed, aligned to 64 bytes, and outlives this object, as does `monitor`.
+  Exchange(char* memory, int rank, int ranks, int64_t slot_bytes, PeerWaitMonitor* monitor);
 
   int64_t slot_bytes() const { return slot_bytes_; }
 
@@ -35,6 +35,9 @@ class Exchange {
   Status Read(uint32_t turn, int rank, const char** slot);
   // This rank has read all that it wants of turn `turn`.
   void Done(uint32_t turn) { counters_[rank_].done.Set(turn + 1); }
+
+  // Ends every rank's sleep, so that each asks its monitor. Any thread.
+  void WakeEveryone();
 
  private:
   struct Counters {
@@ -50,7 +53,7 @@ class Exchange {
   const int rank_;
   const int ranks_;
   const int64_t slot_bytes_;
-  Patience* const patience_;  // Not owned.
+  PeerWaitMonitor* const monitor_;  // Not owned.
 };
 
 }  // namespace tfhvd

@@ -2,15 +2,12 @@
 
 #include <sched.h>
 
-#include <chrono>
-
 #include "cc/backends/shm/futex.h"
 #include "cc/base/cpu.h"
+#include "cc/comm/wait_monitor.h"
 
 namespace tfhvd {
 namespace {
-
-constexpr std::chrono::milliseconds kCheck(100);
 
 // About 30 microseconds: the other rank is usually in the same place.
 constexpr int kSpins = 500;
@@ -23,7 +20,7 @@ void SharedCounter::Set(uint32_t value) {
   if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWakeAll(&value_);
 }
 
-Status SharedCounter::WaitFor(uint32_t value, int rank, Patience* patience) {
+Status SharedCounter::WaitFor(uint32_t value, int rank, PeerWaitMonitor* monitor) {
   for (int i = 0; i < kSpins; ++i) {
     if (Reached(this->value(), value)) return Status::Ok();
     CpuRelax();
@@ -32,23 +29,25 @@ Status SharedCounter::WaitFor(uint32_t value, int rank, Patience* patience) {
     if (Reached(this->value(), value)) return Status::Ok();
     sched_yield();
   }
-  return SleepFor(value, rank, patience);
+  return SleepFor(value, rank, monitor);
 }
 
-Status SharedCounter::SleepFor(uint32_t value, int rank, Patience* patience) {
-  double waited = 0.0;
+Status SharedCounter::SleepFor(uint32_t value, int rank, PeerWaitMonitor* monitor) {
+  WaitPacer pacer;
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   Status status;
-  while (true) {
+  while (status.ok()) {
     const uint32_t current = value_.load(std::memory_order_seq_cst);
     if (Reached(current, value)) break;
-    if (FutexWait(&value_, current, kCheck)) continue;
-    waited += std::chrono::duration<double>(kCheck).count();
-    status = patience->StillWaiting(rank, waited);
-    if (!status.ok()) break;
+    const bool woken = FutexWait(&value_, current, pacer.interval());
+    // The counter may be woken without a new value: then somebody has ended the collective.
+    const bool ended = woken && value_.load(std::memory_order_seq_cst) == current;
+    if (ended || pacer.Due()) status = monitor->OnPeerWait(rank, pacer.waited());
   }
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   return status;
 }
+
+void SharedCounter::WakeSleepers() { FutexWakeAll(&value_); }
 
 }  // namespace tfhvd

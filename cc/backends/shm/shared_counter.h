@@ -12,12 +12,12 @@
 
 namespace tfhvd {
 
-// What a waiting rank does at long intervals: whether to go on. Not thread-safe.
-class Patience {
+// Whom a wait for another rank's counter asks whether to go on. Not thread-safe.
+class PeerWaitMonitor {
  public:
-  virtual ~Patience() = default;
-  // Called every 100 ms of a wait for `rank`; not ok ends the wait.
-  virtual Status StillWaiting(int rank, double waited_seconds) = 0;
+  virtual ~PeerWaitMonitor() = default;
+  // Called when a WaitPacer says so; not ok ends the wait.
+  virtual Status OnPeerWait(int rank, double waited_seconds) = 0;
 };
 
 class alignas(64) SharedCounter {
@@ -27,14 +27,18 @@ class alignas(64) SharedCounter {
   // Everything written before is seen by who waits for `value`. One process advances a counter.
   void Set(uint32_t value);
 
-  // Returns once the counter has reached `value`. `rank` is whose counter it is, for Patience.
-  Status WaitFor(uint32_t value, int rank, Patience* patience);
+  // Returns once the counter has reached `value`, or the monitor ends the wait. `rank` is whose
+  // counter it is.
+  Status WaitFor(uint32_t value, int rank, PeerWaitMonitor* monitor);
+
+  // Ends the sleep of whoever waits, so that it asks its monitor. Any process.
+  void WakeSleepers();
 
  private:
   static bool Reached(uint32_t current, uint32_t value) {
     return static_cast<int32_t>(current - value) >= 0;
   }
-  Status SleepFor(uint32_t value, int rank, Patience* patience);
+  Status SleepFor(uint32_t value, int rank, PeerWaitMonitor* monitor);
 
   std::atomic<uint32_t> value_;
   std::atomic<uint32_t> sleepers_;

@@ -1,17 +1,21 @@
 #include "cc/backends/shm/shm_communicator.h"
 
-#include <signal.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "cc/base/cpu.h"
 
 namespace tfhvd {
+namespace {
+
+// What lies before the exchanges, which begin on a page.
+constexpr int64_t kNoteBytes = 4096;
+static_assert(sizeof(AbortNote) <= kNoteBytes, "the note has its place");
+
+}  // namespace
 
 int64_t ShmCommunicator::SizeFor(int ranks, const ShmOptions& options) {
-  return 2 * Exchange::SizeFor(ranks, options.slot_bytes);
+  return kNoteBytes + 2 * Exchange::SizeFor(ranks, options.slot_bytes);
 }
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks,
@@ -19,59 +23,50 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank,
     : memory_(std::move(memory)),
       rank_(rank),
       ranks_(ranks),
-      pids_(std::move(pids)),
+      processes_(std::move(pids)),
       options_(options),
+      note_(reinterpret_cast<AbortNote*>(memory_->data())),
       from_(ranks),
       sources_(ranks),
-      values_(memory_->data(), rank, ranks, options.slot_bytes, this),
-      results_(memory_->data() + Exchange::SizeFor(ranks, options.slot_bytes), rank, ranks,
-               options.slot_bytes, this) {}
+      values_(memory_->data() + kNoteBytes, rank, ranks, options.slot_bytes, this),
+      results_(memory_->data() + kNoteBytes + Exchange::SizeFor(ranks, options.slot_bytes), rank,
+               ranks, options.slot_bytes, this) {}
 
-Status ShmCommunicator::Health() {
-  if (!aborted_.load(std::memory_order_acquire)) return Status::Ok();
-  MutexLock lock(&abort_mutex_);
-  return abort_reason_;
+int ShmCommunicator::JobRank(int rank) const {
+  return options_.job_ranks.empty() ? rank : options_.job_ranks[static_cast<size_t>(rank)];
 }
 
-std::string ShmCommunicator::Named(int rank) const {
-  const std::vector<int>& ranks = options_.job_ranks;
-  return "rank " + std::to_string(ranks.empty() ? rank : ranks[static_cast<size_t>(rank)]);
-}
-
-Status ShmCommunicator::StillWaiting(int rank, double waited_seconds) {
-  TFHVD_RETURN_IF_ERROR(Health());
-  TFHVD_RETURN_IF_ERROR(Alive(rank));
-  if (options_.stall_check_time > 0 && waited_seconds >= options_.stall_check_time &&
-      !stall_reported_) {
-    stall_reported_ = true;
-    options_.log.Warning(Named(rank_) + " has waited " +
-                         std::to_string(static_cast<int>(waited_seconds)) + " s for " +
-                         Named(rank) + " in the middle of a collective" +
-                         (pids_.empty() ? "" : " (process " + std::to_string(pids_[rank]) + ")") +
-                         ". It may be stopped (kill -CONT) or swapped out.");
+// Whoever ends its wait ends it for all: the others would wait for this rank.
+Status ShmCommunicator::OnPeerWait(int rank, double waited_seconds) {
+  Status status = Poll();
+  if (status.ok()) {
+    Wait wait;
+    wait.call = "collective through shared memory";
+    wait.ranks = {JobRank(rank)};
+    wait.seconds = waited_seconds;
+    status = OnWait(wait);
   }
-  return Status::Ok();
+  if (!status.ok()) Abort(status);
+  return status;
 }
 
-Status ShmCommunicator::Alive(int rank) const {
-  if (pids_.empty() || kill(pids_[static_cast<size_t>(rank)], 0) == 0 || errno != ESRCH) {
-    return Status::Ok();
-  }
-  return Status::Aborted(Named(rank) + " (process " +
-                         std::to_string(pids_[static_cast<size_t>(rank)]) +
-                         " on this host) has died. Its own output, or dmesg, may say why.");
+Status ShmCommunicator::EveryoneRuns() const {
+  const int ended = processes_.FirstEnded();
+  if (ended < 0) return Status::Ok();
+  return Status::Aborted("rank " + std::to_string(JobRank(ended)) + " (process " +
+                         std::to_string(processes_.pid(ended)) + " on " + options_.host +
+                         ") has died. Its own output, or dmesg, may say why.");
 }
 
 Status ShmCommunicator::Poll() {
   TFHVD_RETURN_IF_ERROR(Health());
-  for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(Alive(r));
-  return Status::Ok();
+  return EveryoneRuns();
 }
 
 void ShmCommunicator::Abort(const Status& why) {
-  MutexLock lock(&abort_mutex_);
-  if (abort_reason_.ok()) abort_reason_ = why;
-  aborted_.store(true, std::memory_order_release);
+  note_->Leave(why);
+  values_.WakeEveryone();
+  results_.WakeEveryone();
 }
 
 void ShmCommunicator::CopyIn(char* slot, const char* from, int64_t bytes) const {

@@ -7,15 +7,15 @@
 // reduces everything.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cc/backends/shm/abort_note.h"
 #include "cc/backends/shm/exchange.h"
 #include "cc/backends/shm/shared_memory.h"
 #include "cc/base/log.h"
-#include "cc/base/mutex.h"
+#include "cc/base/peer_processes.h"
 #include "cc/comm/communicator.h"
 
 namespace tfhvd {
@@ -32,9 +32,9 @@ struct ShmOptions {
   // An allreduce's result of so many bytes, not written over the input, goes past the caches: from
   // here on that is no slower even where it is read at once, and in a step others come first.
   int64_t result_past_caches = 1 << 20;
-  double stall_check_time = 60.0;  // seconds; 0: no report
   Log log;
-  std::vector<int> job_ranks;  // the ranks' numbers in the job, for messages; empty: the same
+  std::vector<int> job_ranks;      // the ranks' numbers in the job, for messages; empty: the same
+  std::string host = "this host";  // its name, for messages
 };
 
 // Collective over `host`, whose ranks must all be on one host: they find each other's memory
@@ -43,7 +43,7 @@ struct ShmOptions {
 Status MakeShmCommunicator(Communicator* host, const ShmOptions& options,
                            std::unique_ptr<Communicator>* out);
 
-class ShmCommunicator : public Communicator, private Patience {
+class ShmCommunicator : public Communicator, private PeerWaitMonitor {
  public:
   static int64_t SizeFor(int ranks, const ShmOptions& options);
 
@@ -75,11 +75,11 @@ class ShmCommunicator : public Communicator, private Patience {
  private:
   struct Block;  // a reduction's block in flight
 
-  Status Health();
-  Status Alive(int rank) const;
-  // "rank 3", as the job counts.
-  std::string Named(int rank) const;
-  Status StillWaiting(int rank, double waited_seconds) override;
+  int JobRank(int rank) const;
+  // Whether no rank has aborted the collectives.
+  Status Health() const { return note_->Read(); }
+  Status EveryoneRuns() const;
+  Status OnPeerWait(int rank, double waited_seconds) override;
   void CopyIn(char* slot, const char* from, int64_t bytes) const;
   bool IsDirect(int64_t bytes) const;
   Status DirectAllReduce(const Span* spans, int64_t bytes, DType dtype, const Reduction& reduction,
@@ -93,19 +93,15 @@ class ShmCommunicator : public Communicator, private Patience {
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
   const int ranks_;
-  const std::vector<int> pids_;
+  const PeerProcesses processes_;
   const ShmOptions options_;
+  AbortNote* const note_;             // in shared memory
   std::vector<const char*> from_;     // by rank: where a step reads; kept to save allocations
   std::vector<const void*> sources_;  // the same for ReduceRanks
   Exchange values_;
   Exchange results_;
   uint32_t value_turn_ = 0;
   uint32_t result_turn_ = 0;
-  bool stall_reported_ = false;
-
-  std::atomic<bool> aborted_{false};
-  mutable Mutex abort_mutex_;
-  Status abort_reason_ TFHVD_GUARDED_BY(abort_mutex_);
 };
 
 }  // namespace tfhvd

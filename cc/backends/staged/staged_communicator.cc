@@ -65,7 +65,9 @@ class StagedCommunicator : public Communicator {
     return host_.Barrier();
   }
 
+  Status Poll() override { return host_.Poll(); }
   void Abort(const Status& why) override { host_.Abort(why); }
+  bool settled() override { return host_.settled(); }
 
  private:
   Status Fetch(const void* from, int64_t bytes) {

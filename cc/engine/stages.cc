@@ -1,0 +1,137 @@
+#include "cc/engine/stages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cc/engine/clock.h"
+#include "cc/flow/codec.h"
+#include "cc/fuse/planner.h"
+
+namespace tfhvd {
+namespace {
+
+std::unique_ptr<CoordinatorServer> ServerOf(const Config& config, const Log& log,
+                                            const Topology& topology, ControlPlane* control) {
+  if (topology.rank != 0) return nullptr;
+  return std::make_unique<CoordinatorServer>(config, log, topology, control);
+}
+
+}  // namespace
+
+Stages::Stages(const Config& config, const Log& log, const Topology& topology,
+               ControlPlane* control, Communicator* communicator, ProcessSetTable* sets,
+               Timeline* timeline, CommunicatorFactory open)
+    : config_(config),
+      log_(log),
+      control_(control),
+      communicator_(communicator),
+      timeline_(timeline),
+      host_(MakeHostDevice()),
+      server_(ServerOf(config, log, topology, control)),
+      negotiator_(config, log, topology, sets, server_ != nullptr ? server_->loopback() : control),
+      executor_(host_.get(), sets, communicator, std::move(open)),
+      guard_(log, topology.rank, StallLimitsOf(config)) {
+  if (server_ != nullptr) server_->SetObserver(timeline);
+  negotiator_.SetObserver(timeline);
+  executor_.SetObserver(timeline);
+  executor_.SetWaitMonitor(this);
+}
+
+bool Stages::Run(std::vector<Entry>* submitted, const std::vector<EntryId>& cancelled, int* left) {
+  Negotiator::Outcome outcome;
+  outcome.buckets_left = *left;
+  const double now = Now();
+  for (Entry& entry : *submitted) {
+    if (timeline_->on()) timeline_->Submitted(entry);
+    negotiator_.Add(std::move(entry), now, &outcome);
+  }
+  for (EntryId id : cancelled) negotiator_.Cancel(id, &outcome);
+  Lose(Negotiate(now, &outcome));
+  const bool progress = outcome.progress;
+  *left = outcome.buckets_left;
+  Complete(std::move(outcome));
+  if (lost_.ok()) Lose(executor_.Poll());
+  return progress;
+}
+
+Status Stages::Negotiate(double now, Negotiator::Outcome* outcome) {
+  TFHVD_RETURN_IF_ERROR(negotiator_.Step(now, outcome));
+  if (server_ == nullptr) return Status::Ok();
+  bool answered = false;
+  TFHVD_RETURN_IF_ERROR(server_->Step(now, &answered));
+  if (!answered) return Status::Ok();
+  outcome->progress = true;
+  return negotiator_.Step(now, outcome);
+}
+
+void Stages::Complete(Negotiator::Outcome outcome) {
+  for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
+  for (std::vector<Agreed>& together : outcome.agreed) {
+    if (timeline_->on()) timeline_->AgreedOn(together);
+    for (const Agreed& agreed : together) NoteStop(agreed);
+    const std::vector<Plan> plans = MakePlans(together, {config_.fusion_threshold});
+    if (lost_.ok()) {
+      Lose(executor_.Run(plans, std::move(together)));
+    } else {
+      for (Agreed& agreed : together) Fail(&agreed.entry, lost_);
+    }
+  }
+}
+
+Status Stages::OnWait(const Wait& wait) {
+  const double now = Now();
+  const std::string doing = executor_.doing();
+  TFHVD_RETURN_IF_ERROR(negotiator_.OnWait(doing, wait.seconds, now));
+  bool ignored = false;
+  if (server_ != nullptr) TFHVD_RETURN_IF_ERROR(server_->Step(now, &ignored));
+  (void)control_->Flushed();
+  TFHVD_RETURN_IF_ERROR(communicator_->Poll());
+  const Status status = guard_.OnWait(wait);
+  return status.ok() ? status
+                     : Status(status.code(), status.message() + " It is in " + doing + ".");
+}
+
+void Stages::RaiseAlarm(const Status& lost) {
+  if (negotiator_.alarmed()) return;
+  log_.Error(lost.message());
+  control_->Alarm(Encode(Alarm{lost}));
+}
+
+void Stages::Finish(const Status& lost, const Status& why) {
+  executor_.Finish(lost, config_.shutdown_timeout);
+  for (Entry& entry : negotiator_.TakeAll()) Fail(&entry, why);
+}
+
+double Stages::wake_at(double now) const {
+  const double at = negotiator_.wake_at(now);
+  return server_ == nullptr ? at : std::min(at, server_->wake_at());
+}
+
+bool Stages::expecting() const {
+  return negotiator_.expecting() || (server_ != nullptr && server_->expecting());
+}
+
+// Before the collective is done: who has its result can ask.
+void Stages::NoteStop(const Agreed& agreed) {
+  const bool over = agreed.entry.request->kind == Collective::kJoin;
+  if (!over && !agreed.decision.stopping) return;
+  const int32_t process_set = agreed.entry.request->key.process_set;
+  const MutexLock lock(&stopping_mutex_);
+  if (over) {
+    stopping_.erase(process_set);
+  } else {
+    stopping_.insert(process_set);
+  }
+}
+
+bool Stages::stop_asked(int32_t process_set) {
+  const MutexLock lock(&stopping_mutex_);
+  return stopping_.count(process_set) > 0;
+}
+
+void Stages::Fail(Entry* entry, const Status& why) {
+  if (timeline_->on()) timeline_->Done(entry->id, why);
+  entry->done(why);
+}
+
+}  // namespace tfhvd

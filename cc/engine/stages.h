@@ -1,0 +1,102 @@
+// Stages: the data path from entries to their `done`, in one place: negotiator, planner, executor;
+// on rank 0 the coordinator's server as well. What drives them, and when, is the engine's business.
+//
+// It is the wait monitor of all that the executor runs: while a collective waits for other ranks,
+// messages move on and nothing is executed, and a failure that any rank has noticed ends the wait.
+//
+// One thread at a time, who runs the engine; stop_asked may be called from any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cc/base/config.h"
+#include "cc/base/log.h"
+#include "cc/base/mutex.h"
+#include "cc/comm/backend.h"
+#include "cc/comm/communicator.h"
+#include "cc/comm/control_plane.h"
+#include "cc/comm/stall_guard.h"
+#include "cc/comm/topology.h"
+#include "cc/comm/world.h"
+#include "cc/device/device.h"
+#include "cc/execute/executor.h"
+#include "cc/flow/entry.h"
+#include "cc/flow/process_set_table.h"
+#include "cc/negotiate/coordinator_server.h"
+#include "cc/negotiate/negotiator.h"
+#include "cc/observe/timeline.h"
+
+namespace tfhvd {
+
+class Stages : public WaitMonitor {
+ public:
+  // What is pointed to must outlive this object; `open` as for Engine.
+  Stages(const Config& config, const Log& log, const Topology& topology, ControlPlane* control,
+         Communicator* communicator, ProcessSetTable* sets, Timeline* timeline,
+         CommunicatorFactory open);
+
+  // As for Executor.
+  void SetAccelerator(Device* device, Backend* backend) {
+    executor_.SetAccelerator(device, backend);
+  }
+  void SetOnBroken(std::function<void(const Status&)> on_broken) {
+    executor_.SetOnBroken(std::move(on_broken));
+  }
+
+  // Once through the stages with what was submitted and cancelled, and at most `*left` buckets of a
+  // locked step, which are counted off. Whether anything came or went.
+  bool Run(std::vector<Entry>* submitted, const std::vector<EntryId>& cancelled, int* left);
+
+  // This rank submits nothing any more, and why.
+  void Leave(const std::string& reason) { negotiator_.Leave(reason); }
+
+  // Not ok: why the job is lost. From then on nothing is executed.
+  const Status& lost() const { return lost_; }
+  void Lose(Status why) {
+    if (lost_.ok()) lost_ = std::move(why);
+  }
+
+  // Tells all other ranks why the job is lost, unless they know.
+  void RaiseAlarm(const Status& lost);
+
+  // Nothing follows: lets go of the communicators where the job is `lost`, and fails what is
+  // pending with `why`.
+  void Finish(const Status& lost, const Status& why);
+
+  const Negotiator& negotiator() const { return negotiator_; }
+  // When Run has something to do though nothing arrives, and whether a message is likely to.
+  double wake_at(double now) const;
+  bool expecting() const;
+
+  // See Engine.
+  bool stop_asked(int32_t process_set) TFHVD_EXCLUDES(stopping_mutex_);
+
+  Status OnWait(const Wait& wait) override;
+
+ private:
+  Status Negotiate(double now, Negotiator::Outcome* outcome);
+  void Complete(Negotiator::Outcome outcome);
+  void NoteStop(const Agreed& agreed) TFHVD_EXCLUDES(stopping_mutex_);
+  void Fail(Entry* entry, const Status& why);
+
+  const Config& config_;
+  const Log& log_;
+  ControlPlane* const control_;       // Not owned.
+  Communicator* const communicator_;  // Not owned: of all ranks.
+  Timeline* const timeline_;          // Not owned.
+  const std::unique_ptr<Device> host_;
+  const std::unique_ptr<CoordinatorServer> server_;  // rank 0's
+  Negotiator negotiator_;
+  Executor executor_;
+  StallGuard guard_;
+  Status lost_;
+
+  Mutex stopping_mutex_;
+  std::set<int32_t> stopping_ TFHVD_GUARDED_BY(stopping_mutex_);
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,137 @@
+#include "cc/negotiate/coordinator_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "cc/flow/codec.h"
+
+namespace tfhvd {
+namespace {
+
+constexpr int kCoordinatorRank = 0;
+
+// Rank 0 takes its own agreement when the others' have left it: in a collective it moves messages
+// on from time to time only. It waits no longer than this for a rank that does not read.
+constexpr double kFlushSeconds = 0.01;
+
+Coordinator::Options OptionsFrom(const Config& config, const Topology& topology, bool may_lock) {
+  Coordinator::Options options;
+  options.cache_capacity = config.cache_capacity;
+  options.cycle_time = config.cycle_time / 1000.0;
+  options.stall_check = config.stall_check;
+  options.stall_check_time = config.stall_check_time;
+  options.stall_shutdown_time = config.stall_shutdown_time;
+  options.hosts = topology.hosts;
+  options.may_lock = may_lock;
+  return options;
+}
+
+}  // namespace
+
+class CoordinatorServer::Loopback : public ControlPlane {
+ public:
+  explicit Loopback(ControlPlane* control) : control_(control) {}
+
+  int rank() const override { return control_->rank(); }
+  int size() const override { return control_->size(); }
+
+  Status Send(int, std::string bytes) override {
+    up.push_back(std::move(bytes));
+    return Status::Ok();
+  }
+  Status Receive(std::optional<Message>* message) override {
+    message->reset();
+    if (down.empty()) return Status::Ok();
+    *message = Message{kCoordinatorRank, std::move(down.front())};
+    down.pop_front();
+    return Status::Ok();
+  }
+  void Alarm(const std::string& bytes) override { control_->Alarm(bytes); }
+  bool Flushed() override { return control_->Flushed(); }
+  void Wait(std::chrono::nanoseconds timeout, bool expecting) override {
+    control_->Wait(timeout, expecting);
+  }
+  void Wake() override { control_->Wake(); }
+  bool has_stand_in() const override { return control_->has_stand_in(); }
+  void StandIn() override { control_->StandIn(); }
+  void StandDown() override { control_->StandDown(); }
+  VoteBoard* votes() override { return control_->votes(); }
+
+  std::deque<std::string> up;    // to the coordinator
+  std::deque<std::string> down;  // from it
+
+ private:
+  ControlPlane* const control_;  // Not owned.
+};
+
+CoordinatorServer::CoordinatorServer(const Config& config, const Log& log, const Topology& topology,
+                                     ControlPlane* control)
+    : log_(log),
+      control_(control),
+      coordinator_(OptionsFrom(config, topology, control->votes() != nullptr)),
+      loopback_(std::make_unique<Loopback>(control)) {}
+
+CoordinatorServer::~CoordinatorServer() = default;
+
+ControlPlane* CoordinatorServer::loopback() { return loopback_.get(); }
+
+Status CoordinatorServer::Step(double now, bool* progress) {
+  TFHVD_RETURN_IF_ERROR(TakeMessages(now, progress));
+  TFHVD_RETURN_IF_ERROR(Send(now, progress));
+  HandOver(now, progress);
+  return coordinator_.CheckAnswers(now);
+}
+
+Status CoordinatorServer::TakeMessages(double now, bool* progress) {
+  while (true) {
+    std::optional<Message> message;
+    if (!loopback_->up.empty()) {
+      message = Message{kCoordinatorRank, std::move(loopback_->up.front())};
+      loopback_->up.pop_front();
+    } else {
+      TFHVD_RETURN_IF_ERROR(control_->Receive(&message));
+    }
+    if (!message.has_value()) return Status::Ok();
+    *progress = true;
+    if (IsAlarm(message->bytes)) {
+      control_->Alarm(message->bytes);  // to those whom its sender cannot reach
+      loopback_->down.push_back(std::move(message->bytes));
+      continue;
+    }
+    Announcement announcement;
+    TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &announcement));
+    TFHVD_RETURN_IF_ERROR(coordinator_.Take(message->from, std::move(announcement), now));
+  }
+}
+
+Status CoordinatorServer::Send(double now, bool* progress) {
+  for (const auto& [to, agreement] : coordinator_.Step(now)) {
+    *progress = true;
+    if (to != kCoordinatorRank) {
+      TFHVD_RETURN_IF_ERROR(control_->Send(to, Encode(agreement)));
+      continue;
+    }
+    if (held_.empty()) held_since_ = now;
+    held_.push_back(Encode(agreement));
+  }
+  const std::string warning = coordinator_.TakeWarning();
+  if (!warning.empty()) log_.Warning(warning);
+  return Status::Ok();
+}
+
+void CoordinatorServer::HandOver(double now, bool* progress) {
+  const bool flushed = control_->Flushed();
+  if (held_.empty() || (!flushed && now - held_since_ < kFlushSeconds)) return;
+  *progress = true;
+  for (std::string& bytes : held_) loopback_->down.push_back(std::move(bytes));
+  held_.clear();
+}
+
+double CoordinatorServer::wake_at() const {
+  const double at = coordinator_.wake_at();
+  return held_.empty() ? at : std::min(at, held_since_ + kFlushSeconds);
+}
+
+}  // namespace tfhvd

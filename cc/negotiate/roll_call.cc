@@ -1,0 +1,113 @@
+#include "cc/negotiate/roll_call.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "cc/base/types.h"
+
+namespace tfhvd {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kLeastInterval = 0.1;
+constexpr double kMostInterval = 1.0;
+
+// A waiting rank that has said so is taken to wait on for this many intervals.
+constexpr double kRemembered = 3.0;
+
+double Limit(double check, double shutdown) {
+  if (check > 0 && shutdown > 0) return std::min(check, shutdown);
+  return check > 0 ? check : shutdown;
+}
+
+}  // namespace
+
+double RollCall::Interval(double check, double shutdown) {
+  const double limit = Limit(check, shutdown);
+  return limit > 0 ? std::clamp(limit / 8, kLeastInterval, kMostInterval) : kNever;
+}
+
+RollCall::RollCall(std::vector<std::string> hosts, double check, double shutdown)
+    : hosts_(std::move(hosts)),
+      check_(check),
+      shutdown_(shutdown),
+      interval_(Interval(check, shutdown)),
+      asked_(hosts_.size(), kNever),
+      until_(-kNever) {}
+
+void RollCall::Heard(int rank) { asked_[static_cast<size_t>(rank)] = kNever; }
+
+void RollCall::Waits(int rank, const std::string& what, double seconds, double now) {
+  if (Limit(check_, shutdown_) <= 0) return;
+  if (!active(now)) {
+    asked_.assign(asked_.size(), kNever);
+    next_ = now;
+    reported_ = false;
+    waits_since_ = kNever;
+  }
+  until_ = now + kRemembered * interval_;
+  if (rank != waiter_ && now - seconds >= waits_since_) return;
+  // The same rank may have begun another wait, or another rank has waited for longer.
+  if (now - seconds > waits_since_ + interval_) reported_ = false;
+  waiter_ = rank;
+  waits_in_ = what;
+  waits_since_ = now - seconds;
+}
+
+std::vector<int> RollCall::Ask(double now) {
+  std::vector<int> ranks;
+  if (!active(now)) until_ = -kNever;
+  if (!active(now) || now < next_) return ranks;
+  next_ = now + interval_;
+  for (size_t r = 1; r < asked_.size(); ++r) {
+    if (asked_[r] != kNever) continue;  // it owes a word already
+    asked_[r] = now;
+    ranks.push_back(static_cast<int>(r));
+  }
+  return ranks;
+}
+
+double RollCall::wake_at() const { return until_ == -kNever ? kNever : next_; }
+
+double RollCall::Waited(double now) const { return active(now) ? now - waits_since_ : 0.0; }
+
+std::vector<int> RollCall::Silent(double now, double least) const {
+  std::vector<int> silent;
+  for (size_t r = 1; r < asked_.size(); ++r) {
+    if (asked_[r] != kNever && now - asked_[r] >= least) silent.push_back(static_cast<int>(r));
+  }
+  return silent;
+}
+
+std::string RollCall::Text(const std::vector<int>& silent, double now) const {
+  double since = now;
+  for (const int r : silent) since = std::min(since, asked_[static_cast<size_t>(r)]);
+  const bool one = silent.size() == 1;
+  return (one ? "rank " + std::to_string(silent[0]) : "ranks " + RankList(silent)) +
+         (one ? " (host " : " (first on host ") + hosts_[static_cast<size_t>(silent[0])] + ")" +
+         (one ? " has" : " have") + " not answered for " +
+         std::to_string(static_cast<int>(now - since)) + " s, while rank " +
+         std::to_string(waiter_) + " has waited " + std::to_string(static_cast<int>(Waited(now))) +
+         " s in the middle of " + waits_in_ + ". " + (one ? "Its process" : "Their processes") +
+         " may be stopped (kill -CONT) or cut off from the network.";
+}
+
+// Half of the limit tells silence from a moment's delay.
+std::string RollCall::TakeWarning(double now) {
+  if (reported_ || check_ <= 0 || Waited(now) < check_) return "";
+  const std::vector<int> silent = Silent(now, check_ / 2);
+  if (silent.empty()) return "";
+  reported_ = true;
+  return Text(silent, now);
+}
+
+Status RollCall::Check(double now) const {
+  if (shutdown_ <= 0 || Waited(now) < shutdown_) return Status::Ok();
+  const std::vector<int> silent = Silent(now, shutdown_ / 2);
+  if (silent.empty()) return Status::Ok();
+  return Status::Aborted(Text(silent, now) +
+                         " That is longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows.");
+}
+
+}  // namespace tfhvd
