@@ -137,6 +137,18 @@ def test_the_environment_is_read_in_one_place():
     assert found <= {"cc/base/config.cc"}
 
 
+def test_nothing_waits_by_the_wall_clock():
+    """It jumps where somebody sets it. The timeline alone says what time of day it was.
+
+    The C++ library's own waits may go by it: base/mutex.h has others.
+    """
+    clocks = re.compile(
+        r"\b(system_clock|CLOCK_REALTIME|gettimeofday|condition_variable|wait_for|wait_until)\b"
+    )
+    found = {_short(path) for path in _cpp_files() if clocks.search(cpp_scan.blank(_text(path)))}
+    assert found == {"cc/observe/timeline.cc"}
+
+
 def test_state_belongs_to_the_process_alone():
     found = [
         f"{_short(path)}: {name}"

@@ -118,9 +118,9 @@ const std::vector<Row>& Rows() {
         "fused with; 0 sends it at once. Steps that repeat do not wait: their company is known."},
        Real(&Config::cycle_time, 1000.0)},
       {{"CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024", "0 to 1000000 tensors",
-        "How many tensors are known by a number, so that their names are sent only once; 0 sends "
-        "names always."},
-       Integer(&Config::cache_capacity, 1e6)},
+        "How many tensors are known by a number, so that their names are sent only once, and steps "
+        "that repeat need no negotiation; 0 sends names always."},
+       Integer(&Config::cache_capacity, kMostCacheCapacity)},
       {{"STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0", "0 or 1",
         "1 switches off the report of tensors that some ranks wait for and others have not "
         "submitted."},

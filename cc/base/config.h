@@ -22,6 +22,8 @@ enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 // two levels NCCL within hosts and, across, NCCL or the means of the host.
 enum class GpuOperations { kAuto, kNccl, kHost, kHierarchical, kHierarchicalHost };
 
+constexpr int64_t kMostCacheCapacity = 1000000;  // tensors
+
 struct Config {
   int64_t fusion_threshold = 128 << 20;  // bytes
   double cycle_time = 0.0;               // milliseconds

@@ -2,9 +2,13 @@
 // lock guards it and the compiler holds us to it. Elsewhere the annotations are empty.
 #pragma once
 
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <thread>
 
@@ -74,26 +78,42 @@ class TFHVD_SCOPED_CAPABILITY LockHolder {
 using MutexLock = LockHolder<Mutex>;
 using SpinLockHolder = LockHolder<SpinLock>;
 
-// Wait may return early: callers loop over their condition.
+// Wait may return early: callers loop over their condition. Timeouts do not depend on the wall
+// clock. The class uses pthreads itself, because std::condition_variable waits either by the wall
+// clock or with pthread_cond_clockwait, which older C libraries lack and the ThreadSanitizer of
+// older compilers does not know.
 class CondVar {
  public:
+  CondVar() {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&cv_, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+  }
+  ~CondVar() { pthread_cond_destroy(&cv_); }
+  CondVar(const CondVar&) = delete;
+  CondVar& operator=(const CondVar&) = delete;
+
   void Wait(Mutex* mutex) TFHVD_REQUIRES(mutex) TFHVD_NO_THREAD_SAFETY_ANALYSIS {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    cv_.wait(lock);
-    lock.release();
+    pthread_cond_wait(&cv_, mutex->mutex_.native_handle());
   }
   void WaitFor(Mutex* mutex, std::chrono::nanoseconds timeout)
       TFHVD_REQUIRES(mutex) TFHVD_NO_THREAD_SAFETY_ANALYSIS {
-    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    // The system clock's wait: ThreadSanitizer knows pthread_cond_timedwait, not _clockwait.
-    cv_.wait_until(lock, std::chrono::system_clock::now() + timeout);
-    lock.release();
+    constexpr int64_t kSecond = 1000000000;
+    timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t left = std::max<int64_t>(timeout.count(), 0);
+    const int64_t ns = until.tv_nsec + left % kSecond;
+    until.tv_sec += static_cast<time_t>(left / kSecond + ns / kSecond);
+    until.tv_nsec = static_cast<long>(ns % kSecond);
+    pthread_cond_timedwait(&cv_, mutex->mutex_.native_handle(), &until);
   }
-  void NotifyOne() { cv_.notify_one(); }
-  void NotifyAll() { cv_.notify_all(); }
+  void NotifyOne() { pthread_cond_signal(&cv_); }
+  void NotifyAll() { pthread_cond_broadcast(&cv_); }
 
  private:
-  std::condition_variable cv_;
+  pthread_cond_t cv_;
 };
 
 }  // namespace tfhvd

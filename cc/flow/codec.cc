@@ -220,12 +220,6 @@ Decision ReadDecision(Reader* r) {
   return decision;
 }
 
-CacheId ReadId(Reader* r) {
-  const uint64_t id = r->Unsigned();
-  if (id > UINT32_MAX) return r->Fail();
-  return static_cast<CacheId>(id);
-}
-
 Status Finish(const Reader& r, bool tag_ok, const char* what) {
   if (r.ok() && tag_ok && r.at_end()) return Status::Ok();
   return Status::Internal(std::string("a negotiation message is damaged. Expected: ") + what +
@@ -253,7 +247,7 @@ Status Decode(const std::string& bytes, Announcement* a) {
   Reader r(bytes);
   const bool tag_ok = r.Byte() == kAnnouncementTag;
   a->seen = r.Unsigned();
-  a->known = r.List([&r] { return ReadId(&r); });
+  a->known = r.List([&r] { return r.Unsigned(); });
   a->requests = r.List([&r] { return ReadRequest(&r); });
   a->withdrawn = r.List([&r] { return ReadKey(&r); });
   const uint8_t flags = r.Enum<uint8_t>(kLeaving + kEnded + kWaits + 1);
@@ -283,6 +277,7 @@ std::string Encode(const Agreement& a) {
   w.Byte(a.everyone_left ? 1 : 0);
   w.List(a.lock,
          [&w](const Bucket& bucket) { w.List(bucket, [&w](CacheId id) { w.Unsigned(id); }); });
+  if (!a.lock.empty()) w.Unsigned(static_cast<uint64_t>(a.lock_term));
   return w.Take();
 }
 
@@ -292,7 +287,7 @@ Status Decode(const std::string& bytes, Agreement* a) {
   a->sequence = r.Unsigned();
   a->items = r.List([&r] {
     Agreement::Item item;
-    item.id = ReadId(&r);
+    item.id = r.Unsigned();
     const uint8_t how = r.Enum<uint8_t>(kStandIn + 1);
     item.repeat = how == kRepeat;
     item.stand_in = how == kStandIn;
@@ -300,11 +295,12 @@ Status Decode(const std::string& bytes, Agreement* a) {
     if (item.stand_in) item.request = ReadRequest(&r);
     return item;
   });
-  a->evicted = r.List([&r] { return ReadId(&r); });
+  a->evicted = r.List([&r] { return r.Unsigned(); });
   a->withdrawn = r.List([&r] { return ReadKey(&r); });
   a->confirm = r.Bool();
   a->everyone_left = r.Bool();
-  a->lock = r.List([&r] { return r.List([&r] { return ReadId(&r); }); });
+  a->lock = r.List([&r] { return r.List([&r] { return r.Unsigned(); }); });
+  a->lock_term = a->lock.empty() ? 0 : static_cast<int64_t>(r.Unsigned());
   return Finish(r, tag_ok, "an agreement");
 }
 

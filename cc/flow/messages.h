@@ -11,8 +11,9 @@
 
 namespace tfhvd {
 
-// The number by which all ranks know a request that was agreed before. Never used twice.
-using CacheId = uint32_t;
+// The number by which all ranks know a request that was agreed before. Never used twice: 64 bits
+// do not run out.
+using CacheId = uint64_t;
 constexpr CacheId kNoId = 0;
 
 // Collectives of a locked schedule that run together.
@@ -61,6 +62,7 @@ struct Agreement {
   // Not empty: from here on the ranks run these buckets round and round without a word, until one
   // of them ends it (negotiate/locked_schedule.h). What was announced and not agreed is void.
   std::vector<Bucket> lock;
+  int64_t lock_term = 0;  // with `lock`: after so many turns the ranks end it; 0: they do not
 
   bool empty() const {
     return items.empty() && evicted.empty() && withdrawn.empty() && !confirm && !everyone_left &&

@@ -10,6 +10,7 @@ Coordinator::Coordinator(Options options)
     : options_(std::move(options)),
       sets_(size()),
       ids_(options_.cache_capacity),
+      capacity_monitor_(options_.cache_capacity),
       fenced_(options_.hosts.size(), false),
       seen_(options_.hosts.size(), 0),
       left_(options_.hosts.size(), false),
@@ -136,13 +137,25 @@ void Coordinator::CompleteIfPossible(Slot* slot, double now) {
   if (slot->complete || !IsComplete(*slot)) return;
   slot->complete = true;
   --open_;
-  if (ready_.empty()) ready_since_ = now;
+  if (num_ready_++ == 0) ready_since_ = now;
+  slot->index = ready_.size();
   ready_.push_back(slot);
+}
+
+// Takes a complete slot out of the list that it is in; the others keep their indices.
+void Coordinator::RemoveComplete(Slot* slot) {
+  const size_t index = slot->index;
+  if (index < ready_.size() && ready_[index] == slot) {
+    ready_[index] = nullptr;
+    if (--num_ready_ == 0) ready_.clear();
+  } else if (index < deciding_.size() && deciding_[index] == slot) {
+    deciding_[index] = nullptr;
+  }
 }
 
 // The slot is not complete any more.
 void Coordinator::Reopen(Slot* slot) {
-  ready_.erase(std::find(ready_.begin(), ready_.end(), slot));
+  RemoveComplete(slot);
   slot->complete = false;
   ++open_;
 }
@@ -215,8 +228,7 @@ void Coordinator::FailOpen(Slot* slot, const Status& why) {
     next_[r].items.push_back(std::move(item));
   }
   if (slot->complete) {
-    std::replace(deciding_.begin(), deciding_.end(), slot, static_cast<Slot*>(nullptr));
-    ready_.erase(std::remove(ready_.begin(), ready_.end(), slot), ready_.end());
+    RemoveComplete(slot);
   } else {
     --open_;
   }
@@ -271,7 +283,7 @@ void Coordinator::ForgetJoined() {
 // Ranks that were taken to have joined are waited for again.
 void Coordinator::ReopenIncomplete() {
   for (Slot* slot : std::vector<Slot*>(ready_)) {
-    if (!IsComplete(*slot)) Reopen(slot);
+    if (slot != nullptr && !IsComplete(*slot)) Reopen(slot);
   }
 }
 
@@ -279,9 +291,10 @@ std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
   CheckStalls(now);
   CallTheRoll(now);
   const bool wait_for_company = now < ready_since_ + options_.cycle_time;
-  if (!ready_.empty() && !FenceHolds() && !wait_for_company) {
+  if (num_ready_ > 0 && !FenceHolds() && !wait_for_company) {
     ++sequence_;
     deciding_.swap(ready_);
+    num_ready_ = 0;
     for (size_t i = 0; i < deciding_.size(); ++i) {
       Slot* slot = std::exchange(deciding_[i], nullptr);
       if (slot == nullptr) continue;
@@ -299,7 +312,7 @@ std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
       fence_reported_ = false;
     }
   }
-  if (num_left_ == size() && !goodbye_sent_ && ready_.empty()) {
+  if (num_left_ == size() && !goodbye_sent_ && num_ready_ == 0) {
     goodbye_sent_ = true;
     for (Agreement& a : next_) a.everyone_left = true;
   }

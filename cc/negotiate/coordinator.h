@@ -34,6 +34,7 @@
 #include "cc/flow/observer.h"
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/cache_ids.h"
+#include "cc/negotiate/capacity_monitor.h"
 #include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
 #include "cc/negotiate/step_watch.h"
@@ -63,7 +64,8 @@ class Coordinator {
   // What is to be sent now, as (rank, agreement), at most one a rank.
   std::vector<std::pair<int, Agreement>> Step(double now);
 
-  // A warning about stalled tensors or silent ranks that Step came to, or "".
+  // The warnings about stalled tensors, silent ranks or lacking numbers that Step came to since the
+  // last call, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
 
   // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or it has
@@ -76,7 +78,7 @@ class Coordinator {
   double wake_at() const;
 
   // Whether some rank waits for another.
-  bool waiting() const { return open_ > 0 || !ready_.empty(); }
+  bool waiting() const { return open_ > 0 || num_ready_ > 0; }
 
  private:
   int size() const { return static_cast<int>(options_.hosts.size()); }
@@ -90,6 +92,7 @@ class Coordinator {
   bool IsComplete(const Slot& slot) const;
   void CompleteIfPossible(Slot* slot, double now);
   void Reopen(Slot* slot);
+  void RemoveComplete(Slot* slot);
   void ClearTally(Slot* slot);
   void DropIfEmpty(Slot* slot);
 
@@ -119,6 +122,7 @@ class Coordinator {
   std::string FenceText(double now);
   void Watch(const Slot& slot, bool repeat);
   void LockIfRepeating();
+  void Warn(const std::string& text);
   void ForgetOpen();
 
   const Options options_;
@@ -126,8 +130,10 @@ class Coordinator {
   ProcessSetTable sets_;
   std::unordered_map<Key, Slot, KeyHash> slots_;  // addresses of slots are stable
   CacheIds ids_;
-  std::vector<Slot*> ready_;     // complete, in order of completion
-  std::vector<Slot*> deciding_;  // the same, while Step works on them; null: failed meanwhile
+  CapacityMonitor capacity_monitor_;
+  std::vector<Slot*> ready_;     // complete slots in order of completion; null: was taken out
+  int num_ready_ = 0;            // those of ready_ that are not null
+  std::vector<Slot*> deciding_;  // what was ready, while Step works on it; null: failed meanwhile
   double ready_since_ = 0.0;
   int open_ = 0;  // slots with an incomplete, nonempty tally
 

@@ -59,6 +59,9 @@ void Coordinator::Decide(Slot* slot) {
   } else if (absent.empty()) {  // else it means something else once nobody is absent
     slot->request = request;
     slot->decision = item.decision;
+    if (slot->id == kNoId || slot->evicted_at != 0) {
+      Warn(capacity_monitor_.SawWithoutNumber(slot->key));
+    }
     const CacheId evicted = ids_.Assign(slot, sequence_);
     if (evicted != kNoId) {
       for (Agreement& a : next_) a.evicted.push_back(evicted);
@@ -188,7 +191,10 @@ void Coordinator::Watch(const Slot& slot, bool repeat) {
 void Coordinator::LockIfRepeating() {
   if (!options_.may_lock || fence_ == sequence_ || !doom_.ok() || !watch_.Repeats()) return;
   const std::vector<Bucket>& schedule = watch_.Lock();
-  for (Agreement& a : next_) a.lock = schedule;
+  for (Agreement& a : next_) {
+    a.lock = schedule;
+    a.lock_term = watch_.term();
+  }
   locked_at_ = sequence_;
   locked_ = true;
   ForgetOpen();
@@ -201,6 +207,7 @@ void Coordinator::ForgetOpen() {
     slot = slot->second.id == kNoId ? slots_.erase(slot) : std::next(slot);
   }
   ready_.clear();
+  num_ready_ = 0;
   open_ = 0;
   joined_.clear();
 }

@@ -53,7 +53,7 @@ bool Coordinator::FenceHolds() {
 
 double Coordinator::wake_at() const {
   double at = kNever;
-  if (!ready_.empty() && fence_ == 0) at = ready_since_ + options_.cycle_time;
+  if (num_ready_ > 0 && fence_ == 0) at = ready_since_ + options_.cycle_time;
   if (options_.stall_check && (open_ > 0 || fence_ != 0)) at = std::min(at, next_stall_check_);
   return std::min(at, roll_call_.wake_at());
 }
@@ -62,6 +62,12 @@ void Coordinator::CallTheRoll(double now) {
   for (const int rank : roll_call_.Ask(now)) next_[rank].confirm = true;
   const std::string warning = roll_call_.TakeWarning(now);
   if (!warning.empty()) warning_ += (warning_.empty() ? "" : "\n") + warning;
+}
+
+// Adds to what TakeWarning gives; "" adds nothing.
+void Coordinator::Warn(const std::string& text) {
+  if (!warning_.empty() && !text.empty()) warning_ += "\n";
+  warning_ += text;
 }
 
 void Coordinator::CheckStalls(double now) {
@@ -96,10 +102,10 @@ void Coordinator::CheckStalls(double now) {
   report += FenceText(now);
   const std::string crosswise = CrossText(waiting);
   if (!report.empty()) {
-    warning_ = "some ranks wait for others:" + report +
-               (!crosswise.empty() ? crosswise
-                                   : "\n  A rank may be slow, stopped, or on another path through "
-                                     "the program (a condition that depends on the rank).");
+    Warn("some ranks wait for others:" + report +
+         (!crosswise.empty() ? crosswise
+                             : "\n  A rank may be slow, stopped, or on another path through the "
+                               "program (a condition that depends on the rank)."));
   }
   if (fatal == nullptr) return;
   stalled_ = true;

@@ -48,7 +48,7 @@ int64_t KnownSteps::Needed(const Ids& ids) const {
   return known == steps_.end() ? kLeastRepeats : known->needed;
 }
 
-void KnownSteps::Locked(const std::vector<Bucket>& buckets) {
+void KnownSteps::Locked(const std::vector<Bucket>& buckets, CutWith with) {
   resumed_ = false;
   Step step;
   for (const Bucket& bucket : buckets) step.ids.insert(bucket.begin(), bucket.end());
@@ -61,6 +61,7 @@ void KnownSteps::Locked(const std::vector<Bucket>& buckets) {
     steps_.erase(steps_.begin());
   }
   step.buckets = buckets;
+  step.with = with;
   steps_.push_back(std::move(step));
 }
 
@@ -74,6 +75,12 @@ void KnownSteps::Ended(int64_t turns, bool late) {
     step.awaited = step.ids;
   } else {  // what comes first now may be the rest of a step
     for (Step& each : steps_) each.resumable = false;
+  }
+}
+
+void KnownSteps::ForgetDoubts() {
+  for (Step& step : steps_) {
+    if (step.with == CutWith::kDoubt) step.resumable = false;
   }
 }
 

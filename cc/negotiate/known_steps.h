@@ -13,11 +13,16 @@
 
 namespace tfhvd {
 
+// How a step was cut into buckets: with trust in the independence of its reductions (trust.h), in
+// doubt of it, or in the one way that both lead to.
+enum class CutWith { kEither, kTrust, kDoubt };
+
 class KnownSteps {
  public:
   using Ids = std::unordered_set<CacheId>;
 
-  // A collective was agreed; kNoId: one that no schedule has. Not called while a step is locked.
+  // To be called when collective `id` was agreed on and no step is locked; with kNoId for a
+  // collective that no schedule can have.
   void Saw(CacheId id);
 
   // The buckets of the known step that what was seen last has completed, else null. One comes again
@@ -29,17 +34,27 @@ class KnownSteps {
   // time that its schedule hardly paid.
   int64_t Needed(const Ids& ids) const;
 
-  void Locked(const std::vector<Bucket>& buckets);
-  // The buckets of the last one. REQUIRES: there was one, and nothing resumed since.
+  // To be called when a step is locked that has not resumed.
+  void Locked(const std::vector<Bucket>& buckets, CutWith with);
+  // To be called when the step that has resumed is locked, as it was. REQUIRES: one has resumed.
+  void LockedAgain() { resumed_ = false; }
+  // The last one that was locked. REQUIRES: there was one, and nothing resumed since.
   const std::vector<Bucket>& locked() const { return steps_.back().buckets; }
+  CutWith locked_with() const { return steps_.back().with; }
 
-  // What was locked last has ended after so many turns; `late`: a bucket did not fill.
+  // To be called when the schedule that was locked last has ended after `turns` turns; `late`: a
+  // bucket did not fill.
   void Ended(int64_t turns, bool late);
+
+  // To be called when reductions are trusted again: a step that was cut in doubt does not resume,
+  // so that it is cut anew.
+  void ForgetDoubts();
 
  private:
   struct Step {
     Ids ids;
     std::vector<Bucket> buckets;
+    CutWith with = CutWith::kEither;
     int64_t needed = kLeastRepeats;
     bool resumable = false;
     Ids awaited;  // what has not come yet, of a resumable one

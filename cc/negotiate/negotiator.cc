@@ -42,11 +42,12 @@ void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
   if (idle()) {
     last_heard_ = now;
   } else {
-    longest_gap_ = std::max(longest_gap_, now - last_added_);
+    gaps_.Saw(now - last_added_);
   }
   last_added_ = now;
-  Pending& pending = Expected(entry) ? scheduled_[entry.place].pending->second
-                                     : pending_.try_emplace(entry.request->key).first->second;
+  Node* const node = Expected(entry) ? scheduled_[entry.place].pending
+                                     : &*pending_.try_emplace(entry.request->key).first;
+  Pending& pending = node->second;
   const bool is_new = pending.entries.empty();
   const bool only_one_withdrawn = pending.withdrawing && pending.entries.size() == 1;
   if (!is_new && !only_one_withdrawn && !(entry.anonymous && pending.entries.back().anonymous)) {
@@ -58,6 +59,7 @@ void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
     outcome->failed.emplace_back(std::move(entry), std::move(why));
     return;
   }
+  if (has_node_of_) node_of_[entry.id] = node;
   pending.entries.push_back(std::move(entry));
   if (!is_new) return;
   ++keys_in_flight_;
@@ -80,8 +82,14 @@ void Negotiator::Announce(Pending* pending) {
       schedule_.Ready(place);
     }
   } else if (known) {
+    pending->index_in_next = next_.known.size();
+    known_owners_.resize(next_.known.size());
+    known_owners_.push_back(pending);
     next_.known.push_back(pending->announced_as);
   } else {
+    pending->index_in_next = next_.requests.size();
+    request_owners_.resize(next_.requests.size());
+    request_owners_.push_back(pending);
     next_.requests.push_back(*entry.request);
   }
 }
@@ -93,11 +101,12 @@ void Negotiator::Finish(Node* pending) {
 
 // Removes the first entry; true where it was the last: then `pending` may be gone.
 bool Negotiator::Pop(Node* pending) {
-  std::vector<Entry>& entries = pending->second.entries;
-  entries.erase(entries.begin());
+  EntryQueue& entries = pending->second.entries;
+  if (has_node_of_) node_of_.erase(entries.front().id);
+  entries.pop_front();
   pending->second.withdrawing = false;
   if (!entries.empty()) return false;
-  --keys_in_flight_;
+  if (--keys_in_flight_ == 0) has_node_of_ = false;
   if (!pending->second.known) pending_.erase(pending_.find(pending->first));
   return true;
 }
@@ -112,55 +121,6 @@ void Negotiator::Forget(CacheId id) {
     if (pending->second.entries.empty()) pending_.erase(pending);
   }
   cache_.Erase(id);
-}
-
-void Negotiator::Cancel(EntryId id, Outcome* outcome) {
-  for (auto pending = pending_.begin(); pending != pending_.end(); ++pending) {
-    std::vector<Entry>& entries = pending->second.entries;
-    const auto entry =
-        std::find_if(entries.begin(), entries.end(), [id](const Entry& e) { return e.id == id; });
-    if (entry == entries.end()) continue;
-    const bool first = entry == entries.begin();
-    if (schedule_.active())
-      deviates_ = true;  // what is cancelled with it is better sorted out apart
-    if (first && !TakeBack(*pending)) {
-      // The coordinator knows of it and has the last word.
-      if (!pending->second.withdrawing && !schedule_.active()) {
-        next_.withdrawn.push_back(pending->first);
-      }
-      pending->second.withdrawing = true;
-      return;
-    }
-    outcome->failed.emplace_back(std::move(*entry),
-                                 Status::Cancelled("the operation was cancelled"));
-    if (first) {
-      Finish(&*pending);
-    } else {
-      entries.erase(entry);
-    }
-    return;
-  }
-}
-
-// Strikes the first entry out of what is still to be announced; false where it has been announced.
-bool Negotiator::TakeBack(const Node& pending) {
-  const CacheId announced_as = pending.second.announced_as;
-  if (schedule_.active()) {
-    const int place = schedule_.PlaceOf(announced_as);
-    // False only where this rank has voted for it.
-    return place < 0 || !schedule_.Holds(place) || schedule_.TakeBack(place);
-  }
-  if (announced_as != kNoId) {
-    const auto id = std::find(next_.known.begin(), next_.known.end(), announced_as);
-    if (id == next_.known.end()) return false;
-    next_.known.erase(id);
-    return true;
-  }
-  const auto request = std::find_if(next_.requests.begin(), next_.requests.end(),
-                                    [&](const Request& q) { return q.key == pending.first; });
-  if (request == next_.requests.end()) return false;
-  next_.requests.erase(request);
-  return true;
 }
 
 void Negotiator::Leave(const std::string& reason) {
@@ -288,7 +248,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
     Finish(&*pending);
   }
   if (!agreement.lock.empty()) {
-    TFHVD_RETURN_IF_ERROR(BeginSchedule(std::move(agreement.lock), outcome));
+    TFHVD_RETURN_IF_ERROR(BeginSchedule(std::move(agreement.lock), agreement.lock_term, outcome));
   }
   if (agreement.everyone_left) over_ = true;
   return Status::Ok();
@@ -385,11 +345,10 @@ Status Negotiator::WatchCoordinator(double now) {
 
 std::vector<Entry> Negotiator::TakeAll() {
   std::vector<Entry> all;
-  for (auto& [key, pending] : pending_) {
-    for (Entry& entry : pending.entries) all.push_back(std::move(entry));
-  }
+  for (auto& [key, pending] : pending_) pending.entries.TakeAll(&all);
   pending_.clear();
   keys_in_flight_ = 0;
+  has_node_of_ = false;
   return all;
 }
 

@@ -21,6 +21,8 @@
 #include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
 #include "cc/flow/process_set_table.h"
+#include "cc/negotiate/entry_queue.h"
+#include "cc/negotiate/gaps.h"
 #include "cc/negotiate/locked_schedule.h"
 #include "cc/negotiate/response_cache.h"
 
@@ -97,8 +99,9 @@ class Negotiator {
   // The entries of one key: the first is announced, the others wait for their turn. Kept, though
   // there are none, as long as the cache knows the key: most likely it comes again.
   struct Pending {
-    std::vector<Entry> entries;    // few; keeps its memory from step to step
+    EntryQueue entries;            // keeps its memory from step to step
     CacheId announced_as = kNoId;  // the first one; kNoId: in full
+    size_t index_in_next = 0;      // of the first one, in its list in next_, while it is there
     bool withdrawing = false;      // the first one was cancelled; the coordinator has the last word
     bool known = false;            // to the cache
   };
@@ -114,11 +117,12 @@ class Negotiator {
 
   void Announce(Pending* pending);
   bool Expected(const Entry& entry) const;
-  bool TakeBack(const Node& pending);
+  Node* FindPending(EntryId id);
+  bool TakeBack(const Pending& pending);
   void Finish(Node* pending);
   bool Pop(Node* pending);
   void Forget(CacheId id);
-  Status BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome);
+  Status BeginSchedule(std::vector<Bucket> buckets, int64_t term, Outcome* outcome);
   Status LookUp(const std::vector<Bucket>& buckets);
   void EndSchedule(Outcome* outcome);
   void DropWithdrawn(Outcome* outcome);
@@ -126,6 +130,7 @@ class Negotiator {
   Status RunSchedule(double now, Outcome* outcome);
   Status TakeBucket(const Bucket& bucket, Outcome* outcome);
   LockedSchedule::Wish WishOfSchedule(double now) const;
+  bool HasServed() const;
   Status WatchVotes(double now);
   double ScheduleWakesAt(double now) const;
   Status SendAnnouncement();
@@ -151,18 +156,28 @@ class Negotiator {
   PendingMap pending_;
   size_t keys_in_flight_ = 0;  // those of pending_ with entries
   ResponseCache cache_;
-  Announcement next_;          // what the coordinator has not been told yet
+  // The node of each entry that is pending, so that to cancel one costs the same however many there
+  // are. Most programs cancel nothing: the first cancellation fills the map, from then on Add and
+  // Pop keep it up to date, and it is dropped once nothing is pending.
+  std::unordered_map<EntryId, Node*> node_of_;
+  bool has_node_of_ = false;
+  Announcement next_;  // what the coordinator has not been told yet
+  // The owners of the announcements in next_.known and next_.requests, by their indices there.
+  // Items beyond the ends of those lists are stale.
+  std::vector<Pending*> known_owners_;
+  std::vector<Pending*> request_owners_;
   bool confirm_owed_ = false;  // the coordinator asked for a word
 
   Observer* observer_ = nullptr;  // Not owned.
 
   LockedSchedule schedule_;
+  int64_t term_ = 0;                   // Agreement::lock_term of the schedule
   std::vector<Scheduled> scheduled_;   // by place in the schedule
   std::vector<int64_t> bucket_bytes_;  // by bucket of the schedule
   std::vector<bool> observed_;  // by rank: its vote in the schedule's present turn; empty: none
   bool deviates_ = false;       // something is pending or was cancelled that is not in the schedule
   double last_added_ = 0.0;     // when an entry came, or the schedule's turn began
-  double longest_gap_ = 0.0;    // between entries, while some were pending
+  Gaps gaps_;                   // between entries, while some were pending
   double voted_at_ = 0.0;       // in the schedule's present turn
   bool votes_reported_ = false;  // that some are missing
   uint64_t seen_ = 0;

@@ -11,8 +11,9 @@ namespace tfhvd {
 namespace {
 
 // A locked schedule is given up where a bucket does not fill for this long after the last entry, or
-// this many times the longest gap between entries so far; and where others do not vote for so long,
-// so that the coordinator can say who is missing. Both cost little: three steps later it is back.
+// this many times the longest gap between entries of late; and where others do not vote for so
+// long, so that the coordinator can say who is missing. Both cost little: three steps later it is
+// back.
 constexpr double kLeastPatience = 0.1;  // seconds
 constexpr double kMostPatience = 2.0;
 constexpr double kGapFactor = 4.0;
@@ -44,13 +45,14 @@ int64_t BytesOf(const ResponseCache::Record& record) {
 
 // From here on entries are matched to the schedule. What was announced and is not agreed counts as
 // not announced, here and at the coordinator.
-Status Negotiator::BeginSchedule(std::vector<Bucket> buckets, Outcome* outcome) {
+Status Negotiator::BeginSchedule(std::vector<Bucket> buckets, int64_t term, Outcome* outcome) {
   next_.known.clear();
   next_.requests.clear();
   next_.withdrawn.clear();
   DropWithdrawn(outcome);
   TFHVD_RETURN_IF_ERROR(LookUp(buckets));
   schedule_.Begin(std::move(buckets));
+  term_ = term;
   deviates_ = false;
   votes_reported_ = false;
   last_added_ = now_;
@@ -175,6 +177,7 @@ Status Negotiator::TakeBucket(const Bucket& bucket, Outcome* outcome) {
   }
   outcome->agreed.push_back(std::move(together));
   last_added_ = now_;
+  if (schedule_.current_index() == 0) gaps_.StepRan();
   return Status::Ok();
 }
 
@@ -185,10 +188,14 @@ LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
     const bool overdue = config_.stall_check && now - voted_at_ >= patience;
     return overdue ? LockedSchedule::Wish::kEnd : LockedSchedule::Wish::kGoOn;
   }
-  const double patience = std::clamp(kGapFactor * longest_gap_, kLeastPatience, kMostPatience);
+  if (HasServed()) return LockedSchedule::Wish::kEnd;
+  const double patience = std::clamp(kGapFactor * gaps_.longest(), kLeastPatience, kMostPatience);
   const bool late = !idle() && now - last_added_ >= patience;
   return late ? LockedSchedule::Wish::kLate : LockedSchedule::Wish::kGoOn;
 }
+
+// Whether the schedule has served its term. That is so on all ranks in the same turn.
+bool Negotiator::HasServed() const { return term_ > 0 && schedule_.turns() >= term_; }
 
 // A rank whose engine runs answers soon, if only with the end. The first of those who wait reports
 // the others; of another host's, a leader knows who they are.

@@ -25,6 +25,7 @@ struct Slot {
   uint64_t known_before = 0;  // the last agreement that somebody who announced it had seen
   bool joins = false;         // some rank announced that it joins
   bool complete = false;      // everyone it needs has announced it; it waits for its decision
+  size_t index = 0;           // where complete: in the coordinator's list of those that are
   bool reported = false;
 
   // What was last agreed; valid if id != kNoId.

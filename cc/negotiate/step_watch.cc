@@ -55,23 +55,32 @@ bool StepWatch::Repeats() const {
 
 std::vector<Bucket> StepWatch::Schedule() const {
   const std::vector<Bucket>* const resumed = known_.resumed();
-  return resumed != nullptr ? *resumed : Cut();
+  return resumed != nullptr ? *resumed : Cut(trust_.given());
 }
 
 const std::vector<Bucket>& StepWatch::Lock() {
-  known_.Locked(Schedule());
+  if (known_.resumed() != nullptr) {
+    known_.LockedAgain();
+  } else {
+    const bool matters = Cut(true) != Cut(false);
+    known_.Locked(Schedule(), !matters         ? CutWith::kEither
+                              : trust_.given() ? CutWith::kTrust
+                                               : CutWith::kDoubt);
+  }
   is_locked_ = true;
+  const auto buckets = static_cast<int64_t>(known_.locked().size());
+  term_ = known_.locked_with() == CutWith::kDoubt ? trust_.left() * buckets : 0;
   return known_.locked();
 }
 
-std::vector<Bucket> StepWatch::Cut() const {
+std::vector<Bucket> StepWatch::Cut(bool trusting) const {
   std::vector<Bucket> buckets;
   int64_t bytes = 0;
   bool all_fusible = false;
   uint64_t begun_at = 0;  // the agreement of the bucket's first item
   for (const Item& item : last_) {
     const bool independent = item.known_before < begun_at;
-    const bool trusted = trusting_ && all_fusible && item.fusible;
+    const bool trusted = trusting && all_fusible && item.fusible;
     if (buckets.empty() || bytes >= kBucketBytes || !(independent || trusted)) {
       buckets.emplace_back();
       bytes = 0;
@@ -87,8 +96,11 @@ std::vector<Bucket> StepWatch::Cut() const {
 
 void StepWatch::Ended(int64_t turns, bool late) {
   is_locked_ = false;
-  if (late) trusting_ = false;
+  const bool doubted = !trust_.given();
+  trust_.Ended(turns / static_cast<int64_t>(known_.locked().size()),
+               known_.locked_with() == CutWith::kTrust, late);
   known_.Ended(turns, late);
+  if (doubted && trust_.given()) known_.ForgetDoubts();
   if (turns == 0) return;  // as if it had not been locked: the count goes on, in a step or after it
   CountAnew();
   const std::vector<Bucket>& step = known_.locked();

@@ -8,6 +8,7 @@
 
 #include "cc/flow/messages.h"
 #include "cc/negotiate/known_steps.h"
+#include "cc/negotiate/trust.h"
 
 namespace tfhvd {
 
@@ -25,7 +26,7 @@ class StepWatch {
 
   void Saw(const Item& item);
 
-  // Something was agreed that is no plain repeat: counting begins anew.
+  // To be called when something was agreed on that is no plain repeat: counting begins anew.
   void Disturbed();
 
   // Whether the last step was complete and equal to enough of those before it, and none is locked.
@@ -36,12 +37,16 @@ class StepWatch {
   // A rank may wait for one collective's result before it submits another, and the two must not
   // share a bucket. That they are independent is certain where every rank announced the second
   // without having seen the first's agreement. Reductions are taken to be independent all the same,
-  // as long as no schedule has proved otherwise. REQUIRES: Repeats().
+  // unless a schedule has raised doubts of late (trust.h). REQUIRES: Repeats().
   std::vector<Bucket> Schedule() const;
 
   // What Schedule() says is locked from here on, and nothing is seen of it until Ended. REQUIRES:
   // Repeats().
   const std::vector<Bucket>& Lock();
+
+  // After how many turns the schedule that was locked last should end, because its step can then be
+  // cut into fewer buckets; 0 where it cannot.
+  int64_t term() const { return term_; }
 
   // What was locked has ended after so many turns; `late`: a bucket did not fill. One that hardly
   // paid must come more often before it is locked again; one that paid, and ended between two steps
@@ -51,7 +56,7 @@ class StepWatch {
  private:
   void Count(const Item& item);
   void CountAnew();
-  std::vector<Bucket> Cut() const;
+  std::vector<Bucket> Cut(bool trusting) const;
 
   std::vector<Item> current_;  // the step under way
   KnownSteps::Ids current_ids_;
@@ -59,7 +64,9 @@ class StepWatch {
   KnownSteps::Ids last_ids_;
   int64_t repeats_ = 0;  // whole steps, equal to `last_`
   KnownSteps known_;
-  bool trusting_ = true;
+
+  Trust trust_;
+  int64_t term_ = 0;
 
   bool is_locked_ = false;
   // What is left of the step in which a schedule ended: a count must not begin in its midst.

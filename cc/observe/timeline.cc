@@ -8,8 +8,10 @@
 namespace tfhvd {
 namespace {
 
-// Rows of different ranks' files have different numbers, so that the files can be laid together.
+// The rows of a rank stand together, as far as so many suffice.
 constexpr int64_t kRowsOfARank = 1 << 20;
+// More than ranks times those: there begin the next rows of all.
+constexpr int64_t kRowsOfAll = int64_t{1} << 44;
 
 constexpr char kRank[] = "{rank}";
 
@@ -50,6 +52,10 @@ std::string ErrorArgs(const Status& status) {
 
 }  // namespace
 
+int64_t TimelineRow(int rank, int64_t row) {
+  return row / kRowsOfARank * kRowsOfAll + rank * kRowsOfARank + row % kRowsOfARank;
+}
+
 Timeline::~Timeline() { (void)Stop(); }  // an error has nobody to go to
 
 Status Timeline::Start(const std::string& path, bool mark_cycles) {
@@ -68,7 +74,7 @@ Status Timeline::Start(const std::string& path, bool mark_cycles) {
     TraceEvent first;
     first.phase = 'M';
     first.nanoseconds = Nanoseconds();
-    first.row = rank_ * kRowsOfARank;
+    first.row = TimelineRow(rank_, 0);
     first.name = "process_name";
     first.args =
         "{\"name\": " + JsonString("rank " + std::to_string(rank_) + " on " + host_) +
@@ -107,7 +113,7 @@ void Timeline::EndEverything() {
   if (lost_ > 0) {
     TraceEvent event;
     event.phase = 'i';
-    event.row = rank_ * kRowsOfARank;
+    event.row = TimelineRow(rank_, 0);
     event.name = "LOST";
     event.args = "{\"phases\": " + std::to_string(lost_) + "}";
     Push(std::move(event), true);
@@ -166,7 +172,7 @@ void Timeline::AgreedOn(const std::vector<Agreed>& together) {
   if (mark_cycles_) {
     TraceEvent mark;
     mark.phase = 'i';
-    mark.row = rank_ * kRowsOfARank;
+    mark.row = TimelineRow(rank_, 0);
     mark.name = "CYCLE_START";
     Push(std::move(mark), false);
   }
@@ -221,7 +227,7 @@ Timeline::Row* Timeline::RowOf(const Key& key) {
   const auto [found, is_new] = rows_.try_emplace(key);
   Row* const row = &found->second;
   if (!is_new) return row;
-  row->number = rank_ * kRowsOfARank + static_cast<int64_t>(rows_.size());
+  row->number = TimelineRow(rank_, static_cast<int64_t>(rows_.size()));
   TraceEvent name;
   name.phase = 'M';
   name.row = row->number;

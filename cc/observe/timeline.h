@@ -36,6 +36,10 @@
 
 namespace tfhvd {
 
+// The number in the file of row `row` of a rank; row 0 is the rank's own, the others are tensors'.
+// Of all rows of all ranks no two have one number, so that the ranks' files can be laid together.
+int64_t TimelineRow(int rank, int64_t row);
+
 class Timeline : public Observer {
  public:
   // `host` names this rank's, for the reader.

@@ -12,7 +12,7 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 6;
+constexpr int kProtocol = 7;
 
 std::string HostName() {
   char name[256] = {0};

@@ -27,6 +27,9 @@ struct State {
   // Jobs of some of them, by their ranks.
   std::map<std::vector<int>, std::unique_ptr<World>> parts TFHVD_GUARDED_BY(lifecycle);
 
+  // What the engine was started with: the environment may be another one when it is left.
+  Config config TFHVD_GUARDED_BY(lifecycle);
+
   Mutex mutex;
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
 
@@ -96,6 +99,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   auto engine =
       std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                std::move(communicator), std::move(accelerator), std::move(open));
+  state.config = std::move(config);
   world->SetWaitMonitor(engine->wait_monitor());
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);
@@ -108,9 +112,7 @@ Status ShutdownProcess(const std::string& reason) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return Status::Ok();
 
-  Config config;
-  std::vector<std::string> ignored;
-  TFHVD_RETURN_IF_ERROR(ReadConfig(&config, &ignored));
+  const Config& config = state.config;
   engine->Leave(reason);
   bool over;
   if (reason.empty()) {

@@ -32,7 +32,8 @@ bool Same(const Agreement& a, const Agreement& b) {
     }
   }
   return a.sequence == b.sequence && a.evicted == b.evicted && a.withdrawn == b.withdrawn &&
-         a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.lock == b.lock;
+         a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.lock == b.lock &&
+         a.lock_term == b.lock_term;
 }
 
 template <typename M>
@@ -62,7 +63,7 @@ class Source {
     }
   }
   uint64_t Unsigned() { return Coin() ? static_cast<uint64_t>(Integer()) : Below(3); }
-  CacheId Id() { return Coin() ? UINT32_MAX : static_cast<CacheId>(Below(200)); }
+  CacheId Id() { return Coin() ? UINT64_MAX - Below(2) : static_cast<CacheId>(Below(200)); }
   std::string Text() {
     std::string s;
     for (uint64_t n = Below(4) == 0 ? Below(300) : Below(8); n > 0; --n) {
@@ -142,6 +143,7 @@ class Source {
     a.confirm = Coin();
     a.everyone_left = Coin();
     a.lock = List([this] { return List([this] { return Id(); }); });
+    if (!a.lock.empty()) a.lock_term = static_cast<int64_t>(Unsigned() >> 1);
     return a;
   }
   std::string Noise() {
@@ -238,7 +240,7 @@ TEST(AStepOfKnownTensorsIsFewBytes) {
 TEST(ExtremesSurvive) {
   Announcement a = AnnouncementOfReadme();
   a.seen = UINT64_MAX;
-  a.known = {0, 1, 127, 128, UINT32_MAX};
+  a.known = {0, 1, 127, 128, UINT32_MAX, uint64_t{UINT32_MAX} + 1, UINT64_MAX};
   a.requests[0].key = {INT32_MIN, std::string("\0\xff\n", 3)};
   a.requests[0].root = INT32_MAX;
   a.requests[0].tensors[0].shape = {kLeast, -1, 0, kMost};
@@ -315,11 +317,14 @@ TEST(ValuesOutOfRangeAreRefused) {
     EXPECT_FALSE(Decode(bytes, &a).ok());
   }
   Announcement a;
-  // An id of 33 bits, a number of 65 bits, a boolean of 2.
-  EXPECT_FALSE(Decode(std::string("\xA1\0\1\x80\x80\x80\x80\x10\0\0\0\0", 12), &a).ok());
+  // A number of 65 bits, an id of as many, a boolean of 2.
   EXPECT_FALSE(
       Decode("\xA1\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02" + std::string(5, '\0'), &a).ok());
   EXPECT_OK(Decode("\xA1\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" + std::string(5, '\0'), &a));
+  const std::string known("\xA1\0\1", 3);
+  const std::string nine(9, '\xff');
+  EXPECT_FALSE(Decode(known + nine + "\x02" + std::string(4, '\0'), &a).ok());
+  EXPECT_OK(Decode(known + nine + "\x01" + std::string(4, '\0'), &a));
   EXPECT_FALSE(Decode(std::string("\xA1\0\0\0\0\2\0", 7), &a).ok());
 }
 

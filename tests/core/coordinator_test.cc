@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/config.h"
 #include "tests/core/by_hand.h"
 #include "tests/core/testing.h"
 
@@ -62,6 +63,58 @@ TEST(ProcessSetsHaveNamesOfTheirOwn) {
   const Sent sent = c.Step(0);
   EXPECT_EQ(Items(To(sent, 0)), "x x");
   EXPECT_EQ(Items(To(sent, 1)), "x");
+}
+
+// What one rank's coordinator warns of while it agrees on steps of these names, in one agreement or
+// in one each.
+std::string WarningsOf(Coordinator* c, int steps, const std::vector<std::string>& names,
+                       bool at_once) {
+  std::string warnings;
+  for (int i = 0; i < steps; ++i) {
+    for (const std::string& name : names) {
+      EXPECT_OK(c->Take(0, InFull(name, 4, 1000000), 0));
+      if (!at_once || &name == &names.back()) EXPECT_EQ(c->Step(0).size(), size_t{1});
+      warnings += c->TakeWarning();
+    }
+  }
+  return warnings;
+}
+
+std::vector<std::string> Names(const std::string& prefix, int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.push_back(prefix + std::to_string(i));
+  return names;
+}
+
+TEST(MoreThatRepeatsThanThereAreNumbersIsSaidOnce) {
+  for (const bool at_once : {false, true}) {
+    Coordinator c(OptionsOf(1, 4));
+    EXPECT_EQ(WarningsOf(&c, 2, Names("t", 5), at_once), std::string());
+    const std::string warning = WarningsOf(&c, 1, Names("t", 5), at_once);
+    EXPECT_CONTAINS(warning, "TFHVD_CACHE_CAPACITY=4 is too small for this program");
+    // At once, four of the five keep their numbers.
+    EXPECT_CONTAINS(warning, at_once ? "Set TFHVD_CACHE_CAPACITY=8." : "CAPACITY=16.");
+    EXPECT_EQ(WarningsOf(&c, 20, Names("t", 50), at_once), std::string());
+  }
+}
+
+TEST(WhatHasNumbersOrNeedsNoneIsNotSaidToLackThem) {
+  Coordinator enough(OptionsOf(1, 4));
+  EXPECT_EQ(WarningsOf(&enough, 50, Names("t", 4), true), std::string());
+  for (int i = 0; i < 50; ++i) {  // names that come once only
+    EXPECT_EQ(WarningsOf(&enough, 1, Names("once" + std::to_string(i) + ".", 3), true),
+              std::string());
+  }
+  Coordinator none(OptionsOf(1, 0));
+  EXPECT_EQ(WarningsOf(&none, 50, Names("t", 9), true), std::string());
+}
+
+TEST(WhereNoMoreNumbersCanBeHadNothingIsAdvised) {
+  CapacityMonitor watch(kMostCacheCapacity);
+  std::string warning;
+  for (int i = 0; i < 3; ++i) warning = watch.SawWithoutNumber(KeyOf("x"));
+  EXPECT_CONTAINS(warning, "TFHVD_CACHE_CAPACITY=1000000 is too small");
+  EXPECT_TRUE(warning.find("Set ") == std::string::npos);
 }
 
 TEST(AnnouncingTwiceIsABug) {

@@ -1,7 +1,8 @@
 // What the negotiation costs as a job grows, counted: the messages and bytes of each rank's control
-// plane in a steady step, of real engines as threads, on one host or on several; and rank 0's work
-// for jobs too large for threads: of real leaders that exchange votes in one thread, and of a real
-// coordinator whose peers are played.
+// plane in a steady step, on one host or on several, of real engines as threads, or of real
+// negotiators in one thread for which no time passes; and rank 0's work for jobs too large for
+// either: of real leaders that exchange votes in one thread, and of a real coordinator whose peers
+// are played.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +21,8 @@
 #include "cc/backends/hierarchical/vote_exchange.h"
 #include "cc/flow/codec.h"
 #include "cc/negotiate/coordinator.h"
+#include "cc/negotiate/coordinator_server.h"
+#include "cc/negotiate/negotiator.h"
 #include "tests/core/engines.h"
 
 namespace tfhvd {
@@ -180,6 +183,120 @@ inline Growth MeasureGrowth(const Steady& how) {
     if (r == 0) growth.seconds = taken.count() / how.steps;
     gate.Pass(4);  // To leave takes a message too.
   });
+  return growth;
+}
+
+// The control planes of all ranks, counted.
+inline std::vector<std::unique_ptr<ControlPlane>> OpenPlanes(const Steady& how,
+                                                             std::vector<Counters>* counters) {
+  InprocGroup group(how.ranks);
+  std::vector<int> hosts;
+  for (int r = 0; r < how.ranks; ++r) hosts.push_back(r / std::max(1, how.on_a_host));
+  std::vector<std::unique_ptr<ControlPlane>> planes(static_cast<size_t>(how.ranks));
+  testing::RunThreads(how.ranks, [&](int r) {
+    const auto at = static_cast<size_t>(r);
+    const Wrap count = [&, at](std::unique_ptr<ControlPlane> control) {
+      return std::make_unique<CountingControlPlane>(std::move(control), &(*counters)[at],
+                                                    how.may_vote);
+    };
+    std::unique_ptr<ControlPlane> control;
+    EXPECT_OK(group.OpenWorld(r)->OpenControlPlane(&control));
+    planes[at] = how.on_a_host == 0 ? count(std::move(control))
+                                    : JoinHosts(&group, r, hosts, std::move(control), count);
+  });
+  return planes;
+}
+
+// Runs negotiators in turn, in one thread, at one and the same time: so no rank is ever late, as it
+// is where a thread is kept from running, and what is counted is the same each time.
+class TimelessJob {
+ public:
+  explicit TimelessJob(const Steady& how)
+      : log_(LogLevel::kFatal, 0),
+        sets_(how.ranks),
+        counters_(static_cast<size_t>(how.ranks)),
+        planes_(OpenPlanes(how, &counters_)) {
+    for (int r = 0; r < how.ranks; ++r) {
+      topologies_.push_back(MakeTopology(r, std::vector<std::string>(planes_.size(), "here")));
+    }
+    server_ = std::make_unique<CoordinatorServer>(Config(), log_, topologies_[0], planes_[0].get());
+    for (size_t r = 0; r < planes_.size(); ++r) {
+      ControlPlane* const control = r == 0 ? server_->loopback() : planes_[r].get();
+      negotiators_.push_back(
+          std::make_unique<Negotiator>(Config(), log_, topologies_[r], &sets_, control));
+    }
+    for (int i = 0; i < how.tensors; ++i) {
+      requests_.emplace_back();
+      requests_.back().Edit()->key.name = how.prefix + std::to_string(i);
+      requests_.back().Edit()->tensors.push_back({DType::kFloat32, {4}});
+    }
+  }
+
+  void RunSteps(int steps) {
+    for (int step = 0; step < steps; ++step) RunStep();
+  }
+
+  std::vector<Traffic> Read() const {
+    std::vector<Traffic> traffic;
+    for (const Counters& counters : counters_) traffic.push_back(counters.Read());
+    return traffic;
+  }
+
+ private:
+  static constexpr double kNow = 0.0;
+
+  void RunStep() {
+    std::vector<size_t> agreed(negotiators_.size(), 0);
+    for (auto& negotiator : negotiators_) {
+      for (const SharedRequest& request : requests_) {
+        Entry entry;
+        entry.request = request;
+        entry.id = ++last_id_;
+        Negotiator::Outcome outcome;
+        negotiator->Add(std::move(entry), kNow, &outcome);
+        EXPECT_TRUE(outcome.failed.empty());
+      }
+    }
+    constexpr int kMostTurns = 1000;
+    const auto all = [&] {
+      return std::all_of(agreed.begin(), agreed.end(),
+                         [this](size_t count) { return count == requests_.size(); });
+    };
+    for (int turn = 0; turn < kMostTurns && !all(); ++turn) {
+      for (size_t r = 0; r < negotiators_.size(); ++r) {
+        Negotiator::Outcome outcome;
+        EXPECT_OK(negotiators_[r]->Step(kNow, &outcome));
+        bool ignored = false;
+        if (r == 0) EXPECT_OK(server_->Step(kNow, &ignored));
+        (void)planes_[r]->Flushed();
+        for (const auto& together : outcome.agreed) agreed[r] += together.size();
+      }
+    }
+    EXPECT_TRUE(all());
+  }
+
+  const Log log_;
+  const ProcessSetTable sets_;
+  std::vector<Counters> counters_;
+  std::vector<std::unique_ptr<ControlPlane>> planes_;
+  std::deque<Topology> topologies_;            // keep their addresses
+  std::unique_ptr<CoordinatorServer> server_;  // rank 0's
+  std::vector<std::unique_ptr<Negotiator>> negotiators_;
+  std::vector<SharedRequest> requests_;
+  EntryId last_id_ = 0;
+};
+
+// What the counted steps of negotiators for which no time passes cost; no seconds.
+inline Growth CountSteps(const Steady& how) {
+  TimelessJob job(how);
+  job.RunSteps(how.warm_steps);
+  const std::vector<Traffic> before = job.Read();
+  job.RunSteps(how.steps);
+  Growth growth;
+  growth.traffic = job.Read();
+  for (size_t r = 0; r < before.size(); ++r) {
+    growth.traffic[r] = growth.traffic[r].Since(before[r]);
+  }
   return growth;
 }
 

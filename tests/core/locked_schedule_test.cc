@@ -289,6 +289,64 @@ TEST(ABucketThatDoesNotFillEndsIt) {
   for (auto& rank : job->ranks) EXPECT_FALSE(rank->negotiator.locked());
 }
 
+// A step of `a`, and of `b` after a while; some ranks' `b` comes late, or every rank's once `a` is
+// over. Whether that ended a schedule.
+bool StepApart(Job* job, bool late, bool waits) {
+  const auto run = [job] {
+    for (int i = 0; i < 8; ++i) {
+      for (auto& rank : job->ranks) rank->Step();
+    }
+  };
+  const auto submit = [job](const std::string& name) {
+    for (auto& rank : job->ranks) {
+      rank->control.prompt = true;
+      rank->Submit(name, 0, 4);
+    }
+  };
+  const bool was_locked = AllLocked(*job);
+  submit("a");
+  run();
+  if (late || (waits && job->ranks[0]->open > 0)) {
+    job->now += 3.0;
+    run();
+  }
+  const bool ended = was_locked && !AllLocked(*job);
+  submit("b");
+  run();
+  job->ExpectNothingOpen();
+  return ended;
+}
+
+bool RanTogether(const Job& job) {
+  const std::vector<Event>& executed = job.ranks[0]->executed;
+  return executed.back().round == executed[executed.size() - 2].round;
+}
+
+TEST(WhatOneLateStepHasCostComesBack) {
+  Job job(3, Config(), 1);
+  for (int i = 0; i < 8; ++i) StepApart(&job, false, false);
+  EXPECT_TRUE(AllLocked(job) && RanTogether(job));
+  EXPECT_TRUE(StepApart(&job, true, false));
+  for (int i = 0; i < 8; ++i) StepApart(&job, false, false);
+  EXPECT_TRUE(AllLocked(job) && !RanTogether(job));
+  for (int64_t i = 0; i < Trust::kFewestSteps + 8; ++i) StepApart(&job, false, false);
+  EXPECT_TRUE(AllLocked(job) && RanTogether(job));
+  job.ExpectEqualSequences();
+}
+
+TEST(AStepWhoseTensorsWaitForEachOtherIsRarelyTakenForAnother) {
+  Job job(2, Config(), 1);
+  int late = 0;
+  int locked = 0;
+  for (int i = 0; i < 4000; ++i) {
+    late += StepApart(&job, false, true) ? 1 : 0;
+    locked += AllLocked(job) ? 1 : 0;
+  }
+  EXPECT_TRUE(late >= 2 && late <= 10);  // twice as far apart each time
+  EXPECT_TRUE(locked > 3000);
+  job.ExpectEqualSequences();
+}
+
 TEST(AStallIsReportedAsEverWithTensorAndRanks) {
   Config config;
   config.stall_check_time = 4.0;

@@ -5,6 +5,10 @@
 //   mpirun -np 9 mpi_conformance --small  small and mixed sizes alone, for many ranks
 //   mpirun -np 2 mpi_conformance --huge   tensors of more than 2^31 bytes: 2.5 GiB a rank
 //   mpirun -np 2 mpi_conformance --stall  a rank comes late; the others say so
+//   mpirun -np 2 mpi_conformance --errors [--begun]  errors of MPI are returned, also where
+//                                                    somebody else has begun it
+#include <dlfcn.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -12,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "cc/backends/mpi/mpi_api.h"
+#include "cc/backends/mpi/mpi_loader.h"
 #include "cc/backends/mpi/mpi_world.h"
 #include "cc/base/config.h"
 #include "tests/core/conformance.h"
@@ -136,7 +142,38 @@ void CheckEverything(World* world) {
   CheckControlPlane(world);  // another one after the first
 }
 
-int Run(const std::string& mode) {
+// As another package does: MPI ends the process at its errors then.
+void BeginMpi() {
+  constexpr int kMultiple = 3;  // MPI_THREAD_MULTIPLE, of Open MPI and of MPICH
+  const MpiApi* api = nullptr;
+  ASSERT_OK(LoadMpiApi(&api));
+  using InitThread = int (*)(int*, char***, int, int*);
+  void* const init = dlsym(RTLD_DEFAULT, "MPI_Init_thread");
+  ASSERT_TRUE(init != nullptr);
+  int provided = 0;
+  EXPECT_EQ(reinterpret_cast<InitThread>(init)(nullptr, nullptr, kMultiple, &provided), 0);
+}
+
+void EndMpi() {
+  const MpiApi* api = nullptr;
+  ASSERT_OK(LoadMpiApi(&api));
+  EXPECT_EQ(api->Finalize(), 0);
+}
+
+// A communicator of ranks that there are not.
+void CheckErrors(World* world) {
+  const MpiApi* api = nullptr;
+  ASSERT_OK(LoadMpiApi(&api));
+  const int ranks[] = {world->rank(), world->size()};
+  MpiHandle comm = 0;
+  const int error = api->OpenComm(ranks, 2, 0, &comm);
+  EXPECT_TRUE(error != 0);
+  EXPECT_CONTAINS(MpiErrorText(*api, error), "rank");
+  EXPECT_OK(Open(world, AllOf(world->size()))->Barrier());
+}
+
+int Run(const std::string& mode, bool begun) {
+  if (begun) BeginMpi();
   Config config;
   std::vector<std::string> warnings;
   EXPECT_OK(ReadConfig(&config, &warnings));
@@ -155,11 +192,14 @@ int Run(const std::string& mode) {
     suite.CheckMixture();
   } else if (mode == "--stall") {
     CheckStall(world.get());
+  } else if (mode == "--errors") {
+    CheckErrors(world.get());
   } else {
     CheckEverything(world.get());
   }
   EndIfFailed();
   EXPECT_OK(world->Close());
+  if (begun) EndMpi();
   EndIfFailed();
   std::printf("rank %d of %d conforms, with %s\n", world->rank(), world->size(),
               world->description().c_str());
@@ -170,4 +210,4 @@ int Run(const std::string& mode) {
 }  // namespace testing
 }  // namespace tfhvd
 
-int main(int argc, char** argv) { return tfhvd::testing::Run(argc > 1 ? argv[1] : ""); }
+int main(int argc, char** argv) { return tfhvd::testing::Run(argc > 1 ? argv[1] : "", argc > 2); }

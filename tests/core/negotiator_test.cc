@@ -326,6 +326,90 @@ TEST(WhatWasToBeAnnouncedByANumberEvictedSinceIsTakenBackAtOnce) {
   EXPECT_EQ(rank.open, 0);
 }
 
+// What a failed step of a very large model does. A cancellation costs the same however many entries
+// are pending: at a cost that grows with their number these tests take minutes.
+const int kMany = testing::kSanitizer ? 5000 : 50000;
+
+// Submits many, announces them or not, and cancels all, the one that was submitted `stride` after
+// the last one first.
+void CancelMany(bool announced, bool known, bool one_name, int stride) {
+  Job job(2, ConfigOf(1000000), 1);
+  const auto submit = [&](Player* rank) {
+    std::vector<EntryId> ids;
+    for (int i = 0; i < kMany; ++i) {
+      ids.push_back(rank->Submit(one_name ? "x" : "x" + std::to_string(i), i, 4, one_name));
+    }
+    return ids;
+  };
+  if (known) {
+    for (auto& rank : job.ranks) submit(rank.get());
+    job.Settle();
+    job.ExpectNothingOpen();
+  }
+  Player& rank = *job.ranks[0];
+  rank.control.prompt = true;
+  const std::vector<EntryId> ids = submit(&rank);
+  if (announced) rank.Step();
+  const size_t before = rank.failed.size();
+  for (int i = 0; i < kMany; ++i) {
+    rank.Cancel(ids[static_cast<size_t>(static_cast<int64_t>(i) * stride % kMany)]);
+  }
+  EXPECT_EQ(rank.failed.size() - before, static_cast<size_t>(announced ? 0 : kMany));
+  job.Settle();
+  EXPECT_EQ(rank.failed.size() - before, static_cast<size_t>(kMany));
+  job.ExpectNothingOpen();
+}
+
+TEST(ToCancelWhatIsNotAnnouncedCostsTheSameHoweverMuchIsPending) {
+  CancelMany(false, false, false, 1);
+  CancelMany(false, false, false, kMany - 1);
+  CancelMany(false, true, false, 70001);
+}
+
+TEST(ToCancelWhatIsAnnouncedCostsTheSameHoweverMuchIsPending) {
+  CancelMany(true, false, false, 70001);
+}
+
+TEST(ToCancelEntriesOfOneNameCostsTheSameHoweverManyThereAre) {
+  CancelMany(false, false, true, kMany - 1);
+  CancelMany(false, false, true, 70001);
+}
+
+// They wait behind a failure that a rank has not confirmed: complete, and not decided.
+TEST(ToWithdrawWhatIsCompleteCostsTheSameHoweverMuchIs) {
+  Coordinator::Options options;
+  options.hosts.assign(2, "host");
+  Coordinator coordinator(std::move(options));
+  const auto announce = [&](int rank, int first, int count, int64_t length) {
+    Announcement announcement;
+    for (int i = first; i < first + count; ++i) {
+      Request request;
+      request.key.name = "x" + std::to_string(i);
+      request.tensors.push_back({DType::kFloat32, {length}});
+      announcement.requests.push_back(std::move(request));
+    }
+    EXPECT_OK(coordinator.Take(rank, std::move(announcement), 0.0));
+  };
+  announce(0, 0, 1, 1);
+  announce(1, 0, 1, 2);
+  EXPECT_EQ(coordinator.Step(0.0).size(), size_t{2});  // the failure
+  announce(0, 1, kMany, 4);
+  announce(1, 1, kMany, 4);
+  Announcement cancelled;
+  for (int64_t i = 0; i < kMany; ++i) {
+    cancelled.withdrawn.push_back({0, "x" + std::to_string(1 + i * 70001 % kMany)});
+  }
+  EXPECT_OK(coordinator.Take(1, cancelled, 0.0));
+  EXPECT_TRUE(coordinator.waiting());
+  for (const auto& [to, agreement] : coordinator.Step(0.0)) {
+    EXPECT_EQ(to, 1);
+    EXPECT_EQ(agreement.withdrawn.size(), static_cast<size_t>(kMany));
+    EXPECT_TRUE(agreement.items.empty());
+  }
+  EXPECT_OK(coordinator.Take(0, cancelled, 0.0));
+  EXPECT_FALSE(coordinator.waiting());
+}
+
 TEST(ADamagedMessageEndsTheJob) {
   Job job(2, ConfigOf(1024), 1);
   job.network.Line(1, 0).push_back("nonsense");

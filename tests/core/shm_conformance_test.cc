@@ -88,14 +88,45 @@ TEST(MemoryLiesInNoFolder) {
   SharedMemory memory;
   ASSERT_OK(SharedMemory::Create(4096, &memory));
   char target[64] = {0};
-  ASSERT_TRUE(readlink(memory.address().c_str(), target, sizeof target - 1) > 0);
+  ASSERT_TRUE(readlink(memory.handle().path().c_str(), target, sizeof target - 1) > 0);
   EXPECT_EQ(std::string(target), std::string("/memfd:tfhvd (deleted)"));
 }
 
 TEST(MemoryThatCannotBeSharedIsSaid) {
+  SharedMemory mine;
+  ASSERT_OK(SharedMemory::Create(4096, &mine));
   SharedMemory memory;
-  EXPECT_ERROR(SharedMemory::Open("/proc/0/fd/0", 4096, &memory), StatusCode::kUnavailable,
-               "cannot open");
+  SharedMemory::Handle handle = mine.handle();
+  handle.file = 1 << 20;
+  EXPECT_ERROR(SharedMemory::Open(handle, 4096, &memory), StatusCode::kUnavailable, "cannot open");
+  EXPECT_OK(SharedMemory::Open(mine.handle(), 4096, &memory));
+  mine.data()[4095] = 'x';
+  EXPECT_EQ(memory.data()[4095], 'x');
+}
+
+// The process of that number is another one in another container, and what it has open as well.
+TEST(MemoryOfAnUnrelatedProcessIsNotTaken) {
+  SharedMemory mine;
+  SharedMemory unrelated;
+  ASSERT_OK(SharedMemory::Create(4096, &mine));
+  ASSERT_OK(SharedMemory::Create(4096, &unrelated));
+  const auto open = [](const SharedMemory::Handle& handle, int64_t bytes) {
+    SharedMemory memory;
+    return SharedMemory::Open(handle, bytes, &memory);
+  };
+  const SharedMemory::Handle right = mine.handle();
+
+  SharedMemory::Handle wrong = right;
+  ++wrong.pid_namespace;
+  EXPECT_ERROR(open(wrong, 4096), StatusCode::kUnavailable, "of another PID namespace");
+  wrong = right;
+  wrong.file = unrelated.handle().file;
+  EXPECT_ERROR(open(wrong, 4096), StatusCode::kUnavailable, "another file; the ranks may run in");
+  EXPECT_ERROR(open(right, 8192), StatusCode::kUnavailable, "another file");
+  wrong = unrelated.handle();  // of another machine's: all is equal by chance but for this
+  wrong.nonce[1] ^= 1;
+  EXPECT_ERROR(open(wrong, 4096), StatusCode::kUnavailable, "another memory");
+  EXPECT_OK(open(right, 4096));
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 // out.
 #include "cc/negotiate/step_watch.h"
 
+#include <cstdint>
 #include <vector>
 
+#include "cc/negotiate/gaps.h"
+#include "cc/negotiate/trust.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -133,6 +136,95 @@ TEST(ReductionsAreTrustedUntilABucketDidNotFill) {
   steps();
   ASSERT_TRUE(program.watch.Repeats());
   EXPECT_EQ(program.watch.Schedule().size(), size_t{2});
+}
+
+constexpr int64_t kForEver = 0;
+
+// Two reductions that are agreed one after the other: so they share a bucket only with trust.
+void Apart(Program* program, int times) {
+  for (int i = 0; i < times; ++i) {
+    program->Together({1});
+    program->Together({2});
+  }
+}
+
+// The buckets of the schedule that has been locked; by then its step has come often enough.
+size_t LockApart(Program* program) {
+  int steps = 0;
+  while (!program->watch.Repeats() && ++steps < 1000) Apart(program, 1);
+  return program->watch.Lock().size();
+}
+
+TEST(ReductionsAreTrustedAgainOnceDoubtHasServed) {
+  Program program;
+  EXPECT_EQ(LockApart(&program), size_t{1});
+  EXPECT_EQ(program.watch.term(), kForEver);
+  program.watch.Ended(20, true);
+  EXPECT_EQ(LockApart(&program), size_t{2});
+  EXPECT_EQ(program.watch.term(), 2 * Trust::kFewestSteps);
+  program.watch.Ended(2 * 24, false);  // between two steps: a metric came
+  Apart(&program, 1);
+  ASSERT_TRUE(program.watch.Repeats());  // it has resumed, as it was
+  EXPECT_EQ(program.watch.Lock().size(), size_t{2});
+  EXPECT_EQ(program.watch.term(), 2 * (Trust::kFewestSteps - 24));
+  program.watch.Ended(program.watch.term(), false);
+  Apart(&program, 1);
+  EXPECT_FALSE(program.watch.Repeats());  // it does not resume, to be cut anew
+  EXPECT_EQ(LockApart(&program), size_t{1});
+  EXPECT_EQ(program.watch.term(), kForEver);
+}
+
+TEST(AScheduleThatDoubtDoesNotChangeHasNoTerm) {
+  Program program;
+  EXPECT_EQ(LockApart(&program), size_t{1});
+  program.watch.Ended(20, true);
+  program.Steps(40, {4, 5, 6});  // agreed together, announced together
+  ASSERT_TRUE(program.watch.Repeats());
+  program.watch.Lock();
+  EXPECT_EQ(program.watch.term(), kForEver);
+}
+
+TEST(DoubtLastsTwiceAsLongEachTimeUntilTrustHasPaid) {
+  Trust trust;
+  EXPECT_TRUE(trust.given());
+  trust.Ended(3, false, true);  // it had no part in that
+  EXPECT_TRUE(trust.given());
+  for (const int64_t steps : {64, 128, 256}) {
+    trust.Ended(0, true, true);
+    EXPECT_EQ(trust.left(), steps);
+    trust.Ended(steps - 1, false, false);
+    EXPECT_FALSE(trust.given());
+    trust.Ended(1, false, true);
+    EXPECT_TRUE(trust.given());
+  }
+  trust.Ended(511, true, true);
+  EXPECT_EQ(trust.left(), int64_t{512});
+  trust.Ended(512, false, false);
+  trust.Ended(1024, true, true);  // late at last, but that was long enough
+  EXPECT_EQ(trust.left(), Trust::kFewestSteps);
+  for (int i = 0; i < 40; ++i) trust.Ended(0, true, true);
+  EXPECT_EQ(trust.left(), Trust::kMostSteps);
+}
+
+TEST(ALongGapIsForgottenWhereItWasTheOnlyOne) {
+  Gaps gaps;
+  const auto run = [&gaps](int64_t steps, double each) {
+    for (int64_t i = 0; i < steps; ++i) {
+      gaps.Saw(each);
+      gaps.StepRan();
+    }
+  };
+  run(10, 0.01);
+  gaps.Saw(5.0);
+  run(Gaps::kSteps, 0.01);
+  EXPECT_EQ(gaps.longest(), 5.0);
+  run(Gaps::kSteps, 0.01);
+  EXPECT_EQ(gaps.longest(), 0.01);
+  for (int i = 0; i < 10; ++i) {  // now and then
+    gaps.Saw(1.0);
+    run(Gaps::kSteps - 1, 0.01);
+    EXPECT_EQ(gaps.longest(), 1.0);
+  }
 }
 
 TEST(AScheduleThatHardlyPaysIsTriedLessAndLessOften) {

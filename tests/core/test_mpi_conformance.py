@@ -44,6 +44,15 @@ def test_a_wait_that_lasts_is_reported_with_the_rank_it_is_for(program: Path):
     assert "has waited" not in job.ranks[0].err, str(job)
 
 
+@pytest.mark.parametrize("begun_by", ["tfhvd", "another package"])
+def test_errors_of_mpi_do_not_end_the_process(program: Path, begun_by: str):
+    begun = ["--begun"] if begun_by != "tfhvd" else []
+    job = mpi.run_ranks(2, ["-c", EXEC, str(program), "--errors", *begun])
+    assert job.code == 0, str(job)
+    assert all("of 2 conforms" in rank.out for rank in job.ranks), str(job)
+    assert not job.left
+
+
 def test_the_mpirun_of_another_mpi_is_found_out(program: Path):
     """A process that MPICH's starter says is one of 3, while our MPI sees it alone."""
     job = mpi.run_ranks(1, ["-c", EXEC, str(program)], env={"PMI_SIZE": "3"}, mpirun=False)

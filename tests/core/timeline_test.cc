@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -69,6 +70,21 @@ std::map<std::string, std::string> Rows(const std::string& path) {
   for (const auto& [lane, open] : depth) EXPECT_EQ(open, 0);
   std::remove(path.c_str());
   return rows;
+}
+
+TEST(NoTwoRowsOfAllRanksHaveOneNumber) {
+  constexpr int64_t kMany = 1 << 20;
+  std::set<int64_t> numbers;
+  size_t count = 0;
+  for (const int rank : {0, 1, 2, 1000, 1 << 20}) {
+    for (const int64_t row : {int64_t{0}, int64_t{1}, kMany - 1, kMany, kMany + 1, 2 * kMany - 1,
+                              2 * kMany, 300 * kMany + 7}) {
+      numbers.insert(TimelineRow(rank, row));
+      ++count;
+    }
+  }
+  EXPECT_EQ(numbers.size(), count);
+  EXPECT_TRUE(*numbers.rbegin() < int64_t{1} << 53);  // whole as a number of JavaScript's
 }
 
 TEST(TellsWhatBecomesOfATensor) {

@@ -271,9 +271,12 @@ assert hvd.allreduce(1.0, op=hvd.Sum) == 2.0
 
 @pytest.mark.parametrize("first", ["mpi4py", "tfhvd"])
 def test_mpi4py_beside_tfhvd(first):
+    """Each keeps what it has asked of MPI: here, that an error of mpi4py's calls ends the job."""
     imports = ["from mpi4py import MPI", "import tfhvd as hvd; hvd.init()"]
-    text = "\n".join(imports if first == "mpi4py" else reversed(imports))
+    text = 'import mpi4py\nmpi4py.rc.errors = "fatal"\n'
+    text += "\n".join(imports if first == "mpi4py" else reversed(imports))
     text += """
+assert MPI.COMM_WORLD.Get_errhandler() == MPI.ERRORS_ARE_FATAL
 import tensorflow as tf
 for _ in range(3):
     assert hvd.allreduce(1.0, op=hvd.Sum) == 2.0

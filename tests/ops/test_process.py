@@ -46,6 +46,17 @@ def test_init_after_shutdown():
         assert hvd.size() == size
 
 
+def test_shutdown_takes_no_notice_of_the_environment(monkeypatch):
+    for setting in ("TFHVD_CYCLE_TIME", "TFHVD_STALL_CHECK_TIME_SECONDS", "TFHVD_LOG_LEVEL"):
+        monkeypatch.setenv(setting, "nonsense")
+    hvd.shutdown()
+    with pytest.raises(ValueError, match="nonsense"):
+        hvd.init()
+    monkeypatch.undo()
+    hvd.init()
+    assert hvd.allreduce(1.0, op=hvd.Sum) == hvd.size()
+
+
 def test_the_global_process_set_is_all_ranks():
     everyone = hvd.global_process_set
     assert (everyone.process_set_id, everyone.ranks) == (0, None)

@@ -69,10 +69,36 @@ int FromMpiLevel(int level) {
   return level == MPI_THREAD_SERIALIZED ? tfhvd::kMpiThreadSerialized : 0;
 }
 
+// As long as an ErrorsReturn lives, MPI returns the errors of calls on MPI_COMM_WORLD, at which it
+// would end the process by default. The destructor sets the program's own error handler again: a
+// package that began MPI may rely on it.
+class ErrorsReturn {
+ public:
+  ErrorsReturn() {
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &chosen_);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  }
+  ~ErrorsReturn() {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, chosen_);
+    const bool built_in = chosen_ == MPI_ERRORS_ARE_FATAL || chosen_ == MPI_ERRORS_RETURN;
+    if (!built_in) MPI_Errhandler_free(&chosen_);
+  }
+  ErrorsReturn(const ErrorsReturn&) = delete;
+  ErrorsReturn& operator=(const ErrorsReturn&) = delete;
+
+ private:
+  MPI_Errhandler chosen_ = MPI_ERRHANDLER_NULL;
+};
+
+// MPI that tfhvd began returns errors for good, on both predefined communicators: MPI raises the
+// errors of calls that name no communicator on one of these.
 int InitThread(int* provided) {
   int level = 0;
-  const int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+  int error = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
   *provided = FromMpiLevel(level);
+  for (const MPI_Comm comm : {MPI_COMM_WORLD, MPI_COMM_SELF}) {
+    if (error == MPI_SUCCESS) error = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  }
   return error;
 }
 
@@ -85,8 +111,15 @@ int QueryThread(int* provided) {
 
 int Finalize() { return MPI_Finalize(); }
 
-int Rank(int* rank) { return MPI_Comm_rank(MPI_COMM_WORLD, rank); }
-int Size(int* size) { return MPI_Comm_size(MPI_COMM_WORLD, size); }
+int Rank(int* rank) {
+  const ErrorsReturn errors_return;
+  return MPI_Comm_rank(MPI_COMM_WORLD, rank);
+}
+
+int Size(int* size) {
+  const ErrorsReturn errors_return;
+  return MPI_Comm_size(MPI_COMM_WORLD, size);
+}
 
 int CreateComm(const int* ranks, int count, int tag, MPI_Comm* comm) {
   MPI_Group everyone = MPI_GROUP_NULL;
@@ -103,6 +136,7 @@ int CreateComm(const int* ranks, int count, int tag, MPI_Comm* comm) {
 }
 
 int OpenComm(const int* ranks, int count, int tag, MpiHandle* comm) {
+  const ErrorsReturn errors_return;
   MPI_Comm ours = MPI_COMM_NULL;
   const int error =
       count == 0 ? MPI_Comm_dup(MPI_COMM_WORLD, &ours) : CreateComm(ranks, count, tag, &ours);

@@ -5,7 +5,9 @@
 // so it needs no MPI to be loaded, and fits any MPI. Nothing of an MPI's types shows here.
 //
 // Functions return 0 or the MPI's error code (ErrorText says what it means); no error ends the
-// process. Threads: as the level of QueryThread allows.
+// process, but for what MPI does itself before it has begun (InitThread). The error handler of
+// MPI_COMM_WORLD is the program's again after each call, unless InitThread has begun MPI. Threads:
+// as the level of QueryThread allows.
 #pragma once
 
 #include <cstdint>

@@ -12,6 +12,7 @@
 #include "cc/backends/mpi/mpi_communicator.h"
 #include "cc/backends/mpi/mpi_control_plane.h"
 #include "cc/backends/mpi/mpi_loader.h"
+#include "cc/backends/mpi/mpi_threads.h"
 #include "cc/base/log.h"
 #include "cc/comm/stall_guard.h"
 
@@ -57,24 +58,14 @@ class MpiWorld : public World {
     if (begun == 0) {
       TFHVD_MPI_CALL(api_, "MPI_Init_thread", InitThread(&threads));
       owns_mpi_ = true;
-      if (threads < kMpiThreadSerialized) {
-        return Status::Unavailable(std::string(api_.Library()) +
-                                   " cannot be called from tfhvd's background thread. Received: "
-                                   "less than MPI_THREAD_SERIALIZED. Expected: an MPI that was "
-                                   "built with thread support.");
-      }
     } else {
       TFHVD_MPI_CALL(api_, "MPI_Query_thread", QueryThread(&threads));
-      if (threads < kMpiThreadMultiple) {
-        return Status::FailedPrecondition(
-            "MPI was started in this process without support for several threads, which tfhvd "
-            "needs because it calls MPI from a thread of its own. Expected: MPI_THREAD_MULTIPLE. "
-            "Call hvd.init() before the other package starts MPI, or let that one ask for it: "
-            "`mpi4py.rc.thread_level = \"multiple\"` before `from mpi4py import MPI`.");
-      }
     }
+    std::string warning;
+    TFHVD_RETURN_IF_ERROR(CheckMpiThreads(api_.Library(), owns_mpi_, threads, &warning));
     TFHVD_MPI_CALL(api_, "MPI_Comm_rank", Rank(&rank_));
     TFHVD_MPI_CALL(api_, "MPI_Comm_size", Size(&size_));
+    if (!warning.empty() && rank_ == 0) Log(config_.log_level, rank_).Warning(warning);
     return Status::Ok();
   }
 

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 
@@ -14,11 +15,16 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<u
               "a futex is a plain word");
 
 bool FutexWait(std::atomic<uint32_t>* word, uint32_t value, std::chrono::nanoseconds timeout) {
-  const int64_t ns = timeout.count() < 0 ? 0 : timeout.count();
-  const timespec t{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
-  const long result =
-      syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT, value, &t, nullptr, 0);
-  return result == 0 || errno != ETIMEDOUT;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  for (std::chrono::nanoseconds left = timeout;; left = timeout - (Clock::now() - begin)) {
+    const int64_t ns = std::max<int64_t>(left.count(), 0);
+    const timespec t{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+    const long result =
+        syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT, value, &t, nullptr, 0);
+    if (result == 0 || errno == EAGAIN) return true;
+    if (errno != EINTR) return false;
+  }
 }
 
 void FutexWakeAll(std::atomic<uint32_t>* word) {

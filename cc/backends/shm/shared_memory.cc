@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,9 +11,33 @@
 #include <utility>
 
 namespace tfhvd {
+namespace {
+
+constexpr int64_t kNonceBytes = sizeof(SharedMemory::Handle::nonce);
+
+// The file holds the memory, and the nonce behind it.
+int64_t FileBytes(int64_t bytes) { return bytes + kNonceBytes; }
+
+// The number of this process's PID namespace, 0 where it cannot be known.
+uint64_t PidNamespace() {
+  struct stat about = {};
+  return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
+}
+
+Status NotTheMemory(const SharedMemory::Handle& handle, const std::string& why) {
+  return Status::Unavailable("cannot share memory with a peer: " + handle.path() + " is " + why +
+                             "; the ranks may run in different containers");
+}
+
+bool IsFileOf(const SharedMemory::Handle& handle, int64_t bytes, const struct stat& about) {
+  return S_ISREG(about.st_mode) && about.st_dev == handle.device && about.st_ino == handle.inode &&
+         about.st_size == FileBytes(bytes);
+}
+
+}  // namespace
 
 SharedMemory::~SharedMemory() {
-  if (data_ != nullptr) munmap(data_, static_cast<size_t>(size_));
+  if (data_ != nullptr) munmap(data_, static_cast<size_t>(FileBytes(size_)));
   Seal();
 }
 
@@ -27,7 +53,8 @@ void SharedMemory::Seal() {
 }
 
 Status SharedMemory::Map(int64_t bytes) {
-  void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  void* p = mmap(nullptr, static_cast<size_t>(FileBytes(bytes)), PROT_READ | PROT_WRITE, MAP_SHARED,
+                 file_, 0);
   if (p == MAP_FAILED) {
     return Status::Unavailable("cannot map " + std::to_string(bytes) +
                                " bytes of shared memory: " + std::strerror(errno));
@@ -43,7 +70,7 @@ Status SharedMemory::Create(int64_t bytes, SharedMemory* out) {
   if (made.file_ < 0) {
     return Status::Unavailable(std::string("cannot make shared memory: ") + std::strerror(errno));
   }
-  const int error = posix_fallocate(made.file_, 0, bytes);
+  const int error = posix_fallocate(made.file_, 0, FileBytes(bytes));
   if (error != 0) {
     return Status::Unavailable(
         "cannot get " + std::to_string(bytes) +
@@ -51,25 +78,60 @@ Status SharedMemory::Create(int64_t bytes, SharedMemory* out) {
         "; free some, or raise the limit of the container or of `ulimit -f`");
   }
   TFHVD_RETURN_IF_ERROR(made.Map(bytes));
+  char nonce[kNonceBytes];
+  if (getrandom(nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) {
+    return Status::Unavailable(std::string("cannot get random bytes to mark shared memory with: ") +
+                               std::strerror(errno));
+  }
+  std::memcpy(made.nonce(), nonce, sizeof nonce);
   *out = std::move(made);
   return Status::Ok();
 }
 
-Status SharedMemory::Open(const std::string& address, int64_t bytes, SharedMemory* out) {
-  SharedMemory opened;
-  opened.file_ = open(address.c_str(), O_RDWR | O_CLOEXEC);
-  if (opened.file_ < 0) {
-    return Status::Unavailable("cannot open a peer's shared memory (" + address +
+Status SharedMemory::Open(const Handle& handle, int64_t bytes, SharedMemory* out) {
+  const uint64_t here = PidNamespace();
+  if (here != handle.pid_namespace) {
+    return NotTheMemory(handle, "of another PID namespace than this rank's");
+  }
+  // The file is examined before it is opened: to open a device may have effects.
+  struct stat about = {};
+  const std::string path = handle.path();
+  const auto cannot_open = [&path] {
+    return Status::Unavailable("cannot open a peer's shared memory (" + path +
                                "): " + std::strerror(errno));
+  };
+  if (stat(path.c_str(), &about) != 0) return cannot_open();
+  if (!IsFileOf(handle, bytes, about)) return NotTheMemory(handle, "another file");
+  SharedMemory opened;
+  opened.file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (opened.file_ < 0) return cannot_open();
+  if (fstat(opened.file_, &about) != 0 || !IsFileOf(handle, bytes, about)) {
+    return NotTheMemory(handle, "another file by now");
   }
   TFHVD_RETURN_IF_ERROR(opened.Map(bytes));
+  if (std::memcmp(opened.nonce(), handle.nonce, sizeof handle.nonce) != 0) {
+    return NotTheMemory(handle, "another memory");
+  }
   opened.Seal();
   *out = std::move(opened);
   return Status::Ok();
 }
 
-std::string SharedMemory::address() const {
-  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file_);
+SharedMemory::Handle SharedMemory::handle() const {
+  Handle handle;
+  struct stat about = {};
+  if (fstat(file_, &about) != 0) return handle;
+  handle.pid = getpid();
+  handle.file = file_;
+  handle.pid_namespace = PidNamespace();
+  handle.device = about.st_dev;
+  handle.inode = about.st_ino;
+  std::memcpy(handle.nonce, nonce(), sizeof handle.nonce);
+  return handle;
+}
+
+std::string SharedMemory::Handle::path() const {
+  return "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(file);
 }
 
 }  // namespace tfhvd

@@ -1,8 +1,9 @@
 // SharedMemory: a zeroed stretch of memory that processes of one host share.
 //
 // It has no name: it is an anonymous file that peers open through the owner's entry in /proc. So
-// there is nothing to clean up after a job that was killed, two jobs cannot meet, and the size of
-// /dev/shm does not matter.
+// there is nothing to clean up after a job that was killed, and the size of /dev/shm does not
+// matter. In another container a process number means another process. So a peer checks that the
+// file is the owner's, and compares random bytes behind the memory with those that the owner sent.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,27 @@ class SharedMemory {
     return *this;
   }
 
+  // How a peer finds the memory, and tells it from any other. Plain bytes, to be sent.
+  struct Handle {
+    int64_t pid = 0;  // of the owner; 0: there is no memory
+    int64_t file = -1;
+    uint64_t pid_namespace = 0;  // in which `pid` counts
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    uint64_t nonce[2] = {0, 0};
+
+    std::string path() const;
+  };
+
   // Makes `bytes` bytes (all of them backed by memory now, or kUnavailable).
   static Status Create(int64_t bytes, SharedMemory* out);
 
-  // Maps what the process `pid` of this host has made, by its address(). kUnavailable where that
-  // process cannot be seen (another container, another user).
-  static Status Open(const std::string& address, int64_t bytes, SharedMemory* out);
+  // Maps what another process of this host has made. kUnavailable where that process cannot be seen
+  // (another container, another user), or where what is seen is not this memory.
+  static Status Open(const Handle& handle, int64_t bytes, SharedMemory* out);
 
-  // How a peer finds it, as long as this object lives or Seal has not been called. Owner only.
-  std::string address() const;
+  // For peers, as long as this object lives or Seal has not been called. Owner only.
+  Handle handle() const;
 
   // Every peer has mapped it: gives up the file, keeps the mapping.
   void Seal();
@@ -41,6 +54,7 @@ class SharedMemory {
  private:
   void Swap(SharedMemory* other);
   Status Map(int64_t bytes);
+  char* nonce() const { return data_ + size_; }
 
   int file_ = -1;
   char* data_ = nullptr;

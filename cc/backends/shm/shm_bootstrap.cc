@@ -2,15 +2,11 @@
 // is.
 #include <unistd.h>
 
-#include <cstring>
-
 #include "cc/backends/shm/shm_communicator.h"
 #include "cc/backends/shm/shm_control_plane.h"
 
 namespace tfhvd {
 namespace {
-
-constexpr int64_t kAddressBytes = 64;
 
 // The most memory that one communicator takes; with many ranks the slots get smaller.
 constexpr int64_t kMostBytes = 64 << 20;
@@ -32,16 +28,15 @@ Status EveryoneOk(Communicator* host, const Status& mine, Status* all) {
 // Collective: the first rank makes `bytes` bytes, and all map them. Either all succeed or all fail.
 Status ShareMemory(Communicator* host, int64_t bytes, SharedMemory* memory) {
   Status mine;
-  char address[kAddressBytes] = {0};
+  SharedMemory::Handle handle;
   if (host->rank() == 0) {
     mine = SharedMemory::Create(bytes, memory);
-    if (mine.ok()) std::strncpy(address, memory->address().c_str(), kAddressBytes - 1);
+    if (mine.ok()) handle = memory->handle();
   }
-  TFHVD_RETURN_IF_ERROR(host->Broadcast(address, kAddressBytes, 0));
+  TFHVD_RETURN_IF_ERROR(host->Broadcast(&handle, sizeof handle, 0));
   if (host->rank() != 0) {
-    mine = address[0] == '\0'
-               ? Status::Unavailable("rank 0 of this host could not make shared memory")
-               : SharedMemory::Open(address, bytes, memory);
+    mine = handle.pid == 0 ? Status::Unavailable("rank 0 of this host could not make shared memory")
+                           : SharedMemory::Open(handle, bytes, memory);
   }
   Status everyone;
   TFHVD_RETURN_IF_ERROR(EveryoneOk(host, mine, &everyone));

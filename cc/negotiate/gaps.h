@@ -1,0 +1,34 @@
+// Gaps: the longest time between two entries of a step, in the last steps. The gap of a slow moment
+// (a compilation, a page that was swapped out) is forgotten after some steps; a gap that recurs
+// within as many steps is not. A pure function of what it has seen.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tfhvd {
+
+class Gaps {
+ public:
+  static constexpr int64_t kSteps = 1000;
+
+  void Saw(double seconds) { recent_ = std::max(recent_, seconds); }
+
+  // To be called after each step.
+  void StepRan() {
+    if (++steps_ < kSteps) return;
+    steps_ = 0;
+    before_ = recent_;
+    recent_ = 0.0;
+  }
+
+  // The longest gap of at least the last kSteps steps and at most twice as many; in seconds.
+  double longest() const { return std::max(recent_, before_); }
+
+ private:
+  double recent_ = 0.0;  // in the last steps_ steps
+  double before_ = 0.0;  // in the kSteps before those
+  int64_t steps_ = 0;
+};
+
+}  // namespace tfhvd
