@@ -46,6 +46,7 @@ def grouped_reducescatter(
 
     Raises:
         NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices.
         TypeError: for a type that cannot be reduced so.
         ValueError: for an op that is none, a scalar, or no tensors.
         tf.errors.InvalidArgumentError: if anything of the group differs between the ranks.
