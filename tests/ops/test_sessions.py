@@ -102,7 +102,8 @@ def test_gradients_of_what_one_rank_has_no_use_for(name, way):
         function = tf.function(operation) if way == "in a function" else operation
         for loss, wanted in zip(LOSSES.values(), expected):
             [gradient] = tf.gradients(loss(function(x * 1.5)), x)
-            np.testing.assert_array_equal(session.run(gradient), wanted)
+            # Grappler multiplies the factors in another order.
+            np.testing.assert_allclose(session.run(gradient), wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.ranks(2, 4)
