@@ -120,8 +120,8 @@ def check_order(kind: str) -> None:
     if not checked:
         if _compat_graphs.runs_in_parallel():
             raise NotImplementedError(
-                f"{kind} is called in a function of tf.data that runs for several elements at "
-                "once, on each rank in another order. Received: num_parallel_calls above 1. "
+                f"A collective ({kind}) is in a function of tf.data that runs for several elements "
+                "at once, on each rank in another order. Received: num_parallel_calls above 1. "
                 "Expected: num_parallel_calls=None or 1 for the map with the collective in it; "
                 "what comes before and after may run in parallel."
             )
