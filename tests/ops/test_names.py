@@ -75,7 +75,7 @@ def test_unnamed_operations_have_their_kind_in_their_names():
             x = v1.placeholder(tf.float32, [2], name="x")
             hvd.reducescatter(x)
         [(operation, name)] = collectives(graph).items()
-        assert operation.startswith("TfhvdReducescatter_reducescatter.")
+        assert operation.startswith("tower/TfhvdReducescatter_")
         assert name.startswith("reducescatter.") and name.endswith("tower/x")
 
 
