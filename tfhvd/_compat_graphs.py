@@ -107,7 +107,7 @@ def runs_in_parallel() -> bool:
     """
     frame = inspect.currentframe()
     while frame is not None:
-        if _DATA_PIPELINES in frame.f_code.co_filename.replace("\\", "/"):
+        if _DATA_PIPELINES in frame.f_code.co_filename:
             calls = frame.f_locals.get("num_parallel_calls")
             if calls is not None and not (isinstance(calls, int) and calls == 1):
                 return True

@@ -195,7 +195,11 @@ class Conformance {
   static std::vector<DType> Types() {
     if (kThreadSanitizer) return {DType::kBool, DType::kBFloat16, DType::kFloat32};
     std::vector<DType> all;
-    for (int t = 0; t < kNumRealDTypes; ++t) all.push_back(static_cast<DType>(t));
+    for (int t = 0; t < kNumRealDTypes; ++t) {
+      const DType dtype = static_cast<DType>(t);
+      // To a communicator these are as int32 and int64 are; CheckMixture has them, too.
+      if (dtype != DType::kUInt32 && dtype != DType::kUInt64) all.push_back(dtype);
+    }
     return all;
   }
 

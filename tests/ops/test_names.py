@@ -58,6 +58,20 @@ def test_ranks_with_other_scopes_meet_where_these_are_left_out():
     np.testing.assert_array_equal(both, [1.0, 1.0])
 
 
+@pytest.mark.ranks(2)
+def test_each_process_set_has_names_of_its_own():
+    first = hvd.add_process_set([0])
+
+    @tf.function
+    def f(x):
+        if first.included():
+            x = hvd.allreduce(x, name="it", process_set=first)
+        return hvd.allreduce(x, op=hvd.Sum, name="it")
+
+    assert f(tf.constant(1.0)) == 2.0
+    hvd.remove_process_set(first)
+
+
 def test_a_name_may_be_given_in_every_round_of_a_loop():
     @tf.function
     def f(x):

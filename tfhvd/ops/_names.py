@@ -26,7 +26,6 @@ import tensorflow as tf
 from tfhvd import _compat_graphs
 
 _IN_USE = "tfhvd/names_in_use"  # a collection of the outermost graph
-_ORDERED = "tfhvd/ordered"  # the same: that check_order found nothing
 
 
 class Identity(str):
@@ -46,13 +45,22 @@ class Name(NamedTuple):
         return Name(f"{self.text}/{suffix}", self.anonymous)
 
 
-def name_of(kind: str, given: Any, tensor: Any = None, *, ignore_name_scope: bool = False) -> Name:
+def name_of(
+    kind: str,
+    given: Any,
+    tensor: Any = None,
+    *,
+    set_id: int = 0,
+    ignore_name_scope: bool = False,
+) -> Name:
     """Names a collective.
 
     Args:
         kind: such as "allreduce".
         given: the user's name, an Identity, or None.
         tensor: what it works on, None where there is nothing.
+        set_id: the number of the process set, each of which has names of its own: a rank has not
+            those of the sets that it is not in.
         ignore_name_scope: whether a user's name in a graph stands without the name scope.
 
     Raises:
@@ -67,7 +75,7 @@ def name_of(kind: str, given: Any, tensor: Any = None, *, ignore_name_scope: boo
         if tf.executing_eagerly() or isinstance(given, Identity):
             return Name(str(given), anonymous=False)
         scope = "" if ignore_name_scope else tf.compat.v1.get_default_graph().get_name_scope()
-        return Name(_unique(f"{scope}/{given}" if scope else given), anonymous=False)
+        return Name(_unique(f"{scope}/{given}" if scope else given, set_id), anonymous=False)
     if tf.executing_eagerly():
         return Name(f"{kind}.eager", anonymous=True)
     graph = outermost_graph()
@@ -114,18 +122,13 @@ def check_order(kind: str) -> None:
     Raises:
         NotImplementedError: It is in such a function.
     """
-    if tf.executing_eagerly():
-        return
-    checked = outermost_graph().get_collection_ref(_ORDERED)
-    if not checked:
-        if _compat_graphs.runs_in_parallel():
-            raise NotImplementedError(
-                f"A collective ({kind}) is in a function of tf.data that runs for several elements "
-                "at once, on each rank in another order. Received: num_parallel_calls above 1. "
-                "Expected: num_parallel_calls=None or 1 for the map with the collective in it; "
-                "what comes before and after may run in parallel."
-            )
-        checked.append(True)
+    if not tf.executing_eagerly() and _compat_graphs.runs_in_parallel():
+        raise NotImplementedError(
+            f"A collective ({kind}) is in a function of tf.data that runs for several elements at "
+            "once, on each rank in another order. Received: num_parallel_calls above 1. Expected: "
+            "num_parallel_calls=None or 1 for the map with the collective in it; what comes before "
+            "and after may run in parallel."
+        )
 
 
 def operation_name(kind: str, name: Name) -> str | None:
@@ -155,12 +158,12 @@ def _text_of(tensor: Any) -> str:
     return re.sub(r"[^A-Za-z0-9_./-]", "_", tensor.name.removesuffix(":0"))
 
 
-def _unique(wanted: str) -> str:
+def _unique(wanted: str, set_id: int = 0) -> str:
     in_use = outermost_graph().get_collection_ref(_IN_USE)
     if not in_use:
         in_use.append(set())
     name, count = wanted, 1
-    while name in in_use[0]:
+    while (set_id, name) in in_use[0]:
         name, count = f"{wanted}_{count}", count + 1
-    in_use[0].add(name)
+    in_use[0].add((set_id, name))
     return name

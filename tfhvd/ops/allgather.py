@@ -47,11 +47,11 @@ def allgather(
     set_id = process_sets.checked_id(process_set)
     if isinstance(tensor, tf.SparseTensor):
         values = to_tensor(tensor.values, "allgather")
-        key = name_of("allgather", name, values, ignore_name_scope=ignore_name_scope)
+        key = name_of("allgather", name, values, set_id=set_id, ignore_name_scope=ignore_name_scope)
         return _gather_sparse(tensor, key, set_id)
     tensor = to_tensor(tensor, "allgather")
     check_has_first_dimension(tensor, "allgather")
-    key = name_of("allgather", name, tensor, ignore_name_scope=ignore_name_scope)
+    key = name_of("allgather", name, tensor, set_id=set_id, ignore_name_scope=ignore_name_scope)
     return _kernels.gather(tensor, key, set_id)
 
 

@@ -74,14 +74,16 @@ def allreduce(
         check_slices(op)
         with _kernels.on_device(device_sparse):
             values = to_tensor(tensor.values, "allreduce")
-            key = name_of("allreduce", name, values, ignore_name_scope=ignore_name_scope)
+            key = name_of(
+                "allreduce", name, values, set_id=set_id, ignore_name_scope=ignore_name_scope
+            )
             [reduced] = reduce_slices([tensor], op, scales, compression, key, set_id, "allreduce")
         return reduced
     tensor = to_tensor(tensor, "allreduce")
     check_reduction(tensor, op, *scales)
     small, context = compression.compress(tensor)
     with _kernels.on_device(device_dense):
-        key = name_of("allreduce", name, small, ignore_name_scope=ignore_name_scope)
+        key = name_of("allreduce", name, small, set_id=set_id, ignore_name_scope=ignore_name_scope)
         [reduced] = _kernels.reduce([small], op, key, set_id, *scales)
     return compression.decompress(reduced, context)
 

@@ -55,7 +55,7 @@ def alltoall(
     tensor = to_tensor(tensor, "alltoall")
     check_has_first_dimension(tensor, "alltoall")
     rows = None if splits is None else to_splits(splits, tensor, process_set)
-    key = name_of("alltoall", name, tensor, ignore_name_scope=ignore_name_scope)
+    key = name_of("alltoall", name, tensor, set_id=set_id, ignore_name_scope=ignore_name_scope)
     output, received = _kernels.exchange(tensor, rows, key, set_id)
     return output if splits is None else (output, received)
 

@@ -50,7 +50,7 @@ def broadcast(
     set_id = process_sets.checked_id(process_set)
     tensor = to_tensor(tensor, "broadcast")
     root = check_root(root_rank, process_set)
-    key = name_of("broadcast", name, tensor, ignore_name_scope=ignore_name_scope)
+    key = name_of("broadcast", name, tensor, set_id=set_id, ignore_name_scope=ignore_name_scope)
     return _kernels.broadcast(tensor, root, key, set_id)
 
 

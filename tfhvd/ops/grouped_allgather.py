@@ -50,7 +50,9 @@ def grouped_allgather(
     dense = to_tensors(tensors, "grouped_allgather")
     for tensor in dense:
         check_has_first_dimension(tensor, "grouped_allgather")
-    key = name_of("grouped_allgather", name, dense[0], ignore_name_scope=ignore_name_scope)
+    key = name_of(
+        "grouped_allgather", name, dense[0], set_id=set_id, ignore_name_scope=ignore_name_scope
+    )
     return _kernels.gather_all(dense, key, set_id)
 
 

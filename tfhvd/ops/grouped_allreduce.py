@@ -82,7 +82,9 @@ def grouped_allreduce(
     pairs = [compression.compress(tensor) for tensor in dense]
     small = [tensor for tensor, _ in pairs]
     first = small[0] if small else to_tensor(tensors[0].values, "grouped_allreduce")
-    key = name_of("grouped_allreduce", name, first, ignore_name_scope=ignore_name_scope)
+    key = name_of(
+        "grouped_allreduce", name, first, set_id=set_id, ignore_name_scope=ignore_name_scope
+    )
     results: list[Any] = [None] * len(tensors)
     if dense:
         with _kernels.on_device(device_dense):

@@ -66,7 +66,7 @@ def reducescatter(
     check_reduction(tensor, op, *scales)
     small, context = compression.compress(tensor)
     with _kernels.on_device(device_dense):
-        key = name_of("reducescatter", name, small)
+        key = name_of("reducescatter", name, small, set_id=set_id)
         [reduced] = _kernels.reduce_scatter([small], op, key, set_id, *scales)
     return compression.decompress(reduced, context)
 
