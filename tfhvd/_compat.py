@@ -2,7 +2,8 @@
 
 Every function here names the versions that need it, so that it can be deleted with them. Nothing is
 imported at the top but TensorFlow: Keras 3 and tf_keras are found through the user's own objects.
-What concerns the graphs of TensorFlow's functions is in _compat_graphs.py.
+What concerns the graphs of TensorFlow's functions is in _compat_graphs.py; private parts are looked
+up by _compat_private.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from tfhvd import _compat_private
 
 KERAS_3 = "keras"
 TF_KERAS = "tf_keras"
@@ -73,7 +76,8 @@ def variable_name(variable: Any) -> str | None:
 
 def all_built(model: Any) -> bool:
     """Whether every layer of a Keras model has made its variables."""
-    return bool(model.built) and all(layer.built for layer in model._flatten_layers())
+    layers = _compat_private.attribute(model, "_flatten_layers", "see whether it is built")
+    return bool(model.built) and all(layer.built for layer in layers())
 
 
 def build_optimizer(optimizer: Any, variables: Iterable[Any]) -> None:
@@ -139,9 +143,9 @@ def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
     model.
     """
     optimizer = model.optimizer
-    if keras_package(optimizer) != KERAS_3 or len(optimizer._trainable_variables) == len(
-        model.trainable_variables
-    ):
+    if keras_package(optimizer) != KERAS_3:
+        return
+    if len(_compat_private.trained_by(optimizer)) == len(model.trainable_variables):
         return
     import h5py  # Keras needs it to read the file.
 
@@ -152,6 +156,11 @@ def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
         if group is not None:
             for variable, name in zip(model.optimizer.variables, group.attrs["weight_names"]):
                 variable.assign(group[name][()])
+
+
+def is_legacy_optimizer(optimizer: Any) -> bool:
+    """Whether an optimizer is one of tf_keras.optimizers.legacy; Keras 3 has none."""
+    return keras_package(optimizer) == TF_KERAS and hasattr(optimizer, "_create_all_weights")
 
 
 def has_own_train_step(model: Any) -> bool:
@@ -180,9 +189,8 @@ def never_compile_training(
     that everywhere), and both Keras take `jit_compile=True`; neither lets an optimizer say no,
     hence the wrapped method. Calling this twice does nothing.
     """
-    owner = next(
-        cls for cls in sys.modules[package].Model.__mro__ if "make_train_function" in vars(cls)
-    )
+    model = sys.modules[package].Model
+    owner = _compat_private.owner_of(model, "make_train_function", "train uncompiled")
     original = owner.make_train_function
     if hasattr(original, "_tfhvd_original"):
         return
@@ -221,7 +229,7 @@ def surround_fit(
         around: takes the model and the callbacks that `fit` was given; the context's value is the
             callbacks to take instead.
     """
-    owner = next(cls for cls in sys.modules[package].Model.__mro__ if "fit" in vars(cls))
+    owner = _compat_private.owner_of(sys.modules[package].Model, "fit", "keep the ranks in step")
     original = owner.fit
     if hasattr(original, "_tfhvd_original"):
         return
@@ -267,6 +275,7 @@ def agree_on_finite(agree: Callable[[Any, Any], Any]) -> None:
     first and needs nothing. Calling this twice does nothing.
     """
     optimizer_class = sys.modules[KERAS_3].optimizers.LossScaleOptimizer
+    _compat_private.owner_of(optimizer_class, "check_finite", "skip updates on all ranks alike")
     original = optimizer_class.check_finite
     if hasattr(original, "_tfhvd_original"):
         return
@@ -294,7 +303,9 @@ def synchronize_batch_normalization(moments: Callable[..., Any]) -> None:
         layers = getattr(sys.modules.get(package), "layers", None)
         if layers is None:
             continue
-        owner = next(c for c in layers.BatchNormalization.__mro__ if method in vars(c))
+        owner = _compat_private.owner_of(
+            layers.BatchNormalization, method, "normalize over the batches of all ranks"
+        )
         original = vars(owner)[method]
         if not hasattr(original, "_tfhvd_original"):
             replaced = (_moments_of_keras_3 if package == KERAS_3 else _moments_of_tf_keras)(

@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tfhvd import _compat_private
+
 
 def run_independently(operation: Any) -> None:
     """Frees an operation of a function from the order in which TensorFlow runs stateful operations.
@@ -35,11 +37,12 @@ def in_compiled_function(graph: Any = None) -> bool:
 
     if graph is None and tf.executing_eagerly():
         return False
-    from tensorflow.python.ops import control_flow_util
-
-    return control_flow_util.GraphOrParentsInXlaContext(
-        tf.compat.v1.get_default_graph() if graph is None else graph
+    in_context = _compat_private.of_module(
+        "tensorflow.python.ops.control_flow_util",
+        "GraphOrParentsInXlaContext",
+        "tell whether a function is compiled",
     )
+    return in_context(tf.compat.v1.get_default_graph() if graph is None else graph)
 
 
 def add_control_input(operation: Any, before: Any) -> None:
@@ -47,7 +50,8 @@ def add_control_input(operation: Any, before: Any) -> None:
 
     TensorFlow (2.16 to 2.21 at least) has this method for its own use only.
     """
-    operation._add_control_input(before)
+    add = _compat_private.attribute(operation, "_add_control_input", "order collectives")
+    add(before)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +81,8 @@ def effects_of(operation: Any) -> Effects:
     resources = tuple(i.name for i in operation.inputs if i.dtype.name == "resource")
     if operation.type in _READS:
         return Effects(after=resources)
-    if operation._is_stateful and (not resources or operation.type.endswith(_CALLS)):
+    stateful = _compat_private.attribute(operation, "_is_stateful", "order collectives")
+    if stateful and (not resources or operation.type.endswith(_CALLS)):
         resources = (*resources, "")
     return Effects(after=resources, changed=resources)
 
@@ -107,24 +112,26 @@ def outer_graphs(graph: Any) -> list[Any]:
 
 def replace_input(operation: Any, index: int, tensor: Any) -> None:
     """Gives an operation of a graph another input, by a method that TensorFlow has for itself."""
-    operation._update_input(index, tensor)
+    update = _compat_private.attribute(operation, "_update_input", "order collectives")
+    update(index, tensor)
 
 
 def nodes_within(operation: Any) -> list[Any]:
     """Lists the nodes (NodeDef) of the loop, branches or function that an operation runs."""
     if not operation.type.endswith(_CALLS):
         return []
-    from tensorflow.python.eager import context
-
+    context = _compat_private.of_module(
+        "tensorflow.python.eager.context", "context", "look into the functions that are called"
+    )
     waiting = list(_functions_of(operation.node_def))
     seen: set[str] = set()
     nodes: list[Any] = []
     while waiting:
         name = waiting.pop()
-        if name in seen or not context.context().has_function(name):
+        if name in seen or not context().has_function(name):
             continue
         seen.add(name)
-        for node in context.context().get_function_def(name).node_def:
+        for node in context().get_function_def(name).node_def:
             nodes.append(node)
             waiting.extend(_functions_of(node))
     return nodes

@@ -12,6 +12,7 @@ from tfhvd.compression import Compression
 from tfhvd.ops import Average
 from tfhvd.process_sets import global_process_set
 from tfhvd.reduction_options import ReductionOptions
+from tfhvd.surroundings import require_no_strategy
 from tfhvd.wrapping import Wrapped, wrap
 
 
@@ -61,6 +62,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         An optimizer of a subclass of the given optimizer's class.
 
     Raises:
+        TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
+            backend is not TensorFlow.
         TypeError: if `optimizer` is none of these.
         ValueError: if it is wrapped already, or arguments contradict each other.
 
@@ -150,6 +153,7 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
 
 
 def _distribute(optimizer: Any, options: ReductionOptions) -> Any:
+    require_no_strategy()
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return wrap(optimizer, _Reduces, GradientAccumulator.of(options))
     if _compat.keras_package(optimizer) is None:

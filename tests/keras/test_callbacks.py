@@ -330,9 +330,39 @@ class TestBestModelCheckpoint:
             x, y, epochs=3, verbose=0, callbacks=[hvd.MetricAverageCallback(), best]
         )
         assert file.exists() == (hvd.rank() == 0)
+        assert isinstance(best, tf.keras.callbacks.ModelCheckpoint)
+        assert (best.monitor, best.save_best_only, best.filepath) == ("loss", True, str(file))
         if hvd.rank() == 0:
             assert best.best == min(history.history["loss"])
             assert_close(keras.models.load_model(file).weights, model.weights)
+
+    @in_both_keras
+    def test_what_a_subclass_adds_is_called(self, package, tmp_path):
+        keras = keras_of(package)
+        if tf.keras.callbacks.ModelCheckpoint is not keras.callbacks.ModelCheckpoint:
+            pytest.skip("tf.keras is the other Keras")
+
+        class Counts(hvd.BestModelCheckpoint):
+            saved = 0
+
+            def _save_model(self, *args, **kwargs):
+                self.saved += 1
+                super()._save_model(*args, **kwargs)
+
+        model = make_model(keras)
+        model.compile(
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), keras.losses.MeanSquaredError()
+        )
+        x, y = data(seed=0)
+        best = Counts("loss", save_freq=1, save_weights_only=True)
+        best.filepath = tmp_path / "model.weights.h5"
+        model.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[best])
+        assert best.saved == (4 if hvd.rank() == 0 else 0)
+        assert best.filepath == str(tmp_path / "model.weights.h5")
+        assert (tmp_path / "model.weights.h5").exists() == (hvd.rank() == 0)
+        best.filepath = tmp_path / "model.txt"
+        with pytest.raises(ValueError, match=r"\.weights\.h5"):
+            model.fit(x, y, verbose=0, callbacks=[best])
 
     def test_needs_a_path(self):
         keras = keras_of("keras")

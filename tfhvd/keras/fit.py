@@ -35,6 +35,7 @@ from tfhvd.local_sources import key_of
 from tfhvd.ops import allgather, join
 from tfhvd.process_sets import ProcessSet
 from tfhvd.sparse import forget_ways
+from tfhvd.surroundings import require_tensorflow
 
 _logger = logging.getLogger("tfhvd")
 _UNKNOWN = -1
@@ -60,6 +61,7 @@ def keep_imported_in_step() -> None:
 def _may_have_peers(model: Any) -> bool:
     if not process.is_initialized() or process.size() == 1:
         return False
+    require_tensorflow(model, process.size())
     optimizers = reducing_optimizers(model)
     if not optimizers:
         return _compat.has_own_train_step(model)

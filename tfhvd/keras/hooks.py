@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat, samples
+from tfhvd import _compat, _compat_private, samples
 from tfhvd.accumulate import GradientAccumulator
 from tfhvd.gradients import GradientReducer, scaled
 from tfhvd.keras.compression_state import saveable
@@ -81,14 +81,15 @@ class ReducesBeforeClipping(Reduces):
         grads = list(grads)
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
-        variables = trainable_variables or self._trainable_variables
+        variables = trainable_variables or _compat_private.trained_by(self)
         reduced = [
             g is not None and not getattr(v, "overwrite_with_gradient", False)
             for g, v in zip(grads, variables)
         ]
         self._tfhvd.awaited = tuple(itertools.compress(variables, reduced))
         if self.gradient_accumulation_steps and self._tfhvd.reduce.weighs_steps():
-            passes = tf.convert_to_tensor(self._iterations) % self.gradient_accumulation_steps
+            calls = tf.convert_to_tensor(_compat_private.iterations_of(self))
+            passes = calls % self.gradient_accumulation_steps
             part = self._tfhvd.weights.add(is_first=tf.equal(passes, 0))
             grads = [scaled(g, part) if r else g for g, r in zip(grads, reduced)]
         result = super().apply(grads, trainable_variables)
@@ -120,7 +121,7 @@ class ReducesBeforeApply(Reduces):
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         given = None if trainable_variables is None else list(trainable_variables)
-        variables = self._trainable_variables if given is None else given
+        variables = _compat_private.trained_by(self) if given is None else given
         # Before the update, which may lie in a branch: there no variables can be made.
         _compat.build_optimizer(self, variables)
         gradients = self._tfhvd.add(grads, variables)

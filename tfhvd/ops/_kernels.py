@@ -12,6 +12,7 @@ from tfhvd import _compat_graphs
 from tfhvd._library import load_tf_ops
 from tfhvd.ops import _compiled
 from tfhvd.ops._names import Name
+from tfhvd.ops._threads import in_turn
 from tfhvd.ops.reduce_op import Average, ReduceOp
 
 
@@ -43,13 +44,14 @@ def average(
 ) -> list[tf.Tensor]:
     """Averages each tensor over the ranks, each of which says how much it counts."""
     compiled = _compiled.is_compiled()
-    outputs = load_tf_ops().tfhvd_weighted_allreduce(
-        list(tensors),
-        weight,
-        deferred=compiled,
-        **_reduction(Average, prescale, postscale),
-        **_identity(name, process_set_id),
-    )
+    with in_turn(name, process_set_id):
+        outputs = load_tf_ops().tfhvd_weighted_allreduce(
+            list(tensors),
+            weight,
+            deferred=compiled,
+            **_reduction(Average, prescale, postscale),
+            **_identity(name, process_set_id),
+        )
     return _in_its_order(list(outputs), compiled)
 
 
@@ -83,9 +85,10 @@ def exchange(
     if splits is None:
         splits = tf.zeros([0], tf.int32)
     compiled = _compiled.is_compiled()
-    output, received = load_tf_ops().tfhvd_alltoall(
-        tensor, splits, deferred=compiled, **_identity(name, process_set_id)
-    )
+    with in_turn(name, process_set_id):
+        output, received = load_tf_ops().tfhvd_alltoall(
+            tensor, splits, deferred=compiled, **_identity(name, process_set_id)
+        )
     [output] = _in_its_order([output], compiled)
     return output, received
 
@@ -104,7 +107,8 @@ def broadcast_all(
 
 def barrier(name: Name, process_set_id: int) -> None:
     """Waits for every rank."""
-    load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
+    with in_turn(name, process_set_id):
+        load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
     if _compiled.is_compiled():
         _compiled.put_in_order()
 
@@ -115,10 +119,11 @@ def _one_or_group(
     library = load_tf_ops()
     compiled = _compiled.is_compiled()
     attributes.update(_identity(name, process_set_id), deferred=compiled)
-    if len(tensors) == 1:
-        outputs = [getattr(library, f"tfhvd_{kind}")(tensors[0], **attributes)]
-    else:
-        outputs = list(getattr(library, f"tfhvd_grouped_{kind}")(list(tensors), **attributes))
+    with in_turn(name, process_set_id):
+        if len(tensors) == 1:
+            outputs = [getattr(library, f"tfhvd_{kind}")(tensors[0], **attributes)]
+        else:
+            outputs = list(getattr(library, f"tfhvd_grouped_{kind}")(list(tensors), **attributes))
     return _in_its_order(outputs, compiled)
 
 

@@ -3,7 +3,8 @@
 | who names it     | where             | name                              | in flight twice |
 |------------------|-------------------|-----------------------------------|-----------------|
 | the user         | anywhere          | as given                          | an error        |
-| nobody           | eager             | one per kind: "allreduce.eager"   | takes its turn  |
+| nobody           | eager             | one per kind: "allreduce.eager"   | takes its turn, |
+|                  |                   |                                   | in one thread   |
 | nobody           | in a tf.function  | from the function's and the       | an error        |
 |                  |                   | tensor's names, used once a graph |                 |
 
