@@ -254,6 +254,14 @@ def is_callback_list(callbacks: Any) -> bool:
     return isinstance(callbacks, tuple(package.callbacks.CallbackList for package in packages))
 
 
+def is_checkpoint(callback: Any) -> bool:
+    """Whether a callback of either Keras saves models or their weights."""
+    kinds = [sys.modules[package].callbacks for package in imported_keras()]
+    return isinstance(
+        callback, tuple(k for c in kinds for k in (c.ModelCheckpoint, c.BackupAndRestore))
+    )
+
+
 def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
     """Lists the variables that an optimizer keeps for some of a model's variables.
 

@@ -63,7 +63,7 @@ def test_a_rank_that_ends_without_a_word():
 
 
 def test_the_rank_is_the_one_that_failed_first():
-    """Not the survivor, which is the only one to say something."""
+    """Not the survivor, whatever that says or does not say."""
 
     def work():
         import os
@@ -73,9 +73,9 @@ def test_the_rank_is_the_one_that_failed_first():
         hvd.init()
         if hvd.rank() == 1:
             os.kill(os.getpid(), 9)
-        hvd.shutdown()  # raises: rank 1 is lost
+        hvd.shutdown()
 
-    with pytest.raises(tfhvd.RankFailedError, match="rank 1 returned nothing") as e:
+    with pytest.raises(tfhvd.RankFailedError, match=r"rank 1 .* failed first: killed by") as e:
         tfhvd.run(work, np=2)
     assert e.value.rank == 1
 

@@ -29,6 +29,8 @@ import tensorflow as tf
 
 from tfhvd import _compat, process, reducers, samples
 from tfhvd.keras.callbacks.base import Callback
+from tfhvd.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
+from tfhvd.keras.compression_state import gathered
 from tfhvd.keras.hooks import accumulator_of, reducer_of, reduces
 from tfhvd.keras.state import broadcast_state, optimizers_of, reducing_optimizers
 from tfhvd.local_sources import key_of
@@ -39,6 +41,7 @@ from tfhvd.surroundings import require_tensorflow
 
 _logger = logging.getLogger("tfhvd")
 _UNKNOWN = -1
+_LEAVES = -1
 _ALONE = ProcessSet([0])
 _TAPES = "_tfhvd_tapes"  # an attribute of the functions that Keras makes of training steps
 
@@ -71,7 +74,8 @@ def _may_have_peers(model: Any) -> bool:
 @contextlib.contextmanager
 def _in_step(model: Any, callbacks: Any) -> Iterator[Any]:
     """Gives the callbacks that `fit` is to be called with instead of `callbacks`."""
-    epochs = _Epochs(model)
+    given = callbacks.callbacks if _compat.is_callback_list(callbacks) else callbacks
+    epochs = _Epochs(model, any(map(_saves, tf.nest.flatten(given or []))))
     first, last = _First(epochs), _Last(epochs)
     attributes = vars(model)
     if not hasattr(model.train_function, _TAPES):
@@ -108,6 +112,13 @@ def _inserted(first: Any, callbacks: Any, last: Any) -> Iterator[Any]:
         callbacks.callbacks = given
 
 
+def _saves(callback: Any) -> bool:
+    """Whether a callback saves on this rank, as far as Keras' own are concerned."""
+    if isinstance(callback, BestModelCheckpoint):
+        return process.rank() == 0
+    return _compat.is_checkpoint(callback)
+
+
 def _watched(train_step: Any, tapes: reducers.Seen) -> Any:
     @functools.wraps(train_step)
     def step(data: Any) -> Any:
@@ -120,8 +131,9 @@ def _watched(train_step: Any, tapes: reducers.Seen) -> Any:
 class _Epochs:
     """This rank's part in one `fit` of several ranks."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, saves: bool) -> None:
         self.model = model
+        self.saves = saves  # a callback of this rank does, at the end of an epoch
         # Those of the steps that the train function was traced for: it is not always traced anew.
         self.tapes: reducers.Seen = getattr(model.train_function, _TAPES, {})
         self._found: ProcessSet | None = None
@@ -134,6 +146,8 @@ class _Epochs:
         self._told = False  # another rank asked this one to stop
         self._over = False
         self._asked: list[int] = []  # the ranks that wanted to stop
+        self._leaves = False  # this `fit` is over, and no callback of it saves any more
+        self._gathered = contextlib.ExitStack()  # of compressions, while callbacks may save
 
     @property
     def active(self) -> bool:
@@ -173,6 +187,7 @@ class _Epochs:
 
     def let_go(self) -> None:
         """Gives the model its own function back."""
+        self._gathered.close()
         if self._train_function is not None:
             self.model.train_function = self._train_function
 
@@ -187,13 +202,24 @@ class _Epochs:
             return
         self._training = False
         process.native().join(self._ranks.process_set_id, bool(self.model.stop_training))
-        made = self._gather("progress", [self._calls, self._updates() - self._updates_before])
+        made = [self._calls, self._updates() - self._updates_before]
+        told = self._gather("progress", [*made, _LEAVES if self._leaves else self.saves])
+        made, saves = told[:, :2], told[:, 2]
         if (made != made[0]).any():
             furthest = max(range(len(made)), key=lambda rank: tuple(made[rank]))
             self._take_over_state(furthest)
+        if 0 < (saves == 1).sum() < len(saves) and not (saves == _LEAVES).any():
+            self._gather_compression(self._numbers[int((saves == 1).argmax())])
+
+    def _gather_compression(self, root_rank: int) -> None:
+        """Lets a rank that saves for all have what the others have left out, for this epoch."""
+        optimizers = reducing_optimizers(self.model)
+        compressions = [reducer_of(optimizer).options.compression for optimizer in optimizers]
+        self._gathered.enter_context(gathered(compressions, root_rank, self._ranks))
 
     def end_epoch(self, is_last: bool) -> None:
         """Stops all ranks where one stops."""
+        self._gathered.close()
         if not self.active:
             return
         asks = bool(self.model.stop_training) and not self._told
@@ -219,6 +245,7 @@ class _Epochs:
         if not self._over:
             # As tf_keras does where data is used up: the others are in an epoch that is none here.
             self.begin_epoch()
+            self._leaves = True
             self.model.stop_training = True
             self.end_training()
         elif 0 < len(self._asked) < self._ranks.size():

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.compression import Compression, StatefulCompression
+from tfhvd.keras.compression_state import read
 from tfhvd.keras.optimizer import DistributedOptimizer
 
 
@@ -90,7 +91,7 @@ def _restore_compression(
     with h5py.File(weights, "r") as file:
         group = file.get("optimizer/compression_state/vars")
         if group is not None:
-            compression.load([group[str(n)][()] for n in range(len(group))])
+            compression.load(read(group))
 
 
 def _keras_of(filepath: pathlib.Path) -> Any:
