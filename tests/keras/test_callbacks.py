@@ -264,7 +264,7 @@ class TestLearningRate:
         """What was gathered at another rate is rescaled, as in Goyal et al."""
         keras = keras_of(package)
         if kind == "legacy" and package == "keras":
-            return  # Keras 3 has none
+            pytest.skip("Keras 3 has no legacy optimizers")
         place = keras.optimizers.legacy if kind == "legacy" else keras.optimizers
         optimizer = place.SGD(1.0, momentum=0.5)
         variable = tf.Variable([0.0])
@@ -354,10 +354,10 @@ class TestBestModelCheckpoint:
             hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), keras.losses.MeanSquaredError()
         )
         x, y = data(seed=0)
-        best = Counts("loss", save_freq=1, save_weights_only=True)
+        best = Counts("loss", save_weights_only=True)
         best.filepath = tmp_path / "model.weights.h5"
         model.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[best])
-        assert best.saved == (4 if hvd.rank() == 0 else 0)
+        assert best.saved == (2 if hvd.rank() == 0 else 0)
         assert best.filepath == str(tmp_path / "model.weights.h5")
         assert (tmp_path / "model.weights.h5").exists() == (hvd.rank() == 0)
         best.filepath = tmp_path / "model.txt"
