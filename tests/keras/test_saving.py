@@ -171,7 +171,7 @@ def test_safe_mode(package, tmp_path):
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)])
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), "mse")
     model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match="(?i)arbitrary code execution"):
+    with pytest.raises(ValueError, match=r"(?i)arbitrary code execution"):
         hvd.load_model(tmp_path / "model.keras")
     opened = hvd.load_model(tmp_path / "model.keras", safe_mode=False)
     np.testing.assert_array_equal(opened(np.ones((1, 4), "float32")), [[2.0] * 4])

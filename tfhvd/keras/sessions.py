@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfhvd import _compat_private, process_sets, sessions
+from tfhvd import _compat, _compat_private, process_sets, sessions
 
 
 def broadcast_global_variables(
@@ -12,16 +12,18 @@ def broadcast_global_variables(
 ) -> None:
     """Gives every rank's global variables the root's values, in the session that Keras uses.
 
-    That is the default session or, where there is none, the one that tf_keras made for its models.
-    In TensorFlow 2 there are no global variables: `BroadcastGlobalVariablesCallback` gives the
-    ranks of `fit` one state, and `broadcast_variables(model.variables, root_rank)` any program's.
+    That is the default session or, where there is none, tf_keras' own; what tf_keras has not
+    initialized yet is initialized. In TensorFlow 2 there are no global variables: there
+    `BroadcastGlobalVariablesCallback` gives the ranks of `fit` one state, and
+    `broadcast_variables(model.variables, root_rank)` those of any program.
 
     Args:
         root_rank: the rank whose values are taken.
         process_set: the ranks that take part.
 
     Raises:
-        RuntimeError: where operations run eagerly, and there are no global variables.
+        RuntimeError: where operations run eagerly, and there are no global variables; and where
+            there is no session.
         ValueError: if the root is no rank.
 
     Example:
@@ -31,5 +33,13 @@ def broadcast_global_variables(
         ...     hvd.broadcast_global_variables(0)
     """
     start = sessions.broadcast_global_variables(root_rank, process_set)
-    session = tf.compat.v1.get_default_session() or _compat_private.session_of_tf_keras()
+    if _compat.TF_KERAS in _compat.imported_keras():
+        session = _compat_private.session_of_tf_keras()
+    else:
+        session = tf.compat.v1.get_default_session()
+    if session is None:
+        raise RuntimeError(
+            "Received: broadcast_global_variables outside of a session. Expected: a call within "
+            "`with tf.compat.v1.Session():`."
+        )
     session.run(start)
