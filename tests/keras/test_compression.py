@@ -238,6 +238,14 @@ def test_tensorflow_saves_it(kind, tmp_path):
         np.testing.assert_array_equal(mine, saved)
 
 
+def test_what_is_gathered_is_of_the_same_variables():
+    compression = fresh_compression("topk")
+    compression.build([tf.Variable(tf.zeros([4, 3])) for _ in range(1 + hvd.rank() % 2)])
+    text = r"Received: the state of \[1, 2.*compression.build"
+    with pytest.raises(RuntimeError, match=text), compression.gathered():
+        pass
+
+
 @both
 def test_fit_saves_it_of_all_ranks(kind, tmp_path):
     """Where one rank alone has a callback that saves at the end of an epoch."""

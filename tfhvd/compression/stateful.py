@@ -154,12 +154,15 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     ) -> Iterator[None]:
         """Lets one rank have what all ranks have left out, to save it.
 
-        Every rank enters it. It takes as much memory on that rank as the variables that are
-        compressed, times the ranks.
+        Every rank enters it. It takes as much memory of that rank's host as the variables that are
+        compressed, times the ranks, until it is left.
 
         Args:
             root_rank: the rank that saves.
             process_set: the ranks that train together.
+
+        Raises:
+            RuntimeError: if ranks have the state of different numbers of variables.
 
         Example:
             >>> with compression.gathered():
@@ -168,15 +171,11 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         """
         others: list[int] = []
         if process_set.size() > 1:
-            ranks = process_set.ranks
-            parts = [
-                self._gather(error, place, root_rank, process_set)
-                for place, error in enumerate(self._errors)
-            ]
-            if process.rank() == root_rank:
-                others = [rank for rank in ranks if rank != root_rank]
-                for rank in others:
-                    self._keep(rank, [values[ranks.index(rank)] for values in parts])
+            with tf.device("/CPU:0"):
+                of_ranks = self._gather(root_rank, process_set)
+                for rank, values in of_ranks.items():
+                    self._keep(rank, values)
+            others = list(of_ranks)
         try:
             yield
         finally:
@@ -214,14 +213,31 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     def _errors(self) -> list[tf.Variable]:
         return getattr(self, _attribute(self._number())).values
 
-    def _gather(self, error: tf.Variable, place: int, root: int, ranks: ProcessSet) -> tf.Tensor:
-        """Returns every rank's error of a variable, by rank, on the root."""
-        from tfhvd.ops import alltoall  # Operations take a compression: they import this.
+    def _gather(self, root: int, process_set: ProcessSet) -> dict[int, list[tf.Tensor]]:
+        """Returns what the other ranks have left out, on the root."""
+        from tfhvd.ops import (  # Operations take a compression: they import this.
+            allgather,
+            alltoall,
+        )
 
-        whole = [error.shape.num_elements() if rank == root else 0 for rank in ranks.ranks]
-        name = f"compression/{place}"
-        received, _ = alltoall(tf.reshape(error, [-1]), whole, name=name, process_set=ranks)
-        return tf.reshape(received, [-1, *error.shape])
+        own, ranks = self._errors, process_set.ranks
+        counts = allgather([len(own)], name="compression/count", process_set=process_set).numpy()
+        if (counts != counts[0]).any():
+            raise RuntimeError(
+                "What ranks have left out is gathered by variable. Received: the state of "
+                f"{counts.tolist()} variables on ranks {ranks}. Expected: as many on each, as "
+                "after compression.build(model.trainable_variables)."
+            )
+        found: dict[int, list[tf.Tensor]] = {rank: [] for rank in ranks if process.rank() == root}
+        for place, error in enumerate(own):
+            whole = [error.shape.num_elements() if rank == root else 0 for rank in ranks]
+            received, _ = alltoall(
+                tf.reshape(error, [-1]), whole, name=f"compression/{place}", process_set=process_set
+            )
+            for rank, values in zip(ranks, tf.split(received, len(ranks)) if found else ()):
+                found[rank].append(tf.reshape(values, error.shape))
+        found.pop(root, None)
+        return found
 
     def _keep(self, rank: int, values: list[tf.Tensor]) -> None:
         kept = _LeftOut()

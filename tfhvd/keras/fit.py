@@ -208,8 +208,9 @@ class _Epochs:
         if (made != made[0]).any():
             furthest = max(range(len(made)), key=lambda rank: tuple(made[rank]))
             self._take_over_state(furthest)
-        if 0 < (saves == 1).sum() < len(saves) and not (saves == _LEAVES).any():
-            self._gather_compression(self._numbers[int((saves == 1).argmax())])
+        everyone = len(saves) == self._ranks.size() and not (saves == _LEAVES).any()
+        if everyone and 0 < saves.sum() < len(saves):
+            self._gather_compression(self._numbers[int(saves.argmax())])
 
     def _gather_compression(self, root_rank: int) -> None:
         """Lets a rank that saves for all have what the others have left out, for this epoch."""
