@@ -56,7 +56,7 @@ class _LeftOut(tf.Module):
     """What one rank has left out, by the number of the variable."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(name="left_out")  # a class' name with "_" is none for TensorFlow
         self.values: list[tf.Variable] = []
 
 
