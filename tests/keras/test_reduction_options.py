@@ -109,12 +109,13 @@ def sent(kind, distributed, variables):
         if "tape" in kind:
             with distributed:
                 loss = tf.add_n([tf.reduce_sum(variable) for variable in variables])
-            return distributed.gradient(loss, variables)
-        if "compat" in kind:
-            return distributed.compute_gradients(
+            distributed.gradient(loss, variables)
+        elif "compat" in kind:
+            distributed.compute_gradients(
                 lambda: tf.add_n([tf.reduce_sum(variable) for variable in variables]), variables
             )
-        return distributed.apply_gradients(zip(gradients, variables))
+        else:
+            distributed.apply_gradients(zip(gradients, variables))
 
     operations = step.get_concrete_function().graph.get_operations()
     reductions = [o for o in operations if re.match("Tfhvd(Grouped)?Allreduce", o.type)]
