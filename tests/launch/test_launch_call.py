@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 from launching import environment, wait_until_gone
 
 import tfhvd
-from tfhvd.launch import call, exchange
+from tfhvd.launch import exchange
 
 
 def test_results_come_in_the_order_of_ranks(capfd):
@@ -60,50 +59,6 @@ def test_a_rank_that_ends_without_a_word():
     with pytest.raises(tfhvd.RankFailedError, match="exit code 7: rank 0 returned nothing") as e:
         tfhvd.run(lambda: __import__("os")._exit(7), np=1)
     assert "tfhvdrun: rank 0" in str(e.value)
-
-
-def test_the_rank_is_the_one_that_failed_first():
-    """Not the survivor, whatever that says or does not say."""
-
-    def work():
-        import os
-
-        import tfhvd as hvd
-
-        hvd.init()
-        if hvd.rank() == 1:
-            os.kill(os.getpid(), 9)
-        hvd.shutdown()
-
-    with pytest.raises(tfhvd.RankFailedError, match=r"rank 1 .* failed first: killed by") as e:
-        tfhvd.run(work, np=2)
-    assert e.value.rank == 1
-
-
-RAISED_BY_1 = ["tfhvdrun: rank 1 on host a failed first: exit code 1", "tfhvdrun: its last words:"]
-
-
-@pytest.mark.parametrize(
-    ("answers", "last", "rank"),
-    [
-        ([(0, "own"), (1, "own")], [], 0),
-        ([(0, "told"), (1, "own")], [], 1),
-        ([(0, "told"), (2, "told"), (1, "own")], RAISED_BY_1, 1),
-        ([(0, "told"), (2, "own")], RAISED_BY_1, 1),  # it ended without a word
-        ([(0, "own"), (1, "own")], RAISED_BY_1, 0),
-        ([], [], None),
-    ],
-    ids=str,
-)
-def test_which_of_several_failed_first(answers, last, rank):
-    contents = {
-        kind: pickle.dumps(("raised", (f"Error: {kind}", "trace", None, kind == "told")))
-        for kind in ("own", "told")
-    }
-    with pytest.raises(tfhvd.RankFailedError) as e:
-        call._results(3, [(rank, contents[kind]) for rank, kind in answers], 1, last)
-    assert e.value.rank == rank
-    assert e.value.traceback == ("trace" if rank in dict(answers) else "")
 
 
 def test_results_that_cannot_be_pickled():

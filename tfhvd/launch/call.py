@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tfhvd.errors import RankFailedError
-from tfhvd.launch import arguments, command_line, ending, environment
+from tfhvd.launch import arguments, command_line, environment
 from tfhvd.launch.arguments import Job
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.exchange import Exchange
@@ -245,27 +245,20 @@ def _pump(source: IO[str], target: IO[str], last: list[str] | None) -> None:
 
 
 def _results(size: int, answers: list[tuple[int, bytes]], code: int, last: list[str]) -> list[Any]:
-    """Returns what the ranks returned, by rank; raises what the first to fail raised."""
     results: dict[int, Any] = {}
-    raised: dict[int, tuple[Any, ...]] = {}  # by rank, in the order of arrival
     for rank, message in answers:
         kind, content = pickle.loads(message)
-        (raised if kind == "raised" else results)[rank] = content
-    if not raised and not code and len(results) == size:
-        return [results[rank] for rank in range(size)]
-    # A rank that ended without a word is known to the launcher alone. Of several that raised, those
-    # to whom tfhvd said that another one is gone come last: they failed because of that one.
-    first = ending.failed_first(last)
-    if first is None or first in raised:
-        first = min(raised, key=lambda rank: raised[rank][3], default=first)
-    if first in raised:
-        said, trace, original, _ = raised[first]
-        text = f"rank {first} of tfhvd.run failed with {said}\n\n{trace.rstrip()}"
-        raise RankFailedError(text, first, trace) from _unpickled(original)
-    missing = sorted(set(range(size)) - {*results, *raised})
-    where = f"rank {', '.join(map(str, missing))} returned nothing" if missing else "it failed"
-    text = f"the job of tfhvd.run ended with exit code {code}: {where}"
-    raise RankFailedError("\n".join([text, *last]), first, "")
+        if kind == "raised":
+            said, trace, original = content
+            text = f"rank {rank} of tfhvd.run failed with {said}\n\n{trace.rstrip()}"
+            raise RankFailedError(text, rank, trace) from _unpickled(original)
+        results[rank] = content
+    missing = sorted(set(range(size)) - set(results))
+    if missing or code:
+        where = f"rank {', '.join(map(str, missing))} returned nothing" if missing else "it failed"
+        text = f"the job of tfhvd.run ended with exit code {code}: {where}"
+        raise RankFailedError("\n".join([text, *last]), missing[0] if missing else None, "")
+    return [results[rank] for rank in range(size)]
 
 
 def _unpickled(original: bytes | None) -> BaseException | None:

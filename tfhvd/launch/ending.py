@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-_FAILED_FIRST = "tfhvdrun: rank {rank} on host {host} failed first: {ending}"
 _TRACEBACK = "Traceback (most recent call last)"
 _WORDS = 10  # lines
 _RECENT = 30.0  # seconds; a traceback older than that was of an exception that was handled
@@ -151,7 +149,7 @@ def report(rank: Rank) -> list[str]:
     """The last lines that tfhvdrun prints of a failed job."""
     ending = rank.ending
     assert ending is not None
-    lines = [_FAILED_FIRST.format(rank=rank.rank, host=rank.host, ending=ending)]
+    lines = [f"tfhvdrun: rank {rank.rank} on host {rank.host} failed first: {ending}"]
     words = last_words(rank.last_lines)
     if ending.signal == signal.SIGKILL:
         lines[0] += " (by somebody, or by the kernel for want of memory)"
@@ -160,13 +158,3 @@ def report(rank: Rank) -> list[str]:
     elif ending.error is None:
         lines.append("tfhvdrun: it wrote nothing to stderr")
     return lines
-
-
-def failed_first(lines: Iterable[str]) -> int | None:
-    """The rank that `report` names in what tfhvdrun printed; None where it names none.
-
-    Example: ``failed_first(["tfhvdrun: rank 1 on host a failed first: exit code 3"]) == 1``
-    """
-    said = re.compile(_FAILED_FIRST.format(rank="([0-9]+)", host=".*", ending=".*"))
-    found = (said.match(line) for line in lines)
-    return next((int(match[1]) for match in found if match), None)

@@ -18,9 +18,6 @@ import cloudpickle
 from tfhvd.launch import exchange
 from tfhvd.launch.worker import rank_of
 
-# What TensorFlow's operations and tfhvd's functions raise because another rank is gone.
-_OF_ANOTHER_RANK = ("AbortedError", "PeerLostError")
-
 
 def main() -> None:
     """Runs the rank; raises what the function raises, so that it ends as a script of its own."""
@@ -54,8 +51,7 @@ def _failure(error: BaseException) -> bytes:
         cloudpickle.loads(original)  # Some exceptions can be written, but not read.
     except Exception:
         original = None
-    told = type(error).__name__ in _OF_ANOTHER_RANK
-    return pickle.dumps(("raised", (said, trace, original, told)))
+    return pickle.dumps(("raised", (said, trace, original)))
 
 
 def _send(sock: socket.socket, done: threading.Event, answer: bytes) -> None:
