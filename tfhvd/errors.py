@@ -28,6 +28,10 @@ class UnavailableError(TfhvdError):
     """This machine lacks something: a library, a device, room in /dev/shm."""
 
 
+class NotSynchronizedError(TfhvdError):
+    """Variables are updated from gradients of this rank alone; see the setting TFHVD_CHECK_SYNC."""
+
+
 class RankFailedError(TfhvdError):
     """A rank of `tfhvd.run` failed.
 
