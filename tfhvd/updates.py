@@ -198,10 +198,7 @@ def note_reduction(tensors: Iterable[Any]) -> None:
 
 def is_asked_for() -> bool:
     """Whether several ranks train, and the setting TFHVD_CHECK_SYNC is not off."""
-    if not process.is_initialized() or process.size() == 1:
-        return False
-    native = process.native()
-    return native.config().check_sync != native.CheckSync.OFF
+    return process.is_initialized() and process.size() > 1 and _setting() != "OFF"
 
 
 def complain(variables: Sequence[Any], when: str, write: str) -> None:
@@ -226,10 +223,14 @@ def complain(variables: Sequence[Any], when: str, write: str) -> None:
         f"gradient of {shown}. Expected: {write} With TFHVD_CHECK_SYNC=warn this is a warning, "
         "with off nothing is checked."
     )
-    native = process.native()
-    if native.config().check_sync == native.CheckSync.ERROR:
+    if _setting() == "ERROR":
         raise NotSynchronizedError(text)
     _warn_once(text)
+
+
+def _setting() -> str:
+    """Returns ERROR, WARN or OFF."""
+    return process.native().config().check_sync.name
 
 
 @functools.cache
