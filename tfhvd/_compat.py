@@ -156,7 +156,9 @@ def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
 
 def has_own_train_step(model: Any) -> bool:
     """Whether a model of either Keras trains by a `train_step` that its user wrote."""
-    if "train_step" in vars(model):
+    own = vars(model).get("train_step")
+    own = getattr(own, "_tfhvd_original", own)  # within `fit`
+    if own is not None and getattr(own, "__func__", None) is not type(model).train_step:
         return True
     owner = next((cls for cls in type(model).__mro__ if "train_step" in vars(cls)), None)
     return owner is not None and owner.__module__.partition(".")[0] not in _KERAS
@@ -173,7 +175,7 @@ def is_keras_optimizer(thing: Any) -> bool:
 def never_compile_training(
     package: str, applies_to: Callable[[Any], bool], say: Callable[[str], None]
 ) -> None:
-    """Makes Keras train uncompiled the models whose optimizer `applies_to` names, and say so.
+    """Makes Keras train uncompiled the models that `applies_to` names, and say so.
 
     For GPUs, where compiled collectives have not run yet, and for a build without XLA. Keras 3
     compiles the training step by default (since 3.15 on machines with an accelerator only, before
@@ -189,11 +191,7 @@ def never_compile_training(
 
     @functools.wraps(original)
     def make_train_function(self, force=False):
-        if (
-            applies_to(getattr(self, "optimizer", None))
-            and not self.run_eagerly
-            and self.jit_compile
-        ):
+        if not self.run_eagerly and self.jit_compile and applies_to(self):
             self.jit_compile = False
             say(
                 "Collectives compiled by XLA have been tried on CPUs only, and are not there where "

@@ -32,6 +32,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhvd import _compat, process, samples, updates
+from tfhvd._library import build_config
 from tfhvd.keras import agreement
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.hooks import accumulator_of, reducer_of, reduces
@@ -61,6 +62,7 @@ def keep_in_step(package: str) -> None:
         package: "keras" or "tf_keras", imported.
     """
     updates.watch_keras()
+    _compat.never_compile_training(package, _must_not_be_compiled, _say_once)
     _compat.surround_fit(package, _may_have_peers, _in_step)
 
 
@@ -77,6 +79,21 @@ def _may_have_peers(model: Any) -> bool:
     if not optimizers:
         return updates.is_asked_for() or _compat.has_own_train_step(model)
     return reducer_of(optimizers[0]).options.process_set.size() > 1
+
+
+def _must_not_be_compiled(model: Any) -> bool:
+    """Whether a training step has collectives, by all that is known of it, and XLA has none."""
+    if build_config().XLA and not _compat.has_gpus():
+        return False
+    if reducing_optimizers(model):
+        return True
+    return process.is_initialized() and process.size() > 1 and _compat.has_own_train_step(model)
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    if not process.is_initialized() or process.rank() == 0:
+        _logger.warning(text)
 
 
 @contextlib.contextmanager
@@ -136,6 +153,7 @@ def _watched(train_step: Any, seen: updates.Step) -> Any:
         with samples.StepOf(samples.count(data)), updates.watched(seen):
             return train_step(data)
 
+    step._tfhvd_original = train_step
     return step
 
 
