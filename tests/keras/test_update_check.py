@@ -149,6 +149,7 @@ def in_own_step(keras, *tapes):
                 self.optimizer.apply_gradients(zip(tape.gradient(loss, own), own))
             return {"loss": loss}
 
+    hvd.DistributedOptimizer(sgd(keras))  # From here on `fit` of this Keras is looked at.
     plain = make_model(keras)
     model = Own(plain.inputs, plain.outputs)
     return model

@@ -21,16 +21,15 @@ _logger = logging.getLogger("tfhvd")
 
 
 class Start:
-    """Where a `fit` begins.
+    """Where a `fit` of a model begins.
 
-    Args:
-        model: of either Keras.
-        initial_epoch: what `fit` was given.
+    Attributes:
+        initial_epoch: what `fit` is given.
     """
 
-    def __init__(self, model: Any, initial_epoch: int) -> None:
+    def __init__(self, model: Any) -> None:
+        self.initial_epoch = 0
         self._model = model
-        self._initial_epoch = initial_epoch
         self._undo: Callable[[], Any] | None = None
 
     def own(self, steps: int | None) -> tuple[int, int]:
@@ -39,12 +38,17 @@ class Start:
         Args:
             steps: of an epoch, None where that is not known.
         """
-        return _compat.where_fit_begins(self._model, self._initial_epoch, steps)
+        return _compat.where_fit_begins(self._model, self.initial_epoch, steps)
 
     def take(self, start: tuple[int, int], own: tuple[int, int], root: int) -> None:
         """Begins with another rank's epoch, and says so; the state is for the caller to take."""
         epoch, step = (int(number) for number in start)
         self._undo = _compat.begin_fit_at(self._model, epoch, step)
+        self.say(own, (epoch, step), root)
+
+    @staticmethod
+    def say(own: tuple[int, int], start: tuple[int, int], root: int) -> None:
+        """Says on this rank that it begins where another one does."""
         if process.rank() != root:
             _logger.warning(
                 "fit on rank %d goes on from rank %d's state. Received: epoch %d, step %d here; "
@@ -54,8 +58,7 @@ class Start:
                 process.rank(),
                 root,
                 *own,
-                epoch,
-                step,
+                *start,
                 root,
             )
 
@@ -73,26 +76,27 @@ class LearningRates:
         self._said: set[str] = set()
 
     @staticmethod
-    def of(optimizers: Sequence[Any]) -> list[float]:
-        """Returns a rate for each optimizer, NaN where it has none that is a number."""
+    def packed(optimizers: Sequence[Any]) -> list[int]:
+        """Returns 64 bits for each optimizer's rate: NaN where it has none that is a number."""
         rates = []
         for optimizer in optimizers:
             try:
                 rates.append(learning_rate.get(optimizer))
             except (AttributeError, TypeError, ValueError):
                 rates.append(math.nan)
-        return rates
+        return [int(bits) for bits in np.asarray(rates, np.float64).view(np.int64)]
 
     def take(
         self,
         optimizers: Sequence[Any],
-        own: Sequence[float],
-        rates: Sequence[float],
+        packed: Sequence[int],
         root: int,
         epoch: int,
     ) -> None:
         """Sets the rates to another rank's, where they differ, and says so once."""
-        for optimizer, mine, rate in zip(optimizers, own, rates):
+        rates = np.asarray(packed, np.int64).view(np.float64)
+        for optimizer, bits, rate in zip(optimizers, self.packed(optimizers), map(float, rates)):
+            mine = float(np.int64(bits).view(np.float64))
             if mine == rate or math.isnan(mine) or math.isnan(rate):
                 continue
             try:
@@ -112,13 +116,3 @@ class LearningRates:
             "ranks, after MetricAverageCallback.",
             *(process.rank(), does, root, epoch, mine, why, rate, root),
         )
-
-
-def packed(rates: Sequence[float]) -> list[int]:
-    """Returns numbers as whole ones of 64 bits."""
-    return [int(bits) for bits in np.asarray(rates, np.float64).view(np.int64)]
-
-
-def unpacked(numbers: Sequence[int]) -> list[float]:
-    """Returns what was `packed`."""
-    return [float(rate) for rate in np.asarray(numbers, np.int64).view(np.float64)]

@@ -32,8 +32,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhvd import _compat, process, samples, updates
-from tfhvd._library import build_config
-from tfhvd.keras import agreement
+from tfhvd.keras import agreement, compilation
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.hooks import accumulator_of, reducer_of, reduces
 from tfhvd.keras.state import (
@@ -62,7 +61,7 @@ def keep_in_step(package: str) -> None:
         package: "keras" or "tf_keras", imported.
     """
     updates.watch_keras()
-    _compat.never_compile_training(package, _must_not_be_compiled, _say_once)
+    compilation.avoid(package)
     _compat.surround_fit(package, _may_have_peers, _in_step)
 
 
@@ -81,27 +80,13 @@ def _may_have_peers(model: Any) -> bool:
     return reducer_of(optimizers[0]).options.process_set.size() > 1
 
 
-def _must_not_be_compiled(model: Any) -> bool:
-    """Whether a training step has collectives, by all that is known of it, and XLA has none."""
-    if build_config().XLA and not _compat.has_gpus():
-        return False
-    if reducing_optimizers(model):
-        return True
-    return process.is_initialized() and process.size() > 1 and _compat.has_own_train_step(model)
-
-
-@functools.cache
-def _say_once(text: str) -> None:
-    if not process.is_initialized() or process.rank() == 0:
-        _logger.warning(text)
-
-
 @contextlib.contextmanager
 def _in_step(model: Any, arguments: dict[str, Any]) -> Iterator[None]:
     """Adds what keeps ranks in step to the callbacks that `fit` is given."""
     given = arguments.get("callbacks")
     check = UpdateCheck(model, together=any(c.meets_all_ranks for c in _ours(given)))
-    epochs = _Epochs(model, arguments.get("initial_epoch") or 0, check)
+    epochs = _Epochs(model, check)
+    epochs.agree_on_argument(arguments)
     first, last = _First(epochs), _Last(epochs)
     attributes = vars(model)
     if step_of(model) is None:
@@ -160,17 +145,18 @@ def _watched(train_step: Any, seen: updates.Step) -> Any:
 class _Epochs:
     """This rank's part in one `fit` of several ranks."""
 
-    def __init__(self, model: Any, initial_epoch: int, check: UpdateCheck) -> None:
+    def __init__(self, model: Any, check: UpdateCheck) -> None:
         self.model = model
         # What the train function was traced for: it is not always traced anew.
         self.step = step_of(model) or updates.Step()
-        self._start = agreement.Start(model, initial_epoch)
+        self._start = agreement.Start(model)
         self._rates = agreement.LearningRates()
         self._check = check
-        self._epoch = initial_epoch
+        self._epoch = 0
         self._found: ProcessSet | None = None
         self._params: dict[str, Any] = {}
         self._agreed = False  # on the steps
+        self._apart = False  # on the initial epoch that they were given
         self._behind = False  # rank 0's state is to be taken over as soon as there is a model
         self._train_function: Any = None  # Keras' own
         self._training = False
@@ -215,6 +201,16 @@ class _Epochs:
         if (steps != _UNKNOWN).all():
             self._params["steps"] = int(steps.max())
 
+    def agree_on_argument(self, arguments: dict[str, Any]) -> None:
+        """Agrees on the `initial_epoch` of `fit`, for which tf_keras makes its data."""
+        own = self._start.initial_epoch = arguments.get("initial_epoch") or 0
+        if self.active:
+            [epoch, *others] = self._gather("initial_epoch", [own])[:, 0]
+            self._apart = any(other != epoch for other in others)
+            if own != epoch:
+                self._start.initial_epoch = arguments["initial_epoch"] = int(epoch)
+                self._start.say((own, 0), (int(epoch), 0), self._numbers[0])
+
     def agree_on_start(self) -> None:
         """Begins where rank 0 does, after the callbacks of the user have had their say."""
         if self.active:
@@ -223,7 +219,8 @@ class _Epochs:
     def _agree_on_start(self, own: tuple[int, int]) -> None:
         ready = _compat.all_built(self.model)
         starts = self._gather("start", [*own, self._updates(), ready])
-        if len(starts) < self._ranks.size() or (starts[:, :3] == starts[0, :3]).all():
+        alike = not self._apart and (starts[:, :3] == starts[0, :3]).all()
+        if alike or len(starts) < self._ranks.size():
             return
         self._start.take(tuple(starts[0, :2]), own, self._numbers[0])
         self._behind = not starts[:, 3].all()
@@ -240,13 +237,12 @@ class _Epochs:
     def agree_on_rates(self, epoch: int) -> None:
         """Takes rank 0's learning rates, after the callbacks of the user have set theirs."""
         self._epoch = epoch
-        if not self.active:
-            return
-        own = self._rates.of(self._optimizers)
-        of_ranks = self._gather("rates", agreement.packed(own))
+        if self.active:
+            self._take_rates(self._gather("rates", self._rates.packed(self._optimizers)))
+
+    def _take_rates(self, of_ranks: np.ndarray) -> None:
         if len(of_ranks) == self._ranks.size():
-            rates = agreement.unpacked(of_ranks[0])
-            self._rates.take(self._optimizers, own, rates, self._numbers[0], epoch)
+            self._rates.take(self._optimizers, of_ranks[0], self._numbers[0], self._epoch)
 
     def begin_epoch(self) -> None:
         self._check.begin_epoch()
@@ -271,7 +267,9 @@ class _Epochs:
         if not self.active:
             return
         asks = bool(self.model.stop_training) and not self._told
-        votes = self._gather("stop", [asks, asks or is_last])
+        rates = self._rates.packed(self._optimizers)
+        votes = self._gather("stop", [asks, asks or is_last, *rates])
+        self._take_rates(votes[:, 2:])
         everyone = len(votes) == self._ranks.size()  # else somebody is at the end already
         if everyone and not votes[:, 1].any():
             return
