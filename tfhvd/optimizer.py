@@ -160,6 +160,9 @@ def is_distributed(optimizer: Any) -> bool:
         loss scale around it. False for all else: copies that Keras makes by way of a file or a
         configuration (`keras.models.load_model`, `clone_model`, `deserialize`) are plain.
 
+    Raises:
+        Nothing, before `init` either.
+
     Example:
         >>> model = keras.models.load_model("model.keras")
         >>> hvd.is_distributed(model.optimizer)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat, _compat_graphs, process
+from tfhvd import _compat, _compat_graphs, _compat_training, process
 from tfhvd.errors import NotSynchronizedError
 from tfhvd.local_sources import key_of
 
@@ -132,7 +132,7 @@ def of_ours() -> Iterator[None]:
 def watch_keras() -> None:
     """Makes the optimizers of every Keras that is imported by now tell what they update."""
     for package in _compat.imported_keras():
-        _compat.after_updates(package, note_update)
+        _compat_training.after_updates(package, note_update)
 
 
 def note_tape(reducer: Any) -> None:
@@ -262,6 +262,8 @@ def _current() -> Step | None:
     if step is not None or tf.executing_eagerly():
         return step
     graph = tf.compat.v1.get_default_graph()
+    if not hasattr(graph, "outer_graph"):
+        return Step()  # Of a session: what is made at one place may run in any step.
     steps = [graph, *_compat_graphs.outer_graphs(graph)][-1].get_collection_ref(_STEP)
     if not steps:
         steps.append(Step())

@@ -187,9 +187,8 @@ const std::vector<Row>& Rows() {
         "1 marks in that timeline where collectives that were agreed on together begin."},
        ReadMarkCycles},
       {{"CHECK_SYNC", nullptr, "error", "error, warn or off",
-        "What happens where several ranks train and variables are updated from gradients of one "
-        "rank alone, after the first step of fit or of a loop with DistributedGradientTape: an "
-        "error, a warning, or nothing."},
+        "What happens after the first step where several ranks train, and variables are updated "
+        "from gradients of one rank alone: an error, a warning, or nothing."},
        ReadCheckSync},
   };
   return rows;

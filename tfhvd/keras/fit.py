@@ -34,6 +34,7 @@ import tensorflow as tf
 from tfhvd import _compat, process, samples, updates
 from tfhvd.keras import agreement, compilation
 from tfhvd.keras.callbacks.base import Callback
+from tfhvd.keras.callbacks.lists import inserted, ours
 from tfhvd.keras.hooks import accumulator_of, reducer_of, reduces
 from tfhvd.keras.state import (
     broadcast_state,
@@ -84,7 +85,7 @@ def _may_have_peers(model: Any) -> bool:
 def _in_step(model: Any, arguments: dict[str, Any]) -> Iterator[None]:
     """Adds what keeps ranks in step to the callbacks that `fit` is given."""
     given = arguments.get("callbacks")
-    check = UpdateCheck(model, together=any(c.meets_all_ranks for c in _ours(given)))
+    check = UpdateCheck(model, together=any(c.meets_all_ranks for c in ours(given)))
     epochs = _Epochs(model, check)
     epochs.agree_on_argument(arguments)
     first, last = _First(epochs), _Last(epochs)
@@ -96,7 +97,7 @@ def _in_step(model: Any, arguments: dict[str, Any]) -> Iterator[None]:
     replaced = attributes.get("train_step")
     attributes["train_step"] = _watched(own_step, epochs.step)
     try:
-        with _inserted(first, given, last) as arguments["callbacks"]:
+        with inserted(first, given, last) as arguments["callbacks"]:
             yield
     finally:
         if replaced is None:
@@ -104,32 +105,6 @@ def _in_step(model: Any, arguments: dict[str, Any]) -> Iterator[None]:
         else:
             attributes["train_step"] = replaced
         epochs.let_go()
-
-
-@contextlib.contextmanager
-def _inserted(first: Any, callbacks: Any, last: Any) -> Iterator[Any]:
-    given = _list_of(callbacks)
-    if not _compat.is_callback_list(callbacks):
-        yield [first, *given, last]
-        return
-    callbacks.callbacks = [first, *given, last]
-    for own in (first, last):
-        own.set_params(callbacks.params)
-        own.set_model(callbacks.model)
-    try:
-        yield callbacks
-    finally:
-        callbacks.callbacks = given
-
-
-def _list_of(callbacks: Any) -> list[Any]:
-    if _compat.is_callback_list(callbacks):
-        return callbacks.callbacks
-    return [] if callbacks is None else tf.nest.flatten(callbacks)
-
-
-def _ours(callbacks: Any) -> list[Callback]:
-    return [callback for callback in _list_of(callbacks) if isinstance(callback, Callback)]
 
 
 def _watched(train_step: Any, seen: updates.Step) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd import _compat, _compat_training
 from tfhvd.compression import StatefulCompression
 from tfhvd.keras.hooks import accumulator_of, reducer_of, reduces
 from tfhvd.local_sources import key_of
@@ -117,7 +117,7 @@ def _build_alike(
         _compat.build_optimizer(model.optimizer, variables)
     if not others:
         return
-    own = [_compat.positions_built_for(optimizer, variables) for optimizer in others]
+    own = [_compat_training.positions_built_for(optimizer, variables) for optimizer in others]
     of_ranks = allgather_object(own, name="built_optimizers", process_set=process_set)
     root = root_rank if process_set.ranks is None else list(process_set.ranks).index(root_rank)
     for number, optimizer in enumerate(others):
@@ -129,7 +129,7 @@ def _build_alike(
 
 def _variables_for(optimizer: Any, model: Any) -> list[Any]:
     """Lists the variables of a model that an optimizer is there for, as far as that is known."""
-    positions = _compat.positions_built_for(optimizer, model.trainable_variables)
+    positions = _compat_training.positions_built_for(optimizer, model.trainable_variables)
     if positions is None:
         return model.trainable_variables if optimizer is model.optimizer else []
     return [model.trainable_variables[i] for i in positions]
