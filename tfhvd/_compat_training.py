@@ -108,10 +108,10 @@ class _Epoch(int):
 def positions_built_for(optimizer: Any, variables: list[Any]) -> list[int] | None:
     """Lists which of some variables an optimizer has its own variables for; None before `build`.
 
-    tf_keras' legacy optimizers do not know when they are built: None, always.
+    tf_keras' legacy optimizers do not know when they are built: all, always.
     """
     if hasattr(optimizer, "_create_all_weights"):
-        return None
+        return list(range(len(variables)))
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if _compat.keras_package(inner) == _compat.KERAS_3:
         if not inner.built:

@@ -112,27 +112,22 @@ def _build_alike(
 ) -> None:
     """Builds optimizers as those of the root are, or where that is not built, of another rank."""
     variables = model.trainable_variables
-    others = [o for o in optimizers if o is not getattr(model, "optimizer", None)]
-    if len(others) < len(optimizers):
-        _compat.build_optimizer(model.optimizer, variables)
-    if not others:
-        return
-    own = [_compat_training.positions_built_for(optimizer, variables) for optimizer in others]
+    own = [_compat_training.positions_built_for(optimizer, variables) for optimizer in optimizers]
     of_ranks = allgather_object(own, name="built_optimizers", process_set=process_set)
-    root = root_rank if process_set.ranks is None else list(process_set.ranks).index(root_rank)
-    for number, optimizer in enumerate(others):
+    root = list(process_set.ranks or range(process_set.size())).index(root_rank)
+    for number, optimizer in enumerate(optimizers):
         built = [of_rank[number] for of_rank in [of_ranks[root], *of_ranks]]
         positions = next((p for p in built if p is not None), None)
-        if positions is not None:
+        if positions is None and optimizer is getattr(model, "optimizer", None):
+            positions = range(len(variables))
+        if positions:
             _compat.build_optimizer(optimizer, [variables[i] for i in positions])
 
 
 def _variables_for(optimizer: Any, model: Any) -> list[Any]:
     """Lists the variables of a model that an optimizer is there for, as far as that is known."""
     positions = _compat_training.positions_built_for(optimizer, model.trainable_variables)
-    if positions is None:
-        return model.trainable_variables if optimizer is model.optimizer else []
-    return [model.trainable_variables[i] for i in positions]
+    return [model.trainable_variables[i] for i in positions or ()]
 
 
 def _shared_by_compression(optimizer: Any, variables: Any) -> list[Any]:
