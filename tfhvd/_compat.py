@@ -165,7 +165,9 @@ def is_legacy_optimizer(optimizer: Any) -> bool:
 
 def has_own_train_step(model: Any) -> bool:
     """Whether a model of either Keras trains by a `train_step` that its user wrote."""
-    if "train_step" in vars(model):
+    own = vars(model).get("train_step")
+    own = getattr(own, "_tfhvd_original", own)  # within `fit`
+    if own is not None and getattr(own, "__func__", None) is not type(model).train_step:
         return True
     owner = next((cls for cls in type(model).__mro__ if "train_step" in vars(cls)), None)
     return owner is not None and owner.__module__.partition(".")[0] not in _KERAS
@@ -182,7 +184,7 @@ def is_keras_optimizer(thing: Any) -> bool:
 def never_compile_training(
     package: str, applies_to: Callable[[Any], bool], say: Callable[[str], None]
 ) -> None:
-    """Makes Keras train uncompiled the models whose optimizer `applies_to` names, and say so.
+    """Makes Keras train uncompiled the models that `applies_to` names, and say so.
 
     For GPUs, where compiled collectives have not run yet, and for a build without XLA. Keras 3
     compiles the training step by default (since 3.15 on machines with an accelerator only, before
@@ -197,11 +199,7 @@ def never_compile_training(
 
     @functools.wraps(original)
     def make_train_function(self, force=False):
-        if (
-            applies_to(getattr(self, "optimizer", None))
-            and not self.run_eagerly
-            and self.jit_compile
-        ):
+        if not self.run_eagerly and self.jit_compile and applies_to(self):
             self.jit_compile = False
             say(
                 "Collectives compiled by XLA have been tried on CPUs only, and are not there where "
@@ -216,7 +214,7 @@ def never_compile_training(
 def surround_fit(
     package: str,
     applies_to: Callable[[Any], bool],
-    around: Callable[[Any, Any], contextlib.AbstractContextManager[Any]],
+    around: Callable[[Any, dict[str, Any]], contextlib.AbstractContextManager[None]],
 ) -> None:
     """Makes Keras run the `fit` of the models that `applies_to` names within `around`.
 
@@ -226,8 +224,8 @@ def surround_fit(
     Args:
         package: "keras" or "tf_keras", imported.
         applies_to: takes a model.
-        around: takes the model and the callbacks that `fit` was given; the context's value is the
-            callbacks to take instead.
+        around: takes the model and the arguments that `fit` was given, by their names; it may
+            change them.
     """
     owner = _compat_private.owner_of(sys.modules[package].Model, "fit", "keep the ranks in step")
     original = owner.fit
@@ -240,8 +238,7 @@ def surround_fit(
         if not applies_to(self):
             return original(self, *args, **kwargs)
         given = signature.bind(self, *args, **kwargs)
-        with around(self, given.arguments.get("callbacks")) as callbacks:
-            given.arguments["callbacks"] = callbacks
+        with around(self, given.arguments):
             return original(*given.args, **given.kwargs)
 
     fit._tfhvd_original = original

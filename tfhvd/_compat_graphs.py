@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfhvd import _compat_private
+from tfhvd.errors import UnavailableError
+
+_logger = logging.getLogger("tfhvd")
 
 
 def run_independently(operation: Any) -> None:
@@ -93,13 +98,76 @@ def trace_compiled_functions(complete: Callable[[Any], None]) -> None:
     TensorFlow (2.21 at least) asks the context of a compiled function whether the functions that
     are called in it need a trace of their own, as they do for TPUs, and has a list of what to call
     with each graph. Without either, ranks that call collectives in other orders may wait for ever.
+    A trace without collectives is shared, as it would be without tfhvd, where a function's cache of
+    traces can be put in another one's place.
     """
+    use, python = "order the collectives of compiled functions", "tensorflow.python"
+    try:
+        transforms = _compat_private.of_module(
+            f"{python}.eager.polymorphic_function.transform", "FUNC_GRAPH_TRANSFORMS", use
+        )
+        context = _compat_private.of_module(
+            f"{python}.ops.control_flow_ops", "XLAControlFlowContext", use
+        )
+    except UnavailableError as error:
+        _logger.warning("%s Without, ranks must call them in one order.", error)
+        return
+    transforms.append(complete)
+    context.RequiresUniqueFunctionRetracing = lambda self: True
     with contextlib.suppress(ImportError, AttributeError):
-        from tensorflow.python.eager.polymorphic_function import transform
-        from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
+        from tensorflow.python.eager.polymorphic_function import tracing_compilation
 
-        transform.FUNC_GRAPH_TRANSFORMS.append(complete)
-        XLAControlFlowContext.RequiresUniqueFunctionRetracing = lambda self: True
+        define = tracing_compilation._maybe_define_function
+        tracing_compilation._maybe_define_function = functools.wraps(define)(
+            lambda args, kwargs, options: define(args, kwargs, _sharing(options))
+        )
+
+
+def _sharing(options: Any) -> Any:
+    """Returns the options of tracing a function, of which compiled ones share some traces."""
+    if options.function_cache is None or not in_compiled_function():
+        return options
+    return dataclasses.replace(options, function_cache=_SharingCache(options.function_cache))
+
+
+class _SharingCache:
+    """The traces of one function, as a compiled function that calls it is to see them."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def lookup(self, function_type: Any, context: Any) -> Any:
+        found = self._cache.lookup(function_type, context)
+        if found is None:
+            found = self._cache.lookup(function_type, self._shared(context))
+            if found is not None and _may_have_collectives(found.graph):
+                return None
+        return found
+
+    def generalize(self, context: Any, function_type: Any) -> Any:
+        return self._cache.generalize(context, function_type)
+
+    def add(self, function: Any, context: Any) -> None:
+        own = _may_have_collectives(function.graph)
+        self._cache.add(function, context if own else self._shared(context))
+
+    @staticmethod
+    def _shared(context: Any) -> Any:
+        """Returns the context of what no compiled function calls."""
+        return context._replace(context=context.context._replace(xla_context_id=0))
+
+
+def _may_have_collectives(graph: Any) -> bool:
+    """Whether a function has collectives, or calls unknown ones for its gradient."""
+    for operation in graph.get_operations():
+        if operation.type.startswith("Tfhvd") or "_gradient_op_type" in operation.node_def.attr:
+            return True
+        if any(
+            node.op.startswith("Tfhvd") or "_gradient_op_type" in node.attr
+            for node in nodes_within(operation)
+        ):
+            return True
+    return False
 
 
 def outer_graphs(graph: Any) -> list[Any]:

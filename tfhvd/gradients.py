@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat, samples
+from tfhvd import _compat, samples, updates
 from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.compression.stateful import Exchange
 from tfhvd.local_sources import LocalSources, key_of
@@ -79,6 +79,7 @@ class GradientReducer:
                 f"Gradients are reduced with their variables. Received: {len(gradients)} "
                 f"gradients, {len(variables)} variables. Expected: as many of each."
             )
+        updates.note_reduced(variables)
         # XLA knows no list of unique rows: where other ranks may send rows.
         rows: frozenset[int] = frozenset()
         if not self.options.sparse_as_dense and _compiled.is_compiled():
@@ -92,7 +93,8 @@ class GradientReducer:
             own = [key_of(variable) in local for variable in variables]
             shared = [None if o else g for o, g in zip(own, gradients)]
             names = self._names(variables, own, generic_names)
-            reduced = self._reduce(shared, variables, rows, names)
+            with updates.of_ours():
+                reduced = self._reduce(shared, variables, rows, names)
             part = 1.0 / size if self.options.scale_local_gradients else 1.0
             gradients = [scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
         return [scaled(g, self._scale) for g in gradients]
@@ -122,7 +124,8 @@ class GradientReducer:
         [name] = _unique_names(f"{self.options.name}/all_ranks", [None])
         # Not the least of them: ranks that have joined bring zeros.
         failed = tf.cast(tf.logical_not(condition), tf.int32)
-        count = allreduce(failed, op=Sum, name=name, process_set=self.options.process_set)
+        with updates.of_ours():
+            count = allreduce(failed, op=Sum, name=name, process_set=self.options.process_set)
         return tf.equal(count, 0)
 
     def _names(self, variables: list[Any], own: list[bool], generic: bool) -> list[str]:

@@ -152,6 +152,29 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     return _distribute(optimizer, options.named(f"PartialDistributed{type(optimizer).__name__}"))
 
 
+def is_distributed(optimizer: Any) -> bool:
+    """Returns whether an optimizer reduces the gradients that it applies.
+
+    Args:
+        optimizer: anything; a model's `optimizer`, for instance.
+
+    Returns:
+        True for what `DistributedOptimizer` and `PartialDistributedOptimizer` return, and for a
+        loss scale around it. False for all else: copies that Keras makes by way of a file or a
+        configuration (`keras.models.load_model`, `clone_model`, `deserialize`) are plain.
+
+    Raises:
+        Nothing, before `init` either.
+
+    Example:
+        >>> model = keras.models.load_model("model.keras")
+        >>> hvd.is_distributed(model.optimizer)
+        False
+    """
+    candidates = (optimizer, getattr(optimizer, "inner_optimizer", None))
+    return any(isinstance(o, Wrapped) and hasattr(o, "register_local_var") for o in candidates)
+
+
 def _distribute(optimizer: Any, options: ReductionOptions) -> Any:
     require_no_strategy()
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):

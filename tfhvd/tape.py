@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import reducers
+from tfhvd import updates
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
 from tfhvd.moments import synchronize_keras
@@ -150,7 +150,8 @@ def _distribute(gradtape: Any, options: ReductionOptions) -> Any:
     require_no_strategy()
     synchronize_keras()
     reduce = GradientReducer(options)
-    reducers.note(reduce)
+    updates.watch_keras()
+    updates.note_tape(reduce)
     return wrap(gradtape, _Reduces, _Own(gradtape, reduce))
 
 

@@ -22,6 +22,9 @@ enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 // two levels NCCL within hosts and, across, NCCL or the means of the host.
 enum class GpuOperations { kAuto, kNccl, kHost, kHierarchical, kHierarchicalHost };
 
+// What becomes of variables that are updated from gradients of one rank alone.
+enum class CheckSync { kError, kWarn, kOff };
+
 struct Config {
   int64_t fusion_threshold = 128 << 20;  // bytes
   double cycle_time = 0.0;               // milliseconds
@@ -40,6 +43,7 @@ struct Config {
   LogLevel log_level = LogLevel::kWarning;
   std::string timeline;  // a path; "": none
   bool timeline_mark_cycles = false;
+  CheckSync check_sync = CheckSync::kError;
   // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.
   std::string test_host;
 };

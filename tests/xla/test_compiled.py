@@ -1,5 +1,6 @@
 """Collectives in functions with jit_compile=True."""
 
+import collections
 import json
 import random
 from collections import defaultdict
@@ -244,6 +245,38 @@ def test_a_function_that_was_traced_uncompiled_and_is_called_by_a_compiled_one()
     for function in (inner, compiled(lambda x: inner(x))):
         for i, result in enumerate(function(tf.ones([10]))):
             np.testing.assert_allclose(result, np.sin(np.full(10, i)) * hvd.size(), atol=1e-5)
+
+
+def test_a_function_without_collectives_is_traced_once():
+    traced = []
+
+    def traces(name, body):
+        @tf.function
+        def function(x):
+            traced.append(name)
+            return body(x)
+
+        return function
+
+    @tf.custom_gradient
+    def reduced_on_the_way_back(x):
+        return x * 2, lambda g: hvd.allreduce(g * 2, op=hvd.Sum, name="on.the.way.back")
+
+    plain = traces("plain", tf.sin)
+    callee = traces("caller of plain", lambda x: plain(x) + 1)
+    reduces = traces("reduces", lambda x: hvd.allreduce(x, op=hvd.Sum, name="nested"))
+    calls_it = traces("calls it", lambda x: reduces(x) + 1)
+    may_reduce = traces("may reduce", reduced_on_the_way_back)
+    functions = [plain, callee, reduces, calls_it, may_reduce]
+    x = tf.ones([4])
+    for wrap in (compiled, compiled, lambda function: function):
+        for function in functions:
+            wrap(lambda x, function=function: function(x))(x)
+    counts = collections.Counter(traced)
+    assert (counts["plain"], counts["caller of plain"]) == (1, 1)
+    assert min(counts["reduces"], counts["calls it"], counts["may reduce"]) >= 3
+    np.testing.assert_allclose(callee(x), np.sin(np.ones(4)) + 1, rtol=1e-6)
+    np.testing.assert_allclose(compiled(lambda x: calls_it(x))(x), np.full(4, hvd.size() + 1.0))
 
 
 @pytest.mark.parametrize("compiles", ["every rank", "the first rank"])

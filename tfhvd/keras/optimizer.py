@@ -6,12 +6,9 @@ updates through the wrapped one are reduced. Which part of it differs: see `tfhv
 
 from __future__ import annotations
 
-import functools
-import logging
 from typing import Any
 
 from tfhvd import _compat, _compat_private
-from tfhvd._library import build_config
 from tfhvd.accumulate import GradientAccumulator
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
@@ -30,13 +27,11 @@ from tfhvd.keras.hooks import (
 )
 from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
-from tfhvd.process import is_initialized, rank, size
+from tfhvd.process import is_initialized, size
 from tfhvd.process_sets import global_process_set
 from tfhvd.reduction_options import ReductionOptions
 from tfhvd.surroundings import require_no_strategy, require_tensorflow
 from tfhvd.wrapping import wrap
-
-_logger = logging.getLogger("tfhvd")
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -148,8 +143,6 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
     wrapped = _wrap(optimizer, package, options)
     synchronize_keras()
     keep_in_step(package)
-    if _compat.has_gpus() or not build_config().XLA:
-        _compat.never_compile_training(package, reduces, _say_once)
     if package == _compat.KERAS_3:
         _compat.agree_on_finite(_agree)
     return wrapped
@@ -205,9 +198,3 @@ def _agree(optimizer: Any, finite: Any) -> Any:
     if not isinstance(inner, Reduces):
         return finite
     return reducer_of(inner).all_ranks(finite)
-
-
-@functools.cache
-def _say_once(text: str) -> None:
-    if not is_initialized() or rank() == 0:
-        _logger.warning(text)

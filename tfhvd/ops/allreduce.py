@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
+from tfhvd import process_sets, updates
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_reduction, to_factor, to_tensor
@@ -64,6 +64,7 @@ def allreduce(
     """
     del ignore_name_scope
     op = chosen(op, average)
+    updates.note_reduction([tensor])
     set_id = process_sets.checked_id(process_set)
     scales = (
         to_factor(prescale_factor, "prescale_factor"),
