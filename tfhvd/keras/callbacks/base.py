@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 
@@ -19,8 +21,8 @@ class Callback(tf.keras.callbacks.Callback):
         True  # tf_keras then hands on tensors, instead of fetching each batch's numbers.
     )
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)  # of a callback of Keras that a class is besides
         from tfhvd.keras.fit import keep_imported_in_step  # It adds callbacks of its own.
 
         keep_imported_in_step()
