@@ -12,7 +12,8 @@ from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.state import broadcast_state, optimizers_of, process_set_of
 from tfhvd.local_sources import LocalSources
-from tfhvd.process_sets import global_process_set
+from tfhvd.ops import allgather
+from tfhvd.process_sets import ProcessSet, global_process_set
 
 _logger = logging.getLogger("tfhvd")
 
@@ -57,27 +58,34 @@ class BroadcastGlobalVariablesCallback(Callback):
         self._local.add(var)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Broadcasts, or arranges for it once the model can be built."""
-        if _compat.all_built(self.model):
-            self._broadcast()
-        else:
-            self._broadcast_before_first_step()
-
-    def _broadcast(self) -> None:
-        ranks = process_set_of(self.model) or global_process_set
+        """Broadcasts, or arranges for it once the model can be built on every rank."""
+        ranks = self._ranks()
         members = list(ranks.ranks or range(ranks.size()))
         if self.root_rank not in members:
             raise ValueError(
                 "BroadcastGlobalVariablesCallback gives the state of a rank that trains the model. "
                 f"Received: root_rank={self.root_rank}. Expected: one of {members}."
             )
+        # All at one place: what ranks agree on when training begins comes before it, or after it.
+        own = tf.constant([int(_compat.all_built(self.model))])
+        name = "BroadcastGlobalVariablesCallback/built"
+        if tf.reduce_all(allgather(own, name=name, process_set=ranks) == 1):
+            self._broadcast()
+        else:
+            self._broadcast_before_first_step()
+
+    def _ranks(self) -> ProcessSet:
+        """Returns the ranks that train the model, as far as that is known."""
+        return process_set_of(self.model) or global_process_set
+
+    def _broadcast(self) -> None:
         with tf.device(self.device or None):
             broadcast_state(
                 self.model,
                 optimizers_of(self.model),
                 self.root_rank,
                 self._local.keys(),
-                ranks,
+                self._ranks(),
             )
 
     def _broadcast_before_first_step(self) -> None:
@@ -86,7 +94,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
         def broadcast_then_step(iterator: Any) -> Any:
             model.train_function = step
-            built = self._build(iterator)
+            built = _compat.all_built(model) or self._build(iterator)
             if built:
                 self._broadcast()
             result = step(iterator)
