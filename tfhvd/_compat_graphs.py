@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -72,6 +73,7 @@ class Effects:
     changed: tuple[str, ...] = ()
 
 
+_DATA_PIPELINES = "tensorflow/python/data/ops/"
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 LOOPS_AND_BRANCHES = ("While", "If", "Case")
 _CALLS = ("Call", *LOOPS_AND_BRANCHES)
@@ -167,6 +169,22 @@ def _may_have_collectives(graph: Any) -> bool:
             for node in nodes_within(operation)
         ):
             return True
+    return False
+
+
+def runs_in_parallel() -> bool:
+    """Whether what is being traced is a function that tf.data will call several times at once.
+
+    Nothing in the function's graph says so: the caller is asked, by the name of its argument, which
+    is the same in every TensorFlow from 2.16 to 2.21 at least.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if _DATA_PIPELINES in frame.f_code.co_filename:
+            calls = frame.f_locals.get("num_parallel_calls")
+            if calls is not None and not (isinstance(calls, int) and calls == 1):
+                return True
+        frame = frame.f_back
     return False
 
 

@@ -16,7 +16,7 @@ from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.compression.stateful import Exchange
 from tfhvd.local_sources import LocalSources, key_of
 from tfhvd.ops import Average, Sum, _compiled, allgather, allreduce, grouped_allreduce
-from tfhvd.ops._names import outermost_graph, place_of_variable
+from tfhvd.ops._names import Identity, outermost_graph, place_of_variable
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.reduction_options import ReductionOptions
 from tfhvd.sparse import SlicesReducer, is_sparse, name_of_first, sum_duplicates
@@ -69,8 +69,8 @@ class GradientReducer:
 
         Raises:
             TfhvdError: within a strategy of tf.distribute.
-            ValueError: if the lists differ in length, or for slices and an op that is not Average
-                or Sum.
+            ValueError: if the lists differ in length.
+            NotImplementedError: for slices and an op that is not Average or Sum.
         """
         require_no_strategy()
         gradients, variables = list(gradients), list(variables)
@@ -124,8 +124,9 @@ class GradientReducer:
         [name] = _unique_names(f"{self.options.name}/all_ranks", [None])
         # Not the least of them: ranks that have joined bring zeros.
         failed = tf.cast(tf.logical_not(condition), tf.int32)
+        ranks = self.options.process_set
         with updates.of_ours():
-            count = allreduce(failed, op=Sum, name=name, process_set=self.options.process_set)
+            count = allreduce(failed, op=Sum, name=Identity(name), process_set=ranks)
         return tf.equal(count, 0)
 
     def _names(self, variables: list[Any], own: list[bool], generic: bool) -> list[str]:
@@ -167,7 +168,9 @@ class GradientReducer:
             reduce=lambda tensor, part: self._reduce_dense(
                 [tensor], f"{name}/{part}", Compression.none
             )[0],
-            gather=lambda tensor, part: allgather(tensor, name=f"{name}/{part}", process_set=ranks),
+            gather=lambda tensor, part: allgather(
+                tensor, name=Identity(f"{name}/{part}"), process_set=ranks
+            ),
             share=1.0 / ranks.size() if self.options.op == Average else 1.0,
             weight=self._weight(),
         )
@@ -220,7 +223,7 @@ class GradientReducer:
     def _reduce_dense(self, tensors: list[Any], name: str, compression: Any) -> list[Any]:
         factor = self.options.gradient_predivide_factor
         arguments = {
-            "name": name,
+            "name": Identity(name),
             "compression": compression,
             "device_dense": self.options.device_dense,
             "prescale_factor": 1.0 / factor,

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.ops import allgather
-from tfhvd.ops._names import name_by_place
+from tfhvd.ops._names import Identity, name_by_place
 from tfhvd.process import is_initialized
 from tfhvd.process_sets import global_process_set
 
@@ -61,7 +61,7 @@ def moments(
     squares = tf.reduce_sum(tf.square(away), axes)
     own = tf.stack([tf.stop_gradient(count), mean, squares])[tf.newaxis]
     # Not by the layer's name: ranks may number their layers differently.
-    name = name_by_place("batch_normalization/moments").text
+    name = Identity(name_by_place("batch_normalization/moments").text)
     counts, means, sums = tf.unstack(allgather(own, name=name, process_set=process_set), axis=1)
     total = tf.reduce_sum(counts, 0)
     mean = tf.math.divide_no_nan(tf.reduce_sum(counts * means, 0), total)

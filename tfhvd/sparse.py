@@ -17,15 +17,16 @@ import tensorflow as tf
 from tfhvd import _compat, _compat_graphs
 from tfhvd._library import load_native
 from tfhvd.ops import Average, Sum, allreduce, grouped_allreduce
+from tfhvd.ops._names import Identity
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 
 
-def name_of_first(name: str) -> str:
+def name_of_first(name: str) -> Identity:
     """Names the first collective of the slices `name`, by rows, as a whole, or compiled.
 
     Ranks that go different ways so fail together, instead of waiting for each other.
     """
-    return f"{name}/values"
+    return Identity(f"{name}/values")
 
 
 def is_sparse(gradient: Any) -> bool:
@@ -76,10 +77,10 @@ class SlicesReducer:
             Slices with every index that some rank has, once.
 
         Raises:
-            ValueError: for an op that is not Average or Sum.
+            NotImplementedError: for an op that is not Average or Sum.
         """
         if self._op not in (Average, Sum):
-            raise ValueError(
+            raise NotImplementedError(
                 f"The gradient {name} is an IndexedSlices. Received: op={self._op}. "
                 "Expected: Average or Sum; for any other op pass sparse_as_dense=True."
             )
@@ -131,7 +132,7 @@ class SlicesReducer:
             op=self._op if weight is None else Sum,
             compression=self._compression,
             device_sparse=self._device,
-            name=name,
+            name=Identity(name),
             process_set=self._process_set,
         )
         if weight is not None:

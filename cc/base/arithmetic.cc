@@ -36,6 +36,12 @@ void FillWith(T value, void* out, int64_t count) {
 }  // namespace
 
 Status CheckReduction(DType dtype, const Reduction& reduction) {
+  const bool adds = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
+  if (IsComplex(dtype) && !adds) {
+    return Status::InvalidArgument(
+        std::string("complex tensors are reduced by Sum or Average. Received: op=") +
+        ReduceOpName(reduction.op) + ". Reduce tf.math.real(x) and tf.math.imag(x) apart.");
+  }
   if (dtype != DType::kBool) return Status::Ok();
   if (reduction.op != ReduceOp::kMin && reduction.op != ReduceOp::kMax) {
     return Status::InvalidArgument(
@@ -76,6 +82,17 @@ void FillNeutral(void* out, int64_t count, DType dtype, ReduceOp op) {
       return FillWith(Neutral<double>(op), out, count);
     case DType::kBool:
       return FillWith(Neutral<bool>(op), out, count);
+    case DType::kInt16:
+      return FillWith(Neutral<int16_t>(op), out, count);
+    case DType::kUInt16:
+      return FillWith(Neutral<uint16_t>(op), out, count);
+    case DType::kUInt32:
+      return FillWith(Neutral<uint32_t>(op), out, count);
+    case DType::kUInt64:
+      return FillWith(Neutral<uint64_t>(op), out, count);
+    case DType::kComplex64:
+    case DType::kComplex128:
+      return;  // never: arithmetic.h
   }
 }
 
@@ -88,7 +105,10 @@ DType TypeBetween(DType dtype, const Reduction& reduction) {
       return DType::kFloat32;
     case DType::kUInt8:
     case DType::kInt8:
-    case DType::kInt32: {
+    case DType::kInt16:
+    case DType::kUInt16:
+    case DType::kInt32:
+    case DType::kUInt32: {
       // Sums and products that are only stored may wrap at any level.
       const bool plain = reduction.op != ReduceOp::kAverage && reduction.prescale == 1.0 &&
                          reduction.postscale == 1.0;

@@ -18,8 +18,12 @@
 
 namespace tfhvd {
 
-// Whether the type can be reduced so: bool only by Min (and) and Max (or), unscaled.
+// Whether the type can be reduced so: bool only by Min (and) and Max (or), unscaled; complex
+// numbers only by Sum and Average.
 Status CheckReduction(DType dtype, const Reduction& reduction);
+
+// All that follows REQUIRES a type that is no complex one: whoever reduces complex numbers passes
+// their parts (PartType), twice as many.
 
 // out[i] = reduction over r of in[r][i], for 0 <= i < count and 0 <= r < ranks. `out` may be one of
 // in[], unless it is to go to memory. REQUIRES: CheckReduction is ok; ranks >= 1.

@@ -34,6 +34,10 @@ struct AccumulatorOf {
   using Type = std::conditional_t<std::is_floating_point<T>::value, T, int64_t>;
 };
 template <>
+struct AccumulatorOf<uint64_t> {
+  using Type = uint64_t;
+};
+template <>
 struct AccumulatorOf<Float16> {
   using Type = float;
 };
@@ -80,6 +84,12 @@ template <typename Acc>
 Acc Scaled(Acc x, double factor) {
   if constexpr (std::is_floating_point<Acc>::value) {
     return x * static_cast<Acc>(factor);
+  } else if constexpr (std::is_unsigned<Acc>::value) {
+    constexpr double kBeyond = 18446744073709551616.0;  // 2^64
+    const double scaled = static_cast<double>(x) * factor;
+    // A negative number wraps, as it does in the narrower types; one too large is the largest.
+    if (scaled < 0.0) return static_cast<Acc>(static_cast<int64_t>(scaled));
+    return scaled < kBeyond ? static_cast<Acc>(scaled) : ~Acc{0};
   } else {
     return static_cast<Acc>(static_cast<double>(x) * factor);
   }
@@ -285,6 +295,17 @@ struct Loops {
         return act(static_cast<float*>(nullptr));
       case DType::kFloat64:
         return act(static_cast<double*>(nullptr));
+      case DType::kInt16:
+        return act(static_cast<int16_t*>(nullptr));
+      case DType::kUInt16:
+        return act(static_cast<uint16_t*>(nullptr));
+      case DType::kUInt32:
+        return act(static_cast<uint32_t*>(nullptr));
+      case DType::kUInt64:
+        return act(static_cast<uint64_t*>(nullptr));
+      case DType::kComplex64:
+      case DType::kComplex128:
+        return;  // never: arithmetic.h
     }
   }
 

@@ -8,15 +8,22 @@ int64_t ItemSize(DType dtype) {
     case DType::kInt8:
     case DType::kBool:
       return 1;
+    case DType::kInt16:
+    case DType::kUInt16:
     case DType::kFloat16:
     case DType::kBFloat16:
       return 2;
     case DType::kInt32:
+    case DType::kUInt32:
     case DType::kFloat32:
       return 4;
     case DType::kInt64:
+    case DType::kUInt64:
     case DType::kFloat64:
+    case DType::kComplex64:
       return 8;
+    case DType::kComplex128:
+      return 16;
   }
   return 0;
 }
@@ -26,9 +33,18 @@ bool IsFloat(DType dtype) {
          dtype == DType::kFloat64;
 }
 
+bool IsComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+
+DType PartType(DType dtype) {
+  if (dtype == DType::kComplex64) return DType::kFloat32;
+  if (dtype == DType::kComplex128) return DType::kFloat64;
+  return dtype;
+}
+
 const char* DTypeName(DType dtype) {
   static const char* const kNames[kNumDTypes] = {
-      "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"};
+      "uint8", "int8",  "int32",  "int64",  "float16", "bfloat16",  "float32",   "float64",
+      "bool",  "int16", "uint16", "uint32", "uint64",  "complex64", "complex128"};
   return kNames[static_cast<int>(dtype)];
 }
 

@@ -18,8 +18,16 @@ enum class DType : uint8_t {
   kFloat32 = 6,
   kFloat64 = 7,
   kBool = 8,
+  kInt16 = 9,
+  kUInt16 = 10,
+  kUInt32 = 11,
+  kUInt64 = 12,
+  // Complex numbers come last: a reduction works on their parts (PartType).
+  kComplex64 = 13,
+  kComplex128 = 14,
 };
-constexpr int kNumDTypes = 9;
+constexpr int kNumDTypes = 15;
+constexpr int kNumRealDTypes = 13;
 
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 2, kMax = 3, kProduct = 4 };
 constexpr int kNumReduceOps = 5;
@@ -45,7 +53,11 @@ constexpr int kNumDeviceKinds = 2;
 using Shape = std::vector<int64_t>;
 
 int64_t ItemSize(DType dtype);  // bytes
-bool IsFloat(DType dtype);
+bool IsFloat(DType dtype);      // a real floating-point type
+bool IsComplex(DType dtype);
+// The type of each of the two parts of a complex number; any other type as it is. What adds and
+// scales numbers by real factors adds and scales their parts.
+DType PartType(DType dtype);
 const char* DTypeName(DType dtype);
 const char* ReduceOpName(ReduceOp op);
 const char* CollectiveName(Collective kind);

@@ -53,7 +53,13 @@ void CudaCopies::Scale(void* data, int64_t count, DType dtype, double factor) {
 
 void CudaCopies::AddScaled(void* to, DType to_type, const void* from, DType from_type,
                            int64_t count, double factor) {
-  if (count > 0) LaunchFor(from_type, to_type, factor)->segments.push_back({to, from, count});
+  if (count == 0) return;
+  if (from_type == to_type && factor == 1.0) {  // also of types that the kernel does not know
+    LaunchFor(DType::kUInt8, DType::kUInt8, 1.0)
+        ->segments.push_back({to, from, count * ItemSize(to_type)});
+    return;
+  }
+  LaunchFor(from_type, to_type, factor)->segments.push_back({to, from, count});
 }
 
 Status CudaCopies::Flush(cuda::Stream stream) {

@@ -28,7 +28,7 @@ struct Plan {
   int32_t process_set = 0;
   Collective kind = Collective::kAllReduce;
   DeviceKind device = DeviceKind::kHost;
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::kFloat32;  // of what is reduced: of a complex tensor its parts'
   Reduction reduction;
   std::vector<int64_t> weights;  // Decision::weights
   int32_t root = 0;

@@ -99,7 +99,7 @@ std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const PlannerOpti
     }
     for (size_t t = 0; t < request.tensors.size(); ++t) {
       const int tensor = static_cast<int>(t);
-      builder.Add(agreed[i], request.tensors[t].dtype,
+      builder.Add(agreed[i], PartType(request.tensors[t].dtype),
                   {static_cast<int>(i), tensor, TotalBytes(agreed[i], tensor)});
     }
   }

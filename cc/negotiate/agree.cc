@@ -208,11 +208,11 @@ Status CheckAlone(const Request& q, const std::vector<int>& members) {
       if (!s.ok()) return Status::InvalidArgument(Describe(q) + ": " + s.message());
     }
     const bool average = q.kind == Collective::kAllReduce && q.reduction.op == ReduceOp::kAverage;
-    if (IsWeighted(q) && (!average || !IsFloat(t.dtype) || q.weight < 0)) {
+    if (IsWeighted(q) && (!average || !IsFloat(PartType(t.dtype)) || q.weight < 0)) {
       return Status::InvalidArgument(
           Describe(q) + " has a weight. Received: " + std::to_string(q.weight) + ", " +
           ReductionText(q.reduction) + ", " + DTypeName(t.dtype) +
-          ". Expected: a weight of 0 or above, Average, and a floating-point type.");
+          ". Expected: a weight of 0 or above, Average, and a floating-point or complex type.");
     }
     if (q.kind == Collective::kAdasum && !IsFloat(t.dtype)) {
       return Status::InvalidArgument(

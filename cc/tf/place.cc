@@ -16,11 +16,13 @@ namespace {
 
 REGISTER_OP("TfhvdPlace")
     .Output("value: int32")
-    .Attr("what: {'rank', 'local_rank', 'size', 'local_size', 'included'}")
+    .Attr("what: {'rank', 'local_rank', 'size', 'local_size', 'included', 'place'}")
     .Attr("process_set_id: int = 0")
     .SetIsStateful()  // not folded into a constant
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
-    .Doc("This process's rank, the number of ranks, or whether it is in a process set (1 or 0).");
+    .Doc(
+        "This process's rank, the number of ranks, or of a process set: whether it is in it (1 or "
+        "0), and how many of its ranks are below this one.");
 
 class PlaceKernel : public tensorflow::OpKernel {
  public:
@@ -49,6 +51,10 @@ class PlaceKernel : public tensorflow::OpKernel {
     if (what_ == "local_rank") return topology.local_rank;
     if (what_ == "local_size") return topology.local_size;
     if (what_ == "size") return static_cast<int>(members.size());
+    if (what_ == "place") {
+      return static_cast<int>(std::lower_bound(members.begin(), members.end(), topology.rank) -
+                              members.begin());
+    }
     return std::binary_search(members.begin(), members.end(), topology.rank) ? 1 : 0;
   }
 

@@ -31,6 +31,24 @@ bool ToDType(tensorflow::DataType from, DType* to) {
     case tensorflow::DT_BOOL:
       *to = DType::kBool;
       return true;
+    case tensorflow::DT_INT16:
+      *to = DType::kInt16;
+      return true;
+    case tensorflow::DT_UINT16:
+      *to = DType::kUInt16;
+      return true;
+    case tensorflow::DT_UINT32:
+      *to = DType::kUInt32;
+      return true;
+    case tensorflow::DT_UINT64:
+      *to = DType::kUInt64;
+      return true;
+    case tensorflow::DT_COMPLEX64:
+      *to = DType::kComplex64;
+      return true;
+    case tensorflow::DT_COMPLEX128:
+      *to = DType::kComplex128;
+      return true;
     default:
       return false;
   }

@@ -198,6 +198,20 @@ TEST(ScalarsCanBeReducedAndBroadcast) {
       AgreeOn({Ask(Collective::kBroadcast, {{}}), Ask(Collective::kBroadcast, {{}})}).verdict);
 }
 
+TEST(ComplexNumbersAreAddedOnly) {
+  for (int op = 0; op < kNumReduceOps; ++op) {
+    Request q = Ask(Collective::kAllReduce, {{4}}, DType::kComplex64);
+    q.reduction.op = static_cast<ReduceOp>(op);
+    if (q.reduction.op == ReduceOp::kSum || q.reduction.op == ReduceOp::kAverage) {
+      EXPECT_OK(AgreeOn({q, q}).verdict);
+    } else {
+      ExpectRefused({q, q}, "allreduce 'x': complex tensors are reduced by Sum or Average.");
+    }
+  }
+  Request adasum = Ask(Collective::kAdasum, {{4}}, DType::kComplex128);
+  ExpectRefused({adasum, adasum}, "Received: complex128");
+}
+
 TEST(BoolIsReducedByMinAndMaxOnly) {
   for (int op = 0; op < kNumReduceOps; ++op) {
     Request q = Ask(Collective::kAllReduce, {{4}}, DType::kBool);

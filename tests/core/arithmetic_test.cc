@@ -152,6 +152,10 @@ void CheckType(DType dtype) {
 
 TEST(UInt8MatchesTheReference) { CheckType<uint8_t, int64_t>(DType::kUInt8); }
 TEST(Int8MatchesTheReference) { CheckType<int8_t, int64_t>(DType::kInt8); }
+TEST(Int16MatchesTheReference) { CheckType<int16_t, int64_t>(DType::kInt16); }
+TEST(UInt16MatchesTheReference) { CheckType<uint16_t, int64_t>(DType::kUInt16); }
+TEST(UInt32MatchesTheReference) { CheckType<uint32_t, int64_t>(DType::kUInt32); }
+TEST(UInt64MatchesTheReference) { CheckType<uint64_t, uint64_t>(DType::kUInt64); }
 TEST(Int32MatchesTheReference) { CheckType<int32_t, int64_t>(DType::kInt32); }
 TEST(Int64MatchesTheReference) { CheckType<int64_t, int64_t>(DType::kInt64); }
 TEST(Float32MatchesTheReference) { CheckType<float, float>(DType::kFloat32); }
@@ -197,6 +201,32 @@ TEST(IntegersWrapAndAveragesDoNot) {
   constexpr int64_t kLong = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(ReduceValues<int64_t>(DType::kInt64, sum, {kLong, 1}),
             std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(ReduceValues<uint16_t>(DType::kUInt16, sum, {65535, 2}), 1);
+  EXPECT_EQ(ReduceValues<int16_t>(DType::kInt16, average, {32767, 32767, 32767}), 32767);
+  constexpr uint32_t kMostUnsigned = std::numeric_limits<uint32_t>::max();
+  EXPECT_EQ(ReduceValues<uint32_t>(DType::kUInt32, average, {kMostUnsigned, kMostUnsigned}),
+            kMostUnsigned);
+  constexpr uint64_t kLongest = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(ReduceValues<uint64_t>(DType::kUInt64, sum, {kLongest, 3}), uint64_t{2});
+}
+
+TEST(UnsignedNumbersOf64BitsAreNotTakenForNegativeOnes) {
+  constexpr uint64_t kLongest = std::numeric_limits<uint64_t>::max();
+  constexpr uint64_t kTop = uint64_t{1} << 63;
+  EXPECT_EQ(ReduceValues<uint64_t>(DType::kUInt64, {ReduceOp::kMax, 1.0, 1.0}, {kTop, 1}), kTop);
+  EXPECT_EQ(ReduceValues<uint64_t>(DType::kUInt64, {ReduceOp::kMin, 1.0, 1.0}, {kTop, 1}),
+            uint64_t{1});
+  EXPECT_EQ(ReduceValues<uint64_t>(DType::kUInt64, {ReduceOp::kAverage, 1.0, 1.0}, {kTop, 2}),
+            (kTop + 2) / 2);
+  EXPECT_EQ(ReduceValues<uint64_t>(DType::kUInt64, {ReduceOp::kSum, 1.0, 0.5}, {kTop, 0}),
+            kTop / 2);
+  // Beyond either end: the largest number, and what is negative wraps as in the narrower types.
+  EXPECT_EQ(ReduceValues<uint64_t>(DType::kUInt64, {ReduceOp::kSum, 1.0, 4.0}, {kTop, 0}),
+            kLongest);
+  EXPECT_EQ(ReduceValues<uint64_t>(DType::kUInt64, {ReduceOp::kSum, 1.0, -1.5}, {3, 0}),
+            uint64_t{0} - 4);
+  EXPECT_EQ(ReduceValues<uint32_t>(DType::kUInt32, {ReduceOp::kSum, 1.0, -1.5}, {3, 0}),
+            uint32_t{0} - 4);
 }
 
 TEST(IntegerAveragesAndFactorsTruncate) {
@@ -241,7 +271,7 @@ TEST(RanksAreCombinedInOrder) {
 TEST(LevelsLoseNothing) {
   constexpr int64_t kCount = 2500;
   const std::vector<int> hosts = {0, 0, 1, 2, 0, 1};
-  for (int t = 0; t < kNumDTypes; ++t) {
+  for (int t = 0; t < kNumRealDTypes; ++t) {
     const DType dtype = static_cast<DType>(t);
     const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
     std::vector<Buffer> values;
@@ -279,7 +309,7 @@ TEST(LevelsLoseNothing) {
 
 TEST(NeutralValuesChangeNothing) {
   constexpr int64_t kCount = 100;
-  for (int t = 0; t < kNumDTypes; ++t) {
+  for (int t = 0; t < kNumRealDTypes; ++t) {
     const DType dtype = static_cast<DType>(t);
     for (int o = 0; o < kNumReduceOps; ++o) {
       const Reduction reduction{static_cast<ReduceOp>(o), 1.0, 1.0};
@@ -292,6 +322,23 @@ TEST(NeutralValuesChangeNothing) {
       EXPECT_EQ(std::memcmp(out.data(), values.data(), static_cast<size_t>(out.bytes())), 0);
       EXPECT_TRUE(neutral.intact());
     }
+  }
+}
+
+TEST(ComplexNumbersAreAddedOnly) {
+  for (const DType dtype : {DType::kComplex64, DType::kComplex128}) {
+    EXPECT_EQ(ItemSize(dtype), 2 * ItemSize(PartType(dtype)));
+    EXPECT_TRUE(IsFloat(PartType(dtype)) && !IsFloat(dtype));
+    EXPECT_OK(CheckReduction(dtype, {ReduceOp::kSum, 2.0, 0.5}));
+    EXPECT_OK(CheckReduction(dtype, {ReduceOp::kAverage, 1.0, 1.0}));
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+      EXPECT_ERROR(CheckReduction(dtype, {op, 1.0, 1.0}), StatusCode::kInvalidArgument,
+                   std::string("op=") + ReduceOpName(op));
+    }
+  }
+  for (int t = 0; t < kNumRealDTypes; ++t) {
+    EXPECT_EQ(PartType(static_cast<DType>(t)), static_cast<DType>(t));
+    EXPECT_FALSE(IsComplex(static_cast<DType>(t)));
   }
 }
 

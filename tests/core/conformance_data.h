@@ -65,7 +65,7 @@ inline void FillRandom(Buffer* buffer, DType dtype, uint64_t seed, bool scaled) 
     uint64_t bits = random.Next();
     if (dtype == DType::kBool) bits &= 1;
     if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) bits &= ~uint64_t{0x4000};
-    if (dtype == DType::kInt64 && scaled) bits >>= 24;
+    if ((dtype == DType::kInt64 || dtype == DType::kUInt64) && scaled) bits >>= 24;
     if (dtype == DType::kFloat32) {
       const float x = static_cast<float>(static_cast<int32_t>(bits)) * 3e-7f;
       std::memcpy(&bits, &x, sizeof x);
@@ -109,6 +109,17 @@ inline double ValueAt(const char* data, DType dtype, int64_t i) {
       return as(float{});
     case DType::kFloat64:
       return as(double{});
+    case DType::kInt16:
+      return as(int16_t{});
+    case DType::kUInt16:
+      return as(uint16_t{});
+    case DType::kUInt32:
+      return as(uint32_t{});
+    case DType::kUInt64:
+      return static_cast<double>(as(uint64_t{}));
+    case DType::kComplex64:
+    case DType::kComplex128:
+      break;  // two numbers
   }
   return 0.0;
 }

@@ -47,8 +47,8 @@ std::vector<Case> AllCases() {
 Buffer InputOf(const Case& c, int rank) {
   Buffer input(c.count * ItemSize(c.dtype));
   const bool scaled = c.reduction.prescale != 1.0 || c.reduction.postscale != 1.0;
-  FillRandom(&input, c.dtype, static_cast<uint64_t>(rank) * 1000 + static_cast<uint64_t>(c.count),
-             scaled);
+  FillRandom(&input, PartType(c.dtype),
+             static_cast<uint64_t>(rank) * 1000 + static_cast<uint64_t>(c.count), scaled);
   return input;
 }
 
@@ -58,7 +58,9 @@ std::string Expected(const Case& c, int ranks) {
   std::vector<const void*> pointers;
   for (const Buffer& input : inputs) pointers.push_back(input.data());
   std::string out(static_cast<size_t>(inputs[0].bytes()), '\0');
-  ReduceRanks(out.data(), pointers.data(), ranks, c.count, c.dtype, c.reduction);
+  const DType part = PartType(c.dtype);
+  ReduceRanks(out.data(), pointers.data(), ranks, inputs[0].bytes() / ItemSize(part), part,
+              c.reduction);
   return out;
 }
 

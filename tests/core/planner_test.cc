@@ -171,6 +171,16 @@ TEST(EveryRankPlansAlike) {
   }
 }
 
+// The parts of complex numbers are added like any others, together with these.
+TEST(ComplexNumbersTravelWithNumbersOfTheirParts) {
+  std::vector<Agreed> agreed;
+  agreed.push_back(Of(Collective::kAllReduce, {{DType::kFloat32, {3}}, {DType::kComplex64, {2}}}));
+  const std::vector<Plan> plans = MakePlans(agreed, {kMiB});
+  ASSERT_EQ(plans.size(), size_t{1});
+  EXPECT_TRUE(plans[0].dtype == DType::kFloat32);
+  EXPECT_EQ(plans[0].bytes, int64_t{3 * 4 + 2 * 8});
+}
+
 // Whatever is agreed, every tensor travels exactly once, and no fused plan is above the threshold.
 TEST(EveryTensorTravelsOnce) {
   std::mt19937 random(4);

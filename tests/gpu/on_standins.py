@@ -98,7 +98,9 @@ def collectives() -> None:
 def reductions() -> None:
     rank, size = hvd.rank(), hvd.size()
     total = float(sum(range(size)))
-    for dtype in (tf.float32, tf.bfloat16, tf.float16, tf.float64, tf.int32, tf.int64):
+    integers = (tf.int32, tf.int64, tf.int16, tf.uint16, tf.uint32, tf.uint64)
+    floats = (tf.float32, tf.bfloat16, tf.float16, tf.float64, tf.complex64, tf.complex128)
+    for dtype in (*floats, *integers):
         x = on_gpu([rank, rank + 1, 2], dtype)
         check(hvd.allreduce(x, op=hvd.Sum), [total, total + size, 2 * size])
     check(hvd.allreduce(on_gpu([rank, 4.0])), [total / size, 4.0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from modes import FLOATS, NUMBERS, in_both_modes, numbers, run
+from modes import COMPLEX, FLOATS, NUMBERS, in_both_modes, numbers, run
 
 import tfhvd as hvd
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.ranks(1, 2)
 @in_both_modes
 @pytest.mark.ranks(1, 2, 4)
 def test_every_type(mode):
-    for dtype in (*NUMBERS, tf.bool):
+    for dtype in (*NUMBERS, *COMPLEX, tf.bool):
         x = tf.cast(tf.fill([2, 3], hvd.rank() + 1), dtype)
         result = run(mode, hvd.allgather, x)
         expected = np.repeat(np.arange(hvd.size()) + 1, 2)[:, np.newaxis] * np.ones((1, 3))
@@ -70,6 +70,60 @@ def test_gradient(mode):
         expected = weight[begin : begin + hvd.rank() + 1] * hvd.size()
         assert gradient.dtype == dtype
         np.testing.assert_array_equal(numbers(gradient), expected)
+
+
+@in_both_modes
+@pytest.mark.ranks(1, 2, 4)
+def test_sparse_tensors(mode):
+    """Rank r has r rows of 5; the first of them, if any, has an entry, which is in its table."""
+    n, me = hvd.size(), hvd.rank()
+    entries = [[0, me]] if me else np.zeros([0, 2], np.int64)
+    values = [10.0 * me] if me else []
+
+    def f(indices, values, weights):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            own = tf.SparseTensor(indices, values, tf.constant([me, 5], tf.int64))
+            gathered = hvd.allgather(own)
+            loss = tf.reduce_sum(gathered.values * weights) * (me + 1)
+        return gathered, tape.gradient(loss, values)
+
+    weights = tf.range(1.0, n)
+    gathered, gradient = run(
+        mode, f, tf.constant(entries, tf.int64), tf.constant(values, tf.float32), weights
+    )
+    assert isinstance(gathered, tf.SparseTensor)
+    expected = np.zeros([sum(range(n)), 5])
+    for rank in range(1, n):
+        expected[sum(range(rank)), rank] = 10.0 * rank
+    np.testing.assert_array_equal(tf.sparse.to_dense(gathered), expected)
+    total = sum(range(1, n + 1))
+    np.testing.assert_array_equal(gradient, [me * total] if me else [])
+
+
+@pytest.mark.ranks(2)
+def test_sparse_tensors_whose_later_dimensions_differ_fail_on_every_rank():
+    own = tf.SparseTensor([[0, 0]], [1.0], [1, 3 + hvd.rank()])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"may differ .* first dimension only"):
+        hvd.allgather(own)
+    flat = tf.SparseTensor([[0]], [1.0], [1]) if hvd.rank() else own
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Mismatched shapes"):
+        hvd.allgather(flat)
+
+
+@pytest.mark.ranks(2, 4)
+def test_gradient_while_a_rank_below_has_joined():
+    """Its rows are missing, and those of the others move up."""
+    if hvd.rank() > 0:
+        x = tf.fill([hvd.rank()], 1.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = hvd.allgather(x, name="one.joined")
+            loss = tf.reduce_sum(y * tf.range(float(sum(range(hvd.size())))))
+        begin = sum(range(hvd.rank()))
+        expected = np.arange(begin, begin + hvd.rank()) * (hvd.size() - 1)
+        np.testing.assert_array_equal(tape.gradient(loss, x), expected)
+    hvd.join()
 
 
 def test_the_shape_is_known_in_a_graph_but_for_the_first_dimension():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from modes import FLOATS, NUMBERS, in_both_modes, numbers, run
+from modes import COMPLEX, FLOATS, NUMBERS, in_both_modes, numbers, run
 
 import tfhvd as hvd
 
@@ -22,7 +22,7 @@ def received() -> list[int]:
 @in_both_modes
 @pytest.mark.ranks(1, 2, 4)
 def test_every_type_with_uneven_splits(mode):
-    for dtype in (*NUMBERS, tf.bool):
+    for dtype in (*NUMBERS, *COMPLEX, tf.bool):
         splits = splits_of(hvd.rank())
         x = tf.cast(tf.fill([sum(splits), 3], hvd.rank()), dtype)
         output, counts = run(mode, lambda x, s=splits: hvd.alltoall(x, splits=s), x)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from modes import FLOATS, NUMBERS, in_both_modes, mine, numbers, of_ranks, run
+from modes import COMPLEX, FLOATS, NUMBERS, in_both_modes, mine, numbers, of_ranks, run
 
 import tfhvd as hvd
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.ranks(1, 2)
 @pytest.mark.ranks(1, 2, 4)
 def test_every_type_and_root(mode):
     for root in range(hvd.size()):
-        for dtype in (*NUMBERS, tf.bool):
+        for dtype in (*NUMBERS, *COMPLEX, tf.bool):
             values = of_ranks((3, 2), dtype)
             result = run(mode, lambda x, r=root: hvd.broadcast(x, root_rank=r), mine(values, dtype))
             assert result.dtype == dtype

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.ranks(1, 2)
 @in_both_modes
 @pytest.mark.ranks(1, 2, 4)
 def test_types_and_shapes_may_be_mixed(mode):
-    shapes = [(), (0, 2), (3,), (2, 2), (5,), (1,), (4,), (6, 1)]
+    shapes = [(), (0, 2), (3,), (2, 2), (5,), (1,), (4,), (6, 1), (2,), (3, 1), (0,), (5, 2)]
     values = [of_ranks(s, t, seed) for seed, (s, t) in enumerate(zip(shapes, NUMBERS))]
     tensors = [mine(v, t) for v, t in zip(values, NUMBERS)]
     results = run(mode, lambda *x: hvd.grouped_allreduce(x, op=hvd.Max), *tensors)
@@ -98,7 +98,40 @@ def test_wrong_arguments(mode):
     with pytest.raises(ValueError, match=r"Received: no tensors. Expected: at least one"):
         run(mode, lambda: hvd.grouped_allreduce([]))
     slices = tf.IndexedSlices([1.0], [0], [1])
-    with pytest.raises(TypeError, match="Received: a IndexedSlices"):
-        run(mode, lambda: hvd.grouped_allreduce([tf.constant(1.0), slices]))
-    with pytest.raises(TypeError, match="Received: complex64"):
-        run(mode, lambda: hvd.grouped_allreduce([1.0, tf.constant(1j, tf.complex64)]))
+    for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
+        with pytest.raises(NotImplementedError, match=f"added only. Received: op={op}"):
+            run(mode, lambda op=op: hvd.grouped_allreduce([tf.constant(1.0), slices], op=op))
+    for call in (hvd.grouped_allgather, hvd.grouped_reducescatter):
+        with pytest.raises(NotImplementedError, match=rf"{call.__name__} is not .* IndexedSlices"):
+            run(mode, lambda call=call: call([tf.constant([1.0]), slices]))
+    with pytest.raises(TypeError, match=r"can be added only. Received: a complex64 tensor, op=Max"):
+        run(mode, lambda: hvd.grouped_allreduce([1.0, tf.constant(1j, tf.complex64)], op=hvd.Max))
+
+
+@in_both_modes
+@pytest.mark.ranks(1, 2, 4)
+@pytest.mark.parametrize("with_dense", [False, True], ids=["alone", "with dense ones"])
+def test_slices(mode, with_dense):
+    n, rows = hvd.size(), hvd.rank() + 1
+
+    def f(x, values, indices):
+        slices = [
+            tf.IndexedSlices(values, indices, tf.constant([10, 2])),
+            tf.IndexedSlices(2 * values[:1], indices[:1], tf.constant([3, 2])),
+        ]
+        group = [x, slices[0], 2 * x, slices[1]] if with_dense else slices
+        summed = hvd.grouped_allreduce(group, op=hvd.Sum, prescale_factor=2.0, postscale_factor=3.0)
+        return summed, hvd.grouped_allreduce(group, compression=hvd.Compression.fp16)
+
+    x = tf.constant([1.0, 2.0])
+    results = run(mode, f, x, tf.ones([rows, 2]), tf.range(rows, dtype=tf.int64))
+    first = sum(np.arange(10)[:, np.newaxis] <= rank for rank in range(n)) * np.ones((10, 2))
+    second = np.eye(3, 1) * [[2.0 * n, 2.0 * n]]
+    for group, factor in zip(results, (6.0, 1.0 / n)):
+        assert isinstance(group, list)
+        if with_dense:
+            np.testing.assert_allclose(group.pop(0), np.array([1, 2]) * n * factor)
+            np.testing.assert_allclose(group.pop(1), np.array([2, 4]) * n * factor)
+        for slices, expected in zip(group, (first, second)):
+            assert isinstance(slices, tf.IndexedSlices)
+            np.testing.assert_allclose(tf.convert_to_tensor(slices), expected * factor, rtol=1e-3)

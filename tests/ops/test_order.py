@@ -157,14 +157,21 @@ def test_eager_calls_share_one_name_and_so_one_kernel():
 
 @pytest.mark.ranks(2)
 def test_a_name_twice_at_once_is_an_error_and_can_be_used_again():
-    @tf.function
-    def f(x):
-        return hvd.allreduce(x, name="twice"), hvd.allreduce(x * 2, name="twice")
-
+    # In one function it would be made two names.
+    functions = [tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, name="twice")) for _ in "12"]
+    for function in functions:
+        function.get_concrete_function(tf.TensorSpec([]))
     if hvd.rank() == 0:  # Alone, so that the first is surely under way when the second comes.
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            calls = [threads.submit(function, tf.constant(1.0)) for function in functions]
+            [refused], [first] = concurrent.futures.wait(calls, return_when="FIRST_COMPLETED")
+            hvd.barrier()  # the other calls it now
+            assert first.result() == 2.0
         with pytest.raises(tf.errors.InvalidArgumentError, match="'twice'"):
-            f(tf.constant(1.0))
-    hvd.barrier()
+            refused.result()
+    else:
+        hvd.barrier()
+        assert functions[0](tf.constant(1.0)) == 2.0
     assert hvd.allreduce(1.0, op=hvd.Sum, name="twice") == 2.0
 
 

@@ -56,6 +56,7 @@ def test_scales_and_compression(mode):
 @pytest.mark.ranks(1, 2, 4)
 def test_a_group_of_mixed_types_and_shapes(mode):
     shapes = [(3,), (0, 2), (1, 2), (70001,), (4, 2, 2), (2,), (9, 1), (3, 0)]
+    shapes += [(5,), (2, 3), (1,), (7, 1)]
     values = [of_ranks(s, t, seed) for seed, (s, t) in enumerate(zip(shapes, NUMBERS))]
     tensors = [mine(v, t) for v, t in zip(values, NUMBERS)]
     # Twice the same ones: those of one type travel together.

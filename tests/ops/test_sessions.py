@@ -73,6 +73,57 @@ def test_as_eagerly(name):
             np.testing.assert_array_equal(actual, value)
 
 
+# Losses to which one rank's result adds nothing, in ways that TensorFlow can see in advance.
+LOSSES = {
+    "times the rank": lambda y: tf.reduce_sum(y * y) * hvd.rank(),
+    "a factor of the rank": lambda y: tf.reduce_sum(y * float(hvd.rank()) * y),
+    "rows by the rank": lambda y: tf.reduce_sum(y[: hvd.rank()] ** 2),
+}
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("way", ["plain", "in a function"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_gradients_of_what_one_rank_has_no_use_for(name, way):
+    """What TensorFlow leaves out of one rank's graph must leave no other rank waiting."""
+    rows = 2 * hvd.size() + (1 if "uneven" in name else 0)
+    given = np.random.default_rng(hvd.rank()).uniform(0.5, 2.0, [rows, 3]).astype(np.float32)
+    operation = OPERATIONS[name]
+    expected = []
+    for loss in LOSSES.values():
+        with tf.GradientTape() as tape:
+            x = tf.constant(given)
+            tape.watch(x)
+            total = loss(operation(x * 1.5))
+        expected.append(tape.gradient(total, x))
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.get_variable("x", initializer=given)
+        session.run(v1.global_variables_initializer())
+        function = tf.function(operation) if way == "in a function" else operation
+        for loss, wanted in zip(LOSSES.values(), expected):
+            [gradient] = tf.gradients(loss(function(x * 1.5)), x)
+            # Grappler multiplies the factors in another order.
+            np.testing.assert_allclose(session.run(gradient), wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.ranks(2, 4)
+def test_the_graphs_of_gradients_are_the_same_on_every_rank():
+    everywhere = {
+        **OPERATIONS,
+        "allgather": lambda x: hvd.allgather(x[1:]),
+        "reducescatter": lambda x: hvd.reducescatter(x, op=hvd.Product),
+    }
+    with tf.Graph().as_default() as graph:
+        for name, operation in everywhere.items():
+            rows = 2 * hvd.size() + (1 if "uneven" in name else 0)
+            x = v1.placeholder(tf.float32, [rows, 3])
+            tf.gradients(tf.reduce_sum(operation(x)), x)
+        nodes = [node.SerializeToString(deterministic=True) for node in graph.as_graph_def().node]
+    theirs = hvd.broadcast_object(nodes)
+    differing = [a for a, b in zip(nodes, theirs) if a != b]
+    assert (differing, len(nodes)) == ([], len(theirs))
+
+
 @pytest.mark.ranks(2, 4)
 def test_places_and_process_sets():
     upper = hvd.add_process_set(range(hvd.size() // 2, hvd.size()))

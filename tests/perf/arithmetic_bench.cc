@@ -38,7 +38,7 @@ double GigabytesPerSecond(const ArithmeticKernel& kernel, DType dtype) {
 void Print() {
   std::printf("%10s", "GB/s");
   for (const ArithmeticKernel& kernel : AvailableKernels()) std::printf(" %8s", kernel.name);
-  for (int t = 0; t < kNumDTypes; ++t) {
+  for (int t = 0; t < kNumRealDTypes; ++t) {
     const DType dtype = static_cast<DType>(t);
     if (dtype == DType::kBool) continue;
     std::printf("\n%10s", DTypeName(dtype));

@@ -52,6 +52,25 @@ def test_every_type_and_reduction(dtype):
     same_as_uncompiled(f, of_rank(dtype))
 
 
+def test_integers_of_other_widths_and_complex_numbers():
+    types = (tf.int16, tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128)
+
+    def f(*tensors):
+        names = [f"others.{x.dtype.name}" for x in tensors]
+        return [
+            *(hvd.allreduce(x, op=hvd.Sum, name=f"{n}.sum") for x, n in zip(tensors, names)),
+            *(hvd.alltoall(x, name=f"{n}.all") for x, n in zip(tensors, names)),
+            *(hvd.broadcast(x, 0, name=f"{n}.root") for x, n in zip(tensors, names)),
+            *hvd.grouped_allgather(tensors, name="others"),
+        ]
+
+    tensors = [of_rank(dtype) for dtype in types]
+    expected = tf.function(f)(*tensors)
+    for actual, wanted in zip(compiled(f)(*tensors), expected):
+        assert actual.dtype == wanted.dtype
+        np.testing.assert_array_equal(actual, wanted)
+
+
 def test_truth_values():
     def f(x):
         return hvd.allreduce(x, op=hvd.Min, name="all"), hvd.allreduce(x, op=hvd.Max, name="any")

@@ -10,6 +10,7 @@ from tfhvd.ops.grouped_allgather import grouped_allgather
 from tfhvd.ops.grouped_allreduce import grouped_allreduce
 from tfhvd.ops.grouped_reducescatter import grouped_reducescatter
 from tfhvd.ops.join import join
+from tfhvd.ops.load_ops import load_ops
 from tfhvd.ops.objects import allgather_object, broadcast_object, broadcast_object_fn
 from tfhvd.ops.place import (
     local_rank_op,
@@ -43,6 +44,7 @@ __all__ = [
     "grouped_allreduce",
     "grouped_reducescatter",
     "join",
+    "load_ops",
     "local_rank_op",
     "local_size_op",
     "process_set_included_op",

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd import process
-from tfhvd.ops.reduce_op import Adasum, Max, Min, ReduceOp
+from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, ReduceOp, Sum
 from tfhvd.process_sets import ProcessSet
 
 DTYPES = (
@@ -20,6 +20,12 @@ DTYPES = (
     tf.float32,
     tf.float64,
     tf.bool,
+    tf.int16,
+    tf.uint16,
+    tf.uint32,
+    tf.uint64,
+    tf.complex64,
+    tf.complex128,
 )
 
 
@@ -32,10 +38,16 @@ def to_tensor(value: Any, kind: str) -> tf.Tensor:
 
     Raises:
         NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices.
         TypeError: if the type has no collectives, or the value is sparse or ragged.
     """
     process.check_running()
-    if isinstance(value, (tf.IndexedSlices, tf.SparseTensor, tf.RaggedTensor)):
+    if isinstance(value, tf.IndexedSlices):
+        raise NotImplementedError(
+            f"hvd.{kind} is not defined for IndexedSlices. Expected: a dense tensor "
+            "(tf.convert_to_tensor); or hvd.allreduce or hvd.grouped_allreduce, which add them."
+        )
+    if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         raise TypeError(
             f"hvd.{kind} takes dense tensors. Received: a {type(value).__name__}. "
             "Expected: a tensor, variable or array; use tf.convert_to_tensor or tf.sparse.to_dense."
@@ -50,15 +62,21 @@ def to_tensor(value: Any, kind: str) -> tf.Tensor:
 
 
 def check_reduction(tensor: tf.Tensor, op: ReduceOp, prescale: float, postscale: float) -> None:
-    """Refuses to calculate with truth values.
+    """Refuses to calculate with truth values, and to compare complex numbers.
 
     Raises:
-        TypeError: for bool with anything but Min (and) or Max (or), unscaled.
+        TypeError: for bool with anything but Min (and) or Max (or), unscaled; for complex numbers
+            with anything but Average or Sum.
     """
     if op == Adasum and not tensor.dtype.is_floating:
         raise TypeError(
             f"Adasum divides by the length of a gradient. Received: {tensor.dtype.name}. Expected: "
             "float16, bfloat16, float32 or float64; use tf.cast."
+        )
+    if tensor.dtype.is_complex and op not in (Average, Sum):
+        raise TypeError(
+            f"Complex numbers can be added only. Received: a {tensor.dtype.name} tensor, "
+            f"op={op!r}. Expected: hvd.Average or hvd.Sum; or tf.math.real and tf.math.imag."
         )
     if tensor.dtype != tf.bool:
         return
@@ -79,8 +97,17 @@ def to_tensors(values: Any, kind: str) -> list[tf.Tensor]:
         kind: the operation's name, for messages.
 
     Raises:
-        NotInitializedError: before `init`.
-        TypeError: if it is no list, or a tensor's type has no collectives.
+        As `to_tensor` and `check_group`.
+    """
+    check_group(values, kind)
+    return [to_tensor(value, kind) for value in values]
+
+
+def check_group(values: Any, kind: str) -> None:
+    """Refuses what is no group.
+
+    Raises:
+        TypeError: if it is no list.
         ValueError: if it is empty.
     """
     if not isinstance(values, (list, tuple)):
@@ -88,12 +115,10 @@ def to_tensors(values: Any, kind: str) -> list[tf.Tensor]:
             f"hvd.{kind} takes several tensors. Received: a {type(values).__name__}. "
             "Expected: a list or tuple of tensors."
         )
-    tensors = [to_tensor(value, kind) for value in values]
-    if not tensors:
+    if not values:
         raise ValueError(
             f"hvd.{kind} has nothing to work on. Received: no tensors. Expected: at least one."
         )
-    return tensors
 
 
 def to_factor(value: Any, name: str) -> float:

@@ -35,8 +35,8 @@ from tfhvd._library import build_config, load_tf_ops, rebuild_command
 
 _ORDER = "tfhvd/order"  # a collection of the graph: its _Order
 _TRAVEL = (
-    *(tf.bool, tf.uint8, tf.int8, tf.int32, tf.int64),
-    *(tf.float16, tf.bfloat16, tf.float32, tf.float64),
+    *(tf.bool, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.uint32, tf.int32, tf.uint64, tf.int64),
+    *(tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128),
 )
 _begin_only: contextvars.ContextVar[bool] = contextvars.ContextVar("begin_only", default=False)
 

@@ -1,4 +1,8 @@
-"""The gradients of allgathers: a rank gets its own rows of the gradients' sum."""
+"""The gradients of allgathers: a rank gets its own rows of the gradients' sum.
+
+Where its rows begin is a number that TensorFlow cannot know when it makes a graph smaller, and no
+rank has another graph than the others: what one of them leaves out all would wait for.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd.ops import _compiled, _kernels
-from tfhvd.ops._names import name_of_gradient
+from tfhvd.ops._names import Name, name_of_gradient
 from tfhvd.ops.reduce_op import Sum
-from tfhvd.process_sets import by_id
 
 
 def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
@@ -22,14 +25,34 @@ def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
     name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
     rows = [tf.shape(x, out_type=tf.int64)[0] for x in forward.inputs]
     # Also where all are known to have as many: other ranks may not have compiled their function.
-    all_rows = _kernels.gather(tf.stack(rows)[tf.newaxis], name.part("rows"), set_id)
+    before, _ = rows_of_ranks(tf.stack(rows), name.part("rows"), set_id)
     if _compiled.has_compiled(forward):
-        begins = [n * by_id(set_id).rank() for n in rows]
+        place = tf.cast(_kernels.place_in(set_id), tf.int64)
+        begins = [n * place for n in rows]
     else:
-        begins = tf.unstack(tf.reduce_sum(all_rows[: by_id(set_id).rank()], axis=0), num=len(rows))
+        begins = tf.unstack(before, num=len(rows))
     gradients = [
         tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)
         for g, y in zip(gradients, forward.outputs)
     ]
     totals = _kernels.reduce(gradients, Sum, name, set_id)
     return [total[begins[i] : begins[i] + rows[i]] for i, total in enumerate(totals)]
+
+
+def rows_of_ranks(mine: tf.Tensor, name: Name, set_id: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Tells every rank what each one has.
+
+    Args:
+        mine: numbers of this rank, int64 of shape [n].
+        name: the collective's.
+        set_id: the number of the process set.
+
+    Returns:
+        The sums of the numbers of the ranks before this one, of shape [n]; and the numbers of all
+        ranks that have not joined, of shape [ranks, n].
+    """
+    place = tf.cast(_kernels.place_in(set_id), tf.int64)
+    every = _kernels.gather(tf.concat([[place], mine], 0)[tf.newaxis], name, set_id)
+    numbers = every[:, 1:]
+    is_before = every[:, :1] < place
+    return tf.reduce_sum(tf.where(is_before, numbers, tf.zeros_like(numbers)), 0), numbers

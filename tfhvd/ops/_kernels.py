@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat_graphs
+from tfhvd import _compat_graphs, process
 from tfhvd._library import load_tf_ops
 from tfhvd.ops import _compiled
-from tfhvd.ops._names import Name
+from tfhvd.ops._names import Name, check_order, operation_name
 from tfhvd.ops._threads import in_turn
 from tfhvd.ops.reduce_op import Average, ReduceOp
+from tfhvd.process_sets import by_id
 
 
 def on_device(name: str) -> AbstractContextManager[Any]:
@@ -31,7 +32,7 @@ def reduce(
 ) -> list[tf.Tensor]:
     """Reduces each tensor over the ranks; several are agreed, and fail, as one."""
     attributes = _reduction(op, prescale, postscale)
-    return _one_or_group("allreduce", tensors, name, process_set_id, **attributes)
+    return _one_or_group("Allreduce", tensors, name, process_set_id, **attributes)
 
 
 def average(
@@ -50,7 +51,7 @@ def average(
             weight,
             deferred=compiled,
             **_reduction(Average, prescale, postscale),
-            **_identity(name, process_set_id),
+            **_identity("TfhvdWeightedAllreduce", name, process_set_id),
         )
     return _in_its_order(list(outputs), compiled)
 
@@ -65,7 +66,7 @@ def reduce_scatter(
 ) -> list[tf.Tensor]:
     """Reduces each tensor over the ranks and returns this rank's rows of each."""
     attributes = _reduction(op, prescale, postscale)
-    return _one_or_group("reducescatter", tensors, name, process_set_id, **attributes)
+    return _one_or_group("Reducescatter", tensors, name, process_set_id, **attributes)
 
 
 def gather(tensor: tf.Tensor, name: Name, process_set_id: int) -> tf.Tensor:
@@ -75,7 +76,7 @@ def gather(tensor: tf.Tensor, name: Name, process_set_id: int) -> tf.Tensor:
 
 def gather_all(tensors: Sequence[tf.Tensor], name: Name, process_set_id: int) -> list[tf.Tensor]:
     """Joins the ranks' tensors, each for itself; several are agreed, and fail, as one."""
-    return _one_or_group("allgather", tensors, name, process_set_id)
+    return _one_or_group("Allgather", tensors, name, process_set_id)
 
 
 def exchange(
@@ -87,7 +88,7 @@ def exchange(
     compiled = _compiled.is_compiled()
     with in_turn(name, process_set_id):
         output, received = load_tf_ops().tfhvd_alltoall(
-            tensor, splits, deferred=compiled, **_identity(name, process_set_id)
+            tensor, splits, deferred=compiled, **_identity("TfhvdAlltoall", name, process_set_id)
         )
     [output] = _in_its_order([output], compiled)
     return output, received
@@ -102,13 +103,35 @@ def broadcast_all(
     tensors: Sequence[tf.Tensor], root: int, name: Name, process_set_id: int
 ) -> list[tf.Tensor]:
     """Returns the root's tensors; several are agreed, and fail, as one."""
-    return _one_or_group("broadcast", tensors, name, process_set_id, root_rank=root)
+    return _one_or_group("Broadcast", tensors, name, process_set_id, root_rank=root)
+
+
+def rank() -> tf.Tensor:
+    """Returns this process's rank: see `place_in`."""
+    return _known_late("rank", 0, process.rank)
+
+
+def place_in(process_set_id: int) -> tf.Tensor:
+    """Returns how many of a process set's ranks are below this one, as an int32 scalar.
+
+    In a graph it is a number that TensorFlow does not know before the graph runs. From one that it
+    knows, such as a constant 0, it finds out which parts of a graph have no effect and leaves them
+    out, with the collectives in them, on this rank alone.
+    """
+    return _known_late("place", process_set_id, lambda: by_id(process_set_id).rank())
+
+
+def _known_late(what: str, process_set_id: int, now: Callable[[], int]) -> tf.Tensor:
+    # XLA leaves out no collective, and makes a program for this rank anyway.
+    if tf.executing_eagerly() or _compiled.is_compiled():
+        return tf.constant(now(), tf.int32)
+    return load_tf_ops().tfhvd_place(what=what, process_set_id=process_set_id)
 
 
 def barrier(name: Name, process_set_id: int) -> None:
     """Waits for every rank."""
     with in_turn(name, process_set_id):
-        load_tf_ops().tfhvd_barrier(**_identity(name, process_set_id))
+        load_tf_ops().tfhvd_barrier(**_identity("TfhvdBarrier", name, process_set_id))
     if _compiled.is_compiled():
         _compiled.put_in_order()
 
@@ -118,12 +141,15 @@ def _one_or_group(
 ) -> list[tf.Tensor]:
     library = load_tf_ops()
     compiled = _compiled.is_compiled()
-    attributes.update(_identity(name, process_set_id), deferred=compiled)
     with in_turn(name, process_set_id):
         if len(tensors) == 1:
-            outputs = [getattr(library, f"tfhvd_{kind}")(tensors[0], **attributes)]
+            identity = _identity(f"Tfhvd{kind}", name, process_set_id)
+            operation = getattr(library, f"tfhvd_{kind.lower()}")
+            outputs = [operation(tensors[0], deferred=compiled, **identity, **attributes)]
         else:
-            outputs = list(getattr(library, f"tfhvd_grouped_{kind}")(list(tensors), **attributes))
+            identity = _identity(f"TfhvdGrouped{kind}", name, process_set_id)
+            operation = getattr(library, f"tfhvd_grouped_{kind.lower()}")
+            outputs = list(operation(list(tensors), deferred=compiled, **identity, **attributes))
     return _in_its_order(outputs, compiled)
 
 
@@ -135,8 +161,10 @@ def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any
     }
 
 
-def _identity(name: Name, process_set_id: int) -> dict[str, Any]:
+def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, Any]:
+    check_order(kind)
     return {
+        "name": operation_name(kind, name),
         "tensor_name": name.text,
         "anonymous": name.anonymous,
         "process_set_id": process_set_id,

@@ -99,14 +99,14 @@ def _of_product(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         totals = _kernels.gather_all(gradients, of.name, of.set_id)
     else:
         totals = _kernels.reduce(gradients, Sum, of.name, of.set_id)
-    size, rank = by_id(of.set_id).size(), by_id(of.set_id).rank()
-    factor = of.postscale * of.prescale**size
+    place = _kernels.place_in(of.set_id)
+    factor = of.postscale * of.prescale ** by_id(of.set_id).size()
     results = []
     for i, (x, total) in enumerate(zip(of.inputs, totals)):
         wide = tf.float32 if x.dtype in _HALF else x.dtype
         all_x = _inputs_of_all_ranks(of, i, wide, absent=1)
-        before = tf.math.cumprod(all_x, exclusive=True)[rank]
-        after = tf.math.cumprod(all_x, exclusive=True, reverse=True)[rank]
+        before = tf.gather(tf.math.cumprod(all_x, exclusive=True), place)
+        after = tf.gather(tf.math.cumprod(all_x, exclusive=True, reverse=True), place)
         gradient = tf.cast(total, wide) * before * after * tf.cast(factor, wide)
         results.append(tf.cast(gradient, x.dtype))
     return results
@@ -115,19 +115,16 @@ def _of_product(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
 def _of_adasum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     """Goes back through the tree of ranks, all of whose inputs every rank gets for that."""
     totals = _kernels.reduce(gradients, Sum, of.name, of.set_id)
-    rank = by_id(of.set_id).rank()
+    size, place = by_id(of.set_id).size(), _kernels.place_in(of.set_id)
     factor = of.postscale * of.prescale  # of what is scaled alike the combination is scaled too
     results = []
     for i, (x, total) in enumerate(zip(of.inputs, totals)):
-        vectors = tf.unstack(
-            _inputs_of_all_ranks(of, i, tf.float64, absent=0), by_id(of.set_id).size()
-        )
+        all_x = _inputs_of_all_ranks(of, i, tf.float64, absent=0)
         with tf.GradientTape() as tape:
-            tape.watch(vectors[rank])
-            combined = _adasum(vectors)
-        gradient = tape.gradient(
-            combined, vectors[rank], output_gradients=tf.cast(total, tf.float64) * factor
-        )
+            tape.watch(all_x)
+            combined = _adasum(tf.unstack(all_x, size))
+        weights = tf.cast(total, tf.float64) * factor
+        gradient = tf.gather(tape.gradient(combined, all_x, output_gradients=weights), place)
         results.append(tf.cast(gradient, x.dtype))
     return results
 
@@ -155,7 +152,7 @@ def _inputs_of_all_ranks(of: _Reduction, i: int, dtype: tf.DType, absent: float)
     shapes, zeros, also for its place.
     """
     x, ranks = of.inputs[i], by_id(of.set_id)
-    place = tf.constant([[1 + ranks.rank()]], tf.int64)
+    place = tf.cast(tf.reshape(1 + _kernels.place_in(of.set_id), [1, 1]), tf.int64)
     rows, places = _kernels.gather_all(
         [x[tf.newaxis], place], of.name.part(f"factors_{i}"), of.set_id
     )

@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd import process_sets
-from tfhvd.ops import _kernels
+from tfhvd.ops import _compiled, _kernels
 from tfhvd.ops._checks import check_has_first_dimension, to_tensor
-from tfhvd.ops._gather_gradient import gather_gradients
-from tfhvd.ops._names import name_of
+from tfhvd.ops._gather_gradient import gather_gradients, rows_of_ranks
+from tfhvd.ops._names import Name, name_of
 
 
 def allgather(
@@ -18,23 +18,24 @@ def allgather(
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
-) -> tf.Tensor:
+) -> Any:
     """Joins every rank's tensor along the first dimension, rank 0's first, on every rank.
 
     Differentiable: a rank gets its own part of the gradients' sum.
 
     Args:
-        tensor: of shape [n, ...]; n may differ between ranks and be 0, the rest may not. Types:
-            uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool.
+        tensor: of shape [n, ...]; n may differ between ranks and be 0, the rest may not. Any type
+            of number, or bool. Or a SparseTensor: its entries travel, and not what is between them.
         name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.
-        ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
+        ignore_name_scope: leaves out the name scope, which in a graph stands before a given name.
         process_set: the ranks that take part.
 
     Returns:
-        A tensor of the same type, of shape [sum of the n, ...].
+        A tensor of the same type, of shape [sum of the n, ...]; a SparseTensor of a SparseTensor.
 
     Raises:
         NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices, and for a SparseTensor in a compiled function.
         TypeError: for a type that does not travel.
         ValueError: for a scalar.
         tf.errors.InvalidArgumentError: if type or shape do not fit between the ranks.
@@ -43,11 +44,38 @@ def allgather(
     Example:
         >>> hvd.allgather(tf.fill([hvd.rank() + 1], hvd.rank()))  # [0, 1, 1] on two ranks
     """
-    del ignore_name_scope
     set_id = process_sets.checked_id(process_set)
+    if isinstance(tensor, tf.SparseTensor):
+        values = to_tensor(tensor.values, "allgather")
+        key = name_of("allgather", name, values, set_id=set_id, ignore_name_scope=ignore_name_scope)
+        return _gather_sparse(tensor, key, set_id)
     tensor = to_tensor(tensor, "allgather")
     check_has_first_dimension(tensor, "allgather")
-    return _kernels.gather(tensor, name_of("allgather", name, tensor), set_id)
+    key = name_of("allgather", name, tensor, set_id=set_id, ignore_name_scope=ignore_name_scope)
+    return _kernels.gather(tensor, key, set_id)
+
+
+def _gather_sparse(tensor: tf.SparseTensor, key: Name, set_id: int) -> tf.SparseTensor:
+    """Gathers shapes first: entries move down by the rows of the ranks before."""
+    if _compiled.is_compiled():
+        raise NotImplementedError(
+            "hvd.allgather of a SparseTensor in a function with jit_compile=True, where shapes are "
+            "fixed. Expected: a dense tensor (tf.sparse.to_dense), or a call outside of it."
+        )
+    before, shapes = rows_of_ranks(tensor.dense_shape, key.part("shape"), set_id)
+    fits = tf.debugging.assert_equal(
+        shapes[:, 1:],
+        tf.broadcast_to(shapes[:1, 1:], tf.shape(shapes[:, 1:])),
+        message=f"hvd.allgather '{key.text}': SparseTensors may differ between ranks in the first "
+        "dimension only. Expected: the same later dimensions on every rank.",
+    )
+    with tf.control_dependencies([] if fits is None else [fits]):
+        down = tf.concat([before[:1], tf.zeros_like(before[1:])], 0)
+        indices, values = _kernels.gather_all(
+            [tensor.indices + down, tensor.values], key.part("entries"), set_id
+        )
+        shape = tf.concat([tf.reduce_sum(shapes[:, :1], 0), shapes[0, 1:]], 0)
+    return tf.SparseTensor(indices, values, shape)
 
 
 @tf.RegisterGradient("TfhvdAllgather")

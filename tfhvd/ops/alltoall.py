@@ -24,12 +24,12 @@ def alltoall(
     Differentiable: gradients travel back the way that the rows came.
 
     Args:
-        tensor: of shape [n, ...]; n may differ between ranks, the rest may not. Types: uint8, int8,
-            int32, int64, float16, bfloat16, float32, float64, bool.
+        tensor: of shape [n, ...]; n may differ between ranks, the rest may not. Any type of number,
+            or bool.
         splits: how many rows go to each rank, whole numbers of shape [size] with the sum n; may
             differ from step to step. None: as many to each.
         name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.
-        ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
+        ignore_name_scope: leaves out the name scope, which in a graph stands before a given name.
         process_set: the ranks that take part.
 
     Returns:
@@ -38,6 +38,7 @@ def alltoall(
 
     Raises:
         NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices.
         TypeError: for a type that does not travel, or splits that are no whole numbers.
         ValueError: for a scalar, or splits of another shape; in a graph for any that are known not
             to fit.
@@ -50,12 +51,11 @@ def alltoall(
         >>> rows = tf.fill([3], hvd.rank())
         >>> hvd.alltoall(rows, splits=[1, 2])  # two ranks: ([0, 1], [1, 1]), ([0, 0, 1, 1], [2, 2])
     """
-    del ignore_name_scope
     set_id = process_sets.checked_id(process_set)
     tensor = to_tensor(tensor, "alltoall")
     check_has_first_dimension(tensor, "alltoall")
     rows = None if splits is None else to_splits(splits, tensor, process_set)
-    key = name_of("alltoall", name, tensor)
+    key = name_of("alltoall", name, tensor, set_id=set_id, ignore_name_scope=ignore_name_scope)
     output, received = _kernels.exchange(tensor, rows, key, set_id)
     return output if splits is None else (output, received)
 

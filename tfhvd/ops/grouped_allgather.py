@@ -26,10 +26,10 @@ def grouped_allgather(
 
     Args:
         tensors: of shapes [n, ...]; n may differ between ranks and be 0, the rest may not. Types
-            may be mixed: uint8, int8, int32, int64, float16, bfloat16, float32, float64, bool.
+            may be mixed: any type of number, and bool.
         name: the group's identity: ranks meet by it. Made from the first tensor's name if not
             given.
-        ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
+        ignore_name_scope: leaves out the name scope, which in a graph stands before a given name.
         process_set: the ranks that take part.
 
     Returns:
@@ -37,6 +37,7 @@ def grouped_allgather(
 
     Raises:
         NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices.
         TypeError: for a type that does not travel.
         ValueError: for a scalar, or no tensors.
         tf.errors.InvalidArgumentError: if anything of the group does not fit between the ranks.
@@ -45,12 +46,14 @@ def grouped_allgather(
     Example:
         >>> labels, scores = hvd.grouped_allgather([labels, scores])
     """
-    del ignore_name_scope
     set_id = process_sets.checked_id(process_set)
     dense = to_tensors(tensors, "grouped_allgather")
     for tensor in dense:
         check_has_first_dimension(tensor, "grouped_allgather")
-    return _kernels.gather_all(dense, name_of("grouped_allgather", name, dense[0]), set_id)
+    key = name_of(
+        "grouped_allgather", name, dense[0], set_id=set_id, ignore_name_scope=ignore_name_scope
+    )
+    return _kernels.gather_all(dense, key, set_id)
 
 
 @tf.RegisterGradient("TfhvdGroupedAllgather")

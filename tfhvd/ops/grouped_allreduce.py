@@ -10,9 +10,10 @@ import tensorflow as tf
 from tfhvd import process_sets, updates
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
-from tfhvd.ops._checks import check_reduction, to_factor, to_tensors
+from tfhvd.ops._checks import check_group, check_reduction, to_factor, to_tensor
 from tfhvd.ops._names import name_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
+from tfhvd.ops._slices import check_slices, reduce_slices
 from tfhvd.ops.reduce_op import ReduceOp, chosen
 
 
@@ -33,11 +34,14 @@ def grouped_allreduce(
 
     One call for many small tensors is faster than many calls. Differentiable.
 
+    IndexedSlices among them are gathered, as by `allreduce`: the values as a unit, and the indices.
+
     Args:
-        tensors: of any shapes and types, the same on every rank, in the same order.
+        tensors: of any shapes and types, the same on every rank, in the same order. IndexedSlices
+            with Average or Sum.
         average: the older way to say op=Average (True) or op=Sum (False).
         device_dense: the device to reduce on, "" for where the tensors are.
-        device_sparse: taken for Horovod's sake: IndexedSlices are refused.
+        device_sparse: the same for IndexedSlices.
         compression: how the tensors travel: `Compression.none`, `.fp16` or `.bf16`.
         op: Average (where none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
             gradients and averages parallel ones, in a tree of ranks that is even where their number
@@ -47,14 +51,15 @@ def grouped_allreduce(
         name: the group's identity: ranks meet by it. Made from the first tensor's name if not
             given.
         process_set: the ranks that take part.
-        ignore_name_scope: taken for Horovod's sake: name scopes never change a given name.
+        ignore_name_scope: leaves out the name scope, which in a graph stands before a given name.
 
     Returns:
         A list of tensors with the same shapes and types, in the same order.
 
     Raises:
         NotInitializedError: before `init`.
-        TypeError: for a type that cannot be reduced so, and for IndexedSlices.
+        NotImplementedError: for IndexedSlices with another op than Average or Sum.
+        TypeError: for a type that cannot be reduced so.
         ValueError: for an op that is none, or no tensors.
         tf.errors.InvalidArgumentError: if anything of the group differs between the ranks.
         tf.errors.AbortedError: if a rank is lost or has left.
@@ -62,20 +67,40 @@ def grouped_allreduce(
     Example:
         >>> losses, hits = hvd.grouped_allreduce([losses, hits], op=hvd.Sum)
     """
-    del device_sparse, ignore_name_scope
     op = chosen(op, average)
     updates.note_reduction(tensors)
     set_id = process_sets.checked_id(process_set)
     prescale = to_factor(prescale_factor, "prescale_factor")
     postscale = to_factor(postscale_factor, "postscale_factor")
-    dense = to_tensors(tensors, "grouped_allreduce")
+    check_group(tensors, "grouped_allreduce")
+    sparse = [i for i, value in enumerate(tensors) if isinstance(value, tf.IndexedSlices)]
+    if sparse:
+        check_slices(op)
+    places = [i for i in range(len(tensors)) if i not in sparse]
+    dense = [to_tensor(tensors[i], "grouped_allreduce") for i in places]
     for tensor in dense:
         check_reduction(tensor, op, prescale, postscale)
-    small, contexts = zip(*(compression.compress(tensor) for tensor in dense))
-    with _kernels.on_device(device_dense):
-        key = name_of("grouped_allreduce", name, small[0])
-        reduced = _kernels.reduce(small, op, key, set_id, prescale, postscale)
-    return [compression.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts)]
+    pairs = [compression.compress(tensor) for tensor in dense]
+    small = [tensor for tensor, _ in pairs]
+    first = small[0] if small else to_tensor(tensors[0].values, "grouped_allreduce")
+    key = name_of(
+        "grouped_allreduce", name, first, set_id=set_id, ignore_name_scope=ignore_name_scope
+    )
+    results: list[Any] = [None] * len(tensors)
+    if dense:
+        with _kernels.on_device(device_dense):
+            reduced = _kernels.reduce(small, op, key, set_id, prescale, postscale)
+        for i, tensor, (_, context) in zip(places, reduced, pairs):
+            results[i] = compression.decompress(tensor, context)
+    if sparse:
+        slices, scales = [tensors[i] for i in sparse], (prescale, postscale)
+        with _kernels.on_device(device_sparse):
+            gathered = reduce_slices(
+                slices, op, scales, compression, key, set_id, "grouped_allreduce"
+            )
+        for i, result in zip(sparse, gathered):
+            results[i] = result
+    return results
 
 
 @tf.RegisterGradient("TfhvdGroupedAllreduce")

@@ -46,6 +46,7 @@ def grouped_reducescatter(
 
     Raises:
         NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices.
         TypeError: for a type that cannot be reduced so.
         ValueError: for an op that is none, a scalar, or no tensors.
         tf.errors.InvalidArgumentError: if anything of the group differs between the ranks.
@@ -65,7 +66,7 @@ def grouped_reducescatter(
         check_reduction(tensor, op, prescale, postscale)
     small, contexts = zip(*(compression.compress(tensor) for tensor in dense))
     with _kernels.on_device(device_dense):
-        key = name_of("grouped_reducescatter", name, small[0])
+        key = name_of("grouped_reducescatter", name, small[0], set_id=set_id)
         reduced = _kernels.reduce_scatter(small, op, key, set_id, prescale, postscale)
     return [compression.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts)]
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhvd import process, process_sets
+from tfhvd.ops._names import Identity
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.broadcast import broadcast
 
@@ -141,7 +142,7 @@ class _Means:
 
     def __call__(self, part: str, value: np.ndarray) -> np.ndarray:
         if self.session is None:
-            name = None if self.name is None else f"{self.name}/{part}"
+            name = None if self.name is None else Identity(f"{self.name}/{part}")
             with tf.init_scope():
                 return self._collective(tf.constant(value), name).numpy()
         fed, fetched = self._operation(part)
@@ -165,7 +166,7 @@ class _Means:
             dtype = tf.int64 if part == "length" else tf.uint8
             with graph.as_default(), graph.control_dependencies(None):
                 fed = tf.compat.v1.placeholder(dtype, [None])
-                made[key] = fed, self._collective(fed, f"{name}/{part}")
+                made[key] = fed, self._collective(fed, Identity(f"{name}/{part}"))
         return made[key]
 
     def _collective(self, tensor: tf.Tensor, name: str | None) -> tf.Tensor:

@@ -31,8 +31,8 @@ def reducescatter(
     one more. Differentiable.
 
     Args:
-        tensor: of shape [n, ...], the same on every rank. Types: uint8, int8, int32, int64,
-            float16, bfloat16, float32, float64; bool with Min or Max.
+        tensor: of shape [n, ...], the same on every rank. Any type of number; complex ones with
+            Average or Sum, bool with Min or Max.
         device_dense: the device to reduce on, "" for where the tensor is.
         compression: how the tensor travels: `Compression.none`, `.fp16` or `.bf16`.
         op: Average (where none is given), Sum, Min, Max or Product.
@@ -46,6 +46,7 @@ def reducescatter(
 
     Raises:
         NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices.
         TypeError: for a type that cannot be reduced so.
         ValueError: for an op that is none, or a scalar.
         tf.errors.InvalidArgumentError: if shape, type or arguments differ between the ranks.
@@ -66,7 +67,7 @@ def reducescatter(
     check_reduction(tensor, op, *scales)
     small, context = compression.compress(tensor)
     with _kernels.on_device(device_dense):
-        key = name_of("reducescatter", name, small)
+        key = name_of("reducescatter", name, small, set_id=set_id)
         [reduced] = _kernels.reduce_scatter([small], op, key, set_id, *scales)
     return compression.decompress(reduced, context)
 

@@ -11,7 +11,7 @@ from tfhvd import process_sets
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_reduction, to_tensor
-from tfhvd.ops._names import name_of
+from tfhvd.ops._names import Identity, name_of
 from tfhvd.ops.reduce_op import Average
 
 
@@ -60,7 +60,7 @@ def weighted_allreduce(
         reduced = _kernels.average(
             small,
             tf.cast(weight, tf.int32),
-            name_of("allreduce", name),
+            name_of("allreduce", Identity(name)),
             set_id,
             prescale_factor,
             postscale_factor,

@@ -150,7 +150,7 @@ nccl::Result NcclCommunicator::Operation(const NcclReduction& plan, DType dtype,
   if (dtype == DType::kFloat32) scalar = &single;
   if (dtype == DType::kFloat16) scalar = &half;
   if (dtype == DType::kBFloat16) scalar = &brain;
-  return api_.ncclRedOpCreatePreMulSum(op, const_cast<void*>(scalar), NcclType(dtype),
+  return api_.ncclRedOpCreatePreMulSum(op, const_cast<void*>(scalar), *NcclType(dtype),
                                        nccl::kScalarHostImmediate, comm_);
 }
 
@@ -173,8 +173,8 @@ Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DTy
     nccl::RedOp op = nccl::kSum;
     nccl::Result result = Operation(*plan, dtype, &op);
     if (result != nccl::kSuccess) return result;
-    result =
-        api_.ncclAllReduce(in, out, static_cast<size_t>(count), NcclType(dtype), op, comm_, stream);
+    result = api_.ncclAllReduce(in, out, static_cast<size_t>(count), *NcclType(dtype), op, comm_,
+                                stream);
     if (plan->premul != 1.0) api_.ncclRedOpDestroy(op, comm_);
     return result;
   }));
@@ -230,7 +230,7 @@ Status NcclCommunicator::ReduceScatter(const void* in, void* out,
     nccl::Result result = Operation(*plan, dtype, &op);
     if (result != nccl::kSuccess) return result;
     if (even) {
-      result = api_.ncclReduceScatter(in, out, static_cast<size_t>(counts[0]), NcclType(dtype), op,
+      result = api_.ncclReduceScatter(in, out, static_cast<size_t>(counts[0]), *NcclType(dtype), op,
                                       comm_, stream);
     }
     int64_t offset = 0;
@@ -239,8 +239,8 @@ Status NcclCommunicator::ReduceScatter(const void* in, void* out,
       const char* const part = At(in, offset * item);
       offset += n;
       if (n == 0) continue;
-      result =
-          api_.ncclReduce(part, out, static_cast<size_t>(n), NcclType(dtype), op, r, comm_, stream);
+      result = api_.ncclReduce(part, out, static_cast<size_t>(n), *NcclType(dtype), op, r, comm_,
+                               stream);
       if (result != nccl::kSuccess && result != nccl::kInProgress) break;
     }
     if (plan->premul != 1.0) api_.ncclRedOpDestroy(op, comm_);

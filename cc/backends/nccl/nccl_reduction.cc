@@ -20,7 +20,7 @@ nccl::RedOp NcclOp(ReduceOp op) {
 
 }  // namespace
 
-nccl::DataType NcclType(DType dtype) {
+std::optional<nccl::DataType> NcclType(DType dtype) {
   switch (dtype) {
     case DType::kUInt8:
     case DType::kBool:  // 0 and 1: min is and, max is or
@@ -29,8 +29,12 @@ nccl::DataType NcclType(DType dtype) {
       return nccl::kInt8;
     case DType::kInt32:
       return nccl::kInt32;
+    case DType::kUInt32:
+      return nccl::kUint32;
     case DType::kInt64:
       return nccl::kInt64;
+    case DType::kUInt64:
+      return nccl::kUint64;
     case DType::kFloat16:
       return nccl::kFloat16;
     case DType::kBFloat16:
@@ -39,12 +43,18 @@ nccl::DataType NcclType(DType dtype) {
       return nccl::kFloat32;
     case DType::kFloat64:
       return nccl::kFloat64;
+    case DType::kInt16:
+    case DType::kUInt16:
+    case DType::kComplex64:  // never: cc/base/arithmetic.h
+    case DType::kComplex128:
+      break;
   }
-  return nccl::kUint8;
+  return std::nullopt;
 }
 
 std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
                                                const NcclMeans& means) {
+  if (!NcclType(dtype).has_value()) return std::nullopt;
   const bool sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
   const double divisor = reduction.op == ReduceOp::kAverage ? ranks : 1.0;
   NcclReduction plan;

@@ -26,10 +26,12 @@ struct NcclMeans {
   bool scale_input = false;  // what goes in may be scaled apart
 };
 
-nccl::DataType NcclType(DType dtype);
+// Nothing for 16-bit integers, which NCCL does not reduce.
+std::optional<nccl::DataType> NcclType(DType dtype);
 
-// Nothing where NCCL cannot do it exactly: integers that are averaged or scaled, which it would
-// compute in their own type, and what needs our kernel where there is none.
+// Nothing where NCCL cannot do it exactly: types that it does not have, integers that are averaged
+// or scaled, which it would compute in their own type, and what needs our kernel where there is
+// none.
 std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
                                                const NcclMeans& means);
 

@@ -16,8 +16,8 @@ namespace fake {
 
 inline size_t ItemSize(int type) {
   using namespace tfhvd::nccl;
-  if (type == kInt64 || type == kFloat64) return 8;
-  if (type == kInt32 || type == kFloat32) return 4;
+  if (type == kInt64 || type == kUint64 || type == kFloat64) return 8;
+  if (type == kInt32 || type == kUint32 || type == kFloat32) return 4;
   return type == kFloat16 || type == kBfloat16 ? 2 : 1;
 }
 
@@ -94,6 +94,10 @@ inline void Reduce(const std::vector<const char*>& in, size_t first, char* out, 
       return ReduceTyped<uint8_t>(in, first, out, count, op, factor);
     case nccl::kInt32:
       return ReduceTyped<int32_t>(in, first, out, count, op, factor);
+    case nccl::kUint32:
+      return ReduceTyped<uint32_t>(in, first, out, count, op, factor);
+    case nccl::kUint64:
+      return ReduceTyped<uint64_t>(in, first, out, count, op, factor);
     case nccl::kInt64:
       return ReduceTyped<int64_t>(in, first, out, count, op, factor);
     case nccl::kFloat16:

@@ -1,0 +1,67 @@
+"""Reducing IndexedSlices: their values and indices are gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd.ops import _kernels
+from tfhvd.ops._checks import to_tensor
+from tfhvd.ops._names import Name
+from tfhvd.ops.reduce_op import Average, ReduceOp, Sum
+from tfhvd.process_sets import by_id
+
+
+def check_slices(op: ReduceOp) -> None:
+    """Refuses what is not defined for rows that some ranks lack.
+
+    Raises:
+        NotImplementedError: for anything but Average and Sum.
+    """
+    if op not in (Average, Sum):
+        raise NotImplementedError(
+            f"IndexedSlices can be added only. Received: op={op!r}. Expected: hvd.Average or "
+            "hvd.Sum, or a dense tensor (tf.convert_to_tensor)."
+        )
+
+
+def reduce_slices(
+    slices: Sequence[tf.IndexedSlices],
+    op: ReduceOp,
+    scales: tuple[float, float],
+    compression: Any,
+    key: Name,
+    set_id: int,
+    kind: str,
+) -> list[tf.IndexedSlices]:
+    """Gathers values and indices: rows of one index stay apart, and count as their sum.
+
+    Args:
+        slices: of any number of variables: the values are agreed as one, and so are the indices.
+        op: Average or Sum.
+        scales: what the values are multiplied by, before and after.
+        compression: how the values travel.
+        key: the collective's name.
+        set_id: the number of the process set.
+        kind: the operation's name, for messages.
+    """
+    values = [to_tensor(s.values, kind) for s in slices]
+    indices = [to_tensor(s.indices, kind) for s in slices]
+    small, contexts = zip(*(compression.compress(v) for v in values))
+    small = _kernels.gather_all(small, key.part("values"), set_id)
+    indices = _kernels.gather_all(indices, key.part("indices"), set_id)
+    factor = scales[0] * scales[1] / (by_id(set_id).size() if op == Average else 1)
+    return [
+        tf.IndexedSlices(_scaled(compression.decompress(v, c), factor), i, s.dense_shape)
+        for v, c, i, s in zip(small, contexts, indices, slices)
+    ]
+
+
+def _scaled(values: tf.Tensor, factor: float) -> tf.Tensor:
+    if factor == 1.0:
+        return values
+    if values.dtype.is_integer:  # as in a reduction: through float64, and cut off
+        return tf.cast(tf.cast(values, tf.float64) * factor, values.dtype)
+    return values * tf.cast(factor, values.dtype)
