@@ -13,7 +13,12 @@ from tfhvd._version import __version__
 if TYPE_CHECKING:
     from tfhvd.compression import Compression
     from tfhvd.config import build_info
-    from tfhvd.errors import NotInitializedError, RankFailedError, TfhvdError
+    from tfhvd.errors import (
+        NotInitializedError,
+        NotSynchronizedError,
+        RankFailedError,
+        TfhvdError,
+    )
     from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
     from tfhvd.launch.call import run
     from tfhvd.ops import (
@@ -46,7 +51,11 @@ if TYPE_CHECKING:
         reducescatter,
         size_op,
     )
-    from tfhvd.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+    from tfhvd.optimizer import (
+        DistributedOptimizer,
+        PartialDistributedOptimizer,
+        is_distributed,
+    )
     from tfhvd.process import (
         cross_rank,
         cross_size,
@@ -86,7 +95,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "tfhvd.compression": ("Compression",),
     "tfhvd.config": ("build_info",),
-    "tfhvd.errors": ("NotInitializedError", "RankFailedError", "TfhvdError"),
+    "tfhvd.errors": (
+        "NotInitializedError",
+        "NotSynchronizedError",
+        "RankFailedError",
+        "TfhvdError",
+    ),
     "tfhvd.keras.sync_batch_normalization": ("SyncBatchNormalization",),
     "tfhvd.launch.call": ("run",),
     "tfhvd.ops": (
@@ -119,7 +133,7 @@ _HOMES = {
         "reducescatter",
         "size_op",
     ),
-    "tfhvd.optimizer": ("DistributedOptimizer", "PartialDistributedOptimizer"),
+    "tfhvd.optimizer": ("DistributedOptimizer", "PartialDistributedOptimizer", "is_distributed"),
     "tfhvd.process": (
         "cross_rank",
         "cross_size",
@@ -191,6 +205,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
+    "is_distributed",
     "SyncBatchNormalization",
     "Compression",
     "ReduceOp",
@@ -228,6 +243,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "check_num_rank_power_of_2",
     "TfhvdError",
     "NotInitializedError",
+    "NotSynchronizedError",
     "RankFailedError",
 ]
 

@@ -2,7 +2,8 @@
 
 Every function here names the versions that need it, so that it can be deleted with them. Nothing is
 imported at the top but TensorFlow: Keras 3 and tf_keras are found through the user's own objects.
-What concerns the graphs of TensorFlow's functions is in _compat_graphs.py.
+What concerns the graphs of TensorFlow's functions is in _compat_graphs.py; private parts are looked
+up by _compat_private.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from tfhvd import _compat_private
 
 KERAS_3 = "keras"
 TF_KERAS = "tf_keras"
@@ -73,7 +76,8 @@ def variable_name(variable: Any) -> str | None:
 
 def all_built(model: Any) -> bool:
     """Whether every layer of a Keras model has made its variables."""
-    return bool(model.built) and all(layer.built for layer in model._flatten_layers())
+    layers = _compat_private.attribute(model, "_flatten_layers", "see whether it is built")
+    return bool(model.built) and all(layer.built for layer in layers())
 
 
 def build_optimizer(optimizer: Any, variables: Iterable[Any]) -> None:
@@ -139,9 +143,9 @@ def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
     model.
     """
     optimizer = model.optimizer
-    if keras_package(optimizer) != KERAS_3 or len(optimizer._trainable_variables) == len(
-        model.trainable_variables
-    ):
+    if keras_package(optimizer) != KERAS_3:
+        return
+    if len(_compat_private.trained_by(optimizer)) == len(model.trainable_variables):
         return
     import h5py  # Keras needs it to read the file.
 
@@ -154,9 +158,16 @@ def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
                 variable.assign(group[name][()])
 
 
+def is_legacy_optimizer(optimizer: Any) -> bool:
+    """Whether an optimizer is one of tf_keras.optimizers.legacy; Keras 3 has none."""
+    return keras_package(optimizer) == TF_KERAS and hasattr(optimizer, "_create_all_weights")
+
+
 def has_own_train_step(model: Any) -> bool:
     """Whether a model of either Keras trains by a `train_step` that its user wrote."""
-    if "train_step" in vars(model):
+    own = vars(model).get("train_step")
+    own = getattr(own, "_tfhvd_original", own)  # within `fit`
+    if own is not None and getattr(own, "__func__", None) is not type(model).train_step:
         return True
     owner = next((cls for cls in type(model).__mro__ if "train_step" in vars(cls)), None)
     return owner is not None and owner.__module__.partition(".")[0] not in _KERAS
@@ -173,27 +184,22 @@ def is_keras_optimizer(thing: Any) -> bool:
 def never_compile_training(
     package: str, applies_to: Callable[[Any], bool], say: Callable[[str], None]
 ) -> None:
-    """Makes Keras train uncompiled the models whose optimizer `applies_to` names, and say so.
+    """Makes Keras train uncompiled the models that `applies_to` names, and say so.
 
     For GPUs, where compiled collectives have not run yet, and for a build without XLA. Keras 3
     compiles the training step by default (since 3.15 on machines with an accelerator only, before
     that everywhere), and both Keras take `jit_compile=True`; neither lets an optimizer say no,
     hence the wrapped method. Calling this twice does nothing.
     """
-    owner = next(
-        cls for cls in sys.modules[package].Model.__mro__ if "make_train_function" in vars(cls)
-    )
+    model = sys.modules[package].Model
+    owner = _compat_private.owner_of(model, "make_train_function", "train uncompiled")
     original = owner.make_train_function
     if hasattr(original, "_tfhvd_original"):
         return
 
     @functools.wraps(original)
     def make_train_function(self, force=False):
-        if (
-            applies_to(getattr(self, "optimizer", None))
-            and not self.run_eagerly
-            and self.jit_compile
-        ):
+        if not self.run_eagerly and self.jit_compile and applies_to(self):
             self.jit_compile = False
             say(
                 "Collectives compiled by XLA have been tried on CPUs only, and are not there where "
@@ -208,7 +214,7 @@ def never_compile_training(
 def surround_fit(
     package: str,
     applies_to: Callable[[Any], bool],
-    around: Callable[[Any, Any], contextlib.AbstractContextManager[Any]],
+    around: Callable[[Any, dict[str, Any]], contextlib.AbstractContextManager[None]],
 ) -> None:
     """Makes Keras run the `fit` of the models that `applies_to` names within `around`.
 
@@ -218,10 +224,10 @@ def surround_fit(
     Args:
         package: "keras" or "tf_keras", imported.
         applies_to: takes a model.
-        around: takes the model and the callbacks that `fit` was given; the context's value is the
-            callbacks to take instead.
+        around: takes the model and the arguments that `fit` was given, by their names; it may
+            change them.
     """
-    owner = next(cls for cls in sys.modules[package].Model.__mro__ if "fit" in vars(cls))
+    owner = _compat_private.owner_of(sys.modules[package].Model, "fit", "keep the ranks in step")
     original = owner.fit
     if hasattr(original, "_tfhvd_original"):
         return
@@ -232,8 +238,7 @@ def surround_fit(
         if not applies_to(self):
             return original(self, *args, **kwargs)
         given = signature.bind(self, *args, **kwargs)
-        with around(self, given.arguments.get("callbacks")) as callbacks:
-            given.arguments["callbacks"] = callbacks
+        with around(self, given.arguments):
             return original(*given.args, **given.kwargs)
 
     fit._tfhvd_original = original
@@ -244,6 +249,14 @@ def is_callback_list(callbacks: Any) -> bool:
     """Whether callbacks are in the container that either Keras makes of them in `fit`."""
     packages = [sys.modules[package] for package in imported_keras()]
     return isinstance(callbacks, tuple(package.callbacks.CallbackList for package in packages))
+
+
+def is_checkpoint(callback: Any) -> bool:
+    """Whether a callback of either Keras saves models or their weights."""
+    kinds = [sys.modules[package].callbacks for package in imported_keras()]
+    return isinstance(
+        callback, tuple(k for c in kinds for k in (c.ModelCheckpoint, c.BackupAndRestore))
+    )
 
 
 def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
@@ -267,6 +280,7 @@ def agree_on_finite(agree: Callable[[Any, Any], Any]) -> None:
     first and needs nothing. Calling this twice does nothing.
     """
     optimizer_class = sys.modules[KERAS_3].optimizers.LossScaleOptimizer
+    _compat_private.owner_of(optimizer_class, "check_finite", "skip updates on all ranks alike")
     original = optimizer_class.check_finite
     if hasattr(original, "_tfhvd_original"):
         return
@@ -294,7 +308,9 @@ def synchronize_batch_normalization(moments: Callable[..., Any]) -> None:
         layers = getattr(sys.modules.get(package), "layers", None)
         if layers is None:
             continue
-        owner = next(c for c in layers.BatchNormalization.__mro__ if method in vars(c))
+        owner = _compat_private.owner_of(
+            layers.BatchNormalization, method, "normalize over the batches of all ranks"
+        )
         original = vars(owner)[method]
         if not hasattr(original, "_tfhvd_original"):
             replaced = (_moments_of_keras_3 if package == KERAS_3 else _moments_of_tf_keras)(

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from tfhvd import _compat_private
+from tfhvd.errors import UnavailableError
+
+_logger = logging.getLogger("tfhvd")
 
 
 def run_independently(operation: Any) -> None:
@@ -36,11 +43,12 @@ def in_compiled_function(graph: Any = None) -> bool:
 
     if graph is None and tf.executing_eagerly():
         return False
-    from tensorflow.python.ops import control_flow_util
-
-    return control_flow_util.GraphOrParentsInXlaContext(
-        tf.compat.v1.get_default_graph() if graph is None else graph
+    in_context = _compat_private.of_module(
+        "tensorflow.python.ops.control_flow_util",
+        "GraphOrParentsInXlaContext",
+        "tell whether a function is compiled",
     )
+    return in_context(tf.compat.v1.get_default_graph() if graph is None else graph)
 
 
 def add_control_input(operation: Any, before: Any) -> None:
@@ -48,7 +56,8 @@ def add_control_input(operation: Any, before: Any) -> None:
 
     TensorFlow (2.16 to 2.21 at least) has this method for its own use only.
     """
-    operation._add_control_input(before)
+    add = _compat_private.attribute(operation, "_add_control_input", "order collectives")
+    add(before)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +88,8 @@ def effects_of(operation: Any) -> Effects:
     resources = tuple(i.name for i in operation.inputs if i.dtype.name == "resource")
     if operation.type in _READS:
         return Effects(after=resources)
-    if operation._is_stateful and (not resources or operation.type.endswith(_CALLS)):
+    stateful = _compat_private.attribute(operation, "_is_stateful", "order collectives")
+    if stateful and (not resources or operation.type.endswith(_CALLS)):
         resources = (*resources, "")
     return Effects(after=resources, changed=resources)
 
@@ -90,13 +100,76 @@ def trace_compiled_functions(complete: Callable[[Any], None]) -> None:
     TensorFlow (2.21 at least) asks the context of a compiled function whether the functions that
     are called in it need a trace of their own, as they do for TPUs, and has a list of what to call
     with each graph. Without either, ranks that call collectives in other orders may wait for ever.
+    A trace without collectives is shared, as it would be without tfhvd, where a function's cache of
+    traces can be put in another one's place.
     """
+    use, python = "order the collectives of compiled functions", "tensorflow.python"
+    try:
+        transforms = _compat_private.of_module(
+            f"{python}.eager.polymorphic_function.transform", "FUNC_GRAPH_TRANSFORMS", use
+        )
+        context = _compat_private.of_module(
+            f"{python}.ops.control_flow_ops", "XLAControlFlowContext", use
+        )
+    except UnavailableError as error:
+        _logger.warning("%s Without, ranks must call them in one order.", error)
+        return
+    transforms.append(complete)
+    context.RequiresUniqueFunctionRetracing = lambda self: True
     with contextlib.suppress(ImportError, AttributeError):
-        from tensorflow.python.eager.polymorphic_function import transform
-        from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
+        from tensorflow.python.eager.polymorphic_function import tracing_compilation
 
-        transform.FUNC_GRAPH_TRANSFORMS.append(complete)
-        XLAControlFlowContext.RequiresUniqueFunctionRetracing = lambda self: True
+        define = tracing_compilation._maybe_define_function
+        tracing_compilation._maybe_define_function = functools.wraps(define)(
+            lambda args, kwargs, options: define(args, kwargs, _sharing(options))
+        )
+
+
+def _sharing(options: Any) -> Any:
+    """Returns the options of tracing a function, of which compiled ones share some traces."""
+    if options.function_cache is None or not in_compiled_function():
+        return options
+    return dataclasses.replace(options, function_cache=_SharingCache(options.function_cache))
+
+
+class _SharingCache:
+    """The traces of one function, as a compiled function that calls it is to see them."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def lookup(self, function_type: Any, context: Any) -> Any:
+        found = self._cache.lookup(function_type, context)
+        if found is None:
+            found = self._cache.lookup(function_type, self._shared(context))
+            if found is not None and _may_have_collectives(found.graph):
+                return None
+        return found
+
+    def generalize(self, context: Any, function_type: Any) -> Any:
+        return self._cache.generalize(context, function_type)
+
+    def add(self, function: Any, context: Any) -> None:
+        own = _may_have_collectives(function.graph)
+        self._cache.add(function, context if own else self._shared(context))
+
+    @staticmethod
+    def _shared(context: Any) -> Any:
+        """Returns the context of what no compiled function calls."""
+        return context._replace(context=context.context._replace(xla_context_id=0))
+
+
+def _may_have_collectives(graph: Any) -> bool:
+    """Whether a function has collectives, or calls unknown ones for its gradient."""
+    for operation in graph.get_operations():
+        if operation.type.startswith("Tfhvd") or "_gradient_op_type" in operation.node_def.attr:
+            return True
+        if any(
+            node.op.startswith("Tfhvd") or "_gradient_op_type" in node.attr
+            for node in nodes_within(operation)
+        ):
+            return True
+    return False
 
 
 def runs_in_parallel() -> bool:
@@ -125,24 +198,26 @@ def outer_graphs(graph: Any) -> list[Any]:
 
 def replace_input(operation: Any, index: int, tensor: Any) -> None:
     """Gives an operation of a graph another input, by a method that TensorFlow has for itself."""
-    operation._update_input(index, tensor)
+    update = _compat_private.attribute(operation, "_update_input", "order collectives")
+    update(index, tensor)
 
 
 def nodes_within(operation: Any) -> list[Any]:
     """Lists the nodes (NodeDef) of the loop, branches or function that an operation runs."""
     if not operation.type.endswith(_CALLS):
         return []
-    from tensorflow.python.eager import context
-
+    context = _compat_private.of_module(
+        "tensorflow.python.eager.context", "context", "look into the functions that are called"
+    )
     waiting = list(_functions_of(operation.node_def))
     seen: set[str] = set()
     nodes: list[Any] = []
     while waiting:
         name = waiting.pop()
-        if name in seen or not context.context().has_function(name):
+        if name in seen or not context().has_function(name):
             continue
         seen.add(name)
-        for node in context.context().get_function_def(name).node_def:
+        for node in context().get_function_def(name).node_def:
             nodes.append(node)
             waiting.extend(_functions_of(node))
     return nodes

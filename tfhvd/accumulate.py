@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat, samples
+from tfhvd import _compat, samples, updates
 from tfhvd.gradients import GradientReducer, scaled
 from tfhvd.local_sources import key_of
 from tfhvd.reduction_options import ReductionOptions
@@ -64,6 +64,7 @@ class GradientAccumulator:
         gradients, variables = list(gradients), list(variables)
         if not self.accumulates:
             return self.reduce(gradients, variables)
+        updates.note_reduced(variables)  # in the last call
         weighted = self.reduce.weighs_steps()
         if weighted:
             part = self._samples.add(is_first=tf.equal(self._counter().read_value(), 0))

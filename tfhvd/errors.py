@@ -28,6 +28,13 @@ class UnavailableError(TfhvdError):
     """This machine lacks something: a library, a device, room in /dev/shm."""
 
 
+class NotSynchronizedError(TfhvdError):
+    """Variables are updated from gradients of this rank alone; see the setting TFHVD_CHECK_SYNC."""
+
+    # By which TensorFlow knows that it may raise this class where a tf.function is traced.
+    __init__ = Exception.__init__
+
+
 class RankFailedError(TfhvdError):
     """A rank of `tfhvd.run` failed.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat, samples
+from tfhvd import _compat, samples, updates
 from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.compression.stateful import Exchange
 from tfhvd.local_sources import LocalSources, key_of
@@ -20,6 +20,7 @@ from tfhvd.ops._names import Identity, outermost_graph, place_of_variable
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.reduction_options import ReductionOptions
 from tfhvd.sparse import SlicesReducer, is_sparse, name_of_first, sum_duplicates
+from tfhvd.surroundings import require_no_strategy
 
 _NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the outermost graph
 
@@ -51,28 +52,34 @@ class GradientReducer:
             options.op, self._cast, options.device_sparse, options.process_set
         )
 
-    def __call__(self, gradients: Iterable[Any], variables: Iterable[Any]) -> list[Any]:
+    def __call__(
+        self, gradients: Iterable[Any], variables: Iterable[Any], generic_names: bool = False
+    ) -> list[Any]:
         """Reduces each gradient once.
 
         Args:
             gradients: tensors of any shape, IndexedSlices, or None for what has no gradient. Which
                 are None must be the same on every rank.
             variables: what the gradients belong to, in the same order: they give the names.
+            generic_names: whether names say the place among the shared gradients only.
 
         Returns:
             The reduced gradients in the same order, with the same shapes and types, None where None
             was.
 
         Raises:
+            TfhvdError: within a strategy of tf.distribute.
             ValueError: if the lists differ in length.
             NotImplementedError: for slices and an op that is not Average or Sum.
         """
+        require_no_strategy()
         gradients, variables = list(gradients), list(variables)
         if len(gradients) != len(variables):
             raise ValueError(
                 f"Gradients are reduced with their variables. Received: {len(gradients)} "
                 f"gradients, {len(variables)} variables. Expected: as many of each."
             )
+        updates.note_reduced(variables)
         # XLA knows no list of unique rows: where other ranks may send rows.
         rows: frozenset[int] = frozenset()
         if not self.options.sparse_as_dense and _compiled.is_compiled():
@@ -85,7 +92,9 @@ class GradientReducer:
             local = self.local.keys()
             own = [key_of(variable) in local for variable in variables]
             shared = [None if o else g for o, g in zip(own, gradients)]
-            reduced = self._reduce(shared, variables, rows)
+            names = self._names(variables, own, generic_names)
+            with updates.of_ours():
+                reduced = self._reduce(shared, variables, rows, names)
             part = 1.0 / size if self.options.scale_local_gradients else 1.0
             gradients = [scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
         return [scaled(g, self._scale) for g in gradients]
@@ -115,14 +124,22 @@ class GradientReducer:
         [name] = _unique_names(f"{self.options.name}/all_ranks", [None])
         # Not the least of them: ranks that have joined bring zeros.
         failed = tf.cast(tf.logical_not(condition), tf.int32)
-        count = allreduce(failed, op=Sum, name=Identity(name), process_set=self.options.process_set)
+        ranks = self.options.process_set
+        with updates.of_ours():
+            count = allreduce(failed, op=Sum, name=Identity(name), process_set=ranks)
         return tf.equal(count, 0)
 
+    def _names(self, variables: list[Any], own: list[bool], generic: bool) -> list[str]:
+        """Names the reduction of each variable; those that are this rank's own are not reduced."""
+        if not generic:
+            return _unique_names(self.options.name, variables)
+        names = iter(_unique_names(self.options.name, [None] * own.count(False)))
+        return ["" if o else next(names) for o in own]
+
     def _reduce(
-        self, gradients: list[Any], variables: list[Any], rows: frozenset[int]
+        self, gradients: list[Any], variables: list[Any], rows: frozenset[int], names: list[str]
     ) -> list[Any]:
         """Reduces gradients; those at `rows` are dense here, and maybe slices on other ranks."""
-        names = _unique_names(self.options.name, variables)
         names = [name_of_first(name) if i in rows else name for i, name in enumerate(names)]
         dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
         reduced: list[Any] = [None] * len(gradients)

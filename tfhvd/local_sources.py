@@ -31,6 +31,10 @@ class LocalSources:
         """Makes a variable (or a watched tensor) local."""
         self._variables[key_of(variable)] = variable
 
+    def variables(self) -> list[Any]:
+        """Returns the variables that were added, without those of layers."""
+        return list(self._variables.values())
+
     def keys(self) -> set[int]:
         """Returns the keys, as of `key_of`, of all local variables there are now."""
         of_layers = (v for layer in self._layers for v in layer.trainable_weights)

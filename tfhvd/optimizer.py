@@ -12,6 +12,7 @@ from tfhvd.compression import Compression
 from tfhvd.ops import Average
 from tfhvd.process_sets import global_process_set
 from tfhvd.reduction_options import ReductionOptions
+from tfhvd.surroundings import require_no_strategy
 from tfhvd.wrapping import Wrapped, wrap
 
 
@@ -61,6 +62,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         An optimizer of a subclass of the given optimizer's class.
 
     Raises:
+        TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
+            backend is not TensorFlow.
         TypeError: if `optimizer` is none of these.
         ValueError: if it is wrapped already, or arguments contradict each other.
 
@@ -149,7 +152,31 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     return _distribute(optimizer, options.named(f"PartialDistributed{type(optimizer).__name__}"))
 
 
+def is_distributed(optimizer: Any) -> bool:
+    """Returns whether an optimizer reduces the gradients that it applies.
+
+    Args:
+        optimizer: anything; a model's `optimizer`, for instance.
+
+    Returns:
+        True for what `DistributedOptimizer` and `PartialDistributedOptimizer` return, and for a
+        loss scale around it. False for all else: copies that Keras makes by way of a file or a
+        configuration (`keras.models.load_model`, `clone_model`, `deserialize`) are plain.
+
+    Raises:
+        Nothing, before `init` either.
+
+    Example:
+        >>> model = keras.models.load_model("model.keras")
+        >>> hvd.is_distributed(model.optimizer)
+        False
+    """
+    candidates = (optimizer, getattr(optimizer, "inner_optimizer", None))
+    return any(isinstance(o, Wrapped) and hasattr(o, "register_local_var") for o in candidates)
+
+
 def _distribute(optimizer: Any, options: ReductionOptions) -> Any:
+    require_no_strategy()
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return wrap(optimizer, _Reduces, GradientAccumulator.of(options))
     if _compat.keras_package(optimizer) is None:

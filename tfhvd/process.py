@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import sys
 import traceback
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from tfhvd import _compat
 from tfhvd._launcher_check import check_launcher
 from tfhvd._library import installed_nccl
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
@@ -204,6 +206,8 @@ def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> N
     _membership.join(ranks)
     for process_set in wanted:
         sets.add_process_set(process_set)
+    if size() > 1 and _compat.imported_keras():
+        importlib.import_module("tfhvd.keras")  # So that `fit` says what is not synchronized.
 
 
 def started_as() -> tuple[int, ...] | None:

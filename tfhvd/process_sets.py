@@ -13,7 +13,8 @@ class ProcessSet:
     `hvd.add_process_set`, and until they remove it or shut down.
 
     Attributes:
-        ranks: the ranks in it, ascending; None for all ranks of the job.
+        ranks: a list of the ranks in it, ascending. Of `hvd.global_process_set` all ranks of the
+            job; None before `init` and after `shutdown`.
         process_set_id: the number by which all ranks know the set; None where it is not registered.
 
     Example:
@@ -33,7 +34,7 @@ class ProcessSet:
             TypeError: if they are no whole numbers.
             ValueError: if there are none, one is negative or named twice.
         """
-        self.ranks: tuple[int, ...] | None = None
+        self._named: tuple[int, ...] | None = None  # None: all ranks of the job
         self.process_set_id: int | None = None
         # From a communicator, as numbers in MPI_COMM_WORLD: then ranks may name different sets at
         # one place of the program.
@@ -44,33 +45,41 @@ class ProcessSet:
             self._started_as = _ranks_of(ranks)
             ranks = _in_this_job(self._started_as)
         try:
-            self.ranks = tuple(sorted(rank.__index__() for rank in ranks))
+            self._named = tuple(sorted(rank.__index__() for rank in ranks))
         except (AttributeError, TypeError):
             raise TypeError(
                 f"Received: ranks={ranks!r}. Expected: whole numbers, or a communicator of mpi4py."
             ) from None
-        if not self.ranks or len(set(self.ranks)) != len(self.ranks) or self.ranks[0] < 0:
+        if not self._named or len(set(self._named)) != len(self._named) or self._named[0] < 0:
             raise ValueError(
                 f"A process set names each of its ranks once. Received: {list(ranks)}. "
                 "Expected: different numbers, 0 or above; at least one."
             )
 
+    @property
+    def ranks(self) -> list[int] | None:
+        """The ranks in the set, in a list of the caller's own."""
+        if self._named is not None:
+            return list(self._named)
+        process = _process()
+        return list(range(process.size())) if process.is_initialized() else None
+
     def size(self) -> int:
         """Returns the number of ranks in the set."""
-        return len(self.ranks) if self.ranks is not None else _process().size()
+        return len(self._named) if self._named is not None else _process().size()
 
     def rank(self) -> int:
         """Returns this process's place in the set, -1 where it is not in it."""
-        if self.ranks is None:
+        if self._named is None:
             return _process().rank()
-        return self.ranks.index(_process().rank()) if self.included() else -1
+        return self._named.index(_process().rank()) if self.included() else -1
 
     def included(self) -> bool:
         """Returns whether this process is in the set."""
-        return self.ranks is None or _process().rank() in self.ranks
+        return self._named is None or _process().rank() in self._named
 
     def __repr__(self) -> str:
-        ranks = "all ranks" if self.ranks is None else list(self.ranks)
+        ranks = "all ranks" if self._named is None else list(self._named)
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={ranks})"
 
 
@@ -111,10 +120,10 @@ def add_process_set(process_set: ProcessSet | Sequence[int] | Any) -> ProcessSet
             "Expected: a new one."
         )
     if process_set._started_as is not None:  # the job may have begun since
-        process_set.ranks = tuple(sorted(_in_this_job(process_set._started_as)))
+        process_set._named = tuple(sorted(_in_this_job(process_set._started_as)))
     for ranks in _all_named(process_set):
         number = process.native().add_process_set(list(ranks))
-        registered = process_set if ranks == process_set.ranks else ProcessSet(ranks)
+        registered = process_set if ranks == process_set._named else ProcessSet(ranks)
         registered.process_set_id = number
         _registered[number] = registered
     return process_set
@@ -185,7 +194,7 @@ def checked_id(process_set: ProcessSet) -> int:
             f"The process set is not registered. Received: process_set={process_set!r}. Expected: "
             "one that all ranks gave to hvd.init(process_sets=[...]) or hvd.add_process_set(...)."
         )
-    if process_set.ranks is not None and not process_set.included():
+    if process_set._named is not None and not process_set.included():
         raise ValueError(
             f"This rank is not in the process set. Received: process_set={process_set!r} on rank "
             f"{_process().rank()}. Expected: a call on its ranks only (if process_set.included())."
@@ -241,16 +250,16 @@ def ranks_and_sets_of(comm: Any) -> tuple[tuple[int, ...] | None, list[Any]]:
 def _all_named(process_set: ProcessSet) -> list[tuple[int, ...]]:
     """The sets that the ranks name at this place: one, or one each where it was a communicator."""
     if process_set._started_as is None:
-        return [process_set.ranks or ()]
+        return [process_set._named or ()]
     from mpi4py import MPI
 
     started_as = _process().started_as()
     if started_as is None:
-        named = MPI.COMM_WORLD.allgather(process_set.ranks)
+        named = MPI.COMM_WORLD.allgather(process_set._named)
     else:
         group = MPI.COMM_WORLD.Get_group().Incl(started_as)
         job = MPI.COMM_WORLD.Create_group(group)
-        named = job.allgather(process_set.ranks)
+        named = job.allgather(process_set._named)
         job.Free()
         group.Free()
     return sorted(set(named))

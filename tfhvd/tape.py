@@ -7,13 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import reducers
+from tfhvd import updates
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
 from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
 from tfhvd.process_sets import global_process_set
 from tfhvd.reduction_options import ReductionOptions
+from tfhvd.surroundings import require_no_strategy
 from tfhvd.wrapping import Wrapped, wrap
 
 
@@ -62,6 +63,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         `get_local_and_global_gradients(gradients, sources)` tells the two kinds apart.
 
     Raises:
+        TfhvdError: within a strategy of tf.distribute.
         TypeError: if `gradtape` is not a `tf.GradientTape`.
         ValueError: for arguments that contradict each other.
 
@@ -145,9 +147,11 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
 def _distribute(gradtape: Any, options: ReductionOptions) -> Any:
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"Received: {gradtape!r}. Expected: a tf.GradientTape.")
+    require_no_strategy()
     synchronize_keras()
     reduce = GradientReducer(options)
-    reducers.note(reduce)
+    updates.watch_keras()
+    updates.note_tape(reduce)
     return wrap(gradtape, _Reduces, _Own(gradtape, reduce))
 
 
@@ -155,6 +159,7 @@ def _distribute(gradtape: Any, options: ReductionOptions) -> Any:
 class _Own:
     plain: tf.GradientTape
     reduce: GradientReducer
+    last_sources: list[Any] = dataclasses.field(default_factory=list)
 
 
 class _Reduces(Wrapped):
@@ -169,15 +174,29 @@ class _Reduces(Wrapped):
         sources: Any,
         output_gradients: Any = None,
         unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+        *,
+        use_generic_names: bool = False,
     ) -> Any:
-        """Computes the gradients on this rank and reduces them; structured like `sources`."""
+        """Computes the gradients on this rank and reduces them; structured like `sources`.
+
+        Args:
+            target: see `tf.GradientTape.gradient`, as for all that follow but the last.
+            sources: the same.
+            output_gradients: the same.
+            unconnected_gradients: the same.
+            use_generic_names: whether ranks meet by the place of a gradient among those that are
+                reduced alone, and not by the name of its variable too: for ranks that name their
+                variables differently, or have different local ones between them.
+        """
         gradients = self._tfhvd.plain.gradient(
             target,
             sources,
             output_gradients=output_gradients,
             unconnected_gradients=unconnected_gradients,
         )
-        flat = self._tfhvd.reduce(tf.nest.flatten(gradients), tf.nest.flatten(sources))
+        of = tf.nest.flatten(sources)
+        self._tfhvd.last_sources[:] = of
+        flat = self._tfhvd.reduce(tf.nest.flatten(gradients), of, generic_names=use_generic_names)
         return tf.nest.pack_sequence_as(sources, flat)
 
     def register_local_source(self, source: Any) -> None:
@@ -185,7 +204,7 @@ class _Reduces(Wrapped):
         self._tfhvd.reduce.local.add(source)
 
     def get_local_and_global_gradients(
-        self, gradients: Any, sources: Any
+        self, gradients: Any, sources: Any = None
     ) -> tuple[list[Any], list[Any]]:
         """Tells apart which gradients are this rank's own, and which all ranks share.
 
@@ -193,12 +212,23 @@ class _Reduces(Wrapped):
 
         Args:
             gradients: what `gradient` returned.
-            sources: of what.
+            sources: of what; by default what the last call of `gradient` was given.
 
         Returns:
             The gradients of local sources and those of the others, two flat lists.
+
+        Raises:
+            ValueError: if there are not as many sources as gradients.
         """
-        return self._tfhvd.reduce.split(tf.nest.flatten(gradients), tf.nest.flatten(sources))
+        flat = tf.nest.flatten(gradients)
+        of = self._tfhvd.last_sources if sources is None else tf.nest.flatten(sources)
+        if len(of) != len(flat):
+            raise ValueError(
+                "Gradients are told apart by their sources. Received: "
+                f"{len(flat)} gradients, {len(of)} sources. Expected: what gradient(target, "
+                "sources) returned, and its sources."
+            )
+        return self._tfhvd.reduce.split(flat, of)
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """Computes this rank's own jacobian: see `tf.GradientTape.jacobian`."""

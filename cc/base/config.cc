@@ -95,6 +95,12 @@ bool ReadMarkCycles(const std::string& text, Config* config) {
   return true;
 }
 
+bool ReadCheckSync(const std::string& text, Config* config) {
+  const int choice = Choice(text, {"error", "warn", "off"});
+  if (choice >= 0) config->check_sync = static_cast<CheckSync>(choice);
+  return choice >= 0;
+}
+
 Reader Text(std::string Config::* field) {
   return [field](const std::string& text, Config* config) {
     config->*field = text;
@@ -180,6 +186,10 @@ const std::vector<Row>& Rows() {
       {{"TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0", "0 or 1",
         "1 marks in that timeline where collectives that were agreed on together begin."},
        ReadMarkCycles},
+      {{"CHECK_SYNC", nullptr, "error", "error, warn or off",
+        "What happens after the first step where several ranks train, and variables are updated "
+        "from gradients of one rank alone: an error, a warning, or nothing."},
+       ReadCheckSync},
   };
   return rows;
 }

@@ -22,6 +22,9 @@ enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 // two levels NCCL within hosts and, across, NCCL or the means of the host.
 enum class GpuOperations { kAuto, kNccl, kHost, kHierarchical, kHierarchicalHost };
 
+// What becomes of variables that are updated from gradients of one rank alone.
+enum class CheckSync { kError, kWarn, kOff };
+
 constexpr int64_t kMostCacheCapacity = 1000000;  // tensors
 
 struct Config {
@@ -42,6 +45,7 @@ struct Config {
   LogLevel log_level = LogLevel::kWarning;
   std::string timeline;  // a path; "": none
   bool timeline_mark_cycles = false;
+  CheckSync check_sync = CheckSync::kError;
   // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.
   std::string test_host;
 };

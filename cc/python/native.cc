@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cc/base/config.h"
+#include "cc/process/meeting.h"
 #include "cc/process/process.h"
 
 namespace py = pybind11;
@@ -75,7 +76,13 @@ void BindTypes(py::module_* m) {
       .def_readonly("homogeneous", &Topology::homogeneous)
       .def_readonly("hosts", &Topology::hosts)
       .def("gpu_of", &GpuOf, py::arg("gpus"));
-  py::class_<Config>(*m, "Config").def_readonly("sparse_density", &Config::sparse_density);
+  py::enum_<CheckSync>(*m, "CheckSync")
+      .value("ERROR", CheckSync::kError)
+      .value("WARN", CheckSync::kWarn)
+      .value("OFF", CheckSync::kOff);
+  py::class_<Config>(*m, "Config")
+      .def_readonly("sparse_density", &Config::sparse_density)
+      .def_readonly("check_sync", &Config::check_sync);
   py::class_<Setting>(*m, "Setting")
       .def_property_readonly("name", [](const Setting& s) { return std::string(s.name); })
       .def_property_readonly("horovod_name",
@@ -87,6 +94,9 @@ void BindTypes(py::module_* m) {
                              [](const Setting& s) { return std::string(s.default_text); })
       .def_property_readonly("range", [](const Setting& s) { return std::string(s.range); })
       .def_property_readonly("meaning", [](const Setting& s) { return std::string(s.meaning); });
+  py::class_<Meeting>(*m, "Meeting", "Finds out whether every rank has come here, without waiting.")
+      .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
+      .def("is_complete", &Meeting::IsComplete);
   py::class_<BackendReport>(*m, "BackendReport")
       .def_readonly("name", &BackendReport::name)
       .def_readonly("available", &BackendReport::available)

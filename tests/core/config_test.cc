@@ -35,6 +35,7 @@ TEST(TheDefaultsOfTheTableAreThoseOfTheStruct) {
   EXPECT_EQ(written.stall_shutdown_time, none.stall_shutdown_time);
   EXPECT_EQ(written.shutdown_timeout, none.shutdown_timeout);
   EXPECT_EQ(written.log_level, none.log_level);
+  EXPECT_TRUE(written.check_sync == none.check_sync);
 }
 
 TEST(EverySettingIsDescribed) {
@@ -64,6 +65,8 @@ TEST(EveryValueIsTaken) {
   EXPECT_EQ(c.stall_shutdown_time, 8.0);
   EXPECT_EQ(c.shutdown_timeout, 9.0);
   EXPECT_TRUE(c.log_level == LogLevel::kDebug);
+  EXPECT_TRUE(Parse({{"TFHVD_CHECK_SYNC", "warn"}}).check_sync == CheckSync::kWarn);
+  EXPECT_TRUE(Parse({{"TFHVD_CHECK_SYNC", "off"}}).check_sync == CheckSync::kOff);
 }
 
 TEST(HorovodsNamesAreAcceptedAndOursWin) {
@@ -84,7 +87,8 @@ TEST(BadValuesAreRefused) {
                      {"TFHVD_FUSION_THRESHOLD", "1e30"},   {"TFHVD_CYCLE_TIME", "nan"},
                      {"TFHVD_CYCLE_TIME", "inf"},          {"TFHVD_CACHE_CAPACITY", "1000001"},
                      {"TFHVD_STALL_CHECK_DISABLE", "yes"}, {"TFHVD_STALL_CHECK_TIME_SECONDS", "0"},
-                     {"TFHVD_LOG_LEVEL", "loud"},          {"HOROVOD_CYCLE_TIME", "fast"}};
+                     {"TFHVD_LOG_LEVEL", "loud"},          {"TFHVD_CHECK_SYNC", "yes"},
+                     {"HOROVOD_CYCLE_TIME", "fast"}};
   for (const auto& pair : bad) {
     Config config;
     std::vector<std::string> warnings;

@@ -299,7 +299,7 @@ import tfhvd as hvd
 try:
     hvd.init(comm=[3, 0])
     assert (hvd.rank(), hvd.size(), number) in [(0, 2, 3), (1, 2, 0)]
-    assert hvd.add_process_set([1]).ranks == (1,)
+    assert hvd.add_process_set([1]).ranks == [1]
 except ValueError as error:
     print(error)
 """

@@ -12,7 +12,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import mpi
 
 # The parts of a job of each size, in their order; each rank prints what it has passed.
-EVERY_SIZE = ("collectives", "equivalence", "training", "mismatches", "asynchronous error")
+EVERY_SIZE = (
+    "collectives",
+    "equivalence",
+    "training",
+    "compiled training",
+    "mismatches",
+    "asynchronous error",
+)
 PARTS = {
     1: EVERY_SIZE,
     2: (*EVERY_SIZE, "without NCCL", "killed peer"),

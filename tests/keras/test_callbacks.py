@@ -14,6 +14,7 @@ from flavours import (
     values,
 )
 
+import tfhvd
 import tfhvd.keras as hvd
 from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks import metric_average
@@ -107,11 +108,55 @@ class TestBroadcast:
         before = [values(own), hvd.broadcast_object(values(model.weights), root_rank=0)]
         callback = hvd.BroadcastGlobalVariablesCallback(0, local_variables=own[:1])
         callback.register_local_var(own[1])
-        model.compile(keras.optimizers.SGD(0.0), keras.losses.MeanSquaredError())
+        still = hvd.DistributedOptimizer(keras.optimizers.SGD(0.0))
+        model.compile(still, keras.losses.MeanSquaredError())
         x, y = data(seed=0)
         model.fit(x, y, verbose=0, callbacks=[callback])
         assert_close(own, before[0])
         assert_close(model.weights[1:3], before[1][1:3])
+
+    @in_both_keras
+    @pytest.mark.parametrize("built_on", [[], [0], [1]])
+    def test_several_optimizers(self, package, built_on):
+        """In a list and in a dict, as a GAN may have them; each for its part of the model."""
+        keras = keras_of(package)
+        parts = [make_model(keras, seed=hvd.rank() + 10 * part) for part in range(2)]
+
+        class Pair(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.parts = parts
+                kinds = [keras.optimizers.Adam(0.01 + hvd.rank()) for _ in parts]
+                first, second = map(hvd.DistributedOptimizer, kinds)
+                self.own = {"optimizers": [first], "other": {"second": second}}
+
+            def train_step(self, batch):
+                optimizers = (self.own["optimizers"][0], self.own["other"]["second"])
+                for part, optimizer in zip(self.parts, optimizers):
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_mean(tf.square(part(batch[0]) - batch[1]))
+                    variables = part.trainable_variables
+                    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+                return {"loss": loss}
+
+            def call(self, x):
+                return sum(part(x) for part in self.parts)
+
+        model = Pair()
+        model.compile()
+        x, y = data(seed=hvd.rank(), samples=8 + 4 * hvd.rank())
+        optimizers = [model.own["optimizers"][0], model.own["other"]["second"]]
+        if hvd.rank() in built_on:
+            for part, optimizer in zip(parts, optimizers):
+                optimizer.build(part.trainable_variables)
+        callback = hvd.BroadcastGlobalVariablesCallback(0)
+        model.fit(x, y, batch_size=4, verbose=0, callbacks=[callback], epochs=2)
+        for part, optimizer in zip(parts, optimizers):
+            assert_same_on_all_ranks([*part.weights, *optimizer.variables])
+            assert int(optimizer.iterations) == 2 * (1 + hvd.size())
+            assert learning_rate.get(optimizer) == pytest.approx(0.01)
+            if not built_on:
+                assert len(list(optimizer.variables)) < 3 + 2 * 8  # of its own part alone
 
     def test_legacy_optimizer(self):
         keras = keras_of("tf_keras")
@@ -121,6 +166,40 @@ class TestBroadcast:
         x, y = data(seed=hvd.rank())
         model.fit(x, y, verbose=0, callbacks=[hvd.BroadcastGlobalVariablesCallback(0)])
         assert_same_on_all_ranks([*model.weights, *model.optimizer.variables()])
+
+
+class TestProcessSets:
+    """Two sets train models of their own, at their own pace."""
+
+    @pytest.mark.ranks(4)
+    @in_both_keras
+    def test_callbacks_follow_the_optimizers(self, package):
+        keras = keras_of(package)
+        sets = [tfhvd.add_process_set(ranks) for ranks in ([0, 2], [1, 3])]
+        mine = sets[hvd.rank() % 2]
+        model = make_model(keras, seed=hvd.rank())
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5), process_set=mine), "mse")
+        x, y = data(seed=hvd.rank())
+        rates = Watch(keras)
+        callbacks = [
+            hvd.BroadcastGlobalVariablesCallback(mine.ranks[0]),
+            hvd.MetricAverageCallback(),
+            hvd.LearningRateWarmupCallback(0.5, warmup_epochs=1),
+            rates,
+        ]
+        history = model.fit(x, y * 0.01, verbose=0, epochs=2 + hvd.rank() % 2, callbacks=callbacks)
+        assert rates.rates[0] == 0.25
+        seen = [history.history["loss"], *values(model.weights)]
+        for rank, others in enumerate(hvd.allgather_object(seen)):
+            if rank in mine.ranks:
+                for own, other in zip(seen, others):
+                    np.testing.assert_array_equal(own, other)
+        with pytest.raises(ValueError, match=r"Expected: one of \[[01], [23]\]"):
+            wrong = hvd.BroadcastGlobalVariablesCallback(1 - mine.ranks[0])
+            model.fit(x, y, verbose=0, callbacks=[wrong])
+        hvd.barrier()
+        for process_set in sets:
+            tfhvd.remove_process_set(process_set)
 
 
 class Watch:
@@ -146,7 +225,8 @@ class TestMetricAverage:
     def test_averages_for_all_that_follow(self, package):
         keras = keras_of(package)
         model = make_model(keras)
-        model.compile(keras.optimizers.SGD(0.0), keras.losses.MeanSquaredError(), metrics=["mae"])
+        still = hvd.DistributedOptimizer(keras.optimizers.SGD(0.0))
+        model.compile(still, keras.losses.MeanSquaredError(), metrics=["mae"])
         x, y = data(seed=hvd.rank())
         own = model.evaluate(x, y, verbose=0, return_dict=True)
         mean = {k: np.mean([o[k] for o in hvd.allgather_object(own)]) for k in own}
@@ -164,7 +244,8 @@ class TestMetricAverage:
         """Ranks with unequal data report what one rank reports of all of it."""
         keras = keras_of(package)
         model = make_model(keras)
-        model.compile(keras.optimizers.SGD(0.0), keras.losses.MeanSquaredError(), metrics=["mae"])
+        still = hvd.DistributedOptimizer(keras.optimizers.SGD(0.0))
+        model.compile(still, keras.losses.MeanSquaredError(), metrics=["mae"])
         x, y = data(seed=7, samples=20)
         expected = model.evaluate(x, y, verbose=0, return_dict=True)
         of_validation = model.evaluate(x[:9], y[:9], verbose=0, return_dict=True)
@@ -264,7 +345,7 @@ class TestLearningRate:
         """What was gathered at another rate is rescaled, as in Goyal et al."""
         keras = keras_of(package)
         if kind == "legacy" and package == "keras":
-            return  # Keras 3 has none
+            pytest.skip("Keras 3 has no legacy optimizers")
         place = keras.optimizers.legacy if kind == "legacy" else keras.optimizers
         optimizer = place.SGD(1.0, momentum=0.5)
         variable = tf.Variable([0.0])
@@ -297,7 +378,8 @@ class TestLearningRate:
     def test_unknown_number_of_batches(self):
         keras = keras_of("keras")
         model = make_model(keras)
-        model.compile(keras.optimizers.SGD(0.1), keras.losses.MeanSquaredError())
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        model.compile(optimizer, keras.losses.MeanSquaredError())
         x, y = data(seed=0)
         endless = tf.data.Dataset.from_generator(
             lambda: iter([(x, y)] * 4), output_signature=(spec(x), spec(y))
@@ -330,9 +412,39 @@ class TestBestModelCheckpoint:
             x, y, epochs=3, verbose=0, callbacks=[hvd.MetricAverageCallback(), best]
         )
         assert file.exists() == (hvd.rank() == 0)
+        assert isinstance(best, tf.keras.callbacks.ModelCheckpoint)
+        assert (best.monitor, best.save_best_only, best.filepath) == ("loss", True, str(file))
         if hvd.rank() == 0:
             assert best.best == min(history.history["loss"])
             assert_close(keras.models.load_model(file).weights, model.weights)
+
+    @in_both_keras
+    def test_what_a_subclass_adds_is_called(self, package, tmp_path):
+        keras = keras_of(package)
+        if tf.keras.callbacks.ModelCheckpoint is not keras.callbacks.ModelCheckpoint:
+            pytest.skip("tf.keras is the other Keras")
+
+        class Counts(hvd.BestModelCheckpoint):
+            saved = 0
+
+            def _save_model(self, *args, **kwargs):
+                self.saved += 1
+                super()._save_model(*args, **kwargs)
+
+        model = make_model(keras)
+        model.compile(
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), keras.losses.MeanSquaredError()
+        )
+        x, y = data(seed=0)
+        best = Counts("loss", save_weights_only=True)
+        best.filepath = tmp_path / "model.weights.h5"
+        model.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[best])
+        assert best.saved == (2 if hvd.rank() == 0 else 0)
+        assert best.filepath == str(tmp_path / "model.weights.h5")
+        assert (tmp_path / "model.weights.h5").exists() == (hvd.rank() == 0)
+        best.filepath = tmp_path / "model.txt"
+        with pytest.raises(ValueError, match=r"\.weights\.h5"):
+            model.fit(x, y, verbose=0, callbacks=[best])
 
     def test_needs_a_path(self):
         keras = keras_of("keras")

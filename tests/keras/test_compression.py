@@ -1,5 +1,7 @@
 """Compressions with a state: nothing is lost, only late; and the state is saved."""
 
+import pathlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -167,17 +169,101 @@ def test_keras_saves_it(kind, tmp_path):
     assert int(plain.optimizer.iterations) == 2
 
 
+def shared_path(tmp_path):
+    """One folder for all ranks: rank 0's."""
+    return pathlib.Path(hvd.broadcast_object(str(tmp_path), 0))
+
+
+@both
+@pytest.mark.parametrize("gathered", [True, False])
+def test_what_rank_0_saves_is_each_ranks_own(kind, gathered, tmp_path):
+    """All ranks open its file: none has another one's left-over gradients."""
+    model, compression = trained(kind)
+    file = shared_path(tmp_path) / "model.keras"
+    state = [v.numpy() for v in compression.state()]
+    if gathered:
+        with compression.gathered():
+            if hvd.rank() == 0:
+                model.save(file)
+    elif hvd.rank() == 0:
+        model.save(file)
+    assert len(compression.saved().left_out) == 1  # it holds the others' no longer
+    hvd.barrier()
+    fresh = fresh_compression(kind)
+    opened = hvd.load_model(file, compression=fresh)
+    count = len(state) - len(compression.shared_state)
+    assert any(np.any(v) for v in state[:count])
+    for number, (mine, saved) in enumerate(zip(fresh.state(), state)):
+        if number < count and not gathered and hvd.rank() > 0:
+            saved = np.zeros_like(saved)
+        np.testing.assert_array_equal(mine, saved)
+    if gathered:
+        expected = go_on(model)
+        for mine, other in zip(go_on(opened), expected):
+            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
+
+
+@both
+def test_weights_of_rank_0_bring_each_rank_its_own(kind, tmp_path):
+    """Into a compression that has left out something else since."""
+    model, compression = trained(kind)
+    file = shared_path(tmp_path) / "model.weights.h5"
+    state = [v.numpy() for v in compression.state()]
+    with compression.gathered(root_rank=1):
+        if hvd.rank() == 1:
+            model.save_weights(file)
+    hvd.barrier()
+    go_on(model)
+    model.load_weights(file)
+    for mine, saved in zip(compression.state(), state):
+        np.testing.assert_array_equal(mine, saved)
+
+
 @both
 def test_tensorflow_saves_it(kind, tmp_path):
     model, compression = trained(kind)
-    path = tf.train.Checkpoint(model=model, compression=compression).save(str(tmp_path / "point"))
+    folder = shared_path(tmp_path)
     state = [v.numpy() for v in compression.state()]
+    with compression.gathered():
+        if hvd.rank() == 0:
+            tf.train.Checkpoint(model=model, compression=compression).save(str(folder / "point"))
+    hvd.barrier()
     other, fresh = trained(kind, steps=0)
     fresh.build(other.trainable_variables)
+    path = tf.train.latest_checkpoint(str(folder))
     restored = tf.train.Checkpoint(model=other, compression=fresh).restore(path)
     restored.assert_existing_objects_matched()
     assert len(fresh.state()) == len(state)
     for mine, saved in zip(fresh.state(), state):
+        np.testing.assert_array_equal(mine, saved)
+
+
+def test_what_is_gathered_is_of_the_same_variables():
+    compression = fresh_compression("topk")
+    compression.build([tf.Variable(tf.zeros([4, 3])) for _ in range(1 + hvd.rank() % 2)])
+    text = r"Received: the state of \[1, 2.*compression.build"
+    with pytest.raises(RuntimeError, match=text), compression.gathered():
+        pass
+
+
+@both
+def test_fit_saves_it_of_all_ranks(kind, tmp_path):
+    """Where one rank alone has a callback that saves at the end of an epoch."""
+    keras, file = keras_of("keras"), shared_path(tmp_path) / "model.keras"
+    model, compression = trained(kind, steps=0)
+    x, y = data(seed=hvd.rank())
+    states = []
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: states.append([v.numpy() for v in compression.state()])
+    )
+    saves = [keras.callbacks.ModelCheckpoint(file)] if hvd.rank() == 0 else []
+    model.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[note, *saves])
+    assert len(compression.saved().left_out) == 1
+    hvd.barrier()
+    fresh = fresh_compression(kind)
+    hvd.load_model(file, compression=fresh)
+    assert any(np.any(v) for v in states[-1])
+    for mine, saved in zip(fresh.state(), states[-1]):
         np.testing.assert_array_equal(mine, saved)
 
 

@@ -377,7 +377,7 @@ class TestStopping:
         stops = stop_at(keras, 1, batch=12)
         history = fit(model, arrays(batches[hvd.rank()]), [stops], epochs=9)
         assert history.epoch == [0]
-        assert stops.batches == 12 if hvd.rank() == 1 else 13
+        assert stops.batches == (12 if hvd.rank() == 1 else 13)
         assert int(model.optimizer.iterations) == 13
         assert_same_on_all_ranks([*model.weights, *optimizer_state(model.optimizer)])
 

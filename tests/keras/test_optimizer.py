@@ -1,5 +1,8 @@
 """A wrapped optimizer updates as the plain one does that is given the reduced gradients."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -334,3 +337,87 @@ def test_slices_and_an_op_that_is_no_sum():
     slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3, 2]))
     with pytest.raises(ValueError, match="sparse_as_dense"):
         optimizer.apply_gradients([(slices, tf.Variable(tf.ones([3, 2])))])
+
+
+@pytest.mark.ranks(2)
+class TestCopies:
+    """Whatever is made of a distributed optimizer is one, or an error."""
+
+    def check(self, keras, made, optimizer):
+        assert hvd.is_distributed(made)
+        assert made is not optimizer
+        assert float(np.array(made.learning_rate)) == 0.5
+        variable = keras.Variable([0.0]) if keras.__name__ == "keras" else tf.Variable([0.0])
+        made.apply_gradients([(tf.constant([hvd.rank() + 1.0]), variable)])
+        total = sum(range(1, hvd.size() + 1))  # op=Sum went along
+        np.testing.assert_allclose(np.array(variable), [-0.5 * total])
+
+    def make(self, keras, **arguments):
+        return hvd.DistributedOptimizer(keras.optimizers.SGD(0.5), op=hvd.Sum, **arguments)
+
+    @pytest.mark.parametrize(
+        "way", [copy.copy, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))]
+    )
+    def test_of_keras_3(self, way):
+        keras = keras_of("keras")
+        optimizer = self.make(keras)
+        self.check(keras, way(optimizer), optimizer)
+        scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=1.0)
+        assert hvd.is_distributed(way(hvd.DistributedOptimizer(scaled)))
+
+    @in_both_keras
+    def test_from_its_configuration(self, package):
+        keras = keras_of(package)
+        optimizer = self.make(keras)
+        self.check(keras, optimizer.from_config(optimizer.get_config()), optimizer)
+        with pytest.raises(TypeError, match=r"optimizer.from_config\(config\)"):
+            type(optimizer).from_config(optimizer.get_config())
+
+    def test_of_tf_keras(self):
+        keras = keras_of("tf_keras")
+        optimizer = self.make(keras)
+        self.check(keras, copy.copy(optimizer), optimizer)
+        for way in (copy.deepcopy, pickle.dumps):  # which tf_keras has not got
+            with pytest.raises((TypeError, RuntimeError)):
+                way(optimizer)
+        legacy = hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.5), op=hvd.Sum)
+        self.check(keras, copy.deepcopy(legacy), legacy)
+
+    def test_local_variables(self):
+        keras = keras_of("keras")
+        optimizer, variable = self.make(keras), keras.Variable([0.0])
+        optimizer.register_local_var(variable)
+        made = copy.deepcopy(optimizer)
+        made.apply_gradients([(tf.constant([hvd.rank() + 1.0]), variable)])
+        np.testing.assert_allclose(np.array(variable), [-0.5 * (hvd.rank() + 1) / hvd.size()])
+        with pytest.raises(pickle.PicklingError, match="local ones"):
+            pickle.dumps(optimizer)
+
+    def test_a_compression_with_a_state_is_not_shared(self):
+        optimizer = self.make(keras_of("keras"), compression=hvd.Compression.topk(0.1))
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="compression=<a new one>"):
+                way(optimizer)
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_keras_that_does_not_clip_is_an_error(graph, passes, monkeypatch):
+    """There gradients would never be reduced."""
+    keras = keras_of("keras")
+
+    def forget(self, grads):
+        return grads
+
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5), backward_passes_per_step=passes)
+    monkeypatch.setattr(type(optimizer), "_clip_gradients", forget)
+    variable = keras.Variable([0.0])
+    optimizer.build([variable])
+
+    def step():
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])
+
+    with pytest.raises(RuntimeError, match="without its gradients being reduced"):
+        for _ in range(passes):
+            (tf.function(step) if graph else step)()

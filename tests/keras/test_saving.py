@@ -149,6 +149,34 @@ def test_classes_of_ones_own(tmp_path):
     assert_continues(opened, model)
 
 
+def test_legacy_opts(tmp_path):
+    """Horovod's way to say which kind of optimizer a file has; a file says so itself."""
+    keras = keras_of("tf_keras")
+    kinds = {"legacy": keras.optimizers.legacy.Adam, "new": keras.optimizers.Adam}
+    for kind, optimizer in kinds.items():
+        model = trained(keras, hvd.DistributedOptimizer(optimizer(0.03125)))
+        model.save(tmp_path / f"{kind}.h5")
+    opened = hvd.load_model(tmp_path / "legacy.h5", legacy_opts=True)
+    assert isinstance(opened.optimizer, kinds["legacy"])
+    with pytest.raises(
+        ValueError, match=r"tf_keras's Adam\. Expected: a file with an optimizer of"
+    ):
+        hvd.load_model(tmp_path / "new.h5", legacy_opts=True)
+
+
+@in_both_keras
+def test_safe_mode(package, tmp_path):
+    """A file with pickled code in it is opened only where that is asked for."""
+    keras = keras_of(package)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Lambda(lambda x: 2 * x)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), "mse")
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match=r"(?i)arbitrary code execution"):
+        hvd.load_model(tmp_path / "model.keras")
+    opened = hvd.load_model(tmp_path / "model.keras", safe_mode=False)
+    np.testing.assert_array_equal(opened(np.ones((1, 4), "float32")), [[2.0] * 4])
+
+
 def test_a_model_without_an_optimizer(tmp_path):
     keras = keras_of("keras")
     make_model(keras).save(tmp_path / "model.keras")

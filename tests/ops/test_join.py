@@ -82,3 +82,26 @@ def test_what_needs_their_data_fails_meanwhile():
         assert hvd.allreduce(1.0, op=hvd.Sum) == 1.0
     assert hvd.join() == 1
     assert hvd.allreduce(1.0, op=hvd.Sum) == hvd.size()
+
+
+def test_in_a_session_it_waits_when_it_is_run():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.placeholder(tf.float32, [])
+        total, last = hvd.allreduce(x, op=hvd.Sum), hvd.join()
+        assert (last.dtype, last.shape) == (tf.int32, [])
+        for _ in range(2):
+            for i in range(2 * (hvd.rank() + 1)):
+                there = [rank for rank in range(hvd.size()) if 2 * (rank + 1) > i]
+                assert session.run(total, {x: hvd.rank() + 1.0}) == sum(r + 1 for r in there)
+            assert session.run(last) == hvd.size() - 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_function_cannot_join(compiled):
+    @tf.function(jit_compile=compiled, autograph=False)
+    def step(x):
+        return hvd.allreduce(x), hvd.join()
+
+    with pytest.raises(RuntimeError, match=r"Received: a call in a tf.function.* after the last"):
+        step(tf.ones([2]))
+    assert hvd.allreduce(1.0, op=hvd.Sum) == hvd.size()

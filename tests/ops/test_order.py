@@ -3,12 +3,14 @@
 import concurrent.futures
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfhvd as hvd
+from tfhvd.ops import _threads
 from tfhvd.ops._names import name_of
 
 pytestmark = pytest.mark.ranks(1, 2)
@@ -194,16 +196,70 @@ def test_an_eager_call_of_a_name_in_flight_is_refused():
         refused.result()
 
 
-def test_unnamed_eager_calls_of_threads_take_turns():
-    results = []
+@pytest.fixture
+def nobody_before(monkeypatch):
+    """Forgets which threads there were, and afterwards those of the test."""
+    monkeypatch.setattr(_threads, "_by_name", {})
 
-    def call():
-        for _ in range(20):
-            results.append(float(hvd.allreduce(1.0, op=hvd.Sum)))
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
+def total(**given):
+    return float(hvd.allreduce(1.0, op=hvd.Sum, **given))
+
+
+@pytest.mark.usefixtures("nobody_before")
+def test_a_thread_takes_over_unnamed_eager_calls():
+    results = [total()]
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: results.extend([total(), total()]))
         thread.start()
-    for thread in threads:
         thread.join()
-    assert results == [float(hvd.size())] * 80
+        results.append(total())
+    assert results == [hvd.size()] * 10
+
+
+@pytest.mark.usefixtures("nobody_before")
+def test_two_threads_with_unnamed_eager_calls_are_refused():
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="other") as other:
+        for _ in range(2):  # the one names what it does
+            assert other.submit(total, name="of.the.other").result() == total() == hvd.size()
+        assert other.submit(total).result() == hvd.size()
+        text = (
+            "'allreduce.eager' from the threads 'other_0' and 'MainThread' on rank "
+            rf"{hvd.rank()}\. Expected: name="
+        )
+        for call in (total, lambda: other.submit(total).result()):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+                call()
+        assert hvd.allgather([1.0]).shape == [hvd.size()]  # of another kind
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.usefixtures("nobody_before")
+def test_two_threads_at_once_with_unnamed_eager_calls_are_refused():
+    if hvd.rank() == 0:
+        with concurrent.futures.ThreadPoolExecutor(1) as other:
+            first = other.submit(total)
+            while not any(s._under_way for s in _threads._by_name.values()):
+                time.sleep(0.001)
+            with pytest.raises(tf.errors.InvalidArgumentError, match="two threads have none"):
+                total()
+            hvd.barrier(name="refused")
+            assert first.result() == 2.0
+    else:
+        hvd.barrier(name="refused")
+        assert total() == 2.0
+
+
+@pytest.mark.usefixtures("nobody_before")
+def test_threads_of_tensorflow_count_as_one():
+    def numbers():
+        for _ in range(3):
+            yield total()
+
+    dataset = tf.data.Dataset.from_generator(
+        numbers, output_signature=tf.TensorSpec([], tf.float32)
+    )
+    assert [float(x) for x in dataset.prefetch(2)] == [hvd.size()] * 3
+    assert total() == hvd.size()
+    with pytest.raises(tf.errors.OpError, match="and 'a thread of TensorFlow'"):
+        list(dataset)

@@ -36,6 +36,7 @@ def test_init_after_shutdown():
         size = hvd.size()
         hvd.shutdown()
         assert not hvd.is_initialized()
+        assert hvd.global_process_set.ranks is None
         with pytest.raises(tf.errors.FailedPreconditionError, match=r"hvd.init\(\)"):
             function(tf.constant(1.0))
         for call in (hvd.rank, hvd.local_size, lambda: hvd.allreduce(1.0), hvd.barrier):
@@ -59,11 +60,14 @@ def test_shutdown_takes_no_notice_of_the_environment(monkeypatch):
 
 def test_the_global_process_set_is_all_ranks():
     everyone = hvd.global_process_set
-    assert (everyone.process_set_id, everyone.ranks) == (0, None)
+    assert (everyone.process_set_id, everyone.ranks) == (0, list(range(hvd.size())))
     assert (everyone.rank(), everyone.size(), everyone.included()) == (hvd.rank(), hvd.size(), True)
     last = hvd.ProcessSet([hvd.size() - 1])
     assert last.included() == (hvd.rank() == hvd.size() - 1)
     assert (last.size(), last.rank()) == (1, 0 if last.included() else -1)
+    assert isinstance(last.ranks, list)
+    last.ranks.append(7)  # whoever asks may do with the list as he likes
+    assert last.ranks == [hvd.size() - 1]
     with pytest.raises(ValueError, match=r"Received: \[1, 1\]"):
         hvd.ProcessSet([1, 1])
 
@@ -119,7 +123,7 @@ def test_jobs_of_communicators(started):
     assert hvd.allgather_object(number) == mine
     alone = hvd.add_process_set(backwards.Split(number)) if len(mine) > 1 else None
     if alone is not None:
-        assert alone.ranks == (hvd.rank(),)
+        assert alone.ranks == [hvd.rank()]
         assert hvd.allreduce(float(number), op=hvd.Sum, process_set=alone) == number
         with pytest.raises(ValueError, match="Expected: a communicator"):
             hvd.ProcessSet(mpi.COMM_NULL)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd import _compat, process
+from tfhvd.process_sets import ProcessSet, global_process_set
 
 
 class Exchange(NamedTuple):
@@ -29,6 +32,41 @@ class Exchange(NamedTuple):
     weight: tf.Tensor | None = None
 
 
+class Saved(NamedTuple):
+    """The state of a compression in a file.
+
+    Attributes:
+        left_out: by rank, what it has left out of the gradients of each variable: arrays of the
+            variables' shapes.
+        shared: the arrays that are the same on every rank.
+    """
+
+    left_out: dict[int, list[Any]]
+    shared: list[Any]
+
+    def of(self, rank: int) -> list[Any]:
+        """Returns a rank's state, which has left out nothing if the file does not know it."""
+        own = self.left_out.get(rank)
+        if own is None:
+            own = [np.zeros_like(value) for value in next(iter(self.left_out.values()), [])]
+        return [*own, *self.shared]
+
+
+class _LeftOut(tf.Module):
+    """What one rank has left out, by the number of the variable."""
+
+    def __init__(self) -> None:
+        super().__init__(name="left_out")  # a class' name with "_" is none for TensorFlow
+        self.values: list[tf.Variable] = []
+
+
+_OF_RANK = "_of_rank_"
+
+
+def _attribute(rank: int | str) -> str:
+    return f"{_OF_RANK}{rank}"
+
+
 class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     """A compression with error feedback. Subclass it for another one.
 
@@ -38,8 +76,10 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     One object serves one optimizer, or all the tapes of one training loop. Its state is kept by
     variable: of the shape of the variable, in float32, and more with some compressions. A model of
     Keras 3 saves it with a distributed optimizer; `tf.train.Checkpoint(compression=...)` saves it
-    anywhere, once `build` has been called. The error is each rank's own: a rank that has no
-    checkpoint begins at zero.
+    anywhere, once `build` has been called. What a rank leaves out is its own, and is saved under
+    the rank's number: a rank takes up its own again, and begins at zero where a file has none. If
+    one rank saves for all, the others' is in the file where it saves within `gathered`; Keras'
+    `fit` sees to that for callbacks that save at the end of an epoch.
 
     Only dense gradients of float types with a known shape are compressed, with op Average or Sum.
     """
@@ -50,8 +90,9 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         # So that no variable is mistaken for a later one. Behind functions, for tf.Module and
         # checkpoints would take the variables for ours.
         self._held: list[Callable[[], Any]] = []
-        self._errors: list[tf.Variable] = []
-        self._loaded: list[Any] = []  # of a file, for variables that have no state yet
+        # What ranks leave out is in attributes of this object with their numbers, for checkpoints.
+        self._own_number: int | None = None
+        self._loaded: Saved | None = None  # for variables that have no state yet
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
@@ -100,19 +141,109 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
 
     @property
     def shared_state(self) -> list[tf.Variable]:
-        """What must be the same on every rank, beside the errors, which need not."""
+        """What must be the same on every rank, beside what each has left out."""
         return []
 
     def state(self) -> list[tf.Variable]:
-        """Returns all variables of the state, in the order in which they are saved."""
+        """Returns all variables of this rank's state, those of what it has left out first."""
         return [*self._errors, *self.shared_state]
 
-    def load(self, values: list[Any]) -> None:
-        """Takes values as of `state`, for variables that have no state yet as well."""
-        there = self.state()
-        self._loaded = values if len(there) != len(values) else []
-        for variable, value in zip(there, values if not self._loaded else ()):
+    @contextlib.contextmanager
+    def gathered(
+        self, root_rank: int = 0, process_set: ProcessSet = global_process_set
+    ) -> Iterator[None]:
+        """Lets one rank have what all ranks have left out, to save it.
+
+        Every rank enters it. It takes as much memory of that rank's host as the variables that are
+        compressed, times the ranks, until it is left.
+
+        Args:
+            root_rank: the rank that saves.
+            process_set: the ranks that train together.
+
+        Raises:
+            RuntimeError: if ranks have the state of different numbers of variables.
+
+        Example:
+            >>> with compression.gathered():
+            ...     if hvd.rank() == 0:
+            ...         model.save("model.keras")
+        """
+        others: list[int] = []
+        if process_set.size() > 1:
+            with tf.device("/CPU:0"):
+                of_ranks = self._gather(root_rank, process_set)
+                for rank, values in of_ranks.items():
+                    self._keep(rank, values)
+            others = list(of_ranks)
+        try:
+            yield
+        finally:
+            for rank in others:
+                delattr(self, _attribute(rank))
+
+    def saved(self) -> Saved:
+        """Returns what is to be saved now."""
+        numbers = [name[len(_OF_RANK) :] for name in vars(self) if name.startswith(_OF_RANK)]
+        left_out = {int(n): getattr(self, _attribute(n)).values for n in numbers}
+        return Saved(
+            {rank: [v.numpy() for v in values] for rank, values in left_out.items()},
+            [v.numpy() for v in self.shared_state],
+        )
+
+    def load(self, saved: Saved) -> None:
+        """Takes what was saved, for variables that have no state yet as well.
+
+        Args:
+            saved: of any rank; this one takes what is its own in it.
+        """
+        there, given = self.state(), saved.of(self._number())
+        self._loaded = None if len(there) == len(given) else saved
+        for variable, value in zip(there, given if self._loaded is None else ()):
             variable.assign(value)
+
+    def _number(self) -> int:
+        """This rank's, from the first time that it is asked for."""
+        if self._own_number is None:
+            self._own_number = process.rank() if process.is_initialized() else 0
+            setattr(self, _attribute(self._own_number), _LeftOut())
+        return self._own_number
+
+    @property
+    def _errors(self) -> list[tf.Variable]:
+        return getattr(self, _attribute(self._number())).values
+
+    def _gather(self, root: int, process_set: ProcessSet) -> dict[int, list[tf.Tensor]]:
+        """Returns what the other ranks have left out, on the root."""
+        from tfhvd.ops import (  # Operations take a compression: they import this.
+            allgather,
+            alltoall,
+        )
+
+        own, ranks = self._errors, process_set.ranks
+        counts = allgather([len(own)], name="compression/count", process_set=process_set).numpy()
+        if (counts != counts[0]).any():
+            raise RuntimeError(
+                "What ranks have left out is gathered by variable. Received: the state of "
+                f"{counts.tolist()} variables on ranks {ranks}. Expected: as many on each, as "
+                "after compression.build(model.trainable_variables)."
+            )
+        found: dict[int, list[tf.Tensor]] = {rank: [] for rank in ranks if process.rank() == root}
+        for place, error in enumerate(own):
+            whole = [error.shape.num_elements() if rank == root else 0 for rank in ranks]
+            received, _ = alltoall(
+                tf.reshape(error, [-1]), whole, name=f"compression/{place}", process_set=process_set
+            )
+            for rank, values in zip(ranks, tf.split(received, len(ranks)) if found else ()):
+                found[rank].append(tf.reshape(values, error.shape))
+        found.pop(root, None)
+        return found
+
+    def _keep(self, rank: int, values: list[tf.Tensor]) -> None:
+        kept = _LeftOut()
+        for value in values:
+            kept.values.append(_compat.state_variable(value, tf.float32, "error"))
+        setattr(self, _attribute(rank), kept)
 
     @abc.abstractmethod
     def _pays(self, tensor: Any) -> bool:
@@ -137,7 +268,8 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
                 _compat.state_variable(lambda: zeros(variable.shape), tf.float32, "error")
             )
             self._add_state(variable, place)
-            if self._loaded and len(self.state()) == len(self._loaded):
+            loaded = self._loaded
+            if loaded is not None and len(self.state()) == len(loaded.of(self._number())):
                 with tf.init_scope():
-                    self.load(self._loaded)
+                    self.load(loaded)
         return place

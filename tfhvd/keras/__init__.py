@@ -41,6 +41,7 @@ from tfhvd import (
     gloo_built,
     gloo_enabled,
     init,
+    is_distributed,
     is_homogeneous,
     is_initialized,
     join,
@@ -70,6 +71,7 @@ from tfhvd.keras.callbacks import (
 from tfhvd.keras.fit import keep_imported_in_step
 from tfhvd.keras.load_model import load_model
 from tfhvd.keras.optimizer import DistributedOptimizer
+from tfhvd.keras.sessions import broadcast_global_variables
 from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
 from tfhvd.keras.values import allgather, allreduce, broadcast
 from tfhvd.moments import synchronize_keras
@@ -99,6 +101,7 @@ __all__ = [
     "allreduce",
     "barrier",
     "broadcast",
+    "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
     "build_info",
@@ -114,6 +117,7 @@ __all__ = [
     "gloo_built",
     "gloo_enabled",
     "init",
+    "is_distributed",
     "is_homogeneous",
     "is_initialized",
     "join",

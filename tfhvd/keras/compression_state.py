@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tfhvd import _compat
 from tfhvd.compression import StatefulCompression
+from tfhvd.compression.stateful import Saved
+from tfhvd.process_sets import ProcessSet
 
 _made: weakref.WeakKeyDictionary[StatefulCompression, Any] = weakref.WeakKeyDictionary()
 
@@ -35,10 +39,35 @@ def _saveable_class() -> type:
             self._compression = weakref.ref(compression)
 
         def save_own_variables(self, store: Any) -> None:
-            for number, variable in enumerate(self._compression().state()):
-                store[str(number)] = variable.numpy()
+            saved = self._compression().saved()
+            for rank, values in saved.left_out.items():
+                for number, value in enumerate(values):
+                    store[f"rank_{rank}.{number}"] = value
+            for number, value in enumerate(saved.shared):
+                store[f"shared.{number}"] = value
 
         def load_own_variables(self, store: Any) -> None:
-            self._compression().load([store[str(n)][()] for n in range(len(store.keys()))])
+            self._compression().load(read(store))
 
     return CompressionState
+
+
+def read(store: Any) -> Saved:
+    """Reads what `save_own_variables` has written, from Keras' store or a group of the file."""
+    parts: dict[str, dict[int, Any]] = {}
+    for key in store.keys():  # noqa: SIM118 (Keras' store is no dict)
+        part, _, number = key.rpartition(".")
+        parts.setdefault(part, {})[int(number)] = store[key][()]
+    lists = {part: [values[n] for n in sorted(values)] for part, values in parts.items()}
+    shared = lists.pop("shared", [])
+    return Saved({int(part.rpartition("_")[2]): own for part, own in lists.items()}, shared)
+
+
+@contextlib.contextmanager
+def gathered(compressions: Iterable[Any], root_rank: int, ranks: ProcessSet) -> Iterator[None]:
+    """Lets one rank save the state of all, of those compressions that have one."""
+    with contextlib.ExitStack() as stack:
+        for compression in compressions:
+            if isinstance(compression, StatefulCompression):
+                stack.enter_context(compression.gathered(root_rank, ranks))
+        yield

@@ -12,23 +12,65 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import itertools
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat, samples
+from tfhvd import _compat, _compat_private, samples, updates
 from tfhvd.accumulate import GradientAccumulator
+from tfhvd.compression import StatefulCompression
 from tfhvd.gradients import GradientReducer, scaled
 from tfhvd.keras.compression_state import saveable
+from tfhvd.reduction_options import ReductionOptions
 from tfhvd.wrapping import Wrapped
 
 
+class _FromConfig:
+    """`from_config` of a wrapped optimizer: what it makes is wrapped the same way."""
+
+    def __get__(self, optimizer: Any, owner: type) -> Callable[..., Any]:
+        if optimizer is None:
+            return functools.partial(_refuse_class, owner.__name__)
+        return lambda *args, **kwargs: _again(
+            optimizer, optimizer.__class__.from_config(*args, **kwargs)
+        )
+
+
 class Reduces(Wrapped):
-    """What all wrapped optimizers are; the classes below add the hook."""
+    """What all wrapped optimizers are; the classes below add the hook.
+
+    Copies of it are wrapped as well, or refused. What Keras itself serializes is the plain one.
+    """
 
     __slots__ = ()
     _tfhvd: GradientAccumulator
+    from_config = _FromConfig()
+
+    def __copy__(self) -> Any:
+        return _again(self, copy.copy(_plain(self)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _again(self, copy.deepcopy(_plain(self), memo))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        options, local = reducer_of(self).options, reducer_of(self).local
+        if (
+            local.keys()
+            or options.local_layers
+            or not isinstance(options.groups, (int, type(None)))
+        ):
+            raise pickle.PicklingError(
+                f"A distributed {self.__class__.__name__} that knows variables by themselves "
+                "(local ones, or groups of them) cannot be pickled. Expected: pickle the plain "
+                "optimizer, and wrap what is read with hvd.DistributedOptimizer."
+            )
+        _refuse_state(self)
+        return _distribute, (_plain(self), options)
 
     def register_local_var(self, var: Any) -> None:
         """Excepts a variable from the reduction: its gradient stays this rank's own.
@@ -81,24 +123,34 @@ class ReducesBeforeClipping(Reduces):
         grads = list(grads)
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
-        variables = trainable_variables or self._trainable_variables
+        variables = trainable_variables or _compat_private.trained_by(self)
         reduced = [
             g is not None and not getattr(v, "overwrite_with_gradient", False)
             for g, v in zip(grads, variables)
         ]
         self._tfhvd.awaited = tuple(itertools.compress(variables, reduced))
+        updates.note_reduced(self._tfhvd.awaited)  # in the last of several passes
         if self.gradient_accumulation_steps and self._tfhvd.reduce.weighs_steps():
-            passes = tf.convert_to_tensor(self._iterations) % self.gradient_accumulation_steps
+            calls = tf.convert_to_tensor(_compat_private.iterations_of(self))
+            passes = calls % self.gradient_accumulation_steps
             part = self._tfhvd.weights.add(is_first=tf.equal(passes, 0))
             grads = [scaled(g, part) if r else g for g, r in zip(grads, reduced)]
         result = super().apply(grads, trainable_variables)
-        if self._tfhvd.awaited and not self.gradient_accumulation_steps:
+        if self._tfhvd.awaited and self._has_updated():
             raise RuntimeError(
                 f"{type(self).__name__} was updated without its gradients being reduced: this "
                 "version of Keras does not call _clip_gradients in apply. Use "
                 "DistributedGradientTape in a custom training loop instead, and please report this."
             )
         return result
+
+    def _has_updated(self) -> bool:
+        """Whether `apply` has just updated the variables, rather than added up their gradients.
+
+        In a graph it does either when it is run, and both have been traced.
+        """
+        steps = self.gradient_accumulation_steps
+        return not steps or not tf.executing_eagerly() or int(self._iterations) % steps == 0
 
     def _clip_gradients(self, grads: Any) -> Any:
         awaited, self._tfhvd.awaited = self._tfhvd.awaited, ()
@@ -120,7 +172,7 @@ class ReducesBeforeApply(Reduces):
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         given = None if trainable_variables is None else list(trainable_variables)
-        variables = self._trainable_variables if given is None else given
+        variables = _compat_private.trained_by(self) if given is None else given
         # Before the update, which may lie in a branch: there no variables can be made.
         _compat.build_optimizer(self, variables)
         gradients = self._tfhvd.add(grads, variables)
@@ -189,6 +241,45 @@ class Delegates(Reduces):
     """A loss scale: its inner optimizer reduces."""
 
     __slots__ = ()
+
+
+def _plain(optimizer: Reduces) -> Any:
+    """Returns the user's own optimizer, of which a wrapped one is the second object."""
+    plain = object.__new__(optimizer.__class__)
+    object.__setattr__(plain, "__dict__", vars(optimizer))
+    return plain
+
+
+def _again(optimizer: Reduces, plain: Any) -> Any:
+    """Wraps a copy of an optimizer as that one is."""
+    _refuse_state(optimizer)
+    wrapped = _distribute(plain, reducer_of(optimizer).options)
+    for variable in reducer_of(optimizer).local.variables():
+        reducer_of(wrapped).local.add(variable)
+    return wrapped
+
+
+def _distribute(plain: Any, options: ReductionOptions) -> Any:
+    from tfhvd.keras.optimizer import distribute  # It chooses among the hooks.
+
+    return distribute(plain, options)
+
+
+def _refuse_state(optimizer: Reduces) -> None:
+    compression = reducer_of(optimizer).options.compression
+    if isinstance(compression, StatefulCompression):
+        raise TypeError(
+            f"A distributed {optimizer.__class__.__name__} cannot be copied with a compression "
+            f"that has a state. Received: compression={type(compression).__name__}. Expected: "
+            "hvd.DistributedOptimizer(<a copy of the plain optimizer>, compression=<a new one>)."
+        )
+
+
+def _refuse_class(name: str, *args: Any, **kwargs: Any) -> Any:
+    raise TypeError(
+        f"The class of a distributed optimizer makes none. Received: type(optimizer).from_config. "
+        f"Expected: optimizer.from_config(config), or hvd.DistributedOptimizer({name}(...))."
+    )
 
 
 def inner_of(optimizer: Any) -> Any:

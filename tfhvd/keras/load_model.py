@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.compression import Compression, StatefulCompression
+from tfhvd.keras.compression_state import read
 from tfhvd.keras.optimizer import DistributedOptimizer
 
 
@@ -22,6 +23,8 @@ def load_model(
     custom_optimizers: Sequence[type] | None = None,
     custom_objects: dict[str, Any] | None = None,
     compression: Any = Compression.none,
+    legacy_opts: bool = False,
+    safe_mode: bool = True,
     **optimizer_arguments: Any,
 ) -> Any:
     """Opens a model saved by `model.save` and wraps its optimizer with `DistributedOptimizer`.
@@ -36,13 +39,18 @@ def load_model(
         custom_optimizers: optimizer classes of your own that the file may name.
         custom_objects: other classes and functions that the file may name, by their names.
         compression: how gradients travel: `Compression.none`, `.fp16` or `.bf16`.
+        legacy_opts: whether the optimizer is to be one of `tf_keras.optimizers.legacy`. The file
+            says which it is; this says that it must be such a one.
+        safe_mode: whether Keras refuses a file with pickled code in it, such as a Lambda layer.
         **optimizer_arguments: further arguments of `DistributedOptimizer`.
 
     Returns:
         The model, compiled if it was saved so, with its optimizer's state.
 
     Raises:
-        OSError, ValueError: as Keras does where there is no such file, or none of a model.
+        OSError, ValueError: as Keras does where there is no such file, none of a model, or one that
+            is not safe.
+        ValueError: for `legacy_opts` with a file whose optimizer is no legacy one.
         TypeError, ValueError: as `DistributedOptimizer`.
 
     Example:
@@ -51,8 +59,14 @@ def load_model(
     objects = {cls.__name__: cls for cls in custom_optimizers or ()}
     objects.update(custom_objects or {})
     keras = _keras_of(pathlib.Path(filepath))
-    model = keras.models.load_model(str(filepath), custom_objects=objects)
+    model = keras.models.load_model(str(filepath), custom_objects=objects, safe_mode=safe_mode)
     if getattr(model, "optimizer", None) is not None:
+        if legacy_opts and not _compat.is_legacy_optimizer(model.optimizer):
+            raise ValueError(
+                f"Received: legacy_opts=True with a file whose optimizer is {keras.__name__}'s "
+                f"{type(model.optimizer).__name__}. Expected: a file with an optimizer of "
+                "tf_keras.optimizers.legacy, or legacy_opts=False."
+            )
         if _is_h5(pathlib.Path(filepath)):
             _compat.restore_optimizer_from_h5(model, filepath)
         model.optimizer = DistributedOptimizer(
@@ -77,7 +91,7 @@ def _restore_compression(
     with h5py.File(weights, "r") as file:
         group = file.get("optimizer/compression_state/vars")
         if group is not None:
-            compression.load([group[str(n)][()] for n in range(len(group))])
+            compression.load(read(group))
 
 
 def _keras_of(filepath: pathlib.Path) -> Any:

@@ -6,12 +6,9 @@ updates through the wrapped one are reduced. Which part of it differs: see `tfhv
 
 from __future__ import annotations
 
-import functools
-import logging
 from typing import Any
 
-from tfhvd import _compat
-from tfhvd._library import build_config
+from tfhvd import _compat, _compat_private
 from tfhvd.accumulate import GradientAccumulator
 from tfhvd.compression import Compression
 from tfhvd.gradients import GradientReducer
@@ -30,12 +27,11 @@ from tfhvd.keras.hooks import (
 )
 from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
-from tfhvd.process import is_initialized, rank
+from tfhvd.process import is_initialized, size
 from tfhvd.process_sets import global_process_set
 from tfhvd.reduction_options import ReductionOptions
+from tfhvd.surroundings import require_no_strategy, require_tensorflow
 from tfhvd.wrapping import wrap
-
-_logger = logging.getLogger("tfhvd")
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -90,6 +86,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         excepts a variable from the reduction.
 
     Raises:
+        TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
+            backend is not TensorFlow.
         TypeError: if `optimizer` is not an optimizer of Keras 3 or tf_keras.
         ValueError: if it is wrapped already, or arguments contradict each other.
 
@@ -123,6 +121,8 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
         options: with a name.
 
     Raises:
+        TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
+            backend is not TensorFlow.
         TypeError: if it is none of these.
         ValueError: if it is wrapped already.
     """
@@ -138,11 +138,11 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
             f"Received: {type(optimizer).__name__}, which is distributed already. Expected: a "
             "plain one."
         )
+    require_no_strategy()
+    require_tensorflow(optimizer, size() if is_initialized() else 1)
     wrapped = _wrap(optimizer, package, options)
     synchronize_keras()
     keep_in_step(package)
-    if _compat.has_gpus() or not build_config().XLA:
-        _compat.never_compile_training(package, reduces, _say_once)
     if package == _compat.KERAS_3:
         _compat.agree_on_finite(_agree)
     return wrapped
@@ -161,8 +161,12 @@ def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
     if package != _compat.KERAS_3:
         new = hasattr(optimizer, "aggregate_gradients")
         hook = ReducesOnAggregation if new else ReducesOnLegacyAggregation
+        _compat_private.require_hook(
+            optimizer, "aggregate_gradients" if new else "_aggregate_gradients"
+        )
         own = GradientAccumulator.of(options)
     elif _accumulates_itself(optimizer, passes):
+        _compat_private.require_hook(optimizer, "_clip_gradients")
         hook = ReducesBeforeClipping
         # Keras averages what it accumulates.
         scale = 1.0 if options.average_aggregated_gradients else float(passes)
@@ -194,9 +198,3 @@ def _agree(optimizer: Any, finite: Any) -> Any:
     if not isinstance(inner, Reduces):
         return finite
     return reducer_of(inner).all_ranks(finite)
-
-
-@functools.cache
-def _say_once(text: str) -> None:
-    if not is_initialized() or rank() == 0:
-        _logger.warning(text)

@@ -146,7 +146,8 @@ def check_root(root_rank: Any, process_set: ProcessSet) -> int:
         raise TypeError(f"Received: root_rank={root_rank!r}. Expected: a rank.") from None
     ranks = process_set.ranks or range(process.size())
     if root not in ranks:
-        shown = f"0 to {len(ranks) - 1}" if process_set.ranks is None else f"one of {list(ranks)}"
+        everyone = process_set.process_set_id == 0
+        shown = f"0 to {len(ranks) - 1}" if everyone else f"one of {list(ranks)}"
         raise ValueError(
             "The root is none of the ranks that take part. "
             f"Received: root_rank={root}. Expected: {shown}."

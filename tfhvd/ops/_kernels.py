@@ -12,6 +12,7 @@ from tfhvd import _compat_graphs, process
 from tfhvd._library import load_tf_ops
 from tfhvd.ops import _compiled
 from tfhvd.ops._names import Name, check_order, operation_name
+from tfhvd.ops._threads import in_turn
 from tfhvd.ops.reduce_op import Average, ReduceOp
 from tfhvd.process_sets import by_id
 
@@ -44,13 +45,14 @@ def average(
 ) -> list[tf.Tensor]:
     """Averages each tensor over the ranks, each of which says how much it counts."""
     compiled = _compiled.is_compiled()
-    outputs = load_tf_ops().tfhvd_weighted_allreduce(
-        list(tensors),
-        weight,
-        deferred=compiled,
-        **_reduction(Average, prescale, postscale),
-        **_identity("TfhvdWeightedAllreduce", name, process_set_id),
-    )
+    with in_turn(name, process_set_id):
+        outputs = load_tf_ops().tfhvd_weighted_allreduce(
+            list(tensors),
+            weight,
+            deferred=compiled,
+            **_reduction(Average, prescale, postscale),
+            **_identity("TfhvdWeightedAllreduce", name, process_set_id),
+        )
     return _in_its_order(list(outputs), compiled)
 
 
@@ -84,9 +86,10 @@ def exchange(
     if splits is None:
         splits = tf.zeros([0], tf.int32)
     compiled = _compiled.is_compiled()
-    output, received = load_tf_ops().tfhvd_alltoall(
-        tensor, splits, deferred=compiled, **_identity("TfhvdAlltoall", name, process_set_id)
-    )
+    with in_turn(name, process_set_id):
+        output, received = load_tf_ops().tfhvd_alltoall(
+            tensor, splits, deferred=compiled, **_identity("TfhvdAlltoall", name, process_set_id)
+        )
     [output] = _in_its_order([output], compiled)
     return output, received
 
@@ -127,7 +130,8 @@ def _known_late(what: str, process_set_id: int, now: Callable[[], int]) -> tf.Te
 
 def barrier(name: Name, process_set_id: int) -> None:
     """Waits for every rank."""
-    load_tf_ops().tfhvd_barrier(**_identity("TfhvdBarrier", name, process_set_id))
+    with in_turn(name, process_set_id):
+        load_tf_ops().tfhvd_barrier(**_identity("TfhvdBarrier", name, process_set_id))
     if _compiled.is_compiled():
         _compiled.put_in_order()
 
@@ -137,14 +141,15 @@ def _one_or_group(
 ) -> list[tf.Tensor]:
     library = load_tf_ops()
     compiled = _compiled.is_compiled()
-    if len(tensors) == 1:
-        identity = _identity(f"Tfhvd{kind}", name, process_set_id)
-        operation = getattr(library, f"tfhvd_{kind.lower()}")
-        outputs = [operation(tensors[0], deferred=compiled, **identity, **attributes)]
-    else:
-        identity = _identity(f"TfhvdGrouped{kind}", name, process_set_id)
-        operation = getattr(library, f"tfhvd_grouped_{kind.lower()}")
-        outputs = list(operation(list(tensors), deferred=compiled, **identity, **attributes))
+    with in_turn(name, process_set_id):
+        if len(tensors) == 1:
+            identity = _identity(f"Tfhvd{kind}", name, process_set_id)
+            operation = getattr(library, f"tfhvd_{kind.lower()}")
+            outputs = [operation(tensors[0], deferred=compiled, **identity, **attributes)]
+        else:
+            identity = _identity(f"TfhvdGrouped{kind}", name, process_set_id)
+            operation = getattr(library, f"tfhvd_grouped_{kind.lower()}")
+            outputs = list(operation(list(tensors), deferred=compiled, **identity, **attributes))
     return _in_its_order(outputs, compiled)
 
 

@@ -5,7 +5,8 @@
 | the user     | eager      | as given                                           | an error        |
 | the user     | in a graph | the name scope and the name, used once a graph:    | an error        |
 |              |            | "tower/loss", then "tower/loss_1"                  |                 |
-| nobody       | eager      | one per kind: "allreduce.eager"                    | takes its turn  |
+| nobody       | eager      | one per kind: "allreduce.eager"                    | takes its turn, |
+|              |            |                                                    | in one thread   |
 | nobody       | in a graph | from the function's and the tensor's names, used   | an error        |
 |              |            | once a graph                                       |                 |
 | tfhvd        | anywhere   | as given: an Identity                              | an error        |

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
+from tfhvd import process_sets, updates
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_reduction, to_factor, to_tensor
@@ -65,6 +65,7 @@ def allreduce(
         >>> hvd.allreduce(tf.constant([1.0, 2.0]) * hvd.rank(), op=hvd.Sum)
     """
     op = chosen(op, average)
+    updates.note_reduction([tensor])
     set_id = process_sets.checked_id(process_set)
     scales = (
         to_factor(prescale_factor, "prescale_factor"),

@@ -11,6 +11,7 @@ from tfhvd.ops._names import name_of
 
 def barrier(
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
+    name: str | None = None,
 ) -> None:
     """Waits until every rank has called it.
 
@@ -19,6 +20,7 @@ def barrier(
 
     Args:
         process_set: the ranks that take part.
+        name: the name of the operation, the same on every rank.
 
     Raises:
         NotInitializedError: before `init`.
@@ -31,7 +33,7 @@ def barrier(
     """
     set_id = process_sets.checked_id(process_set)
     process.check_running()
-    _kernels.barrier(name_of("barrier", None), set_id)
+    _kernels.barrier(name_of("barrier", name), set_id)
 
 
 tf.no_gradient("TfhvdBarrier")

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
+from tfhvd import process_sets, updates
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_group, check_reduction, to_factor, to_tensor
@@ -68,6 +68,7 @@ def grouped_allreduce(
         >>> losses, hits = hvd.grouped_allreduce([losses, hits], op=hvd.Sum)
     """
     op = chosen(op, average)
+    updates.note_reduction(tensors)
     set_id = process_sets.checked_id(process_set)
     prescale = to_factor(prescale_factor, "prescale_factor")
     postscale = to_factor(postscale_factor, "postscale_factor")

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
+from tfhvd import process_sets, updates
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensors
@@ -56,6 +56,7 @@ def grouped_reducescatter(
         >>> kernel, bias = hvd.grouped_reducescatter([kernel, bias], op=hvd.Average)
     """
     op = chosen_for_parts(op)
+    updates.note_reduction(tensors)
     set_id = process_sets.checked_id(process_set)
     prescale = to_factor(prescale_factor, "prescale_factor")
     postscale = to_factor(postscale_factor, "postscale_factor")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import tensorflow as tf
+
 from tfhvd import process, process_sets
 
 
 def join(
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
-) -> int:
+) -> int | tf.Tensor:
     """Waits until every rank has joined, and helps those that go on.
 
     A rank calls it when it has run out of data before others. Until all ranks have, it takes part
@@ -19,17 +22,23 @@ def join(
 
     Keras' `fit` with a `DistributedOptimizer` does this by itself.
 
+    In a graph of TensorFlow 1 it waits when a session runs what it returns, by itself: a run in
+    which the same rank has other collectives is an error, or hangs. A `tf.function` cannot call it,
+    for there it would begin while collectives of the same function are under way.
+
     Args:
         process_set: the ranks that have to join; this one helps in collectives of that set, and of
             every set after joining the global one.
 
     Returns:
         The rank that joined last: the one that has trained longest, whose state may be broadcast.
+        In a graph a tensor of it, int32 without dimensions.
 
     Raises:
         NotInitializedError: before `init`.
+        RuntimeError: in a `tf.function`.
         ValueError: if this rank is not in the process set.
-        PeerLostError: if a rank is lost or has left.
+        PeerLostError: if a rank is lost or has left; in a session `tf.errors.UnknownError`.
 
     Example:
         >>> for batch in my_batches:  # more on some ranks than on others
@@ -38,4 +47,15 @@ def join(
         >>> hvd.broadcast_variables(model.variables, root_rank=last)
     """
     process.check_running()
-    return process.native().join(process_sets.checked_id(process_set))
+    number = process_sets.checked_id(process_set)
+    if tf.executing_eagerly():
+        return process.native().join(number)
+    if tf.inside_function():
+        raise RuntimeError(
+            "hvd.join() waits for the other ranks' steps, and is no part of one. Received: a call "
+            "in a tf.function, or in what Keras or tf.data make one of. Expected: a call outside, "
+            "after the last step."
+        )
+    last = tf.numpy_function(lambda: np.int32(process.native().join(number)), [], tf.int32)
+    last.set_shape([])
+    return last

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
+from tfhvd import process_sets, updates
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensor
@@ -56,6 +56,7 @@ def reducescatter(
         >>> hvd.reducescatter(tf.range(5), op=hvd.Sum)  # two ranks: [0, 2, 4] and [6, 8]
     """
     op = chosen_for_parts(op)
+    updates.note_reduction([tensor])
     set_id = process_sets.checked_id(process_set)
     scales = (
         to_factor(prescale_factor, "prescale_factor"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 
@@ -10,12 +12,20 @@ class Callback(tf.keras.callbacks.Callback):
 
     Attributes:
         acts_on_batches: whether the class has a hook for training batches; tf_keras asks.
+        meets_all_ranks: whether all ranks that train must have it.
     """
 
     acts_on_batches = False
+    meets_all_ranks = False
     _supports_tf_logs = (
         True  # tf_keras then hands on tensors, instead of fetching each batch's numbers.
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)  # of a callback of Keras that a class is besides
+        from tfhvd.keras.fit import keep_imported_in_step  # It adds callbacks of its own.
+
+        keep_imported_in_step()
 
     def _implements_train_batch_hooks(self) -> bool:
         return self.acts_on_batches

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pathlib
 from typing import Any
+
+import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.process import rank
 
 
-class BestModelCheckpoint(Callback):
+class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
     """Saves the model on rank 0 whenever a metric is better than ever before.
 
-    Place it after `MetricAverageCallback`, so that it is the metric of all ranks that decides.
+    It is a `tf.keras.callbacks.ModelCheckpoint` with `save_best_only=True`, and its attributes are
+    those of one; on other ranks than 0 it does nothing. A model of the other Keras is saved by that
+    one's ModelCheckpoint. Place it after `MetricAverageCallback`, so that it is the metric of all
+    ranks that decides.
 
     Args:
         monitor: the metric, by its name in the logs.
@@ -42,9 +48,6 @@ class BestModelCheckpoint(Callback):
         filepath: str | pathlib.Path | None = None,
         save_weights_only: bool = False,
     ) -> None:
-        super().__init__()
-        self.filepath = filepath
-        self.acts_on_batches = save_freq != "epoch"
         self._arguments = {
             "monitor": monitor,
             "verbose": verbose,
@@ -53,41 +56,52 @@ class BestModelCheckpoint(Callback):
             "mode": mode,
             "save_freq": save_freq,
         }
-        self._checkpoint: Any = None  # Keras' own, on rank 0 only
-
-    @property
-    def best(self) -> float | None:
-        """The best value so far; None on ranks that do not save."""
-        return None if self._checkpoint is None else self._checkpoint.best
+        # Keras looks at the end of a path, which may not be known yet.
+        super().__init__(
+            "best.weights.h5" if save_weights_only else "best.keras", **self._arguments
+        )
+        self.filepath = filepath
+        self.acts_on_batches = save_freq != "epoch"
+        self._of_other_keras: Any = None  # a ModelCheckpoint of the Keras that tf.keras is not
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Makes the ModelCheckpoint of the Keras that the model is from."""
+        """Looks at the path, and begins on rank 0."""
         if not self.filepath:
             raise ValueError(
                 "BestModelCheckpoint saves to a file. Received: filepath=None. Expected: a path."
             )
+        self.filepath = os.fspath(self.filepath)
+        keras = importlib.import_module(_compat.keras_package(self.model))
+        checkpoint = keras.callbacks.ModelCheckpoint(self.filepath, **self._arguments)
         if rank() != 0:
             return
-        if self._checkpoint is None:
-            keras = importlib.import_module(_compat.keras_package(self.model))
-            self._checkpoint = keras.callbacks.ModelCheckpoint(
-                str(self.filepath), **self._arguments
-            )
-        self._checkpoint.set_params(self.params)
-        self._checkpoint.set_model(self.model)
-        self._checkpoint.on_train_begin(logs)
+        if isinstance(self, keras.callbacks.ModelCheckpoint):
+            self._of_other_keras = None
+        elif self._of_other_keras is None:
+            self._of_other_keras = checkpoint
+        if self._of_other_keras is not None:
+            self._of_other_keras.set_params(self.params)
+            self._of_other_keras.set_model(self.model)
+        self._tell("on_train_begin", logs)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Tells the ModelCheckpoint."""
-        if self._checkpoint is not None:
-            self._checkpoint.on_epoch_begin(epoch, logs)
+        """Begins an epoch on rank 0."""
+        self._tell("on_epoch_begin", epoch, logs)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Tells the ModelCheckpoint."""
-        if self._checkpoint is not None:
-            self._checkpoint.on_train_batch_end(batch, logs)
+        """Saves on rank 0 after every so many batches, if the metric is the best so far."""
+        self._tell("on_train_batch_end", batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves on rank 0, if the metric is the best so far."""
-        if self._checkpoint is not None:
-            self._checkpoint.on_epoch_end(epoch, logs)
+        self._tell("on_epoch_end", epoch, logs)
+
+    def _tell(self, hook: str, *arguments: Any) -> None:
+        """Calls a hook of whoever saves: this object as a ModelCheckpoint, or the other Keras'."""
+        if rank() != 0:
+            return
+        if self._of_other_keras is None:
+            getattr(super(), hook)(*arguments)
+            return
+        getattr(self._of_other_keras, hook)(*arguments)
+        self.best = self._of_other_keras.best

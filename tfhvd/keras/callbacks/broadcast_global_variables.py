@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.state import broadcast_state
+from tfhvd.keras.state import broadcast_state, optimizers_of, process_set_of
 from tfhvd.local_sources import LocalSources
+from tfhvd.ops import allgather
+from tfhvd.process_sets import ProcessSet, global_process_set
 
 _logger = logging.getLogger("tfhvd")
 
@@ -20,16 +22,22 @@ class BroadcastGlobalVariablesCallback(Callback):
     """Gives all ranks one rank's weights and optimizer state, before the first gradient.
 
     A model that makes its variables on its first batch only is built from the shapes of that batch
-    first. The seeds of random layers stay each rank's own.
+    first. The seeds of random layers stay each rank's own. Of a model that has several optimizers
+    the state of all is given. Where the optimizer has a process set, its ranks take part.
 
     Args:
-        root_rank: the rank whose state it is.
+        root_rank: the rank whose state it is, in the optimizer's process set.
         device: the device on which the variables are broadcast, "" for where they are.
         local_variables: variables that each rank keeps as they are, the same ones on every rank.
+
+    Raises:
+        ValueError: when training begins, if `root_rank` is not in the optimizer's process set.
 
     Example:
         >>> model.fit(dataset, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
     """
+
+    meets_all_ranks = True
 
     def __init__(
         self, root_rank: int = 0, device: str = "", local_variables: Iterable[Any] | None = None
@@ -50,17 +58,35 @@ class BroadcastGlobalVariablesCallback(Callback):
         self._local.add(var)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Broadcasts, or arranges for it once the model can be built."""
-        if _compat.all_built(self.model):
+        """Broadcasts, or arranges for it once the model can be built on every rank."""
+        ranks = self._ranks()
+        members = list(ranks.ranks or range(ranks.size()))
+        if self.root_rank not in members:
+            raise ValueError(
+                "BroadcastGlobalVariablesCallback gives the state of a rank that trains the model. "
+                f"Received: root_rank={self.root_rank}. Expected: one of {members}."
+            )
+        # All at one place: what ranks agree on when training begins comes before it, or after it.
+        own = tf.constant([int(_compat.all_built(self.model))])
+        name = "BroadcastGlobalVariablesCallback/built"
+        if tf.reduce_all(allgather(own, name=name, process_set=ranks) == 1):
             self._broadcast()
         else:
             self._broadcast_before_first_step()
 
+    def _ranks(self) -> ProcessSet:
+        """Returns the ranks that train the model, as far as that is known."""
+        return process_set_of(self.model) or global_process_set
+
     def _broadcast(self) -> None:
-        optimizer = getattr(self.model, "optimizer", None)
-        optimizers = [] if optimizer is None else [optimizer]
         with tf.device(self.device or None):
-            broadcast_state(self.model, optimizers, self.root_rank, self._local.keys())
+            broadcast_state(
+                self.model,
+                optimizers_of(self.model),
+                self.root_rank,
+                self._local.keys(),
+                self._ranks(),
+            )
 
     def _broadcast_before_first_step(self) -> None:
         """Puts itself before the model's first training step, where data is first seen."""
@@ -68,7 +94,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
         def broadcast_then_step(iterator: Any) -> Any:
             model.train_function = step
-            built = self._build(iterator)
+            built = _compat.all_built(model) or self._build(iterator)
             if built:
                 self._broadcast()
             result = step(iterator)

@@ -6,7 +6,8 @@ from typing import Any
 
 from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
-from tfhvd.process import rank, size
+from tfhvd.keras.state import process_set_of
+from tfhvd.process_sets import ProcessSet, global_process_set
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -53,11 +54,16 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         """Ends the warm-up with its last epoch."""
         if epoch == self.warmup_epochs - 1:
             self._set(self.warmup_epochs)
-            if self.verbose and rank() == 0:
+            if self.verbose and self._ranks().rank() == 0:
                 rate = learning_rate.get(self.model.optimizer)
                 print(f"Epoch {epoch + 1}: the warm-up is over, the learning rate is {rate:g}.")
         super().on_epoch_end(epoch, logs)
 
     def _fraction(self, epoch: float) -> float:
         """Gives the part of `initial_lr` at an epoch: 1/size at 0, 1 at `warmup_epochs`."""
-        return (1 + (size() - 1) * epoch / self.warmup_epochs) / size()
+        size = self._ranks().size()
+        return (1 + (size - 1) * epoch / self.warmup_epochs) / size
+
+    def _ranks(self) -> ProcessSet:
+        """Returns the ranks that train the model, as far as that is known."""
+        return process_set_of(self.model) or global_process_set

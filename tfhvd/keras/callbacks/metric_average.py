@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
+from tfhvd.keras.state import process_set_of
 from tfhvd.ops import allgather
-from tfhvd.process import rank, size
+from tfhvd.process_sets import global_process_set
 
 _logger = logging.getLogger("tfhvd")
 
@@ -26,7 +27,7 @@ class MetricAverageCallback(Callback):
     Place it before callbacks that use metrics (EarlyStopping, ReduceLROnPlateau, checkpoints,
     TensorBoard): they then decide the same on every rank. A metric that some ranks lack, as when
     only rank 0 validates, is averaged over those that have it and given to all, and rank 0 says so
-    once. One collective per epoch.
+    once. One collective per epoch, of the ranks in the optimizer's process set.
 
     Args:
         device: the device on which the metrics are gathered, "" for the default.
@@ -37,6 +38,8 @@ class MetricAverageCallback(Callback):
         ...     keras.callbacks.EarlyStopping("val_loss"),
         ... ]
     """
+
+    meets_all_ranks = True
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
@@ -58,7 +61,9 @@ class MetricAverageCallback(Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Averages `logs` in place."""
-        if size() == 1 or logs is None:
+        model = self._model_of_fit()
+        ranks = (model is not None and process_set_of(model)) or global_process_set
+        if ranks.size() == 1 or logs is None:
             return
         trained = self._seen() if self._trained is None else self._trained
         own = {
@@ -67,14 +72,20 @@ class MetricAverageCallback(Callback):
             if _is_number(value)
         }
         with tf.device(self.device or None):
-            gathered = allgather(_pack(own), name="MetricAverageCallback").numpy()
+            gathered = allgather(
+                _pack(own), name="MetricAverageCallback", process_set=ranks
+            ).numpy()
         of_ranks = _unpack(gathered)
-        _report_differences(of_ranks)
+        if ranks.rank() == 0:
+            _report_differences(of_ranks, list(ranks.ranks or range(ranks.size())))
         logs.update(_average(of_ranks))
 
-    def _seen(self) -> float | None:
+    def _model_of_fit(self) -> Any:
         # Keras 3 raises where a callback was given no model.
-        model = getattr(self, "_model", None) or getattr(self, "model", None)
+        return getattr(self, "_model", None) or getattr(self, "model", None)
+
+    def _seen(self) -> float | None:
+        model = self._model_of_fit()
         return None if model is None else _compat.samples_seen(model)
 
 
@@ -113,22 +124,21 @@ def _average(of_ranks: list[_Metrics]) -> dict[str, float]:
     return averages
 
 
-def _report_differences(of_ranks: list[_Metrics]) -> None:
+def _report_differences(of_ranks: list[_Metrics], members: list[int]) -> None:
     """Says which metrics not every rank has: a mistake, or rank 0 validates alone."""
     for key in dict.fromkeys(key for metrics in of_ranks for key in metrics):
-        having = tuple(number for number, metrics in enumerate(of_ranks) if key in metrics)
+        having = tuple(n for n, metrics in zip(members, of_ranks) if key in metrics)
         if len(having) < len(of_ranks):
             _report_once(key, having, len(of_ranks))
 
 
 @functools.cache
 def _report_once(key: str, having: tuple[int, ...], ranks: int) -> None:
-    if rank() == 0:
-        _logger.warning(
-            "MetricAverageCallback: not every rank reports '%s'. Received: by ranks %s of %d. It "
-            "is averaged over these and given to all. Expected: the same metrics on every rank, "
-            "unless only some of them validate.",
-            key,
-            list(having),
-            ranks,
-        )
+    _logger.warning(
+        "MetricAverageCallback: not every rank reports '%s'. Received: by ranks %s of %d. It is "
+        "averaged over these and given to all. Expected: the same metrics on every rank, unless "
+        "only some of them validate.",
+        key,
+        list(having),
+        ranks,
+    )

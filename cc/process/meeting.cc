@@ -1,0 +1,42 @@
+#include "cc/process/meeting.h"
+
+#include <atomic>
+#include <utility>
+
+#include "cc/process/process.h"
+
+namespace tfhvd {
+
+// Held by the entry as well: the engine may write into it after the meeting is gone.
+struct Meeting::State {
+  const int64_t here = 1;
+  int64_t there = 0;
+  std::atomic<bool> complete{false};
+};
+
+Meeting::Meeting() : state_(std::make_shared<State>()) {
+  const std::shared_ptr<Engine> engine = ProcessEngine();
+  if (engine == nullptr) return;
+  engine_ = engine;
+  Entry entry;
+  Request* request = entry.request.Edit();
+  request->key.name = "tfhvd.meeting";
+  request->kind = Collective::kAllReduce;  // Ranks that have joined bring 0.
+  request->reduction.op = ReduceOp::kSum;
+  request->tensors = {{DType::kInt64, {}}};
+  entry.anonymous = true;
+  entry.inputs = {&state_->here};
+  entry.outputs = {&state_->there};
+  entry.done = [state = state_, size = engine->topology().size](const Status& status) {
+    state->complete = status.ok() && state->there == size;
+  };
+  entry_ = engine->Submit(std::move(entry));
+}
+
+Meeting::~Meeting() {
+  if (const std::shared_ptr<Engine> engine = engine_.lock()) engine->Cancel(entry_);
+}
+
+bool Meeting::IsComplete() const { return state_->complete; }
+
+}  // namespace tfhvd

@@ -1,0 +1,37 @@
+"""Whether Keras may compile a training step with XLA."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+from tfhvd import _compat, process
+from tfhvd._library import build_config
+from tfhvd.keras.state import reducing_optimizers
+
+_logger = logging.getLogger("tfhvd")
+
+
+def avoid(package: str) -> None:
+    """Makes a Keras train uncompiled what has collectives, where XLA has none for the device.
+
+    Args:
+        package: "keras" or "tf_keras", imported.
+    """
+    _compat.never_compile_training(package, _must_not_be_compiled, _say_once)
+
+
+def _must_not_be_compiled(model: Any) -> bool:
+    if build_config().XLA and not _compat.has_gpus():
+        return False
+    if reducing_optimizers(model):
+        return True
+    # A train_step of one's own may have tapes: they are seen when it is traced, too late.
+    return process.is_initialized() and process.size() > 1 and _compat.has_own_train_step(model)
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    if not process.is_initialized() or process.rank() == 0:
+        _logger.warning(text)

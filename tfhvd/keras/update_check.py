@@ -1,0 +1,94 @@
+"""Looks whether the first step of `fit` has updated variables from gradients of this rank alone.
+
+Whether that is a mistake depends on the other ranks: one may train a model of its own, while the
+others wait, or do something else. All ranks are there where the model reduces some gradients, or
+where a callback meets them; else they are found out by a meeting that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tfhvd import _compat, process, updates
+
+_PATIENCE = 5.0  # seconds from the beginning of an epoch on, for ranks that begin it later
+_LONGEST_MEETING = 20.0  # seconds, for it would be reported as stalled
+
+
+class UpdateCheck:
+    """Of one `fit`.
+
+    Args:
+        model: of either Keras.
+        together: whether it is known that all ranks are in this `fit`.
+    """
+
+    _is_alone = False  # this process has waited for others once, and nobody came
+
+    def __init__(self, model: Any, together: bool) -> None:
+        self._write = _what_to_write(model)
+        self._together = together
+        self._over = not updates.is_asked_for()
+        self._left: list[Any] | None = None  # not known before the first step
+        self._meeting: Any = None
+        self._begun = 0.0
+
+    def begin_epoch(self) -> None:
+        """Comes to the meeting of those that are in an epoch now."""
+        if not self._over and not self._together:
+            self._meeting = process.native().Meeting()
+            self._begun = time.monotonic()
+
+    def after_step(self, step: updates.Step, together: bool) -> None:
+        """Looks at what the step has done.
+
+        Args:
+            step: what is known of the model's steps by now.
+            together: whether all ranks are in this `fit`, by what is known by now.
+
+        Raises:
+            NotSynchronizedError: unless TFHVD_CHECK_SYNC is warn or off.
+        """
+        if self._over:
+            return
+        if self._left is None:
+            self._left = step.unreduced()
+        met = self._meeting is not None and self._meeting.is_complete()
+        if self._left and not (self._together or together or met):
+            if time.monotonic() - self._begun > _LONGEST_MEETING:
+                self._meeting = None
+            return
+        self._over, self._meeting = True, None
+        updates.complain(self._left, "After the first step of fit", self._write)
+
+    def end_epoch(self, step: updates.Step | None = None) -> None:
+        """Looks a last time, where there is a step to look at, and leaves the meeting."""
+        if self._meeting is not None and self._left and step is not None:
+            while not (self._meeting.is_complete() or self._is_alone or self._is_late()):
+                time.sleep(0.01)
+            UpdateCheck._is_alone = not self._meeting.is_complete()
+            self.after_step(step, together=False)
+        self._meeting = None
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._begun > _PATIENCE
+
+
+def _what_to_write(model: Any) -> str:
+    if _compat.has_own_train_step(model):
+        write = (
+            "in train_step, `tape = hvd.DistributedGradientTape(tape)` before tape.gradient, or "
+            "optimizers that are made by hvd.DistributedOptimizer(optimizer)."
+        )
+    else:
+        name = type(getattr(model, "optimizer", None)).__name__
+        write = (
+            f"model.compile(hvd.DistributedOptimizer(keras.optimizers.{name}(...)), ...); for a "
+            "model from a file, model = hvd.load_model(path); for one that is compiled, "
+            "model.optimizer = hvd.DistributedOptimizer(model.optimizer)."
+        )
+    return (
+        f"{write} A variable that is to stay each rank's own: optimizer.register_local_var(v), or "
+        "tape.register_local_source(v)."
+    )

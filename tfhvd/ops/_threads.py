@@ -1,0 +1,93 @@
+"""Which thread submits unnamed eager collectives: of two at once, their order is nobody's.
+
+Ranks pair unnamed collectives of one kind by the order in which each submits them. Two threads of a
+program may come in one order on this rank and in another on the next; then the first thread's
+tensor would meet the second one's. So a thread takes over from another (as one does that has been
+started to train), and from then on it is an error if the other comes again while this one lives, or
+if both are there at once. After the error nothing unnamed of that kind is paired any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd import process
+from tfhvd.ops._names import Name
+
+
+class Submitters:
+    """The threads that have submitted collectives of one name in one process set."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._last: Any = None
+        self._before: weakref.WeakSet[Any] = weakref.WeakSet()  # those that `_last` took over from
+        self._under_way = 0  # of `_last`
+        self._refused = ""  # the two that met
+
+    def begin(self, thread: Any) -> str:
+        """Notes that a thread submits one; returns the names of the two where that is an error."""
+        with self._mutex:
+            if not self._refused and self._last is not None and thread is not self._last:
+                lives = self._under_way > 0 or (thread in self._before and self._last.is_alive())
+                if lives:
+                    self._refused = f"'{self._last.name}' and '{thread.name}'"
+                self._before.add(self._last)
+            if not self._refused:
+                self._last = thread
+                self._under_way += 1
+            return self._refused
+
+    def end(self) -> None:
+        """Notes that the collective is over."""
+        with self._mutex:
+            self._under_way -= 1
+
+
+class _OfTensorFlow:
+    """All threads that are not Python's: TensorFlow chooses one of them for each call."""
+
+    name = "a thread of TensorFlow"
+
+    @staticmethod
+    def is_alive() -> bool:
+        return True
+
+
+_by_name: dict[tuple[str, int], Submitters] = {}
+_OF_TENSORFLOW = _OfTensorFlow()
+
+
+@contextlib.contextmanager
+def in_turn(name: Name, process_set_id: int) -> Iterator[None]:
+    """Surrounds the submission of a collective.
+
+    Raises:
+        tf.errors.InvalidArgumentError: if it is unnamed, and threads take turns at such ones.
+    """
+    if not name.anonymous or not tf.executing_eagerly():
+        yield
+        return
+    submitters = _by_name.setdefault((name.text, process_set_id), Submitters())
+    thread: Any = threading.current_thread()
+    if type(thread).__name__ == "_DummyThread":
+        thread = _OF_TENSORFLOW
+    met = submitters.begin(thread)
+    if met:
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"Ranks pair unnamed collectives by their order, and two threads have none. Received: "
+            f"'{name.text}' from the threads {met} on rank {process.rank()}. Expected: name=..., "
+            "the same on every rank, in the calls of all threads but one.",
+        )
+    try:
+        yield
+    finally:
+        submitters.end()
