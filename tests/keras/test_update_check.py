@@ -19,6 +19,9 @@ MODES = {
     "eager": {"run_eagerly": True, "jit_compile": False},
     "compiled": {"jit_compile": True},
 }
+in_every_way = pytest.mark.parametrize(
+    ("package", "mode"), [*(("keras", mode) for mode in MODES), ("tf_keras", "graph")]
+)
 refused = pytest.raises(tfhvd.NotSynchronizedError)
 
 
@@ -53,8 +56,7 @@ def compiled(keras, optimizer, mode="graph"):
 
 
 class TestPlainOptimizers:
-    @in_both_keras
-    @pytest.mark.parametrize("mode", list(MODES))
+    @in_every_way
     def test_is_an_error(self, package, mode):
         keras = keras_of(package)
         model = compiled(keras, sgd(keras), mode)
@@ -168,8 +170,7 @@ class ByHand:
 
 
 class TestSilence:
-    @in_both_keras
-    @pytest.mark.parametrize("mode", list(MODES))
+    @in_every_way
     def test_distributed(self, package, mode):
         keras = keras_of(package)
         model = compiled(keras, adam(keras), mode)
@@ -188,8 +189,7 @@ class TestSilence:
         keras = keras_of(package)
         fit(compiled(keras, ByHand(keras)), callbacks=of_all_ranks())
 
-    @in_both_keras
-    @pytest.mark.parametrize("mode", list(MODES))
+    @in_every_way
     def test_tapes(self, package, mode):
         keras = keras_of(package)
         model = in_own_step(keras, hvd.DistributedGradientTape, hvd.DistributedGradientTape)
