@@ -207,7 +207,8 @@ Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   agreed_ = agreed;
   Status status = RunStages(plan, agreed);
   // What this rank lacks is news to the others, who are told the same words.
-  const bool own = status.code() == StatusCode::kUnavailable && status.message().rfind("rank ", 0) != 0;
+  const bool own =
+      status.code() == StatusCode::kUnavailable && status.message().rfind("rank ", 0) != 0;
   if (own) status = Status(status.code(), Named("cannot go on with " + doing()) + status.message());
   plan_ = nullptr;
   return status;

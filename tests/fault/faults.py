@@ -1,7 +1,7 @@
 """Faults on purpose: what is done to a rank, in which job, and what every other rank must say.
 
-The launcher does not help: it is told to let a job go on that has lost a rank. So the ranks find out
-by themselves, and end by themselves.
+The launcher does not help: it is told to let a job go on that has lost a rank. So the ranks find
+out by themselves, and end by themselves.
 """
 
 from __future__ import annotations
