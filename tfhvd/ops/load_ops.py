@@ -17,6 +17,6 @@ def load_ops() -> None:
 
     Example:
         >>> hvd.load_ops()
-        >>> model = tf.saved_model.load("exported")
+        >>> model = tf.saved_model.load("exported")  # doctest: +SKIP
     """
     load_tf_ops()

@@ -1,4 +1,4 @@
-"""BestModelCheckpoint: rank 0 saves the model whenever it is the best so far."""
+"""BestModelCheckpoint: the first rank saves the model whenever it is the best so far."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import tensorflow as tf
 
 from tfhvd import _compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.process import rank
+from tfhvd.keras.state import process_set_of
+from tfhvd.process_sets import global_process_set
 
 
 class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
-    """Saves the model on rank 0 whenever a metric is better than ever before.
+    """Saves the model on the first rank whenever a metric is better than ever before.
 
     It is a `tf.keras.callbacks.ModelCheckpoint` with `save_best_only=True`, and its attributes are
-    those of one; on other ranks than 0 it does nothing. A model of the other Keras is saved by that
-    one's ModelCheckpoint. Place it after `MetricAverageCallback`, so that it is the metric of all
-    ranks that decides.
+    those of one; on other ranks than the first of those that train the model (rank 0, or the
+    first of the optimizer's process set) it does nothing. A model of the other Keras is saved by
+    that one's ModelCheckpoint. Place it after `MetricAverageCallback`, so that it is the metric of
+    all ranks that decides.
 
     Args:
         monitor: the metric, by its name in the logs.
@@ -62,10 +64,11 @@ class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
         )
         self.filepath = filepath
         self.acts_on_batches = save_freq != "epoch"
+        self._saves = False
         self._of_other_keras: Any = None  # a ModelCheckpoint of the Keras that tf.keras is not
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Looks at the path, and begins on rank 0."""
+        """Looks at the path, and begins on the rank that saves."""
         if not self.filepath:
             raise ValueError(
                 "BestModelCheckpoint saves to a file. Received: filepath=None. Expected: a path."
@@ -73,7 +76,8 @@ class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
         self.filepath = os.fspath(self.filepath)
         keras = importlib.import_module(_compat.keras_package(self.model))
         checkpoint = keras.callbacks.ModelCheckpoint(self.filepath, **self._arguments)
-        if rank() != 0:
+        self._saves = (process_set_of(self.model) or global_process_set).rank() == 0
+        if not self._saves:
             return
         if isinstance(self, keras.callbacks.ModelCheckpoint):
             self._of_other_keras = None
@@ -85,20 +89,20 @@ class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
         self._tell("on_train_begin", logs)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Begins an epoch on rank 0."""
+        """Begins an epoch on the rank that saves."""
         self._tell("on_epoch_begin", epoch, logs)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves on rank 0 after every so many batches, if the metric is the best so far."""
+        """Saves after every so many batches, if the metric is the best so far."""
         self._tell("on_train_batch_end", batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves on rank 0, if the metric is the best so far."""
+        """Saves, if the metric is the best so far."""
         self._tell("on_epoch_end", epoch, logs)
 
     def _tell(self, hook: str, *arguments: Any) -> None:
         """Calls a hook of whoever saves: this object as a ModelCheckpoint, or the other Keras'."""
-        if rank() != 0:
+        if not self._saves:
             return
         if self._of_other_keras is None:
             getattr(super(), hook)(*arguments)
