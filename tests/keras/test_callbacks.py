@@ -173,8 +173,9 @@ class TestProcessSets:
 
     @pytest.mark.ranks(4)
     @in_both_keras
-    def test_callbacks_follow_the_optimizers(self, package):
+    def test_callbacks_follow_the_optimizers(self, package, tmp_path):
         keras = keras_of(package)
+        best = tmp_path / f"{hvd.rank()}.weights.h5"
         sets = [tfhvd.add_process_set(ranks) for ranks in ([0, 2], [1, 3])]
         mine = sets[hvd.rank() % 2]
         model = make_model(keras, seed=hvd.rank())
@@ -185,10 +186,12 @@ class TestProcessSets:
             hvd.BroadcastGlobalVariablesCallback(mine.ranks[0]),
             hvd.MetricAverageCallback(),
             hvd.LearningRateWarmupCallback(0.5, warmup_epochs=1),
+            hvd.BestModelCheckpoint("loss", filepath=best, save_weights_only=True),
             rates,
         ]
         history = model.fit(x, y * 0.01, verbose=0, epochs=2 + hvd.rank() % 2, callbacks=callbacks)
         assert rates.rates[0] == 0.25
+        assert best.exists() == (mine.rank() == 0)
         seen = [history.history["loss"], *values(model.weights)]
         for rank, others in enumerate(hvd.allgather_object(seen)):
             if rank in mine.ranks:
