@@ -139,8 +139,8 @@ const std::vector<Row>& Rows() {
        }},
       {{"STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
         "0 to 10^6 seconds",
-        "A tensor that waits this long for some rank fails with an error on the ranks that wait; "
-        "0: never."},
+        "A tensor that waits this long for some rank fails with an error on the ranks that wait, "
+        "also in the middle of a collective; 0: never."},
        Real(&Config::stall_shutdown_time, 1e6)},
       {{"SHUTDOWN_TIMEOUT_SECONDS", nullptr, "5", "0 to 3600 seconds",
         "How long a rank that leaves because of an error waits for the others to take note before "
