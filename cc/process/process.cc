@@ -27,9 +27,6 @@ struct State {
   // Jobs of some of them, by their ranks.
   std::map<std::vector<int>, std::unique_ptr<World>> parts TFHVD_GUARDED_BY(lifecycle);
 
-  // What the engine was started with: the environment may be another one when it is left.
-  Config config TFHVD_GUARDED_BY(lifecycle);
-
   Mutex mutex;
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
 
@@ -99,7 +96,6 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   auto engine =
       std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                std::move(communicator), std::move(accelerator), std::move(open));
-  state.config = std::move(config);
   world->SetWaitMonitor(engine->wait_monitor());
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);
@@ -112,7 +108,8 @@ Status ShutdownProcess(const std::string& reason) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return Status::Ok();
 
-  const Config& config = state.config;
+  // The environment may be another one by now.
+  const Config& config = engine->config();
   engine->Leave(reason);
   bool over;
   if (reason.empty()) {
@@ -132,7 +129,9 @@ Status ShutdownProcess(const std::string& reason) {
                            std::to_string(engine->topology().rank) + " ends");
   }
   state.world->SetWaitMonitor(nullptr);
-  for (auto& [ranks, part] : state.parts) part->SetWaitMonitor(nullptr);
+  for (auto& [ranks, part] : state.parts) {
+    if (part != nullptr) part->SetWaitMonitor(nullptr);
+  }
   MutexLock lock(&state.mutex);
   state.engine.reset();
   state.pool.Trim();
