@@ -65,6 +65,7 @@ Status Coordinator::Take(int from, Announcement a, double now) {
     slot->requests[from] = std::move(request);
     TFHVD_RETURN_IF_ERROR(Count(slot, from, Slot::Announced::kInFull, now));
   }
+  if (a.leaving && num_left_ == 0) first_left_at_ = now;
   if (a.leaving) RankLeft(from, a.leave_reason);
   for (const Key& key : ids_.Forget(seen_)) slots_.erase(key);
   return Status::Ok();

@@ -68,11 +68,9 @@ class Coordinator {
   // last call, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
 
-  // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or it has
-  // stalled for too long and a rank leaves: nobody waits for the others to leave as well.
-  Status lost(double now) const {
-    return stalled_ && num_left_ > 0 ? doom_ : roll_call_.Check(now);
-  }
+  // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or do not
+  // leave though it has stalled for too long, and others have left.
+  Status lost(double now) const;
 
   // When Step has something to do though nothing arrives; a time in the past means now.
   double wake_at() const;
@@ -156,6 +154,7 @@ class Coordinator {
   bool goodbye_sent_ = false;
   Status doom_;           // why nothing can be agreed any more
   bool stalled_ = false;  // that is because of the stall limit
+  double first_left_at_ = 0.0;
   double next_stall_check_ = 0.0;
   StepWatch watch_;
   uint64_t locked_at_ = 0;  // invariant 6: the sequence number of the last lock

@@ -58,6 +58,12 @@ double Coordinator::wake_at() const {
   return std::min(at, roll_call_.wake_at());
 }
 
+Status Coordinator::lost(double now) const {
+  const bool some_left = num_left_ > 0 && num_left_ < size();
+  if (stalled_ && some_left && now - first_left_at_ >= options_.stall_shutdown_time) return doom_;
+  return roll_call_.Check(now);
+}
+
 void Coordinator::CallTheRoll(double now) {
   for (const int rank : roll_call_.Ask(now)) next_[rank].confirm = true;
   const std::string warning = roll_call_.TakeWarning(now);
