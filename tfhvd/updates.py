@@ -77,7 +77,15 @@ class _Loop:
 
     def __init__(self) -> None:
         self.tapes = 0
-        self.by_hand = 0.0
+        self._by_hand = 0.0
+        self._unmeasured = 0  # reductions of any size: infinity would hide whatever comes later
+
+    def reduce_by_hand(self, elements: float) -> None:
+        """Takes note of a reduction that the program itself called."""
+        if math.isinf(elements):
+            self._unmeasured += 1
+        else:
+            self._by_hand += elements
 
     def update(self, variables: Iterable[Any]) -> list[Any]:
         """Takes note of updates; returns the variables that the loop leaves unreduced."""
@@ -87,10 +95,13 @@ class _Loop:
             notes = _notes(variable)
             if notes is None or notes.get("_tfhvd_accounted"):
                 continue
-            tapes, by_hand, times = notes.get("_tfhvd_update", (self.tapes, self.by_hand, 0))
-            in_loop = self.tapes > tapes and self.by_hand - by_hand < _elements(variable)
-            times = times + 1 if in_loop else 0
-            notes["_tfhvd_update"] = (self.tapes, self.by_hand, times)
+            now = (self.tapes, self._by_hand, self._unmeasured)
+            (tapes, by_hand, unmeasured), times = notes.get("_tfhvd_update", (now, 0))
+            reduced = self._unmeasured > unmeasured or (
+                self._by_hand - by_hand >= _elements(variable)
+            )
+            times = times + 1 if self.tapes > tapes and not reduced else 0
+            notes["_tfhvd_update"] = (now, times)
             if times >= _LATER:
                 left.append(variable)
         return left
@@ -190,10 +201,7 @@ def note_reduction(tensors: Iterable[Any]) -> None:
         return
     elements = float(sum(map(_elements, tensors)))
     step = _current()
-    if step is None:
-        _loop.by_hand += elements
-    else:
-        step.reduce_by_hand(elements)
+    (_loop if step is None else step).reduce_by_hand(elements)
 
 
 def is_asked_for() -> bool:

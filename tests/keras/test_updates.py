@@ -61,6 +61,16 @@ def test_a_forgotten_tape_of_an_eager_loop(package):
         loop.step()
 
 
+def test_a_forgotten_tape_after_slices_were_reduced_by_hand():
+    """They may be of any variable, but only of one whose update comes next."""
+    hvd.allreduce(tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3, 2])))
+    loop = Loop(keras_of("keras"))
+    loop.step()
+    loop.step()
+    with pytest.raises(hvd.NotSynchronizedError, match="2 trainable variables"):
+        loop.step()
+
+
 def test_the_wrong_one_of_two_tapes():
     """The plain tape is asked, though it was wrapped."""
     loop = Loop(keras_of("keras"))
