@@ -149,6 +149,23 @@ def test_nothing_waits_by_the_wall_clock():
     assert found == {"cc/observe/timeline.cc"}
 
 
+def test_no_two_headers_define_the_same_class():
+    """A linker would take either one's functions for both, wherever these are not inlined."""
+    opening = re.compile(
+        r"^namespace ([\w:]+) \{|^(?:class|struct)\b[^;{(]*?(\w+)(?: final)?\s*[:{]", re.M
+    )
+    found: dict[str, list[str]] = {}
+    for path in _cpp_files():
+        namespace = ""
+        for match in opening.finditer(_text(path)) if path.suffix == ".h" else ():
+            namespace = match[1] or namespace
+            if match[2]:
+                found.setdefault(f"{namespace}::{match[2]}", []).append(_short(path))
+    assert "tfhvd::Engine" in found and "tfhvd::Meeting" in found
+    twice = {name: paths for name, paths in found.items() if len(paths) > 1}
+    assert not twice, twice
+
+
 def test_state_belongs_to_the_process_alone():
     found = [
         f"{_short(path)}: {name}"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cc/base/config.h"
-#include "cc/process/meeting.h"
 #include "cc/process/process.h"
+#include "cc/process/rendezvous.h"
 
 namespace py = pybind11;
 
@@ -94,9 +94,10 @@ void BindTypes(py::module_* m) {
                              [](const Setting& s) { return std::string(s.default_text); })
       .def_property_readonly("range", [](const Setting& s) { return std::string(s.range); })
       .def_property_readonly("meaning", [](const Setting& s) { return std::string(s.meaning); });
-  py::class_<Meeting>(*m, "Meeting", "Finds out whether every rank has come here, without waiting.")
+  py::class_<Rendezvous>(*m, "Rendezvous",
+                         "Finds out whether every rank has come here, without waiting.")
       .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
-      .def("is_complete", &Meeting::IsComplete);
+      .def("is_complete", &Rendezvous::IsComplete);
   py::class_<BackendReport>(*m, "BackendReport")
       .def_readonly("name", &BackendReport::name)
       .def_readonly("available", &BackendReport::available)

@@ -31,13 +31,13 @@ class UpdateCheck:
         self._together = together
         self._over = not updates.is_asked_for()
         self._left: list[Any] | None = None  # not known before the first step
-        self._meeting: Any = None
+        self._rendezvous: Any = None
         self._begun = 0.0
 
     def begin_epoch(self) -> None:
         """Comes to the meeting of those that are in an epoch now."""
         if not self._over and not self._together:
-            self._meeting = process.native().Meeting()
+            self._rendezvous = process.native().Rendezvous()
             self._begun = time.monotonic()
 
     def after_step(self, step: updates.Step, together: bool) -> None:
@@ -54,22 +54,22 @@ class UpdateCheck:
             return
         if self._left is None:
             self._left = step.unreduced()
-        met = self._meeting is not None and self._meeting.is_complete()
+        met = self._rendezvous is not None and self._rendezvous.is_complete()
         if self._left and not (self._together or together or met):
             if time.monotonic() - self._begun > _LONGEST_MEETING:
-                self._meeting = None
+                self._rendezvous = None
             return
-        self._over, self._meeting = True, None
+        self._over, self._rendezvous = True, None
         updates.complain(self._left, "After the first step of fit", self._write)
 
     def end_epoch(self, step: updates.Step | None = None) -> None:
         """Looks a last time, where there is a step to look at, and leaves the meeting."""
-        if self._meeting is not None and self._left and step is not None:
-            while not (self._meeting.is_complete() or self._is_alone or self._is_late()):
+        if self._rendezvous is not None and self._left and step is not None:
+            while not (self._rendezvous.is_complete() or self._is_alone or self._is_late()):
                 time.sleep(0.01)
-            UpdateCheck._is_alone = not self._meeting.is_complete()
+            UpdateCheck._is_alone = not self._rendezvous.is_complete()
             self.after_step(step, together=False)
-        self._meeting = None
+        self._rendezvous = None
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._begun > _PATIENCE

@@ -1,4 +1,4 @@
-#include "cc/process/meeting.h"
+#include "cc/process/rendezvous.h"
 
 #include <atomic>
 #include <utility>
@@ -7,20 +7,20 @@
 
 namespace tfhvd {
 
-// Held by the entry as well: the engine may write into it after the meeting is gone.
-struct Meeting::State {
+// Held by the entry as well: the engine may write into it after the rendezvous is gone.
+struct Rendezvous::State {
   const int64_t here = 1;
   int64_t there = 0;
   std::atomic<bool> complete{false};
 };
 
-Meeting::Meeting() : state_(std::make_shared<State>()) {
+Rendezvous::Rendezvous() : state_(std::make_shared<State>()) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return;
   engine_ = engine;
   Entry entry;
   Request* request = entry.request.Edit();
-  request->key.name = "tfhvd.meeting";
+  request->key.name = "tfhvd.rendezvous";
   request->kind = Collective::kAllReduce;  // Ranks that have joined bring 0.
   request->reduction.op = ReduceOp::kSum;
   request->tensors = {{DType::kInt64, {}}};
@@ -33,10 +33,10 @@ Meeting::Meeting() : state_(std::make_shared<State>()) {
   entry_ = engine->Submit(std::move(entry));
 }
 
-Meeting::~Meeting() {
+Rendezvous::~Rendezvous() {
   if (const std::shared_ptr<Engine> engine = engine_.lock()) engine->Cancel(entry_);
 }
 
-bool Meeting::IsComplete() const { return state_->complete; }
+bool Rendezvous::IsComplete() const { return state_->complete; }
 
 }  // namespace tfhvd

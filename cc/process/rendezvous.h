@@ -1,5 +1,5 @@
-// Meeting: finds out, without waiting, whether every rank of the job has come to one point of the
-// program.
+// Rendezvous: finds out, without waiting, whether every rank of the job has come to one point of
+// the program.
 #pragma once
 
 #include <memory>
@@ -11,17 +11,17 @@ namespace tfhvd {
 class Engine;
 
 // Any thread. A rank that has joined is not there. Where the other ranks never come, nothing of it
-// is left once the meeting is destroyed.
-class Meeting {
+// is left once the rendezvous is destroyed.
+class Rendezvous {
  public:
-  // Comes to the next meeting of the process's engine; without one nobody is ever there.
-  Meeting();
+  // Comes to the next rendezvous of the process's engine; without one nobody is ever there.
+  Rendezvous();
 
   // Goes away again, if not every rank has come.
-  ~Meeting();
+  ~Rendezvous();
 
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
 
   // Whether every rank has come.
   bool IsComplete() const;
