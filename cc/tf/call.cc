@@ -118,7 +118,6 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
       std::copy(rows.begin(), rows.end(), received_splits_.flat<int32_t>().data());
     };
   }
-  entry.done = [this](const Status& status) { OnDone(status); };
 
   // This function's own: by the time that Submit returns the engine may have no use for the call.
   const std::shared_ptr<Call> self = shared_from_this();
@@ -127,6 +126,8 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
     return Fail(absl::CancelledError("The step was cancelled before '" + entry.request->key.name +
                                      "' began."));
   }
+  // Set last: an entry that is dropped tells its `done`, and above this function ends the call.
+  entry.done = [this](const Status& status) { OnDone(status); };
   self_ = self;
   // From here on the call may end at any moment: the context is the claimant's.
   id_.store(engine->Submit(std::move(entry)));

@@ -413,13 +413,15 @@ def phases_of(path):
 def test_the_first_gradient_is_reduced_before_the_last_one_is_computed(tmp_path):
     """What the engine did, in its order, as its timeline has it.
 
-    Between the two lie hundreds of times what it takes to reduce the first, so that on the rank
-    which comes last it is so in every step. Were the gradients handed over once the backward pass
-    is over, it would be in none, but for the odd one in which that rank loses its processor on the
-    way.
+    The gradient of the last layer, which comes first, is large enough for a bucket of its own once
+    the step is locked: what shares a bucket is reduced together. Between the two lies many times
+    what it takes to reduce it, so that on the rank which comes last it is so in every step. Were
+    the gradients handed over once the backward pass is over, it would be in none, but for the odd
+    one in which that rank loses its processor on the way.
     """
     layers, steps = 3, 10
-    weights = [tf.Variable(tf.ones([256, 256]) / 256) for _ in range(layers)]
+    widths = [256, 256, 8192]  # 8 MiB: the size that closes a bucket
+    weights = [tf.Variable(tf.ones([256, width]) / 256) for width in widths]
     f = gradients_of(weights, between=100)
     hvd.start_timeline(f"{tmp_path}/{{rank}}.json")
     hvd.barrier()  # rank 0 records when the other announces
