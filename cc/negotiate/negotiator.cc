@@ -326,7 +326,10 @@ Status Negotiator::WatchCoordinator(double now) {
     return Status::Ok();
   }
   const double silence = now - last_heard_;
-  if (silence < config_.stall_check_time * kSilenceFactor) return Status::Ok();
+  // The limit may be the shorter of the two.
+  const bool over = config_.stall_shutdown_time > 0 &&
+                    silence >= config_.stall_shutdown_time + StallGuard::kGraceSeconds;
+  if (!over && silence < config_.stall_check_time * kSilenceFactor) return Status::Ok();
   const auto one = std::find_if(pending_.begin(), pending_.end(),
                                 [](const auto& p) { return !p.second.entries.empty(); });
   const std::string text = "rank 0 (host " + topology_.hosts[kCoordinatorRank] +
@@ -334,10 +337,7 @@ Status Negotiator::WatchCoordinator(double now) {
                            " s, while " + Describe(*one->second.entries.front().request) + " and " +
                            std::to_string(keys_in_flight_ - 1) +
                            " more wait. Its process may be stopped or cut off from the network.";
-  if (config_.stall_shutdown_time > 0 &&
-      silence >= config_.stall_shutdown_time + StallGuard::kGraceSeconds) {
-    return Status::Aborted(text);
-  }
+  if (over) return Status::Aborted(text);
   if (!silence_reported_) log_.Warning(text);
   silence_reported_ = true;
   return Status::Ok();

@@ -205,7 +205,9 @@ Status Negotiator::WatchVotes(double now) {
   if (!schedule_.lacks_votes()) return Status::Ok();
   const ResponseCache::Record* record = cache_.Get(schedule_.current().front());
   TFHVD_RETURN_IF_ERROR(ReportWait(Describe(*record->request), waited, now));
-  if (waited < config_.stall_check_time) return Status::Ok();
+  const bool over = config_.stall_shutdown_time > 0 &&
+                    waited >= config_.stall_shutdown_time + StallGuard::kGraceSeconds;
+  if (!over && waited < config_.stall_check_time) return Status::Ok();
   const std::vector<int> silent = schedule_.Silent();
   const std::string who = silent.empty() ? "ranks of other hosts, which a rank there names,"
                                          : "ranks " + RankList(silent) + " (first on host " +
@@ -213,10 +215,7 @@ Status Negotiator::WatchVotes(double now) {
   const std::string text =
       Describe(*record->request) + " has waited " + std::to_string(static_cast<int>(waited)) +
       " s: " + who + " do not answer. Their processes may be stopped (kill -CONT) or cut off.";
-  if (config_.stall_shutdown_time > 0 &&
-      waited >= config_.stall_shutdown_time + StallGuard::kGraceSeconds) {
-    return Status::Aborted(text);
-  }
+  if (over) return Status::Aborted(text);
   if (silent.empty()) return Status::Ok();
   if (!votes_reported_ && schedule_.FirstToWait()) log_.Warning(text);
   votes_reported_ = true;

@@ -90,15 +90,17 @@ std::string RollCall::Text(const std::vector<int>& silent, double now) const {
       silent.begin(), silent.end(), [&](int r) { return hosts_[static_cast<size_t>(r)] == host; });
   const auto on_host = std::count(hosts_.begin(), hosts_.end(), host);
   const bool whole = !one && host_of_all && on_host == static_cast<std::ptrdiff_t>(silent.size());
-  return (one ? "rank " + std::to_string(silent[0]) : "ranks " + RankList(silent)) +
-         (one     ? " (host "
-          : whole ? " (all of host " + host + ", for which rank " + std::to_string(silent[0]) +
-                        " may speak; "
-                  : " (first on host ") +
-         host + ")" + (one ? " has" : " have") + " not answered for " +
-         std::to_string(static_cast<int>(now - since)) + " s, while rank " +
-         std::to_string(waiter_) + " has waited " + std::to_string(static_cast<int>(Waited(now))) +
-         " s in the middle of " + waits_in_ + ". " + (one ? "Its process" : "Their processes") +
+  const std::string first = "rank " + std::to_string(silent[0]);
+  std::string who = first + " (host " + host + ") has";
+  if (!one) who = "ranks " + RankList(silent) + " (first on host " + host + ") have";
+  if (whole) {
+    who = "ranks " + RankList(silent) + " (all of host " + host + ", for which " + first +
+          " may speak) have";
+  }
+  return who + " not answered for " + std::to_string(static_cast<int>(now - since)) +
+         " s, while rank " + std::to_string(waiter_) + " has waited " +
+         std::to_string(static_cast<int>(Waited(now))) + " s in the middle of " + waits_in_ + ". " +
+         (one ? "Its process" : "Their processes") +
          " may be stopped (kill -CONT) or cut off from the network.";
 }
 

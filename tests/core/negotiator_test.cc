@@ -430,6 +430,17 @@ TEST(ASilentCoordinatorIsNoticed) {
                "rank 0 (host host) has not answered for 23 s, while allreduce 'x'");
 }
 
+TEST(ALimitBelowTheTimeOfTheWarningHolds) {
+  Config config;
+  config.stall_check_time = 60.0;
+  config.stall_shutdown_time = 6.0;
+  Job job(2, config, 1);
+  job.ranks[1]->Submit("x", 0, 4);
+  EXPECT_OK(job.ranks[1]->Step(0.0));
+  EXPECT_OK(job.ranks[1]->Step(7.0));
+  EXPECT_ERROR(job.ranks[1]->Step(9.0), StatusCode::kAborted, "rank 0 (host host)");
+}
+
 TEST(TakeAllGivesBackWhatIsPending) {
   Job job(2, ConfigOf(1024), 1);
   for (int i = 0; i < 3; ++i) job.ranks[1]->Submit("a", i, 4, true);
