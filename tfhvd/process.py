@@ -210,6 +210,11 @@ def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> N
         importlib.import_module("tfhvd.keras")  # So that `fit` says what is not synchronized.
 
 
+def set_default(setting: str, value: str) -> None:
+    """Gives a setting a value for the next `init`, unless the user has given it one."""
+    os.environ.setdefault(setting, value)
+
+
 def started_as() -> tuple[int, ...] | None:
     """Returns the job's ranks as numbers in MPI_COMM_WORLD; None where they are all of it."""
     return _membership.started_as

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from tfhvd import process
 from tfhvd.bench import machine, mwms, options, plot, report, rivals, subjects, training
 from tfhvd.bench.collectives import COLLECTIVES, Collective, offered_by
 from tfhvd.bench.measure import PackageRanks, Subject, measure
@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if wanted.help:
         return _say(hvd, wanted.help, sys.stdout, 0)
     # One of the things measured is training alone, on every rank at once.
-    os.environ.setdefault("TFHVD_CHECK_SYNC", "off")
+    process.set_default("TFHVD_CHECK_SYNC", "off")
     hvd.init()
     try:
         with_bench = Bench(hvd, wanted)
