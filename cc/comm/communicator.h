@@ -76,8 +76,8 @@ class Communicator {
   // be made on any thread: then a thread of the framework's can make it in place of the engine's.
   virtual bool prompt() const { return false; }
 
-  // Whether work that nobody waited for has failed since, or a rank is known to have died, and
-  // why. Never blocks. The engine's thread, also from OnWait.
+  // Whether work that nobody waited for has failed since, or another rank has aborted, and why.
+  // Never blocks. The engine's thread, also from OnWait.
   virtual Status Poll() { return Status::Ok(); }
 
   // Makes a call that is under way, and every later one, return `why`; maybe on other ranks, too.

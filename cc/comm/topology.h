@@ -19,6 +19,9 @@ struct Topology {
   // By rank: its number among all processes that were started together on its host, those of other
   // jobs too; -1 where its starter does not say. Empty: of no rank.
   std::vector<int> places;
+  // By rank: its process, where it is on this host and this process can see it; else 0. Empty: of
+  // no rank.
+  std::vector<int> pids;
 };
 
 // `hosts[r]` names rank r's host; equal names mean the same host. REQUIRES: 0 <= rank <

@@ -293,7 +293,7 @@ class Engine::Impl {
     const double now = Now();
     if (negotiator().idle() || now - looked_ < kIdleWaitSeconds) return;
     looked_ = now;
-    peers_ = communicator_->Poll();
+    peers_ = stages_.LookAtPeers();
   }
 
   // Constant after construction.

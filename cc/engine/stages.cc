@@ -25,6 +25,7 @@ Stages::Stages(const Config& config, const Log& log, const Topology& topology,
       log_(log),
       control_(control),
       communicator_(communicator),
+      host_peers_(topology),
       timeline_(timeline),
       host_(MakeHostDevice()),
       server_(ServerOf(config, log, topology, control)),
@@ -85,10 +86,15 @@ Status Stages::OnWait(const Wait& wait) {
   bool ignored = false;
   if (server_ != nullptr) TFHVD_RETURN_IF_ERROR(server_->Step(now, &ignored));
   (void)control_->Flushed();
-  TFHVD_RETURN_IF_ERROR(communicator_->Poll());
+  TFHVD_RETURN_IF_ERROR(LookAtPeers());
   const Status status = guard_.OnWait(wait);
   return status.ok() ? status
                      : Status(status.code(), status.message() + " It is in " + doing + ".");
+}
+
+Status Stages::LookAtPeers() {
+  TFHVD_RETURN_IF_ERROR(communicator_->Poll());
+  return host_peers_.EveryoneRuns();
 }
 
 void Stages::RaiseAlarm(const Status& lost) {

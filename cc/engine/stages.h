@@ -19,6 +19,7 @@
 #include "cc/comm/backend.h"
 #include "cc/comm/communicator.h"
 #include "cc/comm/control_plane.h"
+#include "cc/comm/host_peers.h"
 #include "cc/comm/stall_guard.h"
 #include "cc/comm/topology.h"
 #include "cc/comm/world.h"
@@ -75,6 +76,9 @@ class Stages : public WaitMonitor {
   // See Engine.
   bool stop_asked(int32_t process_set) TFHVD_EXCLUDES(stopping_mutex_);
 
+  // Whether all ranks are there, as far as this host sees. Never blocks.
+  Status LookAtPeers();
+
   Status OnWait(const Wait& wait) override;
 
  private:
@@ -87,7 +91,8 @@ class Stages : public WaitMonitor {
   const Log& log_;
   ControlPlane* const control_;       // Not owned.
   Communicator* const communicator_;  // Not owned: of all ranks.
-  Timeline* const timeline_;          // Not owned.
+  const HostPeers host_peers_;
+  Timeline* const timeline_;  // Not owned.
   const std::unique_ptr<Device> host_;
   const std::unique_ptr<CoordinatorServer> server_;  // rank 0's
   Negotiator negotiator_;

@@ -55,9 +55,7 @@ std::vector<int> Neighbours(const Circle& circle) {
 // Finds means for a circle.
 class Finder {
  public:
-  // `hosts`: names, by rank of the job.
-  Finder(const std::vector<std::string>& hosts, const Log& log, World* world)
-      : hosts_(hosts), log_(log), world_(world) {}
+  Finder(const Log& log, World* world) : log_(log), world_(world) {}
 
   // Collective over the circle, which `everyone` joins. `means` holds the starter's control plane
   // before, and everything after; kUnavailable on every rank where nothing is faster than what the
@@ -74,7 +72,6 @@ class Finder {
   Status ShareMemory(const Circle& circle, Communicator* host, bool control, Means* means) const {
     ShmOptions options;
     options.job_ranks = Neighbours(circle);
-    options.host = "host " + hosts_[static_cast<size_t>(options.job_ranks[0])];
     options.log = log_;
     TFHVD_RETURN_IF_ERROR(MakeShmCommunicator(host, options, &means->communicator));
     return control ? MakeShmControlPlane(host, &means->control) : Status::Ok();
@@ -118,7 +115,6 @@ class Finder {
     return Status::Ok();
   }
 
-  const std::vector<std::string>& hosts_;
   const Log& log_;
   World* const world_;  // Not owned.
 };
@@ -146,7 +142,7 @@ Status ChooseFaster(const Config& config, const Topology& topology, const Log& l
   std::iota(everyone.begin(), everyone.end(), 0);
   Status status = CheckWanted(config, topology);
   if (status.ok()) {
-    status = Finder(topology.hosts, log, world)
+    status = Finder(log, world)
                  .Find(MakeCircle(everyone, topology.rank, topology.host_of), communicator->get(),
                        &means);
   }
@@ -192,7 +188,7 @@ CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology
     if (members.size() == 1 || config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
     Means means;
     const Circle circle = MakeCircle(members, topology.rank, topology.host_of);
-    const Status found = Finder(topology.hosts, log, world).Find(circle, out->get(), &means);
+    const Status found = Finder(log, world).Find(circle, out->get(), &means);
     if (found.ok()) *out = std::move(means.communicator);
     return found.code() == StatusCode::kUnavailable ? Status::Ok() : found;
   };

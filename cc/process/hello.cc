@@ -12,12 +12,24 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 7;
+constexpr int kProtocol = 8;
 
 std::string HostName() {
   char name[256] = {0};
   if (gethostname(name, sizeof name - 1) != 0) return "unknown";
   return name;
+}
+
+// Empty where it is not known.
+std::string PidNamespace() {
+  char target[64];
+  const ssize_t length = readlink("/proc/self/ns/pid", target, sizeof target);
+  return length > 0 ? std::string(target, static_cast<size_t>(length)) : "";
+}
+
+bool CanSee(const Hello& mine, const Hello& other) {
+  return mine.machine == other.machine && !mine.pid_namespace.empty() &&
+         mine.pid_namespace == other.pid_namespace;
 }
 
 }  // namespace
@@ -28,7 +40,8 @@ std::string EncodeHello(const Hello& hello) {
   return std::to_string(hello.protocol) + "\n" + hello.host + "\n" + hello.machine + "\n" +
          std::to_string(hello.fusion_threshold) + "\n" +
          std::to_string(static_cast<int>(hello.cpu_operations)) + "\n" + density + "\n" +
-         std::to_string(hello.place) + "\n";
+         std::to_string(hello.place) + "\n" + std::to_string(hello.pid) + "\n" +
+         hello.pid_namespace + "\n";
 }
 
 Status DecodeHello(const std::string& text, Hello* hello) {
@@ -38,9 +51,11 @@ Status DecodeHello(const std::string& text, Hello* hello) {
   std::string operations;
   std::string density;
   std::string place;
+  std::string pid;
   if (!std::getline(in, protocol) || !std::getline(in, hello->host) ||
       !std::getline(in, hello->machine) || !std::getline(in, threshold) ||
-      !std::getline(in, operations) || !std::getline(in, density) || !std::getline(in, place)) {
+      !std::getline(in, operations) || !std::getline(in, density) || !std::getline(in, place) ||
+      !std::getline(in, pid) || !std::getline(in, hello->pid_namespace)) {
     return Status::Internal("a rank introduced itself in a way that is not understood: '" + text +
                             "'");
   }
@@ -49,6 +64,7 @@ Status DecodeHello(const std::string& text, Hello* hello) {
   hello->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
   hello->sparse_density = std::strtod(density.c_str(), nullptr);
   hello->place = std::atoi(place.c_str());
+  hello->pid = std::atoi(pid.c_str());
   return Status::Ok();
 }
 
@@ -63,12 +79,15 @@ Hello MakeHello(const Config& config) {
   hello.cpu_operations = config.cpu_operations;
   hello.sparse_density = config.sparse_density;
   hello.place = ReadLaunchHints().place;
+  hello.pid = static_cast<int>(getpid());
+  hello.pid_namespace = PidNamespace();
   return hello;
 }
 
 Status Introduce(Communicator* communicator, Config* config, Topology* topology) {
   const int size = communicator->size();
-  const std::string mine = EncodeHello(MakeHello(*config));
+  const Hello own = MakeHello(*config);
+  const std::string mine = EncodeHello(own);
 
   // First the lengths, then the texts.
   const int64_t length = static_cast<int64_t>(mine.size());
@@ -82,6 +101,7 @@ Status Introduce(Communicator* communicator, Config* config, Topology* topology)
   std::vector<std::string> hosts;
   std::vector<std::string> machines;
   std::vector<int> places;
+  std::vector<int> pids;
   size_t at = 0;
   for (int r = 0; r < size; ++r) {
     Hello hello;
@@ -102,10 +122,12 @@ Status Introduce(Communicator* communicator, Config* config, Topology* topology)
     hosts.push_back(hello.host);
     machines.push_back(hello.machine);
     places.push_back(hello.place);
+    pids.push_back(CanSee(own, hello) ? hello.pid : 0);
   }
   *topology = MakeTopology(communicator->rank(), std::move(machines));
   topology->hosts = std::move(hosts);
   topology->places = std::move(places);
+  topology->pids = std::move(pids);
   return Status::Ok();
 }
 

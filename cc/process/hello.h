@@ -20,6 +20,8 @@ struct Hello {
   CpuOperations cpu_operations = CpuOperations::kAuto;
   double sparse_density = 1.0;
   int place = -1;  // see Topology
+  int pid = 0;
+  std::string pid_namespace;  // equal where the pids of one mean the same to the other
 };
 
 std::string EncodeHello(const Hello& hello);

@@ -18,7 +18,9 @@ TEST(EveryFieldSurvives) {
                     int64_t{1} << 40,
                     CpuOperations::kHierarchical,
                     0.1,
-                    7};
+                    7,
+                    4711,
+                    "pid:[4026531836]"};
   Hello back;
   ASSERT_OK(DecodeHello(EncodeHello(hello), &back));
   EXPECT_EQ(back.protocol, 3);
@@ -28,6 +30,8 @@ TEST(EveryFieldSurvives) {
   EXPECT_EQ(back.cpu_operations, hello.cpu_operations);
   EXPECT_EQ(back.sparse_density, hello.sparse_density);
   EXPECT_EQ(back.place, 7);
+  EXPECT_EQ(back.pid, 4711);
+  EXPECT_EQ(back.pid_namespace, hello.pid_namespace);
 }
 
 TEST(ATestMaySayWhereItsRanksAre) {

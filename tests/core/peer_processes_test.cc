@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "cc/comm/host_peers.h"
+#include "cc/comm/topology.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -57,6 +59,20 @@ TEST(AStoppedProcessHasNotEnded) {
   kill(child, SIGKILL);
   EXPECT_EQ(FirstEndedOf(peers), 0);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST(ARankOfThisHostThatHasDiedIsNamed) {
+  const int child = Child();
+  Topology topology = MakeTopology(1, {"a", "a", "a", "b"});
+  topology.hosts = {"a", "a", "a", "b"};
+  EXPECT_OK(HostPeers(topology).EveryoneRuns());  // ranks that are threads
+  topology.pids = {getppid(), getpid(), child, 0};
+  const HostPeers peers(topology);
+  EXPECT_OK(peers.EveryoneRuns());
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_ERROR(peers.EveryoneRuns(), StatusCode::kAborted,
+               "rank 2 (process " + std::to_string(child) + " on host a) has died");
 }
 
 TEST(NoProcessesHaveNotEnded) {

@@ -10,8 +10,12 @@ import contextlib
 import dataclasses
 import itertools
 import re
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import mpi
+import network
 
 # The limit of a stall, in seconds, and how much later every survivor has ended.
 LIMIT = 4.0
@@ -21,17 +25,20 @@ KILLED = 2.0
 
 # Ranks share memory, speak MPI alone, or take themselves to be on two hosts of two.
 LAYOUTS = {"shm": "aa", "mpi": "aa", "four": "aaaa", "hosts": "aabb"}
-DEEDS = ("killed", "stopped", "raises", "no memory")
+# Hosts with a network of their own between them.
+NETWORKS = {"network-3": "abc", "network-2": "aabb"}
+DEEDS = ("killed", "zombie", "stopped", "raises", "no memory")
+CUT_OFF = "cut off"  # what happens to a host of a network
 MODES = ("plain", "compiled")
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One thing that happens to one rank of one job.
+    """One thing that happens to one rank of one job, or to its host.
 
     Attributes:
-        layout: A key of LAYOUTS.
-        deed: What happens, one of DEEDS.
+        layout: A key of LAYOUTS, or of NETWORKS.
+        deed: What happens, one of DEEDS, or CUT_OFF.
         victim: The rank.
         mode: Whether the collectives are called from a compiled function.
         after: Seconds of training before it happens.
@@ -47,14 +54,30 @@ class Fault:
         return f"{self.layout}-{self.deed}-{self.victim}-{self.mode}".replace(" ", "_")
 
     @property
-    def ranks(self) -> int:
-        """The size of the job."""
-        return len(LAYOUTS[self.layout])
+    def hosts(self) -> str:
+        """A letter for each rank's host."""
+        return {**LAYOUTS, **NETWORKS}[self.layout]
 
     @property
     def seconds(self) -> float:
         """How long after the deed every survivor has ended at the latest."""
-        return KILLED if self.deed == "killed" else LATER + (LIMIT if self.deed == "stopped" else 0)
+        if self.deed in ("killed", "zombie"):
+            return KILLED
+        return LATER + (LIMIT if self.deed in ("stopped", CUT_OFF) else 0)
+
+    @property
+    def survivors(self) -> list[int]:
+        """The ranks that live on."""
+        everyone = range(len(self.hosts))
+        dies = self.deed not in ("no memory", CUT_OFF)
+        return [rank for rank in everyone if rank != self.victim or not dies]
+
+    def named_by(self, rank: int) -> list[int]:
+        """The ranks of which a survivor must name one."""
+        if self.deed != CUT_OFF:
+            return [self.victim]
+        on_lost_host = [host == self.hosts[self.victim] for host in self.hosts]
+        return [r for r, lost in enumerate(on_lost_host) if lost != on_lost_host[rank]]
 
 
 def everything() -> list[Fault]:
@@ -63,13 +86,18 @@ def everything() -> list[Fault]:
     for layout, deed, mode in itertools.product(LAYOUTS, DEEDS, MODES):
         victims = {"hosts": (0, 1, 2, 3), "four": (0, 3)}.get(layout, (0, 1))
         found += [Fault(layout, deed, victim, mode) for victim in victims]
+    if network.available():
+        for layout, hosts in NETWORKS.items():
+            firsts = (0, hosts.index(hosts[-1]))
+            found += [Fault(layout, CUT_OFF, r, mode) for mode in MODES for r in firsts]
     return found
 
 
 PROGRAM = """
-import os, resource, signal, sys, threading, time
+import itertools, os, resource, signal, sys, threading, time
 rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")))
-os.environ["TFHVD_TEST_HOST"] = "HOSTS"[rank] if "LAYOUT" == "hosts" else "a"
+if not "LAYOUT".startswith("network"):
+    os.environ["TFHVD_TEST_HOST"] = "HOSTS"[rank] if "LAYOUT" == "hosts" else "a"
 import tensorflow as tf
 import tfhvd as hvd
 
@@ -83,7 +111,11 @@ def step():
 
 for _ in range(20):
     step()
-hvd.barrier()
+begun = time.time()
+for _ in range(10):
+    step()
+# As many on every rank: what comes after them is called by all.
+steps = hvd.broadcast_object(int(10 * AFTER / (time.time() - begun)))
 
 def now(what):
     with open(os.path.join(os.environ["TFHVD_TEST_OUTPUT"], f"{what}.{rank}"), "w") as file:
@@ -91,7 +123,9 @@ def now(what):
 
 def deed():
     now("deed")
-    if "DEED" == "killed":
+    if "DEED" == "zombie":
+        os.kill(os.getppid(), signal.SIGSTOP)  # which would take note of the end
+    if "DEED" in ("killed", "zombie"):
         os.kill(os.getpid(), signal.SIGKILL)
     if "DEED" == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -102,13 +136,13 @@ def deed():
     resource.setrlimit(resource.RLIMIT_AS, (bytes_ + (8 << 20), -1))
 
 victim = rank == VICTIM
-begun = time.time()
-if victim and "DEED" in ("killed", "stopped"):
+if victim and "DEED" in ("killed", "zombie", "stopped"):
     threading.Timer(AFTER, deed).start()
 rows = tf.zeros([30_000_000])
+now("ready")
 try:
-    while True:
-        if "DEED" in ("raises", "no memory") and time.time() > begun + AFTER:
+    for number in itertools.count():
+        if "DEED" in ("raises", "no memory") and number >= steps:
             if victim:
                 deed()
             hvd.allgather(rows, name="rows")
@@ -126,7 +160,7 @@ def run(fault: Fault) -> mpi.Job:
     """Runs the job of a fault; asserts that every survivor names the rank, and soon."""
     text = PROGRAM
     for name, value in {
-        "HOSTS": LAYOUTS[fault.layout],
+        "HOSTS": fault.hosts,
         "LAYOUT": fault.layout,
         "DEED": fault.deed,
         "VICTIM": str(fault.victim),
@@ -134,32 +168,53 @@ def run(fault: Fault) -> mpi.Job:
         "COMPILED": str(fault.mode == "compiled"),
     }.items():
         text = text.replace(name, value)
-    survivors = [r for r in range(fault.ranks) if r != fault.victim or fault.deed == "no memory"]
     times: dict[str, float] = {}
-
-    def watch(processes: mpi.Processes) -> None:
-        # What does not come is asserted below, with all that the ranks have printed.
-        with contextlib.suppress(TimeoutError):
-            processes.wait_for_file(f"deed.{fault.victim}")
-            for rank in survivors:
-                processes.wait_for_text(rank, "shut down", seconds=fault.seconds + 30)
-            for name in [f"deed.{fault.victim}", *(f"ended.{rank}" for rank in survivors)]:
-                times[name] = float(processes.wait_for_file(name))
-        processes.kill()  # a stopped rank ends by no other means
-
     env = {
         "TFHVD_STALL_CHECK_TIME_SECONDS": str(LIMIT / 2),
         "TFHVD_STALL_SHUTDOWN_TIME_SECONDS": str(LIMIT),
         **({"TFHVD_CPU_OPERATIONS": "mpi"} if fault.layout == "mpi" else {}),
     }
-    job = mpi.run_ranks(
-        fault.ranks, text, env=env, while_running=watch, launcher=["--enable-recovery"]
-    )
-    for rank in survivors:
+    with _network(fault) as net:
+
+        def watch(processes: mpi.Processes) -> None:
+            # What does not come is asserted below, with all that the ranks have printed.
+            with contextlib.suppress(TimeoutError):
+                if net is not None:
+                    for rank in range(len(fault.hosts)):
+                        processes.wait_for_file(f"ready.{rank}")
+                    time.sleep(fault.after)
+                    times["deed"] = time.time()
+                    net.cut_off(sorted(set(fault.hosts)).index(fault.hosts[fault.victim]))
+                else:
+                    times["deed"] = float(processes.wait_for_file(f"deed.{fault.victim}"))
+                for rank in fault.survivors:
+                    processes.wait_for_text(rank, "shut down", seconds=fault.seconds + 30)
+                    times[f"ended.{rank}"] = float(processes.wait_for_file(f"ended.{rank}"))
+            processes.kill()  # a stopped rank ends by no other means
+
+        where: dict[str, Any] = {}
+        options = ["--enable-recovery"]
+        if net is not None:
+            options += net.launcher(len(fault.hosts) // len(set(fault.hosts)))
+            where = {"within": net.run_on(0)}
+        job = mpi.run_ranks(
+            len(fault.hosts), text, env=env, while_running=watch, launcher=options, **where
+        )
+    for rank in fault.survivors:
         said = re.findall(r"^said: (.*)$", job.ranks[rank].out, re.M)
         assert said, f"{fault}: rank {rank} said nothing\n{job}"
-        assert re.search(rf"ranks? \[?{fault.victim}\b", said[0]), f"{fault}: {said[0]}\n{job}"
+        named = "|".join(map(str, fault.named_by(rank)))
+        assert re.search(rf"ranks? \[?({named})\b", said[0]), f"{fault}: {said[0]}\n{job}"
         assert f"ended.{rank}" in times, f"{fault}: rank {rank} did not shut down\n{job}"
-        took = times[f"ended.{rank}"] - times[f"deed.{fault.victim}"]
+        took = times[f"ended.{rank}"] - times["deed"]
         assert took < fault.seconds, f"{fault}: rank {rank} ended after {took:.1f} s\n{job}"
     return job
+
+
+@contextlib.contextmanager
+def _network(fault: Fault) -> Iterator[network.Network | None]:
+    if fault.layout not in NETWORKS:
+        yield None
+        return
+    with network.hosts(len(set(fault.hosts))) as net:
+        yield net

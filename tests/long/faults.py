@@ -18,16 +18,18 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "fault")]
 
 import faults  # noqa: E402
+import network  # noqa: E402
 
 
 def at_random(count: int, seed: int) -> list[faults.Fault]:
     """Draws faults: any deed, of any rank of any job, at any time of its first seconds."""
     source = random.Random(seed)
+    layouts = {**faults.LAYOUTS, **(faults.NETWORKS if network.available() else {})}
     found = []
     for _ in range(count):
-        layout = source.choice(list(faults.LAYOUTS))
-        victim = source.randrange(len(faults.LAYOUTS[layout]))
-        deed = source.choice(faults.DEEDS)
+        layout = source.choice(list(layouts))
+        victim = source.randrange(len(layouts[layout]))
+        deed = source.choice(faults.DEEDS) if layout in faults.LAYOUTS else faults.CUT_OFF
         mode = source.choice(faults.MODES)
         found.append(faults.Fault(layout, deed, victim, mode, after=source.uniform(0.0, 3.0)))
     return found

@@ -93,6 +93,35 @@ def test_unnamed_operations_have_their_kind_in_their_names():
         assert name.startswith("reducescatter.") and name.endswith("tower/x")
 
 
+@pytest.mark.ranks(2)
+def test_unnamed_operations_meet_whatever_number_keras_gave_a_layer():
+    @tf.function
+    def f(x):
+        results = []
+        for layer in range(2):
+            with tf.name_scope(f"dense_{3 * hvd.rank() + layer}_1"):
+                results.append(hvd.allreduce(x + layer, op=hvd.Sum))
+        return results
+
+    np.testing.assert_array_equal(f(tf.constant(1.0)), [2.0, 4.0])
+    names = list(collectives(f.get_concrete_function(tf.constant(1.0)).graph).values())
+    assert names == ["allreduce.f.dense/add", "allreduce.f.dense/add_1"]
+
+
+@pytest.mark.ranks(2)
+def test_unnamed_operations_of_a_process_set_do_not_count_for_the_others():
+    first = hvd.add_process_set([0])
+
+    @tf.function
+    def f(x):
+        if first.included():
+            hvd.allreduce(x, process_set=first)
+        return hvd.allreduce(x, op=hvd.Sum)
+
+    assert f(tf.constant(1.0)) == 2.0
+    hvd.remove_process_set(first)
+
+
 def test_gradients_have_names_of_their_own():
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [2])

@@ -7,8 +7,8 @@
 |              |            | "tower/loss", then "tower/loss_1"                  |                 |
 | nobody       | eager      | one per kind: "allreduce.eager"                    | takes its turn, |
 |              |            |                                                    | in one thread   |
-| nobody       | in a graph | from the function's and the tensor's names, used   | an error        |
-|              |            | once a graph                                       |                 |
+| nobody       | in a graph | from the function's and the tensor's names without | an error        |
+|              |            | Keras' numbers, used once a graph                  |                 |
 | tfhvd        | anywhere   | as given: an Identity                              | an error        |
 
 In a graph the operation has the name, too, after its kind: "tower/TfhvdAllreduce_loss".
@@ -81,17 +81,16 @@ def name_of(
         return Name(f"{kind}.eager", anonymous=True)
     graph = outermost_graph()
     of = "" if tensor is None else f".{_text_of(tensor)}"
-    return Name(_unique(f"{kind}.{getattr(graph, 'name', 'graph')}{of}"), anonymous=False)
+    return Name(_unique(f"{kind}.{getattr(graph, 'name', 'graph')}{of}", set_id), anonymous=False)
 
 
 def place_of_variable(position: int, name: str | None) -> str:
     """Names one of a list of variables by its place in it and the last part of its name.
 
-    The rest of the name is not sure to be the same on every rank: Keras numbers layers as they are
-    made, and a rank may have made more of them, or have its model from a file.
+    The rest of the name may differ between ranks, see _without_numbers.
     """
     last = (name or "").rpartition("/")[2]
-    return f"{position}.{re.sub(r'_[0-9]+$', '', last)}".rstrip(".")
+    return f"{position}.{_without_numbers(last)}".rstrip(".")
 
 
 def name_of_variable(prefix: str, position: int, name: str | None) -> Name:
@@ -99,9 +98,9 @@ def name_of_variable(prefix: str, position: int, name: str | None) -> Name:
     return name_by_place(f"{prefix}/{place_of_variable(position, name)}")
 
 
-def name_by_place(text: str) -> Name:
+def name_by_place(text: str, set_id: int = 0) -> Name:
     """Names a collective, in a graph by its place among those of that name."""
-    return Name(text if tf.executing_eagerly() else _unique(text), anonymous=False)
+    return Name(text if tf.executing_eagerly() else _unique(text, set_id), anonymous=False)
 
 
 def name_of_gradient(forward: Any) -> Name:
@@ -109,7 +108,7 @@ def name_of_gradient(forward: Any) -> Name:
     text = f"{forward.get_attr('tensor_name').decode()}/gradient"
     if forward.get_attr("anonymous"):
         return Name(text, anonymous=True)
-    return name_by_place(text)
+    return name_by_place(text, forward.get_attr("process_set_id"))
 
 
 def check_order(kind: str) -> None:
@@ -156,7 +155,17 @@ def outermost_graph() -> tf.Graph:
 
 def _text_of(tensor: Any) -> str:
     """Returns a tensor's name in its graph, without what would look odd in a message."""
-    return re.sub(r"[^A-Za-z0-9_./-]", "_", tensor.name.removesuffix(":0"))
+    text = re.sub(r"[^A-Za-z0-9_./-]", "_", tensor.name.removesuffix(":0"))
+    return "/".join(map(_without_numbers, text.split("/")))
+
+
+def _without_numbers(part: str) -> str:
+    """Cuts the numbers off "dense_3" and "dense_3_1".
+
+    Keras numbers layers as they are made, and a rank may have made more of them, or have its model
+    from a file. The order in which a graph is traced is the same on every rank instead.
+    """
+    return re.sub(r"(_[0-9]+)+$", "", part)
 
 
 def _unique(wanted: str, set_id: int = 0) -> str:

@@ -33,7 +33,7 @@ def barrier(
     """
     set_id = process_sets.checked_id(process_set)
     process.check_running()
-    _kernels.barrier(name_of("barrier", name), set_id)
+    _kernels.barrier(name_of("barrier", name, set_id=set_id), set_id)
 
 
 tf.no_gradient("TfhvdBarrier")

@@ -144,7 +144,7 @@ Status ShmCommunicator::DirectAllReduce(const Span* spans, int64_t bytes, DType 
 
 Status ShmCommunicator::AllReduceSpans(const std::vector<Span>& spans, DType dtype,
                                        const Reduction& reduction) {
-  TFHVD_RETURN_IF_ERROR(Health());
+  TFHVD_RETURN_IF_ERROR(Poll());
   int64_t bytes = 0;
   for (const Span& span : spans) bytes += span.bytes;
   if (bytes == 0) return Status::Ok();
@@ -153,7 +153,7 @@ Status ShmCommunicator::AllReduceSpans(const std::vector<Span>& spans, DType dty
 
 Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
                                   const Reduction& reduction) {
-  TFHVD_RETURN_IF_ERROR(Health());
+  TFHVD_RETURN_IF_ERROR(Poll());
   const char* from = static_cast<const char*>(in);
   char* to = static_cast<char*>(out);
   const int64_t bytes = count * ItemSize(dtype);

@@ -1,7 +1,5 @@
 // How ranks of one host come to share memory: the first one makes it and tells the others where it
 // is.
-#include <unistd.h>
-
 #include "cc/backends/shm/shm_communicator.h"
 #include "cc/backends/shm/shm_control_plane.h"
 
@@ -59,12 +57,7 @@ Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
   const bool lacking = !shared.ok() && host->rank() == 0 && memory->data() == nullptr;
   if (lacking) options.log.Warning(shared.message() + ". Until then collectives are slower.");
   TFHVD_RETURN_IF_ERROR(shared);
-  const int64_t pid = getpid();
-  std::vector<int64_t> pids(ranks);
-  TFHVD_RETURN_IF_ERROR(
-      host->AllGather(&pid, pids.data(), std::vector<int64_t>(ranks, sizeof pid)));
-  *out = std::make_unique<ShmCommunicator>(std::move(memory), host->rank(), ranks,
-                                           std::vector<int>(pids.begin(), pids.end()), options);
+  *out = std::make_unique<ShmCommunicator>(std::move(memory), host->rank(), ranks, options);
   return Status::Ok();
 }
 

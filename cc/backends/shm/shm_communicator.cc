@@ -19,11 +19,10 @@ int64_t ShmCommunicator::SizeFor(int ranks, const ShmOptions& options) {
 }
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks,
-                                 std::vector<int> pids, const ShmOptions& options)
+                                 const ShmOptions& options)
     : memory_(std::move(memory)),
       rank_(rank),
       ranks_(ranks),
-      processes_(std::move(pids)),
       options_(options),
       note_(reinterpret_cast<AbortNote*>(memory_->data())),
       from_(ranks),
@@ -50,19 +49,6 @@ Status ShmCommunicator::OnPeerWait(int rank, double waited_seconds) {
   return status;
 }
 
-Status ShmCommunicator::EveryoneRuns() const {
-  const int ended = processes_.FirstEnded();
-  if (ended < 0) return Status::Ok();
-  return Status::Aborted("rank " + std::to_string(JobRank(ended)) + " (process " +
-                         std::to_string(processes_.pid(ended)) + " on " + options_.host +
-                         ") has died. Its own output, or dmesg, may say why.");
-}
-
-Status ShmCommunicator::Poll() {
-  TFHVD_RETURN_IF_ERROR(Health());
-  return EveryoneRuns();
-}
-
 void ShmCommunicator::Abort(const Status& why) {
   note_->Leave(why);
   values_.WakeEveryone();
@@ -75,7 +61,7 @@ void ShmCommunicator::CopyIn(char* slot, const char* from, int64_t bytes) const 
 }
 
 Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
-  TFHVD_RETURN_IF_ERROR(Health());
+  TFHVD_RETURN_IF_ERROR(Poll());
   const char* from = static_cast<const char*>(in);
   std::vector<char*> to(ranks_);
   char* at = static_cast<char*>(out);
@@ -109,7 +95,7 @@ Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<i
 }
 
 Status ShmCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
-  TFHVD_RETURN_IF_ERROR(Health());
+  TFHVD_RETURN_IF_ERROR(Poll());
   char* data = static_cast<char*>(buffer);
   for (int64_t done = 0; done < bytes; done += values_.slot_bytes()) {
     const int64_t part = std::min(values_.slot_bytes(), bytes - done);
@@ -132,7 +118,7 @@ Status ShmCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
 
 Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts,
                                       DType dtype, const Reduction& reduction) {
-  TFHVD_RETURN_IF_ERROR(Health());
+  TFHVD_RETURN_IF_ERROR(Poll());
   const int64_t item = ItemSize(dtype);
   std::vector<const char*> begins(ranks_);  // of each rank's part of `in`
   const char* at = static_cast<const char*>(in);
@@ -183,7 +169,7 @@ Status ShmCommunicator::ByLanes(int64_t most, const Fill& fill, const Take& take
 
 Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
                                  const std::vector<int64_t>& recv_bytes) {
-  TFHVD_RETURN_IF_ERROR(Health());
+  TFHVD_RETURN_IF_ERROR(Poll());
   std::vector<const char*> from(ranks_);
   std::vector<char*> to(ranks_);
   const char* read = static_cast<const char*>(in);
@@ -220,7 +206,7 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
 }
 
 Status ShmCommunicator::Barrier() {
-  TFHVD_RETURN_IF_ERROR(Health());
+  TFHVD_RETURN_IF_ERROR(Poll());
   const uint32_t turn = value_turn_++;
   char* slot = nullptr;
   TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));

@@ -15,7 +15,6 @@
 #include "cc/backends/shm/exchange.h"
 #include "cc/backends/shm/shared_memory.h"
 #include "cc/base/log.h"
-#include "cc/base/peer_processes.h"
 #include "cc/comm/communicator.h"
 
 namespace tfhvd {
@@ -33,8 +32,7 @@ struct ShmOptions {
   // here on that is no slower even where it is read at once, and in a step others come first.
   int64_t result_past_caches = 1 << 20;
   Log log;
-  std::vector<int> job_ranks;      // the ranks' numbers in the job, for messages; empty: the same
-  std::string host = "this host";  // its name, for messages
+  std::vector<int> job_ranks;  // the ranks' numbers in the job, for messages; empty: the same
 };
 
 // Collective over `host`, whose ranks must all be on one host: they find each other's memory
@@ -47,9 +45,8 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
  public:
   static int64_t SizeFor(int ranks, const ShmOptions& options);
 
-  // `memory` is zeroed at first and mapped by all ranks. `pids` are the ranks' processes, for
-  // noticing that one has died; empty where the ranks are threads.
-  ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks, std::vector<int> pids,
+  // `memory` is zeroed at first and mapped by all ranks.
+  ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks,
                   const ShmOptions& options);
 
   const char* name() const override { return "shm"; }
@@ -69,16 +66,14 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
                   const std::vector<int64_t>& recv_bytes) override;
   Status Barrier() override;
   bool prompt() const override { return true; }
-  Status Poll() override;
+  // Whether no rank has aborted the collectives.
+  Status Poll() override { return note_->Read(); }
   void Abort(const Status& why) override;
 
  private:
   struct Block;  // a reduction's block in flight
 
   int JobRank(int rank) const;
-  // Whether no rank has aborted the collectives.
-  Status Health() const { return note_->Read(); }
-  Status EveryoneRuns() const;
   Status OnPeerWait(int rank, double waited_seconds) override;
   void CopyIn(char* slot, const char* from, int64_t bytes) const;
   bool IsDirect(int64_t bytes) const;
@@ -93,7 +88,6 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
   const int ranks_;
-  const PeerProcesses processes_;
   const ShmOptions options_;
   AbortNote* const note_;             // in shared memory
   std::vector<const char*> from_;     // by rank: where a step reads; kept to save allocations

@@ -1,0 +1,126 @@
+"""Hosts with a network between them, on one machine: Linux namespaces, which root may make.
+
+    with network.hosts(3) as net:
+        net.run_on(0)    # words of a command that runs the one behind them on the first host
+        net.launcher(2)  # mpirun's options for two ranks on each host
+        net.cut_off(2)   # nothing reaches the third host, and nothing leaves it
+
+Each host has its own addresses, name, processes, /dev/shm and folder for temporary files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+# A host without a name: what the host does not share with the others, then the command.
+_ON_HOST = """#!/bin/bash
+while [ "${1#-}" != "$1" ]; do shift; done  # options of ssh
+host=$1
+shift
+exec ip netns exec "$host" unshare --uts --mount --ipc --pid --fork --kill-child --mount-proc bash -c '
+  hostname "$0"
+  mount -t tmpfs none /dev/shm
+  mkdir /dev/shm/tmp
+  export TMPDIR=/dev/shm/tmp
+  eval "$1"' "$host" "$*"
+"""
+
+
+def available() -> bool:
+    """Whether this process may make namespaces, and has the tools for it."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare", "mount"))):
+        return False
+    name = f"tfhvd-{uuid.uuid4().hex[:6]}"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
+        return False
+    try:
+        made = subprocess.run(
+            ["ip", "-n", name, "link", "add", "type", "bridge"], capture_output=True
+        )
+        return made.returncode == 0
+    finally:
+        _ip("netns", "del", name)
+
+
+class Network:
+    """Hosts on one bridge.
+
+    Args:
+        agent: the path of a command like ssh's.
+        names: of the hosts.
+    """
+
+    def __init__(self, agent: Path, names: list[str]) -> None:
+        self._agent = agent
+        self._names = names
+
+    def run_on(self, host: int) -> list[str]:
+        """Words before a command's own, which run it on a host."""
+        # The shell of the agent reads its arguments again, as that of ssh does.
+        text = 'host=$1; shift; printf -v words "%q " "$@"; exec "$0" "$host" "exec $words"'
+        return ["bash", "-c", text, str(self._agent), self._names[host]]
+
+    def launcher(self, ranks_per_host: int) -> list[str]:
+        """Open MPI's options: ranks on every host, over this network alone."""
+        hosts = ",".join(f"{name}:{ranks_per_host}" for name in self._names)
+        settings = {"plm_ssh_agent": str(self._agent), "prte_if_include": "net0"}
+        return [
+            *(word for name, value in settings.items() for word in ("--prtemca", name, value)),
+            *("--mca", "btl_tcp_if_include", "net0", "--host", hosts),
+        ]
+
+    def cut_off(self, host: int) -> None:
+        """Loses what goes to a host or comes from it, from now on, without a word to anybody."""
+        _ip("-n", self._names[host], "link", "set", "net0", "down")
+
+
+@contextlib.contextmanager
+def hosts(count: int) -> Iterator[Network]:
+    """Makes hosts; removes them, with all that runs on them."""
+    mark = uuid.uuid4().hex[:6]
+    switch = f"tfhvd-{mark}"  # the bridge has a namespace too, so that nothing is left outside
+    names = [f"{switch}-{number}" for number in range(count)]
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        agent = folder / "on"
+        agent.write_text(_ON_HOST)
+        agent.chmod(0o755)
+        for name in (switch, *names):
+            _ip("netns", "add", name)
+            stack.callback(_remove, name)
+        _ip("-n", switch, "link", "add", "net", "type", "bridge")
+        _ip("-n", switch, "link", "set", "net", "up")
+        for number, name in enumerate(names):
+            end = ("type", "veth", "peer", "name", "net0", "netns", name)
+            _ip("-n", switch, "link", "add", f"port{number}", *end)
+            _ip("-n", switch, "link", "set", f"port{number}", "master", "net", "up")
+            _ip("-n", name, "addr", "add", f"10.77.0.{number + 1}/24", "dev", "net0")
+            _ip("-n", name, "link", "set", "net0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+            etc = Path("/etc/netns") / name  # what the host has for /etc/hosts
+            etc.mkdir(parents=True)
+            stack.callback(shutil.rmtree, etc)
+            lines = [f"10.77.0.{i + 1} {other}" for i, other in enumerate(names)]
+            (etc / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
+        yield Network(agent, names)
+
+
+def _remove(name: str) -> None:
+    pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout
+    if pids.strip():
+        subprocess.run(["kill", "-KILL", *pids.split()], capture_output=True)
+    _ip("netns", "del", name)
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"ip {shlex.join(words)}: {done.stderr.strip()}")
