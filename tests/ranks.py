@@ -9,6 +9,8 @@ they do.
     def test_sum():
         assert hvd.allreduce(1, op=hvd.Sum) == hvd.size()
 
+Tests on more than two ranks are `thorough`: see pyproject.toml.
+
 This is the side of the pytest that a person starts; `rank_worker` is the side within the ranks.
 They share a folder: the worker writes N.RANK.begun before the N-th test, and N.RANK.json after it.
 After a failure the job ends, and another one runs the tests that are left. The job must end well,
@@ -35,6 +37,7 @@ from rank_worker import SECONDS_AT_THE_END, SECONDS_PER_TEST
 WORKER = "TFHVD_TEST_WORKER"  # in the environment of a rank: the folder of its job
 PARAMETER = "number_of_ranks"
 
+MOST_RANKS = 2  # more of them are thorough: see pyproject.toml
 SECONDS_TO_START = 240  # all ranks import TensorFlow at once, on cores that others use as well
 SECONDS_TO_SPARE = 20  # a rank that hangs says where, and ends itself; this is for when it cannot
 
@@ -102,6 +105,7 @@ def _run(ranks: int, tests: list[str]) -> dict[str, Result]:
         # Its report at the end imports Hypothesis, rewriting each module: half a minute where
         # hundreds of tests have left TensorFlow's objects to the garbage collector.
         options += ["-p", "no:hypothesispytest", "--disable-warnings"]
+        options += ["-m", ""]  # The tests are chosen already.
         job = mpi.run_ranks(
             ranks,
             ["-m", "pytest", *options, f"--confcutdir={mpi.ROOT}", *files],
@@ -183,7 +187,11 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if is_worker():
         sizes = [size for size in sizes if size == int(os.environ["TFHVD_TEST_RANKS"])]
     metafunc.fixturenames.append(PARAMETER)
-    metafunc.parametrize(PARAMETER, sizes, ids=[f"np{size}" for size in sizes])
+    instances = [
+        pytest.param(size, marks=[pytest.mark.thorough] if size > MOST_RANKS else [], id=f"np{size}")
+        for size in sizes
+    ]
+    metafunc.parametrize(PARAMETER, instances)
 
 
 def hand_over(items: list[pytest.Item]) -> None:

@@ -305,9 +305,15 @@ LaunchHints ReadLaunchHints() {
   };
   for (const Starter& s : kStarters) {
     if (std::getenv(s.job) == nullptr) continue;
+    LaunchHints hints;
+    hints.started_by_mpi = true;
+    hints.size = std::max(1, number(s.size, 1));
+    hints.starter = s.name;
     // Slurm's own starter tells places by Slurm's name, whichever way its processes meet.
-    return {true, std::max(1, number(s.size, 1)), s.name,
-            number(s.place, number("SLURM_LOCALID", -1))};
+    hints.place = number(s.place, number("SLURM_LOCALID", -1));
+    const int here = number("OMPI_COMM_WORLD_LOCAL_SIZE", hints.size);
+    hints.open_mpi_on_several_hosts = here < hints.size;
+    return hints;
   }
   return {};
 }

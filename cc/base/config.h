@@ -77,6 +77,7 @@ struct LaunchHints {
   int size = 1;         // as the starter says; 1 where it does not say
   std::string starter;  // "mpirun (Open MPI)", for messages
   int place = -1;       // among the processes it started on this host; -1 where it does not say
+  bool open_mpi_on_several_hosts = false;  // as Open MPI's mpirun says
 };
 LaunchHints ReadLaunchHints();
 

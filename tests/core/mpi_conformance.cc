@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cc/backends/mpi/mpi_api.h"
+#include "cc/backends/mpi/mpi_error.h"
 #include "cc/backends/mpi/mpi_loader.h"
 #include "cc/backends/mpi/mpi_world.h"
 #include "cc/base/config.h"

@@ -179,7 +179,7 @@ def run(fault: Fault) -> mpi.Job:
         def watch(processes: mpi.Processes) -> None:
             # What does not come is asserted below, with all that the ranks have printed.
             with contextlib.suppress(TimeoutError):
-                if net is not None:
+                if net is not None and fault.deed == CUT_OFF:
                     for rank in range(len(fault.hosts)):
                         processes.wait_for_file(f"ready.{rank}")
                     time.sleep(fault.after)

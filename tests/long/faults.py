@@ -1,6 +1,6 @@
 """Runs every fault of `tests/fault/faults.py`, then faults of random ranks at random times.
 
-    python tests/long/faults.py [--random N] [--seed S] [--only TEXT]
+    python tests/long/faults.py [--random N] [--seed S] [--only TEXT] [--sample N]
 
 Prints a line for each, and ends with 1 where a rank did not end in time, or did not name the rank
 that failed. Takes about 20 s for each on two quiet cores.
@@ -41,11 +41,14 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=200, metavar="N", help="how many at random")
     parser.add_argument("--seed", type=int, default=None, help="of these; printed where not given")
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has this text")
+    parser.add_argument("--sample", type=int, metavar="N", help="so many of all these, drawn")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     print(f"seed {seed}", flush=True)
     chosen = faults.everything() + at_random(options.random, seed)
     chosen = [fault for fault in chosen if options.only in str(fault)]
+    if options.sample is not None:
+        chosen = random.Random(seed).sample(chosen, min(options.sample, len(chosen)))
     failed = 0
     for number, fault in enumerate(chosen, 1):
         began = time.monotonic()

@@ -184,9 +184,10 @@ int Cancel(MpiHandle* request) {
   return MPI_Cancel(&r);
 }
 
-int Iprobe(int tag, MpiHandle comm, int* found, int* from, int* bytes) {
+int Iprobe(int source, int tag, MpiHandle comm, int* found, int* from, int* bytes) {
   MPI_Status status;
-  const int error = MPI_Iprobe(MPI_ANY_SOURCE, tag, Comm(comm), found, &status);
+  const int rank = source == tfhvd::kMpiAnySource ? MPI_ANY_SOURCE : source;
+  const int error = MPI_Iprobe(rank, tag, Comm(comm), found, &status);
   if (error != MPI_SUCCESS || *found == 0) return error;
   *from = status.MPI_SOURCE;
   return MPI_Get_count(&status, MPI_BYTE, bytes);

@@ -15,10 +15,11 @@
 namespace tfhvd {
 
 // Raised with every change of the table.
-constexpr int kMpiApiVersion = 2;
+constexpr int kMpiApiVersion = 3;
 
 using MpiHandle = uintptr_t;  // a communicator or request of MPI
 
+constexpr int kMpiAnySource = -1;
 constexpr int kMpiThreadSerialized = 2;
 constexpr int kMpiThreadMultiple = 3;
 
@@ -52,7 +53,8 @@ struct MpiApi {
   int (*Irecv)(void* data, int bytes, int from, int tag, MpiHandle comm, MpiHandle* request);
   int (*Test)(MpiHandle* request, int* done);  // a request that is done is gone
   int (*Cancel)(MpiHandle* request);           // then Test until it is done
-  int (*Iprobe)(int tag, MpiHandle comm, int* found, int* from, int* bytes);  // from any rank
+  // From rank `source`, or kMpiAnySource.
+  int (*Iprobe)(int source, int tag, MpiHandle comm, int* found, int* from, int* bytes);
 };
 
 }  // namespace tfhvd

@@ -4,7 +4,7 @@
 #include <climits>
 #include <utility>
 
-#include "cc/backends/mpi/mpi_loader.h"
+#include "cc/backends/mpi/mpi_error.h"
 
 namespace tfhvd {
 
@@ -35,7 +35,7 @@ Status MpiControlPlane::Send(int to, std::string bytes) {
                                 tag_, comm_, &letter.request);
   if (error == 0) return Status::Ok();
   sent_.pop_back();
-  return Failed(error, "MPI_Isend to", to);
+  return Failed(error, "sending to", to);
 }
 
 Status MpiControlPlane::Receive(std::optional<Message>* message) {
@@ -45,15 +45,15 @@ Status MpiControlPlane::Receive(std::optional<Message>* message) {
     int found = 0;
     int from = 0;
     int bytes = 0;
-    const int error = api_->Iprobe(tag_, comm_, &found, &from, &bytes);
-    if (error != 0) return Failed(error, "MPI_Iprobe", -1);
+    const int error = api_->Iprobe(kMpiAnySource, tag_, comm_, &found, &from, &bytes);
+    if (error != 0) return ProbeFailed(error);
     if (found == 0) return Status::Ok();
     arriving_.push_back({from, std::string(static_cast<size_t>(bytes), '\0'), 0});
     Letter& letter = arriving_.back();
     const int failed = api_->Irecv(&letter.bytes[0], bytes, from, tag_, comm_, &letter.request);
     if (failed != 0) {
       arriving_.pop_back();
-      return Failed(failed, "MPI_Irecv from", from);
+      return Failed(failed, "receiving from", from);
     }
   }
   Letter& letter = arriving_.front();
@@ -96,9 +96,19 @@ Status MpiControlPlane::Push() {
 }
 
 Status MpiControlPlane::Failed(int error, const std::string& doing, int peer) const {
-  const std::string whom = peer < 0 ? "" : " rank " + std::to_string(peer);
-  return Status::Aborted("MPI failed in the negotiation on rank " + std::to_string(rank_) + ", " +
-                         doing + whom + ": " + MpiErrorText(*api_, error));
+  return MessageFailed(*api_, error, "the negotiation", rank_, doing, peer);
+}
+
+// An MPI that reports lost processes says so of any rank; of which one is asked of each.
+Status MpiControlPlane::ProbeFailed(int error) const {
+  for (int peer = 0; peer < size_; ++peer) {
+    int found = 0;
+    int from = 0;
+    int bytes = 0;
+    const int of_peer = api_->Iprobe(peer, tag_, comm_, &found, &from, &bytes);
+    if (of_peer != 0) return Failed(of_peer, "listening to", peer);
+  }
+  return Failed(error, "listening to", -1);
 }
 
 }  // namespace tfhvd

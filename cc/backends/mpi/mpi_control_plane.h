@@ -48,6 +48,7 @@ class MpiControlPlane : public ControlPlane {
 
   Status Push();  // lets what was sent move on
   Status Failed(int error, const std::string& doing, int peer) const;
+  Status ProbeFailed(int error) const;
 
   const MpiApi* const api_;  // Not owned.
   const MpiHandle comm_;

@@ -56,10 +56,4 @@ Status LoadMpiApiFrom(const std::string& file, const MpiApi** api) {
   return Status::Ok();
 }
 
-std::string MpiErrorText(const MpiApi& api, int error) {
-  char text[512];
-  api.ErrorText(error, text, static_cast<int>(sizeof text));
-  return text;
-}
-
 }  // namespace tfhvd

@@ -16,7 +16,4 @@ Status LoadMpiApi(const MpiApi** api);
 // As LoadMpiApi, from a given file: for tests.
 Status LoadMpiApiFrom(const std::string& file, const MpiApi** api);
 
-// "MPI_ERR_TRUNCATE: message truncated", as the MPI describes the code.
-std::string MpiErrorText(const MpiApi& api, int error);
-
 }  // namespace tfhvd

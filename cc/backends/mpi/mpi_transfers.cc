@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "cc/backends/mpi/mpi_loader.h"
+#include "cc/backends/mpi/mpi_error.h"
 #include "cc/base/backoff.h"
 #include "cc/base/types.h"
 
@@ -69,7 +69,7 @@ MpiTransfers::Ticket MpiTransfers::Start(int peer, char* data, int64_t bytes, bo
         receives ? port_.api->Irecv(data + done, n, partner, port_.tag, port_.comm, &request)
                  : port_.api->Isend(data + done, n, partner, port_.tag, port_.comm, &request);
     if (error != 0) {
-      Fail(error, receives ? "MPI_Irecv from" : "MPI_Isend to", peer);
+      Fail(error, receives ? "receiving from" : "sending to", peer);
       break;
     }
     active_.push_back({request, ticket, peer, receives});
@@ -143,12 +143,9 @@ bool MpiTransfers::GoesOn(WaitPacer* pacer) {
   return failure_.ok();
 }
 
-void MpiTransfers::Fail(int error, const char* function, int peer) {
-  failure_ = Status::Aborted("MPI failed in " + std::string(what_) + " on rank " +
-                             std::to_string(port_.members[static_cast<size_t>(port_.rank)]) + ", " +
-                             function + " rank " +
-                             std::to_string(port_.members[static_cast<size_t>(peer)]) + ": " +
-                             MpiErrorText(*port_.api, error));
+void MpiTransfers::Fail(int error, const char* doing, int peer) {
+  failure_ = MessageFailed(*port_.api, error, what_, port_.members[static_cast<size_t>(port_.rank)],
+                           doing, port_.members[static_cast<size_t>(peer)]);
 }
 
 bool MpiTransfers::Aborted() {

@@ -81,7 +81,7 @@ class MpiTransfers {
   Ticket Start(int peer, char* data, int64_t bytes, bool receives);
   bool Advance();  // whether something has completed
   bool GoesOn(WaitPacer* pacer);
-  void Fail(int error, const char* function, int peer);
+  void Fail(int error, const char* doing, int peer);
   bool Aborted();
 
   const MpiPort port_;
