@@ -188,7 +188,9 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         sizes = [size for size in sizes if size == int(os.environ["TFHVD_TEST_RANKS"])]
     metafunc.fixturenames.append(PARAMETER)
     instances = [
-        pytest.param(size, marks=[pytest.mark.thorough] if size > MOST_RANKS else [], id=f"np{size}")
+        pytest.param(
+            size, marks=[pytest.mark.thorough] if size > MOST_RANKS else [], id=f"np{size}"
+        )
         for size in sizes
     ]
     metafunc.parametrize(PARAMETER, instances)

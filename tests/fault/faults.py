@@ -87,9 +87,9 @@ def everything() -> list[Fault]:
         victims = {"hosts": (0, 1, 2, 3), "four": (0, 3)}.get(layout, (0, 1))
         found += [Fault(layout, deed, victim, mode) for victim in victims]
     if network.available():
-        for layout, hosts in NETWORKS.items():
-            firsts = (0, hosts.index(hosts[-1]))
-            found += [Fault(layout, CUT_OFF, r, mode) for mode in MODES for r in firsts]
+        for layout, deed, mode in itertools.product(NETWORKS, (CUT_OFF, *DEEDS), MODES):
+            firsts = (0, NETWORKS[layout].index(NETWORKS[layout][-1]))
+            found += [Fault(layout, deed, victim, mode) for victim in firsts]
     return found
 
 

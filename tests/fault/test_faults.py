@@ -21,6 +21,7 @@ MORE = [
     faults.Fault("hosts", "stopped", 2, "plain"),
     faults.Fault("hosts", "raises", 1, "compiled"),
     *(faults.Fault(layout, faults.CUT_OFF, 2, "plain") for layout in faults.NETWORKS),
+    faults.Fault("network-3", "killed", 2, "compiled"),
 ]
 
 

@@ -29,7 +29,8 @@ def at_random(count: int, seed: int) -> list[faults.Fault]:
     for _ in range(count):
         layout = source.choice(list(layouts))
         victim = source.randrange(len(layouts[layout]))
-        deed = source.choice(faults.DEEDS) if layout in faults.LAYOUTS else faults.CUT_OFF
+        of_hosts = [] if layout in faults.LAYOUTS else [faults.CUT_OFF]
+        deed = source.choice([*faults.DEEDS, *of_hosts])
         mode = source.choice(faults.MODES)
         found.append(faults.Fault(layout, deed, victim, mode, after=source.uniform(0.0, 3.0)))
     return found
