@@ -285,6 +285,8 @@ Status ReadConfig(Config* config, std::vector<std::string>* warnings) {
   return ParseConfig(pairs, config, warnings);
 }
 
+void SetUnlessSet(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }
+
 LaunchHints ReadLaunchHints() {
   struct Starter {
     const char* job;  // set where it started this process

@@ -81,4 +81,7 @@ struct LaunchHints {
 };
 LaunchHints ReadLaunchHints();
 
+// Gives this process's environment a value for another library to read, unless it has one.
+void SetUnlessSet(const char* name, const char* value);
+
 }  // namespace tfhvd

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -188,7 +187,7 @@ class MpiWorld : public World {
 // its own words.
 void LetOpenMpiReportLostPeers(const LaunchHints& hints) {
   if (!hints.open_mpi_on_several_hosts || access("/sys/class/infiniband", F_OK) == 0) return;
-  setenv("OMPI_MCA_mpi_ft_enable", "1", /*overwrite=*/0);
+  SetUnlessSet("OMPI_MCA_mpi_ft_enable", "1");
 }
 
 // "Start it with: /opt/openmpi/bin/mpirun -np 4 ...": the starter that belongs to the library.
