@@ -25,7 +25,8 @@ _ON_HOST = """#!/bin/bash
 while [ "${1#-}" != "$1" ]; do shift; done  # options of ssh
 host=$1
 shift
-exec ip netns exec "$host" unshare --uts --mount --ipc --pid --fork --kill-child --mount-proc bash -c '
+own=(--uts --mount --ipc --pid --fork --kill-child --mount-proc)
+exec ip netns exec "$host" unshare "${own[@]}" bash -c '
   hostname "$0"
   mount -t tmpfs none /dev/shm
   mkdir /dev/shm/tmp

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import mpi  # noqa: E402
+import mpi
 
 BEGIN = """
 import os
