@@ -161,7 +161,7 @@ def test_no_two_headers_define_the_same_class():
             namespace = match[1] or namespace
             if match[2]:
                 found.setdefault(f"{namespace}::{match[2]}", []).append(_short(path))
-    assert "tfhvd::Engine" in found and "tfhvd::Meeting" in found
+    assert "tfhvd::Engine" in found and "tfhvd::CallBarrier" in found
     twice = {name: paths for name, paths in found.items() if len(paths) > 1}
     assert not twice, twice
 

@@ -58,8 +58,8 @@ Status CheckReduction(DType dtype, const Reduction& reduction) {
 }
 
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                 const Reduction& reduction, ResultIn place) {
-  Best().reduce(out, in, ranks, count, dtype, reduction, place);
+                 const Reduction& reduction, ResultIn store) {
+  Best().reduce(out, in, ranks, count, dtype, reduction, store);
 }
 
 void FillNeutral(void* out, int64_t count, DType dtype, ReduceOp op) {

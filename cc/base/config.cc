@@ -288,13 +288,13 @@ Status ReadConfig(Config* config, std::vector<std::string>* warnings) {
 void SetUnlessSet(const char* name, const char* value) { setenv(name, value, /*overwrite=*/0); }
 
 LaunchHints ReadLaunchHints() {
-  struct Starter {
+  struct Launcher {
     const char* job;  // set where it started this process
     const char* size;
-    const char* place;
+    const char* local_process;
     const char* name;
   };
-  static const Starter kStarters[] = {
+  static const Launcher kLaunchers[] = {
       {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
        "mpirun (Open MPI)"},
       {"PMI_SIZE", "PMI_SIZE", "MPI_LOCALRANKID", "mpiexec (MPICH or srun with PMI)"},
@@ -305,14 +305,15 @@ LaunchHints ReadLaunchHints() {
     const char* const value = std::getenv(variable);
     return value != nullptr ? std::atoi(value) : otherwise;
   };
-  for (const Starter& s : kStarters) {
+  for (const Launcher& s : kLaunchers) {
     if (std::getenv(s.job) == nullptr) continue;
     LaunchHints hints;
     hints.started_by_mpi = true;
     hints.size = std::max(1, number(s.size, 1));
-    hints.starter = s.name;
-    // Slurm's own starter tells places by Slurm's name, whichever way its processes meet.
-    hints.place = number(s.place, number("SLURM_LOCALID", -1));
+    hints.launcher = s.name;
+    // Slurm's own launcher numbers local processes by Slurm's name, whichever way its processes
+    // meet.
+    hints.local_process = number(s.local_process, number("SLURM_LOCALID", -1));
     const int here = number("OMPI_COMM_WORLD_LOCAL_SIZE", hints.size);
     hints.open_mpi_on_several_hosts = here < hints.size;
     return hints;

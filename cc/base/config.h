@@ -70,13 +70,13 @@ Status ReadConfig(Config* config, std::vector<std::string>* warnings);
 Status ParseConfig(const std::vector<std::pair<std::string, std::string>>& environment,
                    Config* config, std::vector<std::string>* warnings);
 
-// What the starter of this process says of the job, before any peer is met. From the environment of
-// mpirun (Open MPI, MPICH), srun with PMIx or PMI, or nothing: one process alone.
+// What the launcher of this process says of the job, before any peer is met. From the environment
+// of mpirun (Open MPI, MPICH), srun with PMIx or PMI, or nothing: one process alone.
 struct LaunchHints {
   bool started_by_mpi = false;
-  int size = 1;         // as the starter says; 1 where it does not say
-  std::string starter;  // "mpirun (Open MPI)", for messages
-  int place = -1;       // among the processes it started on this host; -1 where it does not say
+  int size = 1;            // as the launcher says; 1 where it does not say
+  std::string launcher;    // "mpirun (Open MPI)", for messages
+  int local_process = -1;  // among the processes it started on this host; -1 where it does not say
   bool open_mpi_on_several_hosts = false;  // as Open MPI's mpirun says
 };
 LaunchHints ReadLaunchHints();

@@ -2,7 +2,7 @@
 //
 // Messages from one rank to another arrive once and in order. One thread at a time (who runs the
 // engine) calls all but Wake, which any thread may call. While the engine's is in Wait another may
-// stand in for it, where the plane says so.
+// run the stages in its stead, where the plane says so.
 #pragma once
 
 #include <chrono>
@@ -64,13 +64,14 @@ class ControlPlane {
   // Ends a Wait that is under way, or the next one. Any thread.
   virtual void Wake() = 0;
 
-  // Whether, while one thread is in Wait, another may call the rest, from StandIn to StandDown.
-  virtual bool has_stand_in() const { return false; }
+  // Whether, while one thread is in Wait, another may call the rest, from BeginInline to EndInline.
+  virtual bool can_run_inline() const { return false; }
   // The caller looks at all that has come by now, in place of the thread in Wait. That one need not
   // be woken by what comes from here on.
-  virtual void StandIn() {}
-  // What comes from here on ends a Wait again; and so does what has come since the last StandIn.
-  virtual void StandDown() {}
+  virtual void BeginInline() {}
+  // What comes from here on ends a Wait again; and so does what has come since the last
+  // BeginInline.
+  virtual void EndInline() {}
 
   // What the ranks can vote on without messages; null where they cannot, on every rank alike. Lives
   // as long as the control plane.

@@ -36,13 +36,14 @@ Topology MakeTopology(int rank, std::vector<std::string> hosts) {
 
 int GpuOf(const Topology& t, int gpus) {
   const int by_local_rank = t.local_rank % gpus;
-  if (t.places.empty()) return by_local_rank;
+  if (t.local_processes.empty()) return by_local_rank;
   std::set<int> taken;
-  for (size_t r = 0; r < t.places.size(); ++r) {
+  for (size_t r = 0; r < t.local_processes.size(); ++r) {
     if (t.host_of[r] != t.host_of[static_cast<size_t>(t.rank)]) continue;
-    if (t.places[r] < 0 || !taken.insert(t.places[r] % gpus).second) return by_local_rank;
+    if (t.local_processes[r] < 0 || !taken.insert(t.local_processes[r] % gpus).second)
+      return by_local_rank;
   }
-  return t.places[static_cast<size_t>(t.rank)] % gpus;
+  return t.local_processes[static_cast<size_t>(t.rank)] % gpus;
 }
 
 }  // namespace tfhvd

@@ -17,8 +17,8 @@ struct Topology {
   std::vector<std::string> hosts;  // their names, by rank
   std::vector<int> host_of;        // by rank; hosts count in the order of their lowest ranks
   // By rank: its number among all processes that were started together on its host, those of other
-  // jobs too; -1 where its starter does not say. Empty: of no rank.
-  std::vector<int> places;
+  // jobs too; -1 where its launcher does not say. Empty: of no rank.
+  std::vector<int> local_processes;
   // By rank: its process, where it is on this host and this process can see it; else 0. Empty: of
   // no rank.
   std::vector<int> pids;
@@ -29,8 +29,8 @@ struct Topology {
 Topology MakeTopology(int rank, std::vector<std::string> hosts);
 
 // Which of its host's `gpus` (at least one) this rank takes where nobody has chosen. The one of its
-// place, so that jobs that share a host do not meet; of its local rank where places are not known,
-// or would put two ranks of this job on one GPU.
+// its number, so that jobs that share a host do not meet; of its local rank where
+// local_processes are not known, or would put two ranks of this job on one GPU.
 int GpuOf(const Topology& topology, int gpus);
 
 }  // namespace tfhvd

@@ -23,19 +23,19 @@ class VoteBoard {
   // Replaces this rank's word. All are 0 at first.
   virtual void Cast(uint64_t word) = 0;
 
-  // The last word in place `place` that has become visible here.
-  virtual uint64_t Word(int place) const = 0;
+  // The last word of slot `index` that has become visible here.
+  virtual uint64_t Word(int index) const = 0;
 
   // The ranks that a word lacks the votes of while it says kNone, as far as is known here; for
   // messages.
-  virtual std::vector<int> RanksOf(int place) const = 0;
+  virtual std::vector<int> RanksOf(int index) const = 0;
 
   // Ends the control plane's Wait on every other rank that sees these words, or on the one whose
-  // word is in `place`: now or the next one. A word alone wakes nobody.
+  // word is in slot `index`: now or the next one. A word alone wakes nobody.
   virtual void WakeOthers() = 0;
-  virtual void WakeOne(int place) = 0;
+  virtual void WakeOne(int index) = 0;
 
-  // One more word, which the rank in place 0 alone replaces: what it has to pass on to the others.
+  // One more word, which the rank of slot 0 alone replaces: what it has to pass on to the others.
   virtual void Note(uint64_t word) = 0;
   virtual uint64_t noted() const = 0;
 };

@@ -6,7 +6,7 @@
 
 namespace tfhvd {
 
-Status FindPlace(const World& world, const std::vector<int>& ranks, int* place) {
+Status FindIndex(const World& world, const std::vector<int>& ranks, int* index) {
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   const bool twice = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
@@ -25,7 +25,7 @@ Status FindPlace(const World& world, const std::vector<int>& ranks, int* place) 
         ". Call hvd.init(comm=...) on the ranks that it names only; the others may make jobs of "
         "their own.");
   }
-  *place = static_cast<int>(self - ranks.begin());
+  *index = static_cast<int>(self - ranks.begin());
   return Status::Ok();
 }
 

@@ -51,8 +51,8 @@ class World {
   virtual Status Close() = 0;
 };
 
-// The place of the world's own rank in `ranks`, for OpenPart: kInvalidArgument where it has none,
+// The index of the world's own rank in `ranks`, for OpenPart: kInvalidArgument where it has none,
 // or the list is not one of different ranks of the world.
-Status FindPlace(const World& world, const std::vector<int>& ranks, int* place);
+Status FindIndex(const World& world, const std::vector<int>& ranks, int* index);
 
 }  // namespace tfhvd

@@ -13,7 +13,7 @@
 #include "cc/base/backoff.h"
 #include "cc/base/mutex.h"
 #include "cc/device/device.h"
-#include "cc/engine/burst.h"
+#include "cc/engine/batching_window.h"
 #include "cc/engine/clock.h"
 #include "cc/engine/stages.h"
 #include "cc/engine/vote_wait.h"
@@ -59,7 +59,7 @@ class Engine::Impl {
         control_(std::move(control)),
         communicator_(std::move(communicator)),
         accelerator_(std::move(accelerator)),
-        may_run_inline_(control_->has_stand_in() && communicator_->prompt() &&
+        may_run_inline_(control_->can_run_inline() && communicator_->prompt() &&
                         accelerator_.device == nullptr),
         queue_([this] { control_->Wake(); }, [this] { RunInline(); }),
         sets_(topology_.size),
@@ -141,7 +141,7 @@ class Engine::Impl {
     return accelerator_.device->Mark(entry->extras().stream, memory, &entry->EditExtras()->ready);
   }
 
-  // Who may run the stages: the engine's thread, or one that stands in for it while it sleeps.
+  // Who may run the stages: the engine's thread, or one that submits, while that thread sleeps.
   void Begin() TFHVD_ACQUIRE(running_) {
     running_.Lock();
     runner_.store(std::this_thread::get_id());
@@ -175,19 +175,19 @@ class Engine::Impl {
     int left = 1;
     vote_wait_.Begin(Now());
     do {
-      control_->StandIn();
+      control_->BeginInline();
       RunOnce(&left);
       waits = stages_.lost().ok() && left > 0 && negotiator().voted();
     } while (waits && vote_wait_.Pause(Now()));
     vote_wait_.Ended(!waits);
     if (stages_.lost().ok() && !waits) {  // what rang for the votes has been answered
       left = 0;
-      control_->StandIn();
+      control_->BeginInline();
       RunOnce(&left);
     }
     const bool rest = !stages_.lost().ok() || !negotiator().locked() || !negotiator().idle() ||
                       negotiator().may_vote() || !PrepareToSleep();
-    control_->StandDown();
+    control_->EndInline();
     return rest;
   }
 
@@ -242,10 +242,10 @@ class Engine::Impl {
   // are counted off; whether there was anything.
   bool RunOnce(int* left) TFHVD_REQUIRES(running_) {
     queue_.Drain(&batch_);
-    burst_.Took(batch_.entries.size());
+    window_.Took(batch_.entries.size());
     if (batch_.leaving) stages_.Leave(batch_.leave_reason);
     const bool worked = stages_.Run(&batch_.entries, batch_.cancelled, left);
-    if (negotiator().idle()) burst_.Ended();
+    if (negotiator().idle()) window_.Ended();
     if (!worked && batch_.empty()) return false;
     peers_ = Status::Ok();
     return true;
@@ -257,7 +257,7 @@ class Engine::Impl {
   void Gather() TFHVD_REQUIRES(running_) {
     if (negotiator().locked()) return;  // it is known how many come
     size_t count = queue_.size();
-    for (int i = 0; i < kGatherMost && burst_.MoreLikely(count); ++i) {
+    for (int i = 0; i < kGatherMost && window_.MoreLikely(count); ++i) {
       const timespec t{0, kGatherNs};
       nanosleep(&t, nullptr);
       const size_t grown = queue_.size();
@@ -277,7 +277,7 @@ class Engine::Impl {
     return queue_.WakeAt(each ? 1 : static_cast<size_t>(negotiator().wanted()), idle);
   }
 
-  // Sleeps until there may be work. Another thread may stand in meanwhile.
+  // Sleeps until there may be work. Another thread may run the stages meanwhile.
   void Wait() TFHVD_REQUIRES(running_) {
     if (!PrepareToSleep()) return;
     const double now = Now();
@@ -315,7 +315,7 @@ class Engine::Impl {
   // Whoever submits the last of the entries that are waited for may run them.
   std::atomic<bool> inline_{false};
   Stages stages_;  // the runner's, but for stop_asked
-  Burst burst_ TFHVD_GUARDED_BY(running_);
+  BatchingWindow window_ TFHVD_GUARDED_BY(running_);
   VoteWait vote_wait_ TFHVD_GUARDED_BY(running_);
   int64_t expected_ TFHVD_GUARDED_BY(running_) = 0;  // the schedule whose entries the queue expects
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);

@@ -1,4 +1,4 @@
-// VoteWait: how long a thread that stands in for the engine's looks for the others' votes before it
+// VoteWait: how long a submitting thread that runs the stages looks for the others' votes before it
 // leaves them to that one, whose waking costs more than all the rest. Ranks that run alike vote
 // within a few microseconds, sometimes within a hundred; where they keep coming later, looking is a
 // waste. After the first few looks it lets others have its core: most of all a rank that has yet to

@@ -65,7 +65,7 @@ Status Executor::LookAtAccelerator() {
 
 // A peer that is gone must be found by others than the accelerator, for its part of a collective
 // will never come.
-Status Executor::WatchAccelerator(double waited) {
+Status Executor::OnDeviceWait(double waited) {
   TFHVD_RETURN_IF_ERROR(LookAtAccelerator());
   if (waited < asked_at_) asked_at_ = 0.0;  // another wait
   if (monitor_ == nullptr || waited < asked_at_ + std::clamp(asked_at_, 0.001, 0.1)) {
@@ -225,12 +225,12 @@ Status Executor::RunStages(const Plan& plan, std::vector<Agreed>* agreed) {
   TFHVD_RETURN_IF_ERROR(Choose(plan, &communicator));
   for (const Piece& piece : plan.pieces) {
     const Entry& entry = (*agreed)[piece.agreed].entry;
-    if (!entry.stand_in) TFHVD_RETURN_IF_ERROR(device_->Await(entry.extras().ready));
+    if (!entry.placeholder) TFHVD_RETURN_IF_ERROR(device_->Await(entry.extras().ready));
   }
   TFHVD_RETURN_IF_ERROR(Enqueue(plan, communicator, agreed));
   for (const Piece& piece : plan.pieces) {
     const Entry& entry = (*agreed)[piece.agreed].entry;
-    if (!entry.stand_in) TFHVD_RETURN_IF_ERROR(LetFollow(entry));
+    if (!entry.placeholder) TFHVD_RETURN_IF_ERROR(LetFollow(entry));
   }
   return Status::Ok();
 }

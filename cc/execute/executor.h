@@ -43,7 +43,7 @@ class Executor {
     accelerator_ = device;
     backend_ = backend;
     if (device == nullptr) return;
-    device->SetPollHook([this](double waited) { return WatchAccelerator(waited); });
+    device->SetPollHook([this](double waited) { return OnDeviceWait(waited); });
   }
 
   // Who is asked in every wait of a plan, on the host or for the accelerator; must outlive this
@@ -91,7 +91,7 @@ class Executor {
 
   void Observe(const Plan& plan, const std::vector<Agreed>& agreed);
   Status LookAtAccelerator();
-  Status WatchAccelerator(double waited);
+  Status OnDeviceWait(double waited);
   std::string Named(const std::string& does) const;
   void Retain(const Plan& plan, const std::vector<Agreed>& agreed);
   bool Settled();

@@ -21,14 +21,14 @@ const void* InputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
   return agreed[piece.agreed].entry.inputs[piece.tensor];
 }
 
-bool IsStandIn(const Piece& piece, const std::vector<Agreed>& agreed) {
-  return agreed[piece.agreed].entry.stand_in;
+bool IsPlaceholder(const Piece& piece, const std::vector<Agreed>& agreed) {
+  return agreed[piece.agreed].entry.placeholder;
 }
 
 // Whether this rank has all of the plan's tensors.
 bool HasAll(const Plan& plan, const std::vector<Agreed>& agreed) {
   return std::none_of(plan.pieces.begin(), plan.pieces.end(),
-                      [&agreed](const Piece& piece) { return IsStandIn(piece, agreed); });
+                      [&agreed](const Piece& piece) { return IsPlaceholder(piece, agreed); });
 }
 
 // Whether the plan's tensor lies in memory that the call can work on.
@@ -85,7 +85,7 @@ Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, i
                               void** output) {
   Entry& entry = (*agreed)[piece.agreed].entry;
   *output = nullptr;
-  if (entry.stand_in) return Status::Ok();
+  if (entry.placeholder) return Status::Ok();
   Shape shape = SpecOf(piece, *agreed).shape;
   shape[0] = rows;
   TFHVD_RETURN_IF_ERROR(entry.allocate(piece.tensor, shape, output));
@@ -99,7 +99,7 @@ Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, dou
   const Phase phase(this, kCopyIn);
   for (const Piece& piece : plan.pieces) {
     TFHVD_RETURN_IF_ERROR(
-        IsStandIn(piece, agreed)
+        IsPlaceholder(piece, agreed)
             ? FillForJoined(buffer, piece.bytes, plan.dtype, plan.reduction.op)
             : CopyShare(buffer, InputOf(piece, agreed), piece.bytes, plan.dtype, share));
     buffer += piece.bytes;
@@ -125,7 +125,7 @@ Status Executor::FillForJoined(void* to, int64_t bytes, DType dtype, ReduceOp op
 Status Executor::CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed) {
   const Phase phase(this, kCopyOut);
   for (const Piece& piece : plan.pieces) {
-    if (!IsStandIn(piece, agreed)) {
+    if (!IsPlaceholder(piece, agreed)) {
       TFHVD_RETURN_IF_ERROR(device_->Copy(OutputOf(piece, agreed), buffer, piece.bytes));
     }
     buffer += piece.bytes;
@@ -175,7 +175,7 @@ Status Executor::RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed) 
   Communicator* communicator = communicators_.at(plan.process_set);
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
   const Phase phase(this, communicator->name(), "_ADASUM");
-  if (IsStandIn(piece, agreed)) {
+  if (IsPlaceholder(piece, agreed)) {
     std::vector<char> zeros(static_cast<size_t>(plan.bytes));  // combine with anything to that
     return Adasum(communicator, zeros.data(), zeros.data(), count, plan.dtype, plan.reduction);
   }

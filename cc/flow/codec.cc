@@ -18,7 +18,7 @@ constexpr uint8_t kWaits = 4;
 // What an item of an agreement is.
 constexpr uint8_t kInFull = 0;
 constexpr uint8_t kRepeat = 1;
-constexpr uint8_t kStandIn = 2;
+constexpr uint8_t kPlaceholder = 2;
 
 // Appends fields to a message. Integers are variable-length (7 bits a byte, lowest first), signed
 // ones zigzag; doubles are 8 bytes, little end first; strings and lists are preceded by their
@@ -237,7 +237,7 @@ std::string Encode(const Announcement& a) {
   const bool waits = a.waited_ms > 0;
   w.Byte((a.leaving ? kLeaving : 0) | (a.ended ? kEnded : 0) | (waits ? kWaits : 0));
   w.String(a.leave_reason);
-  if (a.ended) w.Unsigned(2 * static_cast<uint64_t>(a.ended_turns) + (a.ended_late ? 1 : 0));
+  if (a.ended) w.Unsigned(2 * static_cast<uint64_t>(a.ended_rounds) + (a.ended_late ? 1 : 0));
   if (waits) w.Unsigned(static_cast<uint64_t>(a.waited_ms));
   if (waits) w.String(a.waits_in);
   return w.Take();
@@ -255,7 +255,7 @@ Status Decode(const std::string& bytes, Announcement* a) {
   a->ended = (flags & kEnded) != 0;
   a->leave_reason = r.String();
   const uint64_t end = a->ended ? r.Unsigned() : 0;
-  a->ended_turns = static_cast<int64_t>(end / 2);
+  a->ended_rounds = static_cast<int64_t>(end / 2);
   a->ended_late = end % 2 == 1;
   a->waited_ms = (flags & kWaits) != 0 ? static_cast<int64_t>(r.Unsigned()) : 0;
   a->waits_in = (flags & kWaits) != 0 ? r.String() : "";
@@ -267,9 +267,9 @@ std::string Encode(const Agreement& a) {
   w.Unsigned(a.sequence);
   w.List(a.items, [&w](const Agreement::Item& item) {
     w.Unsigned(item.id);
-    w.Byte(item.repeat ? kRepeat : item.stand_in ? kStandIn : kInFull);
+    w.Byte(item.repeat ? kRepeat : item.placeholder ? kPlaceholder : kInFull);
     if (!item.repeat) Write(&w, item.decision);
-    if (item.stand_in) Write(&w, item.request);
+    if (item.placeholder) Write(&w, item.request);
   });
   w.List(a.evicted, [&w](CacheId id) { w.Unsigned(id); });
   w.List(a.withdrawn, [&w](const Key& k) { Write(&w, k); });
@@ -288,11 +288,11 @@ Status Decode(const std::string& bytes, Agreement* a) {
   a->items = r.List([&r] {
     Agreement::Item item;
     item.id = r.Unsigned();
-    const uint8_t how = r.Enum<uint8_t>(kStandIn + 1);
+    const uint8_t how = r.Enum<uint8_t>(kPlaceholder + 1);
     item.repeat = how == kRepeat;
-    item.stand_in = how == kStandIn;
+    item.placeholder = how == kPlaceholder;
     if (!item.repeat) item.decision = ReadDecision(&r);
-    if (item.stand_in) item.request = ReadRequest(&r);
+    if (item.placeholder) item.request = ReadRequest(&r);
     return item;
   });
   a->evicted = r.List([&r] { return r.Unsigned(); });

@@ -92,7 +92,7 @@ struct Entry {
 
   // This rank has joined and did not submit it: it brings zeros, and gets nothing. Inputs and
   // outputs are null.
-  bool stand_in = false;
+  bool placeholder = false;
 
   // Gives the memory of output `tensor` once its shape is known; called before `done`, on the same
   // thread.
@@ -105,14 +105,14 @@ struct Entry {
 
   // Called exactly once: on the host when the outputs are there; on an accelerator when `stream`
   // has been made to wait for them. On the engine's thread, or on one that submits: this entry
-  // where the engine refuses it, another where it stands in for the engine's.
+  // where the engine refuses it, another where it runs the stages.
   Completion done;
 
   EntryId id = 0;  // set by the engine
 
-  // Set by the queue: the schedule that expects this very request, and its place there; 0: none.
+  // Set by the queue: the schedule that expects this very request, and its index there; 0: none.
   int64_t schedule = 0;
-  int place = 0;
+  int index = 0;
 
   // Apart, because most entries have none and all of them are moved several times.
   const EntryExtras& extras() const {

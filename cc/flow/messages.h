@@ -27,10 +27,10 @@ struct Announcement {
   std::vector<Key> withdrawn;     // requests announced before and taken back
   bool leaving = false;           // nothing follows: this rank ends
   std::string leave_reason;
-  // The last locked schedule has ended here, after so many turns; `ended_late`: a bucket did not
+  // The last locked schedule has ended here, after so many rounds; `ended_late`: a bucket did not
   // fill. Said with the first message after it, and no reason to send one.
   bool ended = false;
-  int64_t ended_turns = 0;
+  int64_t ended_rounds = 0;
   bool ended_late = false;
   // For how long this rank has waited for others in the middle of a collective, and of which, for
   // people; 0: it does not.
@@ -48,8 +48,8 @@ struct Agreement {
     CacheId id = kNoId;   // the id that the request has from now on
     bool repeat = false;  // as last agreed under `id`: `decision` is empty
     // For a rank that has joined, and did not ask for this: it takes part with zeros.
-    bool stand_in = false;
-    Request request;  // what the others asked for; only where stand_in
+    bool placeholder = false;
+    Request request;  // what the others asked for; only where placeholder
     Decision decision;
   };
 
@@ -62,7 +62,7 @@ struct Agreement {
   // Not empty: from here on the ranks run these buckets round and round without a word, until one
   // of them ends it (negotiate/locked_schedule.h). What was announced and not agreed is void.
   std::vector<Bucket> lock;
-  int64_t lock_term = 0;  // with `lock`: after so many turns the ranks end it; 0: they do not
+  int64_t lock_term = 0;  // with `lock`: after so many rounds the ranks end it; 0: they do not
 
   bool empty() const {
     return items.empty() && evicted.empty() && withdrawn.empty() && !confirm && !everyone_left &&

@@ -11,7 +11,7 @@ Coordinator::Coordinator(Options options)
       sets_(size()),
       ids_(options_.cache_capacity),
       capacity_monitor_(options_.cache_capacity),
-      fenced_(options_.hosts.size(), false),
+      concerned_(options_.hosts.size(), false),
       seen_(options_.hosts.size(), 0),
       left_(options_.hosts.size(), false),
       roll_call_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
@@ -37,8 +37,8 @@ Status Coordinator::Take(int from, Announcement a, double now) {
   if (a.waited_ms > 0) {
     roll_call_.Waits(from, a.waits_in, static_cast<double>(a.waited_ms) / 1000.0, now);
   }
-  // All ranks end a schedule in the same turn, and the first message of each says so.
-  if (a.ended && locked_) watch_.Ended(a.ended_turns, a.ended_late);
+  // All ranks end a schedule in the same round, and the first message of each says so.
+  if (a.ended && locked_) detector_.Ended(a.ended_rounds, a.ended_late);
   if (a.ended) locked_ = false;
   if (a.seen < locked_at_) {  // invariant 6
     a.known.clear();
@@ -96,7 +96,7 @@ Status Coordinator::Count(Slot* slot, int rank, Slot::Announced how, double now)
     slot->since = now;
     ++open_;
   }
-  if (!doom_.ok()) {
+  if (!fatal_.ok()) {
     FailOpen(slot, DoomOf(*slot));
     return Status::Ok();
   }
@@ -178,8 +178,8 @@ void Coordinator::Withdraw(int rank, const Key& key) {
     ReopenIncomplete();
   }
   if (slot->count > 0) {
-    // It was complete when the job was doomed; now it can no longer happen either.
-    if (!doom_.ok()) {
+    // It was complete when the job was lost; now it can no longer happen either.
+    if (!fatal_.ok()) {
       FailOpen(slot, DoomOf(*slot));
     } else {
       CompleteIfPossible(slot, slot->since);  // where this rank has joined it is not missed
@@ -195,10 +195,10 @@ void Coordinator::RankLeft(int rank, const std::string& reason) {
   if (left_[rank]) return;
   left_[rank] = true;
   ++num_left_;
-  if (doom_.ok()) {
-    doom_ = Status::Aborted("rank " + std::to_string(rank) + " (host " + options_.hosts[rank] +
-                            ") has left the job: " +
-                            (reason.empty() ? "it called shutdown or its program ended" : reason));
+  if (fatal_.ok()) {
+    fatal_ = Status::Aborted("rank " + std::to_string(rank) + " (host " + options_.hosts[rank] +
+                             ") has left the job: " +
+                             (reason.empty() ? "it called shutdown or its program ended" : reason));
   }
   FailAllOpen();
 }
@@ -207,8 +207,8 @@ void Coordinator::RankLeft(int rank, const std::string& reason) {
 Status Coordinator::DoomOf(const Slot& slot) const {
   int rank = 0;
   while (!HasAnnounced(slot, rank)) ++rank;
-  return Status(doom_.code(),
-                Describe(RequestOf(slot, rank)) + " cannot be completed: " + doom_.message());
+  return Status(fatal_.code(),
+                Describe(RequestOf(slot, rank)) + " cannot be completed: " + fatal_.message());
 }
 
 // Nothing can be agreed any more: whoever waits for others gets the reason.
@@ -308,9 +308,9 @@ std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
     }
     deciding_.clear();
     LockIfRepeating();
-    if (fence_ == sequence_) {
-      fence_since_ = now;
-      fence_reported_ = false;
+    if (error_epoch_ == sequence_) {
+      error_since_ = now;
+      error_reported_ = false;
     }
   }
   if (num_left_ == size() && !goodbye_sent_ && num_ready_ == 0) {

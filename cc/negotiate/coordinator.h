@@ -16,11 +16,11 @@
 //  5. A rank that has joined a process set is not waited for there, and in no set once it has
 //  joined
 //     set 0: what all the others have announced is complete, and the joined rank gets it as a
-//     stand-in. Once every rank of the set has joined it, none has.
+//     placeholder. Once every rank of the set has joined it, none has.
 //  6. With the agreement that locks a schedule all open tallies are void, on the ranks too; what
 //     was announced before a rank has seen that agreement is not counted.
 //
-// coordinator.cc counts and decides; coordinator_watch.cc watches over ranks that are slow.
+// coordinator.cc counts and decides; coordinator_stalls.cc watches over ranks that are slow.
 //
 // Used by the engine's thread only. Times are in seconds on one monotonic clock.
 #pragma once
@@ -37,7 +37,7 @@
 #include "cc/negotiate/capacity_monitor.h"
 #include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
-#include "cc/negotiate/step_watch.h"
+#include "cc/negotiate/step_detector.h"
 
 namespace tfhvd {
 
@@ -64,8 +64,8 @@ class Coordinator {
   // What is to be sent now, as (rank, agreement), at most one a rank.
   std::vector<std::pair<int, Agreement>> Step(double now);
 
-  // The warnings about stalled tensors, silent ranks or lacking numbers that Step came to since the
-  // last call, or "".
+  // The warnings about stalled tensors, missing ranks or lacking numbers that Step came to since
+  // the last call, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
 
   // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or do not
@@ -118,7 +118,7 @@ class Coordinator {
   void CheckStalls(double now);
   void CallTheRoll(double now);
   std::string FenceText(double now);
-  void Watch(const Slot& slot, bool repeat);
+  void Detect(const Slot& slot, bool repeat);
   void LockIfRepeating();
   void Warn(const std::string& text);
   void ForgetOpen();
@@ -144,19 +144,19 @@ class Coordinator {
   std::unordered_map<int32_t, Joined> joined_;  // by process set
 
   uint64_t sequence_ = 0;
-  double fence_since_ = 0.0;
-  bool fence_reported_ = false;
-  uint64_t fence_ = 0;          // invariant 3; 0: none
-  std::vector<bool> fenced_;    // by rank: is to confirm it
-  std::vector<uint64_t> seen_;  // by rank
-  std::vector<bool> left_;      // by rank
+  double error_since_ = 0.0;
+  bool error_reported_ = false;
+  uint64_t error_epoch_ = 0;     // invariant 3; 0: none
+  std::vector<bool> concerned_;  // by rank: is to confirm it
+  std::vector<uint64_t> seen_;   // by rank
+  std::vector<bool> left_;       // by rank
   int num_left_ = 0;
   bool goodbye_sent_ = false;
-  Status doom_;           // why nothing can be agreed any more
+  Status fatal_;          // why nothing can be agreed any more
   bool stalled_ = false;  // that is because of the stall limit
   double first_left_at_ = 0.0;
   double next_stall_check_ = 0.0;
-  StepWatch watch_;
+  StepDetector detector_;
   uint64_t locked_at_ = 0;  // invariant 6: the sequence number of the last lock
   bool locked_ = false;     // no rank has said since that it has ended
   RollCall roll_call_;

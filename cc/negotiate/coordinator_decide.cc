@@ -33,7 +33,7 @@ void Coordinator::Decide(Slot* slot) {
   const std::vector<int> absent = Absent(*slot);
   Agreement::Item item;
   const bool repeat = slot->requests.empty() && slot->evicted_at == 0 && absent.empty();
-  Watch(*slot, repeat);
+  Detect(*slot, repeat);
   if (repeat) {
     item.id = slot->id;
     item.repeat = true;
@@ -48,10 +48,10 @@ void Coordinator::Decide(Slot* slot) {
   while (!HasAnnounced(*slot, first)) ++first;
   const Request request = RequestOf(*slot, first);
   if (!item.decision.verdict.ok()) {
-    fence_ = sequence_;
+    error_epoch_ = sequence_;
     for (int r : *slot->members) {
       if (!HasAnnounced(*slot, r)) continue;
-      fenced_[r] = true;
+      concerned_[r] = true;
       next_[r].confirm = true;
     }
   } else if (!MayRepeat(request.kind)) {
@@ -74,12 +74,12 @@ void Coordinator::Decide(Slot* slot) {
   DropIfEmpty(slot);
 }
 
-// Sends what was decided to those who asked, and to those who stand in.
+// Sends what was decided to those who asked, and to those who take part by placeholders.
 void Coordinator::Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item) {
   for (int r : absent) {
     if (!item.decision.verdict.ok()) break;
     next_[r].items.push_back(item);
-    next_[r].items.back().stand_in = true;
+    next_[r].items.back().placeholder = true;
   }
   item.request = Request();
   for (int r : *slot.members) {
@@ -179,21 +179,22 @@ void Coordinator::RemoveProcessSet(int32_t id) {
 }
 
 // A schedule is of all ranks: what concerns some only, or changes with each time, is none of it.
-void Coordinator::Watch(const Slot& slot, bool repeat) {
-  if (!repeat || slot.key.process_set != 0) return watch_.Disturbed();
+void Coordinator::Detect(const Slot& slot, bool repeat) {
+  if (!repeat || slot.key.process_set != 0) return detector_.Disturbed();
   int64_t bytes = 0;
   for (const TensorSpec& t : slot.request.tensors)
     bytes += NumElements(t.shape) * ItemSize(t.dtype);
   const bool fusible = slot.request.kind == Collective::kAllReduce;
-  watch_.Saw({slot.id, bytes, sequence_, slot.known_before, fusible});
+  detector_.Saw({slot.id, bytes, sequence_, slot.known_before, fusible});
 }
 
 void Coordinator::LockIfRepeating() {
-  if (!options_.may_lock || fence_ == sequence_ || !doom_.ok() || !watch_.Repeats()) return;
-  const std::vector<Bucket>& schedule = watch_.Lock();
+  if (!options_.may_lock || error_epoch_ == sequence_ || !fatal_.ok() || !detector_.Repeats())
+    return;
+  const std::vector<Bucket>& schedule = detector_.Lock();
   for (Agreement& a : next_) {
     a.lock = schedule;
-    a.lock_term = watch_.term();
+    a.lock_term = detector_.term();
   }
   locked_at_ = sequence_;
   locked_ = true;

@@ -54,9 +54,9 @@ class CoordinatorServer::Loopback : public ControlPlane {
     control_->Wait(timeout, expecting);
   }
   void Wake() override { control_->Wake(); }
-  bool has_stand_in() const override { return control_->has_stand_in(); }
-  void StandIn() override { control_->StandIn(); }
-  void StandDown() override { control_->StandDown(); }
+  bool can_run_inline() const override { return control_->can_run_inline(); }
+  void BeginInline() override { control_->BeginInline(); }
+  void EndInline() override { control_->EndInline(); }
   VoteBoard* votes() override { return control_->votes(); }
 
   std::deque<std::string> up;    // to the coordinator

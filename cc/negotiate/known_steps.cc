@@ -65,12 +65,12 @@ void KnownSteps::Locked(const std::vector<Bucket>& buckets, CutWith with) {
   steps_.push_back(std::move(step));
 }
 
-void KnownSteps::Ended(int64_t turns, bool late) {
+void KnownSteps::Ended(int64_t rounds, bool late) {
   Step& step = steps_.back();
   const auto buckets = static_cast<int64_t>(step.buckets.size());
-  const bool paid = turns / buckets >= (late ? kWorthwhileStepsWhenLate : kWorthwhileSteps);
+  const bool paid = rounds / buckets >= (late ? kWorthwhileStepsWhenLate : kWorthwhileSteps);
   step.needed = paid ? kLeastRepeats : std::min(2 * step.needed, kMostRepeats);
-  if (turns % buckets == 0) {
+  if (rounds % buckets == 0) {
     step.resumable = paid && !late;
     step.awaited = step.ids;
   } else {  // what comes first now may be the rest of a step

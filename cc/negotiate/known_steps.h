@@ -1,7 +1,7 @@
 // KnownSteps: the steps that have been locked before. It remembers of each how well its schedule
 // paid, and notices when one that paid comes again: training goes on after an epoch's metrics, or
 // after an evaluation that had a schedule of its own. A pure function of what it has seen; part of
-// StepWatch.
+// StepDetector.
 #pragma once
 
 #include <cstddef>
@@ -42,9 +42,9 @@ class KnownSteps {
   const std::vector<Bucket>& locked() const { return steps_.back().buckets; }
   CutWith locked_with() const { return steps_.back().with; }
 
-  // To be called when the schedule that was locked last has ended after `turns` turns; `late`: a
+  // To be called when the schedule that was locked last has ended after `rounds` rounds; `late`: a
   // bucket did not fill.
-  void Ended(int64_t turns, bool late);
+  void Ended(int64_t rounds, bool late);
 
   // To be called when reductions are trusted again: a step that was cut in doubt does not resume,
   // so that it is cut anew.

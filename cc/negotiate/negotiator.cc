@@ -40,12 +40,12 @@ void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
     }
   }
   if (idle()) {
-    last_heard_ = now;
+    last_received_ = now;
   } else {
     gaps_.Saw(now - last_added_);
   }
   last_added_ = now;
-  Node* const node = Expected(entry) ? scheduled_[entry.place].pending
+  Node* const node = Expected(entry) ? scheduled_[entry.index].pending
                                      : &*pending_.try_emplace(entry.request->key).first;
   Pending& pending = node->second;
   const bool is_new = pending.entries.empty();
@@ -69,17 +69,17 @@ void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
 void Negotiator::Announce(Pending* pending) {
   const Entry& entry = pending->entries.front();
   if (Expected(entry)) {
-    pending->announced_as = scheduled_[entry.place].id;
-    return schedule_.Ready(entry.place);
+    pending->announced_as = scheduled_[entry.index].id;
+    return schedule_.Ready(entry.index);
   }
   pending->announced_as = cache_.Find(entry.request);
   const bool known = pending->announced_as != kNoId;
   if (schedule_.active()) {
-    const int place = known ? schedule_.PlaceOf(pending->announced_as) : -1;
-    if (place < 0) {
+    const int index = known ? schedule_.IndexOf(pending->announced_as) : -1;
+    if (index < 0) {
       deviates_ = true;
     } else {
-      schedule_.Ready(place);
+      schedule_.Ready(index);
     }
   } else if (known) {
     pending->index_in_next = next_.known.size();
@@ -94,7 +94,7 @@ void Negotiator::Announce(Pending* pending) {
   }
 }
 
-// The first entry is gone: the next one of that key has its turn.
+// The first entry is gone: the next one of that key is announced.
 void Negotiator::Finish(Node* pending) {
   if (!Pop(pending)) Announce(&pending->second);
 }
@@ -158,7 +158,7 @@ Status Negotiator::TakeMessages(Outcome* outcome) {
     TFHVD_RETURN_IF_ERROR(control_->Receive(&message));
     if (!message.has_value()) return Status::Ok();
     if (outcome != nullptr) outcome->progress = true;
-    last_heard_ = now_;
+    last_received_ = now_;
     silence_reported_ = false;
     if (IsAlarm(message->bytes)) {
       Alarm alarm;
@@ -185,7 +185,7 @@ Status Negotiator::Step(double now, Outcome* outcome) {
     TFHVD_RETURN_IF_ERROR(TakeAgreement(std::move(agreement), outcome));
   }
   TFHVD_RETURN_IF_ERROR(RunSchedule(now, outcome));  // one may just have been locked
-  return schedule_.active() ? WatchVotes(now) : WatchCoordinator(now);
+  return schedule_.active() ? CheckVotes(now) : CheckCoordinator(now);
 }
 
 Status Negotiator::OnWait(const std::string& what, double waited, double now) {
@@ -195,10 +195,10 @@ Status Negotiator::OnWait(const std::string& what, double waited, double now) {
 }
 
 // Tells the coordinator of a wait that goes on, so that it calls the roll; and finds out whether
-// the coordinator itself is silent.
+// the coordinator itself is missing.
 Status Negotiator::ReportWait(const std::string& what, double waited, double now) {
   const double began = now - waited;
-  if (began > waiting_at_) wait_reported_ = last_heard_ = began;  // another wait than the last
+  if (began > waiting_at_) wait_reported_ = last_received_ = began;  // another wait than the last
   waiting_at_ = now;
   const double check = config_.stall_check ? config_.stall_check_time : 0.0;
   const double shutdown = config_.stall_check ? config_.stall_shutdown_time : 0.0;
@@ -208,10 +208,10 @@ Status Negotiator::ReportWait(const std::string& what, double waited, double now
     TFHVD_RETURN_IF_ERROR(SendWord(what, waited));
   }
   if (topology_.rank == kCoordinatorRank || check <= 0) return Status::Ok();
-  // Who passes messages on has noticed by then that rank 0 is silent, and said so.
+  // Who passes messages on has noticed by then that rank 0 is missing, and said so.
   const int whom = control_->route();
   const double grace = whom == kCoordinatorRank ? 0.0 : StallGuard::kGraceSeconds;
-  const double silence = now - last_heard_;
+  const double silence = now - last_received_;
   const bool over = shutdown > 0 && waited >= shutdown + grace && silence >= shutdown / 2;
   const bool worth_saying = waited >= check + grace && silence >= check / 2;
   if (!over && (silence_reported_ || !worth_saying)) return Status::Ok();
@@ -257,10 +257,10 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
 Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome) {
   if (item.repeat) return TakeRepeated(item.id, together);
   Decision decision = std::move(item.decision);
-  if (item.stand_in) {
+  if (item.placeholder) {
     Entry entry;
     entry.request = std::move(item.request);
-    entry.stand_in = true;
+    entry.placeholder = true;
     entry.inputs.assign(entry.request->tensors.size(), nullptr);
     entry.outputs.assign(entry.request->tensors.size(), nullptr);
     entry.done = [](const Status&) {};
@@ -320,12 +320,12 @@ Status Negotiator::FindSubmitted(const Key& key, Node** pending) {
 }
 
 // The coordinator cannot report its own silence.
-Status Negotiator::WatchCoordinator(double now) {
+Status Negotiator::CheckCoordinator(double now) {
   if (!config_.stall_check || idle() || topology_.rank == kCoordinatorRank) {
-    last_heard_ = now;
+    last_received_ = now;
     return Status::Ok();
   }
-  const double silence = now - last_heard_;
+  const double silence = now - last_received_;
   // The limit may be the shorter of the two.
   const bool over = config_.stall_shutdown_time > 0 &&
                     silence >= config_.stall_shutdown_time + StallGuard::kGraceSeconds;

@@ -96,7 +96,7 @@ class Negotiator {
   bool over() const { return over_; }
 
  private:
-  // The entries of one key: the first is announced, the others wait for their turn. Kept, though
+  // The entries of one key: the first is announced, the others wait behind it. Kept, though
   // there are none, as long as the cache knows the key: most likely it comes again.
   struct Pending {
     EntryQueue entries;            // keeps its memory from step to step
@@ -131,7 +131,7 @@ class Negotiator {
   Status TakeBucket(const Bucket& bucket, Outcome* outcome);
   LockedSchedule::Wish WishOfSchedule(double now) const;
   bool HasServed() const;
-  Status WatchVotes(double now);
+  Status CheckVotes(double now);
   double ScheduleWakesAt(double now) const;
   Status SendAnnouncement();
   Status SendWord(const std::string& what, double waited);
@@ -143,7 +143,7 @@ class Negotiator {
   void Take(const ResponseCache::Record& record, Node* pending, std::vector<Agreed>* together);
   Status FindRecord(CacheId id, const ResponseCache::Record** record) const;
   Status FindSubmitted(const Key& key, Node** pending);
-  Status WatchCoordinator(double now);
+  Status CheckCoordinator(double now);
 
   const Config config_;
   const Log& log_;
@@ -172,20 +172,20 @@ class Negotiator {
 
   LockedSchedule schedule_;
   int64_t term_ = 0;                   // Agreement::lock_term of the schedule
-  std::vector<Scheduled> scheduled_;   // by place in the schedule
+  std::vector<Scheduled> scheduled_;   // by index in the schedule
   std::vector<int64_t> bucket_bytes_;  // by bucket of the schedule
-  std::vector<bool> observed_;  // by rank: its vote in the schedule's present turn; empty: none
+  std::vector<bool> observed_;  // by rank: its vote in the schedule's present round; empty: none
   bool deviates_ = false;       // something is pending or was cancelled that is not in the schedule
-  double last_added_ = 0.0;     // when an entry came, or the schedule's turn began
+  double last_added_ = 0.0;     // when an entry came, or the schedule's round began
   Gaps gaps_;                   // between entries, while some were pending
-  double voted_at_ = 0.0;       // in the schedule's present turn
+  double voted_at_ = 0.0;       // in the schedule's present round
   bool votes_reported_ = false;  // that some are missing
   uint64_t seen_ = 0;
   uint64_t said_seen_ = 0;  // of it, what the coordinator was told
   bool left_ = false;
   bool over_ = false;
   double now_ = 0.0;            // of the step under way
-  double last_heard_ = 0.0;     // of the coordinator
+  double last_received_ = 0.0;  // of the coordinator
   double waiting_at_ = 0.0;     // when ReportWait was last told of a wait
   double wait_reported_ = 0.0;  // when the coordinator was last told
   bool silence_reported_ = false;

@@ -60,9 +60,9 @@ Negotiator::Node* Negotiator::FindPending(EntryId id) {
 // Removes the first entry from what is still to be announced; false where it has been announced.
 bool Negotiator::TakeBack(const Pending& pending) {
   if (schedule_.active()) {
-    const int place = schedule_.PlaceOf(pending.announced_as);
+    const int index = schedule_.IndexOf(pending.announced_as);
     // False only where this rank has voted for it.
-    return place < 0 || !schedule_.Holds(place) || schedule_.TakeBack(place);
+    return index < 0 || !schedule_.Holds(index) || schedule_.TakeBack(index);
   }
   const size_t index = pending.index_in_next;
   if (pending.announced_as != kNoId) {

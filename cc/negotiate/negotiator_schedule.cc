@@ -83,9 +83,9 @@ Status Negotiator::LookUp(const std::vector<Bucket>& buckets) {
 // Whether the schedule has this very request, so that nothing needs to be looked up.
 bool Negotiator::Expected(const Entry& entry) const {
   if (!schedule_.active() || entry.schedule != schedule_.begun()) return false;
-  const auto place = static_cast<size_t>(entry.place);
-  return place < scheduled_.size() &&
-         scheduled_[place].record->request.get() == entry.request.get();
+  const auto index = static_cast<size_t>(entry.index);
+  return index < scheduled_.size() &&
+         scheduled_[index].record->request.get() == entry.request.get();
 }
 
 // Entries that were to be withdrawn, and that nobody else counts on any more.
@@ -104,9 +104,9 @@ void Negotiator::DropWithdrawn(Outcome* outcome) {
 // Announces everything, in the order of submission.
 void Negotiator::EndSchedule(Outcome* outcome) {
   next_.ended = true;
-  next_.ended_turns = schedule_.turns();
+  next_.ended_rounds = schedule_.rounds();
   next_.ended_late = schedule_.ended_late();
-  last_heard_ = now_;
+  last_received_ = now_;
   DropWithdrawn(outcome);
   std::vector<Pending*> waiting;
   for (auto& [key, pending] : pending_) {
@@ -119,14 +119,14 @@ void Negotiator::EndSchedule(Outcome* outcome) {
 }
 
 // Tells of the votes of this host that are there when this rank has cast its own, and of the others
-// when the turn is `decided`.
+// when the round is `decided`.
 void Negotiator::ObserveVotes(const Bucket& bucket, bool decided) {
   if (observer_ == nullptr || !observer_->on()) return observed_.clear();
   std::vector<bool> there(static_cast<size_t>(topology_.size), true);
   if (!decided) {
     const int here = topology_.host_of[topology_.rank];
     for (int rank = 0; rank < topology_.size; ++rank) there[rank] = topology_.host_of[rank] == here;
-    for (const int rank : schedule_.Silent()) there[rank] = false;
+    for (const int rank : schedule_.RanksWithoutVote()) there[rank] = false;
   }
   for (int rank = 0; rank < topology_.size; ++rank) {
     if (!there[rank] || (!observed_.empty() && observed_[rank])) continue;
@@ -142,16 +142,16 @@ void Negotiator::ObserveVotes(const Bucket& bucket, bool decided) {
 Status Negotiator::RunSchedule(double now, Outcome* outcome) {
   while (schedule_.active()) {
     const bool voted = schedule_.voted();
-    const LockedSchedule::Turn turn =
+    const LockedSchedule::Progress round =
         schedule_.Step(WishOfSchedule(now), outcome->buckets_left > 0);
     if (schedule_.voted() && !voted) {
       voted_at_ = now;
       votes_reported_ = false;
       ObserveVotes(schedule_.current(), false);
     }
-    if (turn == LockedSchedule::Turn::kWait) break;
+    if (round == LockedSchedule::Progress::kWait) break;
     outcome->progress = true;
-    if (turn == LockedSchedule::Turn::kOver) {
+    if (round == LockedSchedule::Progress::kOver) {
       observed_.clear();
       EndSchedule(outcome);
     } else {
@@ -166,14 +166,14 @@ Status Negotiator::RunSchedule(double now, Outcome* outcome) {
 Status Negotiator::TakeBucket(const Bucket& bucket, Outcome* outcome) {
   std::vector<Agreed> together;
   together.reserve(bucket.size());
-  auto place = static_cast<size_t>(schedule_.first_due());
+  auto index = static_cast<size_t>(schedule_.first_due());
   for (CacheId id : bucket) {
-    if (place < scheduled_.size()) {
-      Take(*scheduled_[place].record, scheduled_[place].pending, &together);
+    if (index < scheduled_.size()) {
+      Take(*scheduled_[index].record, scheduled_[index].pending, &together);
     } else {
       TFHVD_RETURN_IF_ERROR(TakeRepeated(id, &together));
     }
-    ++place;
+    ++index;
   }
   outcome->agreed.push_back(std::move(together));
   last_added_ = now_;
@@ -182,24 +182,24 @@ Status Negotiator::TakeBucket(const Bucket& bucket, Outcome* outcome) {
 }
 
 LockedSchedule::Wish Negotiator::WishOfSchedule(double now) const {
-  if (deviates_ || !next_.empty()) return LockedSchedule::Wish::kEnd;
+  if (deviates_ || !next_.empty()) return LockedSchedule::Wish::kAbort;
   if (schedule_.voted()) {
     const double patience = std::min(kVotePatience, config_.stall_check_time / 4);
     const bool overdue = config_.stall_check && now - voted_at_ >= patience;
-    return overdue ? LockedSchedule::Wish::kEnd : LockedSchedule::Wish::kGoOn;
+    return overdue ? LockedSchedule::Wish::kAbort : LockedSchedule::Wish::kContinue;
   }
-  if (HasServed()) return LockedSchedule::Wish::kEnd;
+  if (HasServed()) return LockedSchedule::Wish::kAbort;
   const double patience = std::clamp(kGapFactor * gaps_.longest(), kLeastPatience, kMostPatience);
   const bool late = !idle() && now - last_added_ >= patience;
-  return late ? LockedSchedule::Wish::kLate : LockedSchedule::Wish::kGoOn;
+  return late ? LockedSchedule::Wish::kAbortLate : LockedSchedule::Wish::kContinue;
 }
 
-// Whether the schedule has served its term. That is so on all ranks in the same turn.
-bool Negotiator::HasServed() const { return term_ > 0 && schedule_.turns() >= term_; }
+// Whether the schedule has served its term. That is so on all ranks in the same round.
+bool Negotiator::HasServed() const { return term_ > 0 && schedule_.rounds() >= term_; }
 
 // A rank whose engine runs answers soon, if only with the end. The first of those who wait reports
 // the others; of another host's, a leader knows who they are.
-Status Negotiator::WatchVotes(double now) {
+Status Negotiator::CheckVotes(double now) {
   if (!config_.stall_check || !schedule_.voted()) return Status::Ok();
   const double waited = now - voted_at_;
   if (!schedule_.lacks_votes()) return Status::Ok();
@@ -208,15 +208,15 @@ Status Negotiator::WatchVotes(double now) {
   const bool over = config_.stall_shutdown_time > 0 &&
                     waited >= config_.stall_shutdown_time + StallGuard::kGraceSeconds;
   if (!over && waited < config_.stall_check_time) return Status::Ok();
-  const std::vector<int> silent = schedule_.Silent();
-  const std::string who = silent.empty() ? "ranks of other hosts, which a rank there names,"
-                                         : "ranks " + RankList(silent) + " (first on host " +
-                                               topology_.hosts[silent[0]] + ")";
+  const std::vector<int> missing = schedule_.RanksWithoutVote();
+  const std::string who = missing.empty() ? "ranks of other hosts, which a rank there names,"
+                                          : "ranks " + RankList(missing) + " (first on host " +
+                                                topology_.hosts[missing[0]] + ")";
   const std::string text =
       Describe(*record->request) + " has waited " + std::to_string(static_cast<int>(waited)) +
       " s: " + who + " do not answer. Their processes may be stopped (kill -CONT) or cut off.";
   if (over) return Status::Aborted(text);
-  if (silent.empty()) return Status::Ok();
+  if (missing.empty()) return Status::Ok();
   if (!votes_reported_ && schedule_.FirstToWait()) log_.Warning(text);
   votes_reported_ = true;
   return Status::Ok();
@@ -242,7 +242,7 @@ int64_t Negotiator::completes() const {
 // When RunSchedule has something to do though nothing arrives.
 double Negotiator::ScheduleWakesAt(double now) const {
   if (schedule_.voted()) return now + kVotePatience / 4;
-  if (WishOfSchedule(now) == LockedSchedule::Wish::kEnd) return now;
+  if (WishOfSchedule(now) == LockedSchedule::Wish::kAbort) return now;
   if (!idle()) return now + kFillSeconds;
   return wanted() > 1 ? now + kUnseenSeconds : std::numeric_limits<double>::infinity();
 }

@@ -72,29 +72,30 @@ double RollCall::wake_at() const { return until_ == -kNever ? kNever : next_; }
 
 double RollCall::Waited(double now) const { return active(now) ? now - waits_since_ : 0.0; }
 
-std::vector<int> RollCall::Silent(double now, double least) const {
-  std::vector<int> silent;
+std::vector<int> RollCall::Missing(double now, double least) const {
+  std::vector<int> missing;
   for (size_t r = 1; r < asked_.size(); ++r) {
-    if (asked_[r] != kNever && now - asked_[r] >= least) silent.push_back(static_cast<int>(r));
+    if (asked_[r] != kNever && now - asked_[r] >= least) missing.push_back(static_cast<int>(r));
   }
-  return silent;
+  return missing;
 }
 
-std::string RollCall::Text(const std::vector<int>& silent, double now) const {
+std::string RollCall::Text(const std::vector<int>& missing, double now) const {
   double since = now;
-  for (const int r : silent) since = std::min(since, asked_[static_cast<size_t>(r)]);
-  const bool one = silent.size() == 1;
+  for (const int r : missing) since = std::min(since, asked_[static_cast<size_t>(r)]);
+  const bool one = missing.size() == 1;
   // Where the first rank of a host passes messages on for the others, its silence is theirs.
-  const std::string& host = hosts_[static_cast<size_t>(silent[0])];
-  const bool host_of_all = std::all_of(
-      silent.begin(), silent.end(), [&](int r) { return hosts_[static_cast<size_t>(r)] == host; });
+  const std::string& host = hosts_[static_cast<size_t>(missing[0])];
+  const bool host_of_all = std::all_of(missing.begin(), missing.end(), [&](int r) {
+    return hosts_[static_cast<size_t>(r)] == host;
+  });
   const auto on_host = std::count(hosts_.begin(), hosts_.end(), host);
-  const bool whole = !one && host_of_all && on_host == static_cast<std::ptrdiff_t>(silent.size());
-  const std::string first = "rank " + std::to_string(silent[0]);
+  const bool whole = !one && host_of_all && on_host == static_cast<std::ptrdiff_t>(missing.size());
+  const std::string first = "rank " + std::to_string(missing[0]);
   std::string who = first + " (host " + host + ") has";
-  if (!one) who = "ranks " + RankList(silent) + " (first on host " + host + ") have";
+  if (!one) who = "ranks " + RankList(missing) + " (first on host " + host + ") have";
   if (whole) {
-    who = "ranks " + RankList(silent) + " (all of host " + host + ", for which " + first +
+    who = "ranks " + RankList(missing) + " (all of host " + host + ", for which " + first +
           " may speak) have";
   }
   return who + " not answered for " + std::to_string(static_cast<int>(now - since)) +
@@ -107,17 +108,17 @@ std::string RollCall::Text(const std::vector<int>& silent, double now) const {
 // Half of the limit tells silence from a moment's delay.
 std::string RollCall::TakeWarning(double now) {
   if (reported_ || check_ <= 0 || Waited(now) < check_) return "";
-  const std::vector<int> silent = Silent(now, check_ / 2);
-  if (silent.empty()) return "";
+  const std::vector<int> missing = Missing(now, check_ / 2);
+  if (missing.empty()) return "";
   reported_ = true;
-  return Text(silent, now);
+  return Text(missing, now);
 }
 
 Status RollCall::Check(double now) const {
   if (shutdown_ <= 0 || Waited(now) < shutdown_) return Status::Ok();
-  const std::vector<int> silent = Silent(now, shutdown_ / 2);
-  if (silent.empty()) return Status::Ok();
-  return Status::Aborted(Text(silent, now) +
+  const std::vector<int> missing = Missing(now, shutdown_ / 2);
+  if (missing.empty()) return Status::Ok();
+  return Status::Aborted(Text(missing, now) +
                          " That is longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows.");
 }
 

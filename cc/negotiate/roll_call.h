@@ -16,7 +16,7 @@ namespace tfhvd {
 
 class RollCall {
  public:
-  // `check`, `shutdown`: for how long a rank may wait before the silent ones are reported, and
+  // `check`, `shutdown`: for how long a rank may wait before the missing ones are reported, and
   // before the job ends; 0: for ever. `hosts`: by rank.
   RollCall(std::vector<std::string> hosts, double check, double shutdown);
 
@@ -44,8 +44,8 @@ class RollCall {
  private:
   bool active(double now) const { return now < until_; }
   double Waited(double now) const;
-  std::vector<int> Silent(double now, double least) const;
-  std::string Text(const std::vector<int>& silent, double now) const;
+  std::vector<int> Missing(double now, double least) const;
+  std::string Text(const std::vector<int>& missing, double now) const;
 
   const std::vector<std::string> hosts_;
   const double check_;

@@ -5,7 +5,7 @@
 // trust and serves for as many steps as the next distrust would last sets that number back to the
 // smallest.
 //
-// A pure function of what it has seen; part of StepWatch.
+// A pure function of what it has seen; part of StepDetector.
 #pragma once
 
 #include <algorithm>

@@ -14,11 +14,11 @@ class GpuLevelMemory : public LevelMemory {
  public:
   explicit GpuLevelMemory(CudaDevice* device) : device_(*device) {}
   ~GpuLevelMemory() override {
-    for (Kept& room : rooms_) (void)Free(&room);
+    for (Kept& buffer : buffers_) (void)Free(&buffer);
   }
 
-  Status Get(Room room, int64_t bytes, char** memory) override {
-    return Grow(&rooms_[room], bytes, memory);
+  Status Get(StagingBuffer buffer, int64_t bytes, char** memory) override {
+    return Grow(&buffers_[buffer], bytes, memory);
   }
 
   // At once, in order: what is copied next may be what was just written.
@@ -74,24 +74,24 @@ class GpuLevelMemory : public LevelMemory {
     return device_.Flush(&stream);
   }
 
-  Status Free(Kept* room) {
-    if (room->memory == 0) return Status::Ok();
+  Status Free(Kept* buffer) {
+    if (buffer->memory == 0) return Status::Ok();
     const CudaScope scope(device_.driver(), device_.context());
-    TFHVD_CUDA_CALL(device_.driver(), cuMemFree_v2(std::exchange(room->memory, 0)));
-    room->bytes = 0;
+    TFHVD_CUDA_CALL(device_.driver(), cuMemFree_v2(std::exchange(buffer->memory, 0)));
+    buffer->bytes = 0;
     return Status::Ok();
   }
 
-  Status Grow(Kept* room, int64_t bytes, char** memory) {
-    if (bytes > room->bytes) {
+  Status Grow(Kept* buffer, int64_t bytes, char** memory) {
+    if (bytes > buffer->bytes) {
       TFHVD_RETURN_IF_ERROR(device_.Drain());  // what uses the old one must be over
-      TFHVD_RETURN_IF_ERROR(Free(room));
+      TFHVD_RETURN_IF_ERROR(Free(buffer));
       const CudaScope scope(device_.driver(), device_.context());
       const int64_t rounded = (bytes + 0xffff) & ~int64_t{0xffff};
       const cuda::Result result =
-          device_.driver().cuMemAlloc_v2(&room->memory, static_cast<size_t>(rounded));
+          device_.driver().cuMemAlloc_v2(&buffer->memory, static_cast<size_t>(rounded));
       if (result != cuda::kSuccess) {
-        room->memory = 0;
+        buffer->memory = 0;
         return Status::Unavailable(
             "no memory on the GPU for " + std::to_string(rounded) +
             " bytes between the levels of a collective: " + device_.driver().ErrorText(result) +
@@ -99,14 +99,14 @@ class GpuLevelMemory : public LevelMemory {
             "(TF_FORCE_GPU_ALLOW_GROWTH=true), or unset "
             "TFHVD_GPU_OPERATIONS.");
       }
-      room->bytes = rounded;
+      buffer->bytes = rounded;
     }
-    *memory = reinterpret_cast<char*>(static_cast<uintptr_t>(room->memory));
+    *memory = reinterpret_cast<char*>(static_cast<uintptr_t>(buffer->memory));
     return Status::Ok();
   }
 
   CudaDevice& device_;  // Not owned.
-  Kept rooms_[kRooms];
+  Kept buffers_[kStagingBuffers];
   Kept narrow_;
   Kept numbers_;
 };

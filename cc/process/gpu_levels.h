@@ -1,5 +1,5 @@
 // Collectives on GPUs of several hosts in two levels: NCCL within each host, and NCCL or the host's
-// means across; by the same code as on hosts.
+// transport across; by the same code as on hosts.
 #pragma once
 
 #include <memory>

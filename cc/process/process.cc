@@ -13,8 +13,8 @@
 #include "cc/base/mutex.h"
 #include "cc/comm/world.h"
 #include "cc/process/accelerator.h"
-#include "cc/process/choose.h"
-#include "cc/process/hello.h"
+#include "cc/process/handshake.h"
+#include "cc/process/transport_selector.h"
 
 namespace tfhvd {
 namespace {
@@ -84,13 +84,13 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   TFHVD_RETURN_IF_ERROR(world->OpenControlPlane(&control));
   TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(RanksOf(*world), &communicator));
   Topology topology;
-  TFHVD_RETURN_IF_ERROR(Introduce(communicator.get(), &config, &topology));
+  TFHVD_RETURN_IF_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology));
 
   const Log log(config.log_level, topology.rank);
   if (topology.rank == 0) {
     for (const std::string& warning : warnings) log.Warning(warning);
   }
-  TFHVD_RETURN_IF_ERROR(ChooseMeans(config, topology, log, world, &communicator, &control));
+  TFHVD_RETURN_IF_ERROR(SelectTransport(config, topology, log, world, &communicator, &control));
   CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, world);
   Accelerator accelerator = MakeAccelerator(config, installed_nccl, topology, open, log);
   auto engine =

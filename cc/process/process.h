@@ -27,7 +27,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
 // TFHVD_SHUTDOWN_TIMEOUT_SECONDS, and the result says whether everybody took note. Not started: ok.
 Status ShutdownProcess(const std::string& reason);
 
-// Ends the means of meeting (MPI), if tfhvd began them: once, when the process ends.
+// Ends the transport (MPI), if tfhvd began them: once, when the process ends.
 Status FinalizeProcess();
 
 // The running engine, or null before InitProcess and after ShutdownProcess. Shared: an entry in

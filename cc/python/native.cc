@@ -119,7 +119,7 @@ PYBIND11_MODULE(_native, m) {
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
       py::arg("reason"), "Leaves the job; an error where not every rank took note of the reason.");
-  m.def("finalize", [] { RunUnlocked(FinalizeProcess); }, "Ends the means of meeting.");
+  m.def("finalize", [] { RunUnlocked(FinalizeProcess); }, "Ends the transport between processes.");
   m.def("is_initialized", [] { return ProcessEngine() != nullptr; });
   m.def("topology", [] { return RunningEngine()->topology(); });
   m.def(

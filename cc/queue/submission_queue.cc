@@ -53,18 +53,18 @@ Status SubmissionQueue::closed() const {
 void SubmissionQueue::Expect(ScheduledRequests expected) {
   const MutexLock lock(&mutex_);
   std::swap(expected_, expected);
-  places_.clear();
-  for (size_t place = 0; place < expected_.requests.size(); ++place) {
-    places_[expected_.requests[place].get()] = static_cast<int>(place);
+  indices_.clear();
+  for (size_t index = 0; index < expected_.requests.size(); ++index) {
+    indices_[expected_.requests[index].get()] = static_cast<int>(index);
   }
   for (Entry& entry : batch_.entries) Mark(&entry);
 }
 
 void SubmissionQueue::Mark(Entry* entry) {
-  const auto place = places_.find(entry->request.get());
-  const bool expected = place != places_.end();
+  const auto index = indices_.find(entry->request.get());
+  const bool expected = index != indices_.end();
   entry->schedule = expected ? expected_.schedule : 0;
-  entry->place = expected ? place->second : 0;
+  entry->index = expected ? index->second : 0;
 }
 
 bool SubmissionQueue::WakeAt(size_t count, bool or_unexpected) {

@@ -51,7 +51,7 @@ class SubmissionQueue {
   Status closed() const TFHVD_EXCLUDES(mutex_);
 
   // Whose entries are expected, from here on: those of these very requests, not of their like.
-  // Entries are marked with the schedule and their place.
+  // Entries are marked with the schedule and their index.
   void Expect(ScheduledRequests expected) TFHVD_EXCLUDES(mutex_);
 
   // Nothing is to be done until `count` entries (at least 1) are there, or, with `or_unexpected`,
@@ -75,7 +75,7 @@ class SubmissionQueue {
   bool or_unexpected_ TFHVD_GUARDED_BY(mutex_) = false;
   // Held, so that no other request comes to lie where an expected one was.
   ScheduledRequests expected_ TFHVD_GUARDED_BY(mutex_);
-  std::unordered_map<const Request*, int> places_ TFHVD_GUARDED_BY(mutex_);  // of those
+  std::unordered_map<const Request*, int> indices_ TFHVD_GUARDED_BY(mutex_);  // of those
   EntryId next_id_ TFHVD_GUARDED_BY(mutex_) = 1;
   bool left_ TFHVD_GUARDED_BY(mutex_) = false;
   Status closed_ TFHVD_GUARDED_BY(mutex_);

@@ -60,8 +60,8 @@ void Cancellations::Leave(Member* member) {
   if (member->group_ == 0) return;
   const auto group = Find(member->group_);
   std::vector<std::shared_ptr<Member>>& members = group->members;
-  members.back()->place_ = member->place_;
-  std::swap(members[member->place_], members.back());
+  members.back()->index_ = member->index_;
+  std::swap(members[member->index_], members.back());
   member->group_ = 0;
   members.pop_back();
   if (!members.empty()) return;
@@ -89,7 +89,7 @@ std::vector<Cancellations::Group>::iterator Cancellations::Find(uint64_t id) {
 
 void Cancellations::Add(Group* group, std::shared_ptr<Member> member) {
   member->group_ = group->id;
-  member->place_ = group->members.size();
+  member->index_ = group->members.size();
   group->members.push_back(std::move(member));
 }
 

@@ -31,7 +31,7 @@ class Cancellations : public std::enable_shared_from_this<Cancellations> {
     friend class Cancellations;
     // Guarded by the mutex of the Cancellations that it has joined.
     uint64_t group_ = 0;  // 0: none
-    size_t place_ = 0;    // among the group's members
+    size_t index_ = 0;    // among the group's members
   };
 
   // The one of the kernel's device, which lives as long as any kernel holds it.

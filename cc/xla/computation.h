@@ -23,7 +23,7 @@ namespace tfhvd {
 struct Begun {
   std::vector<xla::XlaOp> results;
   std::vector<xla::XlaOp> kept;  // operands that are read until the collective is over
-  xla::XlaOp ticket;
+  xla::XlaOp pending;
   std::string name;  // with its process set
 };
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/process/pending_collectives.h"
 #include "cc/process/process.h"
-#include "cc/process/tickets.h"
 #include "cc/xla/calls.h"
 #include "cc/xla/request_text.h"
 #include "xla/ffi/api/ffi.h"
@@ -55,17 +55,17 @@ bool Read(const ffi::RemainingArgs& args, size_t index, void** data) {
 }
 
 // Where a compiled function runs, and how its numbers are written and read there.
-class Place {
+class Memory {
  public:
-  Place() = default;
-  explicit Place(void* stream) : on_gpu_(true), stream_(stream) {}
+  Memory() = default;
+  explicit Memory(void* stream) : on_gpu_(true), stream_(stream) {}
 
   DeviceKind device() const { return on_gpu_ ? DeviceKind::kGpu : DeviceKind::kHost; }
   void* stream() const { return stream_; }
 
   void Write(void* at, int64_t number) const {
     if (on_gpu_) {
-      ProcessTickets().Keep(at, number);
+      ProcessPendingCollectives().Keep(at, number);
     } else {
       *static_cast<int64_t*>(at) = number;
     }
@@ -73,7 +73,7 @@ class Place {
   // False: XLA has moved it, or nobody wrote it.
   bool ReadNumber(const void* at, int64_t* number) const {
     const std::optional<int64_t> kept =
-        on_gpu_ ? ProcessTickets().Kept(at) : *static_cast<const int64_t*>(at);
+        on_gpu_ ? ProcessPendingCollectives().Kept(at) : *static_cast<const int64_t*>(at);
     *number = kept.value_or(0);
     return kept.has_value();
   }
@@ -85,22 +85,22 @@ class Place {
 
 using Number = ffi::Result<ffi::BufferR0<ffi::S64>>;
 
-ffi::Error Begin(const Place& place, Number run) {
-  place.Write(run->untyped_data(), ProcessTickets().Begin());
+ffi::Error Begin(const Memory& memory, Number run) {
+  memory.Write(run->untyped_data(), ProcessPendingCollectives().Begin());
   return ffi::Error::Success();
 }
 
-ffi::Error Start(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets rets,
+ffi::Error Start(const Memory& memory, ffi::RemainingArgs args, ffi::RemainingRets rets,
                  std::string_view request, bool anonymous) {
   Entry entry;
   entry.anonymous = anonymous;
   const Status read = FromText(request, entry.request.Edit());
   if (!read.ok()) return ToError(read);
-  entry.request.Edit()->device = place.device();
-  entry.EditExtras()->stream = place.stream();
+  entry.request.Edit()->device = memory.device();
+  entry.EditExtras()->stream = memory.stream();
   const size_t count = entry.request->tensors.size();
   if (args.size() < count + 1 || rets.size() != count + 1) return Malformed();
-  std::vector<Tickets::Result> results(count);
+  std::vector<PendingCollectives::Result> results(count);
   for (size_t i = 0; i < count; ++i) {
     void* input = nullptr;
     auto result = rets.get<ffi::AnyBuffer>(i);
@@ -111,28 +111,29 @@ ffi::Error Start(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets
     results[i].shape.assign(dimensions.begin(), dimensions.end());
   }
   void* at = nullptr;
-  Tickets::Run run = 0;
-  auto ticket = rets.get<ffi::AnyBuffer>(count);
-  if (!Read(args, count, &at) || !ticket.has_value()) return Malformed();
-  if (!place.ReadNumber(at, &run)) return Malformed();
-  place.Write(ticket.value()->untyped_data(),
-              ProcessTickets().Start(run, ProcessEngine(), std::move(entry), std::move(results)));
+  PendingCollectives::Run run = 0;
+  auto pending = rets.get<ffi::AnyBuffer>(count);
+  if (!Read(args, count, &at) || !pending.has_value()) return Malformed();
+  if (!memory.ReadNumber(at, &run)) return Malformed();
+  memory.Write(pending.value()->untyped_data(),
+               ProcessPendingCollectives().Start(run, ProcessEngine(), std::move(entry),
+                                                 std::move(results)));
   return ffi::Error::Success();
 }
 
-ffi::Error Done(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                int64_t results, int64_t tickets) {
+ffi::Error Done(const Memory& memory, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                int64_t results, int64_t pending) {
   std::vector<void*> outputs;
-  std::vector<Tickets::Id> ids;
-  for (int64_t i = 0; i < results + tickets; ++i) {
+  std::vector<PendingCollectives::Id> ids;
+  for (int64_t i = 0; i < results + pending; ++i) {
     void* data = nullptr;
     if (!Read(args, static_cast<size_t>(i), &data)) return Malformed();
     if (i < results) {
       outputs.push_back(data);
       continue;
     }
-    Tickets::Id id = 0;
-    if (!place.ReadNumber(data, &id)) return Malformed();
+    PendingCollectives::Id id = 0;
+    if (!memory.ReadNumber(data, &id)) return Malformed();
     ids.push_back(id);
   }
   for (int64_t i = 0; i < results; ++i) {
@@ -145,30 +146,30 @@ ffi::Error Done(const Place& place, ffi::RemainingArgs args, ffi::RemainingRets 
   }
   auto token = rets.get<ffi::AnyBuffer>(static_cast<size_t>(results));
   if (!token.has_value()) return Malformed();
-  place.Write(token.value()->untyped_data(), 0);
-  return ToError(ProcessTickets().Finish(ids, outputs, place.stream()));
+  memory.Write(token.value()->untyped_data(), 0);
+  return ToError(ProcessPendingCollectives().Finish(ids, outputs, memory.stream()));
 }
 
 // On the host, then the same on a GPU, where XLA tells its stream.
 
-ffi::Error BeginHere(Number run) { return Begin(Place(), run); }
+ffi::Error BeginHere(Number run) { return Begin(Memory(), run); }
 ffi::Error StartHere(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string_view request,
                      bool anonymous) {
-  return Start(Place(), args, rets, request, anonymous);
+  return Start(Memory(), args, rets, request, anonymous);
 }
 ffi::Error DoneHere(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t results,
-                    int64_t tickets) {
-  return Done(Place(), args, rets, results, tickets);
+                    int64_t pending) {
+  return Done(Memory(), args, rets, results, pending);
 }
 
-ffi::Error BeginOnGpu(void* stream, Number run) { return Begin(Place(stream), run); }
+ffi::Error BeginOnGpu(void* stream, Number run) { return Begin(Memory(stream), run); }
 ffi::Error StartOnGpu(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
                       std::string_view request, bool anonymous) {
-  return Start(Place(stream), args, rets, request, anonymous);
+  return Start(Memory(stream), args, rets, request, anonymous);
 }
 ffi::Error DoneOnGpu(void* stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                     int64_t results, int64_t tickets) {
-  return Done(Place(stream), args, rets, results, tickets);
+                     int64_t results, int64_t pending) {
+  return Done(Memory(stream), args, rets, results, pending);
 }
 
 using Stream = ffi::PlatformStream<void*>;
@@ -181,7 +182,7 @@ XLA_FFI_DEFINE_HANDLER(
 XLA_FFI_DEFINE_HANDLER(
     kDone, DoneHere,
     ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("results").Attr<int64_t>(
-        "tickets"));
+        "pending"));
 
 XLA_FFI_DEFINE_HANDLER(kBeginOnGpu, BeginOnGpu,
                        ffi::Ffi::Bind().Ctx<Stream>().Ret<ffi::BufferR0<ffi::S64>>());
@@ -198,7 +199,7 @@ XLA_FFI_DEFINE_HANDLER(kDoneOnGpu, DoneOnGpu,
                            .RemainingArgs()
                            .RemainingRets()
                            .Attr<int64_t>("results")
-                           .Attr<int64_t>("tickets"));
+                           .Attr<int64_t>("pending"));
 
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kBeginCall, "Host", kBegin);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "Host", kStart);

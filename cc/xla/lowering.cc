@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computati
     operands.insert(operands.end(), one.results.begin(), one.results.end());
   }
   const size_t count = operands.size();
-  for (const Begun& one : begun) operands.push_back(one.ticket);
+  for (const Begun& one : begun) operands.push_back(one.pending);
   const size_t handed = operands.size();
   operands.insert(operands.end(), hand_on.begin(), hand_on.end());
   for (const Begun& one : begun) {
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<XlaOp>> WriteDone(xla::XlaBuilder* builder, Computati
     results.push_back(shapes[i]);
   }
   const std::string attributes = "{results = " + std::to_string(count) +
-                                 " : i64, tickets = " + std::to_string(begun.size()) + " : i64}";
+                                 " : i64, pending = " + std::to_string(begun.size()) + " : i64}";
   const XlaOp call = Call(builder, kDoneCall, operands, shapes, results, attributes, in_place);
   const XlaOp token = xla::GetTupleElement(call, static_cast<int64_t>(count));
   computation->before_next_done = {token};
@@ -74,8 +74,8 @@ void SetOutputs(XlaOpKernelContext* ctx, const std::vector<XlaOp>& values) {
   for (size_t i = 0; i < values.size(); ++i) ctx->SetOutput(static_cast<int>(i), values[i]);
 }
 
-// The set's ranks, in order; and this rank's place among them.
-absl::Status PlaceIn(int32_t process_set, int* size, int* place) {
+// The set's ranks, in order; and this rank's index among them.
+absl::Status IndexIn(int32_t process_set, int* size, int* index) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return ToAbsl(NotInitialized());
   const ProcessSetTable::Members members = engine->process_sets().Find(process_set);
@@ -85,7 +85,7 @@ absl::Status PlaceIn(int32_t process_set, int* size, int* place) {
   }
   const auto found = std::find(members->begin(), members->end(), engine->topology().rank);
   *size = static_cast<int>(members->size());
-  *place = static_cast<int>(found - members->begin());
+  *index = static_cast<int>(found - members->begin());
   if (found != members->end()) return absl::OkStatus();
   return absl::InvalidArgumentError("This rank is not in process set " +
                                     std::to_string(process_set) + ".");
@@ -123,7 +123,7 @@ class CollectiveLowering : public Lowering {
   absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const override {
     Begun begun;
     TF_RETURN_IF_ERROR(WriteStart(ctx, computation, &begun));
-    computation->before_next_done.push_back(begun.ticket);
+    computation->before_next_done.push_back(begun.pending);
     if (deferred_ && !begun.results.empty()) {
       SetOutputs(ctx, begun.results);
       computation->deferred.push_back(std::move(begun));
@@ -176,7 +176,7 @@ class CollectiveLowering : public Lowering {
     for (size_t i = 0; i < count; ++i) {
       begun->results.push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
     }
-    begun->ticket = xla::GetTupleElement(call, static_cast<int64_t>(count));
+    begun->pending = xla::GetTupleElement(call, static_cast<int64_t>(count));
     begun->name = NameIn(request_);
     if (!anonymous_) computation->names[begun->name] = std::nullopt;
     return absl::OkStatus();
@@ -229,8 +229,8 @@ class CollectiveLowering : public Lowering {
   absl::Status SetResultShape(const TensorSpec&, xla::Shape* shape) const {
     if (IsInPlace(request_.kind)) return absl::OkStatus();
     int size = 0;
-    int place = 0;
-    TF_RETURN_IF_ERROR(PlaceIn(request_.key.process_set, &size, &place));
+    int index = 0;
+    TF_RETURN_IF_ERROR(IndexIn(request_.key.process_set, &size, &index));
     if (shape->dimensions().empty()) {
       return absl::InvalidArgumentError(
           "'" + request_.key.name + "': " + CollectiveName(request_.kind) +
@@ -242,7 +242,7 @@ class CollectiveLowering : public Lowering {
         shape->set_dimensions(0, rows * size);
         break;
       case Collective::kReduceScatter:
-        shape->set_dimensions(0, RowsOfPart(rows, size, place));
+        shape->set_dimensions(0, RowsOfPart(rows, size, index));
         break;
       case Collective::kAllToAll:
         if (rows % size != 0) {
@@ -300,8 +300,8 @@ class AlltoallLowering : public CollectiveLowering {
     }
     TF_RETURN_IF_ERROR(CollectiveLowering::Write(ctx, computation));
     int size = 0;
-    int place = 0;
-    TF_RETURN_IF_ERROR(PlaceIn(request_.key.process_set, &size, &place));
+    int index = 0;
+    TF_RETURN_IF_ERROR(IndexIn(request_.key.process_set, &size, &index));
     const auto each = static_cast<int32_t>(rows.dimensions(0) / size);
     ctx->SetOutput(1, xla::ConstantR1<int32_t>(ctx->builder(), size, each));
     return absl::OkStatus();

@@ -26,7 +26,8 @@ bool Same(const Agreement& a, const Agreement& b) {
   if (a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     if (a.items[i].id != b.items[i].id || a.items[i].repeat != b.items[i].repeat ||
-        a.items[i].stand_in != b.items[i].stand_in || !(a.items[i].request == b.items[i].request) ||
+        a.items[i].placeholder != b.items[i].placeholder ||
+        !(a.items[i].request == b.items[i].request) ||
         !(a.items[i].decision == b.items[i].decision)) {
       return false;
     }
@@ -134,8 +135,8 @@ class Source {
       item.id = Id();
       item.repeat = Coin();
       if (!item.repeat) item.decision = ADecision();
-      item.stand_in = !item.repeat && Coin();
-      if (item.stand_in) item.request = ARequest();
+      item.placeholder = !item.repeat && Coin();
+      if (item.placeholder) item.request = ARequest();
       return item;
     });
     a.evicted = List([this] { return Id(); });
@@ -272,14 +273,14 @@ TEST(WhatARankSaysOfItselfSurvives) {
     for (const int64_t waited : {0, 1, 300000}) {
       Announcement a;
       a.ended = ended;
-      a.ended_turns = ended ? 12345 : 0;
+      a.ended_rounds = ended ? 12345 : 0;
       a.ended_late = ended && waited > 1;
       a.waited_ms = waited;
       a.waits_in = waited > 0 ? "allreduce 'x'" : "";
       Announcement back;
       ASSERT_OK(Decode(Encode(a), &back));
       EXPECT_EQ(back.ended, a.ended);
-      EXPECT_EQ(back.ended_turns, a.ended_turns);
+      EXPECT_EQ(back.ended_rounds, a.ended_rounds);
       EXPECT_EQ(back.ended_late, a.ended_late);
       EXPECT_EQ(back.waited_ms, a.waited_ms);
       EXPECT_EQ(back.waits_in, a.waits_in);

@@ -19,7 +19,7 @@
 #include "cc/backends/staged/staged_communicator.h"
 #include "cc/base/config.h"
 #include "cc/process/gpu_levels.h"
-#include "cc/process/hello.h"
+#include "cc/process/handshake.h"
 #include "tests/core/conformance.h"
 #include "tests/core/gpu_rank.h"
 #include "tests/core/on_ranks.h"
@@ -56,7 +56,7 @@ void Run(bool small) {
   std::unique_ptr<Communicator> host;
   ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &host));
   Topology topology;
-  ASSERT_OK(Introduce(host.get(), &config, &topology));
+  ASSERT_OK(ExchangeHandshakes(host.get(), &config, &topology));
   CudaDriver driver;
   NcclApi api;
   int gpus = 0;

@@ -24,7 +24,7 @@ namespace {
 class NcclBackend : public Backend {
  public:
   explicit NcclBackend(CudaDevice* device) : device_(*device) {
-    EXPECT_OK(LoadNccl(StandIn(), "", &api_));
+    EXPECT_OK(LoadNccl(FakeGpuLibrary(), "", &api_));
   }
   const char* name() const override { return "nccl"; }
   Status Open(Communicator* host, std::unique_ptr<Communicator>* out) override {
@@ -130,7 +130,7 @@ template <typename Body>
 void OnGpuEngines(int size, const Body& body) {
   const FakeSetting gpus("GPUS", 8, 2);
   CudaDriver driver;
-  ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
+  ASSERT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
   OnWorlds(size, [&](World* world) {
     Rank rank(world, driver);
     body(&rank);
@@ -203,7 +203,7 @@ TEST(AnEntryIsDoneBeforeTheGpuHasBegun) {
     const auto memory = rank->Allocate(4);
     std::atomic<bool> release{false};
     rank->CopyToGpu(memory->data(), {1.0f});
-    HoldUntil(&release, rank->stream, StandIn());
+    HoldUntil(&release, rank->stream, FakeGpuLibrary());
     Outcome outcome;
     rank->engine->Submit(SumInPlace("t", memory->data(), 1, rank, &outcome));
     outcome.Wait();  // would not end if it waited for the stream
@@ -259,8 +259,8 @@ TEST(AnErrorIsKnownBeforeAStreamMovesOn) {
     const bool fails = rank->engine->topology().rank == 0;
     const auto memory = rank->Allocate(8);
     std::atomic<bool> begin{false}, release{false};
-    HoldUntil(fails ? &begin : &release, rank->stream, StandIn());
-    HoldUntil(&release, rank->other, StandIn());
+    HoldUntil(fails ? &begin : &release, rank->stream, FakeGpuLibrary());
+    HoldUntil(&release, rank->other, FakeGpuLibrary());
     Outcome first, second;
     rank->engine->Submit(SumInPlace("first", memory->data(), 1, rank, &first));
     first.Wait();
@@ -288,7 +288,7 @@ TEST(AnErrorIsKnownBeforeAStreamMovesOn) {
 void LoseAPeer(int size, bool host_waits) {
   const FakeSetting gpus("GPUS", 8, 2);
   CudaDriver driver;
-  ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
+  ASSERT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
   InprocGroup group(size);
   std::atomic<int> submitted{0};
   std::atomic<int> gone_on{0};
@@ -304,7 +304,7 @@ void LoseAPeer(int size, bool host_waits) {
     // The last rank's stream does not get to where its tensor is ready.
     std::atomic<bool> release{false};
     const auto memory = rank.Allocate(4);
-    if (!survives) HoldUntil(&release, rank.stream, StandIn());
+    if (!survives) HoldUntil(&release, rank.stream, FakeGpuLibrary());
     Outcome outcome;
     rank.engine->Submit(SumInPlace("t", memory->data(), 1, &rank, &outcome));
     outcome.Wait();

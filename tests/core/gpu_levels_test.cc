@@ -26,8 +26,8 @@ void OnHosts(const Hosts& hosts, bool nccl_across, const Body& body, double dead
   const FakeSetting gpus("GPUS", 8, 2);
   CudaDriver driver;
   NcclApi api;
-  ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
-  ASSERT_OK(LoadNccl(StandIn(), "", &api));
+  ASSERT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
+  ASSERT_OK(LoadNccl(FakeGpuLibrary(), "", &api));
   OnWorlds(static_cast<int>(hosts.size()), [&](World* world) {
     GpuRank gpu(driver, world->rank());
     std::unique_ptr<Communicator> host, comm;
@@ -112,8 +112,8 @@ TEST(AProcessSetOfOneLevelHasWhatCarriesThatLevel) {
   const FakeSetting gpus("GPUS", 8, 2);
   CudaDriver driver;
   NcclApi api;
-  ASSERT_OK(LoadCudaDriver(StandIn(), &driver));
-  ASSERT_OK(LoadNccl(StandIn(), "", &api));
+  ASSERT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
+  ASSERT_OK(LoadNccl(FakeGpuLibrary(), "", &api));
   const struct {
     std::vector<int> members;
     bool nccl_across;

@@ -27,7 +27,7 @@ namespace tfhvd {
 namespace testing {
 
 // The stand-in's library, which is built beside the program.
-inline std::string StandIn() {
+inline std::string FakeGpuLibrary() {
   char path[4096] = {0};
   if (readlink("/proc/self/exe", path, sizeof path - 1) < 0) return "";
   const std::string program = path;
@@ -45,7 +45,7 @@ class FakeSetting {
 
  private:
   static void Set(const char* name, int value) {
-    void* const library = dlopen(StandIn().c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const library = dlopen(FakeGpuLibrary().c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library != nullptr);
     reinterpret_cast<void (*)(const char*, int)>(dlsym(library, "tfhvd_fake_set"))(name, value);
   }

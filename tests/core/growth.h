@@ -309,44 +309,44 @@ inline Growth PlayLeaders(int hosts, int turns) {
   growth.traffic.resize(1);
   std::vector<std::vector<std::string>> heard;  // by rank 0, in each turn
   for (int turn = 0; turn < turns; ++turn) {
-    std::deque<VoteExchange::Letter> under_way;
-    std::vector<VoteExchange::Letter> letters;
+    std::deque<VoteExchange::VoteMessage> under_way;
+    std::vector<VoteExchange::VoteMessage> messages;
     heard.emplace_back();
     std::vector<bool> decided(static_cast<size_t>(hosts), false);
     const auto tell = [&](int h) {
-      letters.clear();
+      messages.clear();
       const auto at = static_cast<size_t>(h);
-      if (!decided[at]) decided[at] = leaders[at].Tell(Vote::kGo, &letters);
-      under_way.insert(under_way.end(), letters.begin(), letters.end());
+      if (!decided[at]) decided[at] = leaders[at].Advance(Vote::kCommit, &messages);
+      under_way.insert(under_way.end(), messages.begin(), messages.end());
     };
     for (int h = 0; h < hosts; ++h) tell(h);
     while (!under_way.empty()) {
-      const VoteExchange::Letter letter = under_way.front();
+      const VoteExchange::VoteMessage message = under_way.front();
       under_way.pop_front();
-      leaders[static_cast<size_t>(letter.to)].Hear(letter.round, letter.word);
-      if (letter.to == 0) heard.back().push_back(EncodeVote(letter.round, letter.word));
-      tell(letter.to);
+      leaders[static_cast<size_t>(message.to)].Receive(message.hop, message.word);
+      if (message.to == 0) heard.back().push_back(EncodeVote(message.hop, message.word));
+      tell(message.to);
     }
     EXPECT_TRUE(std::find(decided.begin(), decided.end(), false) == decided.end());
   }
   Traffic* traffic = &growth.traffic[0];
   VoteExchange own(0, hosts);
-  std::vector<VoteExchange::Letter> letters;
+  std::vector<VoteExchange::VoteMessage> messages;
   const auto begin = std::chrono::steady_clock::now();
   for (const std::vector<std::string>& turn : heard) {
     bool decided = false;
     for (size_t i = 0; i <= turn.size(); ++i) {
-      letters.clear();
-      decided = own.Tell(Vote::kGo, &letters);
-      for (const VoteExchange::Letter& letter : letters) {
+      messages.clear();
+      decided = own.Advance(Vote::kCommit, &messages);
+      for (const VoteExchange::VoteMessage& message : messages) {
         ++traffic->sent;
-        traffic->sent_bytes += static_cast<int64_t>(EncodeVote(letter.round, letter.word).size());
+        traffic->sent_bytes += static_cast<int64_t>(EncodeVote(message.hop, message.word).size());
       }
       if (i == turn.size()) break;
-      int round = 0;
+      int hop = 0;
       uint64_t word = 0;
-      EXPECT_OK(DecodeVote(turn[i], own.rounds(), &round, &word));
-      own.Hear(round, word);
+      EXPECT_OK(DecodeVote(turn[i], own.hops(), &hop, &word));
+      own.Receive(hop, word);
       ++traffic->received;
       traffic->received_bytes += static_cast<int64_t>(turn[i].size());
     }

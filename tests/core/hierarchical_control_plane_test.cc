@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cc/backends/shm/shm_control_plane.h"
-#include "tests/core/letters.h"
+#include "tests/core/numbered_messages.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
@@ -231,21 +231,22 @@ TEST(TheLeaderBehindKnowsWhoDoesNotVote) {
         std::this_thread::yield();
       }
     };
-    if (rank != 3) votes->Cast(VoteWord(1, rank == 0 ? Vote::kGoAsking : Vote::kGo));
+    if (rank != 3)
+      votes->Cast(VoteWord(1, rank == 0 ? Vote::kCommitAbortRequested : Vote::kCommit));
     if (rank == 4) {
-      poll([&] { return Asks(VoteIn(votes->Word(last), 1)); });  // rank 0's question
+      poll([&] { return RequestsAbort(VoteIn(votes->Word(last), 1)); });  // rank 0's question
       EXPECT_EQ(votes->RanksOf(last), (std::vector<int>{2, 3}));
     } else if (rank == 0) {
       poll([&] { return votes->RanksOf(last).empty(); });  // the host before it has voted
-      EXPECT_FALSE(IsGo(VoteIn(votes->Word(last), 1)));
+      EXPECT_FALSE(IsCommit(VoteIn(votes->Word(last), 1)));
     } else if (rank == 2) {
       EXPECT_EQ(votes->RanksOf(1), (std::vector<int>{3}));
       EXPECT_TRUE(VoteIn(votes->Word(1), 1) == Vote::kNone);
     }
     ++sure;
     poll([&] { return sure == 5; });
-    if (rank == 3) votes->Cast(VoteWord(1, Vote::kGo));
-    poll([&] { return IsGo(VoteIn(votes->Word(last), 1)); });
+    if (rank == 3) votes->Cast(VoteWord(1, Vote::kCommit));
+    poll([&] { return IsCommit(VoteIn(votes->Word(last), 1)); });
   });
 }
 

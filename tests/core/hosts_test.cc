@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cc/engine/engine.h"
-#include "cc/process/choose.h"
+#include "cc/process/transport_selector.h"
 #include "tests/core/no_memory.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
@@ -30,7 +30,7 @@ void OnHosts(const Hosts& hosts, const Body& body, const Config& config = Config
     ASSERT_OK(world->OpenCommunicator(AllOf(size), &communicator));
     const Topology topology = MakeTopology(world->rank(), hosts);
     const Log log(LogLevel::kFatal, world->rank());
-    ASSERT_OK(ChooseMeans(config, topology, log, world, &communicator, &control));
+    ASSERT_OK(SelectTransport(config, topology, log, world, &communicator, &control));
     Engine engine(config, log, topology, std::move(control), std::move(communicator), {},
                   MakeCommunicatorFactory(config, topology, log, world));
     body(&engine);
@@ -173,9 +173,10 @@ void Refused(CpuOperations wanted, const Hosts& hosts, const std::string& text) 
     std::unique_ptr<Communicator> communicator;
     ASSERT_OK(world->OpenControlPlane(&control));
     ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &communicator));
-    EXPECT_ERROR(ChooseMeans(config, MakeTopology(world->rank(), hosts),
-                             Log(LogLevel::kFatal, world->rank()), world, &communicator, &control),
-                 StatusCode::kUnavailable, text);
+    EXPECT_ERROR(
+        SelectTransport(config, MakeTopology(world->rank(), hosts),
+                        Log(LogLevel::kFatal, world->rank()), world, &communicator, &control),
+        StatusCode::kUnavailable, text);
     EXPECT_TRUE(communicator != nullptr && control != nullptr);
   });
 }

@@ -23,13 +23,13 @@ namespace {
 
 CudaDriver Driver() {
   CudaDriver driver;
-  EXPECT_OK(LoadCudaDriver(StandIn(), &driver));
+  EXPECT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
   return driver;
 }
 
 NcclApi Nccl() {
   NcclApi api;
-  EXPECT_OK(LoadNccl(StandIn(), "", &api));
+  EXPECT_OK(LoadNccl(FakeGpuLibrary(), "", &api));
   return api;
 }
 
@@ -273,7 +273,7 @@ TEST(WhatIsNotThereIsSaid) {
   EXPECT_ERROR(LoadCudaDriver("libc.so.6", &driver), StatusCode::kUnavailable, "has no cuInit");
   {
     const FakeSetting none("GPUS", 0, 2);
-    EXPECT_ERROR(LoadCudaDriver(StandIn(), &driver), StatusCode::kUnavailable,
+    EXPECT_ERROR(LoadCudaDriver(FakeGpuLibrary(), &driver), StatusCode::kUnavailable,
                  "CUDA_ERROR_NO_DEVICE");
   }
   NcclApi api;
@@ -281,7 +281,7 @@ TEST(WhatIsNotThereIsSaid) {
   EXPECT_ERROR(LoadNccl("libno_nccl.so.9", "", &api), StatusCode::kUnavailable,
                "pip install nvidia-nccl-cu12");
   EXPECT_ERROR(LoadNccl("libc.so.6", "", &api), StatusCode::kUnavailable, "has no nccl");
-  EXPECT_OK(LoadNccl("libno_nccl.so.9", StandIn(), &api));  // the wheel's
+  EXPECT_OK(LoadNccl("libno_nccl.so.9", FakeGpuLibrary(), &api));  // the wheel's
   // What the process has loaded comes first, wherever it is from: TensorFlow's, by its name.
   EXPECT_OK(LoadNccl("libtfhvd_fake_gpu.so", "/no/wheel/libtfhvd_fake_gpu.so", &api));
   EXPECT_EQ(api.Version(), std::string("2.27.7"));

@@ -125,10 +125,10 @@ TEST(WhatIsNotExpectedWakesBeforeTheRest) {
   queue.Drain(&batch);
   ASSERT_EQ(batch.entries.size(), size_t{3});
   EXPECT_EQ(batch.entries[0].schedule, 2);
-  EXPECT_EQ(batch.entries[0].place, 1);
+  EXPECT_EQ(batch.entries[0].index, 1);
   EXPECT_EQ(batch.entries[1].schedule, 0);
   EXPECT_EQ(batch.entries[2].schedule, 2);
-  EXPECT_EQ(batch.entries[2].place, 0);
+  EXPECT_EQ(batch.entries[2].index, 0);
 
   EXPECT_TRUE(queue.WakeAt(2));  // whatever they are
   push(Named("c").request);

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/core/letters.h"
+#include "tests/core/numbered_messages.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
@@ -81,18 +81,18 @@ TEST(WakeEndsAWaitUnderWayAndTheNext) {
   });
 }
 
-// Whoever stands in is told nothing, and what has come by its end wakes the one that sleeps.
+// Inline execution is woken by nothing, and what has come by its end wakes the one that sleeps.
 TEST(WhatComesWhileSomebodyStandsInIsNotLost) {
   constexpr int kRounds = 300;
   OnPlanes(1, [](ControlPlane* plane) {
-    EXPECT_TRUE(plane->has_stand_in());
+    EXPECT_TRUE(plane->can_run_inline());
     for (int i = 0; i < kRounds; ++i) {
       std::thread sleeper([plane] { plane->Wait(hours(1), false); });
       if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
-      plane->StandIn();
+      plane->BeginInline();
       std::thread other([plane] { plane->Wake(); });
       if (i % 2 == 0) other.join();
-      plane->StandDown();
+      plane->EndInline();
       if (i % 2 != 0) other.join();
       sleeper.join();
     }

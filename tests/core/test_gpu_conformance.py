@@ -30,10 +30,10 @@ os.execv(sys.argv[2], sys.argv[2:])
     ],
 )
 def test_conforms(programs: Path, hosts: str, operations: str, by: str):
-    stand_in = str(programs / "libtfhvd_fake_gpu.so")
+    placeholder = str(programs / "libtfhvd_fake_gpu.so")
     environ = {
-        "TFHVD_CUDA_LIBRARY": stand_in,
-        "TFHVD_NCCL_LIBRARY": stand_in,
+        "TFHVD_CUDA_LIBRARY": placeholder,
+        "TFHVD_NCCL_LIBRARY": placeholder,
         "TFHVD_FAKE_GPUS": str(len(hosts)),
         "TFHVD_GPU_OPERATIONS": operations,
     }

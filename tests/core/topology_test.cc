@@ -52,12 +52,13 @@ TEST(HostsOfDifferentSize) {
   EXPECT_TRUE(MakeTopology(0, {"a", "b", "b", "a"}).homogeneous);
 }
 
-// The GPUs of a job of these places on one host, with the ranks in the order of their places.
-std::vector<int> Gpus(const std::vector<int>& places, int gpus) {
+// The GPUs of a job of these local_processes on one host, with the ranks in the order of their
+// local_processes.
+std::vector<int> Gpus(const std::vector<int>& local_processes, int gpus) {
   std::vector<int> taken;
-  for (int r = 0; r < static_cast<int>(places.size()); ++r) {
-    Topology t = MakeTopology(r, Hosts(places.size(), "a"));
-    t.places = places;
+  for (int r = 0; r < static_cast<int>(local_processes.size()); ++r) {
+    Topology t = MakeTopology(r, Hosts(local_processes.size(), "a"));
+    t.local_processes = local_processes;
     taken.push_back(GpuOf(t, gpus));
   }
   return taken;
@@ -81,7 +82,7 @@ TEST(RanksTakeTheGpusOfTheirLocalRanksWherePlacesWouldNotDo) {
 
 TEST(PlacesOnOtherHostsDoNotMatter) {
   Topology t = MakeTopology(1, {"a", "b", "a"});
-  t.places = {1, 1, -1};
+  t.local_processes = {1, 1, -1};
   EXPECT_EQ(GpuOf(t, 4), 1);
 }
 

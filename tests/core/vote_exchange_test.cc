@@ -1,6 +1,6 @@
 // How hosts learn what all have voted: in any order of votes and messages every host comes to the
 // same verdict in every turn, an end reaches those who have not voted, and a turn costs each host
-// one message a round.
+// one message a hop.
 #include "cc/backends/hierarchical/vote_exchange.h"
 
 #include <deque>
@@ -21,7 +21,7 @@ int Below(Random* random, int n) {
   return static_cast<int>((*random)() % static_cast<uint32_t>(n));
 }
 
-// Leaders whose letters arrive in order from each to each, some time after they were sent.
+// Leaders whose messages arrive in order from each to each, some time after they were sent.
 class Leaders {
  public:
   Leaders(int hosts, uint32_t seed) : random(seed), lines_(static_cast<size_t>(hosts * hosts)) {
@@ -30,23 +30,23 @@ class Leaders {
   int hosts() const { return static_cast<int>(exchanges.size()); }
 
   // Whether the host's turn is decided now.
-  bool Tell(int host, Vote own) {
-    std::vector<VoteExchange::Letter> letters;
-    const bool decided = exchanges[static_cast<size_t>(host)]->Tell(own, &letters);
-    for (const VoteExchange::Letter& letter : letters) {
-      lines_[static_cast<size_t>(host * hosts() + letter.to)].push_back(letter);
+  bool Advance(int host, Vote own) {
+    std::vector<VoteExchange::VoteMessage> messages;
+    const bool decided = exchanges[static_cast<size_t>(host)]->Advance(own, &messages);
+    for (const VoteExchange::VoteMessage& message : messages) {
+      lines_[static_cast<size_t>(host * hosts() + message.to)].push_back(message);
       ++sent;
     }
     return decided;
   }
 
-  // Delivers one letter of a line chosen at random, if it has one.
+  // Delivers one message of a line chosen at random, if it has one.
   void Deliver() {
     const size_t line = static_cast<size_t>(Below(&random, static_cast<int>(lines_.size())));
     if (lines_[line].empty()) return;
-    const VoteExchange::Letter letter = lines_[line].front();
+    const VoteExchange::VoteMessage message = lines_[line].front();
     lines_[line].pop_front();
-    exchanges[static_cast<size_t>(letter.to)]->Hear(letter.round, letter.word);
+    exchanges[static_cast<size_t>(message.to)]->Receive(message.hop, message.word);
   }
 
   Random random;
@@ -54,25 +54,26 @@ class Leaders {
   int64_t sent = 0;
 
  private:
-  std::vector<std::deque<VoteExchange::Letter>> lines_;  // by sender and receiver
+  std::vector<std::deque<VoteExchange::VoteMessage>> lines_;  // by sender and receiver
 };
 
 TEST(VotesJoinInAnyOrder) {
-  const Vote all[] = {Vote::kNone,     Vote::kAsking, Vote::kGo,
-                      Vote::kGoAsking, Vote::kEnd,    Vote::kLate};
+  const Vote all[] = {Vote::kNone,   Vote::kAbortRequested,
+                      Vote::kCommit, Vote::kCommitAbortRequested,
+                      Vote::kAbort,  Vote::kAbortLate};
   for (const Vote a : all) {
     EXPECT_TRUE(Join(a, a) == a);
-    EXPECT_TRUE(Join(Vote::kGo, a) == a);
+    EXPECT_TRUE(Join(Vote::kCommit, a) == a);
     for (const Vote b : all) {
       EXPECT_TRUE(Join(a, b) == Join(b, a));
       for (const Vote c : all) EXPECT_TRUE(Join(a, Join(b, c)) == Join(Join(a, b), c));
     }
   }
-  EXPECT_TRUE(Join(Vote::kNone, Vote::kGoAsking) == Vote::kAsking);
-  EXPECT_TRUE(Join(Vote::kNone, Vote::kEnd) == Vote::kEnd);
-  EXPECT_TRUE(VoteIn(VoteWord(7, Vote::kEnd), 6) == Vote::kGo);
-  EXPECT_TRUE(VoteIn(VoteWord(7, Vote::kEnd), 7) == Vote::kEnd);
-  EXPECT_TRUE(VoteIn(VoteWord(7, Vote::kEnd), 8) == Vote::kNone);
+  EXPECT_TRUE(Join(Vote::kNone, Vote::kCommitAbortRequested) == Vote::kAbortRequested);
+  EXPECT_TRUE(Join(Vote::kNone, Vote::kAbort) == Vote::kAbort);
+  EXPECT_TRUE(VoteIn(VoteWord(7, Vote::kAbort), 6) == Vote::kCommit);
+  EXPECT_TRUE(VoteIn(VoteWord(7, Vote::kAbort), 7) == Vote::kAbort);
+  EXPECT_TRUE(VoteIn(VoteWord(7, Vote::kAbort), 8) == Vote::kNone);
 }
 
 // Each host votes when it likes, and a turn in which one votes end is ended for all, whatever the
@@ -81,7 +82,7 @@ TEST(AllHostsComeToOneVerdict) {
   for (const int hosts : {1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33}) {
     Leaders leaders(hosts, static_cast<uint32_t>(hosts));
     for (int turn = 1; turn <= 25; ++turn) {
-      const int ender = Below(&leaders.random, 3) == 0 ? Below(&leaders.random, hosts) : -1;
+      const int aborter = Below(&leaders.random, 3) == 0 ? Below(&leaders.random, hosts) : -1;
       std::vector<bool> voted(static_cast<size_t>(hosts), false);
       std::vector<bool> decided(static_cast<size_t>(hosts), false);
       int left = hosts;
@@ -92,12 +93,12 @@ TEST(AllHostsComeToOneVerdict) {
         if (decided[at]) continue;
         const uint64_t known = leaders.exchanges[at]->elsewhere();
         if (Below(&leaders.random, 5) == 0) voted[at] = true;
-        const Vote own = !voted[at] ? Vote::kNone : h == ender ? Vote::kEnd : Vote::kGo;
-        if (!leaders.Tell(h, own)) continue;
+        const Vote own = !voted[at] ? Vote::kNone : h == aborter ? Vote::kAbort : Vote::kCommit;
+        if (!leaders.Advance(h, own)) continue;
         decided[at] = true;
         --left;
-        const bool end = IsEnd(own) || IsEnd(VoteIn(known, static_cast<uint64_t>(turn)));
-        EXPECT_EQ(end, ender >= 0);
+        const bool end = IsAbort(own) || IsAbort(VoteIn(known, static_cast<uint64_t>(turn)));
+        EXPECT_EQ(end, aborter >= 0);
       }
       EXPECT_EQ(left, 0);
     }
@@ -109,22 +110,24 @@ TEST(AQuestionAndAnEndReachThoseWhoHaveNotVoted) {
   for (const int hosts : {2, 3, 6, 8, 11}) {
     for (int asker = 0; asker < hosts; ++asker) {
       Leaders leaders(hosts, 5);
-      const auto settle = [&](int ender) {
+      const auto settle = [&](int aborter) {
         for (int i = 0; i < 200 * hosts * hosts; ++i) {
           leaders.Deliver();
           const int h = i % hosts;
-          if (leaders.exchanges[static_cast<size_t>(h)]->turn() > 1) continue;
-          leaders.Tell(h, h == ender ? Vote::kEnd : h == asker ? Vote::kGoAsking : Vote::kNone);
+          if (leaders.exchanges[static_cast<size_t>(h)]->round() > 1) continue;
+          leaders.Advance(h, h == aborter ? Vote::kAbort
+                             : h == asker ? Vote::kCommitAbortRequested
+                                          : Vote::kNone);
         }
       };
       settle(-1);
       for (int h = 0; h < hosts; ++h) {
         if (h == asker) continue;
         const uint64_t known = leaders.exchanges[static_cast<size_t>(h)]->elsewhere();
-        EXPECT_TRUE(Asks(VoteIn(known, 1)));
+        EXPECT_TRUE(RequestsAbort(VoteIn(known, 1)));
       }
       settle((asker + hosts / 2) % hosts);
-      for (const auto& exchange : leaders.exchanges) EXPECT_EQ(exchange->turn(), uint64_t{2});
+      for (const auto& exchange : leaders.exchanges) EXPECT_EQ(exchange->round(), uint64_t{2});
     }
   }
 }
@@ -132,30 +135,30 @@ TEST(AQuestionAndAnEndReachThoseWhoHaveNotVoted) {
 TEST(ATurnCostsAMessageARound) {
   for (const int hosts : {1, 2, 3, 8, 9, 64}) {
     Leaders leaders(hosts, 1);
-    const int rounds = leaders.exchanges[0]->rounds();
-    EXPECT_TRUE(1 << rounds >= hosts && 1 << rounds < 2 * hosts);
+    const int hops = leaders.exchanges[0]->hops();
+    EXPECT_TRUE(1 << hops >= hosts && 1 << hops < 2 * hosts);
     int decided = 0;
     std::vector<bool> over(static_cast<size_t>(hosts), false);
     for (int64_t i = 0; decided < hosts && i < 5000000; ++i) {
       const auto h = static_cast<size_t>(i % hosts);
       leaders.Deliver();
-      if (over[h] || !leaders.Tell(static_cast<int>(h), Vote::kGo)) continue;
+      if (over[h] || !leaders.Advance(static_cast<int>(h), Vote::kCommit)) continue;
       over[h] = true;
       ++decided;
     }
     EXPECT_EQ(decided, hosts);
-    EXPECT_EQ(leaders.sent, int64_t{hosts} * rounds);
+    EXPECT_EQ(leaders.sent, int64_t{hosts} * hops);
   }
 }
 
 TEST(TheHostBeforeIsKnownToBeSilent) {
   VoteExchange exchange(0, 5);
-  EXPECT_EQ(exchange.SilentHost(), 4);
-  exchange.Hear(0, VoteWord(1, Vote::kAsking));
-  EXPECT_EQ(exchange.SilentHost(), 4);
-  exchange.Hear(0, VoteWord(1, Vote::kGo));
-  EXPECT_EQ(exchange.SilentHost(), -1);
-  EXPECT_EQ(VoteExchange(0, 1).SilentHost(), -1);
+  EXPECT_EQ(exchange.HostWithoutVote(), 4);
+  exchange.Receive(0, VoteWord(1, Vote::kAbortRequested));
+  EXPECT_EQ(exchange.HostWithoutVote(), 4);
+  exchange.Receive(0, VoteWord(1, Vote::kCommit));
+  EXPECT_EQ(exchange.HostWithoutVote(), -1);
+  EXPECT_EQ(VoteExchange(0, 1).HostWithoutVote(), -1);
 }
 
 }  // namespace

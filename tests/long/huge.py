@@ -119,6 +119,9 @@ if rank == 0:
 # Letters: the host of each rank.
 MEANS = {"shm": "aa", "mpi": "aa", "hierarchical": "aabb"}
 
+# Four ranks with an object, its bytes and their tensor each would take over 24 GiB.
+TOO_LARGE = {("broadcast_object", "hierarchical")}
+
 
 def run(case: str, means: str) -> str:
     """Runs one collective; returns "ok", or how its job ended."""
@@ -134,7 +137,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has this text")
     options = parser.parse_args()
-    chosen = [(c, m) for m in MEANS for c in CASES if options.only in f"{c}-{m}"]
+    chosen = [
+        (case, means)
+        for means in MEANS
+        for case in CASES
+        if options.only in f"{case}-{means}" and (case, means) not in TOO_LARGE
+    ]
     failed = 0
     for number, (case, means) in enumerate(chosen, 1):
         said = run(case, means)

@@ -114,26 +114,26 @@ Status HierarchicalCommunicator::BroadcastPiece(char* buffer, int64_t bytes, int
 
 // The lanes gather their ranks' blocks of all hosts, the ranks of a host put the lanes together.
 Status HierarchicalCommunicator::AllGather(const void* in, void* out, const Sizes& bytes) {
-  std::vector<char*> places;
-  char* place = static_cast<char*>(out);
+  std::vector<char*> addresses;
+  char* address = static_cast<char*>(out);
   for (const int64_t n : bytes) {
-    places.push_back(place);
-    place += n;
+    addresses.push_back(address);
+    address += n;
   }
   const size_t own = static_cast<size_t>(rank());
-  TFHVD_RETURN_IF_ERROR(memory_->Copy(places[own], in, bytes[own]));
+  TFHVD_RETURN_IF_ERROR(memory_->Copy(addresses[own], in, bytes[own]));
   const int64_t most = *std::max_element(bytes.begin(), bytes.end());
   const int64_t piece = BlockPiece(1);
   for (int64_t done = 0; done < most; done += piece) {
     std::vector<char*> to;
-    for (char* const begin : places) to.push_back(begin + done);
+    for (char* const begin : addresses) to.push_back(begin + done);
     TFHVD_RETURN_IF_ERROR(GatherPiece(to[own], PieceOf(bytes, done, piece), to));
   }
   return Status::Ok();
 }
 
 Status HierarchicalCommunicator::GatherPiece(const char* own, const Sizes& bytes,
-                                             const std::vector<char*>& places) {
+                                             const std::vector<char*>& addresses) {
   const char* collected = nullptr;
   TFHVD_RETURN_IF_ERROR(CollectLane(own, bytes, &collected));
 
@@ -159,7 +159,7 @@ Status HierarchicalCommunicator::GatherPiece(const char* own, const Sizes& bytes
       for (const int r : layout_.InLane(h, l)) {
         const int64_t n = bytes[static_cast<size_t>(r)];
         if (r != rank()) {
-          TFHVD_RETURN_IF_ERROR(memory_->Copy(places[static_cast<size_t>(r)], from, n));
+          TFHVD_RETURN_IF_ERROR(memory_->Copy(addresses[static_cast<size_t>(r)], from, n));
         }
         from += n;
       }
@@ -187,11 +187,11 @@ Status HierarchicalCommunicator::CollectLane(const char* own, const Sizes& bytes
   } else {
     send[static_cast<size_t>(layout_.LaneOf(rank()))] = mine;
   }
-  char* room = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, total, &room));
-  if (in_lane()) TFHVD_RETURN_IF_ERROR(memory_->Copy(room, own, mine));
-  *collected = room;
-  return local_->AllToAll(own, send, in_lane() ? room + mine : room, receive);
+  char* buffer = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, total, &buffer));
+  if (in_lane()) TFHVD_RETURN_IF_ERROR(memory_->Copy(buffer, own, mine));
+  *collected = buffer;
+  return local_->AllToAll(own, send, in_lane() ? buffer + mine : buffer, receive);
 }
 
 }  // namespace tfhvd

@@ -78,9 +78,9 @@ class HierarchicalCommunicator : public Communicator {
   };
   static ReduceCall MakeCall(DType dtype, const Reduction& reduction);
 
-  // A room of memory_: see LevelMemory.
-  Status Get(LevelMemory::Room room, int64_t bytes, char** memory) {
-    return memory_->Get(room, bytes, memory);
+  // A buffer of memory_: see LevelMemory.
+  Status Get(LevelMemory::StagingBuffer buffer, int64_t bytes, char** memory) {
+    return memory_->Get(buffer, bytes, memory);
   }
   Status Pack(const char* block, int64_t bytes, char** to);
 
@@ -92,7 +92,7 @@ class HierarchicalCommunicator : public Communicator {
 
   // The parts of `count` items that the local ranks answer for, `lanes` of them.
   Sizes Divide(int64_t count, int lanes) const;
-  // So many items of each rank's block pass through a room at once.
+  // So many items of each rank's block pass through a buffer at once.
   int64_t BlockPiece(int64_t item) const;
   // For every rank, what a piece that begins at `done` holds of its `sizes`.
   static Sizes PieceOf(const Sizes& sizes, int64_t done, int64_t most);
@@ -100,7 +100,7 @@ class HierarchicalCommunicator : public Communicator {
   Sizes ByHost(const Sizes& sizes, int lane) const;
 
   Status BroadcastPiece(char* buffer, int64_t bytes, int root, int lanes);
-  Status GatherPiece(const char* own, const Sizes& bytes, const std::vector<char*>& places);
+  Status GatherPiece(const char* own, const Sizes& bytes, const std::vector<char*>& addresses);
   Status CollectLane(const char* own, const Sizes& bytes, const char** collected);
   Status ReducePiece(const ReduceCall& call, const char* in, char* out, int64_t count, int lanes);
   Status ReduceAcross(const ReduceCall& call, char* part, int64_t count);

@@ -120,7 +120,7 @@ Status HierarchicalControlPlane::TakeFromOthers() {
 Status HierarchicalControlPlane::ExchangeVotes() {
   if (votes_ == nullptr) return Status::Ok();
   TFHVD_RETURN_IF_ERROR(votes_->Exchange());
-  if (!votes_->TakeTold()) return Status::Ok();
+  if (!votes_->TakeSent()) return Status::Ok();
   keen_.Reset();
   patient_.Reset();
   return Status::Ok();

@@ -34,10 +34,10 @@ Status HierarchicalCommunicator::ReducePiece(const ReduceCall& call, const char*
                                              int64_t count, int lanes) {
   const void* values = in;
   if (call.wider()) {
-    char* room = nullptr;
-    TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, count * call.wide_item(), &room));
-    TFHVD_RETURN_IF_ERROR(memory_->Widen(room, in, count, call.dtype, call.reduction));
-    values = room;
+    char* buffer = nullptr;
+    TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, count * call.wide_item(), &buffer));
+    TFHVD_RETURN_IF_ERROR(memory_->Widen(buffer, in, count, call.dtype, call.reduction));
+    values = buffer;
   }
   Sizes parts = Divide(count, lanes);
   const int64_t mine = parts[static_cast<size_t>(local_rank())];
@@ -49,7 +49,7 @@ Status HierarchicalCommunicator::ReducePiece(const ReduceCall& call, const char*
   return local_->AllGather(part, out, parts);
 }
 
-// Of a host's part makes the result of all, in the same place. Where the type is wider, a large
+// Of a host's part makes the result of all, in place. Where the type is wider, a large
 // part crosses the network in it only once, on the way to the sum.
 Status HierarchicalCommunicator::ReduceAcross(const ReduceCall& call, char* part, int64_t count) {
   const Reduction across = Between(call.reduction);
@@ -99,7 +99,7 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   char* packed = nullptr;
   TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, total * call.wide_item(), &packed));
-  char* place = packed;
+  char* address = packed;
   Sizes lane_counts(static_cast<size_t>(local_->size()), 0);
   for (int l = 0; l < layout_.lanes; ++l) {
     for (int h = 0; h < layout_.hosts(); ++h) {
@@ -107,9 +107,9 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
         const int64_t n = counts[static_cast<size_t>(r)];
         const char* const block = blocks[static_cast<size_t>(r)];
         TFHVD_RETURN_IF_ERROR(call.wider()
-                                  ? memory_->Widen(place, block, n, call.dtype, call.reduction)
-                                  : memory_->Copy(place, block, n * call.item()));
-        place += n * call.wide_item();
+                                  ? memory_->Widen(address, block, n, call.dtype, call.reduction)
+                                  : memory_->Copy(address, block, n * call.item()));
+        address += n * call.wide_item();
         lane_counts[static_cast<size_t>(l)] += n;
       }
     }

@@ -20,36 +20,36 @@ void HierarchicalVotes::Cast(uint64_t word) {
   }
   // The last of this host's ranks lets the leader know.
   for (int i = 0; i < board_->words(); ++i) {
-    if (TurnOf(board_->Word(i)) < TurnOf(word)) return;
+    if (RoundOf(board_->Word(i)) < RoundOf(word)) return;
   }
   board_->WakeOne(0);
 }
 
-uint64_t HierarchicalVotes::Word(int place) const {
-  if (place < board_->words()) return board_->Word(place);
+uint64_t HierarchicalVotes::Word(int index) const {
+  if (index < board_->words()) return board_->Word(index);
   return leads() ? known_ : board_->noted();
 }
 
-std::vector<int> HierarchicalVotes::RanksOf(int place) const {
+std::vector<int> HierarchicalVotes::RanksOf(int index) const {
   const std::vector<int>& here = layout_->ranks_of[static_cast<size_t>(host_)];
-  if (place < board_->words()) return {here[static_cast<size_t>(place)]};
-  const int silent = leads() ? exchange_.SilentHost() : -1;
-  return silent < 0 ? std::vector<int>() : layout_->ranks_of[static_cast<size_t>(silent)];
+  if (index < board_->words()) return {here[static_cast<size_t>(index)]};
+  const int missing = leads() ? exchange_.HostWithoutVote() : -1;
+  return missing < 0 ? std::vector<int>() : layout_->ranks_of[static_cast<size_t>(missing)];
 }
 
 Status HierarchicalVotes::Take(const std::string& bytes) {
-  int round = 0;
+  int hop = 0;
   uint64_t word = 0;
-  TFHVD_RETURN_IF_ERROR(DecodeVote(bytes, exchange_.rounds(), &round, &word));
-  exchange_.Hear(round, word);
+  TFHVD_RETURN_IF_ERROR(DecodeVote(bytes, exchange_.hops(), &hop, &word));
+  exchange_.Receive(hop, word);
   return Status::Ok();
 }
 
-// What this host's ranks have voted together in the turn that is exchanged.
+// What this host's ranks have voted together in the round that is exchanged.
 Vote HierarchicalVotes::Here() const {
-  Vote together = Vote::kGo;
+  Vote together = Vote::kCommit;
   for (int i = 0; i < board_->words(); ++i) {
-    together = Join(together, VoteIn(board_->Word(i), exchange_.turn()));
+    together = Join(together, VoteIn(board_->Word(i), exchange_.round()));
   }
   return together;
 }
@@ -59,32 +59,33 @@ Status HierarchicalVotes::Exchange() {
   bool decided = true;
   while (decided) {
     const uint64_t elsewhere = exchange_.elsewhere();
-    const Vote vote = VoteIn(elsewhere, exchange_.turn());
+    const Vote vote = VoteIn(elsewhere, exchange_.round());
     const bool news = vote != Vote::kNone && elsewhere != board_->noted();
     if (news) board_->Note(elsewhere);
-    letters_.clear();
-    decided = exchange_.Tell(Here(), &letters_);
-    for (const VoteExchange::Letter& letter : letters_) {
-      const int to = layout_->ranks_of[static_cast<size_t>(letter.to)][0];
-      TFHVD_RETURN_IF_ERROR(across_->Send(to, EncodeVote(letter.round, letter.word)));
+    messages_.clear();
+    decided = exchange_.Advance(Here(), &messages_);
+    for (const VoteExchange::VoteMessage& message : messages_) {
+      const int to = layout_->ranks_of[static_cast<size_t>(message.to)][0];
+      TFHVD_RETURN_IF_ERROR(across_->Send(to, EncodeVote(message.hop, message.word)));
     }
-    if (!letters_.empty()) told_ = true;
-    // Go of the others alone lets nobody go on; who votes last sees it.
-    if (decided || (news && !IsGo(vote))) board_->WakeOthers();
+    if (!messages_.empty()) sent_ = true;
+    // That the others commit lets nobody go on; who votes last sees it.
+    if (decided || (news && !IsCommit(vote))) board_->WakeOthers();
   }
-  if (across_->Flushed()) TakeNote();
+  if (across_->Flushed()) UpdateKnown();
   return Status::Ok();
 }
 
-// All that was decided before the turn under way has been told by now. Of this turn only a question
-// is of interest, until it is decided.
-void HierarchicalVotes::TakeNote() {
-  const uint64_t turn = exchange_.turn();
+// All that was decided before the round under way has been sent by now. Of this round only a
+// request to abort is of interest, until it is decided.
+void HierarchicalVotes::UpdateKnown() {
+  const uint64_t round = exchange_.round();
   const uint64_t noted = board_->noted();
-  if (TurnOf(noted) < turn) {
+  if (RoundOf(noted) < round) {
     known_ = noted;
   } else {
-    known_ = VoteWord(turn, Asks(VoteIn(noted, turn)) ? Vote::kAsking : Vote::kNone);
+    known_ =
+        VoteWord(round, RequestsAbort(VoteIn(noted, round)) ? Vote::kAbortRequested : Vote::kNone);
   }
 }
 

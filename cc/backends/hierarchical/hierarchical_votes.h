@@ -1,9 +1,9 @@
 // HierarchicalVotes: the votes of ranks on several hosts. Each host's ranks vote on a board of
-// their own; its leader (place 0) joins their votes, exchanges them with the other leaders
+// their own; its leader (index 0) joins their votes, exchanges them with the other leaders
 // (vote_exchange.h), and notes on the board what those have said. See cc/comm/vote_board.h for the
 // contract.
 //
-// A leader takes note that all others have voted go only once it has passed on all that they need
+// A leader shows that all others have voted to commit only once it has passed on all that they need
 // to learn the same: in a collective it passes nothing on.
 #pragma once
 
@@ -28,10 +28,10 @@ class HierarchicalVotes : public VoteBoard {
   int words() const override { return board_->words() + 1; }
   int own() const override { return board_->own(); }
   void Cast(uint64_t word) override;
-  uint64_t Word(int place) const override;
-  std::vector<int> RanksOf(int place) const override;
+  uint64_t Word(int index) const override;
+  std::vector<int> RanksOf(int index) const override;
   void WakeOthers() override { board_->WakeOthers(); }
-  void WakeOne(int place) override { board_->WakeOne(place); }
+  void WakeOne(int index) override { board_->WakeOne(index); }
   void Note(uint64_t word) override { board_->Note(word); }
   uint64_t noted() const override { return board_->noted(); }
 
@@ -42,12 +42,12 @@ class HierarchicalVotes : public VoteBoard {
   Status Exchange();
 
   // Whether Exchange has told anything since this was last asked: answers may come soon.
-  bool TakeTold() { return std::exchange(told_, false); }
+  bool TakeSent() { return std::exchange(sent_, false); }
 
  private:
   bool leads() const { return board_->own() == 0; }
   Vote Here() const;
-  void TakeNote();
+  void UpdateKnown();
 
   const HostLayout* const layout_;
   const int host_;
@@ -56,9 +56,9 @@ class HierarchicalVotes : public VoteBoard {
 
   // A leader's.
   VoteExchange exchange_;
-  std::vector<VoteExchange::Letter> letters_;  // kept to save allocations
-  uint64_t known_ = 0;                         // of the other hosts, as this rank may see it
-  bool told_ = false;
+  std::vector<VoteExchange::VoteMessage> messages_;  // kept to save allocations
+  uint64_t known_ = 0;                               // of the other hosts, as this rank may see it
+  bool sent_ = false;
   Status failure_;  // of an Exchange within Cast, told by the next
 };
 

@@ -7,8 +7,8 @@ namespace {
 
 class HostLevelMemory : public LevelMemory {
  public:
-  Status Get(Room room, int64_t bytes, char** memory) override {
-    std::vector<char>& kept = rooms_[room];
+  Status Get(StagingBuffer buffer, int64_t bytes, char** memory) override {
+    std::vector<char>& kept = buffers_[buffer];
     if (static_cast<int64_t>(kept.size()) < bytes) kept.resize(static_cast<size_t>(bytes));
     *memory = kept.data();
     return Status::Ok();
@@ -40,7 +40,7 @@ class HostLevelMemory : public LevelMemory {
   }
 
  private:
-  std::vector<char> rooms_[kRooms];
+  std::vector<char> buffers_[kStagingBuffers];
 };
 
 }  // namespace

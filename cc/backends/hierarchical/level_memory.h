@@ -17,12 +17,12 @@ namespace tfhvd {
 
 class LevelMemory {
  public:
-  enum Room { kPacked, kPart, kShare, kRooms };
+  enum StagingBuffer { kPacked, kPart, kShare, kStagingBuffers };
 
   virtual ~LevelMemory() = default;
 
   // At least so many bytes. The same memory until more is asked for, which loses what was in it.
-  virtual Status Get(Room room, int64_t bytes, char** memory) = 0;
+  virtual Status Get(StagingBuffer buffer, int64_t bytes, char** memory) = 0;
 
   // Where the two are the same it does nothing.
   virtual Status Copy(void* to, const void* from, int64_t bytes) = 0;

@@ -23,15 +23,15 @@ int64_t OffsetOf(const std::vector<int64_t>& sizes, int index) {
 
 }  // namespace
 
-InprocCommunicator::InprocCommunicator(std::shared_ptr<Meeting> meeting, std::vector<int> members,
-                                       int rank)
-    : meeting_(std::move(meeting)), members_(std::move(members)), rank_(rank) {}
+InprocCommunicator::InprocCommunicator(std::shared_ptr<CallBarrier> meeting,
+                                       std::vector<int> members, int rank)
+    : barrier_(std::move(meeting)), members_(std::move(members)), rank_(rank) {}
 
 Status InprocCommunicator::Begin(InprocCall call) {
-  return meeting_->Begin(rank_, std::move(call), on_wait_);
+  return barrier_->Begin(rank_, std::move(call), on_wait_);
 }
 
-Status InprocCommunicator::End() { return meeting_->End(rank_, on_wait_); }
+Status InprocCommunicator::End() { return barrier_->End(rank_, on_wait_); }
 
 Status InprocCommunicator::StillWaits(const std::vector<int>& missing, double seconds) {
   Wait wait;
@@ -62,12 +62,12 @@ Status InprocCommunicator::AllReduce(const void* in, void* out, int64_t count, D
   for (int64_t begin = part * rank_; begin < end; begin += block) {
     const int64_t n = std::min(block, end - begin);
     for (int r = 0; r < size(); ++r) {
-      inputs[static_cast<size_t>(r)] = meeting_->call(r).in + begin * item;
+      inputs[static_cast<size_t>(r)] = barrier_->call(r).in + begin * item;
     }
     char* const result = static_cast<char*>(out) + begin * item;
     ReduceRanks(result, inputs.data(), size(), n, dtype, reduction);
     for (int r = 0; r < size(); ++r) {
-      Copy(meeting_->call(r).out + begin * item, result, n * item);
+      Copy(barrier_->call(r).out + begin * item, result, n * item);
     }
   }
   return End();
@@ -77,16 +77,16 @@ Status InprocCommunicator::AllGather(const void* in, void* out, const std::vecto
   InprocCall call;
   call.kind = Collective::kAllGather;
   call.sizes = bytes;
-  // The others read this rank's block from its place in the output, where it goes anyway.
+  // The others read this rank's block from its index in the output, where it goes anyway.
   char* const own = static_cast<char*>(out) + OffsetOf(bytes, rank_);
   Copy(own, in, bytes[static_cast<size_t>(rank_)]);
   call.in = own;
   TFHVD_RETURN_IF_ERROR(Begin(std::move(call)));
-  char* place = static_cast<char*>(out);
+  char* index = static_cast<char*>(out);
   for (int r = 0; r < size(); ++r) {
     const int64_t n = bytes[static_cast<size_t>(r)];
-    Copy(place, meeting_->call(r).in, n);
-    place += n;
+    Copy(index, barrier_->call(r).in, n);
+    index += n;
   }
   return End();
 }
@@ -98,7 +98,7 @@ Status InprocCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
   call.sizes = {bytes};
   call.root = root;
   TFHVD_RETURN_IF_ERROR(Begin(std::move(call)));
-  Copy(buffer, meeting_->call(root).in, bytes);
+  Copy(buffer, barrier_->call(root).in, bytes);
   return End();
 }
 
@@ -116,7 +116,7 @@ Status InprocCommunicator::ReduceScatter(const void* in, void* out,
   const int64_t offset = OffsetOf(counts, rank_) * ItemSize(dtype);
   std::vector<const void*> inputs(static_cast<size_t>(size()));
   for (int r = 0; r < size(); ++r) {
-    inputs[static_cast<size_t>(r)] = meeting_->call(r).in + offset;
+    inputs[static_cast<size_t>(r)] = barrier_->call(r).in + offset;
   }
   ReduceRanks(out, inputs.data(), size(), counts[static_cast<size_t>(rank_)], dtype, reduction);
   return End();
@@ -129,20 +129,20 @@ Status InprocCommunicator::AllToAll(const void* in, const std::vector<int64_t>& 
   call.in = static_cast<const char*>(in);
   call.sizes = send_bytes;
   TFHVD_RETURN_IF_ERROR(Begin(std::move(call)));
-  char* place = static_cast<char*>(out);
+  char* index = static_cast<char*>(out);
   for (int r = 0; r < size(); ++r) {
-    const InprocCall& peer = meeting_->call(r);
+    const InprocCall& peer = barrier_->call(r);
     const int64_t sent = peer.sizes[static_cast<size_t>(rank_)];
     const int64_t expected = recv_bytes[static_cast<size_t>(r)];
     if (sent != expected) {
-      meeting_->Abort(Status::Internal("An alltoall's sizes do not fit: rank " + std::to_string(r) +
+      barrier_->Abort(Status::Internal("An alltoall's sizes do not fit: rank " + std::to_string(r) +
                                        " sends " + std::to_string(sent) + " bytes to rank " +
                                        std::to_string(rank_) + ", which expects " +
                                        std::to_string(expected) + "."));
       break;
     }
-    Copy(place, peer.in + OffsetOf(peer.sizes, rank_), sent);
-    place += sent;
+    Copy(index, peer.in + OffsetOf(peer.sizes, rank_), sent);
+    index += sent;
   }
   return End();
 }
@@ -152,8 +152,8 @@ Status InprocCommunicator::Barrier() {
   return End();
 }
 
-Status InprocCommunicator::Poll() { return meeting_->aborted(rank_); }
+Status InprocCommunicator::Poll() { return barrier_->aborted(rank_); }
 
-void InprocCommunicator::Abort(const Status& why) { meeting_->AbortRank(rank_, why); }
+void InprocCommunicator::Abort(const Status& why) { barrier_->AbortRank(rank_, why); }
 
 }  // namespace tfhvd

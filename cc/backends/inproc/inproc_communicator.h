@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "cc/backends/inproc/meeting.h"
+#include "cc/backends/inproc/call_barrier.h"
 #include "cc/comm/communicator.h"
 
 namespace tfhvd {
@@ -13,11 +13,11 @@ namespace tfhvd {
 class InprocCommunicator : public Communicator {
  public:
   // `members`: the ranks' numbers in the job, for messages.
-  InprocCommunicator(std::shared_ptr<Meeting> meeting, std::vector<int> members, int rank);
+  InprocCommunicator(std::shared_ptr<CallBarrier> meeting, std::vector<int> members, int rank);
 
   const char* name() const override { return "inproc"; }
   int rank() const override { return rank_; }
-  int size() const override { return meeting_->size(); }
+  int size() const override { return barrier_->size(); }
 
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                    const Reduction& reduction) override;
@@ -37,9 +37,9 @@ class InprocCommunicator : public Communicator {
   Status End();
   Status StillWaits(const std::vector<int>& missing, double seconds);
 
-  const std::shared_ptr<Meeting> meeting_;
+  const std::shared_ptr<CallBarrier> barrier_;
   const std::vector<int> members_;
-  const Meeting::OnWait on_wait_ = [this](const std::vector<int>& missing, double seconds) {
+  const CallBarrier::OnWait on_wait_ = [this](const std::vector<int>& missing, double seconds) {
     return StillWaits(missing, seconds);
   };
   const int rank_;

@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "cc/backends/inproc/call_barrier.h"
 #include "cc/backends/inproc/inproc_communicator.h"
-#include "cc/backends/inproc/mail_room.h"
-#include "cc/backends/inproc/meeting.h"
+#include "cc/backends/inproc/mailboxes.h"
 #include "cc/base/mutex.h"
 
 namespace tfhvd {
 
-// What the ranks share: the meetings and mail rooms that some ranks have opened and others not yet.
-// Thread-safe.
+// What the ranks share: the barriers and mailboxes that some ranks have opened and others not
+// yet. Thread-safe.
 class InprocState {
  public:
   explicit InprocState(int size) : size_(size) {}
@@ -22,12 +22,12 @@ class InprocState {
   int size() const { return size_; }
 
   // The n-th meeting of `members`; the same for all that ask.
-  std::shared_ptr<Meeting> FindMeeting(const std::vector<int>& members, int n) {
+  std::shared_ptr<CallBarrier> FindBarrier(const std::vector<int>& members, int n) {
     const MutexLock lock(&mutex_);
-    return Find(&meetings_, std::make_pair(members, n), static_cast<int>(members.size()));
+    return Find(&barriers_, std::make_pair(members, n), static_cast<int>(members.size()));
   }
 
-  std::shared_ptr<MailRoom> FindMailRoom(int n) {
+  std::shared_ptr<Mailboxes> FindMailRoom(int n) {
     const MutexLock lock(&mutex_);
     return Find(&rooms_, n, size_);
   }
@@ -40,24 +40,24 @@ class InprocState {
 
   void Abort(const Status& why) {
     std::vector<std::shared_ptr<InprocState>> parts;
-    std::vector<std::shared_ptr<Meeting>> meetings;
-    std::vector<std::shared_ptr<MailRoom>> rooms;
+    std::vector<std::shared_ptr<CallBarrier>> barriers;
+    std::vector<std::shared_ptr<Mailboxes>> several;
     {
       const MutexLock lock(&mutex_);
       if (aborted_.ok()) aborted_ = why;
-      for (auto& [key, shared] : meetings_) {
-        if (auto meeting = shared.lock()) meetings.push_back(std::move(meeting));
+      for (auto& [key, shared] : barriers_) {
+        if (auto meeting = shared.lock()) barriers.push_back(std::move(meeting));
       }
       for (auto& [key, shared] : rooms_) {
-        if (auto room = shared.lock()) rooms.push_back(std::move(room));
+        if (auto mailboxes = shared.lock()) several.push_back(std::move(mailboxes));
       }
       for (auto& [key, shared] : parts_) {
         if (auto part = shared.lock()) parts.push_back(std::move(part));
       }
     }
     for (const auto& part : parts) part->Abort(why);
-    for (const auto& meeting : meetings) meeting->Abort(why);
-    for (const auto& room : rooms) room->Abort(why);
+    for (const auto& meeting : barriers) meeting->Abort(why);
+    for (const auto& mailboxes : several) mailboxes->Abort(why);
   }
 
  private:
@@ -82,9 +82,9 @@ class InprocState {
 
   const int size_;
   Mutex mutex_;
-  std::map<std::pair<std::vector<int>, int>, std::weak_ptr<Meeting>> meetings_
+  std::map<std::pair<std::vector<int>, int>, std::weak_ptr<CallBarrier>> barriers_
       TFHVD_GUARDED_BY(mutex_);
-  std::map<int, std::weak_ptr<MailRoom>> rooms_ TFHVD_GUARDED_BY(mutex_);
+  std::map<int, std::weak_ptr<Mailboxes>> rooms_ TFHVD_GUARDED_BY(mutex_);
   std::map<std::pair<std::vector<int>, int>, std::weak_ptr<InprocState>> parts_
       TFHVD_GUARDED_BY(mutex_);
   std::map<std::shared_ptr<void>, int> held_ TFHVD_GUARDED_BY(mutex_);  // who has yet to ask
@@ -95,41 +95,43 @@ namespace {
 
 class InprocControlPlane : public ControlPlane, private VoteBoard {
  public:
-  InprocControlPlane(std::shared_ptr<MailRoom> room, int rank)
-      : room_(std::move(room)), rank_(rank) {}
+  InprocControlPlane(std::shared_ptr<Mailboxes> mailboxes, int rank)
+      : mailboxes_(std::move(mailboxes)), rank_(rank) {}
 
   int rank() const override { return rank_; }
-  int size() const override { return room_->size(); }
+  int size() const override { return mailboxes_->size(); }
 
   Status Send(int to, std::string bytes) override {
-    return room_->Put(to, {rank_, std::move(bytes)});
+    return mailboxes_->Put(to, {rank_, std::move(bytes)});
   }
-  Status Receive(std::optional<Message>* message) override { return room_->Take(rank_, message); }
+  Status Receive(std::optional<Message>* message) override {
+    return mailboxes_->Take(rank_, message);
+  }
   bool Flushed() override { return true; }
   void Wait(std::chrono::nanoseconds timeout, bool) override {
-    room_->waker(rank_)->WaitFor(timeout);
+    mailboxes_->waker(rank_)->WaitFor(timeout);
   }
-  void Wake() override { room_->waker(rank_)->Wake(); }
-  // A waker loses nothing, so that a stand-in has nothing to say.
-  bool has_stand_in() const override { return true; }
+  void Wake() override { mailboxes_->waker(rank_)->Wake(); }
+  // A waker loses nothing, so that there is nothing to do.
+  bool can_run_inline() const override { return true; }
   VoteBoard* votes() override { return this; }
 
  private:
   int words() const override { return size(); }
   int own() const override { return rank_; }
-  void Cast(uint64_t word) override { room_->Cast(rank_, word); }
-  uint64_t Word(int place) const override { return room_->Word(place); }
-  std::vector<int> RanksOf(int place) const override { return {place}; }
-  void WakeOne(int place) override { room_->waker(place)->Wake(); }
-  void Note(uint64_t word) override { room_->Cast(size(), word); }
-  uint64_t noted() const override { return room_->Word(size()); }
+  void Cast(uint64_t word) override { mailboxes_->Cast(rank_, word); }
+  uint64_t Word(int index) const override { return mailboxes_->Word(index); }
+  std::vector<int> RanksOf(int index) const override { return {index}; }
+  void WakeOne(int index) override { mailboxes_->waker(index)->Wake(); }
+  void Note(uint64_t word) override { mailboxes_->Cast(size(), word); }
+  uint64_t noted() const override { return mailboxes_->Word(size()); }
   void WakeOthers() override {
     for (int r = 0; r < size(); ++r) {
-      if (r != rank_) room_->waker(r)->Wake();
+      if (r != rank_) mailboxes_->waker(r)->Wake();
     }
   }
 
-  const std::shared_ptr<MailRoom> room_;
+  const std::shared_ptr<Mailboxes> mailboxes_;
   const int rank_;
 };
 
@@ -146,9 +148,9 @@ class InprocWorld : public World {
   int size() const override { return state_->size(); }
 
   Status OpenPart(const std::vector<int>& ranks, std::unique_ptr<World>* out) override {
-    int place = 0;
-    TFHVD_RETURN_IF_ERROR(FindPlace(*this, ranks, &place));
-    *out = std::make_unique<InprocWorld>(state_->FindPart(ranks, parts_opened_[ranks]++), place);
+    int index = 0;
+    TFHVD_RETURN_IF_ERROR(FindIndex(*this, ranks, &index));
+    *out = std::make_unique<InprocWorld>(state_->FindPart(ranks, parts_opened_[ranks]++), index);
     return Status::Ok();
   }
 
@@ -166,7 +168,7 @@ class InprocWorld : public World {
           " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
     }
     *out = std::make_unique<InprocCommunicator>(
-        state_->FindMeeting(members, communicators_opened_[members]++), members,
+        state_->FindBarrier(members, communicators_opened_[members]++), members,
         static_cast<int>(self - members.begin()));
     return Status::Ok();
   }

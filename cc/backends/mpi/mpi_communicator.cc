@@ -12,7 +12,7 @@ constexpr int64_t kBroadcastPiece = 512 << 10;
 constexpr int64_t kBroadcastAhead = 4;
 
 // Transfers of one exchange that are under way at once: 16 peers, to and from.
-constexpr MpiTransfers::Ticket kWindow = 32;
+constexpr MpiTransfers::TransferId kWindow = 32;
 
 }  // namespace
 
@@ -35,8 +35,8 @@ char* MpiCommunicator::Scratch(int64_t bytes) {
   return scratch_.data();
 }
 
-void MpiCommunicator::LimitWindow(Ticket begin) {
-  const Ticket oldest = transfers_.next() - kWindow;
+void MpiCommunicator::LimitWindow(TransferId begin) {
+  const TransferId oldest = transfers_.next() - kWindow;
   if (oldest >= begin) (void)transfers_.Wait(oldest);
 }
 
@@ -72,8 +72,8 @@ void MpiCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) {
   const auto size_of = [&](int64_t p) {
     return std::min(kBroadcastPiece, bytes - p * kBroadcastPiece);
   };
-  std::vector<Ticket> received;
-  std::vector<Ticket> sent;  // the first ticket of each piece
+  std::vector<TransferId> received;
+  std::vector<TransferId> sent;  // the first id of each piece
   for (int64_t p = 0; p < pieces; ++p) {
     while (v != 0 &&
            static_cast<int64_t>(received.size()) < std::min(pieces, p + kBroadcastAhead)) {
@@ -87,8 +87,8 @@ void MpiCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) {
       (void)transfers_.Send(child, buffer + p * kBroadcastPiece, size_of(p));
     }
     if (p >= kBroadcastAhead) {
-      const Ticket begin = sent[static_cast<size_t>(p - kBroadcastAhead)];
-      if (!transfers_.Wait(begin, begin + static_cast<Ticket>(children.size()))) return;
+      const TransferId begin = sent[static_cast<size_t>(p - kBroadcastAhead)];
+      if (!transfers_.Wait(begin, begin + static_cast<TransferId>(children.size()))) return;
     }
   }
 }

@@ -42,7 +42,7 @@ class MpiCommunicator : public Communicator {
   bool settled() override { return transfers_.Settle(); }
 
  private:
-  using Ticket = MpiTransfers::Ticket;
+  using TransferId = MpiTransfers::TransferId;
 
   // What one reduction needs to know all along.
   struct ReduceCall {
@@ -58,11 +58,11 @@ class MpiCommunicator : public Communicator {
   // Rank `rank()` + distance, around the circle; distance may be negative.
   int Neighbour(int distance) const { return (rank() + distance + size()) % size(); }
 
-  // Room for messages, kept between calls; what was in it is lost.
+  // Memory for messages, kept between calls; what was in it is lost.
   char* Scratch(int64_t bytes);
 
   // Keeps the number of transfers since `begin` that are under way below the window.
-  void LimitWindow(Ticket begin);
+  void LimitWindow(TransferId begin);
 
   // The algorithms: between Begin and End of transfers_, which hold their outcome.
   void BroadcastTree(char* buffer, int64_t bytes, int root);

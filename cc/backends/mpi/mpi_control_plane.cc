@@ -14,7 +14,7 @@ MpiControlPlane::MpiControlPlane(const MpiApi* api, MpiHandle comm, int tag, int
 MpiControlPlane::~MpiControlPlane() {
   (void)Push();
   if (sent_.empty() && arriving_.empty()) return;
-  auto* const left = new std::list<Letter>(std::move(sent_));
+  auto* const left = new std::list<Transfer>(std::move(sent_));
   left->splice(left->end(), arriving_);
 }
 
@@ -30,9 +30,9 @@ Status MpiControlPlane::Send(int to, std::string bytes) {
   backoff_.Reset();
   idle_.Reset();
   sent_.push_back({to, std::move(bytes), 0});
-  Letter& letter = sent_.back();
-  const int error = api_->Isend(letter.bytes.data(), static_cast<int>(letter.bytes.size()), to,
-                                tag_, comm_, &letter.request);
+  Transfer& transfer = sent_.back();
+  const int error = api_->Isend(transfer.bytes.data(), static_cast<int>(transfer.bytes.size()), to,
+                                tag_, comm_, &transfer.request);
   if (error == 0) return Status::Ok();
   sent_.pop_back();
   return Failed(error, "sending to", to);
@@ -49,23 +49,23 @@ Status MpiControlPlane::Receive(std::optional<Message>* message) {
     if (error != 0) return ProbeFailed(error);
     if (found == 0) return Status::Ok();
     arriving_.push_back({from, std::string(static_cast<size_t>(bytes), '\0'), 0});
-    Letter& letter = arriving_.back();
-    const int failed = api_->Irecv(&letter.bytes[0], bytes, from, tag_, comm_, &letter.request);
+    Transfer& transfer = arriving_.back();
+    const int failed = api_->Irecv(&transfer.bytes[0], bytes, from, tag_, comm_, &transfer.request);
     if (failed != 0) {
       arriving_.pop_back();
       return Failed(failed, "receiving from", from);
     }
   }
-  Letter& letter = arriving_.front();
+  Transfer& transfer = arriving_.front();
   int done = 0;
-  const int error = api_->Test(&letter.request, &done);
+  const int error = api_->Test(&transfer.request, &done);
   if (error != 0) {
-    const int from = letter.peer;
+    const int from = transfer.peer;
     arriving_.pop_front();
     return Failed(error, "receiving from", from);
   }
   if (done == 0) return Status::Ok();
-  *message = Message{letter.peer, std::move(letter.bytes)};
+  *message = Message{transfer.peer, std::move(transfer.bytes)};
   arriving_.pop_front();
   backoff_.Reset();
   idle_.Reset();
@@ -86,11 +86,11 @@ bool MpiControlPlane::Flushed() {
 }
 
 Status MpiControlPlane::Push() {
-  for (auto letter = sent_.begin(); letter != sent_.end();) {
+  for (auto transfer = sent_.begin(); transfer != sent_.end();) {
     int done = 0;
-    const int error = api_->Test(&letter->request, &done);
-    if (error != 0 && failure_.ok()) failure_ = Failed(error, "sending to", letter->peer);
-    letter = error != 0 || done != 0 ? sent_.erase(letter) : std::next(letter);
+    const int error = api_->Test(&transfer->request, &done);
+    if (error != 0 && failure_.ok()) failure_ = Failed(error, "sending to", transfer->peer);
+    transfer = error != 0 || done != 0 ? sent_.erase(transfer) : std::next(transfer);
   }
   return failure_;
 }

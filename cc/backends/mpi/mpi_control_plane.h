@@ -40,7 +40,7 @@ class MpiControlPlane : public ControlPlane {
   static constexpr long kIdleSleepNs = 250000000;
 
   // A message that MPI reads from or writes to; its address stays.
-  struct Letter {
+  struct Transfer {
     int peer = 0;
     std::string bytes;
     MpiHandle request = 0;
@@ -55,8 +55,8 @@ class MpiControlPlane : public ControlPlane {
   const int tag_;
   const int rank_;
   const int size_;
-  std::list<Letter> sent_;
-  std::list<Letter> arriving_;  // at most one: they keep their order
+  std::list<Transfer> sent_;
+  std::list<Transfer> arriving_;  // at most one: they keep their order
   Waker waker_;
   Backoff backoff_{kPollSleepNs};
   Backoff idle_{kIdleSleepNs, Backoff::kSleepAtOnce};

@@ -32,8 +32,8 @@ Status MpiCommunicator::AllGather(const void* in, void* out, const std::vector<i
   const int64_t most = *std::max_element(bytes.begin(), bytes.end());
   char* const to = static_cast<char*>(out);
   const size_t own = static_cast<size_t>(rank());
-  char* const place = to + std::accumulate(bytes.begin(), bytes.begin() + rank(), int64_t{0});
-  if (bytes[own] > 0 && in != place) std::memmove(place, in, static_cast<size_t>(bytes[own]));
+  char* const address = to + std::accumulate(bytes.begin(), bytes.begin() + rank(), int64_t{0});
+  if (bytes[own] > 0 && in != address) std::memmove(address, in, static_cast<size_t>(bytes[own]));
   if (total > kSmallTotal && most > kSmallEach) {
     GatherAroundRing(to, bytes);
   } else if (size() <= kFewRanks) {
@@ -41,16 +41,16 @@ Status MpiCommunicator::AllGather(const void* in, void* out, const std::vector<i
   } else {
     // By doubling, each rank's own block comes first; at the end all go to their places.
     char* const rotated = Scratch(total);
-    if (bytes[own] > 0) std::memcpy(rotated, place, static_cast<size_t>(bytes[own]));
+    if (bytes[own] > 0) std::memcpy(rotated, address, static_cast<size_t>(bytes[own]));
     GatherByDoubling(rotated, bytes);
-    const int64_t before = place - to;
-    if (total > before) std::memcpy(place, rotated, static_cast<size_t>(total - before));
+    const int64_t before = address - to;
+    if (total > before) std::memcpy(address, rotated, static_cast<size_t>(total - before));
     if (before > 0) std::memcpy(to, rotated + (total - before), static_cast<size_t>(before));
   }
   return transfers_.End();
 }
 
-// `out` holds this rank's block in its place.
+// `out` holds this rank's block where it belongs.
 void MpiCommunicator::GatherDirectly(char* out, const std::vector<int64_t>& bytes) {
   std::vector<int64_t> begin = {0};
   for (const int64_t n : bytes) begin.push_back(begin.back() + n);
@@ -85,7 +85,7 @@ void MpiCommunicator::GatherByDoubling(char* rotated, const std::vector<int64_t>
 
 // Every rank passes to the right what comes from the left, piece by piece, its own block first.
 // Step i sends the i-th piece; receives are posted ahead, so that the left neighbour's i-th piece
-// finds its place whatever the sizes of the blocks are.
+// finds where it belongs, whatever the sizes of the blocks are.
 void MpiCommunicator::GatherAroundRing(char* out, const std::vector<int64_t>& bytes) {
   std::vector<int64_t> begin = {0};
   for (const int64_t n : bytes) begin.push_back(begin.back() + n);
@@ -101,8 +101,8 @@ void MpiCommunicator::GatherAroundRing(char* out, const std::vector<int64_t>& by
     if (d == size() - 2) sent = pieces.size();
   }
   const size_t received = pieces.size() - own;
-  std::vector<Ticket> receives;
-  std::vector<Ticket> sends;
+  std::vector<TransferId> receives;
+  std::vector<TransferId> sends;
   for (size_t i = 0; i < std::max(sent, received); ++i) {
     while (receives.size() < std::min(received, i + kRingAhead)) {
       const Piece& piece = pieces[own + receives.size()];

@@ -26,8 +26,8 @@ constexpr int64_t kPollBytes = 128 << 10;
 }  // namespace
 
 struct MpiCommunicator::Round {
-  Ticket begin = 0;  // its transfers
-  Ticket end = 0;
+  TransferId begin = 0;  // its transfers
+  TransferId end = 0;
   int64_t count = 0;                // elements that this rank reduces
   std::vector<const char*> inputs;  // theirs, by rank
 };
@@ -59,8 +59,8 @@ void MpiCommunicator::ReduceGathered(const ReduceCall& call, int64_t count) {
   const std::vector<int64_t> sizes(static_cast<size_t>(size()), bytes);
   char* const scratch = Scratch(bytes * size());
   const bool directly = size() <= kFewRanks;
-  const int own_place = directly ? rank() : 0;
-  std::memcpy(scratch + own_place * bytes, call.in, static_cast<size_t>(bytes));
+  const int own_block = directly ? rank() : 0;
+  std::memcpy(scratch + own_block * bytes, call.in, static_cast<size_t>(bytes));
   if (directly) {
     GatherDirectly(scratch, sizes);
   } else {
@@ -87,9 +87,9 @@ MpiCommunicator::Round MpiCommunicator::StartExchange(const ReduceCall& call, ch
   for (int distance = 1; distance < size(); ++distance) {
     const int from = Neighbour(-distance);
     const int to = Neighbour(distance);
-    char* const place = scratch + (distance - 1) * own_bytes;
-    round.inputs[static_cast<size_t>(from)] = place;
-    (void)transfers_.Receive(from, place, own_bytes);
+    char* const address = scratch + (distance - 1) * own_bytes;
+    round.inputs[static_cast<size_t>(from)] = address;
+    (void)transfers_.Receive(from, address, own_bytes);
     (void)transfers_.Send(to, call.in + begins[static_cast<size_t>(to)] * call.item,
                           counts[static_cast<size_t>(to)] * call.item);
     LimitWindow(round.begin);
@@ -144,7 +144,7 @@ void MpiCommunicator::ReduceInBlocks(const ReduceCall& call, int64_t count) {
     const size_t own = static_cast<size_t>(rank());
     char* const result = call.out + begins[own] * call.item;
     if (!FinishExchange(call, under_way[k % kRoundsAhead], result)) return;
-    const Ticket begin = transfers_.next();
+    const TransferId begin = transfers_.next();
     for (int distance = 1; distance < size(); ++distance) {
       const int from = Neighbour(-distance);
       const size_t f = static_cast<size_t>(from);

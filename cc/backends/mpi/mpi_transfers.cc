@@ -50,16 +50,16 @@ bool MpiTransfers::Settle() {
   return active_.empty();
 }
 
-MpiTransfers::Ticket MpiTransfers::Send(int to, const void* data, int64_t bytes) {
+MpiTransfers::TransferId MpiTransfers::Send(int to, const void* data, int64_t bytes) {
   return Start(to, static_cast<char*>(const_cast<void*>(data)), bytes, false);
 }
 
-MpiTransfers::Ticket MpiTransfers::Receive(int from, void* data, int64_t bytes) {
+MpiTransfers::TransferId MpiTransfers::Receive(int from, void* data, int64_t bytes) {
   return Start(from, static_cast<char*>(data), bytes, true);
 }
 
-MpiTransfers::Ticket MpiTransfers::Start(int peer, char* data, int64_t bytes, bool receives) {
-  const Ticket ticket = next();
+MpiTransfers::TransferId MpiTransfers::Start(int peer, char* data, int64_t bytes, bool receives) {
+  const TransferId id = next();
   remaining_.push_back(0);
   const int partner = port_.members[static_cast<size_t>(peer)];
   for (int64_t done = 0; done < bytes && failure_.ok(); done += kLargestMessage) {
@@ -72,16 +72,16 @@ MpiTransfers::Ticket MpiTransfers::Start(int peer, char* data, int64_t bytes, bo
       Fail(error, receives ? "receiving from" : "sending to", peer);
       break;
     }
-    active_.push_back({request, ticket, peer, receives});
+    active_.push_back({request, id, peer, receives});
     ++remaining_.back();
   }
-  return ticket;
+  return id;
 }
 
-bool MpiTransfers::Wait(Ticket ticket) {
+bool MpiTransfers::Wait(TransferId id) {
   Backoff backoff;
   std::optional<WaitPacer> pacer;  // since the last progress; made when first needed
-  while (failure_.ok() && remaining_[static_cast<size_t>(ticket)] > 0) {
+  while (failure_.ok() && remaining_[static_cast<size_t>(id)] > 0) {
     if (Advance()) {
       backoff.Reset();
       pacer.reset();
@@ -97,8 +97,8 @@ bool MpiTransfers::Wait(Ticket ticket) {
   return failure_.ok();
 }
 
-bool MpiTransfers::Wait(Ticket begin, Ticket end) {
-  for (Ticket t = begin; t < end && failure_.ok(); ++t) (void)Wait(t);
+bool MpiTransfers::Wait(TransferId begin, TransferId end) {
+  for (TransferId t = begin; t < end && failure_.ok(); ++t) (void)Wait(t);
   return failure_.ok();
 }
 
@@ -119,7 +119,7 @@ bool MpiTransfers::Advance() {
       ++i;
       continue;
     }
-    --remaining_[static_cast<size_t>(active.ticket)];
+    --remaining_[static_cast<size_t>(active.id)];
     active = active_.back();
     active_.pop_back();
     progress = true;

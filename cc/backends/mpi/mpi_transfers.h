@@ -1,6 +1,6 @@
 // MpiTransfers: the messages of one communicator that are under way, and how its rank waits.
 //
-// Sends and receives return at once with a ticket; waiting polls every one of them (MPI_Test, never
+// Sends and receives return at once with an id; waiting polls every one of them (MPI_Test, never
 // a blocking call), backs off while nothing moves, and ends when the call is aborted or the wait
 // monitor says so. Between two ranks messages match in the order in which both post them.
 //
@@ -34,7 +34,7 @@ struct MpiPort {
 
 class MpiTransfers {
  public:
-  using Ticket = int64_t;
+  using TransferId = int64_t;
 
   // `on_wait`: asked in every wait whether to go on.
   MpiTransfers(MpiPort port, std::function<Status(const tfhvd::Wait&)> on_wait);
@@ -51,16 +51,16 @@ class MpiTransfers {
   Status End();
 
   // Any number of bytes; none is no message. Peers are indices of the port's members. The buffer is
-  // in use until the ticket is done.
-  Ticket Send(int to, const void* data, int64_t bytes);
-  Ticket Receive(int from, void* data, int64_t bytes);
+  // in use until the id is done.
+  TransferId Send(int to, const void* data, int64_t bytes);
+  TransferId Receive(int from, void* data, int64_t bytes);
 
-  // The ticket that comes next: tickets count up by one.
-  Ticket next() const { return static_cast<Ticket>(remaining_.size()); }
+  // The id that comes next: ids count up by one.
+  TransferId next() const { return static_cast<TransferId>(remaining_.size()); }
 
-  // Wait until the ticket, or all tickets in [begin, end), are done; false after a failure.
-  bool Wait(Ticket ticket);
-  bool Wait(Ticket begin, Ticket end);
+  // Wait until the id, or all ids in [begin, end), are done; false after a failure.
+  bool Wait(TransferId id);
+  bool Wait(TransferId begin, TransferId end);
 
   // Lets the messages move on, between pieces of computation.
   void Poll() { (void)Advance(); }
@@ -74,11 +74,11 @@ class MpiTransfers {
  private:
   struct Active {
     MpiHandle request;
-    Ticket ticket;
+    TransferId id;
     int peer;
     bool receives;
   };
-  Ticket Start(int peer, char* data, int64_t bytes, bool receives);
+  TransferId Start(int peer, char* data, int64_t bytes, bool receives);
   bool Advance();  // whether something has completed
   bool GoesOn(WaitPacer* pacer);
   void Fail(int error, const char* doing, int peer);
@@ -88,7 +88,7 @@ class MpiTransfers {
   const std::function<Status(const tfhvd::Wait&)> on_wait_;
   const char* what_ = "";
   std::vector<Active> active_;
-  std::vector<int> remaining_;  // messages to go, by ticket of the current collective
+  std::vector<int> remaining_;  // messages to go, by id of the current collective
   Status failure_;
 
   std::atomic<bool> aborted_{false};

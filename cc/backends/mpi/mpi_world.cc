@@ -36,7 +36,7 @@ Status Failed(const MpiApi& api, const char* function, int error) {
 
 class MpiWorld : public World {
  public:
-  // `ranks` of MPI_COMM_WORLD, none for all; `rank` is this process's place among them.
+  // `ranks` of MPI_COMM_WORLD, none for all; `rank` is this process's index among them.
   MpiWorld(const MpiApi* api, const Config& config, std::vector<int> ranks = {}, int rank = 0)
       : api_(*api),
         config_(config),
@@ -76,13 +76,13 @@ class MpiWorld : public World {
   int size() const override { return size_; }
 
   Status OpenPart(const std::vector<int>& ranks, std::unique_ptr<World>* out) override {
-    int place = 0;
-    TFHVD_RETURN_IF_ERROR(FindPlace(*this, ranks, &place));
+    int index = 0;
+    TFHVD_RETURN_IF_ERROR(FindIndex(*this, ranks, &index));
     std::vector<int> of_mpi;
     for (const int r : ranks) {
       of_mpi.push_back(ranks_.empty() ? r : ranks_[static_cast<size_t>(r)]);
     }
-    *out = std::make_unique<MpiWorld>(&api_, config_, std::move(of_mpi), place);
+    *out = std::make_unique<MpiWorld>(&api_, config_, std::move(of_mpi), index);
     return Status::Ok();
   }
 
@@ -190,20 +190,20 @@ void LetOpenMpiReportLostPeers(const LaunchHints& hints) {
   SetUnlessSet("OMPI_MCA_mpi_ft_enable", "1");
 }
 
-// "Start it with: /opt/openmpi/bin/mpirun -np 4 ...": the starter that belongs to the library.
+// "Start it with: /opt/openmpi/bin/mpirun -np 4 ...": the launcher that belongs to the library.
 std::string StartAdvice(const MpiApi& api, int size) {
   const std::string file = api.LibraryFile();
   const size_t folder = file.rfind('/');
-  std::string starter = "mpirun";
+  std::string launcher = "mpirun";
   if (folder != std::string::npos) {
-    for (const char* const place : {"/../bin/mpirun", "/../../bin/mpirun"}) {
-      const std::string candidate = file.substr(0, folder) + place;
+    for (const char* const index : {"/../bin/mpirun", "/../../bin/mpirun"}) {
+      const std::string candidate = file.substr(0, folder) + index;
       if (access(candidate.c_str(), X_OK) != 0) continue;
-      starter = candidate;
+      launcher = candidate;
       break;
     }
   }
-  return "Type: " + starter + " -np " + std::to_string(size) +
+  return "Type: " + launcher + " -np " + std::to_string(size) +
          " python ..., or install tfhvd for the other MPI: MPICC=<its mpicc> pip install "
          "--no-cache-dir --force-reinstall --no-deps . in tfhvd's folder.";
 }
@@ -221,7 +221,7 @@ Status ConnectMpiWorld(const Config& config, const LaunchHints& hints,
     return Status::FailedPrecondition(
         "The job was started by one MPI and tfhvd uses another, so the processes do not find each "
         "other. Started by " +
-        hints.starter + " with " + std::to_string(hints.size) + " processes; " + api->Library() +
+        hints.launcher + " with " + std::to_string(hints.size) + " processes; " + api->Library() +
         " (" + api->LibraryFile() + ") sees " + std::to_string(opened->size()) + ". " +
         StartAdvice(*api, hints.size));
   }

@@ -196,7 +196,7 @@ Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DTy
 
 Status NcclCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
   if (Sum(bytes) == 0) return Status::Ok();
-  // In place means the start of the output here, and a rank's own place to NCCL.
+  // In place means the start of the output here, and a rank's own address to NCCL.
   if (in == out && size_ > 1) return fallback_->AllGather(in, out, bytes);
   if (AllEqual(bytes)) {
     return Run("ncclAllGather", [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {
@@ -208,11 +208,12 @@ Status NcclCommunicator::AllGather(const void* in, void* out, const std::vector<
     int64_t offset = 0;
     for (int r = 0; r < size_; ++r) {
       const int64_t n = bytes[static_cast<size_t>(r)];
-      char* const place = At(out, offset);
+      char* const address = At(out, offset);
       offset += n;
       if (n == 0) continue;
-      const nccl::Result result = api_.ncclBroadcast(
-          r == rank_ ? in : place, place, static_cast<size_t>(n), nccl::kUint8, r, comm_, stream);
+      const nccl::Result result =
+          api_.ncclBroadcast(r == rank_ ? in : address, address, static_cast<size_t>(n),
+                             nccl::kUint8, r, comm_, stream);
       if (result != nccl::kSuccess && result != nccl::kInProgress) return result;
     }
     return nccl::kSuccess;

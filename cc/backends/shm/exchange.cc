@@ -14,12 +14,12 @@ Exchange::Exchange(char* memory, int rank, int ranks, int64_t slot_bytes, PeerWa
       slot_bytes_(slot_bytes),
       monitor_(monitor) {}
 
-Status Exchange::Claim(uint32_t turn, char** slot) {
+Status Exchange::Claim(uint32_t round, char** slot) {
   for (int r = 0; r < ranks_; ++r) {
-    // All are done with turn - 2; before the second turn there is nothing to wait for.
-    if (r != rank_) TFHVD_RETURN_IF_ERROR(counters_[r].done.WaitFor(turn - 1, r, monitor_));
+    // All are done with round - 2; before the second round there is nothing to wait for.
+    if (r != rank_) TFHVD_RETURN_IF_ERROR(counters_[r].done.WaitFor(round - 1, r, monitor_));
   }
-  *slot = Slot(turn, rank_);
+  *slot = Slot(round, rank_);
   return Status::Ok();
 }
 
@@ -30,10 +30,10 @@ void Exchange::WakeEveryone() {
   }
 }
 
-Status Exchange::Read(uint32_t turn, int rank, const char** slot) {
+Status Exchange::Read(uint32_t round, int rank, const char** slot) {
   if (rank != rank_)
-    TFHVD_RETURN_IF_ERROR(counters_[rank].posted.WaitFor(turn + 1, rank, monitor_));
-  *slot = Slot(turn, rank);
+    TFHVD_RETURN_IF_ERROR(counters_[rank].posted.WaitFor(round + 1, rank, monitor_));
+  *slot = Slot(round, rank);
   return Status::Ok();
 }
 

@@ -1,9 +1,9 @@
 // Exchange: how ranks of one host pass blocks through shared memory. Each rank has two slots. In
-// turn t a rank posts a block in slot t % 2, reads what it wants of the others' slots, and says
-// that it is done; it may post turn t + 2 only after all are done with turn t, so nothing is
+// round t a rank posts a block in slot t % 2, reads what it wants of the others' slots, and says
+// that it is done; it may post round t + 2 only after all are done with round t, so nothing is
 // overwritten that somebody still reads.
 //
-// All ranks take the same turns. One thread a rank.
+// All ranks take the same rounds. One thread a rank.
 #pragma once
 
 #include <cstdint>
@@ -26,26 +26,26 @@ class Exchange {
 
   int64_t slot_bytes() const { return slot_bytes_; }
 
-  // This rank's slot for turn `turn`, once nobody reads it any more.
-  Status Claim(uint32_t turn, char** slot);
+  // This rank's slot for round `round`, once nobody reads it any more.
+  Status Claim(uint32_t round, char** slot);
   // What was claimed is complete.
-  void Post(uint32_t turn) { counters_[rank_].posted.Set(turn + 1); }
+  void Post(uint32_t round) { counters_[rank_].posted.Set(round + 1); }
 
-  // Rank `rank`'s block of turn `turn`, once it has been posted.
-  Status Read(uint32_t turn, int rank, const char** slot);
-  // This rank has read all that it wants of turn `turn`.
-  void Done(uint32_t turn) { counters_[rank_].done.Set(turn + 1); }
+  // Rank `rank`'s block of round `round`, once it has been posted.
+  Status Read(uint32_t round, int rank, const char** slot);
+  // This rank has read all that it wants of round `round`.
+  void Done(uint32_t round) { counters_[rank_].done.Set(round + 1); }
 
   // Ends every rank's sleep, so that each asks its monitor. Any thread.
   void WakeEveryone();
 
  private:
   struct Counters {
-    SharedCounter posted;  // turns
+    SharedCounter posted;  // rounds
     SharedCounter done;
   };
-  char* Slot(uint32_t turn, int rank) const {
-    return slots_ + (static_cast<int64_t>(rank) * 2 + turn % 2) * slot_bytes_;
+  char* Slot(uint32_t round, int rank) const {
+    return slots_ + (static_cast<int64_t>(rank) * 2 + round % 2) * slot_bytes_;
   }
 
   Counters* const counters_;  // by rank, in shared memory

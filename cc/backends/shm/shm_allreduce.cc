@@ -105,40 +105,40 @@ bool ShmCommunicator::IsDirect(int64_t bytes) const {
 // Every rank posts all its values and reduces everybody's; the next block is posted before this one
 // is waited for.
 Status ShmCommunicator::DirectAllReduce(const Span* spans, int64_t bytes, DType dtype,
-                                        const Reduction& reduction, ResultIn place) {
+                                        const Reduction& reduction, ResultIn store) {
   const int64_t block_bytes = std::min(options_.block_bytes, values_.slot_bytes());
   const int64_t blocks = (bytes + block_bytes - 1) / block_bytes;
   const auto bytes_of = [&](int64_t k) { return std::min(block_bytes, bytes - k * block_bytes); };
   Walk posted(spans);
   const auto post = [&](int64_t k) {
-    const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
+    const uint32_t round = value_round_ + static_cast<uint32_t>(k);
     char* slot = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+    TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
     for (int64_t at = 0; at < bytes_of(k);) {
       const Span part = posted.Next(bytes_of(k) - at);
       CopyIn(slot + at, static_cast<const char*>(part.in), part.bytes);
       at += part.bytes;
     }
-    values_.Post(turn);
+    values_.Post(round);
     return Status::Ok();
   };
   TFHVD_RETURN_IF_ERROR(post(0));
   Walk reduced(spans);
   for (int64_t k = 0; k < blocks; ++k) {
     if (k + 1 < blocks) TFHVD_RETURN_IF_ERROR(post(k + 1));
-    const uint32_t turn = value_turn_ + static_cast<uint32_t>(k);
-    for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &from_[r]));
+    const uint32_t round = value_round_ + static_cast<uint32_t>(k);
+    for (int r = 0; r < ranks_; ++r) TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &from_[r]));
     for (int64_t at = 0; at < bytes_of(k);) {
       const Span part = reduced.Next(bytes_of(k) - at);
       for (int r = 0; r < ranks_; ++r) sources_[r] = from_[r] + at;
       sources_[rank_] = part.in;
       ReduceRanks(part.out, sources_.data(), ranks_, part.bytes / ItemSize(dtype), dtype, reduction,
-                  place);
+                  store);
       at += part.bytes;
     }
-    values_.Done(turn);
+    values_.Done(round);
   }
-  value_turn_ += static_cast<uint32_t>(blocks);
+  value_round_ += static_cast<uint32_t>(blocks);
   return Status::Ok();
 }
 
@@ -169,15 +169,15 @@ Status ShmCommunicator::AllReduce(const void* in, void* out, int64_t count, DTyp
   const auto block = [&](int64_t k) {
     const int64_t at = k * block_bytes;
     return Block{from + at, to + at, std::min(block_bytes, bytes - at),
-                 value_turn_ + static_cast<uint32_t>(k), result_turn_ + static_cast<uint32_t>(k)};
+                 value_round_ + static_cast<uint32_t>(k), result_round_ + static_cast<uint32_t>(k)};
   };
   for (int64_t k = 0; k < blocks + 2; ++k) {
     if (k < blocks) TFHVD_RETURN_IF_ERROR(PostValues(block(k)));
     if (k >= 1 && k - 1 < blocks) TFHVD_RETURN_IF_ERROR(ReducePart(block(k - 1), dtype, reduction));
     if (k >= 2) TFHVD_RETURN_IF_ERROR(CopyResults(block(k - 2)));
   }
-  value_turn_ += static_cast<uint32_t>(blocks);
-  result_turn_ += static_cast<uint32_t>(blocks);
+  value_round_ += static_cast<uint32_t>(blocks);
+  result_round_ += static_cast<uint32_t>(blocks);
   return Status::Ok();
 }
 

@@ -78,18 +78,18 @@ Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<i
     const auto part = [&](int r) {
       return std::clamp<int64_t>(bytes[r] - done, 0, values_.slot_bytes());
     };
-    const uint32_t turn = value_turn_++;
+    const uint32_t round = value_round_++;
     char* slot = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+    TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
     CopyIn(slot, to[rank_] + done, part(rank_));
-    values_.Post(turn);
+    values_.Post(round);
     for (int i = 1; i < ranks_; ++i) {
       const int r = (rank_ + i) % ranks_;
       const char* theirs = nullptr;
-      TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &theirs));
+      TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &theirs));
       if (part(r) > 0) std::memcpy(to[r] + done, theirs, static_cast<size_t>(part(r)));
     }
-    values_.Done(turn);
+    values_.Done(round);
   }
   return Status::Ok();
 }
@@ -99,19 +99,19 @@ Status ShmCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
   char* data = static_cast<char*>(buffer);
   for (int64_t done = 0; done < bytes; done += values_.slot_bytes()) {
     const int64_t part = std::min(values_.slot_bytes(), bytes - done);
-    const uint32_t turn = value_turn_++;
+    const uint32_t round = value_round_++;
     if (rank_ == root) {
       char* slot = nullptr;
-      TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+      TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
       CopyIn(slot, data + done, part);
     }
-    values_.Post(turn);
+    values_.Post(round);
     if (rank_ != root) {
       const char* theirs = nullptr;
-      TFHVD_RETURN_IF_ERROR(values_.Read(turn, root, &theirs));
+      TFHVD_RETURN_IF_ERROR(values_.Read(round, root, &theirs));
       std::memcpy(data + done, theirs, static_cast<size_t>(part));
     }
-    values_.Done(turn);
+    values_.Done(round);
   }
   return Status::Ok();
 }
@@ -143,26 +143,26 @@ Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vect
   return ByLanes(most, fill, take);
 }
 
-// Moves blocks of up to `most` bytes from every rank to every other. A turn carries a lane of bytes
-// for each rank: `fill` puts what follows `at` of this rank's block for `rank` into the slot, then
-// `take` finds the others' lanes for this rank in `from_`.
+// Moves blocks of up to `most` bytes from every rank to every other. A round carries a lane of
+// bytes for each rank: `fill` puts what follows `at` of this rank's block for `rank` into the slot,
+// then `take` finds the others' lanes for this rank in `from_`.
 template <typename Fill, typename Take>
 Status ShmCommunicator::ByLanes(int64_t most, const Fill& fill, const Take& take) {
   const int64_t lane = values_.slot_bytes() / ranks_ / Exchange::kLine * Exchange::kLine;
   for (int64_t at = 0; at < most; at += lane) {
-    const uint32_t turn = value_turn_++;
+    const uint32_t round = value_round_++;
     char* slot = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
+    TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
     for (int r = 0; r < ranks_; ++r) {
       if (r != rank_) fill(r, at, lane, slot + r * lane);
     }
-    values_.Post(turn);
+    values_.Post(round);
     for (int r = 0; r < ranks_; ++r) {
-      TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &from_[r]));
+      TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &from_[r]));
       from_[r] += rank_ * lane;
     }
     take(at, lane);
-    values_.Done(turn);
+    values_.Done(round);
   }
   return Status::Ok();
 }
@@ -183,7 +183,7 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
   if (send_bytes[rank_] > 0)
     std::memcpy(to[rank_], from[rank_], static_cast<size_t>(send_bytes[rank_]));
 
-  // No rank knows all the others' sizes, so everybody takes as many turns as the largest block
+  // No rank knows all the others' sizes, so everybody takes as many rounds as the largest block
   // needs: that is agreed on first.
   int64_t most = 0;
   for (int r = 0; r < ranks_; ++r) most = std::max({most, send_bytes[r], recv_bytes[r]});
@@ -207,15 +207,15 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
 
 Status ShmCommunicator::Barrier() {
   TFHVD_RETURN_IF_ERROR(Poll());
-  const uint32_t turn = value_turn_++;
+  const uint32_t round = value_round_++;
   char* slot = nullptr;
-  TFHVD_RETURN_IF_ERROR(values_.Claim(turn, &slot));
-  values_.Post(turn);
+  TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
+  values_.Post(round);
   for (int r = 0; r < ranks_; ++r) {
     const char* ignored = nullptr;
-    TFHVD_RETURN_IF_ERROR(values_.Read(turn, r, &ignored));
+    TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &ignored));
   }
-  values_.Done(turn);
+  values_.Done(round);
   return Status::Ok();
 }
 

@@ -78,7 +78,7 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
   void CopyIn(char* slot, const char* from, int64_t bytes) const;
   bool IsDirect(int64_t bytes) const;
   Status DirectAllReduce(const Span* spans, int64_t bytes, DType dtype, const Reduction& reduction,
-                         ResultIn place);
+                         ResultIn store);
   template <typename Fill, typename Take>
   Status ByLanes(int64_t most, const Fill& fill, const Take& take);
   Status PostValues(const Block& block);
@@ -94,8 +94,8 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
   std::vector<const void*> sources_;  // the same for ReduceRanks
   Exchange values_;
   Exchange results_;
-  uint32_t value_turn_ = 0;
-  uint32_t result_turn_ = 0;
+  uint32_t value_round_ = 0;
+  uint32_t result_round_ = 0;
 };
 
 }  // namespace tfhvd

@@ -11,7 +11,7 @@
 namespace tfhvd {
 namespace {
 
-constexpr uint64_t kLineBytes = 32 * 1024;
+constexpr uint64_t kRingBytes = 32 * 1024;
 
 // About 30 microseconds: an answer to what was just sent usually comes within that time.
 constexpr int kSpins = 500;
@@ -31,11 +31,11 @@ struct alignas(64) ShmControlPlane::Doorbell {
 };
 
 // Bytes from one rank to another: one writes, one reads. Positions count all bytes ever.
-struct ShmControlPlane::Line {
+struct ShmControlPlane::RingBuffer {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
-  std::atomic<uint32_t> writer_waits;  // for room
-  alignas(64) char bytes[kLineBytes];
+  std::atomic<uint32_t> writer_waits;  // for space
+  alignas(64) char bytes[kRingBytes];
 };
 
 // A rank's word to vote with.
@@ -44,14 +44,14 @@ struct alignas(64) ShmControlPlane::Ballot {
 };
 
 int64_t ShmControlPlane::SizeFor(int ranks) {
-  return ranks * static_cast<int64_t>(sizeof(Doorbell) + 2 * sizeof(Line) + sizeof(Ballot)) +
+  return ranks * static_cast<int64_t>(sizeof(Doorbell) + 2 * sizeof(RingBuffer) + sizeof(Ballot)) +
          static_cast<int64_t>(sizeof(Ballot));
 }
 
 ShmControlPlane::ShmControlPlane(SharedMemory memory, int rank, int ranks)
     : memory_(std::move(memory)), rank_(rank), ranks_(ranks), peers_(ranks) {
   auto* bells = reinterpret_cast<Doorbell*>(memory_.data());
-  auto* up = reinterpret_cast<Line*>(memory_.data() + ranks * sizeof(Doorbell));
+  auto* up = reinterpret_cast<RingBuffer*>(memory_.data() + ranks * sizeof(Doorbell));
   auto* down = up + ranks;
   bell_ = &bells[rank];
   ballots_ = reinterpret_cast<Ballot*>(down + ranks);
@@ -70,25 +70,25 @@ Status ShmControlPlane::Send(int to, std::string bytes) {
   return Status::Ok();
 }
 
-// Writes as much as there is room for.
+// Writes as much as there is space for.
 void ShmControlPlane::Push(Peer* peer) {
-  Line* line = peer->out;
+  RingBuffer* ring = peer->out;
   bool rang = false;
   while (!peer->outbox.empty()) {
-    const uint64_t at = line->written.load(std::memory_order_relaxed);
-    uint64_t room = kLineBytes - (at - line->read.load(std::memory_order_acquire));
-    if (room == 0) {
-      // Look once more after saying so: the reader may just have made room.
-      line->writer_waits.store(1, std::memory_order_seq_cst);
-      room = kLineBytes - (at - line->read.load(std::memory_order_seq_cst));
-      if (room == 0) break;
+    const uint64_t at = ring->written.load(std::memory_order_relaxed);
+    uint64_t space = kRingBytes - (at - ring->read.load(std::memory_order_acquire));
+    if (space == 0) {
+      // Look once more after saying so: the reader may just have made space.
+      ring->writer_waits.store(1, std::memory_order_seq_cst);
+      space = kRingBytes - (at - ring->read.load(std::memory_order_seq_cst));
+      if (space == 0) break;
     }
     const std::string& message = peer->outbox.front();
-    const uint64_t offset = at % kLineBytes;
+    const uint64_t offset = at % kRingBytes;
     const uint64_t n =
-        std::min<uint64_t>({room, message.size() - peer->written, kLineBytes - offset});
-    std::memcpy(line->bytes + offset, message.data() + peer->written, n);
-    line->written.store(at + n, std::memory_order_release);
+        std::min<uint64_t>({space, message.size() - peer->written, kRingBytes - offset});
+    std::memcpy(ring->bytes + offset, message.data() + peer->written, n);
+    ring->written.store(at + n, std::memory_order_release);
     rang = true;
     peer->written += n;
     if (peer->written < message.size()) continue;
@@ -100,9 +100,9 @@ void ShmControlPlane::Push(Peer* peer) {
 
 // Reads what there is; true once a message is whole.
 bool ShmControlPlane::Pull(Peer* peer, std::string* message) {
-  Line* line = peer->in;
+  RingBuffer* ring = peer->in;
   while (true) {
-    const uint64_t at = line->read.load(std::memory_order_relaxed);
+    const uint64_t at = ring->read.load(std::memory_order_relaxed);
     uint64_t wanted = sizeof(Length);
     if (peer->inbox.size() >= sizeof(Length)) {
       Length length;
@@ -114,15 +114,15 @@ bool ShmControlPlane::Pull(Peer* peer, std::string* message) {
       peer->inbox.clear();
       return true;
     }
-    const uint64_t there = line->written.load(std::memory_order_acquire) - at;
+    const uint64_t there = ring->written.load(std::memory_order_acquire) - at;
     if (there == 0) return false;
-    const uint64_t offset = at % kLineBytes;
+    const uint64_t offset = at % kRingBytes;
     const uint64_t n =
-        std::min<uint64_t>({there, wanted - peer->inbox.size(), kLineBytes - offset});
-    peer->inbox.append(line->bytes + offset, n);
-    line->read.store(at + n, std::memory_order_seq_cst);
-    if (line->writer_waits.load(std::memory_order_seq_cst) != 0) {
-      line->writer_waits.store(0, std::memory_order_seq_cst);
+        std::min<uint64_t>({there, wanted - peer->inbox.size(), kRingBytes - offset});
+    peer->inbox.append(ring->bytes + offset, n);
+    ring->read.store(at + n, std::memory_order_seq_cst);
+    if (ring->writer_waits.load(std::memory_order_seq_cst) != 0) {
+      ring->writer_waits.store(0, std::memory_order_seq_cst);
       peer->bell->Ring();
     }
   }
@@ -155,27 +155,27 @@ bool ShmControlPlane::Flushed() {
 }
 
 void ShmControlPlane::Wait(std::chrono::nanoseconds timeout, bool expecting) {
-  const auto rung = [this] { return bell_->rings.load(std::memory_order_seq_cst) != heard_; };
+  const auto rung = [this] { return bell_->rings.load(std::memory_order_seq_cst) != answered_; };
   for (int i = 0; expecting && i < kSpins && !rung(); ++i) CpuRelax();
   if (!rung()) {
     bell_->asleep.store(1, std::memory_order_seq_cst);
-    if (!rung()) FutexWait(&bell_->rings, heard_, timeout);
+    if (!rung()) FutexWait(&bell_->rings, answered_, timeout);
     bell_->asleep.store(0, std::memory_order_seq_cst);
   }
-  heard_ = bell_->rings.load(std::memory_order_seq_cst);
+  answered_ = bell_->rings.load(std::memory_order_seq_cst);
 }
 
 void ShmControlPlane::Wake() { bell_->Ring(); }
 
-void ShmControlPlane::StandIn() {
+void ShmControlPlane::BeginInline() {
   bell_->asleep.store(0, std::memory_order_seq_cst);
-  stood_in_ = bell_->rings.load(std::memory_order_seq_cst);
+  seen_inline_ = bell_->rings.load(std::memory_order_seq_cst);
 }
 
 // Says that somebody sleeps, which may not be so: then a ring costs a call of the kernel more.
-void ShmControlPlane::StandDown() {
+void ShmControlPlane::EndInline() {
   bell_->asleep.store(1, std::memory_order_seq_cst);
-  if (bell_->rings.load(std::memory_order_seq_cst) != stood_in_) FutexWakeAll(&bell_->rings);
+  if (bell_->rings.load(std::memory_order_seq_cst) != seen_inline_) FutexWakeAll(&bell_->rings);
 }
 
 // Sequentially consistent, like the reading: of two ranks that vote at once one sees both votes.
@@ -183,8 +183,8 @@ void ShmControlPlane::Cast(uint64_t word) {
   ballots_[rank_].word.store(word, std::memory_order_seq_cst);
 }
 
-uint64_t ShmControlPlane::Word(int place) const {
-  return ballots_[place].word.load(std::memory_order_seq_cst);
+uint64_t ShmControlPlane::Word(int index) const {
+  return ballots_[index].word.load(std::memory_order_seq_cst);
 }
 
 void ShmControlPlane::Note(uint64_t word) {
@@ -195,7 +195,7 @@ uint64_t ShmControlPlane::noted() const {
   return ballots_[ranks_].word.load(std::memory_order_seq_cst);
 }
 
-void ShmControlPlane::WakeOne(int place) { peers_[place].bell->Ring(); }
+void ShmControlPlane::WakeOne(int index) { peers_[index].bell->Ring(); }
 
 void ShmControlPlane::WakeOthers() {
   for (int r = 0; r < ranks_; ++r) {

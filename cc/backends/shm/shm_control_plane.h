@@ -1,6 +1,6 @@
-// ShmControlPlane: the negotiation's messages between ranks of one host. Each rank has a line of
+// ShmControlPlane: the negotiation's messages between ranks of one host. Each rank has a ring of
 // bytes to rank 0 and one from it, and a doorbell that is rung when something arrives, or when a
-// full line has room again. Nothing polls: a rank that waits sleeps in the kernel. The ranks vote
+// full ring has space again. Nothing polls: a rank that waits sleeps in the kernel. The ranks vote
 // with a word each.
 #pragma once
 
@@ -34,30 +34,30 @@ class ShmControlPlane : public ControlPlane, private VoteBoard {
   bool Flushed() override;
   void Wait(std::chrono::nanoseconds timeout, bool expecting) override;
   void Wake() override;
-  bool has_stand_in() const override { return true; }
-  void StandIn() override;
-  void StandDown() override;
+  bool can_run_inline() const override { return true; }
+  void BeginInline() override;
+  void EndInline() override;
   VoteBoard* votes() override { return this; }
 
  private:
   struct Doorbell;
-  struct Line;
+  struct RingBuffer;
   struct Ballot;
 
   int words() const override { return ranks_; }
   int own() const override { return rank_; }
   void Cast(uint64_t word) override;
-  uint64_t Word(int place) const override;
-  std::vector<int> RanksOf(int place) const override { return {place}; }
+  uint64_t Word(int index) const override;
+  std::vector<int> RanksOf(int index) const override { return {index}; }
   void WakeOthers() override;
-  void WakeOne(int place) override;
+  void WakeOne(int index) override;
   void Note(uint64_t word) override;
   uint64_t noted() const override;
 
   // What this rank still has to write to one peer, and what it has read of an unfinished message.
   struct Peer {
-    Line* out = nullptr;  // in shared memory
-    Line* in = nullptr;
+    RingBuffer* out = nullptr;  // in shared memory
+    RingBuffer* in = nullptr;
     Doorbell* bell = nullptr;
     std::deque<std::string> outbox;  // with their lengths before them
     size_t written = 0;              // of the outbox' first
@@ -70,12 +70,12 @@ class ShmControlPlane : public ControlPlane, private VoteBoard {
   SharedMemory memory_;
   const int rank_;
   const int ranks_;
-  Doorbell* bell_;           // this rank's, in shared memory
-  Ballot* ballots_;          // by rank, then that of Note; in shared memory
-  uint32_t heard_ = 0;       // rings of the bell that a Wait has answered
-  uint32_t stood_in_ = 0;    // those that a stand-in has
-  std::vector<Peer> peers_;  // by rank; only rank 0 has more than one in use
-  int next_ = 0;             // whom Receive asks first, so that all have their turn
+  Doorbell* bell_;            // this rank's, in shared memory
+  Ballot* ballots_;           // by rank, then that of Note; in shared memory
+  uint32_t answered_ = 0;     // rings of the bell that a Wait has answered
+  uint32_t seen_inline_ = 0;  // those that inline execution has
+  std::vector<Peer> peers_;   // by rank; only rank 0 has more than one in use
+  int next_ = 0;              // whom Receive asks first, so that none waits for long
 };
 
 }  // namespace tfhvd

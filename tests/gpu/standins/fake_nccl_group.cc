@@ -48,7 +48,7 @@ void Group::Fail(int result, const std::string& text) {
 }
 
 bool Group::Meet() {
-  const unsigned long long all = ++meetings_ * static_cast<unsigned>(size_);
+  const unsigned long long all = ++barriers_ * static_cast<unsigned>(size_);
   shared_->arrivals.fetch_add(1);
   for (tfhvd::Backoff backoff; shared_->arrivals.load() < all; backoff.Pause()) {
     if (aborted_.load()) return false;

@@ -93,7 +93,7 @@ class Group {
   const int rank_;
   const int size_;
   Shared* shared_ = nullptr;
-  unsigned long long meetings_ = 0;
+  unsigned long long barriers_ = 0;
   std::atomic<bool> aborted_{false};
   std::atomic<int> state_{0};
   std::mutex mutex_;

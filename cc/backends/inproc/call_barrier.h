@@ -1,4 +1,4 @@
-// Meeting: where the ranks of an inproc communicator show each other their buffers.
+// CallBarrier: where the ranks of an inproc communicator show each other their buffers.
 //
 // A collective is: Begin with this rank's call, read and write the others' buffers, End. All ranks
 // pass Begin together and End together. A rank that leaves with an error does so only when nobody
@@ -29,9 +29,9 @@ struct InprocCall {
   Reduction reduction;
 };
 
-class Meeting {
+class CallBarrier {
  public:
-  explicit Meeting(int size);
+  explicit CallBarrier(int size);
 
   int size() const { return static_cast<int>(calls_.size()); }
 

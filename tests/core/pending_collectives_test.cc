@@ -1,5 +1,5 @@
 // Collectives of compiled functions, between their start and their end. Ranks are threads.
-#include "cc/process/tickets.h"
+#include "cc/process/pending_collectives.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,37 +16,37 @@
 namespace tfhvd {
 namespace {
 
-using Id = Tickets::Id;
+using Id = PendingCollectives::Id;
 
 // One rank's compiled functions.
 class Compiled {
  public:
   explicit Compiled(Rank* rank) : rank_(rank), engine_(rank->engine(), [](Engine*) {}) {}
 
-  Tickets* tickets() { return &tickets_; }
+  PendingCollectives* pending() { return &pending_; }
 
   // Begins an allreduce of `memory` in its place.
-  Id Reduce(Tickets::Run run, const std::string& name, std::vector<float>* memory) {
+  Id Reduce(PendingCollectives::Run run, const std::string& name, std::vector<float>* memory) {
     Entry entry = EntryOf(Collective::kAllReduce, name, *memory);
-    return tickets_.Start(run, engine_, std::move(entry), {{memory->data(), ShapeOf(*memory)}});
+    return pending_.Start(run, engine_, std::move(entry), {{memory->data(), ShapeOf(*memory)}});
   }
 
   // Begins an allgather, whose result has as many rows of each rank as it has room for.
-  Id Gather(Tickets::Run run, const std::string& name, const std::vector<float>& rows,
+  Id Gather(PendingCollectives::Run run, const std::string& name, const std::vector<float>& rows,
             std::vector<float>* result) {
     Entry entry = EntryOf(Collective::kAllGather, name, rows);
     result->assign(rows.size() * static_cast<size_t>(rank_->size()), -1.0f);
-    return tickets_.Start(run, engine_, std::move(entry), {{result->data(), ShapeOf(*result)}});
+    return pending_.Start(run, engine_, std::move(entry), {{result->data(), ShapeOf(*result)}});
   }
 
   // Begins an allgather of several tensors, which are agreed as one.
-  Id GatherGroup(Tickets::Run run, const std::string& name,
+  Id GatherGroup(PendingCollectives::Run run, const std::string& name,
                  const std::vector<std::vector<float>>& rows,
                  std::vector<std::vector<float>>* results) {
     Entry entry = EntryOf(Collective::kAllGather, name, rows[0]);
     entry.request.Edit()->tensors.clear();
     entry.inputs.clear();
-    std::vector<Tickets::Result> places;
+    std::vector<PendingCollectives::Result> places;
     results->resize(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       entry.request.Edit()->tensors.push_back({DType::kFloat32, ShapeOf(rows[i])});
@@ -54,19 +54,19 @@ class Compiled {
       (*results)[i].assign(rows[i].size() * static_cast<size_t>(rank_->size()), -1.0f);
       places.push_back({(*results)[i].data(), ShapeOf((*results)[i])});
     }
-    return tickets_.Start(run, engine_, std::move(entry), std::move(places));
+    return pending_.Start(run, engine_, std::move(entry), std::move(places));
   }
 
   Status Finish(const std::vector<Id>& ids, const std::vector<std::vector<float>*>& results) {
     std::vector<void*> places;
     for (std::vector<float>* result : results) places.push_back(result->data());
-    return tickets_.Finish(ids, places);
+    return pending_.Finish(ids, places);
   }
 
   // Whether a collective in a run of its own gives the sum: the job goes on.
   bool GoesOn(const std::string& name) {
     std::vector<float> x(3, static_cast<float>(rank_->rank()));
-    const Id id = Reduce(tickets_.Begin(), name, &x);
+    const Id id = Reduce(pending_.Begin(), name, &x);
     return Finish({id}, {&x}).ok() && AllEqual(x, SumOfRanks(rank_->size()));
   }
 
@@ -84,7 +84,7 @@ class Compiled {
 
   Rank* rank_;
   std::shared_ptr<Engine> engine_;  // the rank's
-  Tickets tickets_;
+  PendingCollectives pending_;
 };
 
 TEST(OneWaitForManyThatBeganInAnotherOrderOnEachRank) {
@@ -93,7 +93,7 @@ TEST(OneWaitForManyThatBeganInAnotherOrderOnEachRank) {
       Compiled compiled(rank);
       std::mt19937 random(static_cast<unsigned>(rank->rank()));
       for (int step = 0; step < 10; ++step) {
-        const Tickets::Run run = compiled.tickets()->Begin();
+        const PendingCollectives::Run run = compiled.pending()->Begin();
         std::vector<std::vector<float>> x(50);
         std::vector<size_t> order(x.size());
         for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -110,7 +110,7 @@ TEST(OneWaitForManyThatBeganInAnotherOrderOnEachRank) {
           EXPECT_TRUE(
               AllEqual(one, static_cast<float>(step * rank->size()) + SumOfRanks(rank->size())));
         }
-        EXPECT_EQ(compiled.tickets()->size(), size_t{0});
+        EXPECT_EQ(compiled.pending()->size(), size_t{0});
       }
     });
   }
@@ -135,7 +135,7 @@ TEST(AnErrorEndsAllThatIsUnderWayAndTheJobGoesOn) {
   RunRanks(2, [](Rank* rank) {
     Compiled compiled(rank);
     for (int step = 0; step < 5; ++step) {
-      const Tickets::Run run = compiled.tickets()->Begin();
+      const PendingCollectives::Run run = compiled.pending()->Begin();
       std::vector<float> odd(static_cast<size_t>(1 + rank->rank()), 1.0f);
       std::vector<float> alone(4, 1.0f);
       const Id id = compiled.Reduce(run, "odd", &odd);
@@ -144,7 +144,7 @@ TEST(AnErrorEndsAllThatIsUnderWayAndTheJobGoesOn) {
       const Status status = compiled.Finish({id}, {&odd});
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_TRUE(status.message().find("'odd'") != std::string::npos);
-      EXPECT_EQ(compiled.tickets()->size(), size_t{0});
+      EXPECT_EQ(compiled.pending()->size(), size_t{0});
       EXPECT_EQ(compiled.Finish({never}, {&alone}).code(), StatusCode::kCancelled);
       EXPECT_TRUE(AllEqual(alone, 1.0f));  // nobody writes there any more
       const Id late = compiled.Reduce(run, "late", &alone);
@@ -158,7 +158,7 @@ TEST(AFailureWhileOtherThreadsBegin) {
   RunRanks(2, [](Rank* rank) {
     Compiled compiled(rank);
     for (int step = 0; step < 20; ++step) {
-      const Tickets::Run run = compiled.tickets()->Begin();
+      const PendingCollectives::Run run = compiled.pending()->Begin();
       std::vector<std::vector<float>> x(30, std::vector<float>(8, 1.0f));
       std::vector<Id> ids(x.size());
       // Names of this rank alone, so that each is over only when it has been taken back.
@@ -175,7 +175,7 @@ TEST(AFailureWhileOtherThreadsBegin) {
       for (size_t i = 0; i < x.size(); ++i) {
         EXPECT_EQ(compiled.Finish({ids[i]}, {&x[i]}).code(), StatusCode::kCancelled);
       }
-      EXPECT_EQ(compiled.tickets()->size(), size_t{0});
+      EXPECT_EQ(compiled.pending()->size(), size_t{0});
       EXPECT_TRUE(compiled.GoesOn("next"));
     }
   });
@@ -185,14 +185,14 @@ TEST(OtherFirstDimensionsThanXlaExpectsAreAnErrorAndWriteNothingElsewhere) {
   RunRanks(2, [](Rank* rank) {
     Compiled compiled(rank);
     std::vector<float> rows(static_cast<size_t>(1 + rank->rank()), 2.0f), result;
-    const Tickets::Run run = compiled.tickets()->Begin();
+    const PendingCollectives::Run run = compiled.pending()->Begin();
     const Id id = compiled.Gather(run, "uneven", rows, &result);
     const Status status = compiled.Finish({id}, {&result});
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_TRUE(status.message().find("XLA fixes shapes beforehand") != std::string::npos);
     EXPECT_TRUE(AllEqual(result, -1.0f));
     rows.assign(2, static_cast<float>(rank->rank()));
-    const Id even = compiled.Gather(compiled.tickets()->Begin(), "even", rows, &result);
+    const Id even = compiled.Gather(compiled.pending()->Begin(), "even", rows, &result);
     EXPECT_TRUE(compiled.Finish({even}, {&result}).ok());
     EXPECT_TRUE(result == std::vector<float>({0.0f, 0.0f, 1.0f, 1.0f}));
   });
@@ -205,7 +205,7 @@ TEST(EveryTensorOfAGroupHasMemoryOfItsOwnWhereFirstDimensionsDiffer) {
     const std::vector<std::vector<float>> rows = {std::vector<float>(n, 1.0f),
                                                   std::vector<float>(10 * n, 2.0f)};
     std::vector<std::vector<float>> results;
-    const Id id = compiled.GatherGroup(compiled.tickets()->Begin(), "uneven", rows, &results);
+    const Id id = compiled.GatherGroup(compiled.pending()->Begin(), "uneven", rows, &results);
     EXPECT_EQ(compiled.Finish({id}, {&results[0], &results[1]}).code(),
               StatusCode::kInvalidArgument);
     for (const auto& result : results) EXPECT_TRUE(AllEqual(result, -1.0f));
@@ -222,7 +222,7 @@ TEST(RanksThatHaveJoinedBringRowsOfZerosToAnAllgather) {
       const float own = static_cast<float>(rank->rank() + 1);
       const std::vector<std::vector<float>> rows = {{own, own}, {-own}};
       std::vector<std::vector<float>> results;
-      const Id id = compiled.GatherGroup(compiled.tickets()->Begin(), "rows", rows, &results);
+      const Id id = compiled.GatherGroup(compiled.pending()->Begin(), "rows", rows, &results);
       EXPECT_OK(compiled.Finish({id}, {&results[0], &results[1]}));
       EXPECT_TRUE(results[0] == std::vector<float>({1.0f, 1.0f, 0.0f, 0.0f, 3.0f, 3.0f}));
       EXPECT_TRUE(results[1] == std::vector<float>({-1.0f, 0.0f, -3.0f}));
@@ -240,7 +240,7 @@ TEST(ARankThatLeavesEndsTheWait) {
       return;
     }
     std::vector<float> x(4, 1.0f);
-    const Id id = compiled.Reduce(compiled.tickets()->Begin(), "wanted", &x);
+    const Id id = compiled.Reduce(compiled.pending()->Begin(), "wanted", &x);
     const Status status = compiled.Finish({id}, {&x});
     EXPECT_EQ(status.code(), StatusCode::kAborted);
     for (const char* part : {"'wanted'", "rank 2", "out of luck"}) {
@@ -253,21 +253,21 @@ TEST(MemoryThatMovedIsAnError) {
   RunRanks(1, [](Rank* rank) {
     Compiled compiled(rank);
     std::vector<float> x(4, 1.0f), elsewhere(4);
-    const Id id = compiled.Reduce(compiled.tickets()->Begin(), "x", &x);
+    const Id id = compiled.Reduce(compiled.pending()->Begin(), "x", &x);
     EXPECT_EQ(compiled.Finish({id}, {&elsewhere}).code(), StatusCode::kInternal);
-    EXPECT_EQ(compiled.tickets()->size(), size_t{0});
+    EXPECT_EQ(compiled.pending()->size(), size_t{0});
     EXPECT_TRUE(compiled.GoesOn("next"));
   });
 }
 
 TEST(WithoutAnEngineOrABeginning) {
-  Tickets tickets;
+  PendingCollectives pending;
   Entry entry;
   entry.request.Edit()->tensors.push_back({DType::kFloat32, {1}});
   float x = 0.0f;
-  const Id id = tickets.Start(tickets.Begin(), nullptr, std::move(entry), {{&x, {1}}});
-  EXPECT_EQ(tickets.Finish({id}, {&x}).code(), StatusCode::kFailedPrecondition);
-  Tickets fresh;
+  const Id id = pending.Start(pending.Begin(), nullptr, std::move(entry), {{&x, {1}}});
+  EXPECT_EQ(pending.Finish({id}, {&x}).code(), StatusCode::kFailedPrecondition);
+  PendingCollectives fresh;
   EXPECT_EQ(fresh.Finish({77}, {&x}).code(), StatusCode::kInternal);
 }
 

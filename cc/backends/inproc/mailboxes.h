@@ -1,4 +1,4 @@
-// MailRoom: one box of messages and one word to vote with per rank, and one word more: what the
+// Mailboxes: one box of messages and one word to vote with per rank, and one word more: what the
 // control planes of an InprocGroup share. Thread-safe.
 #pragma once
 
@@ -17,9 +17,9 @@
 
 namespace tfhvd {
 
-class MailRoom {
+class Mailboxes {
  public:
-  explicit MailRoom(int size)
+  explicit Mailboxes(int size)
       : boxes_(static_cast<size_t>(size)), words_(static_cast<size_t>(size) + 1) {
     for (auto& box : boxes_) box = std::make_unique<Box>();
   }
@@ -53,8 +53,8 @@ class MailRoom {
   Waker* waker(int rank) { return &boxes_[static_cast<size_t>(rank)]->waker; }
 
   // Places 0 to size() of words.
-  void Cast(int place, uint64_t word) { words_[static_cast<size_t>(place)].store(word); }
-  uint64_t Word(int place) const { return words_[static_cast<size_t>(place)].load(); }
+  void Cast(int index, uint64_t word) { words_[static_cast<size_t>(index)].store(word); }
+  uint64_t Word(int index) const { return words_[static_cast<size_t>(index)].load(); }
 
   void Abort(const Status& why) {
     for (auto& box : boxes_) {

@@ -1,6 +1,6 @@
 // When a step counts as repeated, and into which buckets it is cut: plain values in, plain values
 // out.
-#include "cc/negotiate/step_watch.h"
+#include "cc/negotiate/step_detector.h"
 
 #include <cstdint>
 #include <vector>
@@ -20,14 +20,14 @@ class Program {
   void Together(const Bucket& ids, int64_t bytes = 4, bool early = false, bool fusible = true) {
     ++sequence_;
     for (CacheId id : ids) {
-      watch.Saw({id, bytes, sequence_, early ? sequence_ - 2 : sequence_ - 1, fusible});
+      detector.Saw({id, bytes, sequence_, early ? sequence_ - 2 : sequence_ - 1, fusible});
     }
   }
   void Steps(int times, const Bucket& ids) {
     for (int i = 0; i < times; ++i) Together(ids);
   }
 
-  StepWatch watch;
+  StepDetector detector;
 
  private:
   uint64_t sequence_ = 10;
@@ -36,36 +36,36 @@ class Program {
 TEST(AStepSeenThreeTimesRepeats) {
   Program program;
   program.Steps(1, {1, 2, 3});
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
   program.Steps(1, {1, 2, 3});  // only its first item shows that the first step was whole
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
   program.Steps(1, {3, 1, 2});
-  EXPECT_TRUE(program.watch.Repeats());
-  EXPECT_EQ(program.watch.Schedule().size(), size_t{1});
-  EXPECT_EQ(program.watch.Schedule()[0], (Bucket{3, 1, 2}));  // the order of the last time
+  EXPECT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.Schedule().size(), size_t{1});
+  EXPECT_EQ(program.detector.Schedule()[0], (Bucket{3, 1, 2}));  // the order of the last time
 }
 
 TEST(NothingRepeatsInTheMiddleOfAStep) {
   Program program;
   program.Steps(5, {1, 2, 3});
   program.Together({1});
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
   program.Together({2});
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
   program.Together({3});
-  EXPECT_TRUE(program.watch.Repeats());
+  EXPECT_TRUE(program.detector.Repeats());
 }
 
 TEST(AnotherStepBeginsTheCountAnew) {
   Program program;
   program.Steps(4, {1, 2});
-  EXPECT_TRUE(program.watch.Repeats());
+  EXPECT_TRUE(program.detector.Repeats());
   program.Steps(1, {1, 3});  // without 2, with 3
   program.Steps(1, {1, 3});
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
   program.Steps(1, {1, 3});
-  EXPECT_TRUE(program.watch.Repeats());
-  EXPECT_EQ(program.watch.Schedule()[0], (Bucket{1, 3}));
+  EXPECT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.Schedule()[0], (Bucket{1, 3}));
 }
 
 TEST(AStepWithATensorMoreNowAndThenIsNotLocked) {
@@ -73,32 +73,32 @@ TEST(AStepWithATensorMoreNowAndThenIsNotLocked) {
   for (int step = 0; step < 30; ++step) {
     program.Together({1, 2});
     if (step % 2 == 1) program.Together({9});
-    if (program.watch.Repeats()) EXPECT_TRUE(step < 2);
+    if (program.detector.Repeats()) EXPECT_TRUE(step < 2);
   }
 }
 
 TEST(WhatIsNoPlainRepeatDisturbs) {
   Program program;
   program.Steps(4, {1, 2});
-  program.watch.Disturbed();
-  EXPECT_FALSE(program.watch.Repeats());
+  program.detector.Disturbed();
+  EXPECT_FALSE(program.detector.Repeats());
   program.Steps(2, {1, 2});
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
   program.Steps(2, {1, 2});
-  EXPECT_TRUE(program.watch.Repeats());
+  EXPECT_TRUE(program.detector.Repeats());
 }
 
 TEST(ALoneTensorIsAStep) {
   Program program;
   program.Steps(4, {7});
-  EXPECT_TRUE(program.watch.Repeats());
-  EXPECT_EQ(program.watch.Schedule()[0], (Bucket{7}));
+  EXPECT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.Schedule()[0], (Bucket{7}));
 }
 
 TEST(ABucketTakesNoMoreOnceItIsLarge) {
   Program program;
   for (int i = 0; i < 4; ++i) program.Together({1, 2, 3, 4, 5}, 4 << 20);
-  const std::vector<Bucket> buckets = program.watch.Schedule();
+  const std::vector<Bucket> buckets = program.detector.Schedule();
   ASSERT_EQ(buckets.size(), size_t{3});
   EXPECT_EQ(buckets[0], (Bucket{1, 2}));
   EXPECT_EQ(buckets[1], (Bucket{3, 4}));
@@ -114,7 +114,7 @@ TEST(WhatMayWaitForAResultIsKeptApart) {
     program.Together({5}, 4, false, false);  // a broadcast of something
     program.Together({6}, 4, true, false);   // another, announced before 5 was agreed
   }
-  const std::vector<Bucket> buckets = program.watch.Schedule();
+  const std::vector<Bucket> buckets = program.detector.Schedule();
   ASSERT_EQ(buckets.size(), size_t{3});
   EXPECT_EQ(buckets[0], (Bucket{1}));
   EXPECT_EQ(buckets[1], (Bucket{2, 3, 4}));
@@ -130,12 +130,12 @@ TEST(ReductionsAreTrustedUntilABucketDidNotFill) {
     }
   };
   steps();
-  ASSERT_TRUE(program.watch.Repeats());
-  EXPECT_EQ(program.watch.Lock().size(), size_t{1});
-  program.watch.Ended(0, true);
+  ASSERT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.Lock().size(), size_t{1});
+  program.detector.Ended(0, true);
   steps();
-  ASSERT_TRUE(program.watch.Repeats());
-  EXPECT_EQ(program.watch.Schedule().size(), size_t{2});
+  ASSERT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.Schedule().size(), size_t{2});
 }
 
 constexpr int64_t kForEver = 0;
@@ -151,37 +151,37 @@ void Apart(Program* program, int times) {
 // The buckets of the schedule that has been locked; by then its step has come often enough.
 size_t LockApart(Program* program) {
   int steps = 0;
-  while (!program->watch.Repeats() && ++steps < 1000) Apart(program, 1);
-  return program->watch.Lock().size();
+  while (!program->detector.Repeats() && ++steps < 1000) Apart(program, 1);
+  return program->detector.Lock().size();
 }
 
 TEST(ReductionsAreTrustedAgainOnceDoubtHasServed) {
   Program program;
   EXPECT_EQ(LockApart(&program), size_t{1});
-  EXPECT_EQ(program.watch.term(), kForEver);
-  program.watch.Ended(20, true);
+  EXPECT_EQ(program.detector.term(), kForEver);
+  program.detector.Ended(20, true);
   EXPECT_EQ(LockApart(&program), size_t{2});
-  EXPECT_EQ(program.watch.term(), 2 * Trust::kFewestSteps);
-  program.watch.Ended(2 * 24, false);  // between two steps: a metric came
+  EXPECT_EQ(program.detector.term(), 2 * Trust::kFewestSteps);
+  program.detector.Ended(2 * 24, false);  // between two steps: a metric came
   Apart(&program, 1);
-  ASSERT_TRUE(program.watch.Repeats());  // it has resumed, as it was
-  EXPECT_EQ(program.watch.Lock().size(), size_t{2});
-  EXPECT_EQ(program.watch.term(), 2 * (Trust::kFewestSteps - 24));
-  program.watch.Ended(program.watch.term(), false);
+  ASSERT_TRUE(program.detector.Repeats());  // it has resumed, as it was
+  EXPECT_EQ(program.detector.Lock().size(), size_t{2});
+  EXPECT_EQ(program.detector.term(), 2 * (Trust::kFewestSteps - 24));
+  program.detector.Ended(program.detector.term(), false);
   Apart(&program, 1);
-  EXPECT_FALSE(program.watch.Repeats());  // it does not resume, to be cut anew
+  EXPECT_FALSE(program.detector.Repeats());  // it does not resume, to be cut anew
   EXPECT_EQ(LockApart(&program), size_t{1});
-  EXPECT_EQ(program.watch.term(), kForEver);
+  EXPECT_EQ(program.detector.term(), kForEver);
 }
 
 TEST(AScheduleThatDoubtDoesNotChangeHasNoTerm) {
   Program program;
   EXPECT_EQ(LockApart(&program), size_t{1});
-  program.watch.Ended(20, true);
+  program.detector.Ended(20, true);
   program.Steps(40, {4, 5, 6});  // agreed together, announced together
-  ASSERT_TRUE(program.watch.Repeats());
-  program.watch.Lock();
-  EXPECT_EQ(program.watch.term(), kForEver);
+  ASSERT_TRUE(program.detector.Repeats());
+  program.detector.Lock();
+  EXPECT_EQ(program.detector.term(), kForEver);
 }
 
 TEST(DoubtLastsTwiceAsLongEachTimeUntilTrustHasPaid) {
@@ -235,11 +235,11 @@ TEST(AScheduleThatHardlyPaysIsTriedLessAndLessOften) {
     do {
       program.Together({1, 2});
       ++steps;
-    } while (!program.watch.Repeats());
+    } while (!program.detector.Repeats());
     EXPECT_TRUE(steps > needed);
     needed = steps;
-    program.watch.Lock();
-    program.watch.Ended(1, false);
+    program.detector.Lock();
+    program.detector.Ended(1, false);
   }
   EXPECT_TRUE(needed > 50);
 }
@@ -247,10 +247,10 @@ TEST(AScheduleThatHardlyPaysIsTriedLessAndLessOften) {
 // One that was locked, of a bucket or several, and has served so many turns.
 void LockOnce(Program* program, int64_t turns, bool late = false, int64_t bytes = 4) {
   for (int i = 0; i < 4; ++i) program->Together({1, 2, 3}, bytes);
-  ASSERT_TRUE(program->watch.Repeats());
-  program->watch.Lock();
-  EXPECT_FALSE(program->watch.Repeats());
-  program->watch.Ended(turns, late);
+  ASSERT_TRUE(program->detector.Repeats());
+  program->detector.Lock();
+  EXPECT_FALSE(program->detector.Repeats());
+  program->detector.Ended(turns, late);
 }
 
 TEST(AStepThatPaidResumesAsItWasOnceItHasCome) {
@@ -260,14 +260,14 @@ TEST(AStepThatPaidResumesAsItWasOnceItHasCome) {
     if (attempt % 2 == 0) {
       program.Together({9});  // a metric
     } else {
-      program.watch.Disturbed();  // a new one
+      program.detector.Disturbed();  // a new one
     }
     program.Together({2});
-    EXPECT_FALSE(program.watch.Repeats());
+    EXPECT_FALSE(program.detector.Repeats());
     program.Together({3, 1});
-    ASSERT_TRUE(program.watch.Repeats());
-    EXPECT_EQ(program.watch.Lock(), (std::vector<Bucket>{{1, 2, 3}}));
-    program.watch.Ended(2, false);
+    ASSERT_TRUE(program.detector.Repeats());
+    EXPECT_EQ(program.detector.Lock(), (std::vector<Bucket>{{1, 2, 3}}));
+    program.detector.Ended(2, false);
   }
 }
 
@@ -276,16 +276,16 @@ TEST(AnotherOneInItsMidstShowsThatItIsAnotherStep) {
     Program program;
     LockOnce(&program, 2);
     program.Together(step);
-    EXPECT_FALSE(program.watch.Repeats());
+    EXPECT_FALSE(program.detector.Repeats());
     program.Together({1, 2, 3});
-    EXPECT_FALSE(program.watch.Repeats());
+    EXPECT_FALSE(program.detector.Repeats());
   }
   Program program;
   LockOnce(&program, 2);
   program.Together({1, 2});
-  program.watch.Disturbed();
+  program.detector.Disturbed();
   program.Together({3});
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
 }
 
 TEST(TwoProgramsInTurnHaveASchedule) {  // training and evaluation
@@ -297,10 +297,10 @@ TEST(TwoProgramsInTurnHaveASchedule) {  // training and evaluation
       do {
         program.Together(step);
         ++steps;
-      } while (!program.watch.Repeats());
+      } while (!program.detector.Repeats());
       EXPECT_EQ(steps, epoch == 0 && step.size() == 2 ? 3 : 1);
-      EXPECT_EQ(program.watch.Lock(), (std::vector<Bucket>{step}));
-      program.watch.Ended(50, false);
+      EXPECT_EQ(program.detector.Lock(), (std::vector<Bucket>{step}));
+      program.detector.Ended(50, false);
     }
   }
 }
@@ -310,17 +310,17 @@ TEST(AStepThatDoesNotPayTakesNothingFromAnother) {
   LockOnce(&program, 50);
   for (int i = 0; i < 40; ++i) {  // a lone metric comes several times in a row, never often enough
     program.Steps(4, {9});
-    if (program.watch.Repeats()) {
-      program.watch.Lock();
-      program.watch.Ended(0, false);
+    if (program.detector.Repeats()) {
+      program.detector.Lock();
+      program.detector.Ended(0, false);
     }
     program.Together({1, 2, 3});
-    ASSERT_TRUE(program.watch.Repeats());
-    program.watch.Lock();
-    program.watch.Ended(50, false);
+    ASSERT_TRUE(program.detector.Repeats());
+    program.detector.Lock();
+    program.detector.Ended(50, false);
   }
   program.Steps(4, {9});
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
 }
 
 TEST(OneThatEndedBetweenItsBucketsIsNotResumed) {
@@ -328,7 +328,7 @@ TEST(OneThatEndedBetweenItsBucketsIsNotResumed) {
     Program program;
     LockOnce(&program, turns, false, 8 << 20);  // three buckets
     program.Together({1, 2, 3});
-    EXPECT_EQ(program.watch.Repeats(), turns == 6);
+    EXPECT_EQ(program.detector.Repeats(), turns == 6);
   }
 }
 
@@ -339,33 +339,33 @@ TEST(NothingIsCountedFromTheMidstOfAStepOn) {
   for (int step = 0; step < 2; ++step) {
     program.Together({1});
     program.Together({2, 3});
-    EXPECT_FALSE(program.watch.Repeats());
+    EXPECT_FALSE(program.detector.Repeats());
   }
   program.Together({1});
-  EXPECT_FALSE(program.watch.Repeats());
+  EXPECT_FALSE(program.detector.Repeats());
   program.Together({2, 3});
-  ASSERT_TRUE(program.watch.Repeats());
-  EXPECT_EQ(program.watch.Schedule()[0][0], CacheId{1});
+  ASSERT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.Schedule()[0][0], CacheId{1});
 }
 
 TEST(AScheduleThatNeverRanLeavesTheCountAsItWas) {
   Program program;
   program.Steps(4, {1});
-  program.watch.Lock();
-  program.watch.Ended(50, false);
+  program.detector.Lock();
+  program.detector.Ended(50, false);
   program.Together({1});  // the first of a longer step now, but that cannot be known
-  ASSERT_TRUE(program.watch.Repeats());
-  program.watch.Lock();
-  program.watch.Ended(0, false);
+  ASSERT_TRUE(program.detector.Repeats());
+  program.detector.Lock();
+  program.detector.Ended(0, false);
   program.Together({2, 3});
   for (int step = 0; step < 2; ++step) {
-    EXPECT_FALSE(program.watch.Repeats());
+    EXPECT_FALSE(program.detector.Repeats());
     program.Together({1});
-    EXPECT_FALSE(program.watch.Repeats());
+    EXPECT_FALSE(program.detector.Repeats());
     program.Together({2, 3});
   }
-  ASSERT_TRUE(program.watch.Repeats());
-  EXPECT_EQ(program.watch.Schedule(), (std::vector<Bucket>{{1, 2, 3}}));
+  ASSERT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.Schedule(), (std::vector<Bucket>{{1, 2, 3}}));
 }
 
 TEST(OneThatDidNotPayOrFillIsForgotten) {
@@ -373,9 +373,9 @@ TEST(OneThatDidNotPayOrFillIsForgotten) {
     Program program;
     LockOnce(&program, late ? 15 : 1, late);
     program.Steps(4, {1, 2, 3});
-    EXPECT_FALSE(program.watch.Repeats());
+    EXPECT_FALSE(program.detector.Repeats());
     program.Steps(4, {1, 2, 3});
-    EXPECT_TRUE(program.watch.Repeats());
+    EXPECT_TRUE(program.detector.Repeats());
   }
 }
 

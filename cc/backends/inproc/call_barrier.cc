@@ -1,4 +1,4 @@
-#include "cc/backends/inproc/meeting.h"
+#include "cc/backends/inproc/call_barrier.h"
 
 #include <string>
 #include <utility>
@@ -21,12 +21,12 @@ bool Fit(const InprocCall& a, const InprocCall& b) {
 
 }  // namespace
 
-Meeting::Meeting(int size)
+CallBarrier::CallBarrier(int size)
     : calls_(static_cast<size_t>(size)),
       here_(static_cast<size_t>(size), false),
       aborted_(static_cast<size_t>(size)) {}
 
-Status Meeting::Begin(int rank, InprocCall call, const OnWait& on_wait) {
+Status CallBarrier::Begin(int rank, InprocCall call, const OnWait& on_wait) {
   calls_[static_cast<size_t>(rank)] = std::move(call);
   TFHVD_RETURN_IF_ERROR(Meet(rank, size(), on_wait));
   const Status fit = CheckCalls();
@@ -35,9 +35,9 @@ Status Meeting::Begin(int rank, InprocCall call, const OnWait& on_wait) {
   return Meet(rank, 0, on_wait);
 }
 
-Status Meeting::End(int rank, const OnWait& on_wait) { return Meet(rank, 0, on_wait); }
+Status CallBarrier::End(int rank, const OnWait& on_wait) { return Meet(rank, 0, on_wait); }
 
-Status Meeting::CheckCalls() const {
+Status CallBarrier::CheckCalls() const {
   for (int r = 1; r < size(); ++r) {
     if (Fit(call(0), call(r))) continue;
     return Status::Internal(
@@ -47,7 +47,7 @@ Status Meeting::CheckCalls() const {
   return Status::Ok();
 }
 
-Status Meeting::Meet(int rank, int then_active, const OnWait& on_wait) {
+Status CallBarrier::Meet(int rank, int then_active, const OnWait& on_wait) {
   const auto self = static_cast<size_t>(rank);
   const MutexLock lock(&mutex_);
   if (active_ > 0) --active_;  // from here on this rank touches nobody's buffer
@@ -80,7 +80,7 @@ Status Meeting::Meet(int rank, int then_active, const OnWait& on_wait) {
 }
 
 // Lets go of the lock meanwhile.
-Status Meeting::Ask(const OnWait& on_wait, double seconds) {
+Status CallBarrier::Ask(const OnWait& on_wait, double seconds) {
   std::vector<int> missing;
   for (int r = 0; r < size(); ++r) {
     if (!here_[static_cast<size_t>(r)]) missing.push_back(r);
@@ -91,19 +91,19 @@ Status Meeting::Ask(const OnWait& on_wait, double seconds) {
   return status;
 }
 
-Status Meeting::aborted(int rank) {
+Status CallBarrier::aborted(int rank) {
   const MutexLock lock(&mutex_);
   return aborted_[static_cast<size_t>(rank)];
 }
 
-void Meeting::AbortRank(int rank, const Status& why) {
+void CallBarrier::AbortRank(int rank, const Status& why) {
   const MutexLock lock(&mutex_);
   Status& aborted = aborted_[static_cast<size_t>(rank)];
   if (aborted.ok()) aborted = why;
   changed_.NotifyAll();
 }
 
-void Meeting::Abort(const Status& why) {
+void CallBarrier::Abort(const Status& why) {
   for (int r = 0; r < size(); ++r) AbortRank(r, why);
 }
 

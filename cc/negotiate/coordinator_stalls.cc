@@ -42,25 +42,26 @@ std::string CrossText(const std::vector<const Slot*>& waiting) {
 }  // namespace
 
 bool Coordinator::FenceHolds() {
-  if (fence_ == 0) return false;
+  if (error_epoch_ == 0) return false;
   for (int r = 0; r < size(); ++r) {
-    if (fenced_[r] && !left_[r] && seen_[r] < fence_) return true;
+    if (concerned_[r] && !left_[r] && seen_[r] < error_epoch_) return true;
   }
-  fence_ = 0;
-  fenced_.assign(fenced_.size(), false);
+  error_epoch_ = 0;
+  concerned_.assign(concerned_.size(), false);
   return false;
 }
 
 double Coordinator::wake_at() const {
   double at = kNever;
-  if (num_ready_ > 0 && fence_ == 0) at = ready_since_ + options_.cycle_time;
-  if (options_.stall_check && (open_ > 0 || fence_ != 0)) at = std::min(at, next_stall_check_);
+  if (num_ready_ > 0 && error_epoch_ == 0) at = ready_since_ + options_.cycle_time;
+  if (options_.stall_check && (open_ > 0 || error_epoch_ != 0))
+    at = std::min(at, next_stall_check_);
   return std::min(at, roll_call_.wake_at());
 }
 
 Status Coordinator::lost(double now) const {
   const bool some_left = num_left_ > 0 && num_left_ < size();
-  if (stalled_ && some_left && now - first_left_at_ >= options_.stall_shutdown_time) return doom_;
+  if (stalled_ && some_left && now - first_left_at_ >= options_.stall_shutdown_time) return fatal_;
   return roll_call_.Check(now);
 }
 
@@ -77,7 +78,7 @@ void Coordinator::Warn(const std::string& text) {
 }
 
 void Coordinator::CheckStalls(double now) {
-  if (!options_.stall_check || (open_ == 0 && fence_ == 0) || now < next_stall_check_) return;
+  if (!options_.stall_check || (open_ == 0 && error_epoch_ == 0) || now < next_stall_check_) return;
   // Often enough for either limit.
   double interval = options_.stall_check_time / 4;
   if (options_.stall_shutdown_time > 0) {
@@ -115,7 +116,7 @@ void Coordinator::CheckStalls(double now) {
   }
   if (fatal == nullptr) return;
   stalled_ = true;
-  doom_ = Status::Aborted(
+  fatal_ = Status::Aborted(
       "stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
       WaitingText(*fatal, now, options_.hosts, JoinedIn(fatal->key.process_set)) + crosswise);
   FailAllOpen();
@@ -125,15 +126,15 @@ void Coordinator::CheckStalls(double now) {
 // to report.
 std::string Coordinator::FenceText(double now) {
   if (!FenceHolds()) return "";
-  std::vector<int> silent;
+  std::vector<int> missing;
   for (int r = 0; r < size(); ++r) {
-    if (fenced_[r] && !left_[r] && seen_[r] < fence_) silent.push_back(r);
-    if (r != 0 && now - fence_since_ >= options_.stall_check_time / 2) next_[r].confirm = true;
+    if (concerned_[r] && !left_[r] && seen_[r] < error_epoch_) missing.push_back(r);
+    if (r != 0 && now - error_since_ >= options_.stall_check_time / 2) next_[r].confirm = true;
   }
-  if (fence_reported_ || now - fence_since_ < options_.stall_check_time) return "";
-  fence_reported_ = true;
-  return "\n  a collective failed " + SecondsText(now - fence_since_) + " ago, and ranks " +
-         RankList(silent) + " (first on host " + options_.hosts[silent[0]] +
+  if (error_reported_ || now - error_since_ < options_.stall_check_time) return "";
+  error_reported_ = true;
+  return "\n  a collective failed " + SecondsText(now - error_since_) + " ago, and ranks " +
+         RankList(missing) + " (first on host " + options_.hosts[missing[0]] +
          ") have not taken note of it: nothing else is agreed until they do";
 }
 

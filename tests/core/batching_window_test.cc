@@ -1,5 +1,5 @@
 // When the engine waits for more entries of a burst.
-#include "cc/engine/burst.h"
+#include "cc/engine/batching_window.h"
 
 #include "tests/core/testing.h"
 
@@ -7,7 +7,7 @@ namespace tfhvd {
 namespace {
 
 TEST(TheFirstBurstAndALoneTensorNeverWait) {
-  Burst burst;
+  BatchingWindow burst;
   EXPECT_FALSE(burst.MoreLikely(1));
   for (int step = 0; step < 3; ++step) {
     EXPECT_FALSE(burst.MoreLikely(1));
@@ -17,7 +17,7 @@ TEST(TheFirstBurstAndALoneTensorNeverWait) {
 }
 
 TEST(ABurstIsExpectedToBeAsLargeAsTheOneBefore) {
-  Burst burst;
+  BatchingWindow burst;
   burst.Took(3);
   burst.Took(7);
   burst.Ended();
@@ -32,7 +32,7 @@ TEST(ABurstIsExpectedToBeAsLargeAsTheOneBefore) {
 }
 
 TEST(NothingThereIsNothingToWaitFor) {
-  Burst burst;
+  BatchingWindow burst;
   burst.Took(5);
   burst.Ended();
   burst.Ended();  // idle rounds do not count

@@ -1,7 +1,7 @@
-// Burst: whether it is worth while to wait a moment for more entries before saying what is new. A
-// framework submits the tensors of a step one after the other; each round of negotiation and each
-// collective costs about as much for one tensor as for many. How many came together the last time
-// tells how many will come now, so that a lone tensor never waits. Used by the engine's thread
+// BatchingWindow: whether it is worth while to wait a moment for more entries before saying what is
+// new. A framework submits the tensors of a step one after the other; each round of negotiation and
+// each collective costs about as much for one tensor as for many. How many came together the last
+// time tells how many will come now, so that a lone tensor never waits. Used by the engine's thread
 // only.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tfhvd {
 
-class Burst {
+class BatchingWindow {
  public:
   // `count` entries have been taken.
   void Took(size_t count) { now_ += count; }

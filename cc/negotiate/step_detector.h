@@ -1,4 +1,4 @@
-// StepWatch: notices that a program repeats its step, and cuts the step into the buckets of a
+// StepDetector: notices that a program repeats its step, and cuts the step into the buckets of a
 // schedule. A step is a run of agreed collectives of which none comes twice. A pure function of
 // what it has seen; rank 0's coordinator feeds it.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace tfhvd {
 
-class StepWatch {
+class StepDetector {
  public:
   // One agreed collective that all ranks knew by its number.
   struct Item {
@@ -44,14 +44,14 @@ class StepWatch {
   // Repeats().
   const std::vector<Bucket>& Lock();
 
-  // After how many turns the schedule that was locked last should end, because its step can then be
-  // cut into fewer buckets; 0 where it cannot.
+  // After how many rounds the schedule that was locked last should end, because its step can then
+  // be cut into fewer buckets; 0 where it cannot.
   int64_t term() const { return term_; }
 
-  // What was locked has ended after so many turns; `late`: a bucket did not fill. One that hardly
+  // What was locked has ended after so many rounds; `late`: a bucket did not fill. One that hardly
   // paid must come more often before it is locked again; one that paid, and ended between two steps
   // because something else came, is locked as soon as its step has come once.
-  void Ended(int64_t turns, bool late);
+  void Ended(int64_t rounds, bool late);
 
  private:
   void Count(const Item& item);

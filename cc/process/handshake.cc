@@ -1,4 +1,4 @@
-#include "cc/process/hello.h"
+#include "cc/process/handshake.h"
 
 #include <unistd.h>
 
@@ -27,35 +27,36 @@ std::string PidNamespace() {
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : "";
 }
 
-bool CanSee(const Hello& mine, const Hello& other) {
+bool CanSee(const Handshake& mine, const Handshake& other) {
   return mine.machine == other.machine && !mine.pid_namespace.empty() &&
          mine.pid_namespace == other.pid_namespace;
 }
 
 }  // namespace
 
-std::string EncodeHello(const Hello& hello) {
+std::string EncodeHandshake(const Handshake& hello) {
   char density[32];
   std::snprintf(density, sizeof density, "%.17g", hello.sparse_density);  // to the bit
   return std::to_string(hello.protocol) + "\n" + hello.host + "\n" + hello.machine + "\n" +
          std::to_string(hello.fusion_threshold) + "\n" +
          std::to_string(static_cast<int>(hello.cpu_operations)) + "\n" + density + "\n" +
-         std::to_string(hello.place) + "\n" + std::to_string(hello.pid) + "\n" +
+         std::to_string(hello.local_process) + "\n" + std::to_string(hello.pid) + "\n" +
          hello.pid_namespace + "\n";
 }
 
-Status DecodeHello(const std::string& text, Hello* hello) {
+Status DecodeHandshake(const std::string& text, Handshake* hello) {
   std::istringstream in(text);
   std::string protocol;
   std::string threshold;
   std::string operations;
   std::string density;
-  std::string place;
+  std::string local_process;
   std::string pid;
   if (!std::getline(in, protocol) || !std::getline(in, hello->host) ||
       !std::getline(in, hello->machine) || !std::getline(in, threshold) ||
-      !std::getline(in, operations) || !std::getline(in, density) || !std::getline(in, place) ||
-      !std::getline(in, pid) || !std::getline(in, hello->pid_namespace)) {
+      !std::getline(in, operations) || !std::getline(in, density) ||
+      !std::getline(in, local_process) || !std::getline(in, pid) ||
+      !std::getline(in, hello->pid_namespace)) {
     return Status::Internal("a rank introduced itself in a way that is not understood: '" + text +
                             "'");
   }
@@ -63,13 +64,13 @@ Status DecodeHello(const std::string& text, Hello* hello) {
   hello->fusion_threshold = std::atoll(threshold.c_str());
   hello->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
   hello->sparse_density = std::strtod(density.c_str(), nullptr);
-  hello->place = std::atoi(place.c_str());
+  hello->local_process = std::atoi(local_process.c_str());
   hello->pid = std::atoi(pid.c_str());
   return Status::Ok();
 }
 
-Hello MakeHello(const Config& config) {
-  Hello hello;
+Handshake MakeHandshake(const Config& config) {
+  Handshake hello;
   hello.protocol = kProtocol;
   hello.host = config.test_host.empty() ? HostName() : config.test_host;
   std::string boot;
@@ -78,16 +79,16 @@ Hello MakeHello(const Config& config) {
   hello.fusion_threshold = config.fusion_threshold;
   hello.cpu_operations = config.cpu_operations;
   hello.sparse_density = config.sparse_density;
-  hello.place = ReadLaunchHints().place;
+  hello.local_process = ReadLaunchHints().local_process;
   hello.pid = static_cast<int>(getpid());
   hello.pid_namespace = PidNamespace();
   return hello;
 }
 
-Status Introduce(Communicator* communicator, Config* config, Topology* topology) {
+Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology) {
   const int size = communicator->size();
-  const Hello own = MakeHello(*config);
-  const std::string mine = EncodeHello(own);
+  const Handshake own = MakeHandshake(*config);
+  const std::string mine = EncodeHandshake(own);
 
   // First the lengths, then the texts.
   const int64_t length = static_cast<int64_t>(mine.size());
@@ -100,12 +101,12 @@ Status Introduce(Communicator* communicator, Config* config, Topology* topology)
 
   std::vector<std::string> hosts;
   std::vector<std::string> machines;
-  std::vector<int> places;
+  std::vector<int> local_processes;
   std::vector<int> pids;
   size_t at = 0;
   for (int r = 0; r < size; ++r) {
-    Hello hello;
-    TFHVD_RETURN_IF_ERROR(DecodeHello(all.substr(at, static_cast<size_t>(lengths[r])), &hello));
+    Handshake hello;
+    TFHVD_RETURN_IF_ERROR(DecodeHandshake(all.substr(at, static_cast<size_t>(lengths[r])), &hello));
     at += static_cast<size_t>(lengths[r]);
     if (hello.protocol != kProtocol) {
       return Status::FailedPrecondition(
@@ -121,12 +122,12 @@ Status Introduce(Communicator* communicator, Config* config, Topology* topology)
     }
     hosts.push_back(hello.host);
     machines.push_back(hello.machine);
-    places.push_back(hello.place);
+    local_processes.push_back(hello.local_process);
     pids.push_back(CanSee(own, hello) ? hello.pid : 0);
   }
   *topology = MakeTopology(communicator->rank(), std::move(machines));
   topology->hosts = std::move(hosts);
-  topology->places = std::move(places);
+  topology->local_processes = std::move(local_processes);
   topology->pids = std::move(pids);
   return Status::Ok();
 }

@@ -1,4 +1,5 @@
-// Hello: what ranks tell each other before the engine starts, so that all run by the same rules.
+// Handshake: what ranks tell each other before the engine starts, so that all run by the same
+// rules.
 #pragma once
 
 #include <string>
@@ -12,26 +13,26 @@
 namespace tfhvd {
 
 // One rank's introduction.
-struct Hello {
+struct Handshake {
   int protocol = 0;
   std::string host;     // for messages
   std::string machine;  // equal for ranks of one host and boot
   int64_t fusion_threshold = 0;
   CpuOperations cpu_operations = CpuOperations::kAuto;
   double sparse_density = 1.0;
-  int place = -1;  // see Topology
+  int local_process = -1;  // see Topology
   int pid = 0;
   std::string pid_namespace;  // equal where the pids of one mean the same to the other
 };
 
-std::string EncodeHello(const Hello& hello);
-Status DecodeHello(const std::string& text, Hello* hello);
+std::string EncodeHandshake(const Handshake& hello);
+Status DecodeHandshake(const std::string& text, Handshake* hello);
 
 // This process's own.
-Hello MakeHello(const Config& config);
+Handshake MakeHandshake(const Config& config);
 
 // Collective: everyone's introductions give the topology; rank 0's settings replace `config`'s
 // where they must be equal everywhere.
-Status Introduce(Communicator* communicator, Config* config, Topology* topology);
+Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology);
 
 }  // namespace tfhvd

@@ -1,5 +1,5 @@
 // What ranks tell each other before the engine starts.
-#include "cc/process/hello.h"
+#include "cc/process/handshake.h"
 
 #include <memory>
 #include <string>
@@ -12,40 +12,40 @@ namespace tfhvd {
 namespace {
 
 TEST(EveryFieldSurvives) {
-  const Hello hello{3,
-                    "node-1.example",
-                    "node-1.example 5f2c",
-                    int64_t{1} << 40,
-                    CpuOperations::kHierarchical,
-                    0.1,
-                    7,
-                    4711,
-                    "pid:[4026531836]"};
-  Hello back;
-  ASSERT_OK(DecodeHello(EncodeHello(hello), &back));
+  const Handshake handshake{3,
+                            "node-1.example",
+                            "node-1.example 5f2c",
+                            int64_t{1} << 40,
+                            CpuOperations::kHierarchical,
+                            0.1,
+                            7,
+                            4711,
+                            "pid:[4026531836]"};
+  Handshake back;
+  ASSERT_OK(DecodeHandshake(EncodeHandshake(handshake), &back));
   EXPECT_EQ(back.protocol, 3);
-  EXPECT_EQ(back.host, hello.host);
-  EXPECT_EQ(back.machine, hello.machine);
-  EXPECT_EQ(back.fusion_threshold, hello.fusion_threshold);
-  EXPECT_EQ(back.cpu_operations, hello.cpu_operations);
-  EXPECT_EQ(back.sparse_density, hello.sparse_density);
-  EXPECT_EQ(back.place, 7);
+  EXPECT_EQ(back.host, handshake.host);
+  EXPECT_EQ(back.machine, handshake.machine);
+  EXPECT_EQ(back.fusion_threshold, handshake.fusion_threshold);
+  EXPECT_EQ(back.cpu_operations, handshake.cpu_operations);
+  EXPECT_EQ(back.sparse_density, handshake.sparse_density);
+  EXPECT_EQ(back.local_process, 7);
   EXPECT_EQ(back.pid, 4711);
-  EXPECT_EQ(back.pid_namespace, hello.pid_namespace);
+  EXPECT_EQ(back.pid_namespace, handshake.pid_namespace);
 }
 
 TEST(ATestMaySayWhereItsRanksAre) {
   Config config;
-  const std::string real = MakeHello(config).machine;
+  const std::string real = MakeHandshake(config).machine;
   config.test_host = "elsewhere";
-  EXPECT_EQ(MakeHello(config).host, std::string("elsewhere"));
-  EXPECT_FALSE(MakeHello(config).machine == real);
+  EXPECT_EQ(MakeHandshake(config).host, std::string("elsewhere"));
+  EXPECT_FALSE(MakeHandshake(config).machine == real);
 }
 
 TEST(HalfAnIntroductionIsRefused) {
-  Hello back;
-  EXPECT_ERROR(DecodeHello("1\nhost\n", &back), StatusCode::kInternal, "introduced itself");
-  EXPECT_FALSE(DecodeHello("", &back).ok());
+  Handshake back;
+  EXPECT_ERROR(DecodeHandshake("1\nhost\n", &back), StatusCode::kInternal, "introduced itself");
+  EXPECT_FALSE(DecodeHandshake("", &back).ok());
 }
 
 TEST(RankZerosSettingsAreEveryones) {
@@ -61,7 +61,7 @@ TEST(RankZerosSettingsAreEveryones) {
     config.sparse_density = 0.25 * (rank + 1);
     config.cpu_operations = rank == 0 ? CpuOperations::kMpi : CpuOperations::kShm;
     Topology topology;
-    ASSERT_OK(Introduce(communicator.get(), &config, &topology));
+    ASSERT_OK(ExchangeHandshakes(communicator.get(), &config, &topology));
     EXPECT_EQ(config.fusion_threshold, int64_t{100});
     EXPECT_EQ(config.cpu_operations, CpuOperations::kMpi);
     EXPECT_EQ(config.sparse_density, 0.25);
@@ -71,7 +71,7 @@ TEST(RankZerosSettingsAreEveryones) {
     EXPECT_EQ(topology.local_rank, rank);  // threads share a host
     EXPECT_EQ(topology.local_size, kRanks);
     EXPECT_EQ(topology.cross_size, 1);
-    EXPECT_EQ(topology.hosts, std::vector<std::string>(kRanks, MakeHello(config).host));
+    EXPECT_EQ(topology.hosts, std::vector<std::string>(kRanks, MakeHandshake(config).host));
   });
 }
 

@@ -1,4 +1,4 @@
-#include "cc/negotiate/step_watch.h"
+#include "cc/negotiate/step_detector.h"
 
 namespace tfhvd {
 namespace {
@@ -9,20 +9,20 @@ constexpr int64_t kBucketBytes = 8 << 20;
 
 }  // namespace
 
-void StepWatch::Saw(const Item& item) {
+void StepDetector::Saw(const Item& item) {
   known_.Saw(item.id);
   if (rest_.erase(item.id) > 0) return;
   rest_.clear();
   Count(item);
 }
 
-void StepWatch::Disturbed() {
+void StepDetector::Disturbed() {
   known_.Saw(kNoId);
   rest_.clear();
   CountAnew();
 }
 
-void StepWatch::Count(const Item& item) {
+void StepDetector::Count(const Item& item) {
   if (current_ids_.count(item.id) != 0) {  // a step has ended, and was another one than the last
     last_.swap(current_);
     last_ids_.swap(current_ids_);
@@ -39,7 +39,7 @@ void StepWatch::Count(const Item& item) {
   current_ids_.clear();
 }
 
-void StepWatch::CountAnew() {
+void StepDetector::CountAnew() {
   current_.clear();
   current_ids_.clear();
   last_.clear();
@@ -47,18 +47,18 @@ void StepWatch::CountAnew() {
   repeats_ = 0;
 }
 
-bool StepWatch::Repeats() const {
+bool StepDetector::Repeats() const {
   if (is_locked_) return false;
   if (known_.resumed() != nullptr) return true;
   return current_.empty() && repeats_ > 0 && repeats_ >= known_.Needed(last_ids_);
 }
 
-std::vector<Bucket> StepWatch::Schedule() const {
+std::vector<Bucket> StepDetector::Schedule() const {
   const std::vector<Bucket>* const resumed = known_.resumed();
   return resumed != nullptr ? *resumed : Cut(trust_.given());
 }
 
-const std::vector<Bucket>& StepWatch::Lock() {
+const std::vector<Bucket>& StepDetector::Lock() {
   if (known_.resumed() != nullptr) {
     known_.LockedAgain();
   } else {
@@ -73,7 +73,7 @@ const std::vector<Bucket>& StepWatch::Lock() {
   return known_.locked();
 }
 
-std::vector<Bucket> StepWatch::Cut(bool trusting) const {
+std::vector<Bucket> StepDetector::Cut(bool trusting) const {
   std::vector<Bucket> buckets;
   int64_t bytes = 0;
   bool all_fusible = false;
@@ -94,17 +94,18 @@ std::vector<Bucket> StepWatch::Cut(bool trusting) const {
   return buckets;
 }
 
-void StepWatch::Ended(int64_t turns, bool late) {
+void StepDetector::Ended(int64_t rounds, bool late) {
   is_locked_ = false;
   const bool doubted = !trust_.given();
-  trust_.Ended(turns / static_cast<int64_t>(known_.locked().size()),
+  trust_.Ended(rounds / static_cast<int64_t>(known_.locked().size()),
                known_.locked_with() == CutWith::kTrust, late);
-  known_.Ended(turns, late);
+  known_.Ended(rounds, late);
   if (doubted && trust_.given()) known_.ForgetDoubts();
-  if (turns == 0) return;  // as if it had not been locked: the count goes on, in a step or after it
+  if (rounds == 0)
+    return;  // as if it had not been locked: the count goes on, in a step or after it
   CountAnew();
   const std::vector<Bucket>& step = known_.locked();
-  const auto ran = static_cast<size_t>(turns) % step.size();
+  const auto ran = static_cast<size_t>(rounds) % step.size();
   for (size_t i = ran; ran > 0 && i < step.size(); ++i) {
     rest_.insert(step[i].begin(), step[i].end());
   }

@@ -1,4 +1,4 @@
-#include "cc/process/choose.h"
+#include "cc/process/transport_selector.h"
 
 #include <numeric>
 #include <string>
@@ -15,69 +15,70 @@
 namespace tfhvd {
 namespace {
 
-struct Means {
+struct Transport {
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<ControlPlane> control;  // null where none is wanted: in a process set
 };
 
 // Those who are to talk: all ranks of the job, or a process set's.
-struct Circle {
+struct Group {
   std::vector<int> ranks;  // of the job, ascending
-  int self = 0;            // this process's place among them
-  HostLayout layout;       // of the places
+  int self = 0;            // this process's index among them
+  HostLayout layout;       // by their indices
 };
 
-Circle MakeCircle(const std::vector<int>& ranks, int rank, const std::vector<int>& host_of) {
-  Circle circle;
-  circle.ranks = ranks;
+Group MakeGroup(const std::vector<int>& ranks, int rank, const std::vector<int>& host_of) {
+  Group group;
+  group.ranks = ranks;
   std::vector<int> hosts;
   for (const int r : ranks) {
-    if (r == rank) circle.self = static_cast<int>(hosts.size());
+    if (r == rank) group.self = static_cast<int>(hosts.size());
     hosts.push_back(host_of[static_cast<size_t>(r)]);
   }
-  circle.layout = MakeHostLayout(hosts);
-  return circle;
+  group.layout = MakeHostLayout(hosts);
+  return group;
 }
 
-// The ranks of the job at these places.
-std::vector<int> At(const Circle& circle, const std::vector<int>& places) {
+// The ranks of the job at these indices.
+std::vector<int> At(const Group& group, const std::vector<int>& indices) {
   std::vector<int> ranks;
-  for (const int place : places) ranks.push_back(circle.ranks[static_cast<size_t>(place)]);
+  for (const int index : indices) ranks.push_back(group.ranks[static_cast<size_t>(index)]);
   return ranks;
 }
 
 // Those on this process's host.
-std::vector<int> Neighbours(const Circle& circle) {
-  const auto host = static_cast<size_t>(circle.layout.host_of[static_cast<size_t>(circle.self)]);
-  return At(circle, circle.layout.ranks_of[host]);
+std::vector<int> Neighbours(const Group& group) {
+  const auto host = static_cast<size_t>(group.layout.host_of[static_cast<size_t>(group.self)]);
+  return At(group, group.layout.ranks_of[host]);
 }
 
-// Finds means for a circle.
-class Finder {
+// Selects the transport of a group.
+class TransportSelector {
  public:
-  Finder(const Log& log, World* world) : log_(log), world_(world) {}
+  TransportSelector(const Log& log, World* world) : log_(log), world_(world) {}
 
-  // Collective over the circle, which `everyone` joins. `means` holds the starter's control plane
-  // before, and everything after; kUnavailable on every rank where nothing is faster than what the
-  // starter gave.
-  Status Find(const Circle& circle, Communicator* everyone, Means* means) const {
-    return circle.layout.hosts() == 1
-               ? ShareMemory(circle, everyone, means->control != nullptr, means)
-               : JoinHosts(circle, everyone, means);
+  // Collective over the group, which `everyone` joins. `transport` holds the launcher's control
+  // plane before, and everything after; kUnavailable on every rank where nothing is faster than
+  // what the launcher gave.
+  Status Find(const Group& group, Communicator* everyone, Transport* transport) const {
+    return group.layout.hosts() == 1
+               ? ShareMemory(group, everyone, transport->control != nullptr, transport)
+               : JoinHosts(group, everyone, transport);
   }
 
  private:
   // Collective over `host`, whose ranks are all on one host. kUnavailable where they cannot share
   // memory: on all of them.
-  Status ShareMemory(const Circle& circle, Communicator* host, bool control, Means* means) const {
+  Status ShareMemory(const Group& group, Communicator* host, bool control,
+                     Transport* transport) const {
     ShmOptions options;
-    options.job_ranks = Neighbours(circle);
+    options.job_ranks = Neighbours(group);
     options.log = log_;
-    TFHVD_RETURN_IF_ERROR(MakeShmCommunicator(host, options, &means->communicator));
-    return control ? MakeShmControlPlane(host, &means->control) : Status::Ok();
+    TFHVD_RETURN_IF_ERROR(MakeShmCommunicator(host, options, &transport->communicator));
+    return control ? MakeShmControlPlane(host, &transport->control) : Status::Ok();
   }
 
-  // Collective over all of the circle: `mine` where every rank's is ok, else kUnavailable on all.
+  // Collective over all of the group: `mine` where every rank's is ok, else kUnavailable on all.
   static Status Everyone(Communicator* everyone, const Status& mine) {
     int64_t bad = mine.ok() ? 0 : 1;
     Reduction max;
@@ -87,27 +88,27 @@ class Finder {
     return Status::Unavailable("the ranks of another host cannot share memory");
   }
 
-  Status JoinHosts(const Circle& circle, Communicator* everyone, Means* means) const {
-    const HostLayout& layout = circle.layout;
+  Status JoinHosts(const Group& group, Communicator* everyone, Transport* transport) const {
+    const HostLayout& layout = group.layout;
     if (layout.hosts() == layout.size()) return Status::Unavailable("every host has one rank");
     std::unique_ptr<Communicator> host;
-    TFHVD_RETURN_IF_ERROR(world_->OpenCommunicator(Neighbours(circle), &host));
-    Means local;
-    const bool control = means->control != nullptr;
-    const Status shared = ShareMemory(circle, host.get(), control, &local);
+    TFHVD_RETURN_IF_ERROR(world_->OpenCommunicator(Neighbours(group), &host));
+    Transport local;
+    const bool control = transport->control != nullptr;
+    const Status shared = ShareMemory(group, host.get(), control, &local);
     if (!shared.ok() && shared.code() != StatusCode::kUnavailable) return shared;
     TFHVD_RETURN_IF_ERROR(Everyone(everyone, shared));
     std::unique_ptr<Communicator> across;
-    const int lane = layout.local_of[static_cast<size_t>(circle.self)];
+    const int lane = layout.local_of[static_cast<size_t>(group.self)];
     if (lane < layout.lanes) {
-      TFHVD_RETURN_IF_ERROR(world_->OpenCommunicator(At(circle, layout.LaneRanks(lane)), &across));
+      TFHVD_RETURN_IF_ERROR(world_->OpenCommunicator(At(group, layout.LaneRanks(lane)), &across));
     }
-    means->communicator = std::make_unique<HierarchicalCommunicator>(
-        layout, circle.self, std::move(local.communicator), std::move(across));
+    transport->communicator = std::make_unique<HierarchicalCommunicator>(
+        layout, group.self, std::move(local.communicator), std::move(across));
     if (!control) return Status::Ok();
-    means->control = std::make_unique<HierarchicalControlPlane>(
-        layout, circle.self, std::move(local.control), std::move(means->control));
-    if (circle.self == 0) {
+    transport->control = std::make_unique<HierarchicalControlPlane>(
+        layout, group.self, std::move(local.control), std::move(transport->control));
+    if (group.self == 0) {
       log_.Info("collectives go through shared memory within each of " +
                 std::to_string(layout.hosts()) + " hosts and through " + world_->description() +
                 " across; lanes: " + std::to_string(layout.lanes));
@@ -119,7 +120,7 @@ class Finder {
   World* const world_;  // Not owned.
 };
 
-// Whether the wanted means can be had at all in a job of these hosts.
+// Whether the wanted transport can be had at all in a job of these hosts.
 Status CheckWanted(const Config& config, const Topology& topology) {
   const bool one_host = topology.local_size == topology.size;
   if (config.cpu_operations == CpuOperations::kShm && !one_host) {
@@ -131,23 +132,23 @@ Status CheckWanted(const Config& config, const Topology& topology) {
   return Status::Ok();
 }
 
-// What ChooseMeans does for whatever is not the ranks' voting.
-Status ChooseFaster(const Config& config, const Topology& topology, const Log& log, World* world,
+// What SelectTransport does for whatever is not the ranks' voting.
+Status SelectFaster(const Config& config, const Topology& topology, const Log& log, World* world,
                     std::unique_ptr<Communicator>* communicator,
                     std::unique_ptr<ControlPlane>* control) {
   if (config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
-  Means means;
-  means.control = std::move(*control);
+  Transport transport;
+  transport.control = std::move(*control);
   std::vector<int> everyone(static_cast<size_t>(topology.size));
   std::iota(everyone.begin(), everyone.end(), 0);
   Status status = CheckWanted(config, topology);
   if (status.ok()) {
-    status = Finder(log, world)
-                 .Find(MakeCircle(everyone, topology.rank, topology.host_of), communicator->get(),
-                       &means);
+    status = TransportSelector(log, world)
+                 .Find(MakeGroup(everyone, topology.rank, topology.host_of), communicator->get(),
+                       &transport);
   }
-  *control = std::move(means.control);
-  if (status.ok()) *communicator = std::move(means.communicator);
+  *control = std::move(transport.control);
+  if (status.ok()) *communicator = std::move(transport.communicator);
   if (status.code() != StatusCode::kUnavailable) return status;
   if (config.cpu_operations != CpuOperations::kAuto) {
     const bool shm = config.cpu_operations == CpuOperations::kShm;
@@ -172,11 +173,11 @@ Status LetVote(const Topology& topology, std::unique_ptr<ControlPlane>* control)
 
 }  // namespace
 
-Status ChooseMeans(const Config& config, const Topology& topology, const Log& log, World* world,
-                   std::unique_ptr<Communicator>* communicator,
-                   std::unique_ptr<ControlPlane>* control) {
+Status SelectTransport(const Config& config, const Topology& topology, const Log& log, World* world,
+                       std::unique_ptr<Communicator>* communicator,
+                       std::unique_ptr<ControlPlane>* control) {
   if (topology.size == 1) return Status::Ok();
-  TFHVD_RETURN_IF_ERROR(ChooseFaster(config, topology, log, world, communicator, control));
+  TFHVD_RETURN_IF_ERROR(SelectFaster(config, topology, log, world, communicator, control));
   return (*control)->votes() != nullptr ? Status::Ok() : LetVote(topology, control);
 }
 
@@ -186,10 +187,10 @@ CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology
                                         std::unique_ptr<Communicator>* out) {
     TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(members, out));
     if (members.size() == 1 || config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
-    Means means;
-    const Circle circle = MakeCircle(members, topology.rank, topology.host_of);
-    const Status found = Finder(log, world).Find(circle, out->get(), &means);
-    if (found.ok()) *out = std::move(means.communicator);
+    Transport transport;
+    const Group group = MakeGroup(members, topology.rank, topology.host_of);
+    const Status found = TransportSelector(log, world).Find(group, out->get(), &transport);
+    if (found.ok()) *out = std::move(transport.communicator);
     return found.code() == StatusCode::kUnavailable ? Status::Ok() : found;
   };
 }

@@ -1,6 +1,7 @@
-// By which means the ranks of this job talk: what their starter gave them, or something faster.
-// Ranks of one host: shared memory. Several hosts with several ranks each: shared memory within a
-// host, the starter's means across. Otherwise the starter's means. By any of them ranks can vote.
+// By which transport the ranks of this job talk: what their launcher gave them, or something
+// faster. Ranks of one host: shared memory. Several hosts with several ranks each: shared memory
+// within a host, the launcher's transport across. Otherwise the launcher's transport. By any of
+// them ranks can vote.
 #pragma once
 
 #include <memory>
@@ -17,9 +18,9 @@ namespace tfhvd {
 
 // Collective over all ranks: replaces the communicator of all of them, which `world` opened, and
 // the control plane by faster ones where that is possible and wanted.
-Status ChooseMeans(const Config& config, const Topology& topology, const Log& log, World* world,
-                   std::unique_ptr<Communicator>* communicator,
-                   std::unique_ptr<ControlPlane>* control);
+Status SelectTransport(const Config& config, const Topology& topology, const Log& log, World* world,
+                       std::unique_ptr<Communicator>* communicator,
+                       std::unique_ptr<ControlPlane>* control);
 
 // Opens the communicators of process sets, out of `world` (which must outlive the factory), by the
 // same choice: a set may be on fewer hosts than the job.

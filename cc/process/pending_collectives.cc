@@ -1,0 +1,248 @@
+#include "cc/process/pending_collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cc/flow/decision.h"
+#include "cc/process/process.h"
+
+namespace tfhvd {
+namespace {
+
+// A run that failed can begin something only until its other threads have come to rest.
+constexpr size_t kFailedRunsKept = 256;
+
+Status Cancelled() {
+  return Status::Cancelled("another collective of a compiled function of this process failed.");
+}
+
+// There is no memory for a result of another shape on a GPU: that ends the job.
+Status NoMemoryOnGpu(const Request& request, const std::string& why) {
+  if (!why.empty()) return Status::InvalidArgument(why);
+  return Status::InvalidArgument(
+      std::string(CollectiveName(request.kind)) + " '" + request.key.name +
+      "' of a compiled function cannot be done on a GPU while ranks have joined, having no data "
+      "left. Expected: as many batches on every rank, or jit_compile=False.");
+}
+
+bool IsAllocatedLate(Collective kind) {
+  return kind == Collective::kAllGather || kind == Collective::kReduceScatter ||
+         kind == Collective::kAllToAll;
+}
+
+}  // namespace
+
+PendingCollectives::Run PendingCollectives::Begin() {
+  MutexLock lock(&mutex_);
+  return ++last_run_;
+}
+
+PendingCollectives::Id PendingCollectives::Start(Run run, const std::shared_ptr<Engine>& engine,
+                                                 Entry entry, std::vector<Result> results) {
+  const auto pending = std::make_shared<PendingCollective>();
+  pending->run = run;
+  pending->results = std::move(results);
+  pending->engine = engine;
+  Id id;
+  {
+    MutexLock lock(&mutex_);
+    id = ++last_id_;
+    pending_[id] = pending;
+    if (engine == nullptr || HasFailed(run)) {
+      pending->over = true;
+      pending->status = engine == nullptr ? NotInitialized() : Cancelled();
+      return id;
+    }
+  }
+  const bool late = IsAllocatedLate(entry.request->kind);
+  entry.outputs.clear();
+  for (const Result& result : pending->results)
+    entry.outputs.push_back(late ? nullptr : result.data);
+  pending->request = entry.request;
+  pending->reshaped.resize(pending->results.size());
+  if (entry.request->kind == Collective::kAllGather) {
+    entry.EditExtras()->gathers = [pending](int tensor, const std::vector<int64_t>& first_dims) {
+      pending->reshaped[static_cast<size_t>(tensor)].first_dims = first_dims;
+    };
+  }
+  entry.allocate = [pending](int tensor, const Shape& shape, void** output) {
+    return Allocate(pending.get(), static_cast<size_t>(tensor), shape, output);
+  };
+  if (entry.request->device != DeviceKind::kHost) {
+    pending->stream = entry.extras().stream;
+    entry.EditExtras()->finished = [pending](std::shared_ptr<void> end) {
+      pending->end = std::move(end);
+    };
+  }
+  entry.done = [this, pending](const Status& status) { OnDone(pending, status); };
+  const EntryId submitted = engine->Submit(std::move(entry));
+  MutexLock lock(&mutex_);
+  pending->entry = submitted;
+  // Failed meanwhile: EndRuns saw a collective that it could not cancel yet.
+  if (HasFailed(run) && !pending->over) engine->Cancel(submitted);
+  return id;
+}
+
+Status PendingCollectives::Finish(const std::vector<Id>& ids, const std::vector<void*>& outputs,
+                                  void* stream) {
+  std::vector<std::shared_ptr<PendingCollective>> taken;
+  MutexLock lock(&mutex_);
+  Status status = Take(ids, outputs, &taken);
+  WaitFor(taken);
+  for (const auto& pending : taken) {
+    if (status.ok()) status = pending->status;
+    const Status followed = Follow(*pending, stream);
+    if (status.ok()) status = followed;
+  }
+  if (!status.ok()) EndRuns(taken);
+  return status;
+}
+
+Status PendingCollectives::Follow(const PendingCollective& pending, void* stream) {
+  if (pending.end == nullptr) return Status::Ok();
+  const std::shared_ptr<Engine> engine = pending.engine.lock();
+  return engine == nullptr ? Status::Ok() : engine->Follow(stream, pending.end);
+}
+
+void PendingCollectives::Keep(const void* address, int64_t number) {
+  MutexLock lock(&mutex_);
+  kept_[address] = number;
+}
+
+std::optional<int64_t> PendingCollectives::Kept(const void* address) const {
+  MutexLock lock(&mutex_);
+  const auto found = kept_.find(address);
+  if (found == kept_.end()) return std::nullopt;
+  return found->second;
+}
+
+size_t PendingCollectives::size() const {
+  MutexLock lock(&mutex_);
+  return pending_.size();
+}
+
+// On the engine's thread, which alone has the `reshaped` until it is over. The other
+// ranks are in the collective already: it must have its memory and come to its end.
+Status PendingCollectives::Allocate(PendingCollective* pending, size_t tensor, const Shape& shape,
+                                    void** output) {
+  const Request& request = *pending->request;
+  const Result& expected = pending->results[tensor];
+  *output = expected.data;
+  if (shape == expected.shape) return Status::Ok();
+  Reshaped* const reshaped = &pending->reshaped[tensor];
+  std::string why;
+  if (!LacksJoinedAlone(*reshaped, request.tensors[tensor].shape[0])) {
+    why = std::string("The ranks' first dimensions differ in ") + CollectiveName(request.kind) +
+          " '" + request.key.name + "' of a compiled function. Received: a result of shape " +
+          ShapeString(shape) + ". Expected: " + ShapeString(expected.shape) +
+          ", as this rank's tensor has the shape " + ShapeString(request.tensors[tensor].shape) +
+          " and XLA fixes shapes beforehand. Make them equal, by padding, or call it outside of "
+          "jit_compile=True.";
+  }
+  if (request.device != DeviceKind::kHost) return NoMemoryOnGpu(request, why);
+  const int64_t bytes = NumElements(shape) * ItemSize(request.tensors[tensor].dtype);
+  reshaped->memory.resize(static_cast<size_t>(bytes));
+  *output = reshaped->memory.data();
+  if (!why.empty()) pending->why_reshaped = why;
+  return Status::Ok();
+}
+
+// Whether the result lacks the rows of ranks that have joined, and nothing else is odd about it.
+bool PendingCollectives::LacksJoinedAlone(const Reshaped& reshaped, int64_t rows) {
+  return !reshaped.first_dims.empty() &&
+         std::all_of(reshaped.first_dims.begin(), reshaped.first_dims.end(),
+                     [rows](int64_t n) { return n == rows || n == kJoined; });
+}
+
+// Moves rows to where they would be had nobody joined, with zeros between.
+void PendingCollectives::PutInPlace(PendingCollective* pending) {
+  for (size_t i = 0; i < pending->reshaped.size(); ++i) {
+    const Reshaped& reshaped = pending->reshaped[i];
+    if (reshaped.memory.empty()) continue;
+    const TensorSpec& own = pending->request->tensors[i];
+    const auto bytes = static_cast<size_t>(own.shape[0] * RowBytes(own));
+    char* to = static_cast<char*>(pending->results[i].data);
+    const char* from = reshaped.memory.data();
+    for (int64_t n : reshaped.first_dims) {
+      if (n == kJoined) {
+        std::memset(to, 0, bytes);
+      } else {
+        std::memcpy(to, from, bytes);
+        from += bytes;
+      }
+      to += bytes;
+    }
+  }
+}
+
+void PendingCollectives::OnDone(const std::shared_ptr<PendingCollective>& pending,
+                                const Status& status) {
+  if (status.ok() && pending->why_reshaped.empty()) PutInPlace(pending.get());
+  MutexLock lock(&mutex_);
+  pending->over = true;
+  pending->status = status.ok() && !pending->why_reshaped.empty()
+                        ? Status::InvalidArgument(pending->why_reshaped)
+                        : status;
+  if (pending->waiter != nullptr && --pending->waiter->left == 0)
+    pending->waiter->changed.NotifyAll();
+}
+
+void PendingCollectives::WaitFor(const std::vector<std::shared_ptr<PendingCollective>>& several) {
+  Waiter waiter;
+  for (const auto& pending : several) {
+    if (pending->over) continue;
+    pending->waiter = &waiter;
+    ++waiter.left;
+  }
+  while (waiter.left > 0) waiter.changed.Wait(&mutex_);
+  for (const auto& pending : several) pending->waiter = nullptr;
+}
+
+Status PendingCollectives::Take(const std::vector<Id>& ids, const std::vector<void*>& outputs,
+                                std::vector<std::shared_ptr<PendingCollective>>* taken) {
+  std::vector<void*> expected;
+  for (Id id : ids) {
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) {
+      return failed_.empty() ? Status::Internal("a compiled function waits for what it never began")
+                             : Cancelled();
+    }
+    for (const Result& result : found->second->results) expected.push_back(result.data);
+    taken->push_back(found->second);
+    pending_.erase(found);
+  }
+  if (expected == outputs) return Status::Ok();
+  return Status::Internal(
+      "XLA moved a tensor while a collective was writing it. Please report this with the versions "
+      "of TensorFlow and tfhvd; until then use jit_compile=False");
+}
+
+void PendingCollectives::EndRuns(const std::vector<std::shared_ptr<PendingCollective>>& failed) {
+  std::vector<std::shared_ptr<PendingCollective>> ended = failed;
+  for (const auto& [id, pending] : pending_) ended.push_back(pending);
+  pending_.clear();
+  for (const auto& pending : ended) {
+    if (!HasFailed(pending->run)) failed_.push_back(pending->run);
+    // Where Start is still submitting it, Start will see that the run has failed.
+    if (pending->over || pending->entry == 0) continue;
+    if (const std::shared_ptr<Engine> engine = pending->engine.lock())
+      engine->Cancel(pending->entry);
+  }
+  while (failed_.size() > kFailedRunsKept) failed_.pop_front();
+  WaitFor(ended);
+  // Their memory goes by the framework's streams, after what we do with it.
+  for (const auto& pending : ended) (void)Follow(*pending, pending->stream);
+}
+
+bool PendingCollectives::HasFailed(Run run) const {
+  return std::find(failed_.begin(), failed_.end(), run) != failed_.end();
+}
+
+PendingCollectives& ProcessPendingCollectives() {
+  static auto* const pending =
+      new PendingCollectives();  // never destroyed, as the engine's thread uses it
+  return *pending;
+}
+
+}  // namespace tfhvd
