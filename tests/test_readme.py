@@ -81,10 +81,18 @@ def test_the_blocks_of_a_page_are_a_program(folder, tmp_path):
     assert set(programs) <= set(job.ranks[0].out.splitlines()), job
 
 
-def test_links_lead_to_files():
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as GitHub makes anchors of them."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_to_files_and_headings():
     for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "cc" / "README.md"]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(page)):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text_of(page)):
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.relative_to(ROOT)} links to {target}"
+            assert not anchor or anchor in anchors(file), f"{page.relative_to(ROOT)}: #{anchor}"
 
 
 def test_every_public_name_is_in_the_reference():
