@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import sys
@@ -11,13 +12,32 @@ import mpi
 import pytest
 
 from tfhvd.config import markdown, settings
+from tfhvd.launch.parser import make_parser
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+
+# Runs the pages of a folder one after the other, as programs of their own, where they may write.
+RUN_PAGES = """
+import os
+import runpy
+from pathlib import Path
+
+folder = Path({folder!r})
+os.chdir(folder)
+for page in sorted(folder.glob("*.py")):
+    print(page.stem, flush=True)
+    runpy.run_path(str(page), run_name="page")
+"""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(language: str, page: Path = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.M | re.S)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -50,13 +70,51 @@ def test_python_block(number, tmp_path):
     assert [rank.code for rank in job.ranks] == [0, 0], job
 
 
-def test_links_lead_to_files():
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "cc" / "README.md"]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+@pytest.mark.parametrize("folder", ["tutorial", "how-to"])
+def test_the_blocks_of_a_page_are_a_program(folder, tmp_path):
+    pages = {page.stem: blocks("python", page) for page in (DOCS / folder).glob("*.md")}
+    programs = {name: "\n".join(code) for name, code in pages.items() if code}
+    for name, program in programs.items():
+        (tmp_path / f"{name}.py").write_text(program)
+    job = mpi.run_ranks(2, RUN_PAGES.format(folder=str(tmp_path)), timeout=300)
+    assert [rank.code for rank in job.ranks] == [0, 0], job
+    assert set(programs) <= set(job.ranks[0].out.splitlines()), job
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as GitHub makes anchors of them."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_to_files_and_headings():
+    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "cc" / "README.md"]:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text_of(page)):
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.relative_to(ROOT)} links to {target}"
+            assert not anchor or anchor in anchors(file), f"{page.relative_to(ROOT)}: #{anchor}"
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = "".join(map(text_of, (DOCS / "reference").glob("*.md")))
+    found = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", pages, re.M)}
+    api = text_of(ROOT / "tests" / "public_api.txt")
+    names = re.findall(
+        r"^tfhvd\.(?:keras\.(?:callbacks\.)?)?(\w+)(?:\(|: (?!module|str))", api, re.M
+    )
+    assert len(names) > 100
+    assert not set(names) - found
+
+
+def test_every_option_of_the_launcher_is_on_its_page():
+    page = text_of(DOCS / "reference" / "tfhvdrun.md")
+    shown = [option for option in make_parser().options if option.help != argparse.SUPPRESS]
+    flags = [flag for option in shown for flag in option.option_strings]
+    assert len(flags) > 40
+    assert not [flag for flag in flags if not re.search(rf"`{flag}[` ]", page)]
 
 
 def test_table_of_settings_is_the_table_of_the_code():
-    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    page = text_of(DOCS / "settings.md")
     assert markdown() in page, "type: python -m tfhvd.config > docs/settings.md"
     assert len(settings()) == len(re.findall(r"^\| `TFHVD_", page, re.M))
