@@ -1,78 +1,15 @@
-// ControlPlane: small messages between the ranks of a job, for the negotiation.
-//
-// Messages from one rank to another arrive once and in order. One thread at a time (who runs the
-// engine) calls all but Wake, which any thread may call. While the engine's is in Wait another may
-// run the stages in its stead, where the plane says so.
+// ControlPlane: what the ranks of a job agree by: messages, sleep that messages end, and votes.
+// The interface that every backend of the negotiation implements.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <optional>
-#include <string>
-
-#include "cc/base/status.h"
-#include "cc/base/types.h"
+#include "cc/comm/message_channel.h"
+#include "cc/comm/sleeper.h"
 #include "cc/comm/vote_board.h"
 
 namespace tfhvd {
 
-struct Message {
-  int from = 0;
-  std::string bytes;
-};
-
-// Whether a message says that the job is lost (flow/messages.h): it goes ahead of all others.
-inline bool IsAlarm(const std::string& bytes) {
-  return !bytes.empty() && static_cast<uint8_t>(bytes[0]) == kAlarmTag;
-}
-
-class ControlPlane {
+class ControlPlane : public MessageChannel, public Sleeper {
  public:
-  virtual ~ControlPlane() = default;
-
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-
-  // By which rank messages to and from rank 0 go: whose silence may be mistaken for that one's.
-  virtual int route() const { return 0; }
-
-  // Takes the message and returns; it leaves now or during later calls of Receive or Flushed.
-  // REQUIRES: to != rank(); one of the two is rank 0, which coordinates, unless a World has opened
-  // this plane.
-  virtual Status Send(int to, std::string bytes) = 0;
-
-  // Sends an alarm to every other rank that can be reached, without waiting for any. Ranks that it
-  // reaches by way of others are told by them: whoever coordinates passes it on.
-  virtual void Alarm(const std::string& bytes) {
-    for (int r = 0; r < size(); ++r) {
-      if (r != rank() && (r == 0 || rank() == 0)) (void)Send(r, bytes);
-    }
-  }
-
-  // Takes the next message that has arrived, if there is one; never blocks.
-  virtual Status Receive(std::optional<Message>* message) = 0;
-
-  // Lets what was sent move on; whether all of it has left this rank, so that it arrives though
-  // this rank makes no further call: it may end, or take part in a collective.
-  virtual bool Flushed() = 0;
-
-  // Sleeps until a message may have arrived, Wake was called, or `timeout`; may also return early.
-  // A Wake since the last Wait ends it at once. `expecting`: a message is likely to come soon, so
-  // that it is worth while to stay awake a little.
-  virtual void Wait(std::chrono::nanoseconds timeout, bool expecting) = 0;
-
-  // Ends a Wait that is under way, or the next one. Any thread.
-  virtual void Wake() = 0;
-
-  // Whether, while one thread is in Wait, another may call the rest, from BeginInline to EndInline.
-  virtual bool can_run_inline() const { return false; }
-  // The caller looks at all that has come by now, in place of the thread in Wait. That one need not
-  // be woken by what comes from here on.
-  virtual void BeginInline() {}
-  // What comes from here on ends a Wait again; and so does what has come since the last
-  // BeginInline.
-  virtual void EndInline() {}
-
   // What the ranks can vote on without messages; null where they cannot, on every rank alike. Lives
   // as long as the control plane.
   virtual VoteBoard* votes() { return nullptr; }

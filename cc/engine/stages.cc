@@ -13,7 +13,8 @@ namespace {
 std::unique_ptr<CoordinatorServer> ServerOf(const Config& config, const Log& log,
                                             const Topology& topology, ControlPlane* control) {
   if (topology.rank != 0) return nullptr;
-  return std::make_unique<CoordinatorServer>(config, log, topology, control);
+  return std::make_unique<CoordinatorServer>(config, log, topology, control,
+                                             control->votes() != nullptr);
 }
 
 }  // namespace
@@ -29,7 +30,9 @@ Stages::Stages(const Config& config, const Log& log, const Topology& topology,
       timeline_(timeline),
       host_(MakeHostDevice()),
       server_(ServerOf(config, log, topology, control)),
-      negotiator_(config, log, topology, sets, server_ != nullptr ? server_->loopback() : control),
+      negotiator_(config, log, topology, sets,
+                  server_ != nullptr ? server_->loopback() : static_cast<MessageChannel*>(control),
+                  control->votes()),
       executor_(host_.get(), sets, communicator, std::move(open)),
       guard_(log, topology.rank, StallLimitsOf(config)) {
   if (server_ != nullptr) server_->SetObserver(timeline);

@@ -1,7 +1,6 @@
 #include "cc/negotiate/coordinator_server.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -30,12 +29,12 @@ Coordinator::Options OptionsFrom(const Config& config, const Topology& topology,
 
 }  // namespace
 
-class CoordinatorServer::Loopback : public ControlPlane {
+class CoordinatorServer::Loopback : public MessageChannel {
  public:
-  explicit Loopback(ControlPlane* control) : control_(control) {}
+  explicit Loopback(MessageChannel* channel) : channel_(channel) {}
 
-  int rank() const override { return control_->rank(); }
-  int size() const override { return control_->size(); }
+  int rank() const override { return channel_->rank(); }
+  int size() const override { return channel_->size(); }
 
   Status Send(int, std::string bytes) override {
     up.push_back(std::move(bytes));
@@ -48,34 +47,26 @@ class CoordinatorServer::Loopback : public ControlPlane {
     down.pop_front();
     return Status::Ok();
   }
-  void Alarm(const std::string& bytes) override { control_->Alarm(bytes); }
-  bool Flushed() override { return control_->Flushed(); }
-  void Wait(std::chrono::nanoseconds timeout, bool expecting) override {
-    control_->Wait(timeout, expecting);
-  }
-  void Wake() override { control_->Wake(); }
-  bool can_run_inline() const override { return control_->can_run_inline(); }
-  void BeginInline() override { control_->BeginInline(); }
-  void EndInline() override { control_->EndInline(); }
-  VoteBoard* votes() override { return control_->votes(); }
+  void Alarm(const std::string& bytes) override { channel_->Alarm(bytes); }
+  bool Flushed() override { return channel_->Flushed(); }
 
   std::deque<std::string> up;    // to the coordinator
   std::deque<std::string> down;  // from it
 
  private:
-  ControlPlane* const control_;  // Not owned.
+  MessageChannel* const channel_;  // Not owned.
 };
 
 CoordinatorServer::CoordinatorServer(const Config& config, const Log& log, const Topology& topology,
-                                     ControlPlane* control)
+                                     MessageChannel* channel, bool may_lock)
     : log_(log),
-      control_(control),
-      coordinator_(OptionsFrom(config, topology, control->votes() != nullptr)),
-      loopback_(std::make_unique<Loopback>(control)) {}
+      channel_(channel),
+      coordinator_(OptionsFrom(config, topology, may_lock)),
+      loopback_(std::make_unique<Loopback>(channel)) {}
 
 CoordinatorServer::~CoordinatorServer() = default;
 
-ControlPlane* CoordinatorServer::loopback() { return loopback_.get(); }
+MessageChannel* CoordinatorServer::loopback() { return loopback_.get(); }
 
 Status CoordinatorServer::Step(double now, bool* progress) {
   TFHVD_RETURN_IF_ERROR(TakeMessages(now, progress));
@@ -91,12 +82,12 @@ Status CoordinatorServer::TakeMessages(double now, bool* progress) {
       message = Message{kCoordinatorRank, std::move(loopback_->up.front())};
       loopback_->up.pop_front();
     } else {
-      TFHVD_RETURN_IF_ERROR(control_->Receive(&message));
+      TFHVD_RETURN_IF_ERROR(channel_->Receive(&message));
     }
     if (!message.has_value()) return Status::Ok();
     *progress = true;
     if (IsAlarm(message->bytes)) {
-      control_->Alarm(message->bytes);  // to those whom its sender cannot reach
+      channel_->Alarm(message->bytes);  // to those whom its sender cannot reach
       loopback_->down.push_back(std::move(message->bytes));
       continue;
     }
@@ -110,7 +101,7 @@ Status CoordinatorServer::Send(double now, bool* progress) {
   for (const auto& [to, agreement] : coordinator_.Step(now)) {
     *progress = true;
     if (to != kCoordinatorRank) {
-      TFHVD_RETURN_IF_ERROR(control_->Send(to, Encode(agreement)));
+      TFHVD_RETURN_IF_ERROR(channel_->Send(to, Encode(agreement)));
       continue;
     }
     if (held_.empty()) held_since_ = now;
@@ -122,7 +113,7 @@ Status CoordinatorServer::Send(double now, bool* progress) {
 }
 
 void CoordinatorServer::HandOver(double now, bool* progress) {
-  const bool flushed = control_->Flushed();
+  const bool flushed = channel_->Flushed();
   if (held_.empty() || (!flushed && now - held_since_ < kFlushSeconds)) return;
   *progress = true;
   for (std::string& bytes : held_) loopback_->down.push_back(std::move(bytes));

@@ -13,7 +13,7 @@
 #include "cc/base/config.h"
 #include "cc/base/log.h"
 #include "cc/base/status.h"
-#include "cc/comm/control_plane.h"
+#include "cc/comm/message_channel.h"
 #include "cc/comm/topology.h"
 #include "cc/flow/observer.h"
 #include "cc/negotiate/coordinator.h"
@@ -22,14 +22,14 @@ namespace tfhvd {
 
 class CoordinatorServer {
  public:
-  // `control` must outlive this object. REQUIRES: it is rank 0's.
+  // `channel` must outlive this object. REQUIRES: it is rank 0's. `may_lock`: whether the ranks can
+  // vote.
   CoordinatorServer(const Config& config, const Log& log, const Topology& topology,
-                    ControlPlane* control);
+                    MessageChannel* channel, bool may_lock);
   ~CoordinatorServer();
 
-  // What rank 0's negotiator speaks to the coordinator by; the rest of it is `control`. Lives as
-  // long as the server.
-  ControlPlane* loopback();
+  // What rank 0's negotiator speaks to the coordinator by. Lives as long as the server.
+  MessageChannel* loopback();
 
   void SetObserver(Observer* observer) { coordinator_.SetObserver(observer); }
 
@@ -50,7 +50,7 @@ class CoordinatorServer {
   void HandOver(double now, bool* progress);
 
   const Log& log_;
-  ControlPlane* const control_;  // Not owned.
+  MessageChannel* const channel_;  // Not owned.
   Coordinator coordinator_;
   const std::unique_ptr<Loopback> loopback_;
   std::deque<std::string> held_;  // for rank 0, which waits a little until the others' have left

@@ -21,13 +21,13 @@ constexpr double kSilenceFactor = 1.5;
 }  // namespace
 
 Negotiator::Negotiator(const Config& config, const Log& log, const Topology& topology,
-                       const ProcessSetTable* sets, ControlPlane* control)
+                       const ProcessSetTable* sets, MessageChannel* channel, VoteBoard* votes)
     : config_(config),
       log_(log),
       topology_(topology),
       sets_(sets),
-      control_(control),
-      schedule_(control->votes()) {}
+      channel_(channel),
+      schedule_(votes) {}
 
 void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
   now_ = now;
@@ -137,7 +137,7 @@ Status Negotiator::SendAnnouncement() {
   confirm_owed_ = false;
   Announcement announcement;
   std::swap(announcement, next_);
-  return control_->Send(kCoordinatorRank, Encode(announcement));
+  return channel_->Send(kCoordinatorRank, Encode(announcement));
 }
 
 // Says nothing but that this rank runs, and for how long it has waited in a collective; not that it
@@ -148,14 +148,14 @@ Status Negotiator::SendWord(const std::string& what, double waited) {
   word.seen = said_seen_;
   word.waited_ms = static_cast<int64_t>(waited * 1000.0);
   word.waits_in = what;
-  return control_->Send(kCoordinatorRank, Encode(word));
+  return channel_->Send(kCoordinatorRank, Encode(word));
 }
 
 // Keeps what has arrived.
 Status Negotiator::TakeMessages(Outcome* outcome) {
   while (true) {
     std::optional<Message> message;
-    TFHVD_RETURN_IF_ERROR(control_->Receive(&message));
+    TFHVD_RETURN_IF_ERROR(channel_->Receive(&message));
     if (!message.has_value()) return Status::Ok();
     if (outcome != nullptr) outcome->progress = true;
     last_received_ = now_;
@@ -209,7 +209,7 @@ Status Negotiator::ReportWait(const std::string& what, double waited, double now
   }
   if (topology_.rank == kCoordinatorRank || check <= 0) return Status::Ok();
   // Who passes messages on has noticed by then that rank 0 is missing, and said so.
-  const int whom = control_->route();
+  const int whom = channel_->route();
   const double grace = whom == kCoordinatorRank ? 0.0 : StallGuard::kGraceSeconds;
   const double silence = now - last_received_;
   const bool over = shutdown > 0 && waited >= shutdown + grace && silence >= shutdown / 2;

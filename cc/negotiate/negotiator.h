@@ -15,8 +15,9 @@
 
 #include "cc/base/config.h"
 #include "cc/base/log.h"
-#include "cc/comm/control_plane.h"
+#include "cc/comm/message_channel.h"
 #include "cc/comm/topology.h"
+#include "cc/comm/vote_board.h"
 #include "cc/flow/messages.h"
 #include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
@@ -41,10 +42,10 @@ class Negotiator {
     int buckets_left = std::numeric_limits<int>::max();
   };
 
-  // `sets` and `control`, by which rank 0 is reached (on rank 0: the loopback), must outlive this
-  // object.
+  // `sets`, `channel`, by which rank 0 is reached (on rank 0: the loopback), and `votes` (null: the
+  // ranks have none) must outlive this object.
   Negotiator(const Config& config, const Log& log, const Topology& topology,
-             const ProcessSetTable* sets, ControlPlane* control);
+             const ProcessSetTable* sets, MessageChannel* channel, VoteBoard* votes);
 
   // Who is told when ranks are ready; not owned, may be null.
   void SetObserver(Observer* observer) { observer_ = observer; }
@@ -149,7 +150,7 @@ class Negotiator {
   const Log& log_;
   const Topology& topology_;
   const ProcessSetTable* const sets_;  // Not owned.
-  ControlPlane* const control_;        // Not owned.
+  MessageChannel* const channel_;      // Not owned.
   std::deque<Agreement> arrived_;      // what Step has not taken yet
   bool alarmed_ = false;
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/comm/control_plane.h"
 #include "cc/negotiate/coordinator_server.h"
 #include "cc/negotiate/negotiator.h"
 #include "tests/core/testing.h"
@@ -130,10 +131,11 @@ class Player {
         log_(LogLevel::kFatal, rank),
         sets_(network->size),
         control(network, rank, random),
-        server(rank == 0 ? std::make_unique<CoordinatorServer>(config, log_, topology_, &control)
+        server(rank == 0 ? std::make_unique<CoordinatorServer>(config, log_, topology_, &control,
+                                                               control.votes() != nullptr)
                          : nullptr),
         negotiator(config, log_, topology_, &sets_,
-                   server != nullptr ? server->loopback() : &control) {}
+                   server != nullptr ? server->loopback() : &control, control.votes()) {}
 
   EntryId Submit(const std::string& name, int tag, int64_t length, bool anonymous = false) {
     Entry entry;

@@ -219,11 +219,12 @@ class TimelessJob {
     for (int r = 0; r < how.ranks; ++r) {
       topologies_.push_back(MakeTopology(r, std::vector<std::string>(planes_.size(), "here")));
     }
-    server_ = std::make_unique<CoordinatorServer>(Config(), log_, topologies_[0], planes_[0].get());
+    server_ = std::make_unique<CoordinatorServer>(Config(), log_, topologies_[0], planes_[0].get(),
+                                                  planes_[0]->votes() != nullptr);
     for (size_t r = 0; r < planes_.size(); ++r) {
-      ControlPlane* const control = r == 0 ? server_->loopback() : planes_[r].get();
-      negotiators_.push_back(
-          std::make_unique<Negotiator>(Config(), log_, topologies_[r], &sets_, control));
+      MessageChannel* const channel = r == 0 ? server_->loopback() : planes_[r].get();
+      negotiators_.push_back(std::make_unique<Negotiator>(Config(), log_, topologies_[r], &sets_,
+                                                          channel, planes_[r]->votes()));
     }
     for (int i = 0; i < how.tensors; ++i) {
       requests_.emplace_back();

@@ -6,6 +6,9 @@ import signal
 import threading
 
 import mpi
+import pytest
+
+pytestmark = pytest.mark.thorough
 
 # How long the others may take to end, once a rank is gone.
 SECONDS = 10

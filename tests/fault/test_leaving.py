@@ -9,6 +9,8 @@ import signal
 import mpi
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 # How long the others may take to end, once a rank is gone.
 SECONDS = 10
 
