@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfhvd._launcher_check import check_launcher
+from tfhvd.runtime.launcher_check import check_launcher
 
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "3"}
 MPICH = {"PMI_SIZE": "4", "PMI_RANK": "3"}

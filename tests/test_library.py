@@ -10,30 +10,30 @@ import types
 
 import pytest
 
-from tfhvd import _library
+from tfhvd.runtime import library
 
-BUILT = _library.build_config().TENSORFLOW_VERSION
+BUILT = library.build_config().TENSORFLOW_VERSION
 
 
 @pytest.mark.parametrize("installed", ["2.99.0", "3.21.0"])
 def test_another_tensorflow_is_refused_before_its_ops_are_loaded(monkeypatch, installed):
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(__version__=installed))
     with pytest.raises(ImportError) as raised:
-        _library.load_tf_ops.__wrapped__()
+        library.load_tf_ops.__wrapped__()
     text = str(raised.value)
     assert f"Received: TensorFlow {installed}. Expected: TensorFlow {BUILT}. Type: pip inst" in text
     assert "\n" not in text
 
 
 def test_a_patch_release_of_tensorflow_passes():
-    _library.check_tensorflow("2.21.0", "2.21.0")
-    _library.check_tensorflow("2.21.3", "2.21.0")
+    library.check_tensorflow("2.21.0", "2.21.0")
+    library.check_tensorflow("2.21.3", "2.21.0")
 
 
-@pytest.mark.parametrize("load", [_library.load_native, _library.load_tf_ops])
+@pytest.mark.parametrize("load", [library.load_native, library.load_tf_ops])
 def test_what_is_not_built_is_named(monkeypatch, tmp_path, load):
-    monkeypatch.setattr(_library, "core_dir", lambda: tmp_path)
-    monkeypatch.setattr(_library, "load_native", _library.load_native.__wrapped__)
+    monkeypatch.setattr(library, "core_dir", lambda: tmp_path)
+    monkeypatch.setattr(library, "load_native", library.load_native.__wrapped__)
     with pytest.raises(ImportError, match=r"not built: .*libtfhvd_core.so is missing. Type: pip"):
         load.__wrapped__()
 
@@ -41,11 +41,11 @@ def test_what_is_not_built_is_named(monkeypatch, tmp_path, load):
 def test_a_python_that_it_is_not_built_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "tfhvd._native", None)
     with pytest.raises(ImportError, match=r"not built for this Python. Type: pip install"):
-        _library.load_native.__wrapped__()
+        library.load_native.__wrapped__()
 
 
 def test_advice_on_mpi_says_which_one_it_was():
-    config, advice = _library.build_config(), _library.mpi_advice()
+    config, advice = library.build_config(), library.mpi_advice()
     assert f"built with {config.MPI_VENDOR} {config.MPI_VERSION}" in advice
     assert "type: pip install --force-reinstall" in advice
 
@@ -67,7 +67,7 @@ def test_to_build_anew_where_it_came_from(monkeypatch, origin, words):
     text = None if origin is None else json.dumps(origin)
     found = types.SimpleNamespace(read_text=lambda name: text)
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: found)
-    command = _library.rebuild_command()
+    command = library.rebuild_command()
     assert command == f"pip install --force-reinstall --no-deps --no-cache-dir {words}"
 
 
@@ -76,5 +76,5 @@ def test_from_the_source_tree(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    source = _library.core_dir().parent.parent
-    assert _library.rebuild_command().endswith(f" -e {shlex.quote(str(source))}")
+    source = library.core_dir().parent.parent
+    assert library.rebuild_command().endswith(f" -e {shlex.quote(str(source))}")

@@ -9,12 +9,12 @@ import mpi
 import pytest
 
 import tfhvd as hvd
-from tfhvd import config, queries
+from tfhvd import installation
 
 
 def test_of_this_build():
     assert hvd.mpi_built() is True and hvd.mpi_enabled() is True
-    names = [backend.name for backend in config.build_info().backends if backend.available]
+    names = [backend.name for backend in installation.build_info().backends if backend.available]
     assert hvd.gloo_built() is hvd.gloo_enabled() is ("gloo" in names)
     assert (hvd.nccl_built() > 0) is hvd.cuda_built() is ("nccl" in names)
     assert not (hvd.rocm_built() or hvd.ccl_built() or hvd.ddl_built())
@@ -25,8 +25,8 @@ def test_of_this_build():
     [(True, "NCCL 2.27.3", 22703), (True, "some NCCL", 1), (False, "no libnccl.so.2", 0)],
 )
 def test_version_of_nccl(monkeypatch, available, detail, number):
-    found = config.Backend("nccl", available, detail)
-    monkeypatch.setattr(queries, "_backend", {"nccl": found}.get)
+    found = installation.Backend("nccl", available, detail)
+    monkeypatch.setattr(installation, "_backend", {"nccl": found}.get)
     assert hvd.nccl_built() == number
 
 

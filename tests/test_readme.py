@@ -10,7 +10,7 @@ from pathlib import Path
 import mpi
 import pytest
 
-from tfhvd.config import markdown, settings
+from tfhvd.settings import markdown, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,5 +58,5 @@ def test_links_lead_to_files():
 
 def test_table_of_settings_is_the_table_of_the_code():
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert markdown() in page, "type: python -m tfhvd.config > docs/settings.md"
+    assert markdown() in page, "type: python -m tfhvd.settings > docs/settings.md"
     assert len(settings()) == len(re.findall(r"^\| `TFHVD_", page, re.M))

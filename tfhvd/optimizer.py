@@ -6,14 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
-from tfhvd.accumulate import GradientAccumulator
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat.object_proxy import Wrapped
+from tfhvd.compat.surroundings import require_no_strategy
 from tfhvd.compression import Compression
+from tfhvd.gradients.options import ReductionOptions
 from tfhvd.ops import Average
-from tfhvd.process_sets import global_process_set
-from tfhvd.reduction_options import ReductionOptions
-from tfhvd.surroundings import require_no_strategy
-from tfhvd.wrapping import Wrapped, wrap
+from tfhvd.runtime.process_sets import global_process_set
+from tfhvd.tf1 import optimizer as tf1_optimizer
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -178,8 +178,8 @@ def is_distributed(optimizer: Any) -> bool:
 def _distribute(optimizer: Any, options: ReductionOptions) -> Any:
     require_no_strategy()
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return wrap(optimizer, _Reduces, GradientAccumulator.of(options))
-    if _compat.keras_package(optimizer) is None:
+        return tf1_optimizer.distribute(optimizer, options)
+    if keras_compat.keras_package(optimizer) is None:
         raise TypeError(
             f"Received: optimizer={optimizer!r}. Expected: an optimizer of keras, tf_keras or "
             "tf.compat.v1.train."
@@ -187,32 +187,3 @@ def _distribute(optimizer: Any, options: ReductionOptions) -> Any:
     from tfhvd.keras.optimizer import distribute  # Keras takes seconds to import.
 
     return distribute(optimizer, options)
-
-
-class _Reduces(Wrapped):
-    """The part of a wrapped tf.compat.v1.train.Optimizer that differs from the plain one."""
-
-    __slots__ = ()
-    _tfhvd: GradientAccumulator
-
-    def register_local_var(self, var: Any) -> None:
-        """Excepts a variable from the reduction: its gradient stays this rank's own."""
-        self._tfhvd.reduce.local.add(var)
-
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Computes the gradients on this rank and reduces them: see the plain optimizer."""
-        gradients_and_variables = super().compute_gradients(*args, **kwargs)
-        variables = [v for _, v in gradients_and_variables]
-        reduced = self._tfhvd.add([g for g, _ in gradients_and_variables], variables)
-        return list(zip(reduced, variables))
-
-    def apply_gradients(
-        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
-    ) -> Any:
-        """Applies what `compute_gradients` has returned: see the plain optimizer."""
-        grads_and_vars = list(grads_and_vars)
-        update = super().apply_gradients
-        return self._tfhvd.apply(
-            [g for g, _ in grads_and_vars],
-            lambda: update(grads_and_vars, global_step=global_step, name=name),
-        )

@@ -7,15 +7,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import updates
+from tfhvd.compat.object_proxy import Wrapped, wrap
+from tfhvd.compat.surroundings import require_no_strategy
 from tfhvd.compression import Compression
-from tfhvd.gradients import GradientReducer
-from tfhvd.moments import synchronize_keras
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.gradients.reducer import GradientReducer
 from tfhvd.ops import Average
-from tfhvd.process_sets import global_process_set
-from tfhvd.reduction_options import ReductionOptions
-from tfhvd.surroundings import require_no_strategy
-from tfhvd.wrapping import Wrapped, wrap
+from tfhvd.ops.batch_moments import synchronize_keras
+from tfhvd.runtime import updates
+from tfhvd.runtime.process_sets import global_process_set
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -38,7 +38,8 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     optimizer as well: it would reduce them again.
 
     In the `train_step` of a Keras model, with `tfhvd.keras` imported, ranks may have unequal data,
-    of which an Average counts every sample once, and they stop together: see `tfhvd.keras.fit`.
+    of which an Average counts every sample once, and they stop together: see
+    `tfhvd.keras.fit_sync`.
 
     Args:
         gradtape: the tape, new or with something recorded, persistent or not. Both tapes share one

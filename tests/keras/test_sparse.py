@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 import tfhvd as hvd
-from tfhvd import sparse
-from tfhvd.gradients import GradientReducer
-from tfhvd.reduction_options import ReductionOptions
-from tfhvd.sparse import SlicesReducer
+from tfhvd.gradients import indexed_slices
+from tfhvd.gradients.indexed_slices import SlicesReducer
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.gradients.reducer import GradientReducer
 
 pytestmark = pytest.mark.ranks(2, 4)
 
@@ -33,13 +33,13 @@ def counted(monkeypatch):
     """Notes by which way slices travel."""
     ways = []
     for kind in ("allreduce", "grouped_allreduce"):
-        plain = getattr(sparse, kind)
+        plain = getattr(indexed_slices, kind)
 
         def noted(*args, kind=kind, plain=plain, **kwargs):
             ways.append({"allreduce": "rows", "grouped_allreduce": "whole"}[kind])
             return plain(*args, **kwargs)
 
-        monkeypatch.setattr(sparse, kind, noted)
+        monkeypatch.setattr(indexed_slices, kind, noted)
     return ways
 
 

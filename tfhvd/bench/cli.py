@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tfhvd import process
 from tfhvd.bench import machine, mwms, options, plot, report, rivals, subjects, training
 from tfhvd.bench.collectives import COLLECTIVES, Collective, offered_by
 from tfhvd.bench.measure import PackageRanks, Subject, measure
@@ -17,6 +16,7 @@ from tfhvd.bench.options import Options, UsageError
 from tfhvd.bench.progress import Progress
 from tfhvd.bench.report import COLLECTIVE, GRADIENTS, OURS, TRAINING, Row
 from tfhvd.bench.workloads import TensorSet, format_bytes, model
+from tfhvd.runtime import process
 
 
 def main(words: Sequence[str] | None = None) -> int:

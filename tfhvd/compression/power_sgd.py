@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat.variables import state_variable
 from tfhvd.compression.stateful import Exchange, StatefulCompression
 
 
@@ -59,7 +59,7 @@ class PowerSGD(StatefulCompression):
         def begin() -> tf.Tensor:  # the same on every rank
             return tf.random.stateless_normal([columns, self.rank], seed=[place, columns])
 
-        self._factors.append(_compat.state_variable(begin, tf.float32, "factor"))
+        self._factors.append(state_variable(begin, tf.float32, "factor"))
 
     def _exchange(
         self, whole: tf.Tensor, place: int, exchange: Exchange

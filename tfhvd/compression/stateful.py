@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat, process
-from tfhvd.process_sets import ProcessSet, global_process_set
+from tfhvd.compat.variables import state_variable, tf_variable
+from tfhvd.runtime import process
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 
 class Exchange(NamedTuple):
@@ -118,7 +119,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             >>> checkpoint = tf.train.Checkpoint(model=model, compression=compression)
         """
         for variable in variables:
-            plain = _compat.tf_variable(variable)
+            plain = tf_variable(variable)
             if self.compresses(plain):
                 self._place_of(plain)
 
@@ -132,7 +133,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         Returns:
             A tensor of the gradient's shape and type, the same on every rank.
         """
-        place = self._place_of(_compat.tf_variable(variable))
+        place = self._place_of(tf_variable(variable))
         error = self._errors[place]
         whole = tf.cast(gradient, tf.float32) + error
         sent, reduced = self._exchange(whole, place, exchange)
@@ -242,7 +243,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     def _keep(self, rank: int, values: list[tf.Tensor]) -> None:
         kept = _LeftOut()
         for value in values:
-            kept.values.append(_compat.state_variable(value, tf.float32, "error"))
+            kept.values.append(state_variable(value, tf.float32, "error"))
         setattr(self, _attribute(rank), kept)
 
     @abc.abstractmethod
@@ -264,9 +265,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             place = self._places[id(variable)] = len(self._errors)
             self._held.append(lambda: variable)
             zeros = tf.zeros_initializer()
-            self._errors.append(
-                _compat.state_variable(lambda: zeros(variable.shape), tf.float32, "error")
-            )
+            self._errors.append(state_variable(lambda: zeros(variable.shape), tf.float32, "error"))
             self._add_state(variable, place)
             loaded = self._loaded
             if loaded is not None and len(self.state()) == len(loaded.of(self._number())):

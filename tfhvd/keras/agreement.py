@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tfhvd import _compat_training, process
+from tfhvd.compat import training
 from tfhvd.keras import learning_rate
+from tfhvd.runtime import process
 
 _logger = logging.getLogger("tfhvd")
 
@@ -38,12 +39,12 @@ class Start:
         Args:
             steps: of an epoch, None where that is not known.
         """
-        return _compat_training.where_fit_begins(self._model, self.initial_epoch, steps)
+        return training.where_fit_begins(self._model, self.initial_epoch, steps)
 
     def take(self, start: tuple[int, int], own: tuple[int, int], root: int) -> None:
         """Begins with another rank's epoch, and says so; the state is for the caller to take."""
         epoch, step = (int(number) for number in start)
-        self._undo = _compat_training.begin_fit_at(self._model, epoch, step)
+        self._undo = training.begin_fit_at(self._model, epoch, step)
         self.say(own, (epoch, step), root)
 
     @staticmethod

@@ -9,17 +9,17 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
 from tfhvd.compression import StatefulCompression
 from tfhvd.compression.stateful import Saved
-from tfhvd.process_sets import ProcessSet
+from tfhvd.runtime.process_sets import ProcessSet
 
 _made: weakref.WeakKeyDictionary[StatefulCompression, Any] = weakref.WeakKeyDictionary()
 
 
 def saveable(compression: Any) -> Any:
     """Returns what Keras 3 looks for among an optimizer's attributes; None if there is no state."""
-    if not isinstance(compression, StatefulCompression) or _compat.KERAS_3 not in sys.modules:
+    if not isinstance(compression, StatefulCompression) or keras_compat.KERAS_3 not in sys.modules:
         return None
     if compression not in _made:
         _made[compression] = _saveable_class()(compression)
@@ -28,7 +28,7 @@ def saveable(compression: Any) -> Any:
 
 @functools.cache
 def _saveable_class() -> type:
-    keras = sys.modules[_compat.KERAS_3]
+    keras = sys.modules[keras_compat.KERAS_3]
 
     class CompressionState(keras.layers.Layer):
         """Keras saves layers, optimizers and metrics, wherever it finds them."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
 
 
 def get(optimizer: Any) -> float:
@@ -37,5 +37,5 @@ def put(optimizer: Any, value: float, momentum_correction: bool = False) -> None
             "as learning_rate, or no callback that sets it."
         ) from error
     if momentum_correction and old > 0 and value != old:
-        for momentum in _compat.momentum_variables(optimizer):
+        for momentum in keras_compat.momentum_variables(optimizer):
             momentum.assign(momentum * (value / old))

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
 from tfhvd.compression import Compression, StatefulCompression
 from tfhvd.keras.compression_state import read
 from tfhvd.keras.optimizer import DistributedOptimizer
@@ -61,14 +61,14 @@ def load_model(
     keras = _keras_of(pathlib.Path(filepath))
     model = keras.models.load_model(str(filepath), custom_objects=objects, safe_mode=safe_mode)
     if getattr(model, "optimizer", None) is not None:
-        if legacy_opts and not _compat.is_legacy_optimizer(model.optimizer):
+        if legacy_opts and not keras_compat.is_legacy_optimizer(model.optimizer):
             raise ValueError(
                 f"Received: legacy_opts=True with a file whose optimizer is {keras.__name__}'s "
                 f"{type(model.optimizer).__name__}. Expected: a file with an optimizer of "
                 "tf_keras.optimizers.legacy, or legacy_opts=False."
             )
         if _is_h5(pathlib.Path(filepath)):
-            _compat.restore_optimizer_from_h5(model, filepath)
+            keras_compat.restore_optimizer_from_h5(model, filepath)
         model.optimizer = DistributedOptimizer(
             model.optimizer, compression=compression, **optimizer_arguments
         )
@@ -109,7 +109,7 @@ def _keras_of(filepath: pathlib.Path) -> Any:
     if not version:
         return tf.keras
     return importlib.import_module(
-        _compat.TF_KERAS if version.startswith("2.") else _compat.KERAS_3
+        keras_compat.TF_KERAS if version.startswith("2.") else keras_compat.KERAS_3
     )
 
 

@@ -1,19 +1,24 @@
 """DistributedOptimizer for Keras 3 and tf_keras: the user's optimizer, whose gradients are reduced.
 
-A wrapped optimizer is a second object over the state of the user's own (see `tfhvd.wrapping`): only
-updates through the wrapped one are reduced. Which part of it differs: see `tfhvd.keras.hooks`.
+A wrapped optimizer is a second object over the state of the user's own (see
+`tfhvd.compat.object_proxy`): only updates through the wrapped one are reduced. Which part of it
+differs: see `tfhvd.keras.optimizer_hooks`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tfhvd import _compat, _compat_private
-from tfhvd.accumulate import GradientAccumulator
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat import private
+from tfhvd.compat.object_proxy import wrap
+from tfhvd.compat.surroundings import require_no_strategy, require_tensorflow
 from tfhvd.compression import Compression
-from tfhvd.gradients import GradientReducer
-from tfhvd.keras.fit import keep_in_step
-from tfhvd.keras.hooks import (
+from tfhvd.gradients.accumulator import GradientAccumulator
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.gradients.reducer import GradientReducer
+from tfhvd.keras.fit_sync import keep_in_step
+from tfhvd.keras.optimizer_hooks import (
     BeforeClipping,
     Delegates,
     Reduces,
@@ -25,13 +30,10 @@ from tfhvd.keras.hooks import (
     reducer_of,
     reduces,
 )
-from tfhvd.moments import synchronize_keras
 from tfhvd.ops import Average
-from tfhvd.process import is_initialized, size
-from tfhvd.process_sets import global_process_set
-from tfhvd.reduction_options import ReductionOptions
-from tfhvd.surroundings import require_no_strategy, require_tensorflow
-from tfhvd.wrapping import wrap
+from tfhvd.ops.batch_moments import synchronize_keras
+from tfhvd.runtime.process import is_initialized, size
+from tfhvd.runtime.process_sets import global_process_set
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -58,7 +60,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     as its plain class.
 
     In `fit` ranks may have unequal data, of which an Average counts every sample once, and they
-    stop together: see `tfhvd.keras.fit`.
+    stop together: see `tfhvd.keras.fit_sync`.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf_keras' legacy ones, new or built. The
@@ -126,7 +128,7 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
         TypeError: if it is none of these.
         ValueError: if it is wrapped already.
     """
-    package = _compat.keras_package(optimizer)
+    package = keras_compat.keras_package(optimizer)
     if package is None or not (
         hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "get_config")
     ):
@@ -143,8 +145,8 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
     wrapped = _wrap(optimizer, package, options)
     synchronize_keras()
     keep_in_step(package)
-    if package == _compat.KERAS_3:
-        _compat.agree_on_finite(_agree)
+    if package == keras_compat.KERAS_3:
+        keras_compat.agree_on_finite(_agree)
     return wrapped
 
 
@@ -158,15 +160,13 @@ def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
         # Past the optimizer's own __setattr__: to what it tracks, the state is the same.
         vars(optimizer)[attribute] = wrapped
         return wrap(optimizer, Delegates, wrapped._tfhvd, disguised=True)
-    if package != _compat.KERAS_3:
+    if package != keras_compat.KERAS_3:
         new = hasattr(optimizer, "aggregate_gradients")
         hook = ReducesOnAggregation if new else ReducesOnLegacyAggregation
-        _compat_private.require_hook(
-            optimizer, "aggregate_gradients" if new else "_aggregate_gradients"
-        )
+        private.require_hook(optimizer, "aggregate_gradients" if new else "_aggregate_gradients")
         own = GradientAccumulator.of(options)
     elif _accumulates_itself(optimizer, passes):
-        _compat_private.require_hook(optimizer, "_clip_gradients")
+        private.require_hook(optimizer, "_clip_gradients")
         hook = ReducesBeforeClipping
         # Keras averages what it accumulates.
         scale = 1.0 if options.average_aggregated_gradients else float(passes)
@@ -181,7 +181,7 @@ def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
 
 def _accumulates_itself(optimizer: Any, passes: int) -> bool:
     """Whether an optimizer of Keras 3 has, or can be given, the accumulation of its class."""
-    if _compat.defined_in(optimizer, "apply") != "BaseOptimizer":
+    if keras_compat.defined_in(optimizer, "apply") != "BaseOptimizer":
         return False
     steps = optimizer.gradient_accumulation_steps
     if passes > 1 and steps not in (None, passes):

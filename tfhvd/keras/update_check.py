@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tfhvd import _compat, process, updates
+from tfhvd.compat import keras as keras_compat
+from tfhvd.runtime import updates
+from tfhvd.runtime.library import load_native
 
 _PATIENCE = 5.0  # seconds from the beginning of an epoch on, for ranks that begin it later
 _LONGEST_MEETING = 20.0  # seconds, for it would be reported as stalled
@@ -37,7 +39,7 @@ class UpdateCheck:
     def begin_epoch(self) -> None:
         """Comes to the meeting of those that are in an epoch now."""
         if not self._over and not self._together:
-            self._rendezvous = process.native().Rendezvous()
+            self._rendezvous = load_native().Rendezvous()
             self._begun = time.monotonic()
 
     def after_step(self, step: updates.Step, together: bool) -> None:
@@ -76,7 +78,7 @@ class UpdateCheck:
 
 
 def _what_to_write(model: Any) -> str:
-    if _compat.has_own_train_step(model):
+    if keras_compat.has_own_train_step(model):
         write = (
             "in train_step, `tape = hvd.DistributedGradientTape(tape)` before tape.gradient, or "
             "optimizers that are made by hvd.DistributedOptimizer(optimizer)."

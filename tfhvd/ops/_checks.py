@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process
 from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, ReduceOp, Sum
-from tfhvd.process_sets import ProcessSet
+from tfhvd.runtime import process
+from tfhvd.runtime.process_sets import ProcessSet
 
 DTYPES = (
     tf.uint8,

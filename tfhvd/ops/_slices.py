@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import to_tensor
-from tfhvd.ops._names import Name
+from tfhvd.ops.names import Name
 from tfhvd.ops.reduce_op import Average, ReduceOp, Sum
-from tfhvd.process_sets import by_id
+from tfhvd.runtime.process_sets import by_id
 
 
 def check_slices(op: ReduceOp) -> None:

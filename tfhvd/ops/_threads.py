@@ -17,8 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process
-from tfhvd.ops._names import Name
+from tfhvd.ops.names import Name
+from tfhvd.runtime import process
 
 
 class Submitters:

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
-from tfhvd.ops import _compiled, _kernels
+from tfhvd.ops import _kernels, compiled
 from tfhvd.ops._checks import check_has_first_dimension, to_tensor
 from tfhvd.ops._gather_gradient import gather_gradients, rows_of_ranks
-from tfhvd.ops._names import Name, name_of
+from tfhvd.ops.names import Name, name_of
+from tfhvd.runtime import process_sets
 
 
 def allgather(
@@ -57,7 +57,7 @@ def allgather(
 
 def _gather_sparse(tensor: tf.SparseTensor, key: Name, set_id: int) -> tf.SparseTensor:
     """Gathers shapes first: entries move down by the rows of the ranks before."""
-    if _compiled.is_compiled():
+    if compiled.is_compiled():
         raise NotImplementedError(
             "hvd.allgather of a SparseTensor in a function with jit_compile=True, where shapes are "
             "fixed. Expected: a dense tensor (tf.sparse.to_dense), or a call outside of it."

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
-from tfhvd.ops import _compiled, _kernels
+from tfhvd.ops import _kernels, compiled
 from tfhvd.ops._checks import check_has_first_dimension, to_splits, to_tensor
-from tfhvd.ops._names import name_of, name_of_gradient
+from tfhvd.ops.names import name_of, name_of_gradient
+from tfhvd.runtime import process_sets
 
 
 def alltoall(
@@ -64,6 +64,6 @@ def alltoall(
 def _gradient(forward: Any, gradient: Any, _: Any) -> list[tf.Tensor | None]:
     name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
     # In a compiled function all parts are equal.
-    splits = None if _compiled.has_compiled(forward) else forward.outputs[1]
+    splits = None if compiled.has_compiled(forward) else forward.outputs[1]
     back, _ = _kernels.exchange(tf.convert_to_tensor(gradient), splits, name, set_id)
     return [back, None]

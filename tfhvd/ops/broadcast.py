@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_root, to_tensor
-from tfhvd.ops._names import name_of, name_of_gradient
+from tfhvd.ops.names import name_of, name_of_gradient
 from tfhvd.ops.reduce_op import Sum
+from tfhvd.runtime import process_sets
 
 
 def broadcast(

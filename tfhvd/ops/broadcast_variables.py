@@ -7,10 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat, process, process_sets
+from tfhvd.compat.variables import tf_variable, variable_name
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import DTYPES, check_root
-from tfhvd.ops._names import Name, name_of, name_of_variable
+from tfhvd.ops.names import Name, name_of, name_of_variable
+from tfhvd.runtime import process, process_sets
 
 _MOST_TOGETHER = 256 << 20  # bytes of results that wait to be assigned
 
@@ -75,9 +76,9 @@ def _assign_all(
     process.check_running()
     set_id = process_sets.checked_id(process_set)
     root = check_root(root_rank, process_set)
-    targets = [_compat.tf_variable(variable) for variable in variables]
+    targets = [tf_variable(variable) for variable in variables]
     names = [
-        name_of_variable(prefix, position, _compat.variable_name(variable))
+        name_of_variable(prefix, position, variable_name(variable))
         for position, variable in enumerate(variables)
     ]
     if not tf.executing_eagerly():

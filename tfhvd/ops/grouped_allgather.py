@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, to_tensors
 from tfhvd.ops._gather_gradient import gather_gradients
-from tfhvd.ops._names import name_of
+from tfhvd.ops.names import name_of
+from tfhvd.runtime import process_sets
 
 
 def grouped_allgather(

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import process, process_sets
-from tfhvd.ops._names import Identity
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.broadcast import broadcast
+from tfhvd.ops.names import Identity
+from tfhvd.runtime import process, process_sets
 
 _FAILED = -1  # in the place of a length: the object could not be pickled
 _MADE = "tfhvd/collectives_of_objects"  # a collection of a session's graph

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfhvd import process
-from tfhvd._library import load_tf_ops
+from tfhvd.runtime import process
+from tfhvd.runtime.library import load_tf_ops
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:

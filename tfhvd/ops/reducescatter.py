@@ -6,13 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets, updates
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensor
-from tfhvd.ops._names import name_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
+from tfhvd.ops.names import name_of
 from tfhvd.ops.reduce_op import ReduceOp, chosen_for_parts
+from tfhvd.runtime import process_sets, updates
 
 
 def reducescatter(

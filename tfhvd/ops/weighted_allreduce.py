@@ -7,12 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process_sets
 from tfhvd.compression import Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_reduction, to_tensor
-from tfhvd.ops._names import Identity, name_of
+from tfhvd.ops.names import Identity, name_of
 from tfhvd.ops.reduce_op import Average
+from tfhvd.runtime import process_sets
 
 
 def weighted_allreduce(

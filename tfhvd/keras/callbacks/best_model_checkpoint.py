@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.state import process_set_of
-from tfhvd.process_sets import global_process_set
+from tfhvd.keras.model_state import process_set_of
+from tfhvd.runtime.process_sets import global_process_set
 
 
 class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
@@ -74,7 +74,7 @@ class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
                 "BestModelCheckpoint saves to a file. Received: filepath=None. Expected: a path."
             )
         self.filepath = os.fspath(self.filepath)
-        keras = importlib.import_module(_compat.keras_package(self.model))
+        keras = importlib.import_module(keras_compat.keras_package(self.model))
         checkpoint = keras.callbacks.ModelCheckpoint(self.filepath, **self._arguments)
         self._saves = (process_set_of(self.model) or global_process_set).rank() == 0
         if not self._saves:

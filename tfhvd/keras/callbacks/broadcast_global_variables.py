@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
+from tfhvd.gradients.local_variables import LocalVariables
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.state import broadcast_state, optimizers_of, process_set_of
-from tfhvd.local_sources import LocalSources
+from tfhvd.keras.model_state import broadcast_state, optimizers_of, process_set_of
 from tfhvd.ops import allgather
-from tfhvd.process_sets import ProcessSet, global_process_set
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 _logger = logging.getLogger("tfhvd")
 
@@ -45,7 +45,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         super().__init__()
         self.root_rank = root_rank
         self.device = device
-        self._local = LocalSources()
+        self._local = LocalVariables()
         for variable in local_variables or ():
             self.register_local_var(variable)
 
@@ -67,7 +67,7 @@ class BroadcastGlobalVariablesCallback(Callback):
                 f"Received: root_rank={self.root_rank}. Expected: one of {members}."
             )
         # All at one place: what ranks agree on when training begins comes before it, or after it.
-        own = tf.constant([int(_compat.all_built(self.model))])
+        own = tf.constant([int(keras_compat.all_built(self.model))])
         name = "BroadcastGlobalVariablesCallback/built"
         if tf.reduce_all(allgather(own, name=name, process_set=ranks) == 1):
             self._broadcast()
@@ -94,7 +94,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
         def broadcast_then_step(iterator: Any) -> Any:
             model.train_function = step
-            built = _compat.all_built(model) or self._build(iterator)
+            built = keras_compat.all_built(model) or self._build(iterator)
             if built:
                 self._broadcast()
             result = step(iterator)

@@ -6,8 +6,8 @@ from typing import Any
 
 from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
-from tfhvd.keras.state import process_set_of
-from tfhvd.process_sets import ProcessSet, global_process_set
+from tfhvd.keras.model_state import process_set_of
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

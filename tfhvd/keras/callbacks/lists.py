@@ -8,16 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat, process
+from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
+from tfhvd.runtime import process
 
 
 @contextlib.contextmanager
 def inserted(first: Callback, callbacks: Any, last: Callback) -> Iterator[Any]:
     """Puts one callback before, and one behind, those that `fit` is given; gives all of them."""
     given = _list_of(callbacks)
-    if not _compat.is_callback_list(callbacks):
+    if not keras_compat.is_callback_list(callbacks):
         yield [first, *given, last]
         return
     callbacks.callbacks = [first, *given, last]
@@ -31,7 +32,7 @@ def inserted(first: Callback, callbacks: Any, last: Callback) -> Iterator[Any]:
 
 
 def _list_of(callbacks: Any) -> list[Any]:
-    if _compat.is_callback_list(callbacks):
+    if keras_compat.is_callback_list(callbacks):
         return callbacks.callbacks
     return [] if callbacks is None else tf.nest.flatten(callbacks)
 
@@ -49,4 +50,4 @@ def saves(callbacks: Any) -> bool:
 def _saves(callback: Any) -> bool:
     if isinstance(callback, BestModelCheckpoint):
         return process.rank() == 0
-    return _compat.is_checkpoint(callback)
+    return keras_compat.is_checkpoint(callback)

@@ -10,11 +10,11 @@ from typing import Any, Optional
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.state import process_set_of
+from tfhvd.keras.model_state import process_set_of
 from tfhvd.ops import allgather
-from tfhvd.process_sets import global_process_set
+from tfhvd.runtime.process_sets import global_process_set
 
 _logger = logging.getLogger("tfhvd")
 
@@ -86,7 +86,7 @@ class MetricAverageCallback(Callback):
 
     def _seen(self) -> float | None:
         model = self._model_of_fit()
-        return None if model is None else _compat.samples_seen(model)
+        return None if model is None else keras_compat.samples_seen(model)
 
 
 def _is_number(value: Any) -> bool:
