@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import json
 import shlex
@@ -42,6 +43,19 @@ def test_a_python_that_it_is_not_built_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "tfhvd._native", None)
     with pytest.raises(ImportError, match=r"not built for this Python. Type: pip install"):
         library.load_native.__wrapped__()
+
+
+def test_the_stub_of_the_core_has_its_names():
+    """Type checkers read the stub, and would not see that the core has other ones."""
+    stub = ast.parse((library.core_dir().parent / "_native.pyi").read_text(encoding="utf-8"))
+    native = library.load_native()
+    for node in stub.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            there = getattr(native, node.name)
+            of_class = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+            assert all(hasattr(there, part.name) for part in of_class), node.name
+    named = {node.name for node in stub.body if hasattr(node, "name")}
+    assert {name for name in vars(native) if not name.startswith("_")} == named
 
 
 def test_advice_on_mpi_says_which_one_it_was():

@@ -13,8 +13,10 @@ from tfhvd._version import __version__
 if TYPE_CHECKING:
     from tfhvd.compression import Compression
     from tfhvd.errors import (
+        InvalidSettingError,
         NotInitializedError,
         NotSynchronizedError,
+        PeerLostError,
         RankFailedError,
         TfhvdError,
     )
@@ -91,12 +93,24 @@ if TYPE_CHECKING:
     from tfhvd.tape import DistributedGradientTape, PartialDistributedGradientTape
     from tfhvd.tf1.session_hook import BroadcastGlobalVariablesHook, broadcast_global_variables
     from tfhvd.timeline import start_timeline, stop_timeline
+else:  # Whoever reads types has seen all names, and takes any other one for a mistake.
+
+    def __getattr__(name: str) -> Any:
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(home), name)
+        globals()[name] = value
+        return value
+
 
 _HOMES = {
     "tfhvd.compression": ("Compression",),
     "tfhvd.errors": (
+        "InvalidSettingError",
         "NotInitializedError",
         "NotSynchronizedError",
+        "PeerLostError",
         "RankFailedError",
         "TfhvdError",
     ),
@@ -243,18 +257,11 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "check_num_rank_power_of_2",
     "TfhvdError",
     "NotInitializedError",
+    "InvalidSettingError",
+    "PeerLostError",
     "NotSynchronizedError",
     "RankFailedError",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

@@ -195,7 +195,8 @@ class Bench:
                 found.append(subjects.of_tensors(title, self._horovod, tensors, self._setting))
             if self._mpi:
                 one = self._mpi.subject(COLLECTIVES["allreduce"], tensors.elements, "float32")
-                found.append(one)
+                if one is not None:
+                    found.append(one)
             found.append(subjects.memcpy(tensors.bytes))
             times = measure(found, self._options.effort, self._ranks)
             self._add_mwms(times, tensors.name)
@@ -255,8 +256,8 @@ class Bench:
         failed = [text for text in everywhere if isinstance(text, str)]
         if failed:
             self._notes.append(f"MultiWorkerMirroredStrategy was not measured: {failed[0]}")
-            return {}
-        return everywhere[0]
+        times = everywhere[0]
+        return {} if failed or isinstance(times, str) else times
 
     def _add_mwms(self, times: dict[str, Times], name: str) -> None:
         if name in self._of_mwms:

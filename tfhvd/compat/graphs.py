@@ -11,15 +11,19 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import private
 from tfhvd.errors import UnavailableError
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
 _logger = logging.getLogger("tfhvd")
 
 
-def run_independently(operation: Any) -> None:
+def run_independently(operation: tf.Operation) -> None:
     """Frees an operation of a function from the order in which TensorFlow runs stateful operations.
 
     The manager of control dependencies has this method in every TensorFlow from 2.16 on; graphs
@@ -30,7 +34,7 @@ def run_independently(operation: Any) -> None:
         manager.run_independently(operation)
 
 
-def in_compiled_function(graph: Any = None) -> bool:
+def in_compiled_function(graph: tf.Graph | None = None) -> bool:
     """Whether TensorFlow is tracing a function with jit_compile=True, or one that it calls.
 
     TensorFlow (2.16 to 2.21 at least) enters such a context; it is public nowhere.
@@ -50,7 +54,7 @@ def in_compiled_function(graph: Any = None) -> bool:
     return in_context(tf.compat.v1.get_default_graph() if graph is None else graph)
 
 
-def add_control_input(operation: Any, before: Any) -> None:
+def add_control_input(operation: tf.Operation, before: tf.Operation) -> None:
     """Makes an operation of a graph run after another one, which may have been made later.
 
     TensorFlow (2.16 to 2.21 at least) has this method for its own use only.
@@ -78,7 +82,7 @@ LOOPS_AND_BRANCHES = ("While", "If", "Case")
 _CALLS = ("Call", *LOOPS_AND_BRANCHES)
 
 
-def effects_of(operation: Any) -> Effects:
+def effects_of(operation: tf.Operation) -> Effects:
     """Says which operations TensorFlow's automatic control dependencies will put in order with it.
 
     Rather too many than too few. TensorFlow (2.16 to 2.21 at least) adds these dependencies when a
@@ -93,7 +97,7 @@ def effects_of(operation: Any) -> Effects:
     return Effects(after=resources, changed=resources)
 
 
-def trace_compiled_functions(complete: Callable[[Any], None]) -> None:
+def trace_compiled_functions(complete: Callable[[tf.Graph], None]) -> None:
     """Has TensorFlow trace anew what compiled functions call, and say when a trace is complete.
 
     TensorFlow (2.21 at least) asks the context of a compiled function whether the functions that
@@ -156,7 +160,7 @@ class _SharingCache:
         return context._replace(context=context.context._replace(xla_context_id=0))
 
 
-def _may_have_collectives(graph: Any) -> bool:
+def _may_have_collectives(graph: tf.Graph) -> bool:
     """Whether a function has collectives, or calls unknown ones for its gradient."""
     for operation in graph.get_operations():
         if operation.type.startswith("Tfhvd") or "_gradient_op_type" in operation.node_def.attr:
@@ -185,7 +189,7 @@ def runs_in_parallel() -> bool:
     return False
 
 
-def outer_graphs(graph: Any) -> list[Any]:
+def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
     """Lists the graphs of functions around a branch's, a loop's or a function's."""
     found = [graph]
     while hasattr(getattr(found[-1], "outer_graph", None), "outer_graph"):
@@ -193,13 +197,13 @@ def outer_graphs(graph: Any) -> list[Any]:
     return found[1:]
 
 
-def replace_input(operation: Any, index: int, tensor: Any) -> None:
+def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
     """Gives an operation of a graph another input, by a method that TensorFlow has for itself."""
     update = private.attribute(operation, "_update_input", "order collectives")
     update(index, tensor)
 
 
-def nodes_within(operation: Any) -> list[Any]:
+def nodes_within(operation: tf.Operation) -> list[tf.compat.v1.NodeDef]:
     """Lists the nodes (NodeDef) of the loop, branches or function that an operation runs."""
     if not operation.type.endswith(_CALLS):
         return []
@@ -208,7 +212,7 @@ def nodes_within(operation: Any) -> list[Any]:
     )
     waiting = list(_functions_of(operation.node_def))
     seen: set[str] = set()
-    nodes: list[Any] = []
+    nodes: list[tf.compat.v1.NodeDef] = []
     while waiting:
         name = waiting.pop()
         if name in seen or not context().has_function(name):
@@ -220,6 +224,6 @@ def nodes_within(operation: Any) -> list[Any]:
     return nodes
 
 
-def _functions_of(node: Any) -> Iterable[str]:
+def _functions_of(node: tf.compat.v1.NodeDef) -> Iterable[str]:
     for value in node.attr.values():
         yield from (f.name for f in (value.func, *value.list.func) if f.name)

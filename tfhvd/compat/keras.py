@@ -10,19 +10,42 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Optional
 
 from tfhvd.compat import private
 from tfhvd.compat.variables import variable_name
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    import tensorflow as tf
+
+    from tfhvd.compat.types import (
+        CallbackList,
+        Callbacks,
+        Gradient,
+        Layer,
+        Model,
+        Optimizer,
+        Variable,
+    )
+
+    # (layer, inputs, axes, mask) -> mean and variance, or None
+    Moments = Callable[
+        [Layer, tf.Tensor, Sequence[int], Optional[tf.Tensor]],
+        Optional[tuple[tf.Tensor, tf.Tensor]],
+    ]
 
 KERAS_3 = "keras"
 TF_KERAS = "tf_keras"
 _KERAS = (KERAS_3, TF_KERAS)
 
 
-def keras_package(thing: Any) -> str | None:
+def keras_package(thing: object) -> str | None:
     """Says which Keras an object's class comes from: "keras" (Keras 3), "tf_keras", or None.
 
     Decided by the classes it inherits from, never by what is imported or by TF_USE_LEGACY_KERAS.
@@ -34,18 +57,23 @@ def keras_package(thing: Any) -> str | None:
     return None
 
 
+def keras_of(thing: object) -> ModuleType:
+    """Gives the Keras that an object's class comes from: see `keras_package`."""
+    return sys.modules[keras_package(thing) or KERAS_3]
+
+
 def imported_keras() -> list[str]:
     """Lists the Keras packages that the program has imported by now."""
     return [package for package in _KERAS if hasattr(sys.modules.get(package), "Model")]
 
 
-def all_built(model: Any) -> bool:
+def all_built(model: Model) -> bool:
     """Whether every layer of a Keras model has made its variables."""
     layers = private.attribute(model, "_flatten_layers", "see whether it is built")
     return bool(model.built) and all(layer.built for layer in layers())
 
 
-def build_optimizer(optimizer: Any, variables: Iterable[Any]) -> None:
+def build_optimizer(optimizer: Optimizer, variables: Iterable[Variable]) -> None:
     """Makes the optimizer's variables (slots and counters), if it has not got them yet."""
     if hasattr(optimizer, "_create_all_weights"):  # tf_keras.optimizers.legacy
         optimizer._create_all_weights(list(variables))
@@ -53,7 +81,7 @@ def build_optimizer(optimizer: Any, variables: Iterable[Any]) -> None:
         optimizer.build(list(variables))
 
 
-def optimizer_variables(optimizer: Any) -> list[Any]:
+def optimizer_variables(optimizer: Optimizer | None) -> list[Variable]:
     """Lists an optimizer's variables, the state of a loss scale included."""
     if optimizer is None:
         return []
@@ -65,7 +93,7 @@ def optimizer_variables(optimizer: Any) -> list[Any]:
     return found
 
 
-def momentum_variables(optimizer: Any) -> list[Any]:
+def momentum_variables(optimizer: Optimizer) -> list[Variable]:
     """Lists the variables in which an optimizer gathers past steps, learning rate included.
 
     SGD and RMSprop do; Adam and its like gather gradients, which contain no learning rate.
@@ -87,12 +115,12 @@ def momentum_variables(optimizer: Any) -> list[Any]:
     return list(getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", []))
 
 
-def model_state(model: Any) -> list[Any]:
+def model_state(model: Model) -> list[Variable]:
     """Lists a model's weights, trained or not, without metrics and random seeds."""
     return list(model.weights)
 
 
-def defined_in(optimizer: Any, method: str) -> str:
+def defined_in(optimizer: Optimizer, method: str) -> str:
     """Names the class in which an optimizer's method is defined, "" if none."""
     for cls in type(optimizer).__mro__:
         if method in vars(cls):
@@ -100,7 +128,7 @@ def defined_in(optimizer: Any, method: str) -> str:
     return ""
 
 
-def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
+def restore_optimizer_from_h5(model: Model, filepath: str | os.PathLike[str]) -> None:
     """Gives a model of Keras 3 that was opened from an .h5 file its optimizer's state.
 
     Keras 3 (3.3 to 3.15 at least) builds the optimizer for the variables that the model holds
@@ -123,22 +151,22 @@ def restore_optimizer_from_h5(model: Any, filepath: Any) -> None:
                 variable.assign(group[name][()])
 
 
-def is_legacy_optimizer(optimizer: Any) -> bool:
+def is_legacy_optimizer(optimizer: Optimizer) -> bool:
     """Whether an optimizer is one of tf_keras.optimizers.legacy; Keras 3 has none."""
     return keras_package(optimizer) == TF_KERAS and hasattr(optimizer, "_create_all_weights")
 
 
-def has_own_train_step(model: Any) -> bool:
+def has_own_train_step(model: Model) -> bool:
     """Whether a model of either Keras trains by a `train_step` that its user wrote."""
     own = vars(model).get("train_step")
-    own = getattr(own, "_tfhvd_original", own)  # within `fit`
+    own = private.original_of(own)  # within `fit`
     if own is not None and getattr(own, "__func__", None) is not type(model).train_step:
         return True
     owner = next((cls for cls in type(model).__mro__ if "train_step" in vars(cls)), None)
     return owner is not None and owner.__module__.partition(".")[0] not in _KERAS
 
 
-def is_keras_optimizer(thing: Any) -> bool:
+def is_keras_optimizer(thing: object) -> bool:
     """Whether something is an optimizer of either Keras."""
     packages = [sys.modules[package] for package in imported_keras()]
     kinds = [package.optimizers.Optimizer for package in packages]
@@ -147,7 +175,7 @@ def is_keras_optimizer(thing: Any) -> bool:
 
 
 def never_compile_training(
-    package: str, applies_to: Callable[[Any], bool], say: Callable[[str], None]
+    package: str, applies_to: Callable[[Model], bool], say: Callable[[str], None]
 ) -> None:
     """Makes Keras train uncompiled the models that `applies_to` names, and say so.
 
@@ -156,30 +184,28 @@ def never_compile_training(
     that everywhere), and both Keras take `jit_compile=True`; neither lets an optimizer say no,
     hence the wrapped method. Calling this twice does nothing.
     """
-    model = sys.modules[package].Model
-    owner = private.owner_of(model, "make_train_function", "train uncompiled")
-    original = owner.make_train_function
-    if hasattr(original, "_tfhvd_original"):
-        return
+    owner = private.owner_of(sys.modules[package].Model, "make_train_function", "train uncompiled")
 
-    @functools.wraps(original)
-    def make_train_function(self, force=False):
-        if not self.run_eagerly and self.jit_compile and applies_to(self):
-            self.jit_compile = False
-            say(
-                "Collectives compiled by XLA have been tried on CPUs only, and are not there where "
-                "TensorFlow's headers lack XLA: the training step runs with jit_compile=False."
-            )
-        return original(self, force)
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make_train_function(self: Model, force: bool = False) -> Any:
+            if not self.run_eagerly and self.jit_compile and applies_to(self):
+                self.jit_compile = False
+                say(
+                    "Collectives compiled by XLA have been tried on CPUs only, and are not there "
+                    "where TensorFlow's headers lack XLA: the training step runs with "
+                    "jit_compile=False."
+                )
+            return original(self, force)
 
-    make_train_function._tfhvd_original = original
-    owner.make_train_function = make_train_function
+        return make_train_function
+
+    private.replace_method(owner, "make_train_function", make)
 
 
 def surround_fit(
     package: str,
-    applies_to: Callable[[Any], bool],
-    around: Callable[[Any, dict[str, Any]], contextlib.AbstractContextManager[None]],
+    applies_to: Callable[[Model], bool],
+    around: Callable[[Model, dict[str, Any]], contextlib.AbstractContextManager[None]],
 ) -> None:
     """Makes Keras run the `fit` of the models that `applies_to` names within `around`.
 
@@ -193,30 +219,29 @@ def surround_fit(
             change them.
     """
     owner = private.owner_of(sys.modules[package].Model, "fit", "keep the ranks in step")
-    original = owner.fit
-    if hasattr(original, "_tfhvd_original"):
-        return
-    signature = inspect.signature(original)
 
-    @functools.wraps(original)
-    def fit(self, *args, **kwargs):
-        if not applies_to(self):
-            return original(self, *args, **kwargs)
-        given = signature.bind(self, *args, **kwargs)
-        with around(self, given.arguments):
-            return original(*given.args, **given.kwargs)
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
 
-    fit._tfhvd_original = original
-    owner.fit = fit
+        def fit(self: Model, *args: Any, **kwargs: Any) -> Any:
+            if not applies_to(self):
+                return original(self, *args, **kwargs)
+            given = signature.bind(self, *args, **kwargs)
+            with around(self, given.arguments):
+                return original(*given.args, **given.kwargs)
+
+        return fit
+
+    private.replace_method(owner, "fit", make)
 
 
-def is_callback_list(callbacks: Any) -> bool:
+def is_callback_list(callbacks: Callbacks) -> TypeGuard[CallbackList]:
     """Whether callbacks are in the container that either Keras makes of them in `fit`."""
     packages = [sys.modules[package] for package in imported_keras()]
     return isinstance(callbacks, tuple(package.callbacks.CallbackList for package in packages))
 
 
-def is_checkpoint(callback: Any) -> bool:
+def is_checkpoint(callback: object) -> bool:
     """Whether a callback of either Keras saves models or their weights."""
     kinds = [sys.modules[package].callbacks for package in imported_keras()]
     return isinstance(
@@ -224,7 +249,7 @@ def is_checkpoint(callback: Any) -> bool:
     )
 
 
-def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
+def slots_of(optimizer: Optimizer, variables: Iterable[Variable]) -> list[Variable]:
     """Lists the variables that an optimizer keeps for some of a model's variables.
 
     Both Keras name them after the model's, Keras 3 with "_" for "/".
@@ -237,7 +262,7 @@ def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:
     ]
 
 
-def agree_on_finite(agree: Callable[[Any, Any], Any]) -> None:
+def agree_on_finite(agree: Callable[[Optimizer, tf.Tensor], tf.Tensor]) -> None:
     """Makes Keras 3's LossScaleOptimizer ask `agree(optimizer, finite)` before it skips an update.
 
     Keras 3 checks the gradients of this rank before the inner optimizer, which reduces them, is
@@ -246,19 +271,17 @@ def agree_on_finite(agree: Callable[[Any, Any], Any]) -> None:
     """
     optimizer_class = sys.modules[KERAS_3].optimizers.LossScaleOptimizer
     private.owner_of(optimizer_class, "check_finite", "skip updates on all ranks alike")
-    original = optimizer_class.check_finite
-    if hasattr(original, "_tfhvd_original"):
-        return
 
-    @functools.wraps(original)
-    def check_finite(self, grads):
-        return agree(self, original(self, grads))
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def check_finite(self: Optimizer, grads: Sequence[Gradient]) -> tf.Tensor:
+            return agree(self, original(self, grads))
 
-    check_finite._tfhvd_original = original
-    optimizer_class.check_finite = check_finite
+        return check_finite
+
+    private.replace_method(optimizer_class, "check_finite", make)
 
 
-def synchronize_batch_normalization(moments: Callable[..., Any]) -> None:
+def synchronize_batch_normalization(moments: Moments) -> None:
     """Makes `BatchNormalization(synchronized=True)` of either Keras use `moments` over the ranks.
 
     Both Keras ask tf.distribute for the other replicas; with ranks there are none, and they would
@@ -276,31 +299,30 @@ def synchronize_batch_normalization(moments: Callable[..., Any]) -> None:
         owner = private.owner_of(
             layers.BatchNormalization, method, "normalize over the batches of all ranks"
         )
-        original = vars(owner)[method]
-        if not hasattr(original, "_tfhvd_original"):
-            replaced = (_moments_of_keras_3 if package == KERAS_3 else _moments_of_tf_keras)(
-                original, moments
-            )
-            replaced._tfhvd_original = original
-            setattr(owner, method, replaced)
+        make = _moments_of_keras_3 if package == KERAS_3 else _moments_of_tf_keras
+        private.replace_method(owner, method, functools.partial(make, moments))
 
 
-def _moments_of_keras_3(original: Any, moments: Any) -> Any:
-    @functools.wraps(original)
-    def _moments(self, inputs, mask):
+def _moments_of_keras_3(moments: Moments, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _moments(self: Layer, inputs: tf.Tensor, mask: tf.Tensor | None) -> Any:
         found = moments(self, inputs, self._reduction_axes, mask) if self.synchronized else None
         return original(self, inputs, mask) if found is None else found
 
     return _moments
 
 
-def _moments_of_tf_keras(original: Any, moments: Any) -> Any:
+def _moments_of_tf_keras(moments: Moments, original: Callable[..., Any]) -> Callable[..., Any]:
     import tensorflow as tf
 
-    @functools.wraps(original)
-    def _sync_calculate_mean_and_var(self, x, reduction_axes, keep_dims, mask=None):
+    def _sync_calculate_mean_and_var(
+        self: Layer,
+        x: tf.Tensor,
+        reduction_axes: Sequence[int],
+        keep_dims: bool,
+        mask: tf.Tensor | None = None,
+    ) -> Any:
         wide = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
-        found = moments(self, wide, reduction_axes, mask)
+        found: Iterable[tf.Tensor] | None = moments(self, wide, reduction_axes, mask)
         if found is None:
             return original(self, x, reduction_axes, keep_dims, mask=mask)
         if keep_dims:
@@ -311,7 +333,7 @@ def _moments_of_tf_keras(original: Any, moments: Any) -> Any:
     return _sync_calculate_mean_and_var
 
 
-def samples_seen(model: Any) -> float | None:
+def samples_seen(model: Model) -> float | None:
     """Returns the samples since a model's metrics were last reset; None where Keras cannot say.
 
     Keras 3 and tf_keras weight the loss of each batch by its samples.

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    _UsersClass = Any  # comes behind the hook among the classes of a wrapped object
+else:
+    _UsersClass = object
 
 
-class Wrapped:
+class Wrapped(_UsersClass):
     """What every wrapped object is; a hook inherits from it, and has no state but `_tfhvd`."""
 
     __slots__ = ()
@@ -41,7 +46,9 @@ def wrap(plain: Any, hook: type[Wrapped], own: Any, *, disguised: bool = False) 
             f"Received: {type(plain).__name__}, which is distributed already. Expected: a plain "
             "one."
         )
-    wrapped: Any = object.__new__(_subclass_of(type(plain), hook, disguised))
+    cls: Any = type(plain)
+    behind: Any = hook
+    wrapped: Any = object.__new__(_subclass_of(cls, behind, disguised))
     # Past the user's __setattr__: Keras' would track the values as state to save.
     object.__setattr__(wrapped, "__dict__", vars(plain))
     object.__setattr__(wrapped, "_tfhvd", own)
@@ -49,8 +56,8 @@ def wrap(plain: Any, hook: type[Wrapped], own: Any, *, disguised: bool = False) 
 
 
 @functools.cache
-def _subclass_of(cls: type, hook: type, disguised: bool) -> type:
-    body = {
+def _subclass_of(cls: Any, hook: Any, disguised: bool) -> type:
+    body: dict[str, Any] = {
         "__slots__": ("_tfhvd",),  # since __dict__ is shared
         "__module__": cls.__module__,
         "__doc__": cls.__doc__,

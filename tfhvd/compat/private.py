@@ -11,9 +11,13 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tfhvd.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Optimizer, Session, Variable
 
 # Package -> the releases that tfhvd was tried with, and what pip calls them.
 _KNOWN = {
@@ -51,7 +55,31 @@ def owner_of(cls: type, name: str, use: str) -> type:
     raise missing(_package_of(cls), f"{cls.__name__}.{name}", use)
 
 
-def attribute(thing: Any, name: str, use: str) -> Any:
+def replace_method(owner: type, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Puts another function in the place of a method, for good; what is replaced already stays.
+
+    Args:
+        owner: the class, of Keras.
+        name: the method's, in the class or in one that it inherits from.
+        make: takes the method, and returns what is to be called instead.
+    """
+    original = getattr(owner, name)
+    if original_of(original) is original:
+        setattr(owner, name, remember_original(functools.wraps(original)(make(original)), original))
+
+
+def remember_original(replacement: Callable[..., Any], original: Any) -> Callable[..., Any]:
+    """Notes on a function in whose place it is; returns it."""
+    vars(replacement)[_ORIGINAL] = original
+    return replacement
+
+
+def original_of(function: Any) -> Any:
+    """Returns what a function is in the place of, else the function itself."""
+    return getattr(function, _ORIGINAL, function)
+
+
+def attribute(thing: object, name: str, use: str) -> Any:
     """Returns an attribute of an object of Keras or TensorFlow.
 
     Raises:
@@ -76,12 +104,12 @@ def of_module(module: str, name: str, use: str) -> Any:
         raise missing(module.partition(".")[0], f"{module}.{name}", use) from None
 
 
-def trained_by(optimizer: Any) -> list[Any]:
+def trained_by(optimizer: Optimizer) -> list[Variable]:
     """Lists the variables that an optimizer of Keras 3 was built for."""
     return attribute(optimizer, "_trainable_variables", "know what it updates")
 
 
-def iterations_of(optimizer: Any) -> Any:
+def iterations_of(optimizer: Optimizer) -> Variable:
     """Returns how many calls an optimizer of Keras 3 has had, those that only accumulate included.
 
     Its public `iterations` counts updates.
@@ -89,7 +117,7 @@ def iterations_of(optimizer: Any) -> Any:
     return attribute(optimizer, "_iterations", "weigh what it accumulates")
 
 
-def require_hook(optimizer: Any, method: str) -> None:
+def require_hook(optimizer: Optimizer, method: str) -> None:
     """Makes sure that an optimizer has the method in which its gradients are to be reduced.
 
     Raises:
@@ -98,7 +126,7 @@ def require_hook(optimizer: Any, method: str) -> None:
     attribute(optimizer, method, "reduce its gradients")
 
 
-def session_of_tf_keras() -> Any:
+def session_of_tf_keras() -> Session:
     """Returns tf_keras' session, in which it initializes the variables of its models.
 
     Only tf_keras has one: Keras 3 makes no models in graphs of TensorFlow 1.
@@ -108,6 +136,7 @@ def session_of_tf_keras() -> Any:
 
 
 _NOTHING = object()
+_ORIGINAL = "_tfhvd_original"  # an attribute of the functions that replace others
 
 
 def _package_of(cls: type) -> str:

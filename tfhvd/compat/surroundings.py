@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import tensorflow as tf
 
@@ -11,7 +10,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.errors import TfhvdError
 
 
-def require_tensorflow(thing: Any, ranks: int) -> None:
+def require_tensorflow(thing: object, ranks: int) -> None:
     """Makes sure that a Keras object computes with TensorFlow, where there are other ranks.
 
     Args:

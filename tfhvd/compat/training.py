@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import private
 from tfhvd.compat.variables import tf_variable
 
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient, Model, Optimizer, Variable
+
+    _Note = Callable[[list[Gradient], list[Variable]], None]
+
 _COUNTERS = "_maybe_load_initial_counters_from_ckpt"  # a method of tf_keras' models
 
 
-def after_updates(package: str, note: Callable[[list[Any], list[Any]], None]) -> None:
+def after_updates(package: str, note: _Note) -> None:
     """Makes the optimizers of a Keras call `note(gradients, variables)` after what they update.
 
     No Keras tells anybody; hence the wrapped methods, which all its optimizers come to: `apply` of
@@ -36,32 +41,32 @@ def after_updates(package: str, note: Callable[[list[Any], list[Any]], None]) ->
     for kind in kinds:
         private.owner_of(kind, method, "see what is updated")
         owner = [cls for cls in kind.__mro__ if method in vars(cls)][-1]
-        original = vars(owner)[method]
-        if not hasattr(original, "_tfhvd_original"):
-            noting = (_noting_apply if package == keras_compat.KERAS_3 else _noting_pairs)(
-                original, note
-            )
-            noting._tfhvd_original = original
-            setattr(owner, method, noting)
+        make = _noting_apply if package == keras_compat.KERAS_3 else _noting_pairs
+        private.replace_method(owner, method, functools.partial(make, note))
 
 
-def _noting_apply(original: Any, note: Any) -> Any:
-    @functools.wraps(original)
-    def apply(self, grads, trainable_variables=None):
+def _noting_apply(note: _Note, original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(
+        self: Optimizer,
+        grads: Iterable[Gradient],
+        trainable_variables: Iterable[Variable] | None = None,
+    ) -> Any:
         grads = list(grads)
-        if trainable_variables is not None:
-            trainable_variables = list(trainable_variables)
-        result = original(self, grads, trainable_variables)
-        variables = trainable_variables
+        variables = None if trainable_variables is None else list(trainable_variables)
+        result = original(self, grads, variables)
         note(grads, private.trained_by(self) if variables is None else variables)
         return result
 
     return apply
 
 
-def _noting_pairs(original: Any, note: Any) -> Any:
-    @functools.wraps(original)
-    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+def _noting_pairs(note: _Note, original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_gradients(
+        self: Optimizer,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         pairs = list(grads_and_vars)
         result = original(self, pairs, *args, **kwargs)
         note([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
@@ -70,7 +75,7 @@ def _noting_pairs(original: Any, note: Any) -> Any:
     return apply_gradients
 
 
-def where_fit_begins(model: Any, epoch: int, steps: int | None) -> tuple[int, int]:
+def where_fit_begins(model: Model, epoch: int, steps: int | None) -> tuple[int, int]:
     """Returns the epoch, and the step in it, with which a `fit` that has begun goes on.
 
     BackupAndRestore says so to the model when training begins: in Keras 3 by `_initial_epoch`, in
@@ -87,7 +92,7 @@ def where_fit_begins(model: Any, epoch: int, steps: int | None) -> tuple[int, in
     return int(getattr(model, "_initial_epoch", None) or epoch), 0
 
 
-def begin_fit_at(model: Any, epoch: int, step: int) -> Callable[[], None]:
+def begin_fit_at(model: Model, epoch: int, step: int) -> Callable[[], None]:
     """Makes a `fit` that has begun go on elsewhere; returns what undoes that after it."""
     if hasattr(model, _COUNTERS):
         vars(model)[_COUNTERS] = lambda *_: (epoch, step)
@@ -108,7 +113,7 @@ class _Epoch(int):
         return True
 
 
-def positions_built_for(optimizer: Any, variables: list[Any]) -> list[int] | None:
+def positions_built_for(optimizer: Optimizer, variables: list[Variable]) -> list[int] | None:
     """Lists which of some variables an optimizer has its own variables for; None before `build`.
 
     tf_keras' legacy optimizers do not know when they are built: all, always.

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfhvd.compat.types import TensorLike, Variable
 
 
 def tf_variable(variable: Any) -> Any:
@@ -12,7 +18,7 @@ def tf_variable(variable: Any) -> Any:
     return variable if value is None or callable(value) else value
 
 
-def key_of(variable: Any) -> int:
+def key_of(variable: Variable) -> int:
     """Identifies a variable while it lives; the same for a Keras 3 variable and its tf.Variable."""
     return id(tf_variable(variable))
 
@@ -26,7 +32,9 @@ def variable_name(variable: Any) -> str | None:
     return name.partition(":")[0] if isinstance(name, str) else None
 
 
-def state_variable(initial: Any, dtype: Any, name: str) -> Any:
+def state_variable(
+    initial: TensorLike | Callable[[], tf.Tensor], dtype: tf.DType, name: str
+) -> tf.Variable:
     """Makes a variable for tfhvd's own state, whatever is being traced.
 
     A tf.function lets variables be made on its first call only, also in `tf.init_scope`, because it
@@ -35,7 +43,7 @@ def state_variable(initial: Any, dtype: Any, name: str) -> Any:
     """
     import tensorflow as tf
 
-    def make() -> Any:
+    def make() -> tf.Variable:
         return tf.Variable(initial, trainable=False, dtype=dtype, name=f"tfhvd_{name}")
 
     with tf.init_scope():

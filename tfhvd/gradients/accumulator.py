@@ -9,7 +9,7 @@ so are the calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,9 @@ from tfhvd.gradients import sample_weights
 from tfhvd.gradients.options import ReductionOptions
 from tfhvd.gradients.reducer import GradientReducer, scaled
 from tfhvd.runtime import updates
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient, Variable
 
 
 class GradientAccumulator:
@@ -39,7 +42,7 @@ class GradientAccumulator:
         self._factor = 1.0 / passes if average else 1.0
         self._count: tf.Variable | None = None
         self._samples = sample_weights.OfSeveralSteps()
-        self._sums: dict[int, tuple[Any, tf.Variable]] = {}
+        self._sums: dict[int, tuple[Variable, tf.Variable]] = {}
 
     @classmethod
     def of(cls, options: ReductionOptions) -> GradientAccumulator:
@@ -52,7 +55,7 @@ class GradientAccumulator:
         """Whether some calls do not update."""
         return self._passes > 1
 
-    def add(self, gradients: Iterable[Any], variables: Iterable[Any]) -> list[Any]:
+    def add(self, gradients: Iterable[Gradient], variables: Iterable[Variable]) -> list[Gradient]:
         """Takes the gradients of one call.
 
         Args:
@@ -83,14 +86,14 @@ class GradientAccumulator:
                 done = self.reduce(values, variables)
             return [done[i] for i in there]
 
-        result: list[Any] = [None] * len(gradients)
+        result: list[Gradient] = [None] * len(gradients)
         if there:
             values = tf.cond(last, reduced, lambda: [tf.zeros_like(sums[i]) for i in there])
             for i, value in zip(there, values):
                 result[i] = value
         return result
 
-    def apply(self, gradients: Iterable[Any], update: Callable[[], Any]) -> Any:
+    def apply(self, gradients: Iterable[Gradient], update: Callable[[], Any]) -> Any:
         """Updates, if this is the last call.
 
         Args:
@@ -136,7 +139,7 @@ class GradientAccumulator:
             self._count = state_variable(0, tf.int32, "passes")
         return self._count
 
-    def _sum_of(self, gradient: Any, variable: Any) -> tf.Variable | None:
+    def _sum_of(self, gradient: Gradient, variable: Variable) -> tf.Variable | None:
         """Returns where the gradient of a variable is added up; None if there never was one."""
         key = key_of(variable)
         if key not in self._sums:
@@ -147,11 +150,11 @@ class GradientAccumulator:
             self._sums[key] = (variable, total)  # The variable is held: see LocalVariables.
         return self._sums[key][1]
 
-    def _all_sums(self) -> list[tuple[Any, tf.Variable]]:
+    def _all_sums(self) -> list[tuple[Variable, tf.Variable]]:
         return list(self._sums.values())
 
 
-def _add(total: tf.Variable, gradient: Any) -> Any:
+def _add(total: tf.Variable, gradient: Gradient) -> tf.Operation:
     if isinstance(gradient, tf.IndexedSlices):
         return total.scatter_add(gradient)
     return total.assign_add(gradient, read_value=False)

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfhvd.compat import graphs
 from tfhvd.compat.variables import state_variable, tf_variable
-from tfhvd.ops import Average, Sum, allreduce, grouped_allreduce
+from tfhvd.compression import Compressing
+from tfhvd.ops import Average, ReduceOp, Sum, allreduce, grouped_allreduce
 from tfhvd.ops.names import Identity
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.runtime.library import load_native
+from tfhvd.runtime.process_sets import ProcessSet
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Variable
 
 
 def name_of_first(name: str) -> Identity:
@@ -30,7 +35,7 @@ def name_of_first(name: str) -> Identity:
     return Identity(f"{name}/values")
 
 
-def is_sparse(gradient: Any) -> bool:
+def is_sparse(gradient: object) -> bool:
     """Whether a gradient is an IndexedSlices."""
     return isinstance(gradient, tf.IndexedSlices)
 
@@ -55,7 +60,12 @@ class SlicesReducer:
     """
 
     def __init__(
-        self, op: Any, compression: Any, device: str, process_set: Any, density: float | None = None
+        self,
+        op: ReduceOp,
+        compression: Compressing,
+        device: str,
+        process_set: ProcessSet,
+        density: float | None = None,
     ) -> None:
         self._op = op
         self._device = device
@@ -64,7 +74,11 @@ class SlicesReducer:
         self._density = density
 
     def __call__(
-        self, slices: tf.IndexedSlices, variable: Any, name: str, weight: Any = None
+        self,
+        slices: tf.IndexedSlices,
+        variable: Variable,
+        name: str,
+        weight: tf.Tensor | None = None,
     ) -> tf.IndexedSlices:
         """Reduces the slices of one variable.
 
@@ -101,7 +115,7 @@ class SlicesReducer:
         way.assign(tf.cast(rows, tf.float32) >= least)
         return tf.IndexedSlices(values, indices, slices.dense_shape)
 
-    def _least_rows(self, variable: Any) -> float:
+    def _least_rows(self, variable: Variable) -> float:
         """From how many rows on a whole tensor is sent; infinity for never."""
         density = load_native().config().sparse_density if self._density is None else self._density
         with tf.init_scope():
@@ -113,7 +127,7 @@ class SlicesReducer:
         rows = variable.shape[0]
         return math.inf if rows is None else density * int(rows)
 
-    def _way_of(self, variable: Any) -> tf.Variable:
+    def _way_of(self, variable: Variable) -> tf.Variable:
         """Returns whether the variable's next gradient goes as a whole tensor.
 
         Kept with the variable, for a tape lives for one step.
@@ -125,7 +139,7 @@ class SlicesReducer:
         return ways[key]
 
     def _by_rows(
-        self, slices: tf.IndexedSlices, name: str, weight: Any = None
+        self, slices: tf.IndexedSlices, name: str, weight: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, ...]:
         """Returns values, indices, and how many rows all ranks have sent."""
         gathered = allreduce(
@@ -142,7 +156,7 @@ class SlicesReducer:
         return together.values, together.indices, tf.shape(gathered.indices)[0]
 
     def _as_a_whole(
-        self, slices: tf.IndexedSlices, rows: int, name: str, weight: Any = None
+        self, slices: tf.IndexedSlices, rows: int, name: str, weight: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, ...]:
         """Returns what `_by_rows` returns."""
         ones = tf.ones(tf.shape(slices.indices), tf.int32)
@@ -150,7 +164,7 @@ class SlicesReducer:
             tf.math.unsorted_segment_sum(part, slices.indices, rows)
             for part in (slices.values, ones)
         )
-        arguments = {
+        arguments: dict[str, Any] = {
             "compression": self._compression,
             "device_dense": self._device,
             "process_set": self._process_set,
@@ -195,7 +209,7 @@ def _by_weight(gathered: tf.IndexedSlices) -> tf.IndexedSlices:
     )
 
 
-def forget_ways(variables: Iterable[Any]) -> None:
+def forget_ways(variables: Iterable[Variable]) -> None:
     """Makes the next gradients of variables travel as rows, as the first ones do.
 
     For ranks that have not seen all the same gradients: they must go one way.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat.variables import key_of
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Layer, Variable
 
 
 class LocalVariables:
@@ -16,7 +19,7 @@ class LocalVariables:
     are asked for their variables when a gradient is there: they may be built by then only.
     """
 
-    def __init__(self, layers: Any = None) -> None:
+    def __init__(self, layers: Layer | Iterable[Layer] | None = None) -> None:
         """Takes layers whose variables are local.
 
         Args:
@@ -25,14 +28,14 @@ class LocalVariables:
         Raises:
             TypeError: if one of them is no Keras layer.
         """
-        self._variables: dict[int, Any] = {}
+        self._variables: dict[int, Variable] = {}
         self._layers = _layers(layers)
 
-    def add(self, variable: Any) -> None:
+    def add(self, variable: Variable) -> None:
         """Makes a variable (or a watched tensor) local."""
         self._variables[key_of(variable)] = variable
 
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[Variable]:
         """Returns the variables that were added, without those of layers."""
         return list(self._variables.values())
 
@@ -42,7 +45,7 @@ class LocalVariables:
         return {*self._variables, *map(key_of, of_layers)}
 
 
-def _layers(layers: Any) -> list[Any]:
+def _layers(layers: Layer | Iterable[Layer] | None) -> list[Layer]:
     if layers is None:
         return []
     found = list(layers) if isinstance(layers, Iterable) else [layers]

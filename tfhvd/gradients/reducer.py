@@ -6,14 +6,19 @@ The optimizers and the gradient tape differ only in when they call a `GradientRe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfhvd.compat.surroundings import require_no_strategy
 from tfhvd.compat.variables import key_of, variable_name
-from tfhvd.compression import Compression, StatefulCompression
+from tfhvd.compression import (
+    Compressing,
+    Compression,
+    has_state,
+    without_state,
+)
 from tfhvd.compression.stateful import Exchange
 from tfhvd.gradients import sample_weights
 from tfhvd.gradients.indexed_slices import SlicesReducer, is_sparse, name_of_first, sum_duplicates
@@ -23,6 +28,9 @@ from tfhvd.ops import Average, Sum, allgather, allreduce, compiled, grouped_allr
 from tfhvd.ops.names import Identity, outermost_graph, place_of_variable
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.runtime import updates
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient, Variable
 
 _NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the outermost graph
 
@@ -47,16 +55,19 @@ class GradientReducer:
         # The variables whose gradients are not reduced.
         self.local = LocalVariables(options.local_layers)
         self._scale = scale
+        self._prefix = options.name or "gradients"  # of the reductions' names
         # The compression of what one with a state leaves alone.
-        stateful = isinstance(options.compression, StatefulCompression)
-        self._cast = Compression.none if stateful else options.compression
+        self._cast: Compressing = without_state(options.compression)
         self._slices = SlicesReducer(
             options.op, self._cast, options.device_sparse, options.process_set
         )
 
     def __call__(
-        self, gradients: Iterable[Any], variables: Iterable[Any], generic_names: bool = False
-    ) -> list[Any]:
+        self,
+        gradients: Iterable[Gradient],
+        variables: Iterable[Variable],
+        generic_names: bool = False,
+    ) -> list[Gradient]:
         """Reduces each gradient once.
 
         Args:
@@ -102,12 +113,12 @@ class GradientReducer:
         return [scaled(g, self._scale) for g in gradients]
 
     def split(
-        self, gradients: Iterable[Any], variables: Iterable[Any]
-    ) -> tuple[list[Any], list[Any]]:
+        self, gradients: Iterable[Gradient], variables: Iterable[Variable]
+    ) -> tuple[list[Gradient], list[Gradient]]:
         """Returns the gradients of local variables, and the others, each in their order."""
         local = self.local.keys()
-        own: list[Any] = []
-        shared: list[Any] = []
+        own: list[Gradient] = []
+        shared: list[Gradient] = []
         for gradient, variable in zip(gradients, variables):
             (own if key_of(variable) in local else shared).append(gradient)
         return own, shared
@@ -119,11 +130,11 @@ class GradientReducer:
         """
         return self._weight() is not None and not compiled.is_compiled()
 
-    def all_ranks(self, condition: Any) -> Any:
+    def all_ranks(self, condition: tf.Tensor) -> tf.Tensor:
         """Whether a condition (a bool tensor without dimensions) holds on every rank."""
         if self.options.process_set.size() == 1:
             return condition
-        [name] = _unique_names(f"{self.options.name}/all_ranks", [None])
+        [name] = _unique_names(f"{self._prefix}/all_ranks", [None])
         # Not the least of them: ranks that have joined bring zeros.
         failed = tf.cast(tf.logical_not(condition), tf.int32)
         ranks = self.options.process_set
@@ -131,22 +142,26 @@ class GradientReducer:
             count = allreduce(failed, op=Sum, name=Identity(name), process_set=ranks)
         return tf.equal(count, 0)
 
-    def _names(self, variables: list[Any], own: list[bool], generic: bool) -> list[str]:
+    def _names(self, variables: list[Variable], own: list[bool], generic: bool) -> list[str]:
         """Names the reduction of each variable; those that are this rank's own are not reduced."""
         if not generic:
-            return _unique_names(self.options.name, variables)
-        names = iter(_unique_names(self.options.name, [None] * own.count(False)))
+            return _unique_names(self._prefix, variables)
+        names = iter(_unique_names(self._prefix, [None] * own.count(False)))
         return ["" if o else next(names) for o in own]
 
     def _reduce(
-        self, gradients: list[Any], variables: list[Any], rows: frozenset[int], names: list[str]
-    ) -> list[Any]:
+        self,
+        gradients: list[Gradient],
+        variables: list[Variable],
+        rows: frozenset[int],
+        names: list[str],
+    ) -> list[Gradient]:
         """Reduces gradients; those at `rows` are dense here, and maybe slices on other ranks."""
         names = [name_of_first(name) if i in rows else name for i, name in enumerate(names)]
         dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
-        reduced: list[Any] = [None] * len(gradients)
+        reduced: list[Gradient] = [None] * len(gradients)
         compression = self.options.compression
-        if isinstance(compression, StatefulCompression):
+        if has_state(compression):
             for i in [i for i in dense if i not in rows and compression.compresses(gradients[i])]:
                 reduced[i] = compression(gradients[i], variables[i], self._exchange(names[i]))
             dense = [i for i in dense if reduced[i] is None]
@@ -177,7 +192,7 @@ class GradientReducer:
             weight=self._weight(),
         )
 
-    def _grouped(self, dense: list[int], variables: list[Any]) -> list[list[int]]:
+    def _grouped(self, dense: list[int], variables: list[Variable]) -> list[list[int]]:
         """Divides the positions of dense gradients into what is reduced together."""
         if not self.options.groups:
             # A graph reduces each gradient as soon as it is there. Eager calls wait, so that one
@@ -190,28 +205,28 @@ class GradientReducer:
         group_of = {
             key_of(v): number for number, group in enumerate(self.options.groups) for v in group
         }
-        together: dict[Any, list[int]] = {}
+        together: dict[int | str, list[int]] = {}
         for i in dense:
             together.setdefault(group_of.get(key_of(variables[i]), f"alone/{i}"), []).append(i)
         return list(together.values())
 
     def _reduce_groups(
-        self, groups: list[list[int]], gradients: list[Any], names: list[str]
-    ) -> list[Any]:
-        reduced: list[Any] = []
+        self, groups: list[list[int]], gradients: list[Gradient], names: list[str]
+    ) -> list[Gradient]:
+        reduced: list[Gradient] = []
         for group in groups:
             tensors = [gradients[i] for i in group]
             reduced += self._reduce_dense(tensors, names[group[0]], self._cast)
         return reduced
 
     def _reduce_compiled(
-        self, groups: list[list[int]], gradients: list[Any], names: list[str]
-    ) -> list[Any]:
+        self, groups: list[list[int]], gradients: list[Gradient], names: list[str]
+    ) -> list[Gradient]:
         """Does the same in a compiled function: begins each gradient, and finishes all together.
 
         So they travel during the rest of the backward pass.
         """
-        begun: list[Any] = []
+        begun: list[tf.Tensor] = []
         contexts: list[Any] = []
         with compiled.begin_only():
             for group in groups:
@@ -222,9 +237,11 @@ class GradientReducer:
         finished = compiled.finish(begun) if begun else []
         return [self._cast.decompress(t, c) for t, c in zip(finished, contexts)]
 
-    def _reduce_dense(self, tensors: list[Any], name: str, compression: Any) -> list[Any]:
+    def _reduce_dense(
+        self, tensors: list[tf.Tensor], name: str, compression: Compressing
+    ) -> list[tf.Tensor]:
         factor = self.options.gradient_predivide_factor
-        arguments = {
+        arguments: dict[str, Any] = {
             "name": Identity(name),
             "compression": compression,
             "device_dense": self.options.device_dense,
@@ -241,7 +258,7 @@ class GradientReducer:
         return grouped_allreduce(tensors, **arguments)
 
 
-def scaled(gradient: Any, factor: Any) -> Any:
+def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
     """Multiplies a gradient.
 
     Args:
@@ -259,7 +276,7 @@ def scaled(gradient: Any, factor: Any) -> Any:
     return tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
 
 
-def _unique_names(prefix: str, variables: list[Any]) -> list[str]:
+def _unique_names(prefix: str, variables: Sequence[Variable | None]) -> list[str]:
     """Names a reduction per variable.
 
     A graph may run reductions side by side, so that a name is used once in it. Eager calls wait for

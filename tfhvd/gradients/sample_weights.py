@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextvars
 from types import TracebackType
-from typing import Any
+from typing import Any, Union
 
 import tensorflow as tf
 
 from tfhvd.compat.variables import state_variable
 
-_samples: contextvars.ContextVar[Any] = contextvars.ContextVar("samples", default=None)
+_Samples = Union[int, tf.Tensor, None]  # a number, where it is known
+
+_samples: contextvars.ContextVar[_Samples] = contextvars.ContextVar("samples", default=None)
 
 
 class StepOf:
@@ -25,9 +27,9 @@ class StepOf:
         ...     gradients = reduce(gradients, variables)
     """
 
-    def __init__(self, samples: Any) -> None:
+    def __init__(self, samples: _Samples) -> None:
         self._given = samples
-        self._token: Any = None
+        self._token: contextvars.Token[_Samples] | None = None
 
     def __enter__(self) -> None:
         self._token = _samples.set(self._given)
@@ -38,6 +40,7 @@ class StepOf:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        assert self._token is not None
         _samples.reset(self._token)
 
 
@@ -62,7 +65,7 @@ class OfSeveralSteps:
     def __init__(self) -> None:
         self._counts: tf.Variable | None = None  # samples of the first step, and of all
 
-    def add(self, is_first: Any) -> tf.Tensor:
+    def add(self, is_first: tf.Tensor) -> tf.Tensor:
         """Takes the samples of the step under way; returns how many the first step has of them.
 
         Args:
@@ -98,7 +101,7 @@ def current() -> tf.Tensor | None:
     return None if samples is None else tf.cast(samples, tf.int32)
 
 
-def count(data: Any) -> Any:
+def count(data: Any) -> _Samples:
     """Returns the samples in what a Keras model is trained with; None where it does not say.
 
     Args:

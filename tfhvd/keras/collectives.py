@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tfhvd import ops
-from tfhvd.compression import Compression
+from tfhvd.compression import Compressing, Compression
+from tfhvd.ops import ReduceOp
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def allreduce(
-    value: Any,
+    value: TensorLike,
     name: str | None = None,
     average: bool | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    op: Any = None,
-    compression: Any = Compression.none,
+    op: ReduceOp | None = None,
+    compression: Compressing = Compression.none,
 ) -> tf.Tensor:
     """Reduces a value over the ranks: `tfhvd.allreduce` for anything that becomes a tensor.
 
@@ -55,7 +59,7 @@ def allreduce(
     )
 
 
-def allgather(value: Any, name: str | None = None) -> tf.Tensor:
+def allgather(value: TensorLike, name: str | None = None) -> tf.Tensor:
     """Joins the ranks' values along their first dimension.
 
     Args:
@@ -78,7 +82,7 @@ def allgather(value: Any, name: str | None = None) -> tf.Tensor:
     return ops.allgather(tf.convert_to_tensor(value), name=name)
 
 
-def broadcast(value: Any, root_rank: int, name: str | None = None) -> tf.Tensor:
+def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> tf.Tensor:
     """Gives every rank the value of one.
 
     Args:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.model_state import reducing_optimizers
 from tfhvd.runtime import process
 from tfhvd.runtime.gpus import has_gpus
 from tfhvd.runtime.library import build_config
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model
 
 _logger = logging.getLogger("tfhvd")
 
@@ -24,7 +27,7 @@ def avoid(package: str) -> None:
     keras_compat.never_compile_training(package, _must_not_be_compiled, _say_once)
 
 
-def _must_not_be_compiled(model: Any) -> bool:
+def _must_not_be_compiled(model: Model) -> bool:
     if build_config().XLA and not has_gpus():
         return False
     if reducing_optimizers(model):

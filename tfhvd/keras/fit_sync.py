@@ -25,13 +25,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
+from tfhvd.compat import private
 from tfhvd.compat.surroundings import require_tensorflow
 from tfhvd.compat.variables import key_of
 from tfhvd.gradients import sample_weights
@@ -54,6 +55,9 @@ from tfhvd.ops import allgather, join
 from tfhvd.runtime import process, updates
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.process_sets import ProcessSet
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Logs, Model, Optimizer
 
 _logger = logging.getLogger("tfhvd")
 _UNKNOWN = -1
@@ -78,7 +82,7 @@ def keep_imported_in_step() -> None:
         keep_in_step(package)
 
 
-def _may_have_peers(model: Any) -> bool:
+def _may_have_peers(model: Model) -> bool:
     if not process.is_initialized() or process.size() == 1:
         return False
     require_tensorflow(model, process.size())
@@ -89,7 +93,7 @@ def _may_have_peers(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _in_step(model: Any, arguments: dict[str, Any]) -> Iterator[None]:
+def _in_step(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     """Adds what keeps ranks in step to the callbacks that `fit` is given."""
     given = arguments.get("callbacks")
     check = UpdateCheck(model, together=any(c.meets_all_ranks for c in ours(given)))
@@ -114,20 +118,19 @@ def _in_step(model: Any, arguments: dict[str, Any]) -> Iterator[None]:
         epochs.let_go()
 
 
-def _watched(train_step: Any, seen: updates.Step) -> Any:
+def _watched(train_step: Callable[..., Any], seen: updates.Step) -> Callable[..., Any]:
     @functools.wraps(train_step)
     def step(data: Any) -> Any:
         with sample_weights.StepOf(sample_weights.count(data)), updates.watched(seen):
             return train_step(data)
 
-    step._tfhvd_original = train_step
-    return step
+    return private.remember_original(step, train_step)
 
 
 class _Epochs:
     """This rank's part in one `fit` of several ranks."""
 
-    def __init__(self, model: Any, check: UpdateCheck, saves: bool) -> None:
+    def __init__(self, model: Model, check: UpdateCheck, saves: bool) -> None:
         self.model = model
         self.saves = saves  # a callback of this rank does, at the end of an epoch
         # What the train function was traced for: it is not always traced anew.
@@ -141,7 +144,7 @@ class _Epochs:
         self._agreed = False  # on the steps
         self._apart = False  # on the initial epoch that they were given
         self._behind = False  # rank 0's state is to be taken over as soon as there is a model
-        self._train_function: Any = None  # Keras' own
+        self._train_function: Callable[..., Any] | None = None  # Keras' own
         self._training = False
         self._calls = 0
         self._updates_before = 0
@@ -157,18 +160,18 @@ class _Epochs:
         return self._ranks.size() > 1
 
     @property
-    def _optimizers(self) -> list[Any]:
+    def _optimizers(self) -> list[Optimizer]:
         return optimizers_of(self.model)
 
     @property
-    def _ranks(self) -> Any:
+    def _ranks(self) -> ProcessSet:
         """The ranks that train together: this one alone as long as nothing is known of others."""
         if self._found is None:
             self._found = process_set_of(self.model)
         return self._found or _ALONE
 
     @property
-    def _numbers(self) -> Any:
+    def _numbers(self) -> Sequence[int]:
         """The ranks' numbers in the job."""
         return self._ranks.ranks or range(process.size())
 
@@ -329,7 +332,7 @@ class _Epochs:
         counters = [getattr(optimizer, "iterations", None) for optimizer in self._optimizers]
         return sum(int(tf.convert_to_tensor(count)) for count in counters if count is not None)
 
-    def _gather(self, what: str, values: list[Any]) -> np.ndarray:
+    def _gather(self, what: str, values: Sequence[float]) -> np.ndarray:
         """Returns the ranks' numbers, a row each."""
         own = tf.constant([[int(value) for value in values]], tf.int64)
         return allgather(own, name=f"fit/{what}", process_set=self._ranks).numpy()
@@ -355,16 +358,16 @@ class _First(Callback):
         super().__init__()
         self._epochs = epochs
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         self._epochs.begin(self.params)
 
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._epochs.begin_epoch()
 
-    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs: Logs = None) -> None:
         self._epochs.end_training()  # of the epoch that is validated
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._epochs.end_training()
 
 
@@ -375,14 +378,14 @@ class _Last(Callback):
         super().__init__()
         self._epochs = epochs
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         self._epochs.agree_on_start()
 
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._epochs.agree_on_rates(epoch)
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._epochs.end_epoch(is_last=epoch + 1 >= self.params["epochs"])
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         self._epochs.end()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import training
 from tfhvd.compat.variables import key_of, tf_variable
-from tfhvd.compression import StatefulCompression
+from tfhvd.compression import has_state
 from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of, reduces
 from tfhvd.ops import allgather_object, broadcast_variables
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 from tfhvd.runtime.updates import Step
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model, Optimizer, Variable
 
 _STEP = "_tfhvd_step"  # an attribute of the functions that Keras makes of training steps
 
@@ -26,12 +29,12 @@ class _Numbered(NamedTuple):
     value: tf.Variable
 
 
-def reducing_optimizers(model: Any) -> list[Any]:
+def reducing_optimizers(model: Model) -> list[Optimizer]:
     """Lists the distributed ones among the optimizers of a model: see `optimizers_of`."""
     return _found(model, reduces)
 
 
-def optimizers_of(model: Any) -> list[Any]:
+def optimizers_of(model: Model) -> list[Optimizer]:
     """Lists all optimizers of a model: the one that it is compiled with, and others.
 
     These are its attributes, and what is in lists and dicts among them.
@@ -39,12 +42,12 @@ def optimizers_of(model: Any) -> list[Any]:
     return _found(model, keras_compat.is_keras_optimizer)
 
 
-def _found(model: Any, of_a_kind: Callable[[Any], bool]) -> list[Any]:
+def _found(model: Model, of_a_kind: Callable[[object], bool]) -> list[Optimizer]:
     own = [getattr(model, "optimizer", None), *vars(model).values()]
     return list({id(o): o for o in _flat(own) if o is not None and of_a_kind(o)}.values())
 
 
-def _flat(things: Iterable[Any], depth: int = 3) -> Iterator[Any]:
+def _flat(things: Iterable[object], depth: int = 3) -> Iterator[object]:
     """Yields what is in containers."""
     for thing in things:
         if isinstance(thing, (list, tuple)) and depth:
@@ -55,17 +58,17 @@ def _flat(things: Iterable[Any], depth: int = 3) -> Iterator[Any]:
             yield thing
 
 
-def remember_step(train_function: Any, step: Step) -> None:
+def remember_step(train_function: Callable[..., Any], step: Step) -> None:
     """Notes what the training steps do that a function was made of: it is not always made anew."""
     setattr(train_function, _STEP, step)
 
 
-def step_of(model: Any) -> Step | None:
+def step_of(model: Model) -> Step | None:
     """Returns what the training steps of a model do, as far as `fit` has seen them."""
     return getattr(getattr(model, "train_function", None), _STEP, None)
 
 
-def process_set_of(model: Any) -> ProcessSet | None:
+def process_set_of(model: Model) -> ProcessSet | None:
     """Returns the ranks that train a model together; None where nothing reduces its gradients.
 
     Of a model that several process sets train, the first one's.
@@ -77,8 +80,8 @@ def process_set_of(model: Any) -> ProcessSet | None:
 
 
 def broadcast_state(
-    model: Any,
-    optimizers: Iterable[Any],
+    model: Model,
+    optimizers: Iterable[Optimizer],
     root_rank: int,
     local: Collection[int] = (),
     process_set: ProcessSet = global_process_set,
@@ -107,7 +110,7 @@ def broadcast_state(
 
 
 def _build_alike(
-    model: Any, optimizers: list[Any], root_rank: int, process_set: ProcessSet
+    model: Model, optimizers: list[Optimizer], root_rank: int, process_set: ProcessSet
 ) -> None:
     """Builds optimizers as those of the root are, or where that is not built, of another rank."""
     variables = model.trainable_variables
@@ -123,20 +126,22 @@ def _build_alike(
             keras_compat.build_optimizer(optimizer, [variables[i] for i in positions])
 
 
-def _variables_for(optimizer: Any, model: Any) -> list[Any]:
+def _variables_for(optimizer: Optimizer, model: Model) -> list[Variable]:
     """Lists the variables of a model that an optimizer is there for, as far as that is known."""
     positions = training.positions_built_for(optimizer, model.trainable_variables)
     return [model.trainable_variables[i] for i in positions or ()]
 
 
-def _shared_by_compression(optimizer: Any, variables: Any) -> list[Any]:
+def _shared_by_compression(
+    optimizer: Optimizer, variables: Iterable[Variable]
+) -> list[tf.Variable]:
     compression = reducer_of(optimizer).options.compression if reduces(optimizer) else None
-    if not isinstance(compression, StatefulCompression):
+    if compression is None or not has_state(compression):
         return []
     compression.build(variables)
     return compression.shared_state
 
 
-def _shared_by_accumulation(optimizer: Any) -> list[Any]:
+def _shared_by_accumulation(optimizer: Optimizer) -> list[tf.Variable]:
     accumulates = getattr(optimizer, "gradient_accumulation_steps", None)
     return accumulator_of(optimizer).shared_state if accumulates and reduces(optimizer) else []

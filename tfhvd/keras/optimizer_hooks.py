@@ -16,15 +16,15 @@ import copy
 import functools
 import itertools
 import pickle
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import private
 from tfhvd.compat.object_proxy import Wrapped
-from tfhvd.compression import StatefulCompression
+from tfhvd.compression import has_state
 from tfhvd.gradients import sample_weights
 from tfhvd.gradients.accumulator import GradientAccumulator
 from tfhvd.gradients.options import ReductionOptions
@@ -32,11 +32,16 @@ from tfhvd.gradients.reducer import GradientReducer, scaled
 from tfhvd.keras.compression_state import saveable
 from tfhvd.runtime import updates
 
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient, GradientsAndVariables, Layer, Optimizer, Variable
+
+    _Pairs = Iterable[tuple[Gradient, Variable]]
+
 
 class _FromConfig:
     """`from_config` of a wrapped optimizer: what it makes is wrapped the same way."""
 
-    def __get__(self, optimizer: Any, owner: type) -> Callable[..., Any]:
+    def __get__(self, optimizer: Reduces | None, owner: type) -> Callable[..., Any]:
         if optimizer is None:
             return functools.partial(_refuse_class, owner.__name__)
         return lambda *args, **kwargs: _again(
@@ -60,7 +65,7 @@ class Reduces(Wrapped):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return _again(self, copy.deepcopy(_plain(self), memo))
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         options, local = reducer_of(self).options, reducer_of(self).local
         if (
             local.keys()
@@ -75,7 +80,7 @@ class Reduces(Wrapped):
         _refuse_state(self)
         return _distribute, (_plain(self), options)
 
-    def register_local_var(self, var: Any) -> None:
+    def register_local_var(self, var: Variable) -> None:
         """Excepts a variable from the reduction: its gradient stays this rank's own.
 
         Args:
@@ -84,7 +89,7 @@ class Reduces(Wrapped):
         reducer_of(self).local.add(var)
 
     @property
-    def compression_state(self) -> Any:
+    def compression_state(self) -> Layer | None:
         """What Keras 3 saves beside the optimizer's variables; None without a stateful compression.
 
         Plain Keras, which does not look for it, opens such a file without.
@@ -95,7 +100,7 @@ class Reduces(Wrapped):
         # Keras 3 looks for what it saves in dir(), which would list the plain class alone.
         return [*super().__dir__(), "compression_state"]
 
-    def _added(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+    def _added(self, grads_and_vars: _Pairs) -> GradientsAndVariables:
         grads_and_vars = list(grads_and_vars)
         variables = [v for _, v in grads_and_vars]
         return list(zip(self._tfhvd.add([g for g, _ in grads_and_vars], variables), variables))
@@ -106,7 +111,7 @@ class BeforeClipping(GradientAccumulator):
 
     def __init__(self, reduce: GradientReducer) -> None:
         super().__init__(reduce)
-        self.awaited: tuple[Any, ...] = ()
+        self.awaited: tuple[Variable, ...] = ()
         self.weights = sample_weights.OfSeveralSteps()
 
     @property
@@ -121,7 +126,9 @@ class ReducesBeforeClipping(Reduces):
     __slots__ = ()
     _tfhvd: BeforeClipping
 
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+    def apply(
+        self, grads: Iterable[Gradient], trainable_variables: Iterable[Variable] | None = None
+    ) -> Any:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         grads = list(grads)
         if trainable_variables is not None:
@@ -155,9 +162,10 @@ class ReducesBeforeClipping(Reduces):
         steps = self.gradient_accumulation_steps
         return not steps or not tf.executing_eagerly() or int(self._iterations) % steps == 0
 
-    def _clip_gradients(self, grads: Any) -> Any:
+    def _clip_gradients(self, grads: list[Gradient]) -> list[Gradient]:
         awaited, self._tfhvd.awaited = self._tfhvd.awaited, ()
-        steps, step = self.gradient_accumulation_steps, contextlib.nullcontext()
+        steps = self.gradient_accumulation_steps
+        step: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if steps and self._tfhvd.reduce.weighs_steps():
             rest, step = self._tfhvd.weights.rest(steps), self._tfhvd.weights.step()
             grads = [scaled(g, rest) for g in grads]
@@ -172,7 +180,9 @@ class ReducesBeforeApply(Reduces):
 
     __slots__ = ()
 
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+    def apply(
+        self, grads: Iterable[Gradient], trainable_variables: Iterable[Variable] | None = None
+    ) -> Any:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         given = None if trainable_variables is None else list(trainable_variables)
         variables = private.trained_by(self) if given is None else given
@@ -188,13 +198,13 @@ class ReducesOnAggregation(Reduces):
 
     __slots__ = ()
 
-    def aggregate_gradients(self, grads_and_vars: Any) -> Any:
+    def aggregate_gradients(self, grads_and_vars: _Pairs) -> Any:
         """Reduces the gradients over the ranks."""
         return super().aggregate_gradients(self._added(grads_and_vars))
 
     def apply_gradients(
         self,
-        grads_and_vars: Any,
+        grads_and_vars: _Pairs,
         name: str | None = None,
         skip_gradients_aggregation: bool = False,
         **kwargs: Any,
@@ -217,12 +227,12 @@ class ReducesOnLegacyAggregation(Reduces):
 
     __slots__ = ()
 
-    def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
+    def _aggregate_gradients(self, grads_and_vars: _Pairs) -> Any:
         return super()._aggregate_gradients(self._added(grads_and_vars))
 
     def apply_gradients(
         self,
-        grads_and_vars: Any,
+        grads_and_vars: _Pairs,
         name: str | None = None,
         experimental_aggregate_gradients: bool = True,
     ) -> Any:
@@ -246,14 +256,14 @@ class Delegates(Reduces):
     __slots__ = ()
 
 
-def _plain(optimizer: Reduces) -> Any:
+def _plain(optimizer: Reduces) -> Optimizer:
     """Returns the user's own optimizer, of which a wrapped one is the second object."""
     plain = object.__new__(optimizer.__class__)
     object.__setattr__(plain, "__dict__", vars(optimizer))
     return plain
 
 
-def _again(optimizer: Reduces, plain: Any) -> Any:
+def _again(optimizer: Reduces, plain: Optimizer) -> Optimizer:
     """Wraps a copy of an optimizer as that one is."""
     _refuse_state(optimizer)
     wrapped = _distribute(plain, reducer_of(optimizer).options)
@@ -262,7 +272,7 @@ def _again(optimizer: Reduces, plain: Any) -> Any:
     return wrapped
 
 
-def _distribute(plain: Any, options: ReductionOptions) -> Any:
+def _distribute(plain: Optimizer, options: ReductionOptions) -> Optimizer:
     from tfhvd.keras.optimizer import distribute  # It chooses among the hooks.
 
     return distribute(plain, options)
@@ -270,7 +280,7 @@ def _distribute(plain: Any, options: ReductionOptions) -> Any:
 
 def _refuse_state(optimizer: Reduces) -> None:
     compression = reducer_of(optimizer).options.compression
-    if isinstance(compression, StatefulCompression):
+    if has_state(compression):
         raise TypeError(
             f"A distributed {optimizer.__class__.__name__} cannot be copied with a compression "
             f"that has a state. Received: compression={type(compression).__name__}. Expected: "
@@ -278,32 +288,32 @@ def _refuse_state(optimizer: Reduces) -> None:
         )
 
 
-def _refuse_class(name: str, *args: Any, **kwargs: Any) -> Any:
+def _refuse_class(name: str, *args: object, **kwargs: object) -> NoReturn:
     raise TypeError(
         f"The class of a distributed optimizer makes none. Received: type(optimizer).from_config. "
         f"Expected: optimizer.from_config(config), or hvd.DistributedOptimizer({name}(...))."
     )
 
 
-def inner_of(optimizer: Any) -> Any:
+def inner_of(optimizer: object) -> Optimizer | None:
     """Returns the optimizer in a loss scale; None for all others."""
     return getattr(optimizer, "inner_optimizer", None)
 
 
-def reduces(optimizer: Any) -> bool:
+def reduces(optimizer: object) -> bool:
     """Whether an optimizer, or the one in its loss scale, is made by `DistributedOptimizer`."""
     return isinstance(optimizer, Reduces) or isinstance(inner_of(optimizer), Reduces)
 
 
-def reducer_of(optimizer: Any) -> GradientReducer:
+def reducer_of(optimizer: Optimizer) -> GradientReducer:
     """Returns what reduces the gradients of an optimizer that `reduces`."""
     return accumulator_of(optimizer).reduce
 
 
-def accumulator_of(optimizer: Any) -> GradientAccumulator:
+def accumulator_of(optimizer: Optimizer) -> GradientAccumulator:
     """Returns what an optimizer that `reduces` does with gradients.
 
     A loss scale that Keras itself has put around a wrapped optimizer is no wrapped one.
     """
-    own = optimizer if isinstance(optimizer, Reduces) else inner_of(optimizer)
+    own: Any = optimizer if isinstance(optimizer, Reduces) else inner_of(optimizer)
     return own._tfhvd

@@ -6,8 +6,6 @@ rank has another graph than the others: what one of them leaves out all would wa
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from tfhvd.ops import _kernels, compiled
@@ -15,7 +13,7 @@ from tfhvd.ops.names import Name, name_of_gradient
 from tfhvd.ops.reduce_op import Sum
 
 
-def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
+def gather_gradients(forward: tf.Operation, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the gradients of an allgather's inputs, for one tensor or a group.
 
     Args:

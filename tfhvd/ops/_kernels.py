@@ -18,7 +18,7 @@ from tfhvd.runtime.library import load_tf_ops
 from tfhvd.runtime.process_sets import by_id
 
 
-def on_device(name: str) -> AbstractContextManager[Any]:
+def on_device(name: str) -> AbstractContextManager[object]:
     """Places what is inside; "" leaves that to whoever called (tf.device(None) would not)."""
     return tf.device(name) if name else nullcontext()
 

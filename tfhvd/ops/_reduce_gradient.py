@@ -8,7 +8,6 @@ a reducescatter each row of y is on one rank only: the gradients of the rows are
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
@@ -34,7 +33,7 @@ class _Reduction:
     set_id: int
 
 
-def reduction_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
+def reduction_gradients(forward: tf.Operation, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the gradients of a reduction's inputs, for one tensor or a group.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -11,7 +11,10 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.ops import allgather
 from tfhvd.ops.names import Identity, name_by_place
 from tfhvd.runtime.process import is_initialized
-from tfhvd.runtime.process_sets import global_process_set
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Layer
 
 
 def synchronize_keras() -> None:
@@ -20,7 +23,7 @@ def synchronize_keras() -> None:
 
 
 def _of_layer(
-    layer: Any, inputs: tf.Tensor, axes: Sequence[int], mask: Any
+    layer: Layer, inputs: tf.Tensor, axes: Sequence[int], mask: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor] | None:
     process_set = getattr(layer, "tfhvd_process_set", global_process_set)
     if not is_initialized() or process_set.size() == 1:
@@ -29,7 +32,7 @@ def _of_layer(
 
 
 def moments(
-    inputs: tf.Tensor, axes: Sequence[int], mask: Any, process_set: Any
+    inputs: tf.Tensor, axes: Sequence[int], mask: tf.Tensor | None, process_set: ProcessSet
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes mean and variance over some axes and all ranks, each sample counted once.
 

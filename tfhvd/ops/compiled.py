@@ -26,7 +26,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -93,7 +92,7 @@ def finish(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     return list(results)
 
 
-def has_compiled(operation: Any) -> bool:
+def has_compiled(operation: tf.Operation) -> bool:
     """Whether a collective's operation was made for a compiled function.
 
     If so, this rank's rows are as many as every other's.
@@ -101,7 +100,7 @@ def has_compiled(operation: Any) -> bool:
     return operation.get_attr("deferred")
 
 
-def results_of(operation: Any) -> list[tf.Tensor]:
+def results_of(operation: tf.Operation) -> list[tf.Tensor]:
     """Lists a collective's results: its outputs, in compiled functions after they are finished."""
     if not has_compiled(operation):
         return list(operation.outputs)
@@ -243,7 +242,7 @@ class _Order:
         return seen
 
 
-def _keys_of(nodes: Iterable[Any]) -> list[tuple[int, bytes]]:
+def _keys_of(nodes: Iterable[tf.compat.v1.NodeDef]) -> list[tuple[int, bytes]]:
     """Lists the process sets and names of the collectives among nodes that have names to heed."""
     attributes = [node.attr for node in nodes if "tensor_name" in node.attr]
     return [(a["process_set_id"].i, a["tensor_name"].s) for a in attributes if not a["anonymous"].b]

@@ -20,7 +20,7 @@ constant because TensorFlow keeps a kernel for each value that it has seen of an
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -48,8 +48,8 @@ class Name(NamedTuple):
 
 def name_of(
     kind: str,
-    given: Any,
-    tensor: Any = None,
+    given: str | None,
+    tensor: tf.Tensor | None = None,
     *,
     set_id: int = 0,
     ignore_name_scope: bool = False,
@@ -103,7 +103,7 @@ def name_by_place(text: str, set_id: int = 0) -> Name:
     return Name(text if tf.executing_eagerly() else _unique(text, set_id), anonymous=False)
 
 
-def name_of_gradient(forward: Any) -> Name:
+def name_of_gradient(forward: tf.Operation) -> Name:
     """Names the collective that computes the gradient of the operation `forward`."""
     text = f"{forward.get_attr('tensor_name').decode()}/gradient"
     if forward.get_attr("anonymous"):
@@ -153,7 +153,7 @@ def outermost_graph() -> tf.Graph:
     return graph
 
 
-def _text_of(tensor: Any) -> str:
+def _text_of(tensor: tf.Tensor) -> str:
     """Returns a tensor's name in its graph, without what would look odd in a message."""
     text = re.sub(r"[^A-Za-z0-9_./-]", "_", tensor.name.removesuffix(":0"))
     return "/".join(map(_without_numbers, text.split("/")))

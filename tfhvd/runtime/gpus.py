@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfhvd._native import Topology
 
 
-def choose_gpu(topology: Any) -> None:
+def choose_gpu(topology: Topology) -> None:
     """Makes one GPU the only one that TensorFlow uses here: another for each rank of the host.
 
     It is the one with the process' number among all that were started together on the host, so

@@ -8,13 +8,16 @@ import sys
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
 from tfhvd.launch import notice
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import installed_nccl, load_native
+
+if TYPE_CHECKING:
+    from tfhvd._native import Topology
 
 
 class Membership:
@@ -31,7 +34,7 @@ class Membership:
     """
 
     def __init__(self) -> None:
-        self.topology: Any = None
+        self.topology: Topology | None = None
         self.started_as: tuple[int, ...] | None = None
         self.forked = False
         self._at_leaving: list[Callable[[], None]] = []
@@ -86,7 +89,7 @@ class Membership:
         """Has a function called whenever the process leaves, for what is of that job alone."""
         self._at_leaving.append(forget)
 
-    def place(self) -> Any:
+    def place(self) -> Topology:
         """Returns the topology. Raises NotInitializedError where the process is in no job."""
         if self.topology is None:
             raise NotInitializedError(_FORKED if self.forked else _NOT_INITIALIZED)

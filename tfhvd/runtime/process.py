@@ -5,14 +5,20 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.runtime import process_sets as sets
 from tfhvd.runtime.membership import membership
 
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Communicator
 
-def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> None:
+
+def init(
+    comm: Sequence[int] | Communicator | Sequence[Communicator] | None = None,
+    process_sets: Sequence[sets.ProcessSet | Sequence[int] | Communicator] | str | None = None,
+) -> None:
     """Meets the other ranks of the job and starts the engine.
 
     Every rank calls it, before anything else. A process that nobody gave a rank to is a job of
@@ -68,7 +74,7 @@ def set_default(setting: str, value: str) -> None:
     os.environ.setdefault(setting, value)
 
 
-def _list_of_sets(process_sets: Any) -> list[Any]:
+def _list_of_sets(process_sets: Any) -> list[sets.ProcessSet | Sequence[int] | Communicator]:
     if process_sets is None or process_sets == "dynamic":
         return []
     if isinstance(process_sets, str) or not isinstance(process_sets, Sequence):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Communicator
 
 
 class ProcessSet:
@@ -26,7 +29,7 @@ class ProcessSet:
         ...     total = hvd.allreduce(x, process_set=even)
     """
 
-    def __init__(self, ranks: Sequence[int] | Any | None = None) -> None:
+    def __init__(self, ranks: Iterable[int] | Communicator | None = None) -> None:
         """Names the ranks.
 
         Args:
@@ -92,7 +95,7 @@ global_process_set.process_set_id = 0
 _registered: dict[int, ProcessSet] = {}  # by number; without the set of all ranks
 
 
-def add_process_set(process_set: ProcessSet | Sequence[int] | Any) -> ProcessSet:
+def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> ProcessSet:
     """Registers a process set, so that collectives can be given it.
 
     Every rank of the job calls it, also those outside of the set, at the same place among such
@@ -213,12 +216,12 @@ def _forget_all() -> None:
 membership.at_leaving(_forget_all)
 
 
-def is_communicator(thing: Any) -> bool:
+def is_communicator(thing: object) -> bool:
     """Whether something is a communicator of mpi4py."""
     return hasattr(thing, "Get_group")
 
 
-def ranks_and_sets_of(comm: Any) -> tuple[tuple[int, ...] | None, list[Any]]:
+def ranks_and_sets_of(comm: Any) -> tuple[tuple[int, ...] | None, list[Communicator]]:
     """Reads the `comm` of `init`.
 
     Returns:
@@ -269,7 +272,7 @@ def _all_named(process_set: ProcessSet) -> list[tuple[int, ...]]:
     return sorted(set(named))
 
 
-def _ranks_of(communicator: Any) -> list[int]:
+def _ranks_of(communicator: Communicator) -> list[int]:
     """The numbers of a communicator's ranks in MPI_COMM_WORLD, in its order."""
     from mpi4py import MPI
 

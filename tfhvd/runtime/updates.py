@@ -22,7 +22,7 @@ import functools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,6 +33,10 @@ from tfhvd.compat.variables import key_of, tf_variable, variable_name
 from tfhvd.errors import NotSynchronizedError
 from tfhvd.runtime import process
 from tfhvd.runtime.library import load_native
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient, TensorLike, Variable
+    from tfhvd.gradients.reducer import GradientReducer
 
 _logger = logging.getLogger("tfhvd")
 _STEP = "tfhvd/step"  # a collection of the outermost graph: its Step
@@ -49,16 +53,16 @@ class Step:
     """
 
     def __init__(self) -> None:
-        self.tapes: dict[tuple[Any, Any], Any] = {}
-        self._updated: dict[int, Any] = {}
-        self._accounted: dict[int, Any] = {}
+        self.tapes: dict[tuple[str | None, int | None], GradientReducer] = {}
+        self._updated: dict[int, Variable] = {}
+        self._accounted: dict[int, Variable] = {}
         self._by_hand = 0.0
 
-    def account_for(self, variables: Iterable[Any]) -> None:
+    def account_for(self, variables: Iterable[Variable]) -> None:
         """Takes note of variables whose gradients were reduced, or are meant to be local."""
         self._accounted.update((key_of(v), v) for v in variables)
 
-    def update(self, variables: Iterable[Any]) -> None:
+    def update(self, variables: Iterable[Variable]) -> None:
         """Takes note of variables that an optimizer has updated."""
         self._updated.update((key_of(v), v) for v in variables)
 
@@ -66,7 +70,7 @@ class Step:
         """Takes note of a reduction that the program itself called."""
         self._by_hand += elements
 
-    def unreduced(self) -> list[Any]:
+    def unreduced(self) -> list[Variable]:
         """Lists the variables that were updated from gradients which nothing has reduced.
 
         None, where the program has reduced as much by itself: it may be of these.
@@ -90,7 +94,7 @@ class _Loop:
         else:
             self._by_hand += elements
 
-    def update(self, variables: Iterable[Any]) -> list[Any]:
+    def update(self, variables: Iterable[Variable]) -> list[Variable]:
         """Takes note of updates; returns the variables that the loop leaves unreduced."""
         left = []
         for variable in variables:
@@ -149,7 +153,7 @@ def watch_keras() -> None:
         training.after_updates(package, note_update)
 
 
-def note_tape(reducer: Any) -> None:
+def note_tape(reducer: GradientReducer) -> None:
     """Tells of a distributed tape, by what reduces its gradients."""
     options = reducer.options
     step = _current()
@@ -160,7 +164,7 @@ def note_tape(reducer: Any) -> None:
         _loop.tapes += 1
 
 
-def note_reduced(variables: Iterable[Any]) -> None:
+def note_reduced(variables: Iterable[Variable]) -> None:
     """Tells of variables whose gradients are reduced, or are meant to be this rank's own."""
     variables = list(variables)
     for variable in variables:
@@ -172,7 +176,7 @@ def note_reduced(variables: Iterable[Any]) -> None:
         step.account_for(variables)
 
 
-def note_update(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+def note_update(gradients: Sequence[Gradient], variables: Sequence[Variable]) -> None:
     """Tells of an update by an optimizer of Keras.
 
     Args:
@@ -198,7 +202,7 @@ def note_update(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         _complain_of_loop(_loop.update(updated))
 
 
-def note_reduction(tensors: Iterable[Any]) -> None:
+def note_reduction(tensors: Iterable[TensorLike | Gradient]) -> None:
     """Tells of a reduction that was called by name: of gradients, maybe."""
     if _ours.get():
         return
@@ -212,7 +216,7 @@ def is_asked_for() -> bool:
     return process.is_initialized() and process.size() > 1 and _setting() != "OFF"
 
 
-def complain(variables: Sequence[Any], when: str, write: str) -> None:
+def complain(variables: Sequence[Variable], when: str, write: str) -> None:
     """Raises, or warns, as the setting TFHVD_CHECK_SYNC says.
 
     Args:
@@ -257,7 +261,7 @@ def _look(step: Step) -> None:
         _complain_of_loop(step.unreduced())
 
 
-def _complain_of_loop(variables: Sequence[Any]) -> None:
+def _complain_of_loop(variables: Sequence[Variable]) -> None:
     complain(
         variables,
         "A loop with DistributedGradientTape",
@@ -281,7 +285,7 @@ def _current() -> Step | None:
     return steps[0]
 
 
-def _notes(variable: Any) -> dict[str, Any] | None:
+def _notes(variable: Variable) -> dict[str, Any] | None:
     """Returns where notes on a variable are kept; None for what is no variable."""
     variable = tf_variable(variable)
     return vars(variable) if isinstance(variable, tf.Variable) else None

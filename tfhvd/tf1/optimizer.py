@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfhvd.compat.object_proxy import Wrapped, wrap
 from tfhvd.gradients.accumulator import GradientAccumulator
 from tfhvd.gradients.options import ReductionOptions
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient, GradientsAndVariables, Variable
 
 
 def distribute(
@@ -24,11 +28,11 @@ class Reduces(Wrapped):
     __slots__ = ()
     _tfhvd: GradientAccumulator
 
-    def register_local_var(self, var: Any) -> None:
+    def register_local_var(self, var: Variable) -> None:
         """Excepts a variable from the reduction: its gradient stays this rank's own."""
         self._tfhvd.reduce.local.add(var)
 
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> GradientsAndVariables:
         """Computes the gradients on this rank and reduces them: see the plain optimizer."""
         gradients_and_variables = super().compute_gradients(*args, **kwargs)
         variables = [v for _, v in gradients_and_variables]
@@ -36,8 +40,11 @@ class Reduces(Wrapped):
         return list(zip(reduced, variables))
 
     def apply_gradients(
-        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
-    ) -> Any:
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
         """Applies what `compute_gradients` has returned: see the plain optimizer."""
         grads_and_vars = list(grads_and_vars)
         update = super().apply_gradients

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tfhvd.ops import broadcast_
 from tfhvd.runtime import process_sets
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Session
 
 
 def broadcast_global_variables(
@@ -82,6 +85,6 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
                 self._start = broadcast_global_variables(self.root_rank, self.process_set)
             self._graph = graph
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
         """Runs it."""
         session.run(self._start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -14,6 +14,9 @@ from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.model_state import broadcast_state, optimizers_of, process_set_of
 from tfhvd.ops import allgather
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Variable
 
 _logger = logging.getLogger("tfhvd")
 
@@ -40,7 +43,10 @@ class BroadcastGlobalVariablesCallback(Callback):
     meets_all_ranks = True
 
     def __init__(
-        self, root_rank: int = 0, device: str = "", local_variables: Iterable[Any] | None = None
+        self,
+        root_rank: int = 0,
+        device: str = "",
+        local_variables: Iterable[Variable] | None = None,
     ) -> None:
         super().__init__()
         self.root_rank = root_rank
@@ -49,7 +55,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         for variable in local_variables or ():
             self.register_local_var(variable)
 
-    def register_local_var(self, var: Any) -> None:
+    def register_local_var(self, var: Variable) -> None:
         """Excepts a variable from the broadcast.
 
         Args:
@@ -92,7 +98,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         """Puts itself before the model's first training step, where data is first seen."""
         model, step = self.model, self.model.train_function
 
-        def broadcast_then_step(iterator: Any) -> Any:
+        def broadcast_then_step(iterator: tf.data.Iterator) -> Any:
             model.train_function = step
             built = keras_compat.all_built(model) or self._build(iterator)
             if built:
@@ -104,7 +110,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
         model.train_function = broadcast_then_step
 
-    def _build(self, iterator: Any) -> bool:
+    def _build(self, iterator: tf.data.Iterator) -> bool:
         """Makes all variables, by tracing a step that never runs; says whether it could."""
         model = self.model
         try:

@@ -69,12 +69,11 @@ def run(
         args: its positional arguments, the same on every rank.
         kwargs: its named arguments.
         np: the number of ranks; by default 1, or as many as `hosts` or `hostfile` have slots.
-        min_np: of Horovod's elastic jobs, as `max_np`, `slots`, `reset_limit` and
-            `cooldown_range`: must be None.
-        max_np: the same.
-        slots: the same.
-        reset_limit: the same.
-        cooldown_range: the same.
+        min_np: of Horovod's elastic jobs; must be None.
+        max_np: of Horovod's elastic jobs; must be None.
+        slots: of Horovod's elastic jobs; must be None.
+        reset_limit: of Horovod's elastic jobs; must be None.
+        cooldown_range: of Horovod's elastic jobs; must be None.
         hosts: hosts and slots, as in "a:4,b:4"; None for this machine.
         hostfile: a file with one host a line, as in "a slots=4".
         start_timeout: the seconds in which all ranks must have started; 120 by default.
