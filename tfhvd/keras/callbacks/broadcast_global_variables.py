@@ -16,7 +16,7 @@ from tfhvd.ops import allgather
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
-    from tfhvd.compat.types import Variable
+    from tfhvd.compat.types import Logs, Variable
 
 _logger = logging.getLogger("tfhvd")
 
@@ -63,7 +63,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         """
         self._local.add(var)
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Broadcasts, or arranges for it once the model can be built on every rank."""
         ranks = self._ranks()
         members = list(ranks.ranks or range(ranks.size()))
