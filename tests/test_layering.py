@@ -9,6 +9,7 @@ from pathlib import Path
 
 import cpp_scan
 import pytest
+import python_scan
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,6 +50,45 @@ VENDORS = {
 }
 # Of the C++ library, of POSIX and of Linux.
 SYSTEM = r"[a-z_0-9]+|[a-z_0-9]+\.h|(sys|linux|netinet|arpa|net)/[a-z_0-9]+\.h"
+
+# Each room of tfhvd/, a folder or a file at its top -> the other rooms that it may import.
+_BELOW_OPS = {"errors", "compat", "runtime", "compression"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "_version": set(),
+    "errors": set(),
+    "compat": {"errors"},
+    "launch": {"errors", "_version"},
+    "horovod_alias": {"launch"},
+    # Of the launcher a rank knows how to take its leave of it.
+    "runtime": {"errors", "compat", "launch"},
+    "compression": {"errors", "compat", "runtime"},
+    "ops": _BELOW_OPS,
+    "gradients": _BELOW_OPS | {"ops"},
+    "tf1": _BELOW_OPS | {"ops", "gradients"},
+    "keras": _BELOW_OPS | {"ops", "gradients", "tf1"},
+    # What users see. `__init__` finds its names when they are asked for.
+    "__init__": {"_version"},
+    "as_horovod": {"horovod_alias"},
+    "settings": {"runtime"},
+    "installation": {"runtime", "_version"},
+    "timeline": {"runtime"},
+    "tape": _BELOW_OPS | {"ops", "gradients"},
+    "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},
+    "keras/__init__": {"__init__", "keras", "ops"},
+    "bench": {"__init__", "keras/__init__", "runtime"},
+}
+# Modules that import another one only when a function is called -> why. For other packages of
+# tfhvd's, and against the table above, there is no other way than to be listed here.
+LATE = {
+    ("bench.cli", "__init__"): "it refuses wrong arguments at once",
+    ("bench.cli", "keras"): "it refuses wrong arguments at once",
+    ("compression.stateful", "ops.allgather"): "operations take a compression",
+    ("compression.stateful", "ops.alltoall"): "operations take a compression",
+    ("keras.callbacks.base", "keras.fit_sync"): "`fit` adds callbacks of its own",
+    ("keras.optimizer_hooks", "keras.optimizer"): "it chooses among the hooks",
+    ("launch.cli", "__init__"): "the only task of the launcher that needs more than it",
+    ("optimizer", "keras.optimizer"): "Keras takes seconds to import",
+}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 80
@@ -225,14 +265,34 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 def _imports(tree: ast.AST) -> set[str]:
     """Returns the modules that a file imports, also those named by `from package import module`."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return names
+    found = {found.name for found in python_scan.imports(tree)}
+    return found | {name.rpartition(".")[0] for name in found}
+
+
+def _import_graph() -> dict[str, set[tuple[str, bool]]]:
+    """Returns the modules of tfhvd -> those that each imports, and whether it does so late."""
+    folder = ROOT / "tfhvd"
+    # What is in the folder that is put on the path of Python is no module of tfhvd's.
+    paths = [path for path in _python_files("tfhvd") if "stand_in" not in path.parts]
+    names = {path: python_scan.module_name(path, folder.parent) for path in paths}
+    graph: dict[str, set[tuple[str, bool]]] = {}
+    for path, name in names.items():
+        used = graph.setdefault(_inside(name), set())
+        for found in python_scan.imports(ast.parse(_text(path))):
+            module = python_scan.module_of(found.name, set(names.values()))
+            if module and module != name:
+                used.add((_inside(module), found.late))
+    return graph
+
+
+def _inside(module: str) -> str:
+    """Returns the name of a module of tfhvd without "tfhvd."."""
+    return module.partition(".")[2] or "__init__"
+
+
+def _room(module: str) -> str:
+    """Returns the room that a module is in, as MAY_IMPORT names it."""
+    return "keras/__init__" if module == "keras" else module.partition(".")[0]
 
 
 def _uses(tree: ast.AST, name: str) -> bool:
@@ -257,6 +317,53 @@ def test_imports_are_absolute():
     assert not relative, "the checks below read absolute names only"
 
 
+def test_every_python_module_has_a_room():
+    unknown = {_room(module) for module in _import_graph()} - MAY_IMPORT.keys()
+    assert not unknown, f"rooms of tfhvd/ that are in no layer of {_short(Path(__file__))}"
+
+
+def test_python_imports_go_down():
+    wrong = [
+        f"tfhvd.{module} imports tfhvd.{other}"
+        for module, used in _import_graph().items()
+        for other, _ in used
+        if _room(other) not in {_room(module), *MAY_IMPORT[_room(module)]}
+        and (module, other) not in LATE
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_python_module_is_in_an_import_cycle():
+    """Whether it imports at its top or in a function; a package's `__init__` may import its own."""
+    graph = {
+        module: {other for other, _ in used if (module, other) not in LATE}
+        for module, used in _import_graph().items()
+    }
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_late_imports_are_known_with_their_reasons():
+    late = {
+        (module, other)
+        for module, used in _import_graph().items()
+        for other, is_late in used
+        if is_late
+    }
+    assert late == LATE.keys()
+
+
+def test_what_begins_with_an_underscore_stays_in_its_package():
+    wrong = []
+    for path in _python_files("tfhvd"):
+        own = python_scan.module_name(path.parent, ROOT)
+        for found in python_scan.imports(ast.parse(_text(path))):
+            package, _, private = found.name.partition("._")
+            if private and not private.startswith("_") and package.startswith("tfhvd."):
+                outside = own != package and not own.startswith(f"{package}.")
+                wrong += [f"{_short(path)} imports {found.name}"] if outside else []
+    assert not wrong, "\n".join(wrong)
+
+
 def test_ops_do_not_know_keras():
     for path in _python_files("tfhvd/ops"):
         names = _imports(ast.parse(_text(path)))
@@ -278,14 +385,16 @@ def test_versions_of_others_are_asked_in_one_place():
         modules = {"packaging", "packaging.version", "importlib.metadata", "pkg_resources"}
         if _uses(tree, "__version__") or _uses(tree, "VERSION") or _imports(tree) & modules:
             asked.add(_short(path))
-    assert asked <= {"tfhvd/_compat.py", "tfhvd/_compat_private.py", "tfhvd/_library.py"}
+    outside = {path for path in asked if not path.startswith("tfhvd/compat/")}
+    assert asked and not outside
 
 
 @pytest.mark.parametrize("name", ["environ", "getenv"])
 def test_python_reads_the_environment_in_few_places(name):
     asked = {path for path in _python_files("tfhvd") if _uses(ast.parse(_text(path)), name)}
-    few = {"tfhvd/_compat.py", "tfhvd/_library.py", "tfhvd/process.py"}
-    assert {_short(path) for path in asked if path.parent != ROOT / "tfhvd" / "launch"} <= few
+    few = {"tfhvd/runtime/membership.py", "tfhvd/runtime/process.py"}
+    launch = ROOT / "tfhvd" / "launch"
+    assert {_short(path) for path in asked if launch not in path.parents} <= few
 
 
 class TestScan:

@@ -10,7 +10,13 @@ import re
 import public_api
 import pytest
 
+import tfhvd
+import tfhvd.keras
+from tfhvd import errors
+from tfhvd.gradients.options import ReductionOptions
+
 THINGS = dict(public_api.public())
+DISTRIBUTED = [name for name in THINGS if re.search(r"\.(Partial)?Distributed\w+$", name)]
 
 
 def test_signatures_are_those_of_the_snapshot():
@@ -43,3 +49,45 @@ def test_every_public_name_says_what_it_does(name):
         assert "Returns:\n" in text or summary.startswith("Returns "), "not what comes back"
     if signature.parameters:
         assert "Raises:\n" in text, "not what is raised"
+
+
+def described(text: str) -> dict[str, str]:
+    """The arguments, or attributes, that a docstring lists, with what it says of them."""
+    [listed] = re.findall(r"(?ms)^(?:Args|Attributes):\n(.*?)(?:^\S|\Z)", text)
+    found = re.findall(r"(?ms)^    (\w+): (.*?)(?=^    \S|\Z)", listed)
+    return {name: " ".join(said.split()) for name, said in found}
+
+
+@pytest.mark.parametrize("name", [*DISTRIBUTED, "tfhvd.keras.load_model"])
+def test_arguments_of_optimizers_and_tapes_are_described_by_one_table(name):
+    table = described(inspect.getdoc(ReductionOptions))
+    said = described(inspect.getdoc(THINGS[name]))
+    shared = said.keys() & table.keys()
+    assert shared >= {"compression"} and {a: said[a] for a in shared} == {
+        a: table[a] for a in shared
+    }
+
+
+def test_there_are_optimizers_and_tapes_to_compare():
+    assert len(DISTRIBUTED) == 5
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_errors_that_a_docstring_promises_can_be_caught(name):
+    """Of those that are not Python's or TensorFlow's."""
+    text = (
+        f"{inspect.getdoc(THINGS[name])}\n{inspect.getdoc(getattr(THINGS[name], '__init__', None))}"
+    )
+    ours = {error for error in vars(errors) if re.search(rf"(?<!\w){error}\b", text)}
+    assert all(error in tfhvd.__all__ for error in ours if error.endswith("Error")), ours
+
+
+def test_no_description_sends_the_reader_to_another_one():
+    vague = {
+        name: argument
+        for name, thing in THINGS.items()
+        if "Args:\n" in (inspect.getdoc(thing) or "")
+        for argument, said in described(inspect.getdoc(thing)).items()
+        if re.match(r"the same\.|see `", said)
+    }
+    assert not vague

@@ -11,8 +11,8 @@ from pathlib import Path
 import mpi
 import pytest
 
-from tfhvd.config import markdown, settings
 from tfhvd.launch.parser import make_parser
+from tfhvd.settings import markdown, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -116,5 +116,5 @@ def test_every_option_of_the_launcher_is_on_its_page():
 
 def test_table_of_settings_is_the_table_of_the_code():
     page = text_of(DOCS / "settings.md")
-    assert markdown() in page, "type: python -m tfhvd.config > docs/settings.md"
+    assert markdown() in page, "type: python -m tfhvd.settings > docs/settings.md"
     assert len(settings()) == len(re.findall(r"^\| `TFHVD_", page, re.M))

@@ -12,15 +12,30 @@ from tfhvd._version import __version__
 
 if TYPE_CHECKING:
     from tfhvd.compression import Compression
-    from tfhvd.config import build_info
     from tfhvd.errors import (
+        InvalidSettingError,
         NotInitializedError,
         NotSynchronizedError,
+        PeerLostError,
         RankFailedError,
         TfhvdError,
     )
-    from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
-    from tfhvd.launch.call import run
+    from tfhvd.installation import (
+        build_info,
+        ccl_built,
+        check_num_rank_power_of_2,
+        cuda_built,
+        ddl_built,
+        gloo_built,
+        gloo_enabled,
+        mpi_built,
+        mpi_enabled,
+        mpi_threads_supported,
+        nccl_built,
+        rocm_built,
+    )
+    from tfhvd.keras.batch_norm import SyncBatchNormalization
+    from tfhvd.launch.call.caller import run
     from tfhvd.ops import (
         Adasum,
         Average,
@@ -56,7 +71,7 @@ if TYPE_CHECKING:
         PartialDistributedOptimizer,
         is_distributed,
     )
-    from tfhvd.process import (
+    from tfhvd.runtime.process import (
         cross_rank,
         cross_size,
         init,
@@ -68,41 +83,39 @@ if TYPE_CHECKING:
         shutdown,
         size,
     )
-    from tfhvd.process_sets import (
+    from tfhvd.runtime.process_sets import (
         ProcessSet,
         add_process_set,
         get_process_set_ids_and_ranks,
         global_process_set,
         remove_process_set,
     )
-    from tfhvd.queries import (
-        ccl_built,
-        check_num_rank_power_of_2,
-        cuda_built,
-        ddl_built,
-        gloo_built,
-        gloo_enabled,
-        mpi_built,
-        mpi_enabled,
-        mpi_threads_supported,
-        nccl_built,
-        rocm_built,
-    )
-    from tfhvd.sessions import BroadcastGlobalVariablesHook, broadcast_global_variables
     from tfhvd.tape import DistributedGradientTape, PartialDistributedGradientTape
+    from tfhvd.tf1.session_hook import BroadcastGlobalVariablesHook, broadcast_global_variables
     from tfhvd.timeline import start_timeline, stop_timeline
+else:  # Whoever reads types has seen all names, and takes any other one for a mistake.
+
+    def __getattr__(name: str) -> Any:
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(home), name)
+        globals()[name] = value
+        return value
+
 
 _HOMES = {
     "tfhvd.compression": ("Compression",),
-    "tfhvd.config": ("build_info",),
     "tfhvd.errors": (
+        "InvalidSettingError",
         "NotInitializedError",
         "NotSynchronizedError",
+        "PeerLostError",
         "RankFailedError",
         "TfhvdError",
     ),
-    "tfhvd.keras.sync_batch_normalization": ("SyncBatchNormalization",),
-    "tfhvd.launch.call": ("run",),
+    "tfhvd.keras.batch_norm": ("SyncBatchNormalization",),
+    "tfhvd.launch.call.caller": ("run",),
     "tfhvd.ops": (
         "Adasum",
         "Average",
@@ -134,7 +147,7 @@ _HOMES = {
         "size_op",
     ),
     "tfhvd.optimizer": ("DistributedOptimizer", "PartialDistributedOptimizer", "is_distributed"),
-    "tfhvd.process": (
+    "tfhvd.runtime.process": (
         "cross_rank",
         "cross_size",
         "init",
@@ -146,14 +159,15 @@ _HOMES = {
         "shutdown",
         "size",
     ),
-    "tfhvd.process_sets": (
+    "tfhvd.runtime.process_sets": (
         "ProcessSet",
         "add_process_set",
         "get_process_set_ids_and_ranks",
         "global_process_set",
         "remove_process_set",
     ),
-    "tfhvd.queries": (
+    "tfhvd.installation": (
+        "build_info",
         "ccl_built",
         "check_num_rank_power_of_2",
         "cuda_built",
@@ -166,7 +180,7 @@ _HOMES = {
         "nccl_built",
         "rocm_built",
     ),
-    "tfhvd.sessions": ("BroadcastGlobalVariablesHook", "broadcast_global_variables"),
+    "tfhvd.tf1.session_hook": ("BroadcastGlobalVariablesHook", "broadcast_global_variables"),
     "tfhvd.tape": ("DistributedGradientTape", "PartialDistributedGradientTape"),
     "tfhvd.timeline": ("start_timeline", "stop_timeline"),
 }
@@ -243,18 +257,11 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "check_num_rank_power_of_2",
     "TfhvdError",
     "NotInitializedError",
+    "InvalidSettingError",
+    "PeerLostError",
     "NotSynchronizedError",
     "RankFailedError",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

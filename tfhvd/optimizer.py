@@ -2,61 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import tensorflow as tf
 
-from tfhvd import _compat
-from tfhvd.accumulate import GradientAccumulator
-from tfhvd.compression import Compression
-from tfhvd.ops import Average
-from tfhvd.process_sets import global_process_set
-from tfhvd.reduction_options import ReductionOptions
-from tfhvd.surroundings import require_no_strategy
-from tfhvd.wrapping import Wrapped, wrap
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat.object_proxy import Wrapped
+from tfhvd.compat.surroundings import require_no_strategy
+from tfhvd.compression import AnyCompression, Compression
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.ops import Average, ReduceOp
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+from tfhvd.tf1 import optimizer as tf1_optimizer
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Layer, Variable
+
+_Optimizer = TypeVar("_Optimizer")  # of either Keras, or of tf.compat.v1.train
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
-    optimizer: Any,
+    optimizer: _Optimizer,
     name: str | None = None,
     use_locking: bool = False,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompression = Compression.none,
     sparse_as_dense: bool = False,
     backward_passes_per_step: int = 1,
-    op: Any = Average,
+    op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
-    groups: int | list[list[Any]] | None = None,
-    process_set: Any = global_process_set,
+    groups: int | Sequence[Sequence[Variable]] | None = None,
+    process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> _Optimizer:
     """Wraps an optimizer, so that every update applies gradients reduced over the ranks.
 
-    For a Keras optimizer this is `tfhvd.keras.DistributedOptimizer`, where the arguments are
-    described. A `tf.compat.v1.train.Optimizer` reduces in `compute_gradients`, and so in
-    `minimize`; with `backward_passes_per_step`, `compute_gradients` adds up and `apply_gradients`
-    updates on every so many calls, and `global_step` counts updates.
+    For a Keras optimizer this is `tfhvd.keras.DistributedOptimizer`. A
+    `tf.compat.v1.train.Optimizer` reduces in `compute_gradients`, and so in `minimize`; with
+    `backward_passes_per_step`, `compute_gradients` adds up and `apply_gradients` updates on every
+    so many calls, and `global_step` counts updates.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train. The result shares its
             state.
-        name: what the names of the reductions begin with.
+        name: what the names of the reductions begin with; the variables' paths follow. By default
+            what wraps and, of an optimizer, the class that is wrapped.
         use_locking: taken for Horovod's sake; the given optimizer has its own.
-        device_dense: see `tfhvd.keras.DistributedOptimizer`, as for all that follow.
-        device_sparse: the same.
-        compression: the same.
-        sparse_as_dense: the same.
-        backward_passes_per_step: the same.
-        op: the same.
-        gradient_predivide_factor: the same.
-        average_aggregated_gradients: the same.
-        num_groups: the same.
-        groups: the same.
-        process_set: the same.
-        scale_local_gradients: the same.
+        device_dense: the device on which dense gradients are reduced, "" for where they are.
+        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        compression: how gradients travel: a member of `Compression`. One with a state, such as
+            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
+        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
+            they stay slices, and travel as rows or as a whole tensor, as is less to send.
+        backward_passes_per_step: how many calls are accumulated to one update. A new optimizer of
+            Keras 3 does it itself, as its `gradient_accumulation_steps`; for all others tfhvd does.
+        op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
+        gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
+            rest of the division by the number of ranks follows the sum.
+        average_aggregated_gradients: whether those calls' gradients are averaged; otherwise they
+            are added up.
+        num_groups: Horovod's old name for a number given as `groups`.
+        groups: into how many groups, or which lists of variables, dense gradients are put to be
+            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
+            own.
+        process_set: the ranks that take part.
+        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
+            of ranks, as they would be in an average.
 
     Returns:
         An optimizer of a subclass of the given optimizer's class.
@@ -90,44 +105,59 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
 
 def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
-    optimizer: Any,
+    optimizer: _Optimizer,
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompression = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
-    op: Any = Average,
+    op: ReduceOp = Average,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
-    groups: int | list[list[Any]] | None = None,
-    process_set: Any = global_process_set,
-    local_layers: Any = None,
+    groups: int | Sequence[Sequence[Variable]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Layer | Iterable[Layer] | None = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> _Optimizer:
     """Wraps an optimizer as `DistributedOptimizer` does, but for the variables of some layers.
 
     Args:
-        optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train.
-        name: see `tfhvd.keras.DistributedOptimizer`, as for all that follow.
-        device_dense: the same.
-        device_sparse: the same.
-        compression: the same.
-        sparse_as_dense: the same.
-        gradient_predivide_factor: the same.
-        op: the same.
-        backward_passes_per_step: the same.
-        average_aggregated_gradients: the same.
-        groups: the same.
-        process_set: the same.
-        local_layers: a Keras layer, or several, whose gradients stay each rank's own; built or not.
-        scale_local_gradients: whether those gradients are divided by the number of ranks.
+        optimizer: an optimizer of Keras 3, tf_keras or tf.compat.v1.train. The result shares its
+            state.
+        name: what the names of the reductions begin with; the variables' paths follow. By default
+            what wraps and, of an optimizer, the class that is wrapped.
+        device_dense: the device on which dense gradients are reduced, "" for where they are.
+        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        compression: how gradients travel: a member of `Compression`. One with a state, such as
+            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
+        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
+            they stay slices, and travel as rows or as a whole tensor, as is less to send.
+        gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
+            rest of the division by the number of ranks follows the sum.
+        op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
+        backward_passes_per_step: how many calls are accumulated to one update. A new optimizer of
+            Keras 3 does it itself, as its `gradient_accumulation_steps`; for all others tfhvd does.
+        average_aggregated_gradients: whether those calls' gradients are averaged; otherwise they
+            are added up.
+        groups: into how many groups, or which lists of variables, dense gradients are put to be
+            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
+            own.
+        process_set: the ranks that take part.
+        local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
+            None for no layer.
+        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
+            of ranks, as they would be in an average.
 
     Returns:
-        As `DistributedOptimizer`.
+        An optimizer of a subclass of the given optimizer's class. Its `register_local_var(var)`
+        excepts a further variable from the reduction.
 
     Raises:
-        TypeError: if a local layer is no layer of Keras; else as `DistributedOptimizer`.
+        TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
+            backend is not TensorFlow.
+        TypeError: if `optimizer` is none of these, or a local layer is no layer of Keras.
+        ValueError: if it is wrapped already, or arguments contradict each other.
 
     Example:
         >>> optimizer = hvd.PartialDistributedOptimizer(
@@ -152,7 +182,7 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     return _distribute(optimizer, options.named(f"PartialDistributed{type(optimizer).__name__}"))
 
 
-def is_distributed(optimizer: Any) -> bool:
+def is_distributed(optimizer: object) -> bool:
     """Returns whether an optimizer reduces the gradients that it applies.
 
     Args:
@@ -175,11 +205,11 @@ def is_distributed(optimizer: Any) -> bool:
     return any(isinstance(o, Wrapped) and hasattr(o, "register_local_var") for o in candidates)
 
 
-def _distribute(optimizer: Any, options: ReductionOptions) -> Any:
+def _distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
     require_no_strategy()
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        return wrap(optimizer, _Reduces, GradientAccumulator.of(options))
-    if _compat.keras_package(optimizer) is None:
+        return tf1_optimizer.distribute(optimizer, options)
+    if keras_compat.keras_package(optimizer) is None:
         raise TypeError(
             f"Received: optimizer={optimizer!r}. Expected: an optimizer of keras, tf_keras or "
             "tf.compat.v1.train."
@@ -187,32 +217,3 @@ def _distribute(optimizer: Any, options: ReductionOptions) -> Any:
     from tfhvd.keras.optimizer import distribute  # Keras takes seconds to import.
 
     return distribute(optimizer, options)
-
-
-class _Reduces(Wrapped):
-    """The part of a wrapped tf.compat.v1.train.Optimizer that differs from the plain one."""
-
-    __slots__ = ()
-    _tfhvd: GradientAccumulator
-
-    def register_local_var(self, var: Any) -> None:
-        """Excepts a variable from the reduction: its gradient stays this rank's own."""
-        self._tfhvd.reduce.local.add(var)
-
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Computes the gradients on this rank and reduces them: see the plain optimizer."""
-        gradients_and_variables = super().compute_gradients(*args, **kwargs)
-        variables = [v for _, v in gradients_and_variables]
-        reduced = self._tfhvd.add([g for g, _ in gradients_and_variables], variables)
-        return list(zip(reduced, variables))
-
-    def apply_gradients(
-        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
-    ) -> Any:
-        """Applies what `compute_gradients` has returned: see the plain optimizer."""
-        grads_and_vars = list(grads_and_vars)
-        update = super().apply_gradients
-        return self._tfhvd.apply(
-            [g for g, _ in grads_and_vars],
-            lambda: update(grads_and_vars, global_step=global_step, name=name),
-        )

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tensorflow as tf
 
-from tfhvd import updates
-from tfhvd.compression import Compression
-from tfhvd.gradients import GradientReducer
-from tfhvd.moments import synchronize_keras
-from tfhvd.ops import Average
-from tfhvd.process_sets import global_process_set
-from tfhvd.reduction_options import ReductionOptions
-from tfhvd.surroundings import require_no_strategy
-from tfhvd.wrapping import Wrapped, wrap
+from tfhvd.compat.object_proxy import Wrapped, wrap
+from tfhvd.compat.surroundings import require_no_strategy
+from tfhvd.compression import AnyCompression, Compression
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.gradients.reducer import GradientReducer
+from tfhvd.ops import Average, ReduceOp
+from tfhvd.ops.batch_moments import synchronize_keras
+from tfhvd.runtime import updates
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient, Layer, Variable
+
+_Tape = TypeVar("_Tape", bound=tf.GradientTape)
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
-    gradtape: tf.GradientTape,
+    gradtape: _Tape,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompression = Compression.none,
     sparse_as_dense: bool = False,
-    op: Any = Average,
+    op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: int | list[list[Any]] | None = None,
-    process_set: Any = global_process_set,
+    groups: int | Sequence[Sequence[Variable]] | None = None,
+    process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
-) -> tf.GradientTape:
+) -> _Tape:
     """Wraps a tape, so that `gradient` gives the gradients reduced over the ranks.
 
     Every rank must call `gradient` the same number of times, with the same sources. `jacobian` and
@@ -38,24 +44,28 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     optimizer as well: it would reduce them again.
 
     In the `train_step` of a Keras model, with `tfhvd.keras` imported, ranks may have unequal data,
-    of which an Average counts every sample once, and they stop together: see `tfhvd.keras.fit`.
+    of which an Average counts every sample once, and they stop together: see
+    `tfhvd.keras.fit_sync`.
 
     Args:
         gradtape: the tape, new or with something recorded, persistent or not. Both tapes share one
             recording.
         device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the same for IndexedSlices.
-        compression: how gradients travel: `Compression.none`, `.fp16` or `.bf16`.
-        sparse_as_dense: whether IndexedSlices are made dense before they are reduced.
-        op: Average, Sum, Min, Max or Product.
+        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        compression: how gradients travel: a member of `Compression`. One with a state, such as
+            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
+        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
+            they stay slices, and travel as rows or as a whole tensor, as is less to send.
+        op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
         gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
-            rest of the division follows it.
+            rest of the division by the number of ranks follows the sum.
         num_groups: Horovod's old name for a number given as `groups`.
-        groups: into how many groups, or which lists of variables, gradients are put to be reduced
-            together.
+        groups: into how many groups, or which lists of variables, dense gradients are put to be
+            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
+            own.
         process_set: the ranks that take part.
-        scale_local_gradients: whether gradients of sources that `register_local_source` names are
-            divided by the number of ranks, as they would be in an average.
+        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
+            of ranks, as they would be in an average.
 
     Returns:
         A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
@@ -88,40 +98,52 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
 
 
 def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
-    gradtape: tf.GradientTape,
+    gradtape: _Tape,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompression = Compression.none,
     sparse_as_dense: bool = False,
-    op: Any = Average,
+    op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: int | list[list[Any]] | None = None,
-    process_set: Any = global_process_set,
-    local_layers: Any = None,
+    groups: int | Sequence[Sequence[Variable]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Layer | Iterable[Layer] | None = None,
     scale_local_gradients: bool = True,
-) -> tf.GradientTape:
+) -> _Tape:
     """Wraps a tape as `DistributedGradientTape` does, but for the variables of some layers.
 
     Args:
-        gradtape: see `DistributedGradientTape`, as for all that follow.
-        device_dense: the same.
-        device_sparse: the same.
-        compression: the same.
-        sparse_as_dense: the same.
-        op: the same.
-        gradient_predivide_factor: the same.
-        num_groups: the same.
-        groups: the same.
-        process_set: the same.
-        local_layers: a Keras layer, or several, whose gradients stay each rank's own; built or not.
-        scale_local_gradients: whether those gradients are divided by the number of ranks.
+        gradtape: the tape, new or with something recorded, persistent or not. Both tapes share one
+            recording.
+        device_dense: the device on which dense gradients are reduced, "" for where they are.
+        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        compression: how gradients travel: a member of `Compression`. One with a state, such as
+            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
+        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
+            they stay slices, and travel as rows or as a whole tensor, as is less to send.
+        op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
+        gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
+            rest of the division by the number of ranks follows the sum.
+        num_groups: Horovod's old name for a number given as `groups`.
+        groups: into how many groups, or which lists of variables, dense gradients are put to be
+            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
+            own.
+        process_set: the ranks that take part.
+        local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
+            None for no layer.
+        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
+            of ranks, as they would be in an average.
 
     Returns:
-        As `DistributedGradientTape`.
+        A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
+        once. Its `register_local_source(source)` excepts a further source from the reduction;
+        `get_local_and_global_gradients(gradients, sources)` tells the two kinds apart.
 
     Raises:
-        TypeError: if a local layer is no layer of Keras; else as `DistributedGradientTape`.
+        TfhvdError: within a strategy of tf.distribute.
+        TypeError: if `gradtape` is not a `tf.GradientTape`, or a local layer is no layer of Keras.
+        ValueError: for arguments that contradict each other.
 
     Example:
         >>> tape = hvd.PartialDistributedGradientTape(tape, local_layers=model.layers[0])
@@ -144,7 +166,7 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     return _distribute(gradtape, options.named("PartialDistributedGradientTape"))
 
 
-def _distribute(gradtape: Any, options: ReductionOptions) -> Any:
+def _distribute(gradtape: _Tape, options: ReductionOptions) -> _Tape:
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"Received: {gradtape!r}. Expected: a tf.GradientTape.")
     require_no_strategy()
@@ -159,7 +181,7 @@ def _distribute(gradtape: Any, options: ReductionOptions) -> Any:
 class _Own:
     plain: tf.GradientTape
     reduce: GradientReducer
-    last_sources: list[Any] = dataclasses.field(default_factory=list)
+    last_sources: list[Variable | tf.Tensor] = dataclasses.field(default_factory=list)
 
 
 class _Reduces(Wrapped):
@@ -180,10 +202,11 @@ class _Reduces(Wrapped):
         """Computes the gradients on this rank and reduces them; structured like `sources`.
 
         Args:
-            target: see `tf.GradientTape.gradient`, as for all that follow but the last.
-            sources: the same.
-            output_gradients: the same.
-            unconnected_gradients: the same.
+            target: what is differentiated: a tensor, or several in lists and dicts.
+            sources: the variables, or watched tensors, to differentiate by; nested likewise.
+            output_gradients: the gradients of something else with respect to each target, which
+                the chain rule goes on from; None for ones.
+            unconnected_gradients: whether what does not depend on a source is None or zeros.
             use_generic_names: whether ranks meet by the place of a gradient among those that are
                 reduced alone, and not by the name of its variable too: for ranks that name their
                 variables differently, or have different local ones between them.
@@ -199,13 +222,13 @@ class _Reduces(Wrapped):
         flat = self._tfhvd.reduce(tf.nest.flatten(gradients), of, generic_names=use_generic_names)
         return tf.nest.pack_sequence_as(sources, flat)
 
-    def register_local_source(self, source: Any) -> None:
+    def register_local_source(self, source: Variable | tf.Tensor) -> None:
         """Excepts a source (a variable or watched tensor) from the reduction."""
         self._tfhvd.reduce.local.add(source)
 
     def get_local_and_global_gradients(
         self, gradients: Any, sources: Any = None
-    ) -> tuple[list[Any], list[Any]]:
+    ) -> tuple[list[Gradient], list[Gradient]]:
         """Tells apart which gradients are this rank's own, and which all ranks share.
 
         A norm over both would differ between the ranks.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from tfhvd.process import check_running, native
+from tfhvd.runtime.library import load_native
+from tfhvd.runtime.process import check_running
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
@@ -30,7 +31,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         >>> hvd.stop_timeline()
     """
     check_running()
-    native().start_timeline(os.fsdecode(file_path), bool(mark_cycles))
+    load_native().start_timeline(os.fsdecode(file_path), bool(mark_cycles))
 
 
 def stop_timeline() -> None:
@@ -46,4 +47,4 @@ def stop_timeline() -> None:
         >>> hvd.stop_timeline()
     """
     check_running()
-    native().stop_timeline()
+    load_native().stop_timeline()

@@ -9,8 +9,8 @@ from flavours import assert_same_on_all_ranks, data, keras_of, make_model, own_g
 
 import tfhvd
 import tfhvd.keras as hvd
-from tfhvd.gradients import GradientReducer
-from tfhvd.reduction_options import ReductionOptions
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.gradients.reducer import GradientReducer
 
 pytestmark = pytest.mark.ranks(2, 4)
 

@@ -9,8 +9,8 @@ from flavours import in_both_keras, keras_of
 
 import tfhvd
 import tfhvd.keras as hvd
-from tfhvd.gradients import GradientReducer
-from tfhvd.reduction_options import ReductionOptions
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.gradients.reducer import GradientReducer
 
 pytestmark = pytest.mark.ranks(4)
 
@@ -150,7 +150,7 @@ def batch_normalization_of(package, monkeypatch):
         return hvd.SyncBatchNormalization
     # As with TF_USE_LEGACY_KERAS=1, by which TensorFlow chooses when it is imported.
     monkeypatch.setattr(tf, "keras", keras_of(package))
-    spec = importlib.util.find_spec("tfhvd.keras.sync_batch_normalization")
+    spec = importlib.util.find_spec("tfhvd.keras.batch_norm")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.SyncBatchNormalization

@@ -18,7 +18,7 @@ from flavours import (
     values,
 )
 
-import tfhvd.gradients
+import tfhvd.gradients.reducer
 import tfhvd.keras as hvd
 
 pytestmark = pytest.mark.ranks(2, 4)
@@ -134,13 +134,13 @@ def test_compression_rounds_what_travels(compression):
 def test_accumulation_reduces_once_per_update(monkeypatch):
     """Of four calls, two update; the eager calls are counted."""
     calls = []
-    reduce = tfhvd.gradients.grouped_allreduce
+    reduce = tfhvd.gradients.reducer.grouped_allreduce
 
     def counted(*args, **kwargs):
         calls.append(args)
         return reduce(*args, **kwargs)
 
-    monkeypatch.setattr(tfhvd.gradients, "grouped_allreduce", counted)
+    monkeypatch.setattr(tfhvd.gradients.reducer, "grouped_allreduce", counted)
     keras = keras_of("keras")
     model = make_model(keras)
     plain = keras.optimizers.SGD(0.05, gradient_accumulation_steps=2)

@@ -10,8 +10,8 @@ from flavours import keras_of
 
 import tfhvd
 import tfhvd.keras
-from tfhvd import _compat
-from tfhvd.reduction_options import ReductionOptions
+from tfhvd.compat import keras as keras_compat
+from tfhvd.gradients.options import ReductionOptions
 
 pytestmark = pytest.mark.ranks(2, 4)
 
@@ -102,7 +102,7 @@ def sent(kind, distributed, variables):
     """The reductions in one step: how many tensors each has, and what it multiplies them by."""
     gradients = [tf.ones_like(variable) for variable in variables]
     if "keras" in kind or "legacy" in kind:
-        _compat.build_optimizer(distributed, variables)
+        keras_compat.build_optimizer(distributed, variables)
 
     @tf.function
     def step():

@@ -9,8 +9,8 @@ from flavours import data, in_both_keras, keras_of, make_model, mean_square
 
 import tfhvd
 import tfhvd.keras as hvd
-from tfhvd import updates
 from tfhvd.keras.update_check import UpdateCheck
+from tfhvd.runtime import updates
 
 pytestmark = pytest.mark.ranks(2)
 

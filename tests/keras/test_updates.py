@@ -5,7 +5,7 @@ import tensorflow as tf
 from flavours import data, in_both_keras, keras_of, make_model, mean_square
 
 import tfhvd as hvd
-from tfhvd import updates
+from tfhvd.runtime import updates
 
 pytestmark = pytest.mark.ranks(2)
 

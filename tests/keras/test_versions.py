@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from flavours import keras_of
 
-from tfhvd import _compat, _compat_private
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat import private
 from tfhvd.errors import UnavailableError
 
 pytestmark = pytest.mark.ranks(1)
@@ -49,15 +50,15 @@ def nothing(*arguments):
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("Model.fit", lambda: _compat.surround_fit("keras", nothing, nothing)),
+        ("Model.fit", lambda: keras_compat.surround_fit("keras", nothing, nothing)),
         (
             "Model.make_train_function",
-            lambda: _compat.never_compile_training("keras", nothing, nothing),
+            lambda: keras_compat.never_compile_training("keras", nothing, nothing),
         ),
-        ("LossScaleOptimizer.check_finite", lambda: _compat.agree_on_finite(nothing)),
+        ("LossScaleOptimizer.check_finite", lambda: keras_compat.agree_on_finite(nothing)),
         (
             "BatchNormalization._moments",
-            lambda: _compat.synchronize_batch_normalization(nothing),
+            lambda: keras_compat.synchronize_batch_normalization(nothing),
         ),
     ],
 )
@@ -73,9 +74,9 @@ def test_what_a_user_inherits(future):
         pass
 
     for call, name in (
-        (lambda o: _compat_private.require_hook(o, "_clip_gradients"), "_clip_gradients"),
-        (_compat_private.trained_by, "_trainable_variables"),
-        (_compat_private.iterations_of, "_iterations"),
+        (lambda o: private.require_hook(o, "_clip_gradients"), "_clip_gradients"),
+        (private.trained_by, "_trainable_variables"),
+        (private.iterations_of, "_iterations"),
     ):
         with pytest.raises(UnavailableError, match=KERAS.format(rf"Own\.{name}")):
             call(Own())
@@ -84,7 +85,7 @@ def test_what_a_user_inherits(future):
 
 
 def test_modules_of_tensorflow():
-    of = _compat_private.of_module
+    of = private.of_module
     for module in ("tensorflow.python.ops.control_flow_util", "tensorflow.python.nowhere"):
         text = (
             rf"tensorflow {re.escape(tf.__version__)} has no {module}\.Nothing, by which tfhvd "
@@ -100,6 +101,6 @@ def test_all_that_tfhvd_relies_on_is_there():
     for package in ("keras", "tf_keras"):
         optimizer = keras_of(package).optimizers.SGD()
         hook = "_clip_gradients" if package == "keras" else "aggregate_gradients"
-        _compat_private.require_hook(optimizer, hook)
+        private.require_hook(optimizer, hook)
         model = keras_of(package).Sequential([keras_of(package).layers.Dense(1)])
-        assert not _compat.all_built(model)
+        assert not keras_compat.all_built(model)

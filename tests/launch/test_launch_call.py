@@ -13,7 +13,7 @@ import pytest
 from launching import environment, wait_until_gone
 
 import tfhvd
-from tfhvd.launch import call, exchange
+from tfhvd.launch.call import caller, exchange
 
 
 def test_results_come_in_the_order_of_ranks(capfd):
@@ -87,7 +87,7 @@ def test_who_raised_first_is_named_though_another_answered_before():
     answers = [raised(0), (2, pickle.dumps(("returned", 5))), raised(1)]
     for last, first in ((["tfhvdrun: rank 1 on host a failed first: exit code 1"], 1), ([], 0)):
         with pytest.raises(tfhvd.RankFailedError, match=f"Error: {first}") as e:
-            call._results(3, answers, 1, last)
+            caller._results(3, answers, 1, last)
         assert e.value.rank == first
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfhvd as hvd
 from tfhvd.ops import _threads
-from tfhvd.ops._names import name_of
+from tfhvd.ops.names import name_of
 
 pytestmark = pytest.mark.ranks(1, 2)
 

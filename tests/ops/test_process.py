@@ -188,7 +188,7 @@ def test_build_info_says_what_there_is():
 
 
 def test_settings_are_listed():
-    from tfhvd.config import settings
+    from tfhvd.settings import settings
 
     by_name = {setting.name: setting for setting in settings()}
     assert by_name["TFHVD_FUSION_THRESHOLD"].horovod_name == "HOROVOD_FUSION_THRESHOLD"

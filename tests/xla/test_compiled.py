@@ -11,7 +11,7 @@ import ranks
 import tensorflow as tf
 
 import tfhvd as hvd
-from tfhvd import _library
+from tfhvd.runtime import library
 
 pytestmark = pytest.mark.ranks(1, 2)
 
@@ -487,7 +487,7 @@ def test_uneven_rows_are_an_error_that_says_why():
 
 @pytest.mark.ranks(1)
 def test_a_build_without_xla_says_so(monkeypatch):
-    monkeypatch.setattr(_library.build_config(), "XLA", False)
+    monkeypatch.setattr(library.build_config(), "XLA", False)
     with pytest.raises(
         NotImplementedError, match=r"Received: a build .* Expected: TensorFlow 2\.19"
     ):

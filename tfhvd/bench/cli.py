@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from tfhvd import process
 from tfhvd.bench import machine, mwms, options, plot, report, rivals, subjects, training
 from tfhvd.bench.collectives import COLLECTIVES, Collective, offered_by
 from tfhvd.bench.measure import PackageRanks, Subject, measure
@@ -17,6 +16,7 @@ from tfhvd.bench.options import Options, UsageError
 from tfhvd.bench.progress import Progress
 from tfhvd.bench.report import COLLECTIVE, GRADIENTS, OURS, TRAINING, Row
 from tfhvd.bench.workloads import TensorSet, format_bytes, model
+from tfhvd.runtime import process
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -195,7 +195,8 @@ class Bench:
                 found.append(subjects.of_tensors(title, self._horovod, tensors, self._setting))
             if self._mpi:
                 one = self._mpi.subject(COLLECTIVES["allreduce"], tensors.elements, "float32")
-                found.append(one)
+                if one is not None:
+                    found.append(one)
             found.append(subjects.memcpy(tensors.bytes))
             times = measure(found, self._options.effort, self._ranks)
             self._add_mwms(times, tensors.name)
@@ -255,8 +256,8 @@ class Bench:
         failed = [text for text in everywhere if isinstance(text, str)]
         if failed:
             self._notes.append(f"MultiWorkerMirroredStrategy was not measured: {failed[0]}")
-            return {}
-        return everywhere[0]
+        times = everywhere[0]
+        return {} if failed or isinstance(times, str) else times
 
     def _add_mwms(self, times: dict[str, Times], name: str) -> None:
         if name in self._of_mwms:

@@ -174,12 +174,13 @@ def _child(task: dict[str, Any]) -> None:
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     ranks = _StrategyRanks(strategy, task["index"], len(task["workers"]))
-    results = {}
+    results: dict[str, tuple[float, ...]] = {}
     for name, shapes in task["sets"]:
         tensors = TensorSet(name, tuple(map(tuple, shapes)))
         subject = _subject(strategy, tensors, ranks.rank)
         total = ranks.size * (ranks.size + 1) / 2
-        if any(float(tf.reduce_min(x)) != total for x in subject.call()):
+        sums: Any = subject.call()
+        if any(float(tf.reduce_min(x)) != total for x in sums):
             raise SystemExit(f"wrong sum of {name}")
         times = measure([subject], Effort(*task["effort"]), ranks)[name]
         results[name] = (times.count, times.least, times.median, times.p99)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from tfhvd.bench import plot
 from tfhvd.bench.collectives import COLLECTIVES
@@ -74,10 +74,10 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. For all options: python -m tfhvd.bench --help")
 
 
-def _of(parse, noun: str):
+def _of(parse: Callable[[str], Any], noun: str) -> Callable[[str], Any]:
     """Returns a type for argparse that keeps the text of the ValueError."""
 
-    def convert(text: str):
+    def convert(text: str) -> Any:
         try:
             return parse(text)
         except ValueError as error:
@@ -86,11 +86,11 @@ def _of(parse, noun: str):
     return convert
 
 
-def _positive(parse, text: str):
+def _positive(parse: Callable[[str], float], text: str) -> float:
     try:
         value = parse(text)
     except ValueError:
-        value = 0
+        value = 0.0
     if not 0 < value < float("inf"):
         raise ValueError(f"Received: {text!r}. Expected: a number above 0")
     return value
@@ -209,5 +209,8 @@ def parse(words: Sequence[str]) -> Options:
     )
 
 
-def _unique(values) -> tuple:
+_Value = TypeVar("_Value")
+
+
+def _unique(values: Iterable[_Value]) -> tuple[_Value, ...]:
     return tuple(dict.fromkeys(values))

@@ -134,7 +134,7 @@ def median_of(rows: Sequence[Row], subject: str) -> float | None:
 def _line(row: Row, rows: Sequence[Row]) -> str:
     identity = median_of(rows, "tf.identity")
     ours = median_of(rows, OURS)
-    in_tensorflow = identity is not None and row.busbw is not None and row.subject != "MPI"
+    in_tensorflow = row.busbw is not None and row.subject != "MPI"
     cells = (
         row.workload,
         format_bytes(row.bytes),
@@ -142,7 +142,9 @@ def _line(row: Row, rows: Sequence[Row]) -> str:
         row.subject,
         str(row.times.count),
         *_times(row.times),
-        format_seconds(row.times.median - identity) if in_tensorflow else "-",
+        "-"
+        if identity is None or not in_tensorflow
+        else format_seconds(row.times.median - identity),
         "-" if row.algbw is None else _digits(row.algbw),
         "-" if row.busbw is None else _digits(row.busbw),
         _digits(row.times.median / ours) if ours else "-",
@@ -151,16 +153,15 @@ def _line(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _training_line(row: Row, rows: Sequence[Row]) -> str:
-    alone = median_of(rows, "alone")
-    together = alone is not None and row.subject != "alone"
+    alone = None if row.subject == "alone" else median_of(rows, "alone")
     cells = (
         row.workload,
         row.subject,
         str(row.times.count),
         *_times(row.times),
-        f"{row.images_per_second:.0f}",
-        f"{alone / row.times.median:.0%}" if together else "-",
-        format_seconds(row.times.median - alone) if together else "-",
+        "-" if row.images_per_second is None else f"{row.images_per_second:.0f}",
+        "-" if alone is None else f"{alone / row.times.median:.0%}",
+        "-" if alone is None else format_seconds(row.times.median - alone),
     )
     return _join(cells, _TRAINING_COLUMNS)
 

@@ -4,10 +4,23 @@ Casts (`cast`) have no state and work with every reduction. `top_k` and `power_s
 gradient, and add what they left out to the next one (`stateful`): for optimizers and tapes.
 """
 
-from tfhvd.compression.cast import BF16Compressor, Compressor, FP16Compressor, NoneCompressor
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Union
+
+from tfhvd.compression.cast import (
+    BF16Compressor,
+    Compressing,
+    Compressor,
+    FP16Compressor,
+    NoneCompressor,
+)
 from tfhvd.compression.power_sgd import PowerSGD
 from tfhvd.compression.stateful import StatefulCompression
 from tfhvd.compression.top_k import TopK
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 
 class Compression:
@@ -25,8 +38,27 @@ class Compression:
     powersgd = PowerSGD
 
 
+# What may be given as `compression` to optimizers and tapes.
+AnyCompression = Union[Compressing, StatefulCompression]
+
+
+def has_state(compression: AnyCompression) -> TypeGuard[StatefulCompression]:
+    """Whether a compression keeps a state for each variable."""
+    return isinstance(compression, StatefulCompression)
+
+
+def without_state(compression: AnyCompression) -> Compressing:
+    """Returns the compression, or `Compression.none` in the place of one with a state."""
+    if has_state(compression):
+        return Compression.none
+    plain: Any = compression
+    return plain
+
+
 __all__ = [
+    "AnyCompression",
     "BF16Compressor",
+    "Compressing",
     "Compression",
     "Compressor",
     "FP16Compressor",
@@ -34,4 +66,6 @@ __all__ = [
     "PowerSGD",
     "StatefulCompression",
     "TopK",
+    "has_state",
+    "without_state",
 ]

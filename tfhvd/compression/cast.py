@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Union
 
 import tensorflow as tf
 
@@ -18,12 +18,12 @@ class Compressor:
     """
 
     @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Returns what travels, and what `decompress` needs to know to undo it."""
         raise NotImplementedError
 
     @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
         """Returns a tensor of the type that was compressed."""
         raise NotImplementedError
 
@@ -32,12 +32,12 @@ class NoneCompressor(Compressor):
     """Leaves tensors as they are."""
 
     @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Returns the tensor and None."""
         return tensor, None
 
     @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
         """Returns the tensor."""
         del ctx
         return tensor
@@ -49,13 +49,13 @@ class _CastCompressor(Compressor):
     travels_as: tf.DType
 
     @classmethod
-    def compress(cls, tensor: Any) -> tuple[Any, Any]:  # type: ignore[override]
+    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Returns the tensor in 16 bits if it is wider, and its type."""
         wide = tensor.dtype in _WIDE
         return (tf.cast(tensor, cls.travels_as) if wide else tensor), tensor.dtype
 
     @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
         """Returns the tensor in its first type."""
         return tensor if tensor.dtype == ctx else tf.cast(tensor, ctx)
 
@@ -70,3 +70,7 @@ class BF16Compressor(_CastCompressor):
     """Lets float32 and float64 travel as bfloat16: 8 bits of precision, float32's range."""
 
     travels_as = tf.bfloat16
+
+
+# What may be given as `compression` where there is no state to keep: a class, or an object of it.
+Compressing = Union[type[Compressor], Compressor]

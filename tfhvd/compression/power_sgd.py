@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat.variables import state_variable
 from tfhvd.compression.stateful import Exchange, StatefulCompression
 
 
@@ -47,7 +45,7 @@ class PowerSGD(StatefulCompression):
         """The factors."""
         return list(self._factors)
 
-    def _pays(self, tensor: Any) -> bool:
+    def _pays(self, tensor: tf.Tensor | tf.Variable) -> bool:
         if tensor.shape.rank < 2:
             return False
         rows, columns = _matrix(tensor)
@@ -59,7 +57,7 @@ class PowerSGD(StatefulCompression):
         def begin() -> tf.Tensor:  # the same on every rank
             return tf.random.stateless_normal([columns, self.rank], seed=[place, columns])
 
-        self._factors.append(_compat.state_variable(begin, tf.float32, "factor"))
+        self._factors.append(state_variable(begin, tf.float32, "factor"))
 
     def _exchange(
         self, whole: tf.Tensor, place: int, exchange: Exchange
@@ -75,10 +73,10 @@ class PowerSGD(StatefulCompression):
         return tf.reshape(sent, whole.shape), tf.reshape(reduced, whole.shape)
 
 
-def _matrix(tensor: Any) -> tuple[int, int]:
+def _matrix(tensor: tf.Tensor | tf.Variable) -> tuple[int, int]:
     columns = tensor.shape[-1]
     return tensor.shape.num_elements() // max(columns, 1), columns
 
 
-def _orthonormal(matrix: Any) -> tf.Tensor:
+def _orthonormal(matrix: tf.Tensor | tf.Variable) -> tf.Tensor:
     return tf.linalg.qr(tf.convert_to_tensor(matrix), full_matrices=False).q

@@ -5,13 +5,17 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat, process
-from tfhvd.process_sets import ProcessSet, global_process_set
+from tfhvd.compat.variables import state_variable, tf_variable
+from tfhvd.runtime import process
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Variable
 
 
 class Exchange(NamedTuple):
@@ -41,10 +45,10 @@ class Saved(NamedTuple):
         shared: the arrays that are the same on every rank.
     """
 
-    left_out: dict[int, list[Any]]
-    shared: list[Any]
+    left_out: dict[int, list[np.ndarray]]
+    shared: list[np.ndarray]
 
-    def of(self, rank: int) -> list[Any]:
+    def of(self, rank: int) -> list[np.ndarray]:
         """Returns a rank's state, which has left out nothing if the file does not know it."""
         own = self.left_out.get(rank)
         if own is None:
@@ -89,13 +93,13 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         self._places: dict[int, int] = {}  # by the variable
         # So that no variable is mistaken for a later one. Behind functions, for tf.Module and
         # checkpoints would take the variables for ours.
-        self._held: list[Callable[[], Any]] = []
+        self._held: list[Callable[[], Variable]] = []
         # What ranks leave out is in attributes of this object with their numbers, for checkpoints.
         self._own_number: int | None = None
         self._loaded: Saved | None = None  # for variables that have no state yet
 
     @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Refuses: a plain reduction has no variable to keep a state for.
 
         Raises:
@@ -107,7 +111,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             "use Compression.fp16 or .bf16."
         )
 
-    def build(self, variables: Iterable[Any]) -> None:
+    def build(self, variables: Iterable[Variable]) -> None:
         """Makes the state of variables now, and not with their first gradient.
 
         Args:
@@ -118,21 +122,21 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             >>> checkpoint = tf.train.Checkpoint(model=model, compression=compression)
         """
         for variable in variables:
-            plain = _compat.tf_variable(variable)
+            plain = tf_variable(variable)
             if self.compresses(plain):
                 self._place_of(plain)
 
-    def compresses(self, tensor: Any) -> bool:
+    def compresses(self, tensor: tf.Tensor | tf.Variable) -> bool:
         """Whether a gradient or variable of this shape and type is sent compressed."""
         return tensor.dtype.is_floating and tensor.shape.is_fully_defined() and self._pays(tensor)
 
-    def __call__(self, gradient: tf.Tensor, variable: Any, exchange: Exchange) -> tf.Tensor:
+    def __call__(self, gradient: tf.Tensor, variable: Variable, exchange: Exchange) -> tf.Tensor:
         """Reduces the gradient of a variable: only its compressed part travels.
 
         Returns:
             A tensor of the gradient's shape and type, the same on every rank.
         """
-        place = self._place_of(_compat.tf_variable(variable))
+        place = self._place_of(tf_variable(variable))
         error = self._errors[place]
         whole = tf.cast(gradient, tf.float32) + error
         sent, reduced = self._exchange(whole, place, exchange)
@@ -220,7 +224,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             alltoall,
         )
 
-        own, ranks = self._errors, process_set.ranks
+        own, ranks = self._errors, process_set.ranks or []
         counts = allgather([len(own)], name="compression/count", process_set=process_set).numpy()
         if (counts != counts[0]).any():
             raise RuntimeError(
@@ -242,11 +246,11 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     def _keep(self, rank: int, values: list[tf.Tensor]) -> None:
         kept = _LeftOut()
         for value in values:
-            kept.values.append(_compat.state_variable(value, tf.float32, "error"))
+            kept.values.append(state_variable(value, tf.float32, "error"))
         setattr(self, _attribute(rank), kept)
 
     @abc.abstractmethod
-    def _pays(self, tensor: Any) -> bool:
+    def _pays(self, tensor: tf.Tensor | tf.Variable) -> bool:
         """Whether the compressed form of such a tensor is smaller."""
 
     @abc.abstractmethod
@@ -264,9 +268,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             place = self._places[id(variable)] = len(self._errors)
             self._held.append(lambda: variable)
             zeros = tf.zeros_initializer()
-            self._errors.append(
-                _compat.state_variable(lambda: zeros(variable.shape), tf.float32, "error")
-            )
+            self._errors.append(state_variable(lambda: zeros(variable.shape), tf.float32, "error"))
             self._add_state(variable, place)
             loaded = self._loaded
             if loaded is not None and len(self.state()) == len(loaded.of(self._number())):

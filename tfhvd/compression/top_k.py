@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tensorflow as tf
 
@@ -37,7 +36,7 @@ class TopK(StatefulCompression):
         self.ratio = ratio
         self.least = least
 
-    def _pays(self, tensor: Any) -> bool:
+    def _pays(self, tensor: tf.Tensor | tf.Variable) -> bool:
         return self.least <= tensor.shape.num_elements() < 2**31
 
     def _exchange(

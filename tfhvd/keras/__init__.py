@@ -61,6 +61,7 @@ from tfhvd import (
     stop_timeline,
 )
 from tfhvd.keras import callbacks
+from tfhvd.keras.batch_norm import SyncBatchNormalization
 from tfhvd.keras.callbacks import (
     BestModelCheckpoint,
     BroadcastGlobalVariablesCallback,
@@ -68,13 +69,12 @@ from tfhvd.keras.callbacks import (
     LearningRateWarmupCallback,
     MetricAverageCallback,
 )
-from tfhvd.keras.fit import keep_imported_in_step
+from tfhvd.keras.collectives import allgather, allreduce, broadcast
+from tfhvd.keras.fit_sync import keep_imported_in_step
+from tfhvd.keras.global_variables import broadcast_global_variables
 from tfhvd.keras.load_model import load_model
 from tfhvd.keras.optimizer import DistributedOptimizer
-from tfhvd.keras.sessions import broadcast_global_variables
-from tfhvd.keras.sync_batch_normalization import SyncBatchNormalization
-from tfhvd.keras.values import allgather, allreduce, broadcast
-from tfhvd.moments import synchronize_keras
+from tfhvd.ops.batch_moments import synchronize_keras
 
 __all__ = [
     "Adasum",

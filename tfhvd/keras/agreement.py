@@ -10,12 +10,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfhvd import _compat_training, process
+from tfhvd.compat import training
 from tfhvd.keras import learning_rate
+from tfhvd.runtime import process
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model, Optimizer
 
 _logger = logging.getLogger("tfhvd")
 
@@ -27,10 +31,10 @@ class Start:
         initial_epoch: what `fit` is given.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self.initial_epoch = 0
         self._model = model
-        self._undo: Callable[[], Any] | None = None
+        self._undo: Callable[[], None] | None = None
 
     def own(self, steps: int | None) -> tuple[int, int]:
         """Returns this rank's epoch, and the step in it.
@@ -38,12 +42,12 @@ class Start:
         Args:
             steps: of an epoch, None where that is not known.
         """
-        return _compat_training.where_fit_begins(self._model, self.initial_epoch, steps)
+        return training.where_fit_begins(self._model, self.initial_epoch, steps)
 
     def take(self, start: tuple[int, int], own: tuple[int, int], root: int) -> None:
         """Begins with another rank's epoch, and says so; the state is for the caller to take."""
         epoch, step = (int(number) for number in start)
-        self._undo = _compat_training.begin_fit_at(self._model, epoch, step)
+        self._undo = training.begin_fit_at(self._model, epoch, step)
         self.say(own, (epoch, step), root)
 
     @staticmethod
@@ -76,7 +80,7 @@ class LearningRates:
         self._said: set[str] = set()
 
     @staticmethod
-    def packed(optimizers: Sequence[Any]) -> list[int]:
+    def packed(optimizers: Sequence[Optimizer]) -> list[int]:
         """Returns 64 bits for each optimizer's rate: NaN where it has none that is a number."""
         rates = []
         for optimizer in optimizers:
@@ -88,7 +92,7 @@ class LearningRates:
 
     def take(
         self,
-        optimizers: Sequence[Any],
+        optimizers: Sequence[Optimizer],
         packed: Sequence[int],
         root: int,
         epoch: int,

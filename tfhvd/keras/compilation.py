@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tfhvd import _compat, process
-from tfhvd._library import build_config
-from tfhvd.keras.state import reducing_optimizers
+from tfhvd.compat import keras as keras_compat
+from tfhvd.keras.model_state import reducing_optimizers
+from tfhvd.runtime import process
+from tfhvd.runtime.gpus import has_gpus
+from tfhvd.runtime.library import build_config
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model
 
 _logger = logging.getLogger("tfhvd")
 
@@ -19,16 +24,18 @@ def avoid(package: str) -> None:
     Args:
         package: "keras" or "tf_keras", imported.
     """
-    _compat.never_compile_training(package, _must_not_be_compiled, _say_once)
+    keras_compat.never_compile_training(package, _must_not_be_compiled, _say_once)
 
 
-def _must_not_be_compiled(model: Any) -> bool:
-    if build_config().XLA and not _compat.has_gpus():
+def _must_not_be_compiled(model: Model) -> bool:
+    if build_config().XLA and not has_gpus():
         return False
     if reducing_optimizers(model):
         return True
     # A train_step of one's own may have tapes: they are seen when it is traced, too late.
-    return process.is_initialized() and process.size() > 1 and _compat.has_own_train_step(model)
+    return (
+        process.is_initialized() and process.size() > 1 and keras_compat.has_own_train_step(model)
+    )
 
 
 @functools.cache

@@ -6,20 +6,23 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from tfhvd import _compat
-from tfhvd.compression import StatefulCompression
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compression import AnyCompression, StatefulCompression, has_state
 from tfhvd.compression.stateful import Saved
-from tfhvd.process_sets import ProcessSet
+from tfhvd.runtime.process_sets import ProcessSet
 
-_made: weakref.WeakKeyDictionary[StatefulCompression, Any] = weakref.WeakKeyDictionary()
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Layer
+
+_made: weakref.WeakKeyDictionary[StatefulCompression, Layer] = weakref.WeakKeyDictionary()
 
 
-def saveable(compression: Any) -> Any:
+def saveable(compression: AnyCompression) -> Layer | None:
     """Returns what Keras 3 looks for among an optimizer's attributes; None if there is no state."""
-    if not isinstance(compression, StatefulCompression) or _compat.KERAS_3 not in sys.modules:
+    if not has_state(compression) or keras_compat.KERAS_3 not in sys.modules:
         return None
     if compression not in _made:
         _made[compression] = _saveable_class()(compression)
@@ -28,7 +31,7 @@ def saveable(compression: Any) -> Any:
 
 @functools.cache
 def _saveable_class() -> type:
-    keras = sys.modules[_compat.KERAS_3]
+    keras: Any = sys.modules[keras_compat.KERAS_3]
 
     class CompressionState(keras.layers.Layer):
         """Keras saves layers, optimizers and metrics, wherever it finds them."""
@@ -36,7 +39,7 @@ def _saveable_class() -> type:
         def __init__(self, compression: StatefulCompression) -> None:
             super().__init__(name="compression_state")
             # Behind a function, for a layer takes tf.Modules for parts of it.
-            self._compression = weakref.ref(compression)
+            self._compression: Callable[[], Any] = weakref.ref(compression)
 
         def save_own_variables(self, store: Any) -> None:
             saved = self._compression().saved()
@@ -64,10 +67,12 @@ def read(store: Any) -> Saved:
 
 
 @contextlib.contextmanager
-def gathered(compressions: Iterable[Any], root_rank: int, ranks: ProcessSet) -> Iterator[None]:
+def gathered(
+    compressions: Iterable[AnyCompression], root_rank: int, ranks: ProcessSet
+) -> Iterator[None]:
     """Lets one rank save the state of all, of those compressions that have one."""
     with contextlib.ExitStack() as stack:
         for compression in compressions:
-            if isinstance(compression, StatefulCompression):
+            if has_state(compression):
                 stack.enter_context(compression.gathered(root_rank, ranks))
         yield

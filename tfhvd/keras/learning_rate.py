@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Optimizer
 
 
-def get(optimizer: Any) -> float:
+def get(optimizer: Optimizer) -> float:
     """Gives the learning rate of a Keras optimizer."""
     return float(tf.convert_to_tensor(optimizer.learning_rate))
 
 
-def put(optimizer: Any, value: float, momentum_correction: bool = False) -> None:
+def put(optimizer: Optimizer, value: float, momentum_correction: bool = False) -> None:
     """Sets the learning rate of a Keras optimizer.
 
     Args:
@@ -37,5 +40,5 @@ def put(optimizer: Any, value: float, momentum_correction: bool = False) -> None
             "as learning_rate, or no callback that sets it."
         ) from error
     if momentum_correction and old > 0 and value != old:
-        for momentum in _compat.momentum_variables(optimizer):
+        for momentum in keras_compat.momentum_variables(optimizer):
             momentum.assign(momentum * (value / old))

@@ -8,25 +8,29 @@ import json
 import pathlib
 import zipfile
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
-from tfhvd.compression import Compression, StatefulCompression
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compression import AnyCompression, Compression, StatefulCompression, has_state
 from tfhvd.keras.compression_state import read
 from tfhvd.keras.optimizer import DistributedOptimizer
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model
 
 
 def load_model(
     filepath: str | pathlib.Path,
     custom_optimizers: Sequence[type] | None = None,
     custom_objects: dict[str, Any] | None = None,
-    compression: Any = Compression.none,
+    compression: AnyCompression = Compression.none,
     legacy_opts: bool = False,
     safe_mode: bool = True,
     **optimizer_arguments: Any,
-) -> Any:
+) -> Model:
     """Opens a model saved by `model.save` and wraps its optimizer with `DistributedOptimizer`.
 
     Plain Keras opens the same file, and gives the plain optimizer. Each rank reads the file itself:
@@ -38,7 +42,8 @@ def load_model(
             tf_keras; anything else with `tf.keras`.
         custom_optimizers: optimizer classes of your own that the file may name.
         custom_objects: other classes and functions that the file may name, by their names.
-        compression: how gradients travel: `Compression.none`, `.fp16` or `.bf16`.
+        compression: how gradients travel: a member of `Compression`. One with a state, such as
+            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
         legacy_opts: whether the optimizer is to be one of `tf_keras.optimizers.legacy`. The file
             says which it is; this says that it must be such a one.
         safe_mode: whether Keras refuses a file with pickled code in it, such as a Lambda layer.
@@ -61,24 +66,24 @@ def load_model(
     keras = _keras_of(pathlib.Path(filepath))
     model = keras.models.load_model(str(filepath), custom_objects=objects, safe_mode=safe_mode)
     if getattr(model, "optimizer", None) is not None:
-        if legacy_opts and not _compat.is_legacy_optimizer(model.optimizer):
+        if legacy_opts and not keras_compat.is_legacy_optimizer(model.optimizer):
             raise ValueError(
                 f"Received: legacy_opts=True with a file whose optimizer is {keras.__name__}'s "
                 f"{type(model.optimizer).__name__}. Expected: a file with an optimizer of "
                 "tf_keras.optimizers.legacy, or legacy_opts=False."
             )
         if _is_h5(pathlib.Path(filepath)):
-            _compat.restore_optimizer_from_h5(model, filepath)
+            keras_compat.restore_optimizer_from_h5(model, filepath)
         model.optimizer = DistributedOptimizer(
             model.optimizer, compression=compression, **optimizer_arguments
         )
-        if isinstance(compression, StatefulCompression):
+        if has_state(compression):
             _restore_compression(compression, model, pathlib.Path(filepath))
     return model
 
 
 def _restore_compression(
-    compression: StatefulCompression, model: Any, filepath: pathlib.Path
+    compression: StatefulCompression, model: Model, filepath: pathlib.Path
 ) -> None:
     """Gives a compression the state that a `.keras` file has, if it has one."""
     compression.build(model.trainable_variables)
@@ -94,7 +99,7 @@ def _restore_compression(
             compression.load(read(group))
 
 
-def _keras_of(filepath: pathlib.Path) -> Any:
+def _keras_of(filepath: pathlib.Path) -> ModuleType:
     """Gives the Keras that wrote a file, by the version in it; `tf.keras` where none is."""
     version = ""
     if zipfile.is_zipfile(filepath):
@@ -109,7 +114,7 @@ def _keras_of(filepath: pathlib.Path) -> Any:
     if not version:
         return tf.keras
     return importlib.import_module(
-        _compat.TF_KERAS if version.startswith("2.") else _compat.KERAS_3
+        keras_compat.TF_KERAS if version.startswith("2.") else keras_compat.KERAS_3
     )
 
 

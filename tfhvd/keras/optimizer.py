@@ -1,19 +1,25 @@
 """DistributedOptimizer for Keras 3 and tf_keras: the user's optimizer, whose gradients are reduced.
 
-A wrapped optimizer is a second object over the state of the user's own (see `tfhvd.wrapping`): only
-updates through the wrapped one are reduced. Which part of it differs: see `tfhvd.keras.hooks`.
+A wrapped optimizer is a second object over the state of the user's own (see
+`tfhvd.compat.object_proxy`): only updates through the wrapped one are reduced. Which part of it
+differs: see `tfhvd.keras.optimizer_hooks`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tfhvd import _compat, _compat_private
-from tfhvd.accumulate import GradientAccumulator
-from tfhvd.compression import Compression
-from tfhvd.gradients import GradientReducer
-from tfhvd.keras.fit import keep_in_step
-from tfhvd.keras.hooks import (
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat import private
+from tfhvd.compat.object_proxy import wrap
+from tfhvd.compat.surroundings import require_no_strategy, require_tensorflow
+from tfhvd.compression import AnyCompression, Compression
+from tfhvd.gradients.accumulator import GradientAccumulator
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.gradients.reducer import GradientReducer
+from tfhvd.keras.fit_sync import keep_in_step
+from tfhvd.keras.optimizer_hooks import (
     BeforeClipping,
     Delegates,
     Reduces,
@@ -25,31 +31,35 @@ from tfhvd.keras.hooks import (
     reducer_of,
     reduces,
 )
-from tfhvd.moments import synchronize_keras
-from tfhvd.ops import Average
-from tfhvd.process import is_initialized, size
-from tfhvd.process_sets import global_process_set
-from tfhvd.reduction_options import ReductionOptions
-from tfhvd.surroundings import require_no_strategy, require_tensorflow
-from tfhvd.wrapping import wrap
+from tfhvd.ops import Average, ReduceOp
+from tfhvd.ops.batch_moments import synchronize_keras
+from tfhvd.runtime.process import is_initialized, size
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfhvd.compat.types import Optimizer, Variable
+
+_Optimizer = TypeVar("_Optimizer")  # of either Keras
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
-    optimizer: Any,
+    optimizer: _Optimizer,
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: AnyCompression = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
-    op: Any = Average,
+    op: ReduceOp = Average,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
-    groups: int | list[list[Any]] | None = None,
-    process_set: Any = global_process_set,
+    groups: int | Sequence[Sequence[Variable]] | None = None,
+    process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> _Optimizer:
     """Wraps a Keras optimizer, so that every update applies gradients reduced over the ranks.
 
     Gradients are reduced once per real update: with `gradient_accumulation_steps` once per
@@ -58,28 +68,33 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     as its plain class.
 
     In `fit` ranks may have unequal data, of which an Average counts every sample once, and they
-    stop together: see `tfhvd.keras.fit`.
+    stop together: see `tfhvd.keras.fit_sync`.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf_keras' legacy ones, new or built. The
             result shares its state.
-        name: what the names of the reductions begin with; "Distributed" and the class by default.
+        name: what the names of the reductions begin with; the variables' paths follow. By default
+            what wraps and, of an optimizer, the class that is wrapped.
         device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the same for IndexedSlices.
-        compression: how gradients travel: `Compression.none`, `.fp16` or `.bf16`.
-        sparse_as_dense: whether IndexedSlices are made dense before they are reduced.
+        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        compression: how gradients travel: a member of `Compression`. One with a state, such as
+            `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
+        sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
+            they stay slices, and travel as rows or as a whole tensor, as is less to send.
         gradient_predivide_factor: with Average, what gradients are divided by before the sum; the
-            rest of the division follows it.
-        op: Average, Sum, Min, Max or Product.
+            rest of the division by the number of ranks follows the sum.
+        op: Average, Sum, or, for dense gradients, Min, Max, Product or Adasum.
         backward_passes_per_step: how many calls are accumulated to one update. A new optimizer of
             Keras 3 does it itself, as its `gradient_accumulation_steps`; for all others tfhvd does.
-        average_aggregated_gradients: whether those calls' gradients are averaged; otherwise summed.
+        average_aggregated_gradients: whether those calls' gradients are averaged; otherwise they
+            are added up.
         num_groups: Horovod's old name for a number given as `groups`.
-        groups: into how many groups, or which lists of variables, gradients are put to be reduced
-            together.
+        groups: into how many groups, or which lists of variables, dense gradients are put to be
+            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
+            own.
         process_set: the ranks that take part.
-        scale_local_gradients: whether gradients of variables that `register_local_var` names are
-            divided by the number of ranks, as they would be in an average.
+        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
+            of ranks, as they would be in an average.
 
     Returns:
         An optimizer of a subclass of the given optimizer's class. Its `register_local_var(var)`
@@ -113,7 +128,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     return distribute(optimizer, options.named(f"Distributed{type(optimizer).__name__}"))
 
 
-def distribute(optimizer: Any, options: ReductionOptions) -> Any:
+def distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
     """Wraps an optimizer of Keras: see `DistributedOptimizer`.
 
     Args:
@@ -126,7 +141,7 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
         TypeError: if it is none of these.
         ValueError: if it is wrapped already.
     """
-    package = _compat.keras_package(optimizer)
+    package = keras_compat.keras_package(optimizer)
     if package is None or not (
         hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "get_config")
     ):
@@ -143,8 +158,8 @@ def distribute(optimizer: Any, options: ReductionOptions) -> Any:
     wrapped = _wrap(optimizer, package, options)
     synchronize_keras()
     keep_in_step(package)
-    if package == _compat.KERAS_3:
-        _compat.agree_on_finite(_agree)
+    if package == keras_compat.KERAS_3:
+        keras_compat.agree_on_finite(_agree)
     return wrapped
 
 
@@ -158,15 +173,13 @@ def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
         # Past the optimizer's own __setattr__: to what it tracks, the state is the same.
         vars(optimizer)[attribute] = wrapped
         return wrap(optimizer, Delegates, wrapped._tfhvd, disguised=True)
-    if package != _compat.KERAS_3:
+    if package != keras_compat.KERAS_3:
         new = hasattr(optimizer, "aggregate_gradients")
-        hook = ReducesOnAggregation if new else ReducesOnLegacyAggregation
-        _compat_private.require_hook(
-            optimizer, "aggregate_gradients" if new else "_aggregate_gradients"
-        )
+        hook: type[Reduces] = ReducesOnAggregation if new else ReducesOnLegacyAggregation
+        private.require_hook(optimizer, "aggregate_gradients" if new else "_aggregate_gradients")
         own = GradientAccumulator.of(options)
     elif _accumulates_itself(optimizer, passes):
-        _compat_private.require_hook(optimizer, "_clip_gradients")
+        private.require_hook(optimizer, "_clip_gradients")
         hook = ReducesBeforeClipping
         # Keras averages what it accumulates.
         scale = 1.0 if options.average_aggregated_gradients else float(passes)
@@ -179,9 +192,9 @@ def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
     return wrap(optimizer, hook, own, disguised=True)
 
 
-def _accumulates_itself(optimizer: Any, passes: int) -> bool:
+def _accumulates_itself(optimizer: Optimizer, passes: int) -> bool:
     """Whether an optimizer of Keras 3 has, or can be given, the accumulation of its class."""
-    if _compat.defined_in(optimizer, "apply") != "BaseOptimizer":
+    if keras_compat.defined_in(optimizer, "apply") != "BaseOptimizer":
         return False
     steps = optimizer.gradient_accumulation_steps
     if passes > 1 and steps not in (None, passes):
@@ -192,7 +205,7 @@ def _accumulates_itself(optimizer: Any, passes: int) -> bool:
     return passes == 1 or steps == passes or not optimizer.built
 
 
-def _agree(optimizer: Any, finite: Any) -> Any:
+def _agree(optimizer: Optimizer, finite: tf.Tensor) -> tf.Tensor:
     """Makes a loss scale skip an update where any rank's gradients are not finite."""
     inner = inner_of(optimizer)
     if not isinstance(inner, Reduces):

@@ -8,9 +8,15 @@ where a callback meets them; else they are found out by a meeting that nobody wa
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tfhvd import _compat, process, updates
+from tfhvd.compat import keras as keras_compat
+from tfhvd.runtime import updates
+from tfhvd.runtime.library import load_native
+
+if TYPE_CHECKING:
+    from tfhvd._native import Rendezvous
+    from tfhvd.compat.types import Model, Variable
 
 _PATIENCE = 5.0  # seconds from the beginning of an epoch on, for ranks that begin it later
 _LONGEST_MEETING = 20.0  # seconds, for it would be reported as stalled
@@ -26,18 +32,18 @@ class UpdateCheck:
 
     _is_alone = False  # this process has waited for others once, and nobody came
 
-    def __init__(self, model: Any, together: bool) -> None:
+    def __init__(self, model: Model, together: bool) -> None:
         self._write = _what_to_write(model)
         self._together = together
         self._over = not updates.is_asked_for()
-        self._left: list[Any] | None = None  # not known before the first step
-        self._rendezvous: Any = None
+        self._left: list[Variable] | None = None  # not known before the first step
+        self._rendezvous: Rendezvous | None = None
         self._begun = 0.0
 
     def begin_epoch(self) -> None:
         """Comes to the meeting of those that are in an epoch now."""
         if not self._over and not self._together:
-            self._rendezvous = process.native().Rendezvous()
+            self._rendezvous = load_native().Rendezvous()
             self._begun = time.monotonic()
 
     def after_step(self, step: updates.Step, together: bool) -> None:
@@ -75,8 +81,8 @@ class UpdateCheck:
         return time.monotonic() - self._begun > _PATIENCE
 
 
-def _what_to_write(model: Any) -> str:
-    if _compat.has_own_train_step(model):
+def _what_to_write(model: Model) -> str:
+    if keras_compat.has_own_train_step(model):
         write = (
             "in train_step, `tape = hvd.DistributedGradientTape(tape)` before tape.gradient, or "
             "optimizers that are made by hvd.DistributedOptimizer(optimizer)."

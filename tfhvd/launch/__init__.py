@@ -3,13 +3,12 @@
 Reading order: ``cli`` (start here), ``arguments``, ``parser``, ``values``, ``horovod_options`` and
 ``hosts`` (words -> ``job``), ``mpi`` and ``command_line`` (Job -> mpirun line), ``environment`` and
 ``legacy_keras`` (what the ranks inherit), ``supervisor`` (the event loop), ``worker`` (the small
-process around each rank), ``wire`` (what the two say to each other), ``notice`` (what a rank says
-as it leaves), ``address`` (where they meet), ``lines`` and ``output`` (many outputs, one terminal),
-``ending`` and ``startup_lines`` (who failed first, and its last words), ``stopping`` and
-``orphans`` (nothing is left behind).
+process around each rank), ``rank`` (which one it is), ``wire`` (what the two say to each other),
+``notice`` (what a rank says as it leaves), ``address`` (where they meet), ``lines`` and ``output``
+(many outputs, one terminal), ``ending`` and ``startup_lines`` (who failed first, and its last
+words), ``stopping`` and ``orphans`` (nothing is left behind).
 
-``call`` is ``tfhvd.run``: a job whose ranks (``task``) call a function that they are handed through
-``exchange``.
+``call`` is ``tfhvd.run``: a job whose ranks call a function.
 
 Nothing here imports TensorFlow or MPI, nor the launcher itself any other package, so that it starts
 at once.

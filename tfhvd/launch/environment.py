@@ -10,7 +10,7 @@ from pathlib import Path
 from tfhvd.launch import legacy_keras
 from tfhvd.launch.job import Job
 
-_STAND_IN = Path(__file__).resolve().parents[1] / "_stand_in"
+_STAND_IN = Path(__file__).resolve().parents[1] / "horovod_alias" / "stand_in"
 
 ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"

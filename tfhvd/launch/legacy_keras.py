@@ -12,6 +12,8 @@ import os
 import sys
 from collections.abc import Mapping
 
+from tfhvd.launch.rank import rank_of
+
 VARIABLE = "TF_USE_LEGACY_KERAS"
 NOTE = (
     f"tf.keras is Keras 2 here ({VARIABLE}=1), for which scripts of Horovod's are written. For "
@@ -29,7 +31,5 @@ def choose_here() -> None:
     if "tensorflow" in sys.modules or not is_to_be_chosen(os.environ):
         return
     os.environ[VARIABLE] = "1"
-    from tfhvd.launch.worker import rank_of
-
     if rank_of(os.environ) == 0:
         print(f"tfhvd.as_horovod: {NOTE}", file=sys.stderr, flush=True)

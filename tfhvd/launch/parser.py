@@ -182,8 +182,8 @@ def _options_of_horovodrun() -> list[dict[str, Any]]:
 
 def _idle_flags() -> str:
     flags = [*SILENT, *(flag for idle in IDLE for flag in idle.flags)]
-    indent = {"initial_indent": "  ", "subsequent_indent": "  "}
-    return textwrap.fill(", ".join(flags), break_on_hyphens=False, **indent)
+    words = textwrap.fill(", ".join(flags), 68, break_on_hyphens=False)
+    return textwrap.indent(words, "  ")
 
 
 def _job_options() -> list[dict[str, Any]]:

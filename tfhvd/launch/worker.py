@@ -29,20 +29,13 @@ from collections.abc import Sequence
 
 from tfhvd.launch import notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, TOKEN
+from tfhvd.launch.rank import rank_of
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
 _STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone
 _DRAIN = 0.5  # seconds to wait for output that the rank's own children may still hold open
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1
-
-
-def rank_of(environ: os._Environ[str] | dict[str, str]) -> int:
-    """This process's rank, as the starter of the job says it."""
-    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
-        if environ.get(name, "").isdigit():
-            return int(environ[name])
-    return 0
 
 
 def connect(addresses: str, token: str, rank: int) -> tuple[socket.socket, wire.Reader]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tfhvd import process
 from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, ReduceOp, Sum
-from tfhvd.process_sets import ProcessSet
+from tfhvd.runtime import process
+from tfhvd.runtime.process_sets import ProcessSet
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 DTYPES = (
     tf.uint8,
@@ -29,7 +32,7 @@ DTYPES = (
 )
 
 
-def to_tensor(value: Any, kind: str) -> tf.Tensor:
+def to_tensor(value: TensorLike, kind: str) -> tf.Tensor:
     """Converts what a user passed to an operation into a tensor of a type that travels.
 
     Args:
@@ -172,7 +175,7 @@ def check_has_first_dimension(tensor: tf.Tensor, kind: str) -> None:
         )
 
 
-def to_splits(splits: Any, tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
+def to_splits(splits: TensorLike, tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
     """Returns the rows for each rank as an int32 tensor, checked as far as they are known.
 
     Ranks have values of their own: where one has them wrong the others wait for it. So those of an

@@ -6,16 +6,14 @@ rank has another graph than the others: what one of them leaves out all would wa
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
-from tfhvd.ops import _compiled, _kernels
-from tfhvd.ops._names import Name, name_of_gradient
+from tfhvd.ops import _kernels, compiled
+from tfhvd.ops.names import Name, name_of_gradient
 from tfhvd.ops.reduce_op import Sum
 
 
-def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
+def gather_gradients(forward: tf.Operation, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the gradients of an allgather's inputs, for one tensor or a group.
 
     Args:
@@ -26,7 +24,7 @@ def gather_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
     rows = [tf.shape(x, out_type=tf.int64)[0] for x in forward.inputs]
     # Also where all are known to have as many: other ranks may not have compiled their function.
     before, _ = rows_of_ranks(tf.stack(rows), name.part("rows"), set_id)
-    if _compiled.has_compiled(forward):
+    if compiled.has_compiled(forward):
         place = tf.cast(_kernels.place_in(set_id), tf.int64)
         begins = [n * place for n in rows]
     else:

@@ -8,16 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import _compat_graphs, process
-from tfhvd._library import load_tf_ops
-from tfhvd.ops import _compiled
-from tfhvd.ops._names import Name, check_order, operation_name
+from tfhvd.compat import graphs
+from tfhvd.ops import compiled
 from tfhvd.ops._threads import in_turn
+from tfhvd.ops.names import Name, check_order, operation_name
 from tfhvd.ops.reduce_op import Average, ReduceOp
-from tfhvd.process_sets import by_id
+from tfhvd.runtime import process
+from tfhvd.runtime.library import load_tf_ops
+from tfhvd.runtime.process_sets import by_id
 
 
-def on_device(name: str) -> AbstractContextManager[Any]:
+def on_device(name: str) -> AbstractContextManager[object]:
     """Places what is inside; "" leaves that to whoever called (tf.device(None) would not)."""
     return tf.device(name) if name else nullcontext()
 
@@ -44,16 +45,16 @@ def average(
     postscale: float = 1.0,
 ) -> list[tf.Tensor]:
     """Averages each tensor over the ranks, each of which says how much it counts."""
-    compiled = _compiled.is_compiled()
+    deferred = compiled.is_compiled()
     with in_turn(name, process_set_id):
         outputs = load_tf_ops().tfhvd_weighted_allreduce(
             list(tensors),
             weight,
-            deferred=compiled,
+            deferred=deferred,
             **_reduction(Average, prescale, postscale),
             **_identity("TfhvdWeightedAllreduce", name, process_set_id),
         )
-    return _in_its_order(list(outputs), compiled)
+    return _in_its_order(list(outputs), deferred)
 
 
 def reduce_scatter(
@@ -85,12 +86,12 @@ def exchange(
     """Sends splits[r] rows to rank r (None: equally many); returns what came, and from whom."""
     if splits is None:
         splits = tf.zeros([0], tf.int32)
-    compiled = _compiled.is_compiled()
+    deferred = compiled.is_compiled()
     with in_turn(name, process_set_id):
         output, received = load_tf_ops().tfhvd_alltoall(
-            tensor, splits, deferred=compiled, **_identity("TfhvdAlltoall", name, process_set_id)
+            tensor, splits, deferred=deferred, **_identity("TfhvdAlltoall", name, process_set_id)
         )
-    [output] = _in_its_order([output], compiled)
+    [output] = _in_its_order([output], deferred)
     return output, received
 
 
@@ -123,7 +124,7 @@ def place_in(process_set_id: int) -> tf.Tensor:
 
 def _known_late(what: str, process_set_id: int, now: Callable[[], int]) -> tf.Tensor:
     # XLA leaves out no collective, and makes a program for this rank anyway.
-    if tf.executing_eagerly() or _compiled.is_compiled():
+    if tf.executing_eagerly() or compiled.is_compiled():
         return tf.constant(now(), tf.int32)
     return load_tf_ops().tfhvd_place(what=what, process_set_id=process_set_id)
 
@@ -132,25 +133,25 @@ def barrier(name: Name, process_set_id: int) -> None:
     """Waits for every rank."""
     with in_turn(name, process_set_id):
         load_tf_ops().tfhvd_barrier(**_identity("TfhvdBarrier", name, process_set_id))
-    if _compiled.is_compiled():
-        _compiled.put_in_order()
+    if compiled.is_compiled():
+        compiled.put_in_order()
 
 
 def _one_or_group(
     kind: str, tensors: Sequence[tf.Tensor], name: Name, process_set_id: int, **attributes: Any
 ) -> list[tf.Tensor]:
     library = load_tf_ops()
-    compiled = _compiled.is_compiled()
+    deferred = compiled.is_compiled()
     with in_turn(name, process_set_id):
         if len(tensors) == 1:
             identity = _identity(f"Tfhvd{kind}", name, process_set_id)
             operation = getattr(library, f"tfhvd_{kind.lower()}")
-            outputs = [operation(tensors[0], deferred=compiled, **identity, **attributes)]
+            outputs = [operation(tensors[0], deferred=deferred, **identity, **attributes)]
         else:
             identity = _identity(f"TfhvdGrouped{kind}", name, process_set_id)
             operation = getattr(library, f"tfhvd_grouped_{kind.lower()}")
-            outputs = list(operation(list(tensors), deferred=compiled, **identity, **attributes))
-    return _in_its_order(outputs, compiled)
+            outputs = list(operation(list(tensors), deferred=deferred, **identity, **attributes))
+    return _in_its_order(outputs, deferred)
 
 
 def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, Any]:
     }
 
 
-def _in_its_order(outputs: list[tf.Tensor], compiled: bool) -> list[tf.Tensor]:
+def _in_its_order(outputs: list[tf.Tensor], deferred: bool) -> list[tf.Tensor]:
     """Lets a collective of a function run as soon as its input is there; gives its results.
 
     TensorFlow runs stateful operations of a function one after the other unless told otherwise; the
@@ -179,5 +180,5 @@ def _in_its_order(outputs: list[tf.Tensor], compiled: bool) -> list[tf.Tensor]:
     """
     if tf.executing_eagerly():
         return outputs
-    _compat_graphs.run_independently(outputs[0].op)
-    return _compiled.finish_unless_deferred(outputs) if compiled else outputs
+    graphs.run_independently(outputs[0].op)
+    return compiled.finish_unless_deferred(outputs) if deferred else outputs

@@ -8,14 +8,13 @@ a reducescatter each row of y is on one rank only: the gradients of the rows are
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
-from tfhvd.ops import _compiled, _kernels
-from tfhvd.ops._names import Name, name_of_gradient
+from tfhvd.ops import _kernels, compiled
+from tfhvd.ops.names import Name, name_of_gradient
 from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, ReduceOp, Sum
-from tfhvd.process_sets import by_id
+from tfhvd.runtime.process_sets import by_id
 
 _HALF = (tf.float16, tf.bfloat16)
 
@@ -34,7 +33,7 @@ class _Reduction:
     set_id: int
 
 
-def reduction_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
+def reduction_gradients(forward: tf.Operation, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the gradients of a reduction's inputs, for one tensor or a group.
 
     Args:
@@ -43,7 +42,7 @@ def reduction_gradients(forward: Any, gradients: list[Any]) -> list[tf.Tensor]:
     """
     of = _Reduction(
         inputs=list(forward.inputs),
-        outputs=_compiled.results_of(forward),
+        outputs=compiled.results_of(forward),
         scatters="scatter" in forward.type,
         op=ReduceOp(forward.get_attr("reduce_op")),
         prescale=float(forward.get_attr("prescale_factor")),
@@ -157,7 +156,7 @@ def _inputs_of_all_ranks(of: _Reduction, i: int, dtype: tf.DType, absent: float)
         [x[tf.newaxis], place], of.name.part(f"factors_{i}"), of.set_id
     )
     rows, fill = tf.cast(rows, dtype), tf.cast(absent, dtype)
-    if _compiled.is_compiled():
+    if compiled.is_compiled():
         one_a_row = tf.concat([[-1], tf.ones([tf.rank(x)], tf.int32)], 0)
         return tf.where(tf.reshape(places > 0, one_a_row), rows, fill)
     everyone = tf.concat([[ranks.size()], tf.shape(x)], 0)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from tfhvd.compression import Compressing
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import to_tensor
-from tfhvd.ops._names import Name
+from tfhvd.ops.names import Name
 from tfhvd.ops.reduce_op import Average, ReduceOp, Sum
-from tfhvd.process_sets import by_id
+from tfhvd.runtime.process_sets import by_id
 
 
 def check_slices(op: ReduceOp) -> None:
@@ -31,7 +31,7 @@ def reduce_slices(
     slices: Sequence[tf.IndexedSlices],
     op: ReduceOp,
     scales: tuple[float, float],
-    compression: Any,
+    compression: Compressing,
     key: Name,
     set_id: int,
     kind: str,
@@ -49,13 +49,13 @@ def reduce_slices(
     """
     values = [to_tensor(s.values, kind) for s in slices]
     indices = [to_tensor(s.indices, kind) for s in slices]
-    small, contexts = zip(*(compression.compress(v) for v in values))
-    small = _kernels.gather_all(small, key.part("values"), set_id)
+    pairs = [compression.compress(v) for v in values]
+    small = _kernels.gather_all([v for v, _ in pairs], key.part("values"), set_id)
     indices = _kernels.gather_all(indices, key.part("indices"), set_id)
     factor = scales[0] * scales[1] / (by_id(set_id).size() if op == Average else 1)
     return [
         tf.IndexedSlices(_scaled(compression.decompress(v, c), factor), i, s.dense_shape)
-        for v, c, i, s in zip(small, contexts, indices, slices)
+        for v, (_, c), i, s in zip(small, pairs, indices, slices)
     ]
 
 

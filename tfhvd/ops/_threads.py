@@ -13,12 +13,11 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
-from tfhvd import process
-from tfhvd.ops._names import Name
+from tfhvd.ops.names import Name
+from tfhvd.runtime import process
 
 
 class Submitters:
@@ -26,12 +25,14 @@ class Submitters:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._last: Any = None
-        self._before: weakref.WeakSet[Any] = weakref.WeakSet()  # those that `_last` took over from
+        self._last: threading.Thread | _OfTensorFlow | None = None
+        self._before: weakref.WeakSet[threading.Thread | _OfTensorFlow] = (
+            weakref.WeakSet()
+        )  # those that `_last` took over from
         self._under_way = 0  # of `_last`
         self._refused = ""  # the two that met
 
-    def begin(self, thread: Any) -> str:
+    def begin(self, thread: threading.Thread | _OfTensorFlow) -> str:
         """Notes that a thread submits one; returns the names of the two where that is an error."""
         with self._mutex:
             if not self._refused and self._last is not None and thread is not self._last:
@@ -75,7 +76,7 @@ def in_turn(name: Name, process_set_id: int) -> Iterator[None]:
         yield
         return
     submitters = _by_name.setdefault((name.text, process_set_id), Submitters())
-    thread: Any = threading.current_thread()
+    thread: threading.Thread | _OfTensorFlow = threading.current_thread()
     if type(thread).__name__ == "_DummyThread":
         thread = _OF_TENSORFLOW
     met = submitters.begin(thread)

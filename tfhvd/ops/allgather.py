@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import process_sets
-from tfhvd.ops import _compiled, _kernels
+from tfhvd.ops import _kernels, compiled
 from tfhvd.ops._checks import check_has_first_dimension, to_tensor
 from tfhvd.ops._gather_gradient import gather_gradients, rows_of_ranks
-from tfhvd.ops._names import Name, name_of
+from tfhvd.ops.names import Name, name_of
+from tfhvd.runtime import process_sets
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def allgather(
-    tensor: Any,
+    tensor: TensorLike | tf.SparseTensor,
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
-) -> Any:
+) -> tf.Tensor | tf.SparseTensor:
     """Joins every rank's tensor along the first dimension, rank 0's first, on every rank.
 
     Differentiable: a rank gets its own part of the gradients' sum.
@@ -57,7 +60,7 @@ def allgather(
 
 def _gather_sparse(tensor: tf.SparseTensor, key: Name, set_id: int) -> tf.SparseTensor:
     """Gathers shapes first: entries move down by the rows of the ranks before."""
-    if _compiled.is_compiled():
+    if compiled.is_compiled():
         raise NotImplementedError(
             "hvd.allgather of a SparseTensor in a function with jit_compile=True, where shapes are "
             "fixed. Expected: a dense tensor (tf.sparse.to_dense), or a call outside of it."
@@ -79,5 +82,5 @@ def _gather_sparse(tensor: tf.SparseTensor, key: Name, set_id: int) -> tf.Sparse
 
 
 @tf.RegisterGradient("TfhvdAllgather")
-def _gradient(forward: Any, gradient: Any) -> tf.Tensor:
+def _gradient(forward: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
     return gather_gradients(forward, [gradient])[0]

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import process_sets, updates
-from tfhvd.compression import Compression
+from tfhvd.compression import Compressing, Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_reduction, to_factor, to_tensor
-from tfhvd.ops._names import name_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
 from tfhvd.ops._slices import check_slices, reduce_slices
+from tfhvd.ops.names import name_of
 from tfhvd.ops.reduce_op import ReduceOp, chosen
+from tfhvd.runtime import process_sets, updates
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def allreduce(
-    tensor: Any,
+    tensor: TensorLike | tf.IndexedSlices,
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressing = Compression.none,
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
     ignore_name_scope: bool = False,
-) -> Any:
+) -> tf.Tensor | tf.IndexedSlices:
     """Reduces a tensor over the ranks; every rank gets the same result, to the bit.
 
     Differentiable: the gradient is reduced likewise.
@@ -39,7 +42,7 @@ def allreduce(
             indices are gathered instead.
         average: the older way to say op=Average (True) or op=Sum (False).
         device_dense: the device to reduce a tensor on, "" for where it is.
-        device_sparse: the same for IndexedSlices.
+        device_sparse: the device to gather IndexedSlices on, "" for where they are.
         compression: how the tensor travels: `Compression.none`, `.fp16` or `.bf16`.
         op: Average (where none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
             gradients and averages parallel ones, in a tree of ranks that is even where their number
@@ -90,5 +93,5 @@ def allreduce(
 
 
 @tf.RegisterGradient("TfhvdAllreduce")
-def _gradient(forward: Any, gradient: Any) -> tf.Tensor:
+def _gradient(forward: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
     return reduction_gradients(forward, [gradient])[0]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import process_sets
-from tfhvd.ops import _compiled, _kernels
+from tfhvd.ops import _kernels, compiled
 from tfhvd.ops._checks import check_has_first_dimension, to_splits, to_tensor
-from tfhvd.ops._names import name_of, name_of_gradient
+from tfhvd.ops.names import name_of, name_of_gradient
+from tfhvd.runtime import process_sets
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def alltoall(
-    tensor: Any,
-    splits: Any = None,
+    tensor: TensorLike,
+    splits: TensorLike | None = None,
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
-) -> Any:
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """Sends the first rows to the first rank, the next ones to the second, and so on.
 
     Differentiable: gradients travel back the way that the rows came.
@@ -61,9 +64,11 @@ def alltoall(
 
 
 @tf.RegisterGradient("TfhvdAlltoall")
-def _gradient(forward: Any, gradient: Any, _: Any) -> list[tf.Tensor | None]:
+def _gradient(
+    forward: tf.Operation, gradient: tf.Tensor, _: tf.Tensor | None
+) -> list[tf.Tensor | None]:
     name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
     # In a compiled function all parts are equal.
-    splits = None if _compiled.has_compiled(forward) else forward.outputs[1]
+    splits = None if compiled.has_compiled(forward) else forward.outputs[1]
     back, _ = _kernels.exchange(tf.convert_to_tensor(gradient), splits, name, set_id)
     return [back, None]

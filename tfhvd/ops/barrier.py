@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfhvd import process, process_sets
 from tfhvd.ops import _kernels
-from tfhvd.ops._names import name_of
+from tfhvd.ops.names import name_of
+from tfhvd.runtime import process, process_sets
 
 
 def barrier(

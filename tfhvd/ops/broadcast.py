@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import process_sets
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_root, to_tensor
-from tfhvd.ops._names import name_of, name_of_gradient
+from tfhvd.ops.names import name_of, name_of_gradient
 from tfhvd.ops.reduce_op import Sum
+from tfhvd.runtime import process_sets
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def broadcast(
-    tensor: Any,
+    tensor: TensorLike,
     root_rank: int,
     name: str | None = None,
     ignore_name_scope: bool = False,
@@ -55,7 +58,7 @@ def broadcast(
 
 
 @tf.RegisterGradient("TfhvdBroadcast")
-def _gradient(forward: Any, gradient: Any) -> tf.Tensor:
+def _gradient(forward: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
     name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
     [total] = _kernels.reduce([tf.convert_to_tensor(gradient)], Sum, name, set_id)
     # The same graph on every rank: where one did without the sum the others would wait for it.

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import _compat, process, process_sets
+from tfhvd.compat.variables import tf_variable, variable_name
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import DTYPES, check_root
-from tfhvd.ops._names import Name, name_of, name_of_variable
+from tfhvd.ops.names import Name, name_of, name_of_variable
+from tfhvd.runtime import process, process_sets
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Variable
 
 _MOST_TOGETHER = 256 << 20  # bytes of results that wait to be assigned
 
 
 def broadcast_variables(
-    variables: Iterable[Any],
+    variables: Iterable[Variable],
     root_rank: int,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
     inplace: bool = False,
@@ -44,7 +48,7 @@ def broadcast_variables(
 
 
 def broadcast_(
-    variables: Iterable[Any],
+    variables: Iterable[Variable],
     root_rank: int,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
@@ -61,7 +65,10 @@ def broadcast_(
         The values, as tensors.
 
     Raises:
-        As `broadcast_variables`.
+        NotInitializedError: before `init`.
+        ValueError: if the ranks have different numbers of variables, or the root is no rank.
+        tf.errors.InvalidArgumentError: if a variable's shape or type differs between the ranks.
+        tf.errors.AbortedError: if a rank is lost or has left.
 
     Example:
         >>> [step] = hvd.broadcast_([optimizer.iterations], root_rank=0)
@@ -70,14 +77,14 @@ def broadcast_(
 
 
 def _assign_all(
-    variables: list[Any], root_rank: int, prefix: str, process_set: process_sets.ProcessSet
+    variables: list[Variable], root_rank: int, prefix: str, process_set: process_sets.ProcessSet
 ) -> list[tf.Tensor]:
     process.check_running()
     set_id = process_sets.checked_id(process_set)
     root = check_root(root_rank, process_set)
-    targets = [_compat.tf_variable(variable) for variable in variables]
+    targets = [tf_variable(variable) for variable in variables]
     names = [
-        name_of_variable(prefix, position, _compat.variable_name(variable))
+        name_of_variable(prefix, position, variable_name(variable))
         for position, variable in enumerate(variables)
     ]
     if not tf.executing_eagerly():
@@ -122,7 +129,7 @@ def _together(
     values: list[tf.Tensor], names: list[Name], root: int, set_id: int
 ) -> list[tf.Tensor]:
     """Broadcasts tensors in few calls, each of which waits for the other ranks once."""
-    results: list[Any] = [None] * len(values)
+    results: list[tf.Tensor] = [None] * len(values)
     for group in _groups(values):
         sent = [_sendable(values[i], names[i]) for i in group]
         try:

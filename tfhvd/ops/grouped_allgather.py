@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import process_sets
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, to_tensors
 from tfhvd.ops._gather_gradient import gather_gradients
-from tfhvd.ops._names import name_of
+from tfhvd.ops.names import name_of
+from tfhvd.runtime import process_sets
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def grouped_allgather(
-    tensors: Sequence[Any],
+    tensors: Sequence[TensorLike],
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
@@ -57,5 +60,5 @@ def grouped_allgather(
 
 
 @tf.RegisterGradient("TfhvdGroupedAllgather")
-def _gradient(forward: Any, *gradients: Any) -> list[tf.Tensor]:
+def _gradient(forward: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor]:
     return gather_gradients(forward, list(gradients))

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import process_sets, updates
-from tfhvd.compression import Compression
+from tfhvd.compression import Compressing, Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_group, check_reduction, to_factor, to_tensor
-from tfhvd.ops._names import name_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
 from tfhvd.ops._slices import check_slices, reduce_slices
+from tfhvd.ops.names import name_of
 from tfhvd.ops.reduce_op import ReduceOp, chosen
+from tfhvd.runtime import process_sets, updates
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def grouped_allreduce(
-    tensors: Sequence[Any],
+    tensors: Sequence[TensorLike | tf.IndexedSlices],
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressing = Compression.none,
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
     ignore_name_scope: bool = False,
-) -> list[Any]:
+) -> list[tf.Tensor | tf.IndexedSlices]:
     """Reduces several tensors over the ranks: all of them or, if one does not fit, none.
 
     One call for many small tensors is faster than many calls. Differentiable.
@@ -41,7 +44,7 @@ def grouped_allreduce(
             with Average or Sum.
         average: the older way to say op=Average (True) or op=Sum (False).
         device_dense: the device to reduce on, "" for where the tensors are.
-        device_sparse: the same for IndexedSlices.
+        device_sparse: the device to gather IndexedSlices on, "" for where they are.
         compression: how the tensors travel: `Compression.none`, `.fp16` or `.bf16`.
         op: Average (where none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
             gradients and averages parallel ones, in a tree of ranks that is even where their number
@@ -73,36 +76,36 @@ def grouped_allreduce(
     prescale = to_factor(prescale_factor, "prescale_factor")
     postscale = to_factor(postscale_factor, "postscale_factor")
     check_group(tensors, "grouped_allreduce")
-    sparse = [i for i, value in enumerate(tensors) if isinstance(value, tf.IndexedSlices)]
-    if sparse:
+    slices = {i: value for i, value in enumerate(tensors) if isinstance(value, tf.IndexedSlices)}
+    if slices:
         check_slices(op)
-    places = [i for i in range(len(tensors)) if i not in sparse]
+    places = [i for i in range(len(tensors)) if i not in slices]
     dense = [to_tensor(tensors[i], "grouped_allreduce") for i in places]
     for tensor in dense:
         check_reduction(tensor, op, prescale, postscale)
     pairs = [compression.compress(tensor) for tensor in dense]
     small = [tensor for tensor, _ in pairs]
-    first = small[0] if small else to_tensor(tensors[0].values, "grouped_allreduce")
+    first = small[0] if small else to_tensor(slices[0].values, "grouped_allreduce")
     key = name_of(
         "grouped_allreduce", name, first, set_id=set_id, ignore_name_scope=ignore_name_scope
     )
-    results: list[Any] = [None] * len(tensors)
+    results: list[tf.Tensor | tf.IndexedSlices] = [None] * len(tensors)
     if dense:
         with _kernels.on_device(device_dense):
             reduced = _kernels.reduce(small, op, key, set_id, prescale, postscale)
         for i, tensor, (_, context) in zip(places, reduced, pairs):
             results[i] = compression.decompress(tensor, context)
-    if sparse:
-        slices, scales = [tensors[i] for i in sparse], (prescale, postscale)
+    if slices:
+        scales = (prescale, postscale)
         with _kernels.on_device(device_sparse):
             gathered = reduce_slices(
-                slices, op, scales, compression, key, set_id, "grouped_allreduce"
+                list(slices.values()), op, scales, compression, key, set_id, "grouped_allreduce"
             )
-        for i, result in zip(sparse, gathered):
+        for i, result in zip(slices, gathered):
             results[i] = result
     return results
 
 
 @tf.RegisterGradient("TfhvdGroupedAllreduce")
-def _gradient(forward: Any, *gradients: Any) -> list[tf.Tensor]:
+def _gradient(forward: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor]:
     return reduction_gradients(forward, list(gradients))

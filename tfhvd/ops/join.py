@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import process, process_sets
+from tfhvd.runtime import process, process_sets
+from tfhvd.runtime.library import load_native
 
 
 def join(
@@ -49,13 +50,13 @@ def join(
     process.check_running()
     number = process_sets.checked_id(process_set)
     if tf.executing_eagerly():
-        return process.native().join(number)
+        return load_native().join(number)
     if tf.inside_function():
         raise RuntimeError(
             "hvd.join() waits for the other ranks' steps, and is no part of one. Received: a call "
             "in a tf.function, or in what Keras or tf.data make one of. Expected: a call outside, "
             "after the last step."
         )
-    last = tf.numpy_function(lambda: np.int32(process.native().join(number)), [], tf.int32)
+    last = tf.numpy_function(lambda: np.int32(load_native().join(number)), [], tf.int32)
     last.set_shape([])
     return last

@@ -10,15 +10,18 @@ import dataclasses
 import functools
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import process, process_sets
-from tfhvd.ops._names import Identity
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.broadcast import broadcast
+from tfhvd.ops.names import Identity
+from tfhvd.runtime import process, process_sets
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Session
 
 _FAILED = -1  # in the place of a length: the object could not be pickled
 _MADE = "tfhvd/collectives_of_objects"  # a collection of a session's graph
@@ -27,7 +30,7 @@ _MADE = "tfhvd/collectives_of_objects"  # a collection of a session's graph
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
-    session: Any = None,
+    session: Session | None = None,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
 ) -> Any:
@@ -64,7 +67,7 @@ def broadcast_object(
 
 def broadcast_object_fn(
     root_rank: int = 0,
-    session: Any = None,
+    session: Session | None = None,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
 ) -> Callable[[Any], Any]:
@@ -96,7 +99,7 @@ def broadcast_object_fn(
 
 def allgather_object(
     obj: Any,
-    session: Any = None,
+    session: Session | None = None,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
 ) -> list[Any]:
@@ -135,7 +138,7 @@ class _Means:
     """The two collectives of one call: of the pickles' lengths, and of the pickles."""
 
     kind: str  # "broadcast" or "allgather"
-    session: Any  # None: eager
+    session: Session | None  # None: eager
     name: str | None
     process_set: process_sets.ProcessSet
     root_rank: int | None = None
@@ -155,6 +158,7 @@ class _Means:
 
     def _operation(self, part: str) -> tuple[tf.Tensor, tf.Tensor]:
         """The collective in the session's graph, made once: what to feed, and what to fetch."""
+        assert self.session is not None
         graph = self.session.graph
         if not graph.get_collection_ref(_MADE):
             graph.get_collection_ref(_MADE).append({})
@@ -172,10 +176,11 @@ class _Means:
     def _collective(self, tensor: tf.Tensor, name: str | None) -> tf.Tensor:
         if self.kind == "allgather":
             return allgather(tensor, name=name, process_set=self.process_set)
+        assert self.root_rank is not None
         return broadcast(tensor, self.root_rank, name=name, process_set=self.process_set)
 
 
-def _session_of(session: Any) -> Any:
+def _session_of(session: Session | None) -> Session | None:
     """Returns the session to use, or None where operations run eagerly.
 
     Raises:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfhvd import process
-from tfhvd._library import load_tf_ops
+from tfhvd.runtime import process
+from tfhvd.runtime.library import load_tf_ops
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
@@ -15,8 +15,8 @@ def rank_op(name: str | None = None) -> tf.Tensor:
         name: of the operation.
 
     Raises:
-        NotInitializedError: before `init`; tf.errors.FailedPreconditionError in a function that
-            runs after `shutdown`.
+        NotInitializedError: before `init`.
+        tf.errors.FailedPreconditionError: in a function that runs after `shutdown`.
 
     Example:
         >>> file = tf.strings.join(["part-", tf.strings.as_string(hvd.rank_op())])
@@ -31,7 +31,8 @@ def local_rank_op(name: str | None = None) -> tf.Tensor:
         name: of the operation.
 
     Raises:
-        As `rank_op`.
+        NotInitializedError: before `init`.
+        tf.errors.FailedPreconditionError: in a function that runs after `shutdown`.
 
     Example:
         >>> seed = 42 + hvd.local_rank_op()
@@ -47,7 +48,9 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
         name: of the operation.
 
     Raises:
-        As `rank_op`; tf.errors.InvalidArgumentError where there is no such set.
+        NotInitializedError: before `init`.
+        tf.errors.FailedPreconditionError: in a function that runs after `shutdown`.
+        tf.errors.InvalidArgumentError: where there is no such set.
 
     Example:
         >>> mean = hvd.allreduce(x, op=hvd.Sum) / tf.cast(hvd.size_op(), x.dtype)
@@ -62,7 +65,8 @@ def local_size_op(name: str | None = None) -> tf.Tensor:
         name: of the operation.
 
     Raises:
-        As `rank_op`.
+        NotInitializedError: before `init`.
+        tf.errors.FailedPreconditionError: in a function that runs after `shutdown`.
 
     Example:
         >>> readers = 16 // hvd.local_size_op()
@@ -78,7 +82,9 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
         name: of the operation.
 
     Raises:
-        As `size_op`.
+        NotInitializedError: before `init`.
+        tf.errors.FailedPreconditionError: in a function that runs after `shutdown`.
+        tf.errors.InvalidArgumentError: where there is no such set.
 
     Example:
         >>> weight = tf.cast(hvd.process_set_included_op(even.process_set_id), tf.float32)

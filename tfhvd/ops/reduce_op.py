@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 
 class ReduceOp(enum.IntEnum):
@@ -30,7 +29,7 @@ Product = ReduceOp.Product
 Adasum = ReduceOp.Adasum
 
 
-def chosen(op: Any, average: bool | None) -> ReduceOp:
+def chosen(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
     """Returns the operation that `op` and Horovod's older argument `average` ask for together.
 
     Raises:
@@ -58,7 +57,7 @@ def chosen(op: Any, average: bool | None) -> ReduceOp:
         ) from None
 
 
-def chosen_for_parts(op: Any) -> ReduceOp:
+def chosen_for_parts(op: ReduceOp | int | None) -> ReduceOp:
     """Returns the operation of a reduction of which each rank gets a part.
 
     Raises:

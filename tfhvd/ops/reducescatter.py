@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import process_sets, updates
-from tfhvd.compression import Compression
+from tfhvd.compression import Compressing, Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensor
-from tfhvd.ops._names import name_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
+from tfhvd.ops.names import name_of
 from tfhvd.ops.reduce_op import ReduceOp, chosen_for_parts
+from tfhvd.runtime import process_sets, updates
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def reducescatter(
-    tensor: Any,
+    tensor: TensorLike,
     device_dense: str = "",
-    compression: Any = Compression.none,
+    compression: Compressing = Compression.none,
     op: ReduceOp | None = None,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
@@ -73,5 +76,5 @@ def reducescatter(
 
 
 @tf.RegisterGradient("TfhvdReducescatter")
-def _gradient(forward: Any, gradient: Any) -> tf.Tensor:
+def _gradient(forward: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
     return reduction_gradients(forward, [gradient])[0]

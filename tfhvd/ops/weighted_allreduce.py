@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd import process_sets
-from tfhvd.compression import Compression
+from tfhvd.compression import Compressing, Compression
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_reduction, to_tensor
-from tfhvd.ops._names import Identity, name_of
+from tfhvd.ops.names import Identity, name_of
 from tfhvd.ops.reduce_op import Average
+from tfhvd.runtime import process_sets
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import TensorLike
 
 
 def weighted_allreduce(
-    tensors: Sequence[Any],
-    weight: Any,
+    tensors: Sequence[TensorLike],
+    weight: tf.Tensor | int,
     name: str,
-    compression: Any = Compression.none,
+    compression: Compressing = Compression.none,
     device_dense: str = "",
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,

@@ -23,7 +23,7 @@ class Callback(tf.keras.callbacks.Callback):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)  # of a callback of Keras that a class is besides
-        from tfhvd.keras.fit import keep_imported_in_step  # It adds callbacks of its own.
+        from tfhvd.keras.fit_sync import keep_imported_in_step  # It adds callbacks of its own.
 
         keep_imported_in_step()
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.state import process_set_of
-from tfhvd.process_sets import global_process_set
+from tfhvd.keras.model_state import process_set_of
+from tfhvd.runtime.process_sets import global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Logs
 
 
 class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
@@ -67,14 +69,14 @@ class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
         self._saves = False
         self._of_other_keras: Any = None  # a ModelCheckpoint of the Keras that tf.keras is not
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Looks at the path, and begins on the rank that saves."""
         if not self.filepath:
             raise ValueError(
                 "BestModelCheckpoint saves to a file. Received: filepath=None. Expected: a path."
             )
         self.filepath = os.fspath(self.filepath)
-        keras = importlib.import_module(_compat.keras_package(self.model))
+        keras = keras_compat.keras_of(self.model)
         checkpoint = keras.callbacks.ModelCheckpoint(self.filepath, **self._arguments)
         self._saves = (process_set_of(self.model) or global_process_set).rank() == 0
         if not self._saves:
@@ -88,15 +90,15 @@ class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
             self._of_other_keras.set_model(self.model)
         self._tell("on_train_begin", logs)
 
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Begins an epoch on the rank that saves."""
         self._tell("on_epoch_begin", epoch, logs)
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Saves after every so many batches, if the metric is the best so far."""
         self._tell("on_train_batch_end", batch, logs)
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves, if the metric is the best so far."""
         self._tell("on_epoch_end", epoch, logs)
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
+from tfhvd.gradients.local_variables import LocalVariables
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.state import broadcast_state, optimizers_of, process_set_of
-from tfhvd.local_sources import LocalSources
+from tfhvd.keras.model_state import broadcast_state, optimizers_of, process_set_of
 from tfhvd.ops import allgather
-from tfhvd.process_sets import ProcessSet, global_process_set
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Logs, Variable
 
 _logger = logging.getLogger("tfhvd")
 
@@ -40,16 +43,19 @@ class BroadcastGlobalVariablesCallback(Callback):
     meets_all_ranks = True
 
     def __init__(
-        self, root_rank: int = 0, device: str = "", local_variables: Iterable[Any] | None = None
+        self,
+        root_rank: int = 0,
+        device: str = "",
+        local_variables: Iterable[Variable] | None = None,
     ) -> None:
         super().__init__()
         self.root_rank = root_rank
         self.device = device
-        self._local = LocalSources()
+        self._local = LocalVariables()
         for variable in local_variables or ():
             self.register_local_var(variable)
 
-    def register_local_var(self, var: Any) -> None:
+    def register_local_var(self, var: Variable) -> None:
         """Excepts a variable from the broadcast.
 
         Args:
@@ -57,7 +63,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         """
         self._local.add(var)
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Broadcasts, or arranges for it once the model can be built on every rank."""
         ranks = self._ranks()
         members = list(ranks.ranks or range(ranks.size()))
@@ -67,7 +73,7 @@ class BroadcastGlobalVariablesCallback(Callback):
                 f"Received: root_rank={self.root_rank}. Expected: one of {members}."
             )
         # All at one place: what ranks agree on when training begins comes before it, or after it.
-        own = tf.constant([int(_compat.all_built(self.model))])
+        own = tf.constant([int(keras_compat.all_built(self.model))])
         name = "BroadcastGlobalVariablesCallback/built"
         if tf.reduce_all(allgather(own, name=name, process_set=ranks) == 1):
             self._broadcast()
@@ -92,9 +98,9 @@ class BroadcastGlobalVariablesCallback(Callback):
         """Puts itself before the model's first training step, where data is first seen."""
         model, step = self.model, self.model.train_function
 
-        def broadcast_then_step(iterator: Any) -> Any:
+        def broadcast_then_step(iterator: tf.data.Iterator) -> Any:
             model.train_function = step
-            built = _compat.all_built(model) or self._build(iterator)
+            built = keras_compat.all_built(model) or self._build(iterator)
             if built:
                 self._broadcast()
             result = step(iterator)
@@ -104,7 +110,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
         model.train_function = broadcast_then_step
 
-    def _build(self, iterator: Any) -> bool:
+    def _build(self, iterator: tf.data.Iterator) -> bool:
         """Makes all variables, by tracing a step that never runs; says whether it could."""
         model = self.model
         try:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks.base import Callback
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Logs
 
 
 class LearningRateScheduleCallback(Callback):
@@ -64,7 +67,7 @@ class LearningRateScheduleCallback(Callback):
         self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
         self._epoch = 0
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Looks whether the learning rate can be set, and how many batches an epoch has."""
         optimizer = self.model.optimizer
         learning_rate.put(optimizer, learning_rate.get(optimizer))  # raises if it cannot be set
@@ -77,20 +80,21 @@ class LearningRateScheduleCallback(Callback):
                     f"Expected: {type(self).__name__}(..., steps_per_epoch=<number>)."
                 )
 
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Notes the epoch."""
         self._epoch = epoch
 
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Sets the learning rate of the batch."""
         if not self._holds(self._epoch):
             return
         if not self.staircase:
+            assert self.steps_per_epoch is not None
             self._set(self._epoch + batch / self.steps_per_epoch)
         elif batch == 0:
             self._set(self._epoch)
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Logs the learning rate as "lr"."""
         if logs is not None:
             logs["lr"] = learning_rate.get(self.model.optimizer)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
-from tfhvd.keras.state import process_set_of
-from tfhvd.process_sets import ProcessSet, global_process_set
+from tfhvd.keras.model_state import process_set_of
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Logs
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -50,7 +53,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.warmup_epochs = warmup_epochs
         self.verbose = verbose
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Ends the warm-up with its last epoch."""
         if epoch == self.warmup_epochs - 1:
             self._set(self.warmup_epochs)

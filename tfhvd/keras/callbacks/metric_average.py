@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from tfhvd import _compat
+from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.state import process_set_of
+from tfhvd.keras.model_state import process_set_of
 from tfhvd.ops import allgather
-from tfhvd.process_sets import global_process_set
+from tfhvd.runtime.process_sets import global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Logs, Model
 
 _logger = logging.getLogger("tfhvd")
 
@@ -47,19 +50,19 @@ class MetricAverageCallback(Callback):
         self._trained: float | None = None  # samples of this epoch; None: not known (yet)
         self._validated: float | None = None
 
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Begins to count."""
         self._trained = self._validated = None
 
-    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs: Logs = None) -> None:
         """Notes the samples that were trained: validation counts anew."""
         self._trained = self._seen()
 
-    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_end(self, logs: Logs = None) -> None:
         """Notes the samples that were validated."""
         self._validated = self._seen()
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Averages `logs` in place."""
         model = self._model_of_fit()
         ranks = (model is not None and process_set_of(model)) or global_process_set
@@ -80,16 +83,16 @@ class MetricAverageCallback(Callback):
             _report_differences(of_ranks, list(ranks.ranks or range(ranks.size())))
         logs.update(_average(of_ranks))
 
-    def _model_of_fit(self) -> Any:
+    def _model_of_fit(self) -> Model | None:
         # Keras 3 raises where a callback was given no model.
         return getattr(self, "_model", None) or getattr(self, "model", None)
 
     def _seen(self) -> float | None:
         model = self._model_of_fit()
-        return None if model is None else _compat.samples_seen(model)
+        return None if model is None else keras_compat.samples_seen(model)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):

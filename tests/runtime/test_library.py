@@ -1,0 +1,94 @@
+"""Native libraries that do not fit, or are not there: one message each that says what to type."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import shlex
+import sys
+import types
+
+import pytest
+
+from tfhvd.runtime import library
+
+BUILT = library.build_config().TENSORFLOW_VERSION
+
+
+@pytest.mark.parametrize("installed", ["2.99.0", "3.21.0"])
+def test_another_tensorflow_is_refused_before_its_ops_are_loaded(monkeypatch, installed):
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(__version__=installed))
+    with pytest.raises(ImportError) as raised:
+        library.load_tf_ops.__wrapped__()
+    text = str(raised.value)
+    assert f"Received: TensorFlow {installed}. Expected: TensorFlow {BUILT}. Type: pip inst" in text
+    assert "\n" not in text
+
+
+def test_a_patch_release_of_tensorflow_passes():
+    library.check_tensorflow("2.21.0", "2.21.0")
+    library.check_tensorflow("2.21.3", "2.21.0")
+
+
+@pytest.mark.parametrize("load", [library.load_native, library.load_tf_ops])
+def test_what_is_not_built_is_named(monkeypatch, tmp_path, load):
+    monkeypatch.setattr(library, "core_dir", lambda: tmp_path)
+    monkeypatch.setattr(library, "load_native", library.load_native.__wrapped__)
+    with pytest.raises(ImportError, match=r"not built: .*libtfhvd_core.so is missing. Type: pip"):
+        load.__wrapped__()
+
+
+def test_a_python_that_it_is_not_built_for(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tfhvd._native", None)
+    with pytest.raises(ImportError, match=r"not built for this Python. Type: pip install"):
+        library.load_native.__wrapped__()
+
+
+def test_the_stub_of_the_core_has_its_names():
+    """Type checkers read the stub, and would not see that the core has other ones."""
+    stub = ast.parse((library.core_dir().parent / "_native.pyi").read_text(encoding="utf-8"))
+    native = library.load_native()
+    for node in stub.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            there = getattr(native, node.name)
+            of_class = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+            assert all(hasattr(there, part.name) for part in of_class), node.name
+    named = {node.name for node in stub.body if hasattr(node, "name")}
+    assert {name for name in vars(native) if not name.startswith("_")} == named
+
+
+def test_advice_on_mpi_says_which_one_it_was():
+    config, advice = library.build_config(), library.mpi_advice()
+    assert f"built with {config.MPI_VENDOR} {config.MPI_VERSION}" in advice
+    assert "type: pip install --force-reinstall" in advice
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        ({"url": "file:///a%20b/tfhvd", "dir_info": {"editable": True}}, "-e '/a b/tfhvd'"),
+        ({"url": "file:///src/tfhvd", "dir_info": {}}, "/src/tfhvd"),
+        (
+            {"url": "https://host/tfhvd.git", "vcs_info": {"vcs": "git", "commit_id": "1"}},
+            "git+https://host/tfhvd.git",
+        ),
+        (None, "--no-binary=tfhvd tfhvd"),
+    ],
+    ids=["editable", "folder", "repository", "registry"],
+)
+def test_to_build_anew_where_it_came_from(monkeypatch, origin, words):
+    text = None if origin is None else json.dumps(origin)
+    found = types.SimpleNamespace(read_text=lambda name: text)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: found)
+    command = library.rebuild_command()
+    assert command == f"pip install --force-reinstall --no-deps --no-cache-dir {words}"
+
+
+def test_from_the_source_tree(monkeypatch):
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    source = library.core_dir().parent.parent
+    assert library.rebuild_command().endswith(f" -e {shlex.quote(str(source))}")

@@ -1,0 +1,229 @@
+"""What the graphs of TensorFlow's functions do only by means that TensorFlow keeps to itself.
+
+Every function here names the versions that need it, so that it can be deleted with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from tfhvd.compat import private
+from tfhvd.errors import UnavailableError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+_logger = logging.getLogger("tfhvd")
+
+
+def run_independently(operation: tf.Operation) -> None:
+    """Frees an operation of a function from the order in which TensorFlow runs stateful operations.
+
+    The manager of control dependencies has this method in every TensorFlow from 2.16 on; graphs
+    that are no function's have no manager, and no such order.
+    """
+    manager = getattr(operation.graph, "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(operation)
+
+
+def in_compiled_function(graph: tf.Graph | None = None) -> bool:
+    """Whether TensorFlow is tracing a function with jit_compile=True, or one that it calls.
+
+    TensorFlow (2.16 to 2.21 at least) enters such a context; it is public nowhere.
+
+    Args:
+        graph: of the function, branch or loop that is asked about; None for the current one.
+    """
+    import tensorflow as tf
+
+    if graph is None and tf.executing_eagerly():
+        return False
+    in_context = private.of_module(
+        "tensorflow.python.ops.control_flow_util",
+        "GraphOrParentsInXlaContext",
+        "tell whether a function is compiled",
+    )
+    return in_context(tf.compat.v1.get_default_graph() if graph is None else graph)
+
+
+def add_control_input(operation: tf.Operation, before: tf.Operation) -> None:
+    """Makes an operation of a graph run after another one, which may have been made later.
+
+    TensorFlow (2.16 to 2.21 at least) has this method for its own use only.
+    """
+    add = private.attribute(operation, "_add_control_input", "order collectives")
+    add(before)
+
+
+@dataclasses.dataclass(frozen=True)
+class Effects:
+    """What an operation's place in the order of a function depends on, and decides.
+
+    Attributes:
+        after: the variables, or "" for the rest of the world, that earlier operations changed.
+        changed: those that it may change itself.
+    """
+
+    after: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+_DATA_PIPELINES = "tensorflow/python/data/ops/"
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
+LOOPS_AND_BRANCHES = ("While", "If", "Case")
+_CALLS = ("Call", *LOOPS_AND_BRANCHES)
+
+
+def effects_of(operation: tf.Operation) -> Effects:
+    """Says which operations TensorFlow's automatic control dependencies will put in order with it.
+
+    Rather too many than too few. TensorFlow (2.16 to 2.21 at least) adds these dependencies when a
+    function is complete, by the resources that operations take and by whether they are stateful.
+    """
+    resources = tuple(i.name for i in operation.inputs if i.dtype.name == "resource")
+    if operation.type in _READS:
+        return Effects(after=resources)
+    stateful = private.attribute(operation, "_is_stateful", "order collectives")
+    if stateful and (not resources or operation.type.endswith(_CALLS)):
+        resources = (*resources, "")
+    return Effects(after=resources, changed=resources)
+
+
+def trace_compiled_functions(complete: Callable[[tf.Graph], None]) -> None:
+    """Has TensorFlow trace anew what compiled functions call, and say when a trace is complete.
+
+    TensorFlow (2.21 at least) asks the context of a compiled function whether the functions that
+    are called in it need a trace of their own, as they do for TPUs, and has a list of what to call
+    with each graph. Without either, ranks that call collectives in other orders may wait for ever.
+    A trace without collectives is shared, as it would be without tfhvd, where a function's cache of
+    traces can be put in another one's place.
+    """
+    use, python = "order the collectives of compiled functions", "tensorflow.python"
+    try:
+        transforms = private.of_module(
+            f"{python}.eager.polymorphic_function.transform", "FUNC_GRAPH_TRANSFORMS", use
+        )
+        context = private.of_module(f"{python}.ops.control_flow_ops", "XLAControlFlowContext", use)
+    except UnavailableError as error:
+        _logger.warning("%s Without, ranks must call them in one order.", error)
+        return
+    transforms.append(complete)
+    context.RequiresUniqueFunctionRetracing = lambda self: True
+    with contextlib.suppress(ImportError, AttributeError):
+        from tensorflow.python.eager.polymorphic_function import tracing_compilation
+
+        define = tracing_compilation._maybe_define_function
+        tracing_compilation._maybe_define_function = functools.wraps(define)(
+            lambda args, kwargs, options: define(args, kwargs, _sharing(options))
+        )
+
+
+def _sharing(options: Any) -> Any:
+    """Returns the options of tracing a function, of which compiled ones share some traces."""
+    if options.function_cache is None or not in_compiled_function():
+        return options
+    return dataclasses.replace(options, function_cache=_SharingCache(options.function_cache))
+
+
+class _SharingCache:
+    """The traces of one function, as a compiled function that calls it is to see them."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def lookup(self, function_type: Any, context: Any) -> Any:
+        found = self._cache.lookup(function_type, context)
+        if found is None:
+            found = self._cache.lookup(function_type, self._shared(context))
+            if found is not None and _may_have_collectives(found.graph):
+                return None
+        return found
+
+    def generalize(self, context: Any, function_type: Any) -> Any:
+        return self._cache.generalize(context, function_type)
+
+    def add(self, function: Any, context: Any) -> None:
+        own = _may_have_collectives(function.graph)
+        self._cache.add(function, context if own else self._shared(context))
+
+    @staticmethod
+    def _shared(context: Any) -> Any:
+        """Returns the context of what no compiled function calls."""
+        return context._replace(context=context.context._replace(xla_context_id=0))
+
+
+def _may_have_collectives(graph: tf.Graph) -> bool:
+    """Whether a function has collectives, or calls unknown ones for its gradient."""
+    for operation in graph.get_operations():
+        if operation.type.startswith("Tfhvd") or "_gradient_op_type" in operation.node_def.attr:
+            return True
+        if any(
+            node.op.startswith("Tfhvd") or "_gradient_op_type" in node.attr
+            for node in nodes_within(operation)
+        ):
+            return True
+    return False
+
+
+def runs_in_parallel() -> bool:
+    """Whether what is being traced is a function that tf.data will call several times at once.
+
+    Nothing in the function's graph says so: the caller is asked, by the name of its argument, which
+    is the same in every TensorFlow from 2.16 to 2.21 at least.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if _DATA_PIPELINES in frame.f_code.co_filename:
+            calls = frame.f_locals.get("num_parallel_calls")
+            if calls is not None and not (isinstance(calls, int) and calls == 1):
+                return True
+        frame = frame.f_back
+    return False
+
+
+def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:
+    """Lists the graphs of functions around a branch's, a loop's or a function's."""
+    found = [graph]
+    while hasattr(getattr(found[-1], "outer_graph", None), "outer_graph"):
+        found.append(found[-1].outer_graph)
+    return found[1:]
+
+
+def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
+    """Gives an operation of a graph another input, by a method that TensorFlow has for itself."""
+    update = private.attribute(operation, "_update_input", "order collectives")
+    update(index, tensor)
+
+
+def nodes_within(operation: tf.Operation) -> list[tf.compat.v1.NodeDef]:
+    """Lists the nodes (NodeDef) of the loop, branches or function that an operation runs."""
+    if not operation.type.endswith(_CALLS):
+        return []
+    context = private.of_module(
+        "tensorflow.python.eager.context", "context", "look into the functions that are called"
+    )
+    waiting = list(_functions_of(operation.node_def))
+    seen: set[str] = set()
+    nodes: list[tf.compat.v1.NodeDef] = []
+    while waiting:
+        name = waiting.pop()
+        if name in seen or not context().has_function(name):
+            continue
+        seen.add(name)
+        for node in context().get_function_def(name).node_def:
+            nodes.append(node)
+            waiting.extend(_functions_of(node))
+    return nodes
+
+
+def _functions_of(node: tf.compat.v1.NodeDef) -> Iterable[str]:
+    for value in node.attr.values():
+        yield from (f.name for f in (value.func, *value.list.func) if f.name)

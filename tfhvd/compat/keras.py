@@ -1,0 +1,343 @@
+"""What depends on the version of Keras 3 or of tf_keras, and nothing else does.
+
+Every function here names the versions that need it, so that it can be deleted with them. Nothing is
+imported at the top: Keras 3 and tf_keras are found through the user's own objects. What concerns
+training by them is in training.py; private parts are looked up by private.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Optional
+
+from tfhvd.compat import private
+from tfhvd.compat.variables import variable_name
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    import tensorflow as tf
+
+    from tfhvd.compat.types import (
+        CallbackList,
+        Callbacks,
+        Gradient,
+        Layer,
+        Model,
+        Optimizer,
+        Variable,
+    )
+
+    # (layer, inputs, axes, mask) -> mean and variance, or None
+    Moments = Callable[
+        [Layer, tf.Tensor, Sequence[int], Optional[tf.Tensor]],
+        Optional[tuple[tf.Tensor, tf.Tensor]],
+    ]
+
+KERAS_3 = "keras"
+TF_KERAS = "tf_keras"
+_KERAS = (KERAS_3, TF_KERAS)
+
+
+def keras_package(thing: object) -> str | None:
+    """Says which Keras an object's class comes from: "keras" (Keras 3), "tf_keras", or None.
+
+    Decided by the classes it inherits from, never by what is imported or by TF_USE_LEGACY_KERAS.
+    """
+    for cls in type(thing).__mro__:
+        root = cls.__module__.partition(".")[0]
+        if root in _KERAS:
+            return root
+    return None
+
+
+def keras_of(thing: object) -> ModuleType:
+    """Gives the Keras that an object's class comes from: see `keras_package`."""
+    return sys.modules[keras_package(thing) or KERAS_3]
+
+
+def imported_keras() -> list[str]:
+    """Lists the Keras packages that the program has imported by now."""
+    return [package for package in _KERAS if hasattr(sys.modules.get(package), "Model")]
+
+
+def all_built(model: Model) -> bool:
+    """Whether every layer of a Keras model has made its variables."""
+    layers = private.attribute(model, "_flatten_layers", "see whether it is built")
+    return bool(model.built) and all(layer.built for layer in layers())
+
+
+def build_optimizer(optimizer: Optimizer, variables: Iterable[Variable]) -> None:
+    """Makes the optimizer's variables (slots and counters), if it has not got them yet."""
+    if hasattr(optimizer, "_create_all_weights"):  # tf_keras.optimizers.legacy
+        optimizer._create_all_weights(list(variables))
+    elif not getattr(optimizer, "built", False):
+        optimizer.build(list(variables))
+
+
+def optimizer_variables(optimizer: Optimizer | None) -> list[Variable]:
+    """Lists an optimizer's variables, the state of a loss scale included."""
+    if optimizer is None:
+        return []
+    variables = optimizer.variables
+    found = list(variables() if callable(variables) else variables)
+    # tf_keras.mixed_precision.LossScaleOptimizer lists the inner optimizer's variables only.
+    scale = getattr(optimizer, "_loss_scale", None)
+    found.extend(getattr(scale, "_weights", {}).values())
+    return found
+
+
+def momentum_variables(optimizer: Optimizer) -> list[Variable]:
+    """Lists the variables in which an optimizer gathers past steps, learning rate included.
+
+    SGD and RMSprop do; Adam and its like gather gradients, which contain no learning rate.
+    """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if not getattr(optimizer, "momentum", None):
+        return []
+    names = {
+        cls.__name__
+        for cls in type(optimizer).__mro__
+        if cls.__module__.partition(".")[0] in _KERAS
+    }
+    if not names & {"SGD", "RMSprop"}:
+        return []
+    if hasattr(
+        optimizer, "_create_all_weights"
+    ):  # tf_keras.optimizers.legacy names its slots by variable.
+        return [v for v in optimizer.variables() if v.name.partition(":")[0].endswith("/momentum")]
+    return list(getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", []))
+
+
+def model_state(model: Model) -> list[Variable]:
+    """Lists a model's weights, trained or not, without metrics and random seeds."""
+    return list(model.weights)
+
+
+def defined_in(optimizer: Optimizer, method: str) -> str:
+    """Names the class in which an optimizer's method is defined, "" if none."""
+    for cls in type(optimizer).__mro__:
+        if method in vars(cls):
+            return cls.__name__
+    return ""
+
+
+def restore_optimizer_from_h5(model: Model, filepath: str | os.PathLike[str]) -> None:
+    """Gives a model of Keras 3 that was opened from an .h5 file its optimizer's state.
+
+    Keras 3 (3.3 to 3.15 at least) builds the optimizer for the variables that the model holds
+    itself, not for its layers', so that the state is left out and the optimizer cannot update the
+    model.
+    """
+    optimizer = model.optimizer
+    if keras_package(optimizer) != KERAS_3:
+        return
+    if len(private.trained_by(optimizer)) == len(model.trainable_variables):
+        return
+    import h5py  # Keras needs it to read the file.
+
+    model.optimizer = type(optimizer).from_config(optimizer.get_config())
+    model.optimizer.build(model.trainable_variables)
+    with h5py.File(filepath, "r") as file:
+        group = file.get("optimizer_weights")
+        if group is not None:
+            for variable, name in zip(model.optimizer.variables, group.attrs["weight_names"]):
+                variable.assign(group[name][()])
+
+
+def is_legacy_optimizer(optimizer: Optimizer) -> bool:
+    """Whether an optimizer is one of tf_keras.optimizers.legacy; Keras 3 has none."""
+    return keras_package(optimizer) == TF_KERAS and hasattr(optimizer, "_create_all_weights")
+
+
+def has_own_train_step(model: Model) -> bool:
+    """Whether a model of either Keras trains by a `train_step` that its user wrote."""
+    own = vars(model).get("train_step")
+    own = private.original_of(own)  # within `fit`
+    if own is not None and getattr(own, "__func__", None) is not type(model).train_step:
+        return True
+    owner = next((cls for cls in type(model).__mro__ if "train_step" in vars(cls)), None)
+    return owner is not None and owner.__module__.partition(".")[0] not in _KERAS
+
+
+def is_keras_optimizer(thing: object) -> bool:
+    """Whether something is an optimizer of either Keras."""
+    packages = [sys.modules[package] for package in imported_keras()]
+    kinds = [package.optimizers.Optimizer for package in packages]
+    kinds += [p.optimizers.legacy.Optimizer for p in packages if p.__name__ == TF_KERAS]
+    return isinstance(thing, tuple(kinds))
+
+
+def never_compile_training(
+    package: str, applies_to: Callable[[Model], bool], say: Callable[[str], None]
+) -> None:
+    """Makes Keras train uncompiled the models that `applies_to` names, and say so.
+
+    For GPUs, where compiled collectives have not run yet, and for a build without XLA. Keras 3
+    compiles the training step by default (since 3.15 on machines with an accelerator only, before
+    that everywhere), and both Keras take `jit_compile=True`; neither lets an optimizer say no,
+    hence the wrapped method. Calling this twice does nothing.
+    """
+    owner = private.owner_of(sys.modules[package].Model, "make_train_function", "train uncompiled")
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make_train_function(self: Model, force: bool = False) -> Any:
+            if not self.run_eagerly and self.jit_compile and applies_to(self):
+                self.jit_compile = False
+                say(
+                    "Collectives compiled by XLA have been tried on CPUs only, and are not there "
+                    "where TensorFlow's headers lack XLA: the training step runs with "
+                    "jit_compile=False."
+                )
+            return original(self, force)
+
+        return make_train_function
+
+    private.replace_method(owner, "make_train_function", make)
+
+
+def surround_fit(
+    package: str,
+    applies_to: Callable[[Model], bool],
+    around: Callable[[Model, dict[str, Any]], contextlib.AbstractContextManager[None]],
+) -> None:
+    """Makes Keras run the `fit` of the models that `applies_to` names within `around`.
+
+    No optimizer is asked by Keras when `fit` begins, and no callback can put itself before and
+    behind all others; hence the wrapped method. Calling this twice does nothing.
+
+    Args:
+        package: "keras" or "tf_keras", imported.
+        applies_to: takes a model.
+        around: takes the model and the arguments that `fit` was given, by their names; it may
+            change them.
+    """
+    owner = private.owner_of(sys.modules[package].Model, "fit", "keep the ranks in step")
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        def fit(self: Model, *args: Any, **kwargs: Any) -> Any:
+            if not applies_to(self):
+                return original(self, *args, **kwargs)
+            given = signature.bind(self, *args, **kwargs)
+            with around(self, given.arguments):
+                return original(*given.args, **given.kwargs)
+
+        return fit
+
+    private.replace_method(owner, "fit", make)
+
+
+def is_callback_list(callbacks: Callbacks) -> TypeGuard[CallbackList]:
+    """Whether callbacks are in the container that either Keras makes of them in `fit`."""
+    packages = [sys.modules[package] for package in imported_keras()]
+    return isinstance(callbacks, tuple(package.callbacks.CallbackList for package in packages))
+
+
+def is_checkpoint(callback: object) -> bool:
+    """Whether a callback of either Keras saves models or their weights."""
+    kinds = [sys.modules[package].callbacks for package in imported_keras()]
+    return isinstance(
+        callback, tuple(k for c in kinds for k in (c.ModelCheckpoint, c.BackupAndRestore))
+    )
+
+
+def slots_of(optimizer: Optimizer, variables: Iterable[Variable]) -> list[Variable]:
+    """Lists the variables that an optimizer keeps for some of a model's variables.
+
+    Both Keras name them after the model's, Keras 3 with "_" for "/".
+    """
+    names = [(variable_name(v) or "").replace("/", "_") for v in variables]
+    return [
+        slot
+        for slot in optimizer_variables(optimizer)
+        if any(name and name in (variable_name(slot) or "").replace("/", "_") for name in names)
+    ]
+
+
+def agree_on_finite(agree: Callable[[Optimizer, tf.Tensor], tf.Tensor]) -> None:
+    """Makes Keras 3's LossScaleOptimizer ask `agree(optimizer, finite)` before it skips an update.
+
+    Keras 3 checks the gradients of this rank before the inner optimizer, which reduces them, is
+    called. Ranks that differ would leave each other alone in the collectives. tf_keras aggregates
+    first and needs nothing. Calling this twice does nothing.
+    """
+    optimizer_class = sys.modules[KERAS_3].optimizers.LossScaleOptimizer
+    private.owner_of(optimizer_class, "check_finite", "skip updates on all ranks alike")
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def check_finite(self: Optimizer, grads: Sequence[Gradient]) -> tf.Tensor:
+            return agree(self, original(self, grads))
+
+        return check_finite
+
+    private.replace_method(optimizer_class, "check_finite", make)
+
+
+def synchronize_batch_normalization(moments: Moments) -> None:
+    """Makes `BatchNormalization(synchronized=True)` of either Keras use `moments` over the ranks.
+
+    Both Keras ask tf.distribute for the other replicas; with ranks there are none, and they would
+    normalize by this rank's batch without a word. Covers the Keras that are imported by now;
+    calling this again covers further ones.
+
+    Args:
+        moments: a function of (layer, inputs, axes, mask) that returns mean and variance without
+            the reduced dimensions, or None where this rank's own are the right ones.
+    """
+    for package, method in ((KERAS_3, "_moments"), (TF_KERAS, "_sync_calculate_mean_and_var")):
+        layers = getattr(sys.modules.get(package), "layers", None)
+        if layers is None:
+            continue
+        owner = private.owner_of(
+            layers.BatchNormalization, method, "normalize over the batches of all ranks"
+        )
+        make = _moments_of_keras_3 if package == KERAS_3 else _moments_of_tf_keras
+        private.replace_method(owner, method, functools.partial(make, moments))
+
+
+def _moments_of_keras_3(moments: Moments, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _moments(self: Layer, inputs: tf.Tensor, mask: tf.Tensor | None) -> Any:
+        found = moments(self, inputs, self._reduction_axes, mask) if self.synchronized else None
+        return original(self, inputs, mask) if found is None else found
+
+    return _moments
+
+
+def _moments_of_tf_keras(moments: Moments, original: Callable[..., Any]) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    def _sync_calculate_mean_and_var(
+        self: Layer,
+        x: tf.Tensor,
+        reduction_axes: Sequence[int],
+        keep_dims: bool,
+        mask: tf.Tensor | None = None,
+    ) -> Any:
+        wide = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
+        found: Iterable[tf.Tensor] | None = moments(self, wide, reduction_axes, mask)
+        if found is None:
+            return original(self, x, reduction_axes, keep_dims, mask=mask)
+        if keep_dims:
+            shape = [1 if i in reduction_axes else -1 for i in range(x.shape.rank)]
+            found = [tf.reshape(value, shape) for value in found]
+        return tuple(tf.cast(value, x.dtype) for value in found)
+
+    return _sync_calculate_mean_and_var
+
+
+def samples_seen(model: Model) -> float | None:
+    """Returns the samples since a model's metrics were last reset; None where Keras cannot say.
+
+    Keras 3 and tf_keras weight the loss of each batch by its samples.
+    """
+    metrics = getattr(model, "metrics", ())
+    counts = [m.count for m in metrics if m.name == "loss" and hasattr(m, "count")]
+    return float(counts[0]) if counts else None

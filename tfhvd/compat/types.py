@@ -1,0 +1,39 @@
+"""What objects of TensorFlow, of the two Keras and of mpi4py are called in annotations.
+
+For readers and type checkers: nothing imports this file when a program runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Optional, Union
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from mpi4py import MPI
+
+# What a user may pass where a tensor is needed.
+TensorLike = Union[
+    tf.Tensor, tf.Variable, np.ndarray, bool, int, float, complex, Sequence[Any], np.generic
+]
+Variable = Union[tf.Variable, keras.Variable]
+Gradient = Union[tf.Tensor, tf.IndexedSlices, None]
+GradientsAndVariables = list[tuple[Gradient, Variable]]
+
+# Of Keras 3 or of tf_keras.
+Model = Union[keras.Model, tf_keras.Model]
+Layer = Union[keras.layers.Layer, tf_keras.layers.Layer]
+Optimizer = Union[
+    keras.optimizers.Optimizer,
+    tf_keras.optimizers.Optimizer,
+    tf_keras.optimizers.legacy.Optimizer,
+]
+Callback = Union[keras.callbacks.Callback, tf_keras.callbacks.Callback]
+CallbackList = Union[keras.callbacks.CallbackList, tf_keras.callbacks.CallbackList]
+Callbacks = Union[CallbackList, Callback, Sequence[Callback], None]
+Logs = Optional[dict[str, Any]]  # what `fit` tells callbacks: numbers, or tensors of one
+
+Session = tf.compat.v1.Session
+Communicator = MPI.Comm

@@ -1,0 +1,300 @@
+"""Reducing a list of gradients over the ranks: the one place that does it.
+
+The optimizers and the gradient tape differ only in when they call a `GradientReducer`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tfhvd.compat.surroundings import require_no_strategy
+from tfhvd.compat.variables import key_of, variable_name
+from tfhvd.compression import (
+    Compressing,
+    Compression,
+    has_state,
+    without_state,
+)
+from tfhvd.compression.stateful import Exchange
+from tfhvd.gradients import sample_weights
+from tfhvd.gradients.indexed_slices import SlicesReducer, is_sparse, name_of_first, sum_duplicates
+from tfhvd.gradients.local_variables import LocalVariables
+from tfhvd.gradients.options import ReductionOptions
+from tfhvd.ops import Average, Sum, allgather, allreduce, compiled, grouped_allreduce
+from tfhvd.ops.names import Identity, outermost_graph, place_of_variable
+from tfhvd.ops.weighted_allreduce import weighted_allreduce
+from tfhvd.runtime import updates
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient, Variable
+
+_NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the outermost graph
+
+
+class GradientReducer:
+    """Reduces lists of gradients over the ranks, each gradient once per call.
+
+    Args:
+        options: how, with a name. Passes are not for it: see `tfhvd.gradients.accumulator`.
+        scale: what every reduced gradient is multiplied by.
+
+    Raises:
+        TypeError: if a local layer is no layer of Keras.
+
+    Example:
+        >>> reduce = GradientReducer(ReductionOptions(name="loop", op=Sum))
+        >>> gradients = reduce(tape.gradient(loss, variables), variables)
+    """
+
+    def __init__(self, options: ReductionOptions, scale: float = 1.0) -> None:
+        self.options = options
+        # The variables whose gradients are not reduced.
+        self.local = LocalVariables(options.local_layers)
+        self._scale = scale
+        self._prefix = options.name or "gradients"  # of the reductions' names
+        # The compression of what one with a state leaves alone.
+        self._cast: Compressing = without_state(options.compression)
+        self._slices = SlicesReducer(
+            options.op, self._cast, options.device_sparse, options.process_set
+        )
+
+    def __call__(
+        self,
+        gradients: Iterable[Gradient],
+        variables: Iterable[Variable],
+        generic_names: bool = False,
+    ) -> list[Gradient]:
+        """Reduces each gradient once.
+
+        Args:
+            gradients: tensors of any shape, IndexedSlices, or None for what has no gradient. Which
+                are None must be the same on every rank.
+            variables: what the gradients belong to, in the same order: they give the names.
+            generic_names: whether names say the place among the shared gradients only.
+
+        Returns:
+            The reduced gradients in the same order, with the same shapes and types, None where None
+            was.
+
+        Raises:
+            TfhvdError: within a strategy of tf.distribute.
+            ValueError: if the lists differ in length.
+            NotImplementedError: for slices and an op that is not Average or Sum.
+        """
+        require_no_strategy()
+        gradients, variables = list(gradients), list(variables)
+        if len(gradients) != len(variables):
+            raise ValueError(
+                f"Gradients are reduced with their variables. Received: {len(gradients)} "
+                f"gradients, {len(variables)} variables. Expected: as many of each."
+            )
+        updates.note_reduced(variables)
+        # XLA knows no list of unique rows: where other ranks may send rows.
+        rows: frozenset[int] = frozenset()
+        if not self.options.sparse_as_dense and compiled.is_compiled():
+            rows = frozenset(i for i, g in enumerate(gradients) if is_sparse(g))
+        if self.options.sparse_as_dense or rows:
+            gradients = [tf.convert_to_tensor(g) if is_sparse(g) else g for g in gradients]
+        gradients = [sum_duplicates(g) if is_sparse(g) else g for g in gradients]
+        size = self.options.process_set.size()
+        if size > 1:
+            local = self.local.keys()
+            own = [key_of(variable) in local for variable in variables]
+            shared = [None if o else g for o, g in zip(own, gradients)]
+            names = self._names(variables, own, generic_names)
+            with updates.of_ours():
+                reduced = self._reduce(shared, variables, rows, names)
+            part = 1.0 / size if self.options.scale_local_gradients else 1.0
+            gradients = [scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
+        return [scaled(g, self._scale) for g in gradients]
+
+    def split(
+        self, gradients: Iterable[Gradient], variables: Iterable[Variable]
+    ) -> tuple[list[Gradient], list[Gradient]]:
+        """Returns the gradients of local variables, and the others, each in their order."""
+        local = self.local.keys()
+        own: list[Gradient] = []
+        shared: list[Gradient] = []
+        for gradient, variable in zip(gradients, variables):
+            (own if key_of(variable) in local else shared).append(gradient)
+        return own, shared
+
+    def weighs_steps(self) -> bool:
+        """Whether steps that make one update are to be weighed by their samples.
+
+        XLA would have to know the samples of several steps when it compiles one.
+        """
+        return self._weight() is not None and not compiled.is_compiled()
+
+    def all_ranks(self, condition: tf.Tensor) -> tf.Tensor:
+        """Whether a condition (a bool tensor without dimensions) holds on every rank."""
+        if self.options.process_set.size() == 1:
+            return condition
+        [name] = _unique_names(f"{self._prefix}/all_ranks", [None])
+        # Not the least of them: ranks that have joined bring zeros.
+        failed = tf.cast(tf.logical_not(condition), tf.int32)
+        ranks = self.options.process_set
+        with updates.of_ours():
+            count = allreduce(failed, op=Sum, name=Identity(name), process_set=ranks)
+        return tf.equal(count, 0)
+
+    def _names(self, variables: list[Variable], own: list[bool], generic: bool) -> list[str]:
+        """Names the reduction of each variable; those that are this rank's own are not reduced."""
+        if not generic:
+            return _unique_names(self._prefix, variables)
+        names = iter(_unique_names(self._prefix, [None] * own.count(False)))
+        return ["" if o else next(names) for o in own]
+
+    def _reduce(
+        self,
+        gradients: list[Gradient],
+        variables: list[Variable],
+        rows: frozenset[int],
+        names: list[str],
+    ) -> list[Gradient]:
+        """Reduces gradients; those at `rows` are dense here, and maybe slices on other ranks."""
+        names = [name_of_first(name) if i in rows else name for i, name in enumerate(names)]
+        dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
+        reduced: list[Gradient] = [None] * len(gradients)
+        compression = self.options.compression
+        if has_state(compression):
+            for i in [i for i in dense if i not in rows and compression.compresses(gradients[i])]:
+                reduced[i] = compression(gradients[i], variables[i], self._exchange(names[i]))
+            dense = [i for i in dense if reduced[i] is None]
+        groups = self._grouped([i for i in dense if i not in rows], variables)
+        groups += [[i] for i in dense if i in rows]  # as on ranks where they are slices
+        reduce_all = self._reduce_compiled if compiled.is_compiled() else self._reduce_groups
+        for i, tensor in zip(itertools.chain(*groups), reduce_all(groups, gradients, names)):
+            reduced[i] = tensor
+        for i, gradient in enumerate(gradients):
+            if is_sparse(gradient):
+                reduced[i] = self._slices(gradient, variables[i], names[i], self._weight())
+        return reduced
+
+    def _weight(self) -> tf.Tensor | None:
+        """Returns what this rank counts in an average; None where all count alike."""
+        return sample_weights.current() if self.options.op == Average else None
+
+    def _exchange(self, name: str) -> Exchange:
+        ranks = self.options.process_set
+        return Exchange(
+            reduce=lambda tensor, part: self._reduce_dense(
+                [tensor], f"{name}/{part}", Compression.none
+            )[0],
+            gather=lambda tensor, part: allgather(
+                tensor, name=Identity(f"{name}/{part}"), process_set=ranks
+            ),
+            share=1.0 / ranks.size() if self.options.op == Average else 1.0,
+            weight=self._weight(),
+        )
+
+    def _grouped(self, dense: list[int], variables: list[Variable]) -> list[list[int]]:
+        """Divides the positions of dense gradients into what is reduced together."""
+        if not self.options.groups:
+            # A graph reduces each gradient as soon as it is there. Eager calls wait, so that one
+            # call is best.
+            return [dense] if tf.executing_eagerly() and dense else [[i] for i in dense]
+        if isinstance(self.options.groups, int):
+            count = min(self.options.groups, len(dense))
+            cuts = [len(dense) * i // count for i in range(count + 1)] if count else []
+            return [dense[begin:end] for begin, end in zip(cuts, cuts[1:])]
+        group_of = {
+            key_of(v): number for number, group in enumerate(self.options.groups) for v in group
+        }
+        together: dict[int | str, list[int]] = {}
+        for i in dense:
+            together.setdefault(group_of.get(key_of(variables[i]), f"alone/{i}"), []).append(i)
+        return list(together.values())
+
+    def _reduce_groups(
+        self, groups: list[list[int]], gradients: list[Gradient], names: list[str]
+    ) -> list[Gradient]:
+        reduced: list[Gradient] = []
+        for group in groups:
+            tensors = [gradients[i] for i in group]
+            reduced += self._reduce_dense(tensors, names[group[0]], self._cast)
+        return reduced
+
+    def _reduce_compiled(
+        self, groups: list[list[int]], gradients: list[Gradient], names: list[str]
+    ) -> list[Gradient]:
+        """Does the same in a compiled function: begins each gradient, and finishes all together.
+
+        So they travel during the rest of the backward pass.
+        """
+        begun: list[tf.Tensor] = []
+        contexts: list[Any] = []
+        with compiled.begin_only():
+            for group in groups:
+                pairs = [self._cast.compress(gradients[i]) for i in group]
+                contexts += [context for _, context in pairs]
+                small = [tensor for tensor, _ in pairs]
+                begun += self._reduce_dense(small, names[group[0]], Compression.none)
+        finished = compiled.finish(begun) if begun else []
+        return [self._cast.decompress(t, c) for t, c in zip(finished, contexts)]
+
+    def _reduce_dense(
+        self, tensors: list[tf.Tensor], name: str, compression: Compressing
+    ) -> list[tf.Tensor]:
+        factor = self.options.gradient_predivide_factor
+        arguments: dict[str, Any] = {
+            "name": Identity(name),
+            "compression": compression,
+            "device_dense": self.options.device_dense,
+            "prescale_factor": 1.0 / factor,
+            "postscale_factor": factor,
+            "process_set": self.options.process_set,
+        }
+        weight = self._weight()
+        if weight is not None and all(tensor.dtype.is_floating for tensor in tensors):
+            return weighted_allreduce(tensors, weight, **arguments)
+        arguments["op"] = self.options.op
+        if len(tensors) == 1:
+            return [allreduce(tensors[0], **arguments)]
+        return grouped_allreduce(tensors, **arguments)
+
+
+def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
+    """Multiplies a gradient.
+
+    Args:
+        gradient: a tensor or IndexedSlices of any shape and type, or None.
+        factor: a float; or a tensor without dimensions, for floating-point gradients, which gives
+            zeros where it is 0, also of NaN.
+    """
+    if gradient is None or (isinstance(factor, float) and factor == 1.0):
+        return gradient
+    if is_sparse(gradient):
+        values = scaled(gradient.values, factor)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    if isinstance(factor, float):
+        return gradient * tf.cast(factor, gradient.dtype)
+    return tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
+
+
+def _unique_names(prefix: str, variables: Sequence[Variable | None]) -> list[str]:
+    """Names a reduction per variable.
+
+    A graph may run reductions side by side, so that a name is used once in it. Eager calls wait for
+    their results, and use the same names each time, which the engine then knows. A function that is
+    traced again begins anew: one rank may trace more often than another.
+    """
+    used: set[str] = set()
+    if not tf.executing_eagerly():
+        collection = outermost_graph().get_collection_ref(_NAMES_IN_USE)
+        if not collection:
+            collection.append(used)
+        used = collection[0]
+    names = []
+    for position, variable in enumerate(variables):
+        wanted = f"{prefix}/{place_of_variable(position, variable_name(variable))}"
+        name, count = wanted, 1
+        while name in used:
+            name, count = f"{wanted}_{count}", count + 1
+        used.add(name)
+        names.append(name)
+    return names

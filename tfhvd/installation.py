@@ -1,0 +1,228 @@
+"""What this installation is made of and can do; asked as scripts for Horovod ask it, too.
+
+Not called `build_info`: a module of that name would hide the function `tfhvd.build_info`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import re
+
+from tfhvd._version import __version__
+from tfhvd.runtime import process
+from tfhvd.runtime.library import build_config, installed_nccl, load_native
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """A means of communication: whether it is there, and why not, or which one it is."""
+
+    name: str
+    available: bool
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildInfo:
+    """What this build of tfhvd is made of; as text, a table.
+
+    Attributes:
+        version: of tfhvd.
+        python: the version of the interpreter.
+        tensorflow: the version that the operations were built against.
+        xla: whether functions with jit_compile=True can have collectives (on CPUs).
+        mpi: vendor and version that the mpi backend was built against.
+        compiler: what built the libraries.
+        backends: in the order in which they are asked.
+    """
+
+    version: str
+    python: str
+    tensorflow: str
+    xla: bool
+    mpi: str
+    compiler: str
+    backends: tuple[Backend, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"tfhvd {self.version}",
+            f"  Python      {self.python}",
+            f"  TensorFlow  {self.tensorflow}",
+            f"  XLA         {'on CPUs' if self.xla else 'not compiled: no headers'}",
+            f"  MPI         {self.mpi}",
+            f"  compiler    {self.compiler}",
+            "backends",
+        ]
+        for backend in self.backends:
+            mark = "x" if backend.available else " "
+            lines.append(f"  [{mark}] {backend.name:<8} {backend.detail}".rstrip())
+        return "\n".join(lines)
+
+
+def build_info() -> BuildInfo:
+    """Returns what this build is made of and which backends are there, or why not.
+
+    Needs no `init`.
+
+    Example:
+        >>> print(hvd.build_info())
+    """
+    built = build_config()
+    reports = load_native().report_backends(installed_nccl())
+    return BuildInfo(
+        version=__version__,
+        python=platform.python_version(),
+        tensorflow=built.TENSORFLOW_VERSION,
+        xla=built.XLA,
+        mpi=f"{built.MPI_VENDOR} {built.MPI_VERSION}".strip(),
+        compiler=built.COMPILER,
+        backends=tuple(Backend(r.name, r.available, r.detail) for r in reports),
+    )
+
+
+def mpi_built() -> bool:
+    """Returns whether tfhvd was built with MPI. Needs no `init`.
+
+    Example:
+        >>> hvd.mpi_built()
+        True
+    """
+    return _backend("mpi") is not None
+
+
+def mpi_enabled() -> bool:
+    """Returns whether MPI can be used here: it was built in, and its library loads. No `init`.
+
+    Example:
+        >>> assert hvd.mpi_enabled(), hvd.build_info()
+    """
+    return _available("mpi")
+
+
+def mpi_threads_supported() -> bool:
+    """Returns whether mpi4py and the like may be used beside tfhvd, from any thread.
+
+    Always so where MPI is there: tfhvd calls MPI from a thread of its own, asks for
+    MPI_THREAD_MULTIPLE, and `init` fails where it does not get it.
+
+    Raises:
+        NotInitializedError: before `init`.
+
+    Example:
+        >>> hvd.init()
+        >>> if hvd.mpi_threads_supported():
+        ...     from mpi4py import MPI
+    """
+    process.check_running()
+    return _available("mpi")
+
+
+def gloo_built() -> bool:
+    """Returns whether tfhvd was built with Gloo.
+
+    Example:
+        >>> hvd.gloo_built()
+        False
+    """
+    return _backend("gloo") is not None
+
+
+def gloo_enabled() -> bool:
+    """Returns whether Gloo can be used here.
+
+    Example:
+        >>> hvd.gloo_enabled()
+        False
+    """
+    return _available("gloo")
+
+
+def nccl_built() -> int:
+    """Returns the version of the NCCL that tfhvd has found, 0 where there is none.
+
+    NCCL is looked for when it is needed, not when tfhvd is built.
+
+    Returns:
+        10000 times the major, 100 times the minor, and the last number: 22703 for 2.27.3.
+
+    Example:
+        >>> hvd.nccl_built() > 0
+        False
+    """
+    backend = _backend("nccl")
+    if backend is None or not backend.available:
+        return 0
+    version = re.search(r"(\d+)\.(\d+)\.(\d+)", backend.detail)
+    if version is None:
+        return 1
+    major, minor, patch = map(int, version.groups())
+    return 10000 * major + 100 * minor + patch
+
+
+def cuda_built() -> bool:
+    """Returns whether collectives on CUDA GPUs stay on them: whether there is NCCL.
+
+    Example:
+        >>> hvd.cuda_built()
+        False
+    """
+    return nccl_built() > 0
+
+
+def rocm_built() -> bool:
+    """Returns False: tfhvd has no part for AMD's GPUs.
+
+    Example:
+        >>> hvd.rocm_built()
+        False
+    """
+    return False
+
+
+def ccl_built() -> bool:
+    """Returns False: tfhvd does not use oneCCL.
+
+    Example:
+        >>> hvd.ccl_built()
+        False
+    """
+    return False
+
+
+def ddl_built() -> bool:
+    """Returns False: tfhvd does not use IBM's DDL.
+
+    Example:
+        >>> hvd.ddl_built()
+        False
+    """
+    return False
+
+
+def check_num_rank_power_of_2(num_rank: int) -> bool:
+    """Returns whether a number is a power of two: 1, 2, 4, 8, ...
+
+    For scripts that ask: tfhvd itself needs it nowhere. The tree of ranks of `Adasum` is even then.
+
+    Args:
+        num_rank: a whole number.
+
+    Raises:
+        TypeError: if it is no whole number.
+
+    Example:
+        >>> hvd.check_num_rank_power_of_2(6)
+        False
+    """
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def _backend(name: str) -> Backend | None:
+    return next((b for b in build_info().backends if b.name == name), None)
+
+
+def _available(name: str) -> bool:
+    backend = _backend(name)
+    return backend is not None and backend.available

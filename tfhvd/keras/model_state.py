@@ -1,0 +1,147 @@
+"""The state of a model in training, and how ranks take over another one's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tensorflow as tf
+
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat import training
+from tfhvd.compat.variables import key_of, tf_variable
+from tfhvd.compression import has_state
+from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of, reduces
+from tfhvd.ops import allgather_object, broadcast_variables
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+from tfhvd.runtime.updates import Step
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model, Optimizer, Variable
+
+_STEP = "_tfhvd_step"  # an attribute of the functions that Keras makes of training steps
+
+
+class _Numbered(NamedTuple):
+    """A variable by its number: Keras names it otherwise where a model was built another way."""
+
+    path: str
+    value: tf.Variable
+
+
+def reducing_optimizers(model: Model) -> list[Optimizer]:
+    """Lists the distributed ones among the optimizers of a model: see `optimizers_of`."""
+    return _found(model, reduces)
+
+
+def optimizers_of(model: Model) -> list[Optimizer]:
+    """Lists all optimizers of a model: the one that it is compiled with, and others.
+
+    These are its attributes, and what is in lists and dicts among them.
+    """
+    return _found(model, keras_compat.is_keras_optimizer)
+
+
+def _found(model: Model, of_a_kind: Callable[[object], bool]) -> list[Optimizer]:
+    own = [getattr(model, "optimizer", None), *vars(model).values()]
+    return list({id(o): o for o in _flat(own) if o is not None and of_a_kind(o)}.values())
+
+
+def _flat(things: Iterable[object], depth: int = 3) -> Iterator[object]:
+    """Yields what is in containers."""
+    for thing in things:
+        if isinstance(thing, (list, tuple)) and depth:
+            yield from _flat(thing, depth - 1)
+        elif isinstance(thing, Mapping) and depth:
+            yield from _flat(thing.values(), depth - 1)
+        else:
+            yield thing
+
+
+def remember_step(train_function: Callable[..., Any], step: Step) -> None:
+    """Notes what the training steps do that a function was made of: it is not always made anew."""
+    setattr(train_function, _STEP, step)
+
+
+def step_of(model: Model) -> Step | None:
+    """Returns what the training steps of a model do, as far as `fit` has seen them."""
+    return getattr(getattr(model, "train_function", None), _STEP, None)
+
+
+def process_set_of(model: Model) -> ProcessSet | None:
+    """Returns the ranks that train a model together; None where nothing reduces its gradients.
+
+    Of a model that several process sets train, the first one's.
+    """
+    step = step_of(model)
+    tapes = [] if step is None else step.tapes.values()
+    known = [*map(reducer_of, reducing_optimizers(model)), *tapes]
+    return known[0].options.process_set if known else None
+
+
+def broadcast_state(
+    model: Model,
+    optimizers: Iterable[Optimizer],
+    root_rank: int,
+    local: Collection[int] = (),
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Gives all ranks one rank's weights and optimizers' state; random seeds stay each rank's own.
+
+    Args:
+        model: a built model of either Keras.
+        optimizers: those that train it. They are built if they are not: the one that the model is
+            compiled with for all its variables, another one if some rank's is, for the same.
+        root_rank: the rank whose state it is, by its number in the job.
+        local: the keys of variables that each rank keeps as they are (see `key_of`).
+        process_set: the ranks that take part.
+    """
+    variables = keras_compat.model_state(model)
+    optimizers = list(optimizers)
+    _build_alike(model, optimizers, root_rank, process_set)
+    for optimizer in optimizers:
+        variables += keras_compat.optimizer_variables(optimizer)
+        variables += _shared_by_compression(optimizer, _variables_for(optimizer, model))
+        variables += _shared_by_accumulation(optimizer)
+    numbered = [
+        _Numbered(str(n), tf_variable(v)) for n, v in enumerate(variables) if key_of(v) not in local
+    ]
+    broadcast_variables(numbered, root_rank=root_rank, process_set=process_set)
+
+
+def _build_alike(
+    model: Model, optimizers: list[Optimizer], root_rank: int, process_set: ProcessSet
+) -> None:
+    """Builds optimizers as those of the root are, or where that is not built, of another rank."""
+    variables = model.trainable_variables
+    own = [training.positions_built_for(optimizer, variables) for optimizer in optimizers]
+    of_ranks = allgather_object(own, name="built_optimizers", process_set=process_set)
+    root = list(process_set.ranks or range(process_set.size())).index(root_rank)
+    for number, optimizer in enumerate(optimizers):
+        built = [of_rank[number] for of_rank in [of_ranks[root], *of_ranks]]
+        positions = next((p for p in built if p is not None), None)
+        if positions is None and optimizer is getattr(model, "optimizer", None):
+            positions = range(len(variables))
+        if positions:
+            keras_compat.build_optimizer(optimizer, [variables[i] for i in positions])
+
+
+def _variables_for(optimizer: Optimizer, model: Model) -> list[Variable]:
+    """Lists the variables of a model that an optimizer is there for, as far as that is known."""
+    positions = training.positions_built_for(optimizer, model.trainable_variables)
+    return [model.trainable_variables[i] for i in positions or ()]
+
+
+def _shared_by_compression(
+    optimizer: Optimizer, variables: Iterable[Variable]
+) -> list[tf.Variable]:
+    compression = reducer_of(optimizer).options.compression if reduces(optimizer) else None
+    if compression is None or not has_state(compression):
+        return []
+    compression.build(variables)
+    return compression.shared_state
+
+
+def _shared_by_accumulation(optimizer: Optimizer) -> list[tf.Variable]:
+    accumulates = getattr(optimizer, "gradient_accumulation_steps", None)
+    return accumulator_of(optimizer).shared_state if accumulates and reduces(optimizer) else []

@@ -1,0 +1,280 @@
+"""run: calls a function on every rank of a new job, from a program or a notebook.
+
+The job is an ordinary one, of `tfhvdrun`, in a process of its own: the launcher takes signals and
+adopts orphans, which is not for the caller's process. Its ranks are `task`; function and results
+travel through `exchange`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from tfhvd.errors import RankFailedError
+from tfhvd.launch import arguments, command_line, environment
+from tfhvd.launch.call.exchange import Exchange
+from tfhvd.launch.errors import UsageError
+from tfhvd.launch.job import Job
+
+# How the launcher's words on a failure begin; the first of them name the rank that failed first.
+_VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |error:|mpirun |stopped by )")
+
+_PACKAGE = Path(__file__).resolve().parents[3]  # the folder that `import tfhvd` is found in
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | os.PathLike[str] | None = None,
+    start_timeout: float | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | os.PathLike[str] | None = None,
+    verbose: bool | int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    executable: str | None = None,
+    network_interfaces: str | None = None,
+    num_proc: int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> list[Any]:
+    """Calls a function on every rank of a new job, and returns what each rank's call returns.
+
+    The function calls `hvd.init()` itself. What the ranks print is printed here, with the rank
+    before each line. Function, arguments and results travel as pickles: cloudpickle writes those of
+    a notebook and of the main script as well; modules are imported anew by each rank, from the
+    caller's `sys.path`.
+
+    Args:
+        func: what to call.
+        args: its positional arguments, the same on every rank.
+        kwargs: its named arguments.
+        np: the number of ranks; by default 1, or as many as `hosts` or `hostfile` have slots.
+        min_np: of Horovod's elastic jobs; must be None.
+        max_np: of Horovod's elastic jobs; must be None.
+        slots: of Horovod's elastic jobs; must be None.
+        reset_limit: of Horovod's elastic jobs; must be None.
+        cooldown_range: of Horovod's elastic jobs; must be None.
+        hosts: hosts and slots, as in "a:4,b:4"; None for this machine.
+        hostfile: a file with one host a line, as in "a slots=4".
+        start_timeout: the seconds in which all ranks must have started; 120 by default.
+        ssh_port: the port of ssh on other hosts.
+        ssh_identity_file: the private key for ssh; None for what its configuration names.
+        disable_cache: taken for Horovod's sake: nothing is cached.
+        output_filename: a folder that gets each rank's output as well.
+        verbose: whether to print what mpirun says.
+        use_gloo: must not be True: jobs are started by MPI.
+        use_mpi: taken for Horovod's sake.
+        mpi_args: more arguments for mpirun, as in a shell.
+        network_interface: network interfaces to use, as in "eth0,eth1".
+        executable: the Python of the ranks; by default the one of this process.
+        network_interfaces: the newer name of `network_interface`.
+        num_proc: the newer name of `np`.
+        env: variables for the ranks, beside those of this process.
+
+    Returns:
+        The results, rank 0's first.
+
+    Raises:
+        RankFailedError: if the function raises on a rank, or a rank ends otherwise. It names the
+            rank that failed first and has its traceback; its `__cause__` is the exception itself,
+            where that can be pickled.
+        ValueError: for arguments that cannot be meant.
+        NotImplementedError: for arguments of elastic jobs and Gloo.
+        TypeError: if the function or its arguments cannot be pickled.
+
+    Example:
+        >>> def whoami(greeting):
+        ...     import tfhvd as hvd
+        ...     hvd.init()
+        ...     return f"{greeting} from {hvd.rank()} of {hvd.size()}"
+        >>> tfhvd.run(whoami, args=("hello",), np=2)
+        ['hello from 0 of 2', 'hello from 1 of 2']
+    """
+    del disable_cache, use_mpi
+    elastic = (min_np, max_np, slots, reset_limit, cooldown_range)
+    _refuse(
+        {
+            "elastic arguments": next((value for value in elastic if value is not None), None),
+            "use_gloo": use_gloo or None,
+        }
+    )
+    np = _one(np, num_proc, "np", "num_proc")
+    if np is None and not hosts and hostfile is None:
+        np = 1
+    words = _words(
+        {
+            "-np": np,
+            "--hosts": hosts,
+            "--hostfile": hostfile,
+            "--start-timeout": start_timeout,
+            "--ssh-port": ssh_port,
+            "--ssh-identity-file": ssh_identity_file,
+            "--output-filename": output_filename,
+            "--mpi-args": mpi_args,
+            "--nics": _one(
+                network_interface, network_interfaces, "network_interface", "network_interfaces"
+            ),
+        },
+        [*(["--verbose"] if verbose else []), *_env_words(env)],
+    )
+    command = [executable or sys.executable, "-m", "tfhvd.launch.call.task"]
+    try:
+        job = arguments.parse([*words, *command])
+    except UsageError as error:
+        raise ValueError(f"tfhvd.run: {error}") from None
+    return _call(job, [*words, *command], _payload(func, tuple(args), dict(kwargs or {})))
+
+
+def _refuse(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise NotImplementedError(
+                "tfhvd.run starts jobs of a fixed size with MPI. "
+                f"Received: {name}={value!r}. Expected: None."
+            )
+
+
+def _one(first: Any, second: Any, name: str, other: str) -> Any:
+    if first is not None and second is not None and first != second:
+        raise ValueError(
+            f"`{name}` and `{other}` are one argument. Received: {name}={first!r}, "
+            f"{other}={second!r}. Expected: one of them."
+        )
+    return second if first is None else first
+
+
+def _words(options: Mapping[str, Any], more: Sequence[str]) -> list[str]:
+    words = [f"{flag}={value}" for flag, value in options.items() if value is not None]
+    return [*words, *more]
+
+
+def _env_words(env: Mapping[str, str] | None) -> list[str]:
+    return [f"--env={name}={value}" for name, value in (env or {}).items()]
+
+
+def _payload(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    import cloudpickle  # Here, so that the launcher itself needs it not.
+
+    if not callable(func):
+        raise TypeError(f"Received: func={func!r}. Expected: a function.")
+    try:
+        call = cloudpickle.dumps((func, args, kwargs))
+    except Exception as error:
+        raise TypeError(
+            f"tfhvd.run cannot pickle the function or its arguments ({error}). Expected: what "
+            "cloudpickle can write; make sessions, models and files within the function."
+        ) from error
+    # The paths first: they must be in place before the call is read.
+    return pickle.dumps(([str(Path(path or ".").resolve()) for path in sys.path], call))
+
+
+def _call(job: Job, words: Sequence[str], payload: bytes) -> list[Any]:
+    place = command_line.Place(environment.physical_cores(), environment.in_allocation(os.environ))
+    exchange = Exchange(
+        payload,
+        remote=command_line.is_remote(job, place),
+        hosts=[host.name for host in job.hosts],
+        nics=job.nics,
+    )
+    env = {**os.environ, **exchange.environment}
+    env["PYTHONPATH"] = os.pathsep.join(
+        [str(_PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    try:
+        code, last = _supervise([sys.executable, "-m", "tfhvd.launch", *words], env)
+    finally:
+        exchange.close()
+    return _results(job.num_proc, exchange.answers, code, last)
+
+
+def _supervise(line: Sequence[str], env: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Runs the launcher to its end; returns its exit code and its own last lines."""
+    launcher = subprocess.Popen(
+        list(line),
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C is ours to pass on, once.
+    )
+    last: list[str] = []
+    pumps = [
+        threading.Thread(target=_pump, args=(launcher.stdout, sys.stdout, None), daemon=True),
+        threading.Thread(target=_pump, args=(launcher.stderr, sys.stderr, last), daemon=True),
+    ]
+    for pump in pumps:
+        pump.start()
+    try:
+        code = launcher.wait()
+    except BaseException:
+        launcher.send_signal(signal.SIGINT)
+        launcher.wait()
+        raise
+    finally:
+        for pump in pumps:
+            pump.join()
+    return code, last
+
+
+def _pump(source: IO[str], target: IO[str], last: list[str] | None) -> None:
+    """Writes lines on, and keeps those from the launcher's first word on the failure."""
+    for text in source:
+        if last is not None and (last or _VERDICT.match(text)):
+            last.append(text.rstrip("\n"))
+        target.write(text)
+        target.flush()
+
+
+def _results(size: int, answers: list[tuple[int, bytes]], code: int, last: list[str]) -> list[Any]:
+    results: dict[int, Any] = {}
+    raised: dict[int, tuple[str, str, bytes | None]] = {}  # by rank, in the order of arrival
+    for rank, message in answers:
+        kind, content = pickle.loads(message)
+        if kind == "raised":
+            raised[rank] = content
+        else:
+            results[rank] = content
+    verdict = next(filter(None, map(_VERDICT.match, last)), None)
+    first = int(verdict[1]) if verdict is not None and verdict[1] else next(iter(raised), None)
+    if first in raised:
+        said, trace, original = raised[first]
+        text = f"rank {first} of tfhvd.run failed with {said}\n\n{trace.rstrip()}"
+        raise RankFailedError(text, first, trace) from _unpickled(original)
+    missing = sorted(set(range(size)) - set(results))
+    if missing or code:
+        where = f"rank {', '.join(map(str, missing))} returned nothing" if missing else "it failed"
+        text = f"the job of tfhvd.run ended with exit code {code}: {where}"
+        named = first if first is not None else next(iter(missing), None)
+        raise RankFailedError("\n".join([text, *last]), named, "")
+    return [results[rank] for rank in range(size)]
+
+
+def _unpickled(original: bytes | None) -> BaseException | None:
+    if original is None:
+        return None
+    try:
+        return pickle.loads(original)
+    except Exception:  # The class may be importable on the rank only.
+        return None

@@ -1,0 +1,75 @@
+"""A rank of `run`: fetches the function, calls it, and sends back what it returns or raises.
+
+Started as `python -m tfhvd.launch.call.task`, under tfhvdrun.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import threading
+import traceback
+from typing import Any
+
+import cloudpickle
+
+from tfhvd.launch.call import exchange
+from tfhvd.launch.rank import rank_of
+
+
+def main() -> None:
+    """Runs the rank; raises what the function raises, so that it ends as a script of its own."""
+    rank = rank_of(os.environ)
+    addresses, token = os.environ.pop(exchange.ADDRESS), os.environ.pop(exchange.TOKEN)
+    try:
+        sock, payload = exchange.join(addresses, token, rank)
+    except OSError as error:
+        sys.exit(
+            f"tfhvd.run: rank {rank} on host {socket.gethostname()} cannot reach the process that "
+            f"called run ({error}). Open that port, or name the network with network_interfaces."
+        )
+    done = threading.Event()
+    threading.Thread(target=_watch, args=(sock, done), daemon=True).start()
+    try:
+        paths, call = pickle.loads(payload)
+        sys.path += [path for path in paths if path not in sys.path]
+        function, args, kwargs = cloudpickle.loads(call)
+        answer = cloudpickle.dumps(("returned", function(*args, **kwargs)))
+    except BaseException as error:
+        _send(sock, done, _failure(error))
+        raise
+    _send(sock, done, answer)
+
+
+def _failure(error: BaseException) -> bytes:
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    said = traceback.format_exception_only(type(error), error)[-1].strip()
+    try:
+        original: Any = cloudpickle.dumps(error)
+        cloudpickle.loads(original)  # Some exceptions can be written, but not read.
+    except Exception:
+        original = None
+    return pickle.dumps(("raised", (said, trace, original)))
+
+
+def _send(sock: socket.socket, done: threading.Event, answer: bytes) -> None:
+    exchange.send(sock, answer)
+    done.wait(60)  # The other side has it, or is gone: then `_watch` ends this process.
+
+
+def _watch(sock: socket.socket, done: threading.Event) -> None:
+    """Ends this process once nobody waits for it any more."""
+    try:
+        received = sock.recv(1)
+    except OSError:
+        received = b""
+    if not received:
+        print("tfhvd.run: the process that called run is gone", file=sys.stderr, flush=True)
+        os._exit(1)
+    done.set()
+
+
+if __name__ == "__main__":
+    main()

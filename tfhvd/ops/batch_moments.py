@@ -1,0 +1,79 @@
+"""Mean and variance over the samples of all ranks: what synchronized batch normalization needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from tfhvd.compat import keras as keras_compat
+from tfhvd.ops import allgather
+from tfhvd.ops.names import Identity, name_by_place
+from tfhvd.runtime.process import is_initialized
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Layer
+
+
+def synchronize_keras() -> None:
+    """Makes `BatchNormalization(synchronized=True)` of every imported Keras take all ranks."""
+    keras_compat.synchronize_batch_normalization(_of_layer)
+
+
+def _of_layer(
+    layer: Layer, inputs: tf.Tensor, axes: Sequence[int], mask: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor] | None:
+    process_set = getattr(layer, "tfhvd_process_set", global_process_set)
+    if not is_initialized() or process_set.size() == 1:
+        return None
+    return moments(inputs, axes, mask, process_set)
+
+
+def moments(
+    inputs: tf.Tensor, axes: Sequence[int], mask: tf.Tensor | None, process_set: ProcessSet
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Computes mean and variance over some axes and all ranks, each sample counted once.
+
+    Each rank sends its count, mean and sum of squared differences, which are put together as in
+    Chan et al., 1979: no large squares are subtracted from each other. Differentiable.
+
+    Args:
+        inputs: float32 or float64, of shape [samples, ..., channels]. The number of samples may
+            differ between ranks and be 0; the channels may not.
+        axes: over which to compute: all but one.
+        mask: None, or a tensor that is true for what counts, with one dimension less than `inputs`.
+        process_set: the ranks that take part.
+
+    Returns:
+        Mean and (population) variance, each of shape [channels], the same on every rank.
+
+    Example:
+        >>> mean, variance = moments(x, [0], None, hvd.global_process_set)
+    """
+    axes = list(axes)
+    if mask is None:
+        weights = tf.ones_like(inputs)
+    else:
+        weights = tf.cast(mask, inputs.dtype)[..., tf.newaxis] * tf.ones_like(inputs)
+    count = tf.reduce_sum(weights, axes)
+    kept = tf.where(weights > 0, inputs, tf.zeros_like(inputs))  # a masked NaN is none
+    mean = tf.math.divide_no_nan(tf.reduce_sum(kept, axes), count)
+    away = tf.where(weights > 0, inputs - _spread(mean, inputs, axes), tf.zeros_like(inputs))
+    squares = tf.reduce_sum(tf.square(away), axes)
+    own = tf.stack([tf.stop_gradient(count), mean, squares])[tf.newaxis]
+    # Not by the layer's name: ranks may number their layers differently.
+    name = Identity(name_by_place("batch_normalization/moments").text)
+    counts, means, sums = tf.unstack(allgather(own, name=name, process_set=process_set), axis=1)
+    total = tf.reduce_sum(counts, 0)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(counts * means, 0), total)
+    squares = tf.reduce_sum(sums + counts * tf.square(means - mean), 0)
+    return mean, tf.math.divide_no_nan(squares, total)
+
+
+def _spread(value: tf.Tensor, inputs: tf.Tensor, axes: list[int]) -> tf.Tensor:
+    """Gives a value of the channels the dimensions of the inputs."""
+    for axis in sorted(axis % inputs.shape.rank for axis in axes):
+        value = tf.expand_dims(value, axis)
+    return value

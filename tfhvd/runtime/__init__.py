@@ -1,0 +1,1 @@
+"""This process in its job: the native libraries, joining and leaving, its place, process sets."""

@@ -1,0 +1,176 @@
+"""What this process knows of the job that it takes part in, and how it leaves. No TensorFlow."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
+from tfhvd.launch import notice
+from tfhvd.runtime.gpus import choose_gpu
+from tfhvd.runtime.launcher_check import check_launcher
+from tfhvd.runtime.library import installed_nccl, load_native
+
+if TYPE_CHECKING:
+    from tfhvd._native import Topology
+
+
+class Membership:
+    """This process's part in one job after the other, from `join` to `leave`.
+
+    It leaves by itself when the interpreter ends. A child made by fork has no part in the job: the
+    engine's thread stays with the parent.
+
+    Attributes:
+        topology: this process's place in the job, as the core says it; None where it is in none.
+        started_as: the job's ranks, as numbers of the processes that were started; None where they
+            are all of them.
+        forked: whether this is a child made by fork after `join`.
+    """
+
+    def __init__(self) -> None:
+        self.topology: Topology | None = None
+        self.started_as: tuple[int, ...] | None = None
+        self.forked = False
+        self._at_leaving: list[Callable[[], None]] = []
+        self._prepared = False
+        self._launcher: notice.Sender | None = None
+        self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
+        self._everyone_knows = True
+
+    def join(self, ranks: tuple[int, ...] | None) -> None:
+        """Meets the other ranks of the job.
+
+        Args:
+            ranks: which of the processes that were started make up the job; None for all.
+
+        Raises:
+            NotInitializedError: in a child made by fork.
+            TfhvdError: if the ranks cannot meet, or a setting has a wrong value.
+        """
+        if self.forked:
+            raise NotInitializedError(_FORKED)
+        if "mpi4py" in sys.modules:
+            # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
+            import mpi4py.MPI  # noqa: F401
+        native = load_native()
+        try:
+            native.init(installed_nccl(), list(ranks or ()))
+        except InvalidSettingError:
+            self._prepare_for_the_end()  # MPI may have begun, and nobody is lost
+            raise
+        topology = native.topology()
+        try:
+            if ranks is None:
+                check_launcher(os.environ, topology.size)
+        except RuntimeError as error:
+            native.shutdown("")
+            raise TfhvdError(str(error)) from None
+        self.topology = topology
+        self.started_as = ranks
+        self._prepare_for_the_end()
+        if "tensorflow" in sys.modules and native.has_gpus():
+            choose_gpu(topology)
+
+    def leave(self, reason: str) -> None:
+        """Leaves the job, and tells the other ranks why: "" where the program is done with it."""
+        self.topology = None
+        self.started_as = None
+        for forget in self._at_leaving:
+            forget()
+        load_native().shutdown(reason)
+
+    def at_leaving(self, forget: Callable[[], None]) -> None:
+        """Has a function called whenever the process leaves, for what is of that job alone."""
+        self._at_leaving.append(forget)
+
+    def place(self) -> Topology:
+        """Returns the topology. Raises NotInitializedError where the process is in no job."""
+        if self.topology is None:
+            raise NotInitializedError(_FORKED if self.forked else _NOT_INITIALIZED)
+        return self.topology
+
+    def check(self) -> None:
+        """Raises NotInitializedError where the process is in no job."""
+        self.place()
+
+    def _prepare_for_the_end(self) -> None:
+        if self._prepared:
+            return
+        self._prepared = True
+        self._launcher = notice.Sender(os.environ)
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._in_child)
+        previous = sys.excepthook
+
+        def excepthook(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            previous(kind, error, trace)
+            if not _is_interactive():
+                self._on_uncaught(kind, error)
+
+        sys.excepthook = excepthook
+
+    def _in_child(self) -> None:
+        self.forked = True
+        self.topology = None
+
+    def _on_uncaught(self, kind: type[BaseException], error: BaseException) -> None:
+        """Tells the others at once, for threads of this process may go on for long."""
+        if self.topology is None:
+            return
+        self._failed_with = 130 if issubclass(kind, KeyboardInterrupt) else 1
+        reason = traceback.format_exception_only(kind, error)[-1].strip()
+        self._tell_launcher()
+        try:
+            self.leave(reason)
+        except TfhvdError:
+            self._everyone_knows = False
+
+    def _tell_launcher(self) -> None:
+        """Says, before the other ranks can hear of it, whether it is one of them that failed."""
+        assert self._launcher is not None
+        try:
+            load_native().check_health()
+            self._launcher.leave(follows=False)
+        except TfhvdError:
+            self._launcher.leave(follows=True)
+
+    def _at_exit(self) -> None:
+        if self.forked:
+            return
+        native = load_native()
+        try:
+            if self.topology is not None:
+                self._tell_launcher()
+                native.check_health()
+                self.leave("")
+            if self._everyone_knows:
+                native.finalize()
+                return
+        except TfhvdError as error:
+            if not self._failed_with:
+                print(f"tfhvd: the job ended badly: {error}", file=sys.stderr)
+        # A peer is lost or does not answer, so that MPI cannot be ended in order; it could hang.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(self._failed_with or 1)
+
+
+_NOT_INITIALIZED = "tfhvd has not been initialized. Call hvd.init() first."
+_FORKED = (
+    "This process was forked from one that had called hvd.init(), and has no part in the job. Use "
+    "tfhvd in the parent, or start the process with multiprocessing.get_context('spawn')."
+)
+membership = Membership()  # this process's
+
+
+def _is_interactive() -> bool:
+    """Whether the interpreter goes on after an uncaught exception."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)

@@ -1,0 +1,301 @@
+"""Process sets: which ranks take part in a collective. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tfhvd.runtime.library import load_native
+from tfhvd.runtime.membership import membership
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Communicator
+
+
+class ProcessSet:
+    """Some of the job's ranks.
+
+    It can be used once all ranks have registered it, by `hvd.init(process_sets=[...])` or
+    `hvd.add_process_set`, and until they remove it or shut down.
+
+    Attributes:
+        ranks: a list of the ranks in it, ascending. Of `hvd.global_process_set` all ranks of the
+            job; None before `init` and after `shutdown`.
+        process_set_id: the number by which all ranks know the set; None where it is not registered.
+
+    Example:
+        >>> even = hvd.add_process_set(range(0, hvd.size(), 2))
+        >>> if even.included():
+        ...     total = hvd.allreduce(x, process_set=even)
+    """
+
+    def __init__(self, ranks: Iterable[int] | Communicator | None = None) -> None:
+        """Names the ranks.
+
+        Args:
+            ranks: the ranks, or an mpi4py communicator of them: each rank gives the one that it is
+                in, so that one call can make several sets, as `COMM_WORLD.Split` does.
+
+        Raises:
+            TypeError: if they are no whole numbers.
+            ValueError: if there are none, one is negative or named twice.
+        """
+        self._named: tuple[int, ...] | None = None  # None: all ranks of the job
+        self.process_set_id: int | None = None
+        # From a communicator, as numbers in MPI_COMM_WORLD: then ranks may name different sets at
+        # one place of the program.
+        self._started_as: list[int] | None = None
+        if ranks is None:
+            return
+        if is_communicator(ranks):
+            self._started_as = _ranks_of(ranks)
+            ranks = _in_this_job(self._started_as)
+        try:
+            self._named = tuple(sorted(rank.__index__() for rank in ranks))
+        except (AttributeError, TypeError):
+            raise TypeError(
+                f"Received: ranks={ranks!r}. Expected: whole numbers, or a communicator of mpi4py."
+            ) from None
+        if not self._named or len(set(self._named)) != len(self._named) or self._named[0] < 0:
+            raise ValueError(
+                f"A process set names each of its ranks once. Received: {list(ranks)}. "
+                "Expected: different numbers, 0 or above; at least one."
+            )
+
+    @property
+    def ranks(self) -> list[int] | None:
+        """The ranks in the set, in a list of the caller's own."""
+        if self._named is not None:
+            return list(self._named)
+        topology = membership.topology
+        return None if topology is None else list(range(topology.size))
+
+    def size(self) -> int:
+        """Returns the number of ranks in the set."""
+        return len(self._named) if self._named is not None else membership.place().size
+
+    def rank(self) -> int:
+        """Returns this process's place in the set, -1 where it is not in it."""
+        if self._named is None:
+            return membership.place().rank
+        return self._named.index(membership.place().rank) if self.included() else -1
+
+    def included(self) -> bool:
+        """Returns whether this process is in the set."""
+        return self._named is None or membership.place().rank in self._named
+
+    def __repr__(self) -> str:
+        ranks = "all ranks" if self._named is None else list(self._named)
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={ranks})"
+
+
+global_process_set = ProcessSet()
+global_process_set.process_set_id = 0
+
+_registered: dict[int, ProcessSet] = {}  # by number; without the set of all ranks
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> ProcessSet:
+    """Registers a process set, so that collectives can be given it.
+
+    Every rank of the job calls it, also those outside of the set, at the same place among such
+    calls. Sets may overlap.
+
+    Args:
+        process_set: a ProcessSet, or what one is made of: ranks, or an mpi4py communicator.
+
+    Returns:
+        The process set, registered.
+
+    Raises:
+        NotInitializedError: before `init`.
+        InvalidSettingError: on every rank, if the ranks name different sets, there is a set of
+            these ranks already, or one of them is no rank of the job.
+        PeerLostError: if a rank is lost or has left.
+
+    Example:
+        >>> last = hvd.add_process_set([hvd.size() - 1])
+    """
+    membership.check()
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    if process_set.process_set_id is not None:
+        raise ValueError(
+            f"The process set is registered already. Received: {process_set!r}. "
+            "Expected: a new one."
+        )
+    if process_set._started_as is not None:  # the job may have begun since
+        process_set._named = tuple(sorted(_in_this_job(process_set._started_as)))
+    for ranks in _all_named(process_set):
+        number = load_native().add_process_set(list(ranks))
+        registered = process_set if ranks == process_set._named else ProcessSet(ranks)
+        registered.process_set_id = number
+        _registered[number] = registered
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Removes a process set that `add_process_set` or `init` registered.
+
+    Every rank of the job calls it, at the same place among such calls. Collectives of the set that
+    are not done by then fail.
+
+    Args:
+        process_set: the set; may be registered anew later.
+
+    Returns:
+        True; False for what is not registered, and for the set of all ranks.
+
+    Raises:
+        NotInitializedError: before `init`.
+        InvalidSettingError: on every rank, if the ranks remove different sets.
+        PeerLostError: if a rank is lost or has left.
+
+    Example:
+        >>> hvd.remove_process_set(last)
+        True
+    """
+    membership.check()
+    if not process_set.process_set_id:  # None, or 0
+        return False
+    for ranks in _all_named(process_set):
+        number = load_native().remove_process_set(list(ranks))
+        _registered.pop(number).process_set_id = None
+    return True
+
+
+def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """Returns the ranks of every process set, by its number.
+
+    Raises:
+        NotInitializedError: before `init`.
+
+    Example:
+        >>> hvd.get_process_set_ids_and_ranks()
+        {0: [0, 1], 1: [1]}
+    """
+    membership.check()
+    return load_native().process_sets()
+
+
+def by_id(number: int) -> ProcessSet:
+    """Returns the process set of that number, for gradients: an operation knows the number only."""
+    return global_process_set if number == 0 else _registered[number]
+
+
+def checked_id(process_set: ProcessSet) -> int:
+    """Returns the number of a process set that an operation is given.
+
+    Raises:
+        TypeError: if it is no process set.
+        ValueError: if it is not registered, or this rank is not in it.
+    """
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(f"Received: process_set={process_set!r}. Expected: a hvd.ProcessSet.")
+    if process_set.process_set_id is None:
+        raise ValueError(
+            f"The process set is not registered. Received: process_set={process_set!r}. Expected: "
+            "one that all ranks gave to hvd.init(process_sets=[...]) or hvd.add_process_set(...)."
+        )
+    if process_set._named is not None and not process_set.included():
+        raise ValueError(
+            f"This rank is not in the process set. Received: process_set={process_set!r} on rank "
+            f"{membership.place().rank}. Expected: a call on its ranks only (if "
+            "process_set.included())."
+        )
+    return process_set.process_set_id
+
+
+def _forget_all() -> None:
+    """Makes every set unregistered: the job is over."""
+    for process_set in _registered.values():
+        process_set.process_set_id = None
+    _registered.clear()
+
+
+membership.at_leaving(_forget_all)
+
+
+def is_communicator(thing: object) -> bool:
+    """Whether something is a communicator of mpi4py."""
+    return hasattr(thing, "Get_group")
+
+
+def ranks_and_sets_of(comm: Any) -> tuple[tuple[int, ...] | None, list[Communicator]]:
+    """Reads the `comm` of `init`.
+
+    Returns:
+        The job's ranks in MPI_COMM_WORLD, None for all; and what to make process sets of.
+
+    Raises:
+        TypeError: for what is no communicator, list of ranks or list of communicators.
+        ValueError: for a communicator without this process, and for one with two sides.
+    """
+    if comm is None:
+        return None, []
+    if is_communicator(comm):
+        return tuple(_ranks_of(comm)), []
+    given = comm
+    try:
+        comm = list(comm)
+        if comm and all(map(is_communicator, comm)):
+            return tuple(_ranks_of(comm[0])), comm[1:]
+        ranks = tuple(rank.__index__() for rank in comm)
+    except (AttributeError, TypeError):
+        raise TypeError(
+            f"Received: comm={given!r}. Expected: None, a list of ranks, a communicator of mpi4py, "
+            "or a list of communicators."
+        ) from None
+    if not ranks:
+        raise ValueError(
+            f"A job has at least one rank. Received: comm={given!r}. Expected: None for all ranks, "
+            "or those that are to take part."
+        )
+    return ranks, []
+
+
+def _all_named(process_set: ProcessSet) -> list[tuple[int, ...]]:
+    """The sets that the ranks name at this place: one, or one each where it was a communicator."""
+    if process_set._started_as is None:
+        return [process_set._named or ()]
+    from mpi4py import MPI
+
+    started_as = membership.started_as
+    if started_as is None:
+        named = MPI.COMM_WORLD.allgather(process_set._named)
+    else:
+        group = MPI.COMM_WORLD.Get_group().Incl(started_as)
+        job = MPI.COMM_WORLD.Create_group(group)
+        named = job.allgather(process_set._named)
+        job.Free()
+        group.Free()
+    return sorted(set(named))
+
+
+def _ranks_of(communicator: Communicator) -> list[int]:
+    """The numbers of a communicator's ranks in MPI_COMM_WORLD, in its order."""
+    from mpi4py import MPI
+
+    if communicator == MPI.COMM_NULL or communicator.Is_inter():
+        raise ValueError(
+            f"Received: {communicator!r}, which is of no use here. Expected: a communicator of "
+            "mpi4py that this process is in, with one side."
+        )
+    group = communicator.Get_group()
+    everyone = MPI.COMM_WORLD.Get_group()
+    return MPI.Group.Translate_ranks(group, list(range(group.Get_size())), everyone)
+
+
+def _in_this_job(numbers: list[int]) -> list[int]:
+    """The job's ranks with these numbers in MPI_COMM_WORLD."""
+    started_as = membership.started_as
+    if started_as is None:
+        return numbers
+    outside = sorted(set(numbers) - set(started_as))
+    if outside:
+        raise ValueError(
+            f"A process set is made of ranks of the job. Received: a communicator with ranks "
+            f"{outside} of MPI_COMM_WORLD, which are not in the job. Expected: some of "
+            f"{list(started_as)}."
+        )
+    return [started_as.index(number) for number in numbers]

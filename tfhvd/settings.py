@@ -1,0 +1,67 @@
+"""The settings that tfhvd reads from the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tfhvd.runtime.library import load_native
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One row of the table of settings.
+
+    Attributes:
+        name: the environment variable.
+        horovod_name: the variable of Horovod that is taken as well, None where there is none.
+        default: what holds where neither is set.
+        range: which values it takes, with their unit.
+        meaning: one sentence.
+    """
+
+    name: str
+    horovod_name: str | None
+    default: str
+    range: str
+    meaning: str
+
+
+def settings() -> tuple[Setting, ...]:
+    """Returns every setting.
+
+    Example:
+        >>> [setting.name for setting in settings()][:2]
+        ['TFHVD_FUSION_THRESHOLD', 'TFHVD_CYCLE_TIME']
+    """
+    return tuple(
+        Setting(f"TFHVD_{row.name}", row.horovod_name, row.default_text, row.range, row.meaning)
+        for row in load_native().settings()
+    )
+
+
+def markdown() -> str:
+    """Returns the table of settings as the documentation shows it.
+
+    Example:
+        >>> print(markdown())
+    """
+    rows = ["| setting | Horovod's name | default | values | meaning |", "|---|---|---|---|---|"]
+    for s in settings():
+        horovod = f"`{s.horovod_name}`" if s.horovod_name else ""
+        rows.append(f"| `{s.name}` | {horovod} | {s.default} | {s.range} | {s.meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+PAGE = """\
+# Settings
+
+Read from the environment by `hvd.init()`. Where both names are set, tfhvd's counts. A value out of
+range is an error; a name that begins with `TFHVD_` and is no setting is reported with the nearest
+real one. What must be equal on all ranks is taken from rank 0.
+
+This page is printed by `python -m tfhvd.settings`.
+
+"""
+
+if __name__ == "__main__":
+    print(PAGE + markdown(), end="")
