@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MARK = "TFHVD_TEST_JOB"
 
 # A process that is not started by an mpirun must not look as if it were.
-_STARTERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_")
+_LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_")
 
 # Around each rank: its own files for output and exit code. It ends as its program ended.
 _WRAPPER = """
@@ -56,19 +56,19 @@ class Job:
     Attributes:
         code: mpirun's exit code; None where the timeout ended it.
         ranks: by number.
-        starter: what mpirun itself said.
+        launcher: what mpirun itself said.
         seconds: how long it took.
         left: command lines of processes that outlived mpirun, killed since.
     """
 
     code: int | None
     ranks: list[Rank]
-    starter: str
+    launcher: str
     seconds: float
     left: list[str]
 
     def __str__(self) -> str:
-        lines = [f"exit code {self.code} after {self.seconds:.1f} s", f"mpirun: {self.starter}"]
+        lines = [f"exit code {self.code} after {self.seconds:.1f} s", f"mpirun: {self.launcher}"]
         for number, rank in enumerate(self.ranks):
             lines.append(f"rank {number}: code {rank.code}\n{tail(rank.out)}{tail(rank.err)}")
         return "\n".join(lines)
@@ -114,12 +114,12 @@ def run_ranks(
             command = ["sh", "-c", _WRAPPER, "sh", *command]
         command = [*within, *command]
         began = time.monotonic()
-        with (output / "starter").open("w") as starter:
+        with (output / "launcher").open("w") as said:
             process = subprocess.Popen(
                 command,
                 env=_environment(mark, output, env or {}),
                 stdin=subprocess.DEVNULL,
-                stdout=starter,
+                stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -132,7 +132,7 @@ def run_ranks(
             left = [] if process.poll() is None else Processes(mark, output).wait_until_gone()
             Processes(mark, output).kill()
             process.wait()
-        return Job(code, _read(output, ranks), (output / "starter").read_text(), seconds, left)
+        return Job(code, _read(output, ranks), (output / "launcher").read_text(), seconds, left)
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float | Callable[[], float]) -> int | None:
@@ -231,7 +231,7 @@ def _arguments(target: str | Path | Sequence[str] | Callable[[], None], folder: 
 
 
 def _environment(mark: str, output: Path, more: Mapping[str, str]) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_STARTERS)}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_LAUNCHERS)}
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **kept,

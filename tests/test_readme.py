@@ -44,8 +44,8 @@ def blocks(language: str, page: Path = README) -> list[str]:
 def test_main_job(ranks):
     """The training command of the first block, on 2 ranks as it stands and on 1."""
     (command,) = (line for line in blocks("bash")[0].splitlines() if line.startswith("tfhvdrun"))
-    starter, option, number, python, *words = shlex.split(command)
-    assert [starter, option, number, python] == ["tfhvdrun", "-np", "2", "python"]
+    launcher, option, number, python, *words = shlex.split(command)
+    assert [launcher, option, number, python] == ["tfhvdrun", "-np", "2", "python"]
     launch = ["-m", "tfhvd.launch", "-np", str(ranks), sys.executable, *words]
     job = mpi.run_ranks(1, launch, timeout=300, mpirun=False)
     assert job.code == 0, job

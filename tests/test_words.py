@@ -1,6 +1,6 @@
 """One word, one meaning: words of our own that the field has other words for stay out.
 
-`cc/README.md` and `docs/` explain the words that are left.
+`cc/README.md`, `cc/docs/` and `docs/` explain the words that are left.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // Status: how every function of the core says that it failed. No exceptions cross a header of cc/.
 //
-// The code decides who must act (see "Errors" in cc/README.md):
+// The code decides who must act (see cc/docs/errors.md):
 //
 // - kInvalidArgument: a user's mistake; the entry that made it fails on every rank, the job goes on
 // - kFailedPrecondition: called at the wrong time (before init, after shutdown)

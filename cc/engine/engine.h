@@ -1,5 +1,5 @@
 // START HERE. Engine: what makes collectives out of entries. It owns the stages of the data path
-// and the one background thread that runs them (see "The data path" in cc/README.md):
+// and the one background thread that runs them (see cc/README.md):
 //
 //   Submit -> queue -> negotiator -> planner -> executor -> Entry::done
 //

@@ -1,4 +1,4 @@
-// The wire format of the negotiation's messages: see "Wire format" in cc/README.md.
+// The wire format of the negotiation's messages: see cc/docs/wire-format.md.
 //
 // Decode accepts any bytes: what is not a whole valid message is an error, never a crash and never
 // a large allocation.

@@ -9,7 +9,7 @@
 
 namespace tfhvd {
 
-// The bytes of an announcement of this one request (see "Wire format" in cc/README.md), in hex.
+// The bytes of an announcement of this one request (see cc/docs/wire-format.md), in hex.
 std::string ToText(const Request& request);
 
 // Anything else is an error.

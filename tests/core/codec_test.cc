@@ -1,5 +1,5 @@
 // The wire format: every field survives, damaged bytes are refused without harm, and the example of
-// cc/README.md is what Encode makes.
+// cc/docs/wire-format.md is what Encode makes.
 #include "cc/flow/codec.h"
 
 #include <cstdint>

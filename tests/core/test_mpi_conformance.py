@@ -54,7 +54,7 @@ def test_errors_of_mpi_do_not_end_the_process(program: Path, begun_by: str):
 
 
 def test_the_mpirun_of_another_mpi_is_found_out(program: Path):
-    """A process that MPICH's starter says is one of 3, while our MPI sees it alone."""
+    """A process that MPICH's launcher says is one of 3, while our MPI sees it alone."""
     job = mpi.run_ranks(1, ["-c", EXEC, str(program)], env={"PMI_SIZE": "3"}, mpirun=False)
     [alone] = job.ranks
     assert alone.code == 1, str(job)

@@ -132,7 +132,7 @@ while True:
     assert not left, f"still there after {SECONDS} s: {left}\n{job}"
     assert job.code not in (0, None), job
     assert job.ranks[2].code == 128 + signal.SIGKILL, job
-    assert "signal 9" in job.starter + job.ranks[0].err, job
+    assert "signal 9" in job.launcher + job.ranks[0].err, job
 
 
 def test_two_jobs_share_a_host():

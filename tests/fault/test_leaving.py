@@ -109,7 +109,7 @@ others_wait()
     job = job_where(rest, pause=1.0 if moment == "during" else 0.0)
     assert job.code not in (0, None), job
     assert job.ranks[1].code == {"exits at once": 7, "is killed": 128 + signal.SIGKILL}[deed], job
-    said = job.starter + job.ranks[0].err
+    said = job.launcher + job.ranks[0].err
     assert "signal 9" in said or "non-zero" in said or "exit code: 7" in said, job
 
 
@@ -126,7 +126,7 @@ def test_one_is_killed_and_the_others_wait_in_a_compiled_function():
     job = job_where(rest, pause=1.0, compiled=True)
     assert job.code not in (0, None), job
     assert job.ranks[1].code == 128 + signal.SIGKILL, job
-    assert "signal 9" in job.starter + job.ranks[0].err, job
+    assert "signal 9" in job.launcher + job.ranks[0].err, job
 
 
 def test_compiled_loops_in_other_orders_end_at_the_stall_limit():

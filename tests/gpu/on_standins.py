@@ -313,7 +313,7 @@ def two_levels(operations: str) -> None:
 
 
 def killed_peer() -> None:
-    """The last rank is killed, and the starter does not notice: the others must."""
+    """The last rank is killed, and the launcher does not notice: the others must."""
     rank, size = hvd.rank(), hvd.size()
     total = np.array([size])
     try:

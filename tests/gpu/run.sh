@@ -67,7 +67,7 @@ shared build/core_tests/gpu_conformance
 echo "== times, one rank"
 timeout 300 build/core_tests/gpu_times alone "$megabytes"
 echo "== 1,000 steps, two ranks on one GPU, and one is killed"
-# The starter objects to a job that ends so.
+# The launcher objects to a job that ends so.
 said=$(shared build/core_tests/gpu_times steps 2>&1 || true)
 grep -E "1000 steps|heard after|^tests/" <<<"$said"
 grep -q "heard after .* the last was killed: rank 1 .* has died" <<<"$said"

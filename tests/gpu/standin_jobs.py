@@ -43,7 +43,7 @@ def one_gpu() -> None:
 
 
 def number() -> int:
-    """This process' number among those of the starter's."""
+    """This process' number among those of the launcher's."""
     return _starters("RANK")
 
 
@@ -59,12 +59,12 @@ def wait_for_all_but_the_last() -> None:
 
 
 def _starters(what: str) -> int:
-    """RANK or SIZE, as the starter says, before anybody has met."""
+    """RANK or SIZE, as the launcher says, before anybody has met."""
     return int(os.environ.get(f"OMPI_COMM_WORLD_{what}") or os.environ[f"PMI_{what}"])
 
 
 def _outlive() -> None:
-    """Goes on in a child: the starter does not see a rank that is killed, nor end the others."""
+    """Goes on in a child: the launcher does not see a rank that is killed, nor end the others."""
     child = os.fork()
     if child == 0:
         return

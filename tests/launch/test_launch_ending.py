@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tfhvd.launch import stopping, wire
-from tfhvd.launch.ending import Ending, Rank, first_failure, last_words, report
+from tfhvd.launch.ending import Ending, Rank, first_failure, last_lines_of, report
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: bad\n'
 
@@ -109,16 +109,16 @@ def test_who_was_stopped_failed_first():
     assert report(stopped)[0].endswith("stopped (SIGSTOP), and killed because it did not go on")
 
 
-def test_last_words_are_the_end_of_stderr():
-    assert last_words([]) == []
-    assert last_words([str(n) for n in range(50)]) == [str(n) for n in range(40, 50)]
+def test_last_lines_of_are_the_end_of_stderr():
+    assert last_lines_of([]) == []
+    assert last_lines_of([str(n) for n in range(50)]) == [str(n) for n in range(40, 50)]
 
 
-def test_last_words_hold_the_exception_whatever_follows_it():
+def test_last_lines_of_hold_the_exception_whatever_follows_it():
     frames = [f"  frame {n}" for n in range(30)]
     lines = ["Traceback (most recent call last):", *frames, "ValueError: bad"]
     for noise in (0, 1, 5, 100):
-        words = last_words([*lines, *["noise"] * noise])
+        words = last_lines_of([*lines, *["noise"] * noise])
         assert "ValueError: bad" in words and "  frame 29" in words and len(words) == 10
 
 
@@ -135,7 +135,7 @@ Skipping registering GPU devices...
 """
 
 
-def test_last_words_leave_out_what_tensorflow_says_at_its_start():
+def test_last_lines_of_leave_out_what_tensorflow_says_at_its_start():
     words = [
         "W0000 00:00:1795358320.548069   12439 gpu_device.cc:99] Out of memory",
         "E0000 00:00:1795358320.548069   12439 cuda_driver.cc:52] CUDA_ERROR_ILLEGAL_ADDRESS",
@@ -143,7 +143,7 @@ def test_last_words_leave_out_what_tensorflow_says_at_its_start():
         "[tfhvd rank 0] warning: some ranks wait for others",
         "Illegal instruction",
     ]
-    assert last_words([*STARTUP.splitlines(), *words]) == words
+    assert last_lines_of([*STARTUP.splitlines(), *words]) == words
     quiet = ended(0, Ending(code=3), 1.0, said=STARTUP)
     assert report(quiet)[1:] == [
         "tfhvdrun: it wrote nothing to stderr but what TensorFlow writes when it starts"
@@ -168,7 +168,7 @@ def test_the_report_of_a_rank_that_is_gone():
 def test_the_report():
     assert report(ended(1, Ending(code=1), 2.0, said=TRACEBACK)) == [
         "tfhvdrun: rank 1 on host n1 failed first: exit code 1",
-        "tfhvdrun: its last words:",
+        "tfhvdrun: its last lines:",
         "    Traceback (most recent call last):",
         '      File "t.py", line 1',
         "    ValueError: bad",

@@ -79,7 +79,7 @@ def test_an_exception_is_the_last_word(tmp_path):
     assert result.code == 1
     own = result.own_lines
     assert own[0].startswith("tfhvdrun: rank 1 on host ") and own[0].endswith(": exit code 1")
-    assert own[1] == "tfhvdrun: its last words:"
+    assert own[1] == "tfhvdrun: its last lines:"
     assert own[2] == "    Traceback (most recent call last):"
     assert own[-1] == "    ValueError: no such digit"
     assert wait_until_gone(str(path)) == []

@@ -39,7 +39,7 @@ COLUMNS = ("Horovod", "Horovod, 0.1 ms", "Horovod, Gloo", "MultiWorkerMirrored",
 
 
 class JobError(Exception):
-    """A job ended badly; the text is its last words."""
+    """A job ended badly; the text is its last lines."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Contender:
     Attributes:
         name: of its column.
         words: what to start on each rank; the workloads follow.
-        mpirun: the starter, with its options.
+        mpirun: the launcher, with its options.
         env: added to the environment.
         workloads: which it takes part in.
     """
@@ -99,7 +99,7 @@ def _run(command: list[str], env: dict[str, str]) -> None:
 
 
 def _mpirun(python: Path) -> tuple[str, ...]:
-    """The starter of the MPI that stands beside an interpreter, which is Open MPI's wheel."""
+    """The launcher of the MPI that stands beside an interpreter, which is Open MPI's wheel."""
     mpirun = str(python.parent / "mpirun")
     return (mpirun, "--oversubscribe", "--bind-to", "none", "-np", RANKS, str(python))
 
@@ -131,7 +131,7 @@ def contenders(horovod: Path | None) -> list[Contender]:
         Contender(
             "Horovod, Gloo",
             job,
-            # Without MPI its own starter must bring the ranks together.
+            # Without MPI its own launcher must bring the ranks together.
             (str(horovod.parent / "horovodrun"), "--gloo", "-np", RANKS, str(horovod)),
             gloo,
             frozenset(["1 x 4 B", "1 x 64 MiB", "resnet50"]),

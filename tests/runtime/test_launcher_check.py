@@ -1,4 +1,4 @@
-"""A starter that belongs to another MPI is noticed; a right one, or none, passes."""
+"""A launcher that belongs to another MPI is noticed; a right one, or none, passes."""
 
 from __future__ import annotations
 

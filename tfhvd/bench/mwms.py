@@ -103,7 +103,7 @@ class _Listener:
             return {name: Times(*numbers) for name, numbers in json.loads(self._results).items()}
         code = self._child.wait()
         self.join()
-        return f"its process ended with {code}; its last words: {self._said[-1].strip()[:300]}"
+        return f"its process ended with {code}; its last lines: {self._said[-1].strip()[:300]}"
 
     def join(self) -> None:
         """Waits until all is read; for a child that is gone or about to go."""

@@ -150,12 +150,12 @@ def _by_itself(ending: Ending | None) -> bool:
     return ending is not None and (ending.code is not None or ending.stopped or ending.lost)
 
 
-def last_words(lines: Iterable[str]) -> list[str]:
+def last_lines_of(lines: Iterable[str]) -> list[str]:
     """The last lines of a rank's stderr; with a traceback among them, its end and what follows.
 
     What TensorFlow writes whenever it starts is left out.
 
-    Example: ``last_words(["a", "b"]) == ["a", "b"]``
+    Example: ``last_lines_of(["a", "b"]) == ["a", "b"]``
     """
     kept = without_startup_lines(lines)
     start = max((at for at, line in enumerate(kept) if line.startswith(_TRACEBACK)), default=None)
@@ -173,11 +173,11 @@ def report(rank: Rank) -> list[str]:
     ending = rank.ending
     assert ending is not None
     lines = [f"tfhvdrun: rank {rank.rank} on host {rank.host} failed first: {ending}"]
-    words = last_words(rank.last_lines)
+    words = last_lines_of(rank.last_lines)
     if ending.signal == signal.SIGKILL and not ending.stopped:
         lines[0] += " (by somebody, or by the kernel for want of memory)"
     if words:
-        lines += ["tfhvdrun: its last words:", *(f"    {word}" for word in words)]
+        lines += ["tfhvdrun: its last lines:", *(f"    {word}" for word in words)]
     elif ending.error is None:
         but = " but what TensorFlow writes when it starts" if rank.last_lines else ""
         lines.append(f"tfhvdrun: it wrote nothing to stderr{but}")

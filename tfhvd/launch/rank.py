@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def rank_of(environ: Mapping[str, str]) -> int:
-    """This process's rank, as the starter of the job says it."""
+    """This process's rank, as the launcher of the job says it."""
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
         if environ.get(name, "").isdigit():
             return int(environ[name])

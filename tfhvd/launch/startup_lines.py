@@ -1,4 +1,4 @@
-"""Lines that TensorFlow writes to stderr whenever it starts: no rank's last words. Pure."""
+"""Lines that TensorFlow writes to stderr whenever it starts: none of a rank's last lines. Pure."""
 
 from __future__ import annotations
 

@@ -102,23 +102,23 @@ Status Envelope::Decode(const std::string& bytes, int size, Envelope* out) {
   return Damaged(bytes, "envelope of letters");
 }
 
-std::string EncodeVote(int round, uint64_t word) {
+std::string EncodeVote(int hop, uint64_t word) {
   std::string out(1, kVoteMark);
-  Put(static_cast<uint64_t>(round), &out);
+  Put(static_cast<uint64_t>(hop), &out);
   Put(word, &out);
   return out;
 }
 
 bool IsVote(const std::string& bytes) { return !bytes.empty() && bytes[0] == kVoteMark; }
 
-Status DecodeVote(const std::string& bytes, int rounds, int* round, uint64_t* word) {
+Status DecodeVote(const std::string& bytes, int hops, int* hop, uint64_t* word) {
   Reader reader(bytes);
   uint64_t number = 0;
   if (!reader.Mark(kVoteMark) || !reader.Number(&number) || !reader.Number(word) ||
-      !reader.AtEnd() || number >= static_cast<uint64_t>(rounds)) {
+      !reader.AtEnd() || number >= static_cast<uint64_t>(hops)) {
     return Damaged(bytes, "vote");
   }
-  *round = static_cast<int>(number);
+  *hop = static_cast<int>(number);
   return Status::Ok();
 }
 

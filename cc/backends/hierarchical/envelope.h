@@ -3,9 +3,9 @@
 //
 //   envelope = 0xB1 groups:group*
 //   group    = ranks:u* bytes:b*       -- whom the bytes are from, or to
-//   vote     = 0xB2 round:u word:u     -- vote_exchange.h
+//   vote     = 0xB2 hop:u word:u     -- vote_exchange.h
 //
-// `u` and `X*` as in cc/README.md, "Wire format".
+// `u` and `X*` as in cc/docs/wire-format.md.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,11 @@ class Envelope {
   std::vector<Group> groups_;
 };
 
-std::string EncodeVote(int round, uint64_t word);
+std::string EncodeVote(int hop, uint64_t word);
 
 bool IsVote(const std::string& bytes);
 
-// Refuses anything but one whole vote of a round below `rounds`.
-Status DecodeVote(const std::string& bytes, int rounds, int* round, uint64_t* word);
+// Refuses anything but one whole vote of a hop below `hops`.
+Status DecodeVote(const std::string& bytes, int hops, int* hop, uint64_t* word);
 
 }  // namespace tfhvd
