@@ -101,8 +101,8 @@ def test_requirements() -> list[str]:
 
 missing = missing_requirements()
 setup(
-    # The stand-in is no package of tfhvd's: its folder is put on the path of Python.
-    packages=[*find_packages(include=["tfhvd", "tfhvd.*"]), "tfhvd.horovod_alias.stand_in.horovod"],
+    # The shim is no package of tfhvd's: its folder is put on the path of Python.
+    packages=[*find_packages(include=["tfhvd", "tfhvd.*"]), "tfhvd.horovod_alias.shim.horovod"],
     ext_modules=[Extension("tfhvd._native", [])],
     cmdclass={
         "build_py": BuildPython,

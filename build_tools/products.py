@@ -324,14 +324,14 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
     # Threads' variables of a library that is opened late are freed where ThreadSanitizer does not
     # see what orders it, unless they lie with those of the program.
     early = "-ftls-model=initial-exec"
-    stand_ins = [
+    fakes = [
         Unit(
             sources=(path.relative_to(root),),
             object=out / "objects" / f"{path.stem}.o",
             command=(compiler, *flags, "-Werror", early, *tested),
             stamp=version,
         )
-        for path in sorted((root / "tests" / "gpu" / "standins").glob("fake_*.cc"))
+        for path in sorted((root / "tests" / "gpu" / "fakes").glob("fake_*.cc"))
     ]
     # The program too is linked with the sanitizer, whose library must be loaded first.
     links = [_shared(compiler, library, core, [*tools, "-ldl", "-lrt"])]
@@ -340,8 +340,8 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
         link = Link(out / unit.sources[0].stem, (unit.object,), (compiler, "-pthread"), own)
         links.append(link)
     # What programs open in the place of the GPU's driver and of NCCL.
-    links.append(_shared(compiler, out / "libtfhvd_fake_gpu.so", stand_ins, [*tools, "-lrt"]))
-    units = [*programs, *core, *stand_ins]
+    links.append(_shared(compiler, out / "libtfhvd_fake_gpu.so", fakes, [*tools, "-lrt"]))
+    units = [*programs, *core, *fakes]
     if with_mpi:
         mpi = find.find_mpi(target)
         unit = Unit(

@@ -174,7 +174,7 @@ def test_too_late_is_an_error():
 
 
 @pytest.mark.parametrize("module", sorted({m for ms in as_horovod.MODULES.values() for m in ms}))
-def test_the_stand_ins_lead_to_modules(module):
+def test_the_shims_lead_to_modules(module):
     import importlib
 
     assert importlib.import_module(module)

@@ -273,7 +273,7 @@ def _import_graph() -> dict[str, set[tuple[str, bool]]]:
     """Returns the modules of tfhvd -> those that each imports, and whether it does so late."""
     folder = ROOT / "tfhvd"
     # What is in the folder that is put on the path of Python is no module of tfhvd's.
-    paths = [path for path in _python_files("tfhvd") if "stand_in" not in path.parts]
+    paths = [path for path in _python_files("tfhvd") if "shim" not in path.parts]
     names = {path: python_scan.module_name(path, folder.parent) for path in paths}
     graph: dict[str, set[tuple[str, bool]]] = {}
     for path, name in names.items():

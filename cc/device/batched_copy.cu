@@ -1,7 +1,7 @@
 // Copies up to 128 segments in one launch, scaling and casting on the way. grid.y is the number of
 // segments; a segment is shared by grid.x blocks.
 //
-// Made into batched_copy.ptx.inc by build_tools/make_ptx.py. The stand-in of the driver in
+// Made into batched_copy.ptx.inc by build_tools/make_ptx.py. The fake of the driver in
 // tests/gpu compiles this very text for the host.
 #include "cc/device/batched_copy_args.h"
 

@@ -1,5 +1,5 @@
 // The suite of all communicators through NCCL in processes, for tests/gpu/run.sh on a GPU and
-// test_gpu_conformance.py on the stand-ins: alone, or as a job, whose ranks may share the GPUs that
+// test_gpu_conformance.py on the fakes: alone, or as a job, whose ranks may share the GPUs that
 // there are. The libraries are those of TFHVD_CUDA_LIBRARY and TFHVD_NCCL_LIBRARY; in two levels
 // where TFHVD_GPU_OPERATIONS says so.
 //

@@ -1,4 +1,4 @@
-// Engines with GPUs, on the stand-ins: order with a framework's slow stream, both kinds of tensors
+// Engines with GPUs, on the fakes: order with a framework's slow stream, both kinds of tensors
 // in one job, and what a failure on the GPU does to the job.
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-// GPUs of several hosts in two levels, NCCL within and NCCL or the host across, on the stand-ins,
+// GPUs of several hosts in two levels, NCCL within and NCCL or the host across, on the fakes,
 // against the suite of all communicators. Ranks are threads, hosts are sets of them.
 #include "cc/process/gpu_levels.h"
 

@@ -1,6 +1,6 @@
 // A rank with a GPU, for tests: the device, a stream as a framework has one, and a communicator on
 // the GPU as one on host buffers, so that the suite of all communicators runs on it. Only what the
-// driver API has, so that it runs on a GPU as on the stand-in (tests/gpu/standins).
+// driver API has, so that it runs on a GPU as on the fake (tests/gpu/fakes).
 #pragma once
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@
 namespace tfhvd {
 namespace testing {
 
-// The stand-in's library, which is built beside the program.
+// The fake's library, which is built beside the program.
 inline std::string FakeGpuLibrary() {
   char path[4096] = {0};
   if (readlink("/proc/self/exe", path, sizeof path - 1) < 0) return "";
@@ -34,7 +34,7 @@ inline std::string FakeGpuLibrary() {
   return program.substr(0, program.rfind('/')) + "/libtfhvd_fake_gpu.so";
 }
 
-// A setting of the stand-in for as long as this object lives: see fake_cuda.h.
+// A setting of the fake for as long as this object lives: see fake_cuda.h.
 class FakeSetting {
  public:
   FakeSetting(const char* name, int value, int afterwards = 0)
@@ -100,7 +100,7 @@ class GpuRank {
   CudaDevice device;
 };
 
-// The stream does nothing more until `release` is set. `driver`: the file of the stand-in.
+// The stream does nothing more until `release` is set. `driver`: the file of the fake.
 inline void HoldUntil(std::atomic<bool>* release, cuda::Stream stream, const std::string& driver) {
   void* const library = dlopen(driver.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_TRUE(library != nullptr);

@@ -106,7 +106,7 @@ TEST(WhatIsDoneSubmitsTheNext) {
 }
 
 // Several threads complete steps, and a rank leaves in the middle: all end, each once.
-TEST(LeavingWhileOthersStandIn) {
+TEST(LeavingWhileOthersRunInline) {
   for (int round = 0; round < 20; ++round) {
     RunRanks(3, [round](Rank* rank) {
       for (int step = 0; step < 40 + round; ++step) (void)Step(rank, 2, 10);

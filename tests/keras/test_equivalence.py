@@ -1,6 +1,6 @@
 """Two ranks are one: 20 steps on 2 ranks equal 20 steps on 1 rank with the joined batch.
 
-On GPUs (stand-ins of them): tests/gpu/on_standins.py.
+On GPUs (fakes of them): tests/gpu/on_fakes.py.
 """
 
 import equivalence

@@ -1,5 +1,5 @@
 // The calls of compiled functions on a GPU (cc/xla/calls.h), as XLA's runtime for GPUs makes them,
-// on the stand-in for the driver and NCCL: frames are made by hand, for XLA on GPUs needs one.
+// on the fake for the driver and NCCL: frames are made by hand, for XLA on GPUs needs one.
 // Built and run by tests/xla/test_gpu_calls.py, alone and as a job.
 #include <atomic>
 #include <cstdint>
@@ -164,7 +164,7 @@ class Frame {
   std::vector<void*> attributes_;
 };
 
-// The stand-in's.
+// The fake's.
 std::string DriverFile() {
   Config config;
   std::vector<std::string> warnings;

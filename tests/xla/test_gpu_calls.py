@@ -1,4 +1,4 @@
-"""The calls of compiled functions on a GPU, as XLA's runtime makes them, on the stand-ins."""
+"""The calls of compiled functions on a GPU, as XLA's runtime makes them, on the fakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Holds the program and the stand-in."""
+    """Holds the program and the fake."""
     folder = tmp_path_factory.mktemp("calls")
     build_driver(folder)
     library = ROOT / "tfhvd" / "_lib"

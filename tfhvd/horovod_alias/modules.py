@@ -1,6 +1,6 @@
-"""Stand-ins for the modules of Horovod, and what finds them where Python looks for Horovod.
+"""Shims for the modules of Horovod, and what finds them where Python looks for Horovod.
 
-Every module of Horovod that Python code for TensorFlow imports has a stand-in here, which looks
+Every module of Horovod that Python code for TensorFlow imports has a shim here, which looks
 each name up in one of tfhvd's modules. A name that tfhvd lacks raises an error (AttributeError, or
 ImportError from an import statement) which says what to use instead.
 """
@@ -84,7 +84,7 @@ _ADVICE = {
 
 
 def install() -> None:
-    """Puts the stand-ins in the place of Horovod, for this process.
+    """Puts the shims in the place of Horovod, for this process.
 
     Calling it again does nothing.
 
@@ -108,7 +108,7 @@ def install() -> None:
     importlib.import_module("horovod")
 
 
-class _StandIn(types.ModuleType):
+class _Shim(types.ModuleType):
     """A module of Horovod, whose names are tfhvd's."""
 
     def __getattr__(self, name: str) -> object:
@@ -151,7 +151,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _StandIn(spec.name, f"tfhvd in the place of {spec.name}: see tfhvd.as_horovod.")
+        return _Shim(spec.name, f"tfhvd in the place of {spec.name}: see tfhvd.as_horovod.")
 
     def exec_module(self, module: types.ModuleType) -> None:
         if module.__name__ == "horovod":
@@ -160,7 +160,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _lacking(module: str, name: str) -> str:
     """Says that a name is not there, and what to use."""
-    text = f"tfhvd, which stands in for Horovod here, has no {module}.{name}."
+    text = f"tfhvd, which takes the place of Horovod here, has no {module}.{name}."
     advice = _ADVICE.get(name) or _ADVICE.get(f"{module}.{name}")
     if advice is None and module.endswith(".elastic"):
         advice = _NO_ELASTIC

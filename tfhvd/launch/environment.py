@@ -10,7 +10,7 @@ from pathlib import Path
 from tfhvd.launch import legacy_keras
 from tfhvd.launch.job import Job
 
-_STAND_IN = Path(__file__).resolve().parents[1] / "horovod_alias" / "stand_in"
+_SHIM = Path(__file__).resolve().parents[1] / "horovod_alias" / "shim"
 
 ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"
@@ -42,7 +42,7 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
     if job.as_horovod:
         # First on the path after the script's own folder, and read by every Python that the command
         # starts. The folder holds the one package `horovod`.
-        paths = [str(_STAND_IN), *filter(None, [env.get("PYTHONPATH")])]
+        paths = [str(_SHIM), *filter(None, [env.get("PYTHONPATH")])]
         env["PYTHONPATH"] = os.pathsep.join(paths)
     if chooses_legacy_keras(job, base):
         env[legacy_keras.VARIABLE] = "1"

@@ -1,4 +1,4 @@
-#include "tests/gpu/standins/fake_nccl_group.h"
+#include "tests/gpu/fakes/fake_nccl_group.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ Group::Group(std::string name, int rank, int size, bool reachable)
   if (!reachable) return;
   const int file = shm_open(name_.c_str(), O_CREAT | O_RDWR, 0600);
   if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) {
-    std::perror("the stand-in for NCCL has no shared memory");
+    std::perror("the fake for NCCL has no shared memory");
     std::abort();
   }
   void* const at = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

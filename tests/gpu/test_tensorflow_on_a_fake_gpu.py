@@ -1,8 +1,8 @@
-"""TensorFlow's tensors on a stand-in GPU, through the kernels for GPUs; NCCL is a stand-in as well.
+"""TensorFlow's tensors on a fake GPU, through the kernels for GPUs; NCCL is a fake as well.
 
-The stand-ins are libraries of the tests, found as a user's are: by TFHVD_CUDA_LIBRARY and
+The fakes are libraries of the tests, found as a user's are: by TFHVD_CUDA_LIBRARY and
 TFHVD_NCCL_LIBRARY. They say nothing of a GPU's time or memory; see tests/gpu/run.sh. What the ranks
-do is in on_standins.py: one job of each size goes through all of it.
+do is in on_fakes.py: one job of each size goes through all of it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pathlib import Path
 
 import mpi
 import pytest
-import standin_jobs
+import fake_jobs
 from gpu_build import build_device, build_driver
 
-PARTS = [(ranks, part) for ranks, parts in standin_jobs.PARTS.items() for part in parts]
+PARTS = [(ranks, part) for ranks, parts in fake_jobs.PARTS.items() for part in parts]
 
 
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory) -> dict[str, str]:
-    folder: Path = tmp_path_factory.mktemp("standins")
+    folder: Path = tmp_path_factory.mktemp("fakes")
     driver = str(build_driver(folder))
     return {
         "TFHVD_CUDA_LIBRARY": driver,
@@ -37,7 +37,7 @@ def job_of(environ):
 
     def run(ranks: int) -> mpi.Job:
         if ranks not in jobs:
-            jobs[ranks] = mpi.run_ranks(ranks, standin_jobs.everything, env=environ, timeout=240)
+            jobs[ranks] = mpi.run_ranks(ranks, fake_jobs.everything, env=environ, timeout=240)
         return jobs[ranks]
 
     yield run
@@ -55,7 +55,7 @@ def test_part(job_of, ranks, part):
         assert not job.left, str(job)
 
 
-@pytest.mark.parametrize("ranks", list(standin_jobs.PARTS))
+@pytest.mark.parametrize("ranks", list(fake_jobs.PARTS))
 def test_what_was_chosen_for_the_user_is_said(job_of, ranks):
     job = job_of(ranks)
     said = "each rank uses the one with its number on the host" in job.ranks[0].err
@@ -64,7 +64,7 @@ def test_what_was_chosen_for_the_user_is_said(job_of, ranks):
 
 
 def test_two_ranks_on_one_gpu_are_refused_unless_it_goes_by_way_of_the_host(environ):
-    job = mpi.run_ranks(2, standin_jobs.one_gpu, env=environ)
+    job = mpi.run_ranks(2, fake_jobs.one_gpu, env=environ)
     assert job.code == 0, str(job)
     for rank in job.ranks:
         assert "ranks 0 and 1 use the same GPU" in rank.out, str(job)

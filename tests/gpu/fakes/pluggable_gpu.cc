@@ -1,6 +1,6 @@
 // A pluggable device of type "GPU" for TensorFlow, on host memory: for tests without a GPU.
 //
-// Its memory is that of the stand-in for CUDA's driver (TFHVD_CUDA_LIBRARY), so that tfhvd takes
+// Its memory is that of the fake for CUDA's driver (TFHVD_CUDA_LIBRARY), so that tfhvd takes
 // its tensors for a GPU's. TensorFlow's stream is the NULL stream, which only what is tested gives
 // work to: whatever TensorFlow does waits for it, and is done at once. No kernels but those of the
 // libraries under test run on it.
@@ -161,7 +161,7 @@ void DeviceCount(const SP_Platform*, int* count, TF_Status* status) {
 void CreateDevice(const SP_Platform*, SE_CreateDeviceParams* params, TF_Status* status) {
   params->device->struct_size = SP_DEVICE_STRUCT_SIZE;
   params->device->ordinal = params->ordinal;
-  params->device->hardware_name = "stand-in";
+  params->device->hardware_name = "fake";
   params->device->device_vendor = "tests";
   Ok(status);
 }
@@ -228,7 +228,7 @@ extern "C" void SE_InitPlugin(SE_PlatformRegistrationParams* params, TF_Status* 
   params->minor_version = SE_MINOR;
   params->patch_version = SE_PATCH;
   params->platform->struct_size = SP_PLATFORM_STRUCT_SIZE;
-  params->platform->name = "STANDIN";
+  params->platform->name = "FAKE";
   params->platform->type = "GPU";
   params->platform->use_bfc_allocator = true;
   params->platform_fns->struct_size = SP_PLATFORM_FNS_STRUCT_SIZE;

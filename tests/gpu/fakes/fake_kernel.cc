@@ -1,4 +1,4 @@
-#include "tests/gpu/standins/fake_kernel.h"
+#include "tests/gpu/fakes/fake_kernel.h"
 
 #include "cc/base/half.h"
 

@@ -1,6 +1,6 @@
-// The driver's side of the stand-in: see fake_cuda.h. As with the driver, a thread needs a context
+// The driver's side of the fake: see fake_cuda.h. As with the driver, a thread needs a context
 // for all that concerns streams, events and memory.
-#include "tests/gpu/standins/fake_cuda.h"
+#include "tests/gpu/fakes/fake_cuda.h"
 
 #include <cmath>
 #include <condition_variable>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "cc/base/half.h"
-#include "tests/gpu/standins/fake_kernel.h"
+#include "tests/gpu/fakes/fake_kernel.h"
 
 namespace cuda = tfhvd::cuda;
 
@@ -168,7 +168,7 @@ int cuGetErrorName(int result, const char** name) {
   return cuda::kSuccess;
 }
 int cuGetErrorString(int, const char** text) {
-  *text = "an error of the stand-in";
+  *text = "an error of the fake";
   return cuda::kSuccess;
 }
 int cuDeviceGetCount(int* count) {
@@ -181,7 +181,7 @@ int cuDeviceGet(int* device, int ordinal) {
   return cuda::kSuccess;
 }
 int cuDeviceGetName(char* name, int size, int) {
-  std::snprintf(name, static_cast<size_t>(size), "stand-in");
+  std::snprintf(name, static_cast<size_t>(size), "fake");
   return cuda::kSuccess;
 }
 int cuDeviceGetUuid_v2(cuda::Uuid* uuid, int device) {

@@ -1,4 +1,4 @@
-// A stand-in for CUDA's driver on host memory, for tests without a GPU: what its parts share.
+// A fake for CUDA's driver on host memory, for tests without a GPU: what its parts share.
 //
 // Streams are threads that take work in order, events count, device memory is the host's. It says
 // nothing of how a GPU behaves in time, in memory or when it fails: a GPU has the last word.

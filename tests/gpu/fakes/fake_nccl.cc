@@ -1,4 +1,4 @@
-// NCCL's side of the stand-in: the functions. Nonblocking communicators answer that a call is in
+// NCCL's side of the fake: the functions. Nonblocking communicators answer that a call is in
 // progress, so that callers must poll, as they must with NCCL.
 #include <unistd.h>
 
@@ -13,9 +13,9 @@
 
 #include "cc/backends/nccl/nccl_abi.h"
 #include "cc/base/backoff.h"
-#include "tests/gpu/standins/fake_cuda.h"
-#include "tests/gpu/standins/fake_nccl_arithmetic.h"
-#include "tests/gpu/standins/fake_nccl_group.h"
+#include "tests/gpu/fakes/fake_cuda.h"
+#include "tests/gpu/fakes/fake_nccl_arithmetic.h"
+#include "tests/gpu/fakes/fake_nccl_group.h"
 
 namespace nccl = tfhvd::nccl;
 using tfhvd::cuda::Stream;

@@ -1,4 +1,4 @@
-"""The jobs of test_tensorflow_on_a_standin.py, as their ranks begin them: before TensorFlow."""
+"""The jobs of test_tensorflow_on_a_fake_gpu.py, as their ranks begin them: before TensorFlow."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ PARTS = {
 def everything() -> None:
     """All parts of a job of this size."""
     _outlive()
-    import on_standins
+    import on_fakes
 
-    on_standins.run(PARTS[_starters("SIZE")])
+    on_fakes.run(PARTS[_starters("SIZE")])
 
 
 def one_gpu() -> None:
     """Two ranks on the same GPU."""
-    import on_standins
+    import on_fakes
 
-    on_standins.share_a_gpu()
+    on_fakes.share_a_gpu()
 
 
 def number() -> int:

@@ -1,6 +1,6 @@
-"""What ranks do with tensors on the stand-in GPUs, through the kernels for GPUs.
+"""What ranks do with tensors on the fake GPUs, through the kernels for GPUs.
 
-Called by standin_jobs.py. What is not a collective has no kernel on the pluggable device: it is
+Called by fake_jobs.py. What is not a collective has no kernel on the pluggable device: it is
 computed on the CPU.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import standin_jobs
+import fake_jobs
 import tensorflow as tf
 from tensorflow.python.framework.load_library import load_pluggable_device_library
 
@@ -54,7 +54,7 @@ def settings(**values: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fake(name: str, value: int) -> Iterator[None]:
-    """A setting of the stand-ins: see standins/fake_cuda.h."""
+    """A setting of the fakes: see fakes/fake_cuda.h."""
     DRIVER.tfhvd_fake_set(name.encode(), value)
     yield
     DRIVER.tfhvd_fake_set(name.encode(), 0)
@@ -74,7 +74,7 @@ def check(got: tf.Tensor, expected: Any) -> None:
 
 def jobs_side_by_side() -> None:
     """Two jobs of two ranks each, which nobody gave GPUs to: no GPU is in both."""
-    number = standin_jobs.number()
+    number = fake_jobs.number()
     hvd.init(comm=[0, 1] if number < 2 else [2, 3])
     assert hvd.local_rank() == number % 2
     gpus = tf.config.list_physical_devices("GPU")
@@ -306,7 +306,7 @@ def without_nccl() -> None:
 
 def two_levels(operations: str) -> None:
     """Two ranks on each of two hosts: NCCL within, and NCCL or the host's means across."""
-    number = standin_jobs.number()
+    number = fake_jobs.number()
     with settings(TFHVD_GPU_OPERATIONS=operations, TFHVD_TEST_HOST="aabb"[number]):
         assert (hvd.local_size(), hvd.cross_size()) == (2, 2)
         collectives()
@@ -329,8 +329,8 @@ def killed_peer() -> None:
     else:
         raise AssertionError("nothing was heard")
     print("passed: killed peer", flush=True)
-    standin_jobs.heard(rank).touch()
-    standin_jobs.wait_for_all_but_the_last()
+    fake_jobs.heard(rank).touch()
+    fake_jobs.wait_for_all_but_the_last()
     os._exit(0)  # the job is broken
 
 

@@ -1,4 +1,4 @@
-// The ranks of a stand-in communicator, in shared memory: threads of one process or processes.
+// The ranks of a fake communicator, in shared memory: threads of one process or processes.
 #pragma once
 
 #include <atomic>

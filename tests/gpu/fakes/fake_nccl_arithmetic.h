@@ -1,4 +1,4 @@
-// The reductions of the stand-in for NCCL: each step rounded to the tensor's type, beginning at
+// The reductions of the fake for NCCL: each step rounded to the tensor's type, beginning at
 // another rank from block to block. On purpose not what the host's backends compute: tests must not
 // expect more of NCCL than it promises.
 #pragma once
