@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import fake_jobs
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.load_library import load_pluggable_device_library
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fake_jobs
 import mpi
 import pytest
-import fake_jobs
 from gpu_build import build_device, build_driver
 
 PARTS = [(ranks, part) for ranks, parts in fake_jobs.PARTS.items() for part in parts]
