@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cc/negotiate/agree.h"
+#include "cc/negotiate/process_set_rules.h"
 
 namespace tfhvd {
 Coordinator::Coordinator(Options options)
@@ -11,7 +12,8 @@ Coordinator::Coordinator(Options options)
       sets_(size()),
       ids_(options_.cache_capacity),
       capacity_monitor_(options_.cache_capacity),
-      concerned_(options_.hosts.size(), false),
+      joined_(size()),
+      error_epoch_(size()),
       seen_(options_.hosts.size(), 0),
       left_(options_.hosts.size(), false),
       roll_call_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
@@ -102,7 +104,10 @@ Status Coordinator::Count(Slot* slot, int rank, Slot::Announced how, double now)
   }
   if (how == Slot::Announced::kInFull && slot->requests[rank].kind == Collective::kJoin) {
     slot->joins = true;
-    Join(rank, slot->requests[rank], now);
+    joined_.Join(rank, slot->key.process_set, slot->requests[rank].stops);
+    for (auto& [key, other] : slots_) {
+      if (!other.joins) CompleteIfPossible(&other, now);  // the end of all comes last
+    }
   }
   CompleteIfPossible(slot, now);
   return Status::Ok();
@@ -120,7 +125,7 @@ void Coordinator::Refuse(int rank, const Key& key) {
 std::vector<int> Coordinator::Absent(const Slot& slot) const {
   std::vector<int> absent;
   if (joined_.empty() || slot.joins) return absent;
-  const std::vector<bool> joined = JoinedIn(slot.key.process_set);
+  const std::vector<bool> joined = joined_.Of(slot.key.process_set);
   for (int r : *slot.members) {
     if (joined[r] && !HasAnnounced(slot, r)) absent.push_back(r);
   }
@@ -170,11 +175,8 @@ void Coordinator::Withdraw(int rank, const Key& key) {
   slot->announced[rank] = Slot::Announced::kNot;
   next_[rank].withdrawn.push_back(key);
   --slot->count;
-  const auto joined = joined_.find(key.process_set);
-  if (slot->joins && joined != joined_.end()) {
-    std::vector<bool>& ranks = joined->second.ranks;
-    ranks[rank] = false;
-    if (std::find(ranks.begin(), ranks.end(), true) == ranks.end()) joined_.erase(joined);
+  if (slot->joins) {
+    joined_.Withdraw(rank, key.process_set);
     ReopenIncomplete();
   }
   if (slot->count > 0) {
@@ -213,7 +215,7 @@ Status Coordinator::DoomOf(const Slot& slot) const {
 
 // Nothing can be agreed any more: whoever waits for others gets the reason.
 void Coordinator::FailAllOpen() {
-  ForgetJoined();
+  if (joined_.ForgetAll()) ReopenIncomplete();
   for (auto& [key, slot] : slots_) {
     if (slot.count > 0 && !slot.complete) FailOpen(&slot, DoomOf(slot));
   }
@@ -233,7 +235,7 @@ void Coordinator::FailOpen(Slot* slot, const Status& why) {
   } else {
     --open_;
   }
-  if (slot->joins && joined_.erase(slot->key.process_set) > 0) ReopenIncomplete();
+  if (slot->joins && joined_.Forget(slot->key.process_set)) ReopenIncomplete();
   ClearTally(slot);
 }
 
@@ -253,34 +255,6 @@ void Coordinator::DropIfEmpty(Slot* slot) {
   if (slot->count == 0 && slot->id == kNoId) slots_.erase(Key(slot->key));  // a copy: the slot goes
 }
 
-void Coordinator::Join(int rank, const Request& request, double now) {
-  Joined& joined = joined_[request.key.process_set];
-  joined.ranks.resize(size(), false);
-  joined.ranks[rank] = true;
-  joined.last = rank;
-  joined.stops = joined.stops || request.stops;
-  for (auto& [key, slot] : slots_) {
-    if (!slot.joins) CompleteIfPossible(&slot, now);  // the end of all comes last
-  }
-}
-
-// Whose absence from a process set's collectives is excused, by rank of the job.
-std::vector<bool> Coordinator::JoinedIn(int32_t process_set) const {
-  std::vector<bool> ranks(size(), false);
-  for (int32_t id : {0, process_set}) {
-    const auto joined = joined_.find(id);
-    if (joined == joined_.end()) continue;
-    for (int r = 0; r < size(); ++r) ranks[r] = ranks[r] || joined->second.ranks[r];
-  }
-  return ranks;
-}
-
-void Coordinator::ForgetJoined() {
-  if (joined_.empty()) return;
-  joined_.clear();
-  ReopenIncomplete();
-}
-
 // Ranks that were taken to have joined are waited for again.
 void Coordinator::ReopenIncomplete() {
   for (Slot* slot : std::vector<Slot*>(ready_)) {
@@ -291,8 +265,8 @@ void Coordinator::ReopenIncomplete() {
 std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
   CheckStalls(now);
   CallTheRoll(now);
-  const bool wait_for_company = now < ready_since_ + options_.cycle_time;
-  if (num_ready_ > 0 && !FenceHolds() && !wait_for_company) {
+  const bool batching = now < ready_since_ + options_.cycle_time;
+  if (num_ready_ > 0 && !HasError() && !batching) {
     ++sequence_;
     deciding_.swap(ready_);
     num_ready_ = 0;
@@ -300,7 +274,7 @@ std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
       Slot* slot = std::exchange(deciding_[i], nullptr);
       if (slot == nullptr) continue;
       if (IsComplete(*slot)) {
-        Decide(slot);
+        Decide(slot, now);
       } else {  // it lacks ranks that were counted as joined until just now
         slot->complete = false;
         ++open_;
@@ -308,10 +282,6 @@ std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
     }
     deciding_.clear();
     LockIfRepeating();
-    if (error_epoch_ == sequence_) {
-      error_since_ = now;
-      error_reported_ = false;
-    }
   }
   if (num_left_ == size() && !goodbye_sent_ && num_ready_ == 0) {
     goodbye_sent_ = true;

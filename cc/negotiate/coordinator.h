@@ -14,13 +14,14 @@
 //     the next step's tensor of another rank.
 //  4. Evicted ids: see CacheIds.
 //  5. A rank that has joined a process set is not waited for there, and in no set once it has
-//  joined
-//     set 0: what all the others have announced is complete, and the joined rank gets it as a
-//     placeholder. Once every rank of the set has joined it, none has.
+//     joined set 0: what all the others have announced is complete, and the joined rank gets it as
+//     a placeholder. Once every rank of the set has joined it, none has.
 //  6. With the agreement that locks a schedule all open tallies are void, on the ranks too; what
 //     was announced before a rank has seen that agreement is not counted.
 //
-// coordinator.cc counts and decides; coordinator_stalls.cc watches over ranks that are slow.
+// What it knows besides the tally is in parts of their own: joined_ranks.h, error_epoch.h,
+// process_set_rules.h, cache_ids.h, step_detector.h, roll_call.h. coordinator.cc counts,
+// coordinator_decide.cc decides, coordinator_stalls.cc reports ranks that are slow.
 //
 // Used by the engine's thread only. Times are in seconds on one monotonic clock.
 #pragma once
@@ -35,6 +36,8 @@
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/cache_ids.h"
 #include "cc/negotiate/capacity_monitor.h"
+#include "cc/negotiate/error_epoch.h"
+#include "cc/negotiate/joined_ranks.h"
 #include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
 #include "cc/negotiate/step_detector.h"
@@ -101,23 +104,18 @@ class Coordinator {
   Status DoomOf(const Slot& slot) const;
 
   // Decisions.
-  void Decide(Slot* slot);
+  void Decide(Slot* slot, double now);
   Decision Compare(const Slot& slot, const std::vector<int>& absent);
-  Status CheckProcessSet(const Request& request, const std::vector<int>& absent) const;
   void TakeEffect(const Request& request, Decision* decision);
   void RemoveProcessSet(int32_t id);
   void Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item);
-  void Join(int rank, const Request& request, double now);
-  std::vector<bool> JoinedIn(int32_t process_set) const;
-  void ForgetJoined();
   void ReopenIncomplete();
-  bool AskedToStop(int32_t process_set) const;
 
-  // Watching.
-  bool FenceHolds();
+  // Ranks that are slow, and steps that repeat.
+  bool HasError();
   void CheckStalls(double now);
   void CallTheRoll(double now);
-  std::string FenceText(double now);
+  std::string UnconfirmedText(double now);
   void Detect(const Slot& slot, bool repeat);
   void LockIfRepeating();
   void Warn(const std::string& text);
@@ -135,21 +133,12 @@ class Coordinator {
   double ready_since_ = 0.0;
   int open_ = 0;  // slots with an incomplete, nonempty tally
 
-  // Who has joined a process set, with somebody who has.
-  struct Joined {
-    std::vector<bool> ranks;  // by rank of the job
-    int last = 0;
-    bool stops = false;  // one of them asks the others to stop
-  };
-  std::unordered_map<int32_t, Joined> joined_;  // by process set
+  JoinedRanks joined_;
 
   uint64_t sequence_ = 0;
-  double error_since_ = 0.0;
-  bool error_reported_ = false;
-  uint64_t error_epoch_ = 0;     // invariant 3; 0: none
-  std::vector<bool> concerned_;  // by rank: is to confirm it
-  std::vector<uint64_t> seen_;   // by rank
-  std::vector<bool> left_;       // by rank
+  ErrorEpoch error_epoch_;      // invariant 3
+  std::vector<uint64_t> seen_;  // by rank
+  std::vector<bool> left_;      // by rank
   int num_left_ = 0;
   bool goodbye_sent_ = false;
   Status fatal_;          // why nothing can be agreed any more
@@ -164,8 +153,5 @@ class Coordinator {
 
   std::vector<Agreement> next_;  // by rank: what Step is to send
 };
-
-// What becomes of a collective of a process set that is gone.
-Status ProcessSetRemoved(const Key& key);
 
 }  // namespace tfhvd

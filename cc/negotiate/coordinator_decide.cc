@@ -5,6 +5,7 @@
 
 #include "cc/negotiate/agree.h"
 #include "cc/negotiate/coordinator.h"
+#include "cc/negotiate/process_set_rules.h"
 
 namespace tfhvd {
 namespace {
@@ -15,20 +16,9 @@ bool MayRepeat(Collective kind) {
          kind != Collective::kRemoveProcessSet;
 }
 
-std::vector<int> Ranks(const std::vector<int64_t>& members) {
-  return {members.begin(), members.end()};
-}
-
 }  // namespace
 
-Status ProcessSetRemoved(const Key& key) {
-  return Status::InvalidArgument(
-      "'" + key.name + "' cannot be done: process set " + std::to_string(key.process_set) +
-      " was removed. Received: a process set that is gone. Expected: one that was added and not "
-      "removed since.");
-}
-
-void Coordinator::Decide(Slot* slot) {
+void Coordinator::Decide(Slot* slot, double now) {
   slot->last_used = sequence_;
   const std::vector<int> absent = Absent(*slot);
   Agreement::Item item;
@@ -43,15 +33,15 @@ void Coordinator::Decide(Slot* slot) {
   }
 
   item.decision = Compare(*slot, absent);
-  item.decision.stopping = !absent.empty() && AskedToStop(slot->key.process_set);
+  item.decision.stopping = !absent.empty() && joined_.AskToStop(slot->key.process_set);
   int first = 0;
   while (!HasAnnounced(*slot, first)) ++first;
   const Request request = RequestOf(*slot, first);
   if (!item.decision.verdict.ok()) {
-    error_epoch_ = sequence_;
+    error_epoch_.Begin(sequence_, now);
     for (int r : *slot->members) {
       if (!HasAnnounced(*slot, r)) continue;
-      concerned_[r] = true;
+      error_epoch_.Concerns(r);
       next_[r].confirm = true;
     }
   } else if (!MayRepeat(request.kind)) {
@@ -87,12 +77,6 @@ void Coordinator::Tell(const Slot& slot, const std::vector<int>& absent, Agreeme
   }
 }
 
-bool Coordinator::AskedToStop(int32_t process_set) const {
-  return std::any_of(joined_.begin(), joined_.end(), [process_set](const auto& joined) {
-    return (joined.first == 0 || joined.first == process_set) && joined.second.stops;
-  });
-}
-
 Decision Coordinator::Compare(const Slot& slot, const std::vector<int>& absent) {
   std::vector<Request> requests;
   std::vector<int> ranks;
@@ -104,50 +88,16 @@ Decision Coordinator::Compare(const Slot& slot, const std::vector<int>& absent) 
   std::vector<const Request*> pointers;
   for (const Request& q : requests) pointers.push_back(&q);
   Decision decision = Agree(pointers, ranks, absent);
-  if (decision.verdict.ok()) decision.verdict = CheckProcessSet(requests[0], absent);
+  if (decision.verdict.ok()) {
+    decision.verdict = CheckProcessSetChange(sets_, requests[0], absent, size());
+  }
   return decision;
-}
-
-// Whether the set that is to be made or removed can be.
-Status Coordinator::CheckProcessSet(const Request& request, const std::vector<int>& absent) const {
-  const bool add = request.kind == Collective::kAddProcessSet;
-  if (!add && request.kind != Collective::kRemoveProcessSet) return Status::Ok();
-  const std::vector<int> members = Ranks(request.members);
-  const std::string received = " Received: a process set of ranks " + RankList(members) + ".";
-  const bool valid =
-      !members.empty() && members.front() >= 0 && members.back() < size() &&
-      std::adjacent_find(
-          members.begin(), members.end(), [](int a, int b) { return a >= b; }) == members.end();
-  if (!valid) {
-    return Status::InvalidArgument("A process set is made of ranks of the job." + received +
-                                   " Expected: different ranks from 0 to " +
-                                   std::to_string(size() - 1) + ", at least one.");
-  }
-  if (!absent.empty()) {
-    return Status::InvalidArgument("Process sets cannot be changed while ranks " +
-                                   RankList(absent) + " have joined." + received +
-                                   " Expected: to change them before any rank calls hvd.join().");
-  }
-  const int32_t id = sets_.IdOf(members);
-  if (add && id != ProcessSetTable::kNone) {
-    return Status::InvalidArgument("There is a process set of these ranks already, number " +
-                                   std::to_string(id) + "." + received +
-                                   " Expected: other ranks; use the one that there is.");
-  }
-  if (!add && id <= 0) {
-    return Status::InvalidArgument(
-        (id == 0 ? "The process set of all ranks cannot be removed."
-                 : "There is no such process set to be removed.") +
-        received + " Expected: a process set that was added, and not removed since.");
-  }
-  return Status::Ok();
 }
 
 // REQUIRES: the decision is ok, and of a kind that changes what the ranks agree on later.
 void Coordinator::TakeEffect(const Request& request, Decision* decision) {
   if (request.kind == Collective::kJoin) {
-    decision->number = joined_[request.key.process_set].last;
-    joined_.erase(request.key.process_set);
+    decision->number = joined_.Finish(request.key.process_set);
     ReopenIncomplete();
     return;
   }
@@ -189,7 +139,8 @@ void Coordinator::Detect(const Slot& slot, bool repeat) {
 }
 
 void Coordinator::LockIfRepeating() {
-  if (!options_.may_lock || error_epoch_ == sequence_ || !fatal_.ok() || !detector_.Repeats())
+  if (!options_.may_lock || error_epoch_.sequence() == sequence_ || !fatal_.ok() ||
+      !detector_.Repeats())
     return;
   const std::vector<Bucket>& schedule = detector_.Lock();
   for (Agreement& a : next_) {
@@ -210,7 +161,7 @@ void Coordinator::ForgetOpen() {
   ready_.clear();
   num_ready_ = 0;
   open_ = 0;
-  joined_.clear();
+  (void)joined_.ForgetAll();
 }
 
 }  // namespace tfhvd

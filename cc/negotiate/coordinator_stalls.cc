@@ -1,4 +1,4 @@
-// The coordinator's watch over ranks that are slow: stalled tensors, failures that are not
+// What the coordinator says of ranks that are slow: stalled tensors, failures that are not
 // confirmed.
 #include <algorithm>
 #include <limits>
@@ -41,20 +41,13 @@ std::string CrossText(const std::vector<const Slot*>& waiting) {
 
 }  // namespace
 
-bool Coordinator::FenceHolds() {
-  if (error_epoch_ == 0) return false;
-  for (int r = 0; r < size(); ++r) {
-    if (concerned_[r] && !left_[r] && seen_[r] < error_epoch_) return true;
-  }
-  error_epoch_ = 0;
-  concerned_.assign(concerned_.size(), false);
-  return false;
-}
+// Whether nothing may be decided yet (invariant 3).
+bool Coordinator::HasError() { return !error_epoch_.Missing(seen_, left_).empty(); }
 
 double Coordinator::wake_at() const {
   double at = kNever;
-  if (num_ready_ > 0 && error_epoch_ == 0) at = ready_since_ + options_.cycle_time;
-  if (options_.stall_check && (open_ > 0 || error_epoch_ != 0))
+  if (num_ready_ > 0 && error_epoch_.sequence() == 0) at = ready_since_ + options_.cycle_time;
+  if (options_.stall_check && (open_ > 0 || error_epoch_.sequence() != 0))
     at = std::min(at, next_stall_check_);
   return std::min(at, roll_call_.wake_at());
 }
@@ -78,7 +71,9 @@ void Coordinator::Warn(const std::string& text) {
 }
 
 void Coordinator::CheckStalls(double now) {
-  if (!options_.stall_check || (open_ == 0 && error_epoch_ == 0) || now < next_stall_check_) return;
+  if (!options_.stall_check || (open_ == 0 && error_epoch_.sequence() == 0) ||
+      now < next_stall_check_)
+    return;
   // Often enough for either limit.
   double interval = options_.stall_check_time / 4;
   if (options_.stall_shutdown_time > 0) {
@@ -103,10 +98,10 @@ void Coordinator::CheckStalls(double now) {
     if (slot.reported || age < options_.stall_check_time) continue;
     slot.reported = true;
     if (++stalled > kMostNamed) continue;
-    report += "\n  " + WaitingText(slot, now, options_.hosts, JoinedIn(slot.key.process_set));
+    report += "\n  " + WaitingText(slot, now, options_.hosts, joined_.Of(slot.key.process_set));
   }
   if (stalled > kMostNamed) report += "\n  and " + std::to_string(stalled - kMostNamed) + " more";
-  report += FenceText(now);
+  report += UnconfirmedText(now);
   const std::string crosswise = CrossText(waiting);
   if (!report.empty()) {
     Warn("some ranks wait for others:" + report +
@@ -118,22 +113,20 @@ void Coordinator::CheckStalls(double now) {
   stalled_ = true;
   fatal_ = Status::Aborted(
       "stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " +
-      WaitingText(*fatal, now, options_.hosts, JoinedIn(fatal->key.process_set)) + crosswise);
+      WaitingText(*fatal, now, options_.hosts, joined_.Of(fatal->key.process_set)) + crosswise);
   FailAllOpen();
 }
 
 // A rank that does not confirm a failure (invariant 3) holds up everybody; "" where there is none
 // to report.
-std::string Coordinator::FenceText(double now) {
-  if (!FenceHolds()) return "";
-  std::vector<int> missing;
-  for (int r = 0; r < size(); ++r) {
-    if (concerned_[r] && !left_[r] && seen_[r] < error_epoch_) missing.push_back(r);
-    if (r != 0 && now - error_since_ >= options_.stall_check_time / 2) next_[r].confirm = true;
+std::string Coordinator::UnconfirmedText(double now) {
+  const std::vector<int> missing = error_epoch_.Missing(seen_, left_);
+  if (missing.empty()) return "";
+  if (now - error_epoch_.since() >= options_.stall_check_time / 2) {
+    for (int r = 1; r < size(); ++r) next_[r].confirm = true;
   }
-  if (error_reported_ || now - error_since_ < options_.stall_check_time) return "";
-  error_reported_ = true;
-  return "\n  a collective failed " + SecondsText(now - error_since_) + " ago, and ranks " +
+  if (!error_epoch_.Report(now, options_.stall_check_time)) return "";
+  return "\n  a collective failed " + SecondsText(now - error_epoch_.since()) + " ago, and ranks " +
          RankList(missing) + " (first on host " + options_.hosts[missing[0]] +
          ") have not taken note of it: nothing else is agreed until they do";
 }
