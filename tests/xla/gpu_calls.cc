@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cc/base/config.h"
+#include "cc/process/pending_collectives.h"
 #include "cc/process/process.h"
-#include "cc/process/tickets.h"
 #include "cc/xla/calls.h"
 #include "cc/xla/request_text.h"
 #include "tests/core/gpu_rank.h"
@@ -214,38 +214,38 @@ struct Execution {
     return Frame().Result(run.data(), XLA_FFI_DataType_S64, {}).Call(kBeginCall, gpu.stream);
   }
   std::string Start(const Request& request, const std::vector<Tensor>& operands,
-                    const std::vector<Tensor>& results, const GpuMemory& ticket) {
+                    const std::vector<Tensor>& results, const GpuMemory& number) {
     Frame frame;
     for (const Tensor& t : operands) frame.Operand(t.data, XLA_FFI_DataType_F32, {t.count});
     frame.Operand(run.data(), XLA_FFI_DataType_S64, {});
     for (const Tensor& t : results) frame.Result(t.data, XLA_FFI_DataType_F32, {t.count});
-    return frame.Result(ticket.data(), XLA_FFI_DataType_S64, {})
+    return frame.Result(number.data(), XLA_FFI_DataType_S64, {})
         .Attribute("anonymous", 0, XLA_FFI_DataType_PRED)
         .Attribute("request", ToText(request))
         .Call(kStartCall, gpu.stream);
   }
   // A sum that is tripled, in place.
-  std::string StartSum(const std::string& name, const Tensor& tensor, const GpuMemory& ticket) {
+  std::string StartSum(const std::string& name, const Tensor& tensor, const GpuMemory& number) {
     Request request = RequestOf(Collective::kAllReduce, name, {tensor});
     request.reduction = {ReduceOp::kSum, 1.0, 3.0};
-    return Start(request, {tensor}, {tensor}, ticket);
+    return Start(request, {tensor}, {tensor}, number);
   }
   // `rest`: what is handed on, in place.
-  std::string Done(const std::vector<Tensor>& results, const std::vector<const GpuMemory*>& tickets,
+  std::string Done(const std::vector<Tensor>& results, const std::vector<const GpuMemory*>& numbers,
                    const std::vector<Tensor>& rest = {}) {
     Frame frame;
     for (const Tensor& t : results) {
       frame.Operand(t.data, XLA_FFI_DataType_F32, {t.count});
       frame.Result(t.data, XLA_FFI_DataType_F32, {t.count});
     }
-    for (const GpuMemory* t : tickets) frame.Operand(t->data(), XLA_FFI_DataType_S64, {});
+    for (const GpuMemory* t : numbers) frame.Operand(t->data(), XLA_FFI_DataType_S64, {});
     frame.Result(token.data(), XLA_FFI_DataType_S64, {});
     for (const Tensor& t : rest) {
       frame.Operand(t.data, XLA_FFI_DataType_F32, {t.count});
       frame.Result(t.data, XLA_FFI_DataType_F32, {t.count});
     }
-    return frame.Attribute("results", static_cast<int64_t>(results.size()), XLA_FFI_DataType_S64)
-        .Attribute("tickets", static_cast<int64_t>(tickets.size()), XLA_FFI_DataType_S64)
+    return frame.Attribute("pending", static_cast<int64_t>(numbers.size()), XLA_FFI_DataType_S64)
+        .Attribute("results", static_cast<int64_t>(results.size()), XLA_FFI_DataType_S64)
         .Call(kDoneCall, gpu.stream);
   }
   void Write(char* to, const std::vector<float>& values) {
@@ -284,21 +284,21 @@ TEST(EveryCallIsThereForGpus) {
 TEST(TheStreamWaitsAndTheHostDoesNot) {
   Execution execution;
   constexpr int64_t kCount = 1 << 22;
-  const auto memory = execution.Allocate(kCount * 4), ticket = execution.Allocate(8);
+  const auto memory = execution.Allocate(kCount * 4), number = execution.Allocate(8);
   const Tensor tensor{memory->data(), kCount};
   std::atomic<bool> release{false};
   HoldUntil(&release, execution.gpu.stream, DriverFile());
   execution.Write(tensor.data, std::vector<float>(kCount, 2.0f));
   EXPECT_EQ(execution.Begin(), std::string());
-  EXPECT_EQ(execution.StartSum("t", tensor, *ticket), std::string());
-  EXPECT_EQ(execution.Done({tensor}, {ticket.get()}), std::string());
+  EXPECT_EQ(execution.StartSum("t", tensor, *number), std::string());
+  EXPECT_EQ(execution.Done({tensor}, {number.get()}), std::string());
   float last = 0.0f;
   execution.Read(tensor.data + (kCount - 1) * 4, &last);
   EXPECT_EQ(last, 0.0f);  // nothing has happened yet
   release.store(true);
   execution.Synchronize();
   EXPECT_EQ(last, 6.0f * Ranks());
-  EXPECT_EQ(ProcessTickets().size(), size_t{0});
+  EXPECT_EQ(ProcessPendingCollectives().size(), size_t{0});
 }
 
 TEST(SeveralAreUnderWayAtOnceAndEndInAnyOrder) {
@@ -332,18 +332,18 @@ TEST(SeveralAreUnderWayAtOnceAndEndInAnyOrder) {
 TEST(WhatIsNotInPlace) {
   Execution execution;
   const auto memory = execution.Allocate(4), all = execution.Allocate(4 * Place().size);
-  const auto ticket = execution.Allocate(8);
+  const auto number = execution.Allocate(8);
   const Tensor mine{memory->data(), 1}, gathered{all->data(), Place().size};
   execution.Write(mine.data, {static_cast<float>(Place().rank + 1)});
   EXPECT_EQ(execution.Begin(), std::string());
   const Request gather = RequestOf(Collective::kAllGather, "g", {mine});
-  EXPECT_EQ(execution.Start(gather, {mine}, {gathered}, *ticket), std::string());
-  EXPECT_EQ(execution.Done({gathered}, {ticket.get()}), std::string());
+  EXPECT_EQ(execution.Start(gather, {mine}, {gathered}, *number), std::string());
+  EXPECT_EQ(execution.Done({gathered}, {number.get()}), std::string());
   float last = 0.0f;
   execution.Read(gathered.data + 4 * (Place().size - 1), &last);
   const Request barrier = RequestOf(Collective::kBarrier, "b", {});
-  EXPECT_EQ(execution.Start(barrier, {}, {}, *ticket), std::string());
-  EXPECT_EQ(execution.Done({}, {ticket.get()}), std::string());
+  EXPECT_EQ(execution.Start(barrier, {}, {}, *number), std::string());
+  EXPECT_EQ(execution.Done({}, {number.get()}), std::string());
   EXPECT_EQ(execution.Done({}, {}, {mine}), std::string());
   float untouched = 0.0f;
   execution.Read(mine.data, &untouched);
@@ -355,17 +355,17 @@ TEST(WhatIsNotInPlace) {
 TEST(WhatFailsIsSaidByTheDone) {
   Execution execution;
   const auto memory = execution.Allocate(8);
-  const auto ticket = execution.Allocate(8), never = execution.Allocate(8);
+  const auto number = execution.Allocate(8), never = execution.Allocate(8);
   const Tensor a{memory->data(), 1}, moved{memory->data() + 4, 1};
   EXPECT_EQ(execution.Begin(), std::string());
   EXPECT_CONTAINS(execution.Done({a}, {never.get()}), "malformed");
-  EXPECT_CONTAINS(execution.Start(RequestOf(Collective::kAllReduce, "a", {a}), {}, {}, *ticket),
+  EXPECT_CONTAINS(execution.Start(RequestOf(Collective::kAllReduce, "a", {a}), {}, {}, *number),
                   "malformed");
   execution.Write(a.data, {1.0f});
-  EXPECT_EQ(execution.StartSum("a", a, *ticket), std::string());
-  EXPECT_CONTAINS(execution.Done({moved}, {ticket.get()}), "XLA moved a tensor");
+  EXPECT_EQ(execution.StartSum("a", a, *number), std::string());
+  EXPECT_CONTAINS(execution.Done({moved}, {number.get()}), "XLA moved a tensor");
   execution.Synchronize();
-  EXPECT_EQ(ProcessTickets().size(), size_t{0});
+  EXPECT_EQ(ProcessPendingCollectives().size(), size_t{0});
 }
 
 }  // namespace
