@@ -29,8 +29,8 @@ struct Topology {
 Topology MakeTopology(int rank, std::vector<std::string> hosts);
 
 // Which of its host's `gpus` (at least one) this rank takes where nobody has chosen. The one of its
-// its number, so that jobs that share a host do not meet; of its local rank where
-// local_processes are not known, or would put two ranks of this job on one GPU.
+// number in local_processes, so that jobs that share a host do not meet; of its local rank where
+// those are not known, or would put two ranks of this job on one GPU.
 int GpuOf(const Topology& topology, int gpus);
 
 }  // namespace tfhvd

@@ -13,7 +13,7 @@ enum class Vote : uint8_t {
   kNone,                  // not all have voted
   kAbortRequested,        // nor these, and one who has requests an abort
   kCommit,                // all have voted to commit
-  kCommitAbortRequested,  // all have, and one of them requests an abort of what follows
+  kCommitAbortRequested,  // all have, and one of them would rather abort
   kAbort,                 // one has voted to abort
   kAbortLate,             // likewise, because its bucket did not fill
 };

@@ -1,14 +1,13 @@
 // LockedSchedule: one rank's part in a step that repeats. All ranks hold the same list of buckets
 // of collectives and run them round and round, without announcements and agreements: for each round
 // a rank casts one vote (comm/vote.h), once it has all of the bucket's tensors, and the bucket runs
-// where all have voted go.
+// where all have voted to commit.
 //
 // Invariants:
-//  1. A rank votes once in each round: commit or abort. A commit binds it until the round is
-//  decided.
-//  2. All commit: every rank runs the bucket, and the next round begins. Some abort: no rank runs
-//  it, and
-//     the schedule is over on every rank, at the same round.
+//  1. A rank votes once in each round, to commit or to abort. A commit binds it until the round is
+//     decided.
+//  2. Where all commit every rank runs the bucket, and the next round begins. Where some abort no
+//     rank runs it, and the schedule is over on every rank, at the same round.
 //  3. Rounds are counted through the whole job, so a word of an earlier schedule is never taken for
 //     a vote.
 //  4. Whoever has voted to commit and can wait no longer (or has tensors of another kind) requests

@@ -34,17 +34,17 @@ bool CanSee(const Handshake& mine, const Handshake& other) {
 
 }  // namespace
 
-std::string EncodeHandshake(const Handshake& hello) {
+std::string EncodeHandshake(const Handshake& handshake) {
   char density[32];
-  std::snprintf(density, sizeof density, "%.17g", hello.sparse_density);  // to the bit
-  return std::to_string(hello.protocol) + "\n" + hello.host + "\n" + hello.machine + "\n" +
-         std::to_string(hello.fusion_threshold) + "\n" +
-         std::to_string(static_cast<int>(hello.cpu_operations)) + "\n" + density + "\n" +
-         std::to_string(hello.local_process) + "\n" + std::to_string(hello.pid) + "\n" +
-         hello.pid_namespace + "\n";
+  std::snprintf(density, sizeof density, "%.17g", handshake.sparse_density);  // to the bit
+  return std::to_string(handshake.protocol) + "\n" + handshake.host + "\n" + handshake.machine +
+         "\n" + std::to_string(handshake.fusion_threshold) + "\n" +
+         std::to_string(static_cast<int>(handshake.cpu_operations)) + "\n" + density + "\n" +
+         std::to_string(handshake.local_process) + "\n" + std::to_string(handshake.pid) + "\n" +
+         handshake.pid_namespace + "\n";
 }
 
-Status DecodeHandshake(const std::string& text, Handshake* hello) {
+Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   std::istringstream in(text);
   std::string protocol;
   std::string threshold;
@@ -52,37 +52,37 @@ Status DecodeHandshake(const std::string& text, Handshake* hello) {
   std::string density;
   std::string local_process;
   std::string pid;
-  if (!std::getline(in, protocol) || !std::getline(in, hello->host) ||
-      !std::getline(in, hello->machine) || !std::getline(in, threshold) ||
+  if (!std::getline(in, protocol) || !std::getline(in, handshake->host) ||
+      !std::getline(in, handshake->machine) || !std::getline(in, threshold) ||
       !std::getline(in, operations) || !std::getline(in, density) ||
       !std::getline(in, local_process) || !std::getline(in, pid) ||
-      !std::getline(in, hello->pid_namespace)) {
+      !std::getline(in, handshake->pid_namespace)) {
     return Status::Internal("a rank introduced itself in a way that is not understood: '" + text +
                             "'");
   }
-  hello->protocol = std::atoi(protocol.c_str());
-  hello->fusion_threshold = std::atoll(threshold.c_str());
-  hello->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
-  hello->sparse_density = std::strtod(density.c_str(), nullptr);
-  hello->local_process = std::atoi(local_process.c_str());
-  hello->pid = std::atoi(pid.c_str());
+  handshake->protocol = std::atoi(protocol.c_str());
+  handshake->fusion_threshold = std::atoll(threshold.c_str());
+  handshake->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
+  handshake->sparse_density = std::strtod(density.c_str(), nullptr);
+  handshake->local_process = std::atoi(local_process.c_str());
+  handshake->pid = std::atoi(pid.c_str());
   return Status::Ok();
 }
 
 Handshake MakeHandshake(const Config& config) {
-  Handshake hello;
-  hello.protocol = kProtocol;
-  hello.host = config.test_host.empty() ? HostName() : config.test_host;
+  Handshake handshake;
+  handshake.protocol = kProtocol;
+  handshake.host = config.test_host.empty() ? HostName() : config.test_host;
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  hello.machine = hello.host + " " + boot;
-  hello.fusion_threshold = config.fusion_threshold;
-  hello.cpu_operations = config.cpu_operations;
-  hello.sparse_density = config.sparse_density;
-  hello.local_process = ReadLaunchHints().local_process;
-  hello.pid = static_cast<int>(getpid());
-  hello.pid_namespace = PidNamespace();
-  return hello;
+  handshake.machine = handshake.host + " " + boot;
+  handshake.fusion_threshold = config.fusion_threshold;
+  handshake.cpu_operations = config.cpu_operations;
+  handshake.sparse_density = config.sparse_density;
+  handshake.local_process = ReadLaunchHints().local_process;
+  handshake.pid = static_cast<int>(getpid());
+  handshake.pid_namespace = PidNamespace();
+  return handshake;
 }
 
 Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology) {
@@ -105,25 +105,26 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
   std::vector<int> pids;
   size_t at = 0;
   for (int r = 0; r < size; ++r) {
-    Handshake hello;
-    TFHVD_RETURN_IF_ERROR(DecodeHandshake(all.substr(at, static_cast<size_t>(lengths[r])), &hello));
+    Handshake handshake;
+    TFHVD_RETURN_IF_ERROR(
+        DecodeHandshake(all.substr(at, static_cast<size_t>(lengths[r])), &handshake));
     at += static_cast<size_t>(lengths[r]);
-    if (hello.protocol != kProtocol) {
+    if (handshake.protocol != kProtocol) {
       return Status::FailedPrecondition(
           "the ranks run different versions of tfhvd. Received: protocol " +
-          std::to_string(hello.protocol) + " from rank " + std::to_string(r) + " (host " +
-          hello.host + "). Expected: " + std::to_string(kProtocol) +
+          std::to_string(handshake.protocol) + " from rank " + std::to_string(r) + " (host " +
+          handshake.host + "). Expected: " + std::to_string(kProtocol) +
           ". Install the same version on every host (python -m pip show tfhvd).");
     }
     if (r == 0) {
-      config->fusion_threshold = hello.fusion_threshold;
-      config->cpu_operations = hello.cpu_operations;
-      config->sparse_density = hello.sparse_density;
+      config->fusion_threshold = handshake.fusion_threshold;
+      config->cpu_operations = handshake.cpu_operations;
+      config->sparse_density = handshake.sparse_density;
     }
-    hosts.push_back(hello.host);
-    machines.push_back(hello.machine);
-    local_processes.push_back(hello.local_process);
-    pids.push_back(CanSee(own, hello) ? hello.pid : 0);
+    hosts.push_back(handshake.host);
+    machines.push_back(handshake.machine);
+    local_processes.push_back(handshake.local_process);
+    pids.push_back(CanSee(own, handshake) ? handshake.pid : 0);
   }
   *topology = MakeTopology(communicator->rank(), std::move(machines));
   topology->hosts = std::move(hosts);

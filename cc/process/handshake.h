@@ -25,8 +25,8 @@ struct Handshake {
   std::string pid_namespace;  // equal where the pids of one mean the same to the other
 };
 
-std::string EncodeHandshake(const Handshake& hello);
-Status DecodeHandshake(const std::string& text, Handshake* hello);
+std::string EncodeHandshake(const Handshake& handshake);
+Status DecodeHandshake(const std::string& text, Handshake* handshake);
 
 // This process's own.
 Handshake MakeHandshake(const Config& config);

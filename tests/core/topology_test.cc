@@ -52,8 +52,7 @@ TEST(HostsOfDifferentSize) {
   EXPECT_TRUE(MakeTopology(0, {"a", "b", "b", "a"}).homogeneous);
 }
 
-// The GPUs of a job of these local_processes on one host, with the ranks in the order of their
-// local_processes.
+// The GPUs of a job of these local processes on one host, with the ranks in their order.
 std::vector<int> Gpus(const std::vector<int>& local_processes, int gpus) {
   std::vector<int> taken;
   for (int r = 0; r < static_cast<int>(local_processes.size()); ++r) {

@@ -77,7 +77,7 @@ Status InprocCommunicator::AllGather(const void* in, void* out, const std::vecto
   InprocCall call;
   call.kind = Collective::kAllGather;
   call.sizes = bytes;
-  // The others read this rank's block from its index in the output, where it goes anyway.
+  // The others read this rank's block where it lies in the output, for it goes there anyway.
   char* const own = static_cast<char*>(out) + OffsetOf(bytes, rank_);
   Copy(own, in, bytes[static_cast<size_t>(rank_)]);
   call.in = own;
