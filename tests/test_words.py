@@ -29,16 +29,41 @@ OF_THE_CORE = {
 }
 
 
-@pytest.mark.parametrize("word", OF_THE_CORE)
-def test_a_word_of_the_core(word):
+# In everything that is written for people: sources, tests, docs.
+OF_ALL = {
+    r"\b[Ss]tarters?\b": "launcher",
+    r"\blast[ _]words\b": "last lines",
+    r"\b[Ss]tand-?ins?\b": "fake; shim; placeholder",
+}
+
+
+def files(folders: tuple[str, ...], suffixes: tuple[str, ...]) -> list[Path]:
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    return sorted(path for path in found if path.suffix in suffixes and path != Path(__file__))
+
+
+def lines_with(word: str, paths: list[Path]) -> list[str]:
     found = []
-    for path in sorted((ROOT / "cc").rglob("*")):
-        if path.suffix not in (".h", ".cc", ".cu"):
-            continue
+    for path in paths:
         lines = path.read_text(encoding="utf-8").splitlines()
         found += [
             f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
             for number, line in enumerate(lines, 1)
             if re.search(word, line)
         ]
+    return found
+
+
+@pytest.mark.parametrize("word", OF_THE_CORE)
+def test_a_word_of_the_core(word):
+    found = lines_with(word, files(("cc",), (".h", ".cc", ".cu")))
     assert not found, f"say: {OF_THE_CORE[word]}\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("word", OF_ALL)
+def test_a_word_of_all(word):
+    suffixes = (".h", ".cc", ".cu", ".py", ".md", ".sh")
+    folders = ("cc", "tfhvd", "tests", "docs", "examples")
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    found = lines_with(word, [*files(folders, suffixes), *pages])
+    assert not found, f"say: {OF_ALL[word]}\n" + "\n".join(found)

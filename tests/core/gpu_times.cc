@@ -290,7 +290,7 @@ int RunSteps(const Config& config) {
   std::_Exit(Registry::Get().failures() == 0 ? 0 : 1);
 }
 
-// The starter sees this process, which outlives the one that is killed: else it would end the job,
+// The launcher sees this process, which outlives the one that is killed: else it would end the job,
 // and nothing would be shown of what tfhvd does.
 int Outlive(pid_t child) {
   int status = 0;

@@ -189,7 +189,7 @@ TEST(WhatCannotBeHadIsSaid) {
   Refused(CpuOperations::kHierarchical, {"a", "b"}, "every host has one rank");
 }
 
-// Without memory to share, the starter's means do.
+// Without memory to share, the launcher's transport does.
 TEST(LackOfMemoryIsNoError) {
   const NoMemory none;
   for (const Hosts& hosts : {Hosts{"a", "a"}, Hosts{"a", "a", "b"}}) {

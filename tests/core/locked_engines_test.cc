@@ -161,9 +161,9 @@ TEST(DeviationsOverInproc) {
 // A rank's engine over the shared memory of one host.
 void RunOverSharedMemory(int size, const std::function<void(Rank*)>& body) {
   InprocGroup group(size);
-  InprocGroup starter(size);
+  InprocGroup launcher(size);
   testing::RunThreads(size, [&](int r) {
-    const std::unique_ptr<World> world = starter.OpenWorld(r);
+    const std::unique_ptr<World> world = launcher.OpenWorld(r);
     std::unique_ptr<Communicator> host;
     EXPECT_OK(world->OpenCommunicator(testing::AllOf(size), &host));
     Rank rank(&group, r, Config(), [&](std::unique_ptr<ControlPlane>) {

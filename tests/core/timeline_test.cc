@@ -179,7 +179,7 @@ TEST(BeginsAndEndsAtAnyTime) {
   constexpr int kRounds = 12;
   RunRanks(2, [](Rank* rank) {
     std::atomic<bool> done{false};
-    std::thread starter([&] {
+    std::thread starting([&] {
       for (int round = 0; round < kRounds; ++round) {
         const std::string path = "any." + std::to_string(round) + ".";
         EXPECT_OK(rank->engine()->StartTimeline(path + "{rank}", round % 2 == 0));
@@ -198,7 +198,7 @@ TEST(BeginsAndEndsAtAnyTime) {
       for (const auto& call : calls) EXPECT_OK(call->Wait());
       others = calls[0]->out[0];
     }
-    starter.join();
+    starting.join();
   });
 }
 
