@@ -323,7 +323,9 @@ class TestWrapping:
     @in_both_keras
     def test_twice_is_refused(self, package):
         optimizer = hvd.DistributedOptimizer(keras_of(package).optimizers.SGD())
-        with pytest.raises(ValueError, match="distributed already"):
+        with pytest.raises(
+            ValueError, match="is already wrapped for tfhvd; pass the original object"
+        ):
             hvd.DistributedOptimizer(optimizer)
 
     @pytest.mark.parametrize("thing", ["sgd", None, 3.0, np.zeros(2)])

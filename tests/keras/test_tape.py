@@ -160,7 +160,7 @@ def test_arguments(arguments):
 def test_what_is_refused():
     with pytest.raises(TypeError, match=r"Expected: a tf.GradientTape"):
         hvd.DistributedGradientTape(None)
-    with pytest.raises(ValueError, match="distributed already"):
+    with pytest.raises(ValueError, match="is already wrapped for tfhvd; pass the original object"):
         hvd.DistributedGradientTape(hvd.DistributedGradientTape(tf.GradientTape()))
     with pytest.raises(ValueError, match="Received: op="):
         hvd.DistributedGradientTape(tf.GradientTape(), op="sum")

@@ -196,5 +196,5 @@ def test_a_group_fails_as_one():
 def test_wrong_groups(mode):
     with pytest.raises(ValueError, match=r"hvd.grouped_allgather .* Received: a scalar"):
         run(mode, lambda: hvd.grouped_allgather([tf.ones([1]), 3.0]))
-    with pytest.raises(ValueError, match=r"Received: no tensors"):
+    with pytest.raises(ValueError, match="needs at least one tensor"):
         run(mode, lambda: hvd.grouped_allgather([]))

@@ -294,7 +294,7 @@ def test_the_shape_is_known_in_a_graph():
         (TypeError, {"tensor": 1.0, "process_set": [0, 1]}, "process_set=[0, 1]. Expected"),
         (ValueError, {"tensor": 1.0, "op": 17}, "op=17. Expected: hvd.Average"),
         (ValueError, {"tensor": 1.0, "op": hvd.Sum, "average": True}, "Received: average=True"),
-        (ValueError, {"tensor": 1.0, "name": ""}, "name=''. Expected"),
+        (ValueError, {"tensor": 1.0, "name": ""}, "The name is empty"),
         (
             NotImplementedError,
             {"tensor": tf.IndexedSlices([1.0], [0], [1]), "op": hvd.Min},

@@ -43,8 +43,7 @@ def wrap(plain: Any, hook: type[Wrapped], own: Any, *, disguised: bool = False) 
     """
     if isinstance(plain, Wrapped):
         raise ValueError(
-            f"Received: {type(plain).__name__}, which is distributed already. Expected: a plain "
-            "one."
+            f"This {type(plain).__name__} is already wrapped for tfhvd; pass the original object."
         )
     cls: Any = type(plain)
     behind: Any = hook

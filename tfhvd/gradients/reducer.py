@@ -89,8 +89,8 @@ class GradientReducer:
         gradients, variables = list(gradients), list(variables)
         if len(gradients) != len(variables):
             raise ValueError(
-                f"Gradients are reduced with their variables. Received: {len(gradients)} "
-                f"gradients, {len(variables)} variables. Expected: as many of each."
+                f"Each gradient needs its variable. Received: {len(gradients)} gradients and "
+                f"{len(variables)} variables."
             )
         updates.note_reduced(variables)
         # XLA knows no list of unique rows: where other ranks may send rows.

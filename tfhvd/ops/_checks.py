@@ -115,13 +115,10 @@ def check_group(values: Any, kind: str) -> None:
     """
     if not isinstance(values, (list, tuple)):
         raise TypeError(
-            f"hvd.{kind} takes several tensors. Received: a {type(values).__name__}. "
-            "Expected: a list or tuple of tensors."
+            f"hvd.{kind} takes a list or tuple of tensors. Received: a {type(values).__name__}."
         )
     if not values:
-        raise ValueError(
-            f"hvd.{kind} has nothing to work on. Received: no tensors. Expected: at least one."
-        )
+        raise ValueError(f"hvd.{kind} needs at least one tensor, and the list is empty.")
 
 
 def to_factor(value: Any, name: str) -> float:

@@ -53,9 +53,8 @@ def join(
         return load_native().join(number)
     if tf.inside_function():
         raise RuntimeError(
-            "hvd.join() waits for the other ranks' steps, and is no part of one. Received: a call "
-            "in a tf.function, or in what Keras or tf.data make one of. Expected: a call outside, "
-            "after the last step."
+            "hvd.join() cannot be called in a tf.function, nor in what Keras or tf.data turn into "
+            "one: it waits for the steps of other ranks. Call it after the last step."
         )
     last = tf.numpy_function(lambda: np.int32(load_native().join(number)), [], tf.int32)
     last.set_shape([])

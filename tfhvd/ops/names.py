@@ -72,7 +72,7 @@ def name_of(
         if not isinstance(given, str):
             raise TypeError(f"Received: name={given!r}. Expected: text, or None.")
         if not given:
-            raise ValueError("Received: name=''. Expected: a name, or None.")
+            raise ValueError("The name is empty; pass name=None to have one made.")
         if tf.executing_eagerly() or isinstance(given, Identity):
             return Name(str(given), anonymous=False)
         scope = "" if ignore_name_scope else tf.compat.v1.get_default_graph().get_name_scope()

@@ -42,8 +42,8 @@ def chosen(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
     if average is not None:
         if op is not None:
             raise ValueError(
-                f"`average` is the older name of `op`. Received: average={average}, op={op!r}. "
-                "Expected: op alone."
+                f"`average` is the older name of `op`; pass `op` alone. Received: "
+                f"average={average}, op={op!r}."
             )
         return Average if average else Sum
     if op is None:

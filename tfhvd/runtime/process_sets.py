@@ -121,8 +121,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> P
         process_set = ProcessSet(process_set)
     if process_set.process_set_id is not None:
         raise ValueError(
-            f"The process set is registered already. Received: {process_set!r}. "
-            "Expected: a new one."
+            f"{process_set!r} is already registered: use it as it is, or make a new hvd.ProcessSet."
         )
     if process_set._started_as is not None:  # the job may have begun since
         process_set._named = tuple(sorted(_in_this_job(process_set._started_as)))
