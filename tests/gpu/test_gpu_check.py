@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from gpu_build import ROOT
 
+pytestmark = pytest.mark.thorough
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the script as from a fresh terminal."""

@@ -14,6 +14,8 @@ import mpi
 import pytest
 from gpu_build import build_device, build_driver
 
+pytestmark = pytest.mark.thorough
+
 PARTS = [(ranks, part) for ranks, parts in fake_jobs.PARTS.items() for part in parts]
 
 

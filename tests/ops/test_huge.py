@@ -8,6 +8,8 @@ from pathlib import Path
 import mpi
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ELEMENTS = 2**29 + 77  # of four bytes
 # Each of two ranks holds the tensor once: it is reduced in place.
 NEEDED_KIB = 2 * (4 * ELEMENTS // 1024) * 3 // 2
