@@ -40,6 +40,11 @@ constexpr int64_t kInlineBytes = 1 << 20;
 constexpr double kFlushSeconds = 5.0;
 constexpr double kLostFlushSeconds = 1.0;
 
+// How long a rank that has raised an alarm goes on before it fails what is pending: its process may
+// end with that, and an MPI that reports ended processes gives out nothing of what they have sent.
+// The others read messages every 100 ms at least.
+constexpr double kAlarmSeconds = 0.3;
+
 constexpr int kAllBuckets = std::numeric_limits<int>::max();
 
 std::chrono::nanoseconds Nanoseconds(double seconds) {
@@ -195,7 +200,7 @@ class Engine::Impl {
     Begin();
     const Status lost = Loop();
     inline_.store(false);
-    if (!lost.ok()) stages_.RaiseAlarm(lost);
+    if (!lost.ok() && stages_.RaiseAlarm(lost)) LetAlarmBeRead();
     const Status why = lost.ok() ? Status::Aborted("every rank has left the job") : lost;
     // Before streams are let go: who sees one move on is told why at its next operation.
     queue_.Close(why);
@@ -210,6 +215,11 @@ class Engine::Impl {
     MutexLock lock(&over_mutex_);
     over_ = true;
     over_changed_.NotifyAll();
+  }
+
+  void LetAlarmBeRead() TFHVD_REQUIRES(running_) {
+    const double until = Now() + kAlarmSeconds;
+    for (Backoff backoff; Now() < until; backoff.Pause()) (void)control_->Flushed();
   }
 
   // Until every rank has left (ok), or the job is lost.

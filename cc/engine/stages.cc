@@ -100,10 +100,11 @@ Status Stages::LookAtPeers() {
   return host_peers_.EveryoneRuns();
 }
 
-void Stages::RaiseAlarm(const Status& lost) {
-  if (negotiator_.alarmed()) return;
+bool Stages::RaiseAlarm(const Status& lost) {
+  if (negotiator_.alarmed()) return false;
   log_.Error(lost.message());
   control_->Alarm(Encode(Alarm{lost}));
+  return true;
 }
 
 void Stages::Finish(const Status& lost, const Status& why) {
