@@ -40,7 +40,7 @@ constexpr int64_t kInlineBytes = 1 << 20;
 constexpr double kFlushSeconds = 5.0;
 constexpr double kLostFlushSeconds = 1.0;
 
-// How long a rank that has raised an alarm goes on before it fails what is pending: its process may
+// How long a rank whose job is lost goes on before it fails what is pending: its process may
 // end with that, and an MPI that reports ended processes gives out nothing of what they have sent.
 // The others read messages every 100 ms at least.
 constexpr double kAlarmSeconds = 0.3;
@@ -200,7 +200,10 @@ class Engine::Impl {
     Begin();
     const Status lost = Loop();
     inline_.store(false);
-    if (!lost.ok() && stages_.RaiseAlarm(lost)) LetAlarmBeRead();
+    if (!lost.ok()) {
+      stages_.RaiseAlarm(lost);
+      LetAlarmBeRead();
+    }
     const Status why = lost.ok() ? Status::Aborted("every rank has left the job") : lost;
     // Before streams are let go: who sees one move on is told why at its next operation.
     queue_.Close(why);

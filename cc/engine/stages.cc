@@ -100,11 +100,10 @@ Status Stages::LookAtPeers() {
   return host_peers_.EveryoneRuns();
 }
 
-bool Stages::RaiseAlarm(const Status& lost) {
-  if (negotiator_.alarmed()) return false;
+void Stages::RaiseAlarm(const Status& lost) {
+  if (negotiator_.alarmed()) return;
   log_.Error(lost.message());
   control_->Alarm(Encode(Alarm{lost}));
-  return true;
 }
 
 void Stages::Finish(const Status& lost, const Status& why) {

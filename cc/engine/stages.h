@@ -61,8 +61,8 @@ class Stages : public WaitMonitor {
     if (lost_.ok()) lost_ = std::move(why);
   }
 
-  // Tells all other ranks why the job is lost, unless they know; whether it did.
-  bool RaiseAlarm(const Status& lost);
+  // Tells all other ranks why the job is lost, unless they know.
+  void RaiseAlarm(const Status& lost);
 
   // Nothing follows: lets go of the communicators where the job is `lost`, and fails what is
   // pending with `why`.
