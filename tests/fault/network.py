@@ -11,6 +11,7 @@ Each host has its own addresses, name, processes, /dev/shm and folder for tempor
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shlex
 import shutil
@@ -35,6 +36,7 @@ exec ip netns exec "$host" unshare "${own[@]}" bash -c '
 """
 
 
+@functools.cache
 def available() -> bool:
     """Whether this process may make namespaces, and has the tools for it."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare", "mount"))):

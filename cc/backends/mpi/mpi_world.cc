@@ -196,8 +196,8 @@ std::string StartAdvice(const MpiApi& api, int size) {
   const size_t folder = file.rfind('/');
   std::string launcher = "mpirun";
   if (folder != std::string::npos) {
-    for (const char* const index : {"/../bin/mpirun", "/../../bin/mpirun"}) {
-      const std::string candidate = file.substr(0, folder) + index;
+    for (const char* const relative : {"/../bin/mpirun", "/../../bin/mpirun"}) {
+      const std::string candidate = file.substr(0, folder) + relative;
       if (access(candidate.c_str(), X_OK) != 0) continue;
       launcher = candidate;
       break;
