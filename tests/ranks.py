@@ -102,10 +102,7 @@ def _run(ranks: int, tests: list[str]) -> dict[str, Result]:
         folder = Path(name)
         (folder / "tests.json").write_text(json.dumps(tests))
         options = ["-q", "-s", "-p", "no:cacheprovider", f"--rootdir={mpi.ROOT}", "--tb=short"]
-        # Its report at the end imports Hypothesis, rewriting each module: half a minute where
-        # hundreds of tests have left TensorFlow's objects to the garbage collector.
-        options += ["-p", "no:hypothesispytest", "--disable-warnings"]
-        options += ["-m", ""]  # The tests are chosen already.
+        options += ["-m", "", "--disable-warnings"]  # The tests are chosen already.
         job = mpi.run_ranks(
             ranks,
             ["-m", "pytest", *options, f"--confcutdir={mpi.ROOT}", *files],
