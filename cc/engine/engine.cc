@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <limits>
 #include <new>
 #include <utility>
 
@@ -32,7 +31,7 @@ constexpr double kIdleWaitSeconds = 0.25;
 constexpr long kGatherNs = 20000;
 constexpr int kGatherMost = 50;
 
-// A bucket of a locked schedule of so many bytes is run by the thread that submits its last tensor:
+// A bucket of a locked step of so many bytes is run by the thread that submits its last tensor:
 // to wake the engine's takes longer.
 constexpr int64_t kInlineBytes = 1 << 20;
 
@@ -44,8 +43,6 @@ constexpr double kLostFlushSeconds = 1.0;
 // end with that, and an MPI that reports ended processes gives out nothing of what they have sent.
 // The others read messages every 100 ms at least.
 constexpr double kAlarmSeconds = 0.3;
-
-constexpr int kAllBuckets = std::numeric_limits<int>::max();
 
 std::chrono::nanoseconds Nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(std::max(0.0, seconds) * 1e9));
@@ -69,8 +66,9 @@ class Engine::Impl {
         queue_([this] { control_->Wake(); }, [this] { RunInline(); }),
         sets_(topology_.size),
         timeline_(topology_.rank, topology_.hosts[topology_.rank]),
-        stages_(config_, log_, topology_, control_.get(), communicator_.get(), &sets_, &timeline_,
-                std::move(open)) {
+        stages_(config_, log_, topology_, control_.get(), communicator_.get(), &sets_, &queue_,
+                &timeline_, std::move(open)) {
+    queue_.SetObserver(&timeline_);
     stages_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
     stages_.SetOnBroken([this](const Status& why) { queue_.Close(why); });
     if (!config_.timeline.empty()) {
@@ -156,7 +154,7 @@ class Engine::Impl {
     running_.Unlock();
   }
 
-  // There are as many entries as were waited for.
+  // The bucket that was waited for is complete.
   void RunInline() TFHVD_EXCLUDES(running_) {
     // A `done` that submits, on this thread.
     const bool within = runner_.load() == std::this_thread::get_id();
@@ -176,22 +174,17 @@ class Engine::Impl {
   // Runs the bucket that is complete, and no other, unless others are late; whether there is
   // anything left for the engine's thread.
   bool RunBucket() TFHVD_REQUIRES(running_) {
+    if (!consensus().locked()) return true;
     bool waits = false;  // for votes
-    int left = 1;
     vote_wait_.Begin(Now());
     do {
       control_->BeginInline();
-      RunOnce(&left);
-      waits = stages_.lost().ok() && left > 0 && negotiator().voted();
+      waits = stages_.RunBucket();
     } while (waits && vote_wait_.Pause(Now()));
     vote_wait_.Ended(!waits);
-    if (stages_.lost().ok() && !waits) {  // what rang for the votes has been answered
-      left = 0;
-      control_->BeginInline();
-      RunOnce(&left);
-    }
-    const bool rest = !stages_.lost().ok() || !negotiator().locked() || !negotiator().idle() ||
-                      negotiator().may_vote() || !PrepareToSleep();
+    control_->BeginInline();  // what rang for the votes has been answered
+    const bool rest =
+        waits || !consensus().locked() || stages_.anything_to_run() || !PrepareToSleep();
     control_->EndInline();
     return rest;
   }
@@ -210,6 +203,7 @@ class Engine::Impl {
     stages_.Finish(lost, why);
     queue_.Drain(&batch_);
     for (Entry& entry : batch_.entries) entry.done(why);
+    for (Entry& entry : batch_.twice) entry.done(why);
     const Status recorded = timeline_.Stop();
     if (!recorded.ok()) log_.Error(recorded.message());
     const double deadline = Now() + (lost.ok() ? kFlushSeconds : kLostFlushSeconds);
@@ -229,10 +223,9 @@ class Engine::Impl {
   Status Loop() TFHVD_REQUIRES(running_) {
     prctl(PR_SET_TIMERSLACK, 1000UL);  // short sleeps are meant to be short
     try {
-      while (stages_.lost().ok() && !negotiator().over()) {
+      while (stages_.lost().ok() && !consensus().over()) {
         Gather();
-        int left = kAllBuckets;
-        if (RunOnce(&left) || !stages_.lost().ok()) continue;
+        if (RunOnce() || !stages_.lost().ok()) continue;
         // Whatever the dead had sent has been read by now, and it was not their farewell.
         if (!peers_.ok()) return peers_;
         Wait();
@@ -251,24 +244,22 @@ class Engine::Impl {
                                "smaller batches or fewer processes on the host.");
   }
 
-  // Once through the stages with what has come, and at most `*left` buckets of a locked step, which
-  // are counted off; whether there was anything.
-  bool RunOnce(int* left) TFHVD_REQUIRES(running_) {
+  // Once through the stages with what has come; whether there was anything.
+  bool RunOnce() TFHVD_REQUIRES(running_) {
     queue_.Drain(&batch_);
     window_.Took(batch_.entries.size());
-    if (batch_.leaving) stages_.Leave(batch_.leave_reason);
-    const bool worked = stages_.Run(&batch_.entries, batch_.cancelled, left);
-    if (negotiator().idle()) window_.Ended();
+    const bool worked = stages_.Run(&batch_);
+    if (consensus().idle()) window_.Ended();
     if (!worked && batch_.empty()) return false;
     peers_ = Status::Ok();
     return true;
   }
 
-  const Negotiator& negotiator() const TFHVD_REQUIRES(running_) { return stages_.negotiator(); }
+  const Consensus& consensus() const TFHVD_REQUIRES(running_) { return stages_.consensus(); }
 
   // Lets a burst of submissions come together, as long as it goes on.
   void Gather() TFHVD_REQUIRES(running_) {
-    if (negotiator().locked()) return;  // it is known how many come
+    if (consensus().locked()) return;  // it is known how many come
     size_t count = queue_.size();
     for (int i = 0; i < kGatherMost && window_.MoreLikely(count); ++i) {
       const timespec t{0, kGatherNs};
@@ -281,13 +272,9 @@ class Engine::Impl {
 
   // Whether nothing is to be done before more entries come; from here on they are waited for.
   bool PrepareToSleep() TFHVD_REQUIRES(running_) {
-    if (negotiator().schedules() != expected_) queue_.Expect(negotiator().scheduled());
-    expected_ = negotiator().schedules();
-    const int64_t bytes = negotiator().completes();
-    inline_.store(may_run_inline_ && bytes >= 0 && bytes <= kInlineBytes);
-    const bool idle = negotiator().idle();
-    const bool each = idle && timeline_.on();  // which tells when each has come
-    return queue_.WakeAt(each ? 1 : static_cast<size_t>(negotiator().wanted()), idle);
+    const LockedStep::Bucket* const bucket = consensus().awaited();
+    inline_.store(may_run_inline_ && bucket != nullptr && bucket->bytes <= kInlineBytes);
+    return queue_.Arm(bucket != nullptr);
   }
 
   // Sleeps until there may be work. Another thread may run the stages meanwhile.
@@ -304,7 +291,7 @@ class Engine::Impl {
   // A rank that is killed sends no word, and what started it need not tell either.
   void LookAtPeers() TFHVD_REQUIRES(running_) {
     const double now = Now();
-    if (negotiator().idle() || now - looked_ < kIdleWaitSeconds) return;
+    if (consensus().idle() || now - looked_ < kIdleWaitSeconds) return;
     looked_ = now;
     peers_ = stages_.LookAtPeers();
   }
@@ -330,7 +317,6 @@ class Engine::Impl {
   Stages stages_;  // the runner's, but for stop_asked
   BatchingWindow window_ TFHVD_GUARDED_BY(running_);
   VoteWait vote_wait_ TFHVD_GUARDED_BY(running_);
-  int64_t expected_ TFHVD_GUARDED_BY(running_) = 0;  // the schedule whose entries the queue expects
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
   Status peers_ TFHVD_GUARDED_BY(running_);  // whether all are there, as far as this host sees
   double looked_ TFHVD_GUARDED_BY(running_) = 0.0;  // when that was asked

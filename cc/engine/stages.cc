@@ -21,7 +21,7 @@ std::unique_ptr<CoordinatorServer> ServerOf(const Config& config, const Log& log
 
 Stages::Stages(const Config& config, const Log& log, const Topology& topology,
                ControlPlane* control, Communicator* communicator, ProcessSetTable* sets,
-               Timeline* timeline, CommunicatorFactory open)
+               SubmissionQueue* queue, Timeline* timeline, CommunicatorFactory open)
     : config_(config),
       log_(log),
       control_(control),
@@ -30,45 +30,53 @@ Stages::Stages(const Config& config, const Log& log, const Topology& topology,
       timeline_(timeline),
       host_(MakeHostDevice()),
       server_(ServerOf(config, log, topology, control)),
-      negotiator_(config, log, topology, sets,
-                  server_ != nullptr ? server_->loopback() : static_cast<MessageChannel*>(control),
-                  control->votes()),
+      consensus_(config, log, topology, sets,
+                 server_ != nullptr ? server_->loopback() : static_cast<MessageChannel*>(control),
+                 control->votes(), queue),
       executor_(host_.get(), sets, communicator, std::move(open)),
       guard_(log, topology.rank, StallLimitsOf(config)) {
   if (server_ != nullptr) server_->SetObserver(timeline);
-  negotiator_.SetObserver(timeline);
+  consensus_.SetObserver(timeline);
   executor_.SetObserver(timeline);
   executor_.SetWaitMonitor(this);
 }
 
-bool Stages::Run(std::vector<Entry>* submitted, const std::vector<EntryId>& cancelled, int* left) {
-  Negotiator::Outcome outcome;
-  outcome.buckets_left = *left;
+bool Stages::Run(SubmissionQueue::Batch* batch) {
+  Consensus::Outcome outcome;
   const double now = Now();
-  for (Entry& entry : *submitted) {
-    if (timeline_->on()) timeline_->Submitted(entry);
-    negotiator_.Add(std::move(entry), now, &outcome);
-  }
-  for (EntryId id : cancelled) negotiator_.Cancel(id, &outcome);
-  Lose(Negotiate(now, &outcome));
+  consensus_.Take(batch, now, &outcome);
+  if (batch->leaving) consensus_.Leave(batch->leave_reason);
+  Lose(Agree(now, &outcome));
   const bool progress = outcome.progress;
-  *left = outcome.buckets_left;
   Complete(std::move(outcome));
   if (lost_.ok()) Lose(executor_.Poll());
   return progress;
 }
 
-Status Stages::Negotiate(double now, Negotiator::Outcome* outcome) {
-  TFHVD_RETURN_IF_ERROR(negotiator_.Step(now, outcome));
+Status Stages::Agree(double now, Consensus::Outcome* outcome) {
+  TFHVD_RETURN_IF_ERROR(consensus_.Step(now, outcome));
   if (server_ == nullptr) return Status::Ok();
   bool answered = false;
   TFHVD_RETURN_IF_ERROR(server_->Step(now, &answered));
   if (!answered) return Status::Ok();
   outcome->progress = true;
-  return negotiator_.Step(now, outcome);
+  return consensus_.Step(now, outcome);
 }
 
-void Stages::Complete(Negotiator::Outcome outcome) {
+bool Stages::RunBucket() {
+  Consensus::Outcome outcome;
+  const bool waits = consensus_.StepOneBucket(Now(), &outcome);
+  Complete(std::move(outcome));
+  return waits;
+}
+
+bool Stages::anything_to_run() {
+  bool anything = false;
+  Lose(consensus_.Poll(Now(), &anything));
+  return anything || !lost_.ok();
+}
+
+void Stages::Complete(Consensus::Outcome outcome) {
   for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
   for (std::vector<Agreed>& together : outcome.agreed) {
     if (timeline_->on()) timeline_->AgreedOn(together);
@@ -85,7 +93,7 @@ void Stages::Complete(Negotiator::Outcome outcome) {
 Status Stages::OnWait(const Wait& wait) {
   const double now = Now();
   const std::string doing = executor_.doing();
-  TFHVD_RETURN_IF_ERROR(negotiator_.OnWait(doing, wait.seconds, now));
+  TFHVD_RETURN_IF_ERROR(consensus_.OnWait(doing, wait.seconds, now));
   bool ignored = false;
   if (server_ != nullptr) TFHVD_RETURN_IF_ERROR(server_->Step(now, &ignored));
   (void)control_->Flushed();
@@ -101,23 +109,23 @@ Status Stages::LookAtPeers() {
 }
 
 void Stages::RaiseAlarm(const Status& lost) {
-  if (negotiator_.alarmed()) return;
+  if (consensus_.alarmed()) return;
   log_.Error(lost.message());
   control_->Alarm(Encode(Alarm{lost}));
 }
 
 void Stages::Finish(const Status& lost, const Status& why) {
   executor_.Finish(lost, config_.shutdown_timeout);
-  for (Entry& entry : negotiator_.TakeAll()) Fail(&entry, why);
+  for (Entry& entry : consensus_.TakeAll()) Fail(&entry, why);
 }
 
 double Stages::wake_at(double now) const {
-  const double at = negotiator_.wake_at(now);
+  const double at = consensus_.wake_at(now);
   return server_ == nullptr ? at : std::min(at, server_->wake_at());
 }
 
 bool Stages::expecting() const {
-  return negotiator_.expecting() || (server_ != nullptr && server_->expecting());
+  return consensus_.expecting() || (server_ != nullptr && server_->expecting());
 }
 
 // Before the collective is done: who has its result can ask.

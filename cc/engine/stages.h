@@ -1,4 +1,4 @@
-// Stages: the data path from entries to their `done`, in one place: negotiator, planner, executor;
+// Stages: the data path from entries to their `done`, in one place: consensus, planner, executor;
 // on rank 0 the coordinator's server as well. What drives them, and when, is the engine's business.
 //
 // It is the wait monitor of all that the executor runs: while a collective waits for other ranks,
@@ -24,12 +24,13 @@
 #include "cc/comm/topology.h"
 #include "cc/comm/world.h"
 #include "cc/device/device.h"
+#include "cc/engine/consensus.h"
 #include "cc/execute/executor.h"
 #include "cc/flow/entry.h"
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/coordinator_server.h"
-#include "cc/negotiate/negotiator.h"
 #include "cc/observe/timeline.h"
+#include "cc/queue/submission_queue.h"
 
 namespace tfhvd {
 
@@ -37,8 +38,8 @@ class Stages : public WaitMonitor {
  public:
   // What is pointed to must outlive this object; `open` as for Engine.
   Stages(const Config& config, const Log& log, const Topology& topology, ControlPlane* control,
-         Communicator* communicator, ProcessSetTable* sets, Timeline* timeline,
-         CommunicatorFactory open);
+         Communicator* communicator, ProcessSetTable* sets, SubmissionQueue* queue,
+         Timeline* timeline, CommunicatorFactory open);
 
   // As for Executor.
   void SetAccelerator(Device* device, Backend* backend) {
@@ -48,12 +49,14 @@ class Stages : public WaitMonitor {
     executor_.SetOnBroken(std::move(on_broken));
   }
 
-  // Once through the stages with what was submitted and cancelled, and at most `*left` buckets of a
-  // locked step, which are counted off. Whether anything came or went.
-  bool Run(std::vector<Entry>* submitted, const std::vector<EntryId>& cancelled, int* left);
+  // Once through the stages with what was drained from the queue. Whether anything came or went.
+  bool Run(SubmissionQueue::Batch* batch);
 
-  // This rank submits nothing any more, and why.
-  void Leave(const std::string& reason) { negotiator_.Leave(reason); }
+  // Runs the next bucket of a locked step, and nothing else; whether it still waits for other
+  // ranks' votes. REQUIRES: a step is locked.
+  bool RunBucket();
+  // Whether Run has anything to do by now; what has arrived is kept for it.
+  bool anything_to_run();
 
   // Not ok: why the job is lost. From then on nothing is executed.
   const Status& lost() const { return lost_; }
@@ -68,7 +71,7 @@ class Stages : public WaitMonitor {
   // pending with `why`.
   void Finish(const Status& lost, const Status& why);
 
-  const Negotiator& negotiator() const { return negotiator_; }
+  const Consensus& consensus() const { return consensus_; }
   // When Run has something to do though nothing arrives, and whether a message is likely to.
   double wake_at(double now) const;
   bool expecting() const;
@@ -82,8 +85,8 @@ class Stages : public WaitMonitor {
   Status OnWait(const Wait& wait) override;
 
  private:
-  Status Negotiate(double now, Negotiator::Outcome* outcome);
-  void Complete(Negotiator::Outcome outcome);
+  Status Agree(double now, Consensus::Outcome* outcome);
+  void Complete(Consensus::Outcome outcome);
   void NoteStop(const Agreed& agreed) TFHVD_EXCLUDES(stopping_mutex_);
   void Fail(Entry* entry, const Status& why);
 
@@ -95,7 +98,7 @@ class Stages : public WaitMonitor {
   Timeline* const timeline_;  // Not owned.
   const std::unique_ptr<Device> host_;
   const std::unique_ptr<CoordinatorServer> server_;  // rank 0's
-  Negotiator negotiator_;
+  Consensus consensus_;
   Executor executor_;
   StallGuard guard_;
   Status lost_;

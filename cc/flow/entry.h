@@ -46,12 +46,6 @@ class Completion {
 // Names an entry to Engine::Cancel. Never 0, and never used twice within an engine.
 using EntryId = uint64_t;
 
-// The requests of a locked schedule by their places there, and its number, from 1 on.
-struct ScheduledRequests {
-  int64_t schedule = 0;
-  std::vector<SharedRequest> requests;
-};
-
 // What the entries of some devices and of some kinds of collectives have besides.
 struct EntryExtras {
   // On an accelerator: the framework's stream, on which the inputs become ready and the outputs
@@ -109,10 +103,6 @@ struct Entry {
   Completion done;
 
   EntryId id = 0;  // set by the engine
-
-  // Set by the queue: the schedule that expects this very request, and its index there; 0: none.
-  int64_t schedule = 0;
-  int index = 0;
 
   // Apart, because most entries have none and all of them are moved several times.
   const EntryExtras& extras() const {

@@ -16,7 +16,7 @@ namespace tfhvd {
 using CacheId = uint64_t;
 constexpr CacheId kNoId = 0;
 
-// Collectives of a locked schedule that run together.
+// Collectives of a locked step that run together.
 using Bucket = std::vector<CacheId>;
 
 // Rank to coordinator: what has become ready since the last one.
@@ -27,7 +27,7 @@ struct Announcement {
   std::vector<Key> withdrawn;     // requests announced before and taken back
   bool leaving = false;           // nothing follows: this rank ends
   std::string leave_reason;
-  // The last locked schedule has ended here, after so many rounds; `ended_late`: a bucket did not
+  // The last locked step was unlocked here, after so many rounds; `ended_late`: a bucket did not
   // fill. Said with the first message after it, and no reason to send one.
   bool ended = false;
   int64_t ended_rounds = 0;
@@ -60,7 +60,7 @@ struct Agreement {
   bool confirm = false;        // answer at once, so that the coordinator knows `sequence` was seen
   bool everyone_left = false;  // the last message of the job
   // Not empty: from here on the ranks run these buckets round and round without a word, until one
-  // of them ends it (negotiate/locked_schedule.h). What was announced and not agreed is void.
+  // of them ends it (negotiate/vote_rounds.h). What was announced and not agreed is void.
   std::vector<Bucket> lock;
   int64_t lock_term = 0;  // with `lock`: after so many rounds the ranks end it; 0: they do not
 

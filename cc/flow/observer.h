@@ -27,7 +27,7 @@ class Observer {
   virtual void Submitted(const Entry& entry) = 0;
 
   // `rank` is known here to be ready for the collective: it has announced it to this rank's
-  // coordinator or, `voted`, cast its vote for it in a locked schedule.
+  // coordinator or, `voted`, cast its vote for it in a locked step.
   virtual void RankReady(const Key& key, Collective kind, int rank, bool voted) = 0;
 
   // This rank's coordinator waits for nobody any more who is to announce `key`.

@@ -39,7 +39,7 @@ Status Coordinator::Take(int from, Announcement a, double now) {
   if (a.waited_ms > 0) {
     roll_call_.Waits(from, a.waits_in, static_cast<double>(a.waited_ms) / 1000.0, now);
   }
-  // All ranks end a schedule in the same round, and the first message of each says so.
+  // All ranks unlock a step in the same round, and the first message of each says so.
   if (a.ended && locked_) detector_.Ended(a.ended_rounds, a.ended_late);
   if (a.ended) locked_ = false;
   if (a.seen < locked_at_) {  // invariant 6

@@ -16,7 +16,7 @@
 //  5. A rank that has joined a process set is not waited for there, and in no set once it has
 //     joined set 0: what all the others have announced is complete, and the joined rank gets it as
 //     a placeholder. Once every rank of the set has joined it, none has.
-//  6. With the agreement that locks a schedule all open tallies are void, on the ranks too; what
+//  6. With the agreement that locks a step all open tallies are void, on the ranks too; what
 //     was announced before a rank has seen that agreement is not counted.
 //
 // What it knows besides the tally is in parts of their own: joined_ranks.h, error_epoch.h,

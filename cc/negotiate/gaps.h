@@ -12,7 +12,14 @@ class Gaps {
  public:
   static constexpr int64_t kSteps = 1000;
 
-  void Saw(double seconds) { recent_ = std::max(recent_, seconds); }
+  // Entries came at `now`, in seconds; `first`: while none was pending, so that the time since the
+  // last ones was no gap.
+  void Came(double now, bool first) {
+    if (!first) recent_ = std::max(recent_, now - last_);
+    last_ = now;
+  }
+  // A bucket ran: the time since it counts from here.
+  void BucketRan(double now) { last_ = now; }
 
   // To be called after each step.
   void StepRan() {
@@ -25,9 +32,13 @@ class Gaps {
   // The longest gap of at least the last kSteps steps and at most twice as many; in seconds.
   double longest() const { return std::max(recent_, before_); }
 
+  // When entries came last, or a bucket ran.
+  double last() const { return last_; }
+
  private:
   double recent_ = 0.0;  // in the last steps_ steps
   double before_ = 0.0;  // in the kSteps before those
+  double last_ = 0.0;
   int64_t steps_ = 0;
 };
 

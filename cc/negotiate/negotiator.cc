@@ -7,6 +7,7 @@
 #include "cc/flow/codec.h"
 #include "cc/negotiate/agree.h"
 #include "cc/negotiate/check_entry.h"
+#include "cc/negotiate/make_locked_step.h"
 #include "cc/negotiate/roll_call.h"
 
 namespace tfhvd {
@@ -20,44 +21,20 @@ constexpr double kSilenceFactor = 1.5;
 
 }  // namespace
 
-Negotiator::Negotiator(const Config& config, const Log& log, const Topology& topology,
-                       const ProcessSetTable* sets, MessageChannel* channel, VoteBoard* votes)
-    : config_(config),
-      log_(log),
-      topology_(topology),
-      sets_(sets),
-      channel_(channel),
-      schedule_(votes) {}
-
 void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
   now_ = now;
-  // What is expected was found valid before, but for an alltoall's splits.
-  if (!Expected(entry) || !entry.extras().splits.empty()) {
-    Status valid = CheckEntry(*sets_, topology_.rank, &entry);
-    if (!valid.ok()) {
-      outcome->failed.emplace_back(std::move(entry), std::move(valid));
-      return;
-    }
+  Status valid = CheckEntry(*sets_, topology_.rank, &entry);
+  if (!valid.ok()) {
+    outcome->failed.emplace_back(std::move(entry), std::move(valid));
+    return;
   }
-  if (idle()) {
-    last_received_ = now;
-  } else {
-    gaps_.Saw(now - last_added_);
-  }
-  last_added_ = now;
-  Node* const node = Expected(entry) ? scheduled_[entry.index].pending
-                                     : &*pending_.try_emplace(entry.request->key).first;
+  if (idle()) last_received_ = now;
+  Node* const node = &*pending_.try_emplace(entry.request->key).first;
   Pending& pending = node->second;
   const bool is_new = pending.entries.empty();
   const bool only_one_withdrawn = pending.withdrawing && pending.entries.size() == 1;
   if (!is_new && !only_one_withdrawn && !(entry.anonymous && pending.entries.back().anonymous)) {
-    Status why = Status::InvalidArgument(
-        Describe(*entry.request) + " was submitted on rank " + std::to_string(topology_.rank) +
-        " while an earlier one of that name was still in flight. Received: the name twice at once. "
-        "Expected: "
-        "a name of its own for each collective that is in flight (name=...).");
-    outcome->failed.emplace_back(std::move(entry), std::move(why));
-    return;
+    return RefuseSecond(std::move(entry), outcome);
   }
   if (has_node_of_) node_of_[entry.id] = node;
   pending.entries.push_back(std::move(entry));
@@ -66,22 +43,20 @@ void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
   Announce(&pending);
 }
 
+void Negotiator::RefuseSecond(Entry&& entry, Outcome* outcome) const {
+  Status why = Status::InvalidArgument(
+      Describe(*entry.request) + " was submitted on rank " + std::to_string(topology_.rank) +
+      " while an earlier one of that name was still in flight. Received: the name twice at once. "
+      "Expected: "
+      "a name of its own for each collective that is in flight (name=...).");
+  outcome->failed.emplace_back(std::move(entry), std::move(why));
+}
+
 void Negotiator::Announce(Pending* pending) {
   const Entry& entry = pending->entries.front();
-  if (Expected(entry)) {
-    pending->announced_as = scheduled_[entry.index].id;
-    return schedule_.Ready(entry.index);
-  }
   pending->announced_as = cache_.Find(entry.request);
-  const bool known = pending->announced_as != kNoId;
-  if (schedule_.active()) {
-    const int index = known ? schedule_.IndexOf(pending->announced_as) : -1;
-    if (index < 0) {
-      deviates_ = true;
-    } else {
-      schedule_.Ready(index);
-    }
-  } else if (known) {
+  pending->known = pending->known || pending->announced_as != kNoId;
+  if (pending->announced_as != kNoId) {
     pending->index_in_next = next_.known.size();
     known_owners_.resize(next_.known.size());
     known_owners_.push_back(pending);
@@ -114,7 +89,6 @@ bool Negotiator::Pop(Node* pending) {
 void Negotiator::Forget(CacheId id) {
   const ResponseCache::Record* record = cache_.Get(id);
   if (record == nullptr) return;
-  scheduled_.clear();  // it may point to what goes now
   const auto pending = pending_.find(record->request->key);
   if (pending != pending_.end()) {
     pending->second.known = false;
@@ -131,7 +105,7 @@ void Negotiator::Leave(const std::string& reason) {
 }
 
 Status Negotiator::SendAnnouncement() {
-  if (schedule_.active()) return confirm_owed_ ? SendWord("", 0.0) : Status::Ok();
+  if (locked_) return confirm_owed_ ? SendWord("", 0.0) : Status::Ok();
   if (next_.empty() && !confirm_owed_) return Status::Ok();
   next_.seen = said_seen_ = seen_;
   confirm_owed_ = false;
@@ -175,8 +149,7 @@ Status Negotiator::TakeMessages(Outcome* outcome) {
 
 Status Negotiator::Step(double now, Outcome* outcome) {
   now_ = now;
-  TFHVD_RETURN_IF_ERROR(RunSchedule(now, outcome));
-  if (!schedule_.active() && (!next_.empty() || confirm_owed_)) outcome->progress = true;
+  if (!locked_ && (!next_.empty() || confirm_owed_)) outcome->progress = true;
   TFHVD_RETURN_IF_ERROR(SendAnnouncement());
   TFHVD_RETURN_IF_ERROR(TakeMessages(outcome));
   while (!arrived_.empty()) {
@@ -184,8 +157,14 @@ Status Negotiator::Step(double now, Outcome* outcome) {
     arrived_.pop_front();
     TFHVD_RETURN_IF_ERROR(TakeAgreement(std::move(agreement), outcome));
   }
-  TFHVD_RETURN_IF_ERROR(RunSchedule(now, outcome));  // one may just have been locked
-  return schedule_.active() ? CheckVotes(now) : CheckCoordinator(now);
+  return locked_ ? Status::Ok() : CheckCoordinator(now);
+}
+
+Status Negotiator::Poll(double now, bool* anything) {
+  now_ = now;
+  TFHVD_RETURN_IF_ERROR(TakeMessages(nullptr));
+  *anything = !arrived_.empty() || confirm_owed_;
+  return Status::Ok();
 }
 
 Status Negotiator::OnWait(const std::string& what, double waited, double now) {
@@ -194,8 +173,7 @@ Status Negotiator::OnWait(const std::string& what, double waited, double now) {
   return ReportWait(what, waited, now);
 }
 
-// Tells the coordinator of a wait that goes on, so that it calls the roll; and finds out whether
-// the coordinator itself is missing.
+// The coordinator calls the roll where it hears of a wait that goes on.
 Status Negotiator::ReportWait(const std::string& what, double waited, double now) {
   const double began = now - waited;
   if (began > waiting_at_) wait_reported_ = last_received_ = began;  // another wait than the last
@@ -248,7 +226,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
     Finish(&*pending);
   }
   if (!agreement.lock.empty()) {
-    TFHVD_RETURN_IF_ERROR(BeginSchedule(std::move(agreement.lock), agreement.lock_term, outcome));
+    TFHVD_RETURN_IF_ERROR(Lock(agreement.lock, agreement.lock_term, outcome));
   }
   if (agreement.everyone_left) over_ = true;
   return Status::Ok();
@@ -319,6 +297,40 @@ Status Negotiator::FindSubmitted(const Key& key, Node** pending) {
                           std::to_string(topology_.rank) + " has not submitted it");
 }
 
+// What was announced and is not agreed counts as not announced, here and at the coordinator.
+Status Negotiator::Lock(const std::vector<Bucket>& buckets, int64_t term, Outcome* outcome) {
+  next_.known.clear();
+  next_.requests.clear();
+  next_.withdrawn.clear();
+  DropWithdrawn(outcome);
+  LockedStep step;
+  TFHVD_RETURN_IF_ERROR(MakeLockedStep(buckets, term, cache_, &step));
+  locked_ = true;
+  to_begin_ = std::make_shared<const LockedStep>(std::move(step));
+  return Status::Ok();
+}
+
+// Entries that were to be withdrawn, and that nobody else counts on any more.
+void Negotiator::DropWithdrawn(Outcome* outcome) {
+  for (auto pending = pending_.begin(); pending != pending_.end();) {
+    const auto next = std::next(pending);
+    if (pending->second.withdrawing) {
+      outcome->failed.emplace_back(std::move(pending->second.entries.front()),
+                                   Status::Cancelled("the operation was cancelled"));
+      Pop(&*pending);
+    }
+    pending = next;
+  }
+}
+
+void Negotiator::Unlock(int64_t rounds, bool late, double now) {
+  locked_ = false;
+  next_.ended = true;
+  next_.ended_rounds = rounds;
+  next_.ended_late = late;
+  last_received_ = now;
+}
+
 // The coordinator cannot report its own silence.
 Status Negotiator::CheckCoordinator(double now) {
   if (!config_.stall_check || idle() || topology_.rank == kCoordinatorRank) {
@@ -349,16 +361,13 @@ std::vector<Entry> Negotiator::TakeAll() {
   pending_.clear();
   keys_in_flight_ = 0;
   has_node_of_ = false;
+  std::sort(all.begin(), all.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
   return all;
 }
 
-bool Negotiator::expecting() const {
-  if (schedule_.active()) return schedule_.voted();
-  return !idle() || left_;
-}
+bool Negotiator::expecting() const { return !locked_ && (!idle() || left_); }
 
 double Negotiator::wake_at(double now) const {
-  if (schedule_.active()) return ScheduleWakesAt(now);
   if (!next_.empty() || confirm_owed_) return now;
   const bool watches = config_.stall_check && !idle() && topology_.rank != kCoordinatorRank;
   return watches ? now + 1.0 : std::numeric_limits<double>::infinity();

@@ -1,13 +1,14 @@
-// Negotiator: one rank's part in the agreement. Entries go in; they come out, moved, agreed on by
-// every rank and in an order that is the same on every rank, or failed. What is not agreed yet
-// stays inside.
+// Negotiator: one rank's part in the negotiation by messages. Entries go in; they come out, moved,
+// agreed on by every rank and in an order that is the same on every rank, or failed. What is not
+// agreed yet stays inside. Where the coordinator locks a step that repeats, what is pending goes
+// elsewhere (engine/consensus.h), until the step is unlocked.
 //
 // Every rank has one, rank 0 too: a client of the coordinator (coordinator_server.h). Used by the
 // engine's thread only.
 #pragma once
 
 #include <deque>
-#include <limits>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -17,14 +18,11 @@
 #include "cc/base/log.h"
 #include "cc/comm/message_channel.h"
 #include "cc/comm/topology.h"
-#include "cc/comm/vote_board.h"
+#include "cc/flow/locked_step.h"
 #include "cc/flow/messages.h"
-#include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/entry_queue.h"
-#include "cc/negotiate/gaps.h"
-#include "cc/negotiate/locked_schedule.h"
 #include "cc/negotiate/response_cache.h"
 
 namespace tfhvd {
@@ -38,21 +36,21 @@ class Negotiator {
     std::vector<std::vector<Agreed>> agreed;
     std::vector<std::pair<Entry, Status>> failed;
     bool progress = false;  // a message came or went
-    // How many buckets of a locked step may be agreed: those that are, are counted off.
-    int buckets_left = std::numeric_limits<int>::max();
   };
 
-  // `sets`, `channel`, by which rank 0 is reached (on rank 0: the loopback), and `votes` (null: the
-  // ranks have none) must outlive this object.
+  // `sets` and `channel`, by which rank 0 is reached (on rank 0: the loopback), must outlive this
+  // object.
   Negotiator(const Config& config, const Log& log, const Topology& topology,
-             const ProcessSetTable* sets, MessageChannel* channel, VoteBoard* votes);
+             const ProcessSetTable* sets, MessageChannel* channel)
+      : config_(config), log_(log), topology_(topology), sets_(sets), channel_(channel) {}
 
-  // Who is told when ranks are ready; not owned, may be null.
-  void SetObserver(Observer* observer) { observer_ = observer; }
-
+  // REQUIRES, of both: no step is locked.
   void Add(Entry&& entry, double now, Outcome* outcome);
   void Cancel(EntryId id, Outcome* outcome);
   void Leave(const std::string& reason);
+
+  // Fails an entry whose name is in flight already.
+  void RefuseSecond(Entry&& entry, Outcome* outcome) const;
 
   // Says what is new to the coordinator and takes what has arrived. An error means that the job is
   // lost.
@@ -63,10 +61,27 @@ class Negotiator {
   // error means that the job is lost.
   Status OnWait(const std::string& what, double waited, double now);
 
+  // Tells the coordinator that this rank has waited for so long for others in `what`, where it has
+  // not done so of late; finds out whether the coordinator itself is missing. Part of OnWait.
+  Status ReportWait(const std::string& what, double waited, double now);
+
+  // Takes what has arrived and keeps it for Step; whether there is anything that Step has to do.
+  Status Poll(double now, bool* anything);
+
   // Whether it is known to be lost from another rank, which has told the others as well.
   bool alarmed() const { return alarmed_; }
 
-  // Takes out everything that is pending, for an engine that stops.
+  // The step that the coordinator has locked, once: from here on it is for others to run it. Null
+  // where none is to begin.
+  std::shared_ptr<const LockedStep> TakeLocked() { return std::exchange(to_begin_, nullptr); }
+  // Whether a step is locked: what is sent then is only that this rank runs.
+  bool locked() const { return locked_; }
+  // It ended after so many rounds; `late`: a bucket did not fill.
+  void Unlock(int64_t rounds, bool late, double now);
+  // Whether it has something to say that no locked step outlasts.
+  bool has_news() const { return !next_.empty(); }
+
+  // Takes out everything that is pending, in order of submission.
   std::vector<Entry> TakeAll();
 
   // Whether a message is expected, so that a control plane that cannot wake should be polled
@@ -76,23 +91,6 @@ class Negotiator {
   bool idle() const { return keys_in_flight_ == 0; }
   // When Step has something to do though nothing arrives.
   double wake_at(double now) const;
-  // Whether a schedule is locked.
-  bool locked() const { return schedule_.active(); }
-  // How many schedules have been locked so far, and the requests of the last one: this rank's.
-  int64_t schedules() const { return schedule_.begun(); }
-  ScheduledRequests scheduled() const;
-  // How many more entries this rank needs before Step can get further, where it is the schedule
-  // that they belong to: more than 1 only while one is locked.
-  int wanted() const;
-  // The bytes, on this rank, of the bucket of a locked schedule that the wanted entries complete;
-  // -1 where they complete none.
-  int64_t completes() const;
-  // Whether it has voted for a locked bucket and lacks others' votes.
-  bool voted() const { return schedule_.active() && schedule_.voted(); }
-  // Whether it could vote for the next bucket, and has not because of Outcome::buckets_left.
-  bool may_vote() const {
-    return schedule_.active() && !schedule_.voted() && schedule_.missing() == 0;
-  }
   // Every rank has left: nothing will come any more.
   bool over() const { return over_; }
 
@@ -109,35 +107,17 @@ class Negotiator {
   using PendingMap = std::unordered_map<Key, Pending, KeyHash>;
   using Node = PendingMap::value_type;  // keeps its address
 
-  // A collective of the locked schedule: what would be looked up of it for each entry.
-  struct Scheduled {
-    CacheId id = kNoId;
-    const ResponseCache::Record* record = nullptr;
-    Node* pending = nullptr;
-  };
-
   void Announce(Pending* pending);
-  bool Expected(const Entry& entry) const;
   Node* FindPending(EntryId id);
   bool TakeBack(const Pending& pending);
   void Finish(Node* pending);
   bool Pop(Node* pending);
   void Forget(CacheId id);
-  Status BeginSchedule(std::vector<Bucket> buckets, int64_t term, Outcome* outcome);
-  Status LookUp(const std::vector<Bucket>& buckets);
-  void EndSchedule(Outcome* outcome);
+  Status Lock(const std::vector<Bucket>& buckets, int64_t term, Outcome* outcome);
   void DropWithdrawn(Outcome* outcome);
-  void ObserveVotes(const Bucket& bucket, bool decided);
-  Status RunSchedule(double now, Outcome* outcome);
-  Status TakeBucket(const Bucket& bucket, Outcome* outcome);
-  LockedSchedule::Wish WishOfSchedule(double now) const;
-  bool HasServed() const;
-  Status CheckVotes(double now);
-  double ScheduleWakesAt(double now) const;
   Status SendAnnouncement();
   Status SendWord(const std::string& what, double waited);
   Status TakeMessages(Outcome* outcome);
-  Status ReportWait(const std::string& what, double waited, double now);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
   Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
   Status TakeRepeated(CacheId id, std::vector<Agreed>* together);
@@ -169,18 +149,8 @@ class Negotiator {
   std::vector<Pending*> request_owners_;
   bool confirm_owed_ = false;  // the coordinator asked for a word
 
-  Observer* observer_ = nullptr;  // Not owned.
-
-  LockedSchedule schedule_;
-  int64_t term_ = 0;                   // Agreement::lock_term of the schedule
-  std::vector<Scheduled> scheduled_;   // by index in the schedule
-  std::vector<int64_t> bucket_bytes_;  // by bucket of the schedule
-  std::vector<bool> observed_;  // by rank: its vote in the schedule's present round; empty: none
-  bool deviates_ = false;       // something is pending or was cancelled that is not in the schedule
-  double last_added_ = 0.0;     // when an entry came, or the schedule's round began
-  Gaps gaps_;                   // between entries, while some were pending
-  double voted_at_ = 0.0;       // in the schedule's present round
-  bool votes_reported_ = false;  // that some are missing
+  bool locked_ = false;
+  std::shared_ptr<const LockedStep> to_begin_;
   uint64_t seen_ = 0;
   uint64_t said_seen_ = 0;  // of it, what the coordinator was told
   bool left_ = false;

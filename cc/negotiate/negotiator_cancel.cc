@@ -24,12 +24,10 @@ void Negotiator::Cancel(EntryId id, Outcome* outcome) {
   Node* const node = FindPending(id);
   if (node == nullptr) return;  // over already
   Pending& pending = node->second;
-  // Cancellations that come with this one are easier to sort out without a schedule.
-  if (schedule_.active()) deviates_ = true;
   const bool first = pending.entries.front().id == id;
   if (first && !TakeBack(pending)) {
     // The coordinator knows of it and has the last word.
-    if (!pending.withdrawing && !schedule_.active()) next_.withdrawn.push_back(node->first);
+    if (!pending.withdrawing) next_.withdrawn.push_back(node->first);
     pending.withdrawing = true;
     return;
   }
@@ -59,11 +57,6 @@ Negotiator::Node* Negotiator::FindPending(EntryId id) {
 
 // Removes the first entry from what is still to be announced; false where it has been announced.
 bool Negotiator::TakeBack(const Pending& pending) {
-  if (schedule_.active()) {
-    const int index = schedule_.IndexOf(pending.announced_as);
-    // False only where this rank has voted for it.
-    return index < 0 || !schedule_.Holds(index) || schedule_.TakeBack(index);
-  }
   const size_t index = pending.index_in_next;
   if (pending.announced_as != kNoId) {
     if (index >= next_.known.size() || known_owners_[index] != &pending) return false;

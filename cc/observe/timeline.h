@@ -10,7 +10,7 @@
 //     SHM_ALLREDUCE, MPI_BCAST, ...     the call: what carries it, and what it is
 //     MEMCPY_OUT_FUSION_BUFFER
 //
-// (ALLGATHER and so on likewise.) In a locked schedule the ranks vote without messages: then the
+// (ALLGATHER and so on likewise.) In a locked step the ranks vote without messages: then the
 // end of the first phase says "locked", and the ticks are the votes, which every rank sees. Rank 0
 // alone sees announcements. Phases on an accelerator are those of this rank's calls: the host does
 // not wait for what it puts onto the stream.
@@ -88,7 +88,7 @@ class Timeline : public Observer {
   struct Live {
     Row* row = nullptr;
     Lane lane;
-    bool voted = false;   // for: in a locked schedule
+    bool voted = false;   // for: in a locked step
     bool queued = false;  // QUEUE is its innermost phase
   };
 

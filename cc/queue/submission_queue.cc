@@ -1,24 +1,39 @@
 #include "cc/queue/submission_queue.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace tfhvd {
 
 Status SubmissionQueue::Push(Entry* entry, EntryId* id) {
-  bool enough;
+  const std::function<void()>* tell = nullptr;
   {
     const MutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
     *id = entry->id = next_id_++;
-    Mark(entry);
-    const size_t count = batch_.entries.size() + 1;
-    if (or_unexpected_ && count < wake_at_ && entry->schedule == 0) wake_at_ = count;
-    enough = count == wake_at_;
-    batch_.entries.push_back(std::move(*entry));
+    if (observer_ != nullptr && observer_->on()) observer_->Submitted(*entry);
+    const bool collected = Collect(entry);
+    if (armed_ && (!collected || (for_bucket_ && collector_.complete()))) {
+      armed_ = false;
+      tell = collected ? &complete_ : &wake_;
+    }
   }
-  if (enough) enough_();
+  if (tell != nullptr) (*tell)();
   return Status::Ok();
+}
+
+// Whether the entry is in its position of a locked step. Once another kind of entry has come, none
+// is until that one has been drained: no bucket that is complete later may overtake it.
+bool SubmissionQueue::Collect(Entry* entry) {
+  if (collector_.active() && batch_.entries.empty()) {
+    const Collector::Fit fit = collector_.Take(entry);
+    if (fit == Collector::Fit::kTaken) return true;
+    if (fit == Collector::Fit::kTwice) {
+      batch_.twice.push_back(std::move(*entry));
+      return false;
+    }
+  }
+  batch_.entries.push_back(std::move(*entry));
+  return false;
 }
 
 void SubmissionQueue::Cancel(EntryId id) {
@@ -41,40 +56,19 @@ void SubmissionQueue::Leave(const std::string& reason) {
 }
 
 void SubmissionQueue::Close(const Status& why) {
-  MutexLock lock(&mutex_);
+  const MutexLock lock(&mutex_);
   if (closed_.ok()) closed_ = why;
 }
 
 Status SubmissionQueue::closed() const {
-  MutexLock lock(&mutex_);
+  const MutexLock lock(&mutex_);
   return closed_;
 }
 
-void SubmissionQueue::Expect(ScheduledRequests expected) {
+void SubmissionQueue::Drain(Batch* batch) {
+  batch->Clear();
   const MutexLock lock(&mutex_);
-  std::swap(expected_, expected);
-  indices_.clear();
-  for (size_t index = 0; index < expected_.requests.size(); ++index) {
-    indices_[expected_.requests[index].get()] = static_cast<int>(index);
-  }
-  for (Entry& entry : batch_.entries) Mark(&entry);
-}
-
-void SubmissionQueue::Mark(Entry* entry) {
-  const auto index = indices_.find(entry->request.get());
-  const bool expected = index != indices_.end();
-  entry->schedule = expected ? expected_.schedule : 0;
-  entry->index = expected ? index->second : 0;
-}
-
-bool SubmissionQueue::WakeAt(size_t count, bool or_unexpected) {
-  const MutexLock lock(&mutex_);
-  wake_at_ = count;
-  or_unexpected_ = or_unexpected;
-  if (batch_.entries.size() >= count) return false;
-  if (!or_unexpected) return true;
-  return std::all_of(batch_.entries.begin(), batch_.entries.end(),
-                     [](const Entry& entry) { return entry.schedule != 0; });
+  std::swap(*batch, batch_);
 }
 
 size_t SubmissionQueue::size() const {
@@ -82,10 +76,49 @@ size_t SubmissionQueue::size() const {
   return batch_.entries.size();
 }
 
-void SubmissionQueue::Drain(Batch* batch) {
-  batch->Clear();
-  MutexLock lock(&mutex_);
-  std::swap(*batch, batch_);
+bool SubmissionQueue::Arm(bool for_bucket) {
+  const MutexLock lock(&mutex_);
+  for_bucket_ = for_bucket;
+  const bool there = !batch_.entries.empty() || !batch_.twice.empty();
+  armed_ = !there && !(for_bucket && collector_.complete());
+  return armed_;
+}
+
+void SubmissionQueue::Lock(std::shared_ptr<const LockedStep> step, std::vector<Entry>* pending) {
+  const MutexLock lock(&mutex_);
+  collector_.Begin(std::move(step));
+  std::vector<Entry> foreign;
+  for (Entry& entry : *pending) {
+    if (!foreign.empty() || collector_.Take(&entry) != Collector::Fit::kTaken) {
+      foreign.push_back(std::move(entry));
+    }
+  }
+  std::swap(*pending, foreign);
+  std::vector<Entry> here;
+  std::swap(here, batch_.entries);
+  for (Entry& entry : here) (void)Collect(&entry);
+}
+
+SubmissionQueue::Collected SubmissionQueue::collected() const {
+  const MutexLock lock(&mutex_);
+  return {collector_.size(), collector_.taken()};
+}
+
+bool SubmissionQueue::TakeBucket(std::vector<Agreed>* bucket) {
+  const MutexLock lock(&mutex_);
+  if (!collector_.complete()) return false;
+  collector_.TakeBucket(bucket);
+  return true;
+}
+
+void SubmissionQueue::BucketRuns() {
+  const MutexLock lock(&mutex_);
+  collector_.BucketRuns();
+}
+
+void SubmissionQueue::Unlock(std::vector<Entry>* entries) {
+  const MutexLock lock(&mutex_);
+  if (collector_.active()) collector_.End(entries);
 }
 
 }  // namespace tfhvd

@@ -72,8 +72,8 @@ TEST(RankZeroCoordinatesOutOfACollective) {
   for (auto& rank : job->ranks) rank->Submit("x", 0, 4);
   for (int r : {1, 2}) EXPECT_OK(job->ranks[static_cast<size_t>(r)]->Step(1.0));
   // It has announced its own, and waits in a collective before that.
-  Negotiator::Outcome outcome;
-  EXPECT_OK(job->ranks[0]->negotiator.Step(1.0, &outcome));
+  Consensus::Outcome outcome;
+  EXPECT_OK(job->ranks[0]->consensus.Step(1.0, &outcome));
   EXPECT_OK(job->ranks[0]->Wait(0.1));
   EXPECT_OK(job->ranks[1]->Step(1.0));
   EXPECT_EQ(job->ranks[1]->executed.size(), size_t{1});
@@ -85,14 +85,14 @@ TEST(AnAlarmEndsTheJobAndIsPassedOn) {
     const auto job = PromptJob(3);
     const Status why = Status::Unavailable("rank 2 has no memory");
     job->ranks[2]->control.Alarm(Encode(Alarm{why}));
-    EXPECT_FALSE(job->ranks[1]->negotiator.alarmed());
+    EXPECT_FALSE(job->ranks[1]->consensus.alarmed());
     // Rank 0 takes it, in whatever it is, and rank 1 hears of it by rank 0.
     for (int r : {0, 1}) {
       Player& rank = *job->ranks[static_cast<size_t>(r)];
       Status status;
       for (int i = 0; i < 2 && status.ok(); ++i) status = within ? rank.Wait(0.1) : rank.Step(1.0);
       EXPECT_EQ(status, why);
-      EXPECT_TRUE(rank.negotiator.alarmed());
+      EXPECT_TRUE(rank.consensus.alarmed());
     }
   }
 }
@@ -104,7 +104,7 @@ TEST(AStalledJobIsOverOnceSomeHaveLeftForLong) {
   const auto job = PromptJob(2, config);
   job->ranks[0]->Submit("x", 0, 4);
   for (job->now = 0.0; job->now < 3.0; job->now += 0.1) EXPECT_OK(job->ranks[0]->Step(job->now));
-  job->ranks[0]->negotiator.Leave("");
+  job->ranks[0]->consensus.Leave("");
   EXPECT_OK(job->ranks[0]->Step(3.0));
   EXPECT_OK(job->ranks[0]->Step(4.9));
   EXPECT_ERROR(job->ranks[0]->Step(5.1), StatusCode::kAborted, "stalled for longer than");

@@ -1,4 +1,4 @@
-// A job without engines: the Negotiators of several ranks over a network that delivers late, and a
+// A job without engines: how several ranks agree, over a network that delivers late, and a
 // record of what came out of each. For tests; one thread.
 #pragma once
 
@@ -15,8 +15,9 @@
 #include <vector>
 
 #include "cc/comm/control_plane.h"
+#include "cc/engine/consensus.h"
 #include "cc/negotiate/coordinator_server.h"
-#include "cc/negotiate/negotiator.h"
+#include "cc/queue/submission_queue.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -118,12 +119,13 @@ struct Event {
   }
 };
 
-// One rank: its negotiator and the record of what came out of it. Tags stay on the rank: that equal
-// ones met is seen by comparing the ranks' records.
+// One rank: its queue, its consensus and the record of what came out of it. Tags stay on the rank:
+// that equal ones met is seen by comparing the ranks' records.
 class Player {
-  const Topology topology_;  // before the negotiator, which uses them
+  const Topology topology_;  // these before the consensus, which uses them
   const Log log_;
   ProcessSetTable sets_;
+  SubmissionQueue queue_{[] {}};
 
  public:
   Player(const Config& config, Network* network, int rank, Random* random)
@@ -134,45 +136,43 @@ class Player {
         server(rank == 0 ? std::make_unique<CoordinatorServer>(config, log_, topology_, &control,
                                                                control.votes() != nullptr)
                          : nullptr),
-        negotiator(config, log_, topology_, &sets_,
-                   server != nullptr ? server->loopback() : &control, control.votes()) {}
+        consensus(config, log_, topology_, &sets_,
+                  server != nullptr ? server->loopback() : &control, control.votes(), &queue_) {}
 
   EntryId Submit(const std::string& name, int tag, int64_t length, bool anonymous = false) {
     Entry entry;
     entry.request.Edit()->key.name = name;
     entry.request.Edit()->tensors.push_back({DType::kFloat32, {length}});
     entry.anonymous = anonymous;
-    entry.id = ++last_id_;
-    tags_[entry.id] = tag;
+    EntryId id = 0;
+    EXPECT_OK(queue_.Push(&entry, &id));
+    tags_[id] = tag;
     ++open;
-    Negotiator::Outcome outcome;
-    negotiator.Add(std::move(entry), *now, &outcome);
-    Record(std::move(outcome));
-    return last_id_;
+    Take();
+    return id;
   }
 
   void Cancel(EntryId id) {
-    Negotiator::Outcome outcome;
-    negotiator.Cancel(id, &outcome);
-    Record(std::move(outcome));
+    queue_.Cancel(id);
+    Take();
   }
 
   void Step() { EXPECT_OK(Step(*now)); }
 
   // As an engine does it: on rank 0 the coordinator has its turn as well.
   Status Step(double at) {
-    Negotiator::Outcome outcome;
-    Status status = negotiator.Step(at, &outcome);
+    Consensus::Outcome outcome;
+    Status status = consensus.Step(at, &outcome);
     bool answered = false;
     if (status.ok() && server != nullptr) status = server->Step(at, &answered);
-    if (status.ok() && answered) status = negotiator.Step(at, &outcome);
+    if (status.ok() && answered) status = consensus.Step(at, &outcome);
     Record(std::move(outcome));
     return status;
   }
 
   // The same out of a collective that has waited for so long.
   Status Wait(double waited) {
-    TFHVD_RETURN_IF_ERROR(negotiator.OnWait("allreduce 'x'", waited, *now));
+    TFHVD_RETURN_IF_ERROR(consensus.OnWait("allreduce 'x'", waited, *now));
     bool ignored = false;
     return server == nullptr ? Status::Ok() : server->Step(*now, &ignored);
   }
@@ -185,10 +185,17 @@ class Player {
   double* now = nullptr;
   FakeControl control;
   std::unique_ptr<CoordinatorServer> server;  // rank 0's
-  Negotiator negotiator;
+  Consensus consensus;
 
  private:
-  void Record(Negotiator::Outcome outcome) {
+  void Take() {
+    SubmissionQueue::Batch batch;
+    queue_.Drain(&batch);
+    Consensus::Outcome outcome;
+    consensus.Take(&batch, *now, &outcome);
+    Record(std::move(outcome));
+  }
+  void Record(Consensus::Outcome outcome) {
     for (std::vector<Agreed>& together : outcome.agreed) {
       ++rounds_;
       for (Agreed& a : together) {
@@ -211,7 +218,6 @@ class Player {
   }
 
   std::map<EntryId, int> tags_;
-  EntryId last_id_ = 0;
   int rounds_ = 0;
 };
 

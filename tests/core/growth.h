@@ -1,8 +1,8 @@
 // What the negotiation costs as a job grows, counted: the messages and bytes of each rank's control
 // plane in a steady step, on one host or on several, of real engines as threads, or of real
-// negotiators in one thread for which no time passes; and rank 0's work for jobs too large for
-// either: of real leaders that exchange votes in one thread, and of a real coordinator whose peers
-// are played.
+// ranks without engines in one thread for which no time passes; and rank 0's work for jobs too
+// large for either: of real leaders that exchange votes in one thread, and of a real coordinator
+// whose peers are played.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,11 @@
 
 #include "cc/backends/hierarchical/envelope.h"
 #include "cc/backends/hierarchical/vote_exchange.h"
+#include "cc/engine/consensus.h"
 #include "cc/flow/codec.h"
 #include "cc/negotiate/coordinator.h"
 #include "cc/negotiate/coordinator_server.h"
-#include "cc/negotiate/negotiator.h"
+#include "cc/queue/submission_queue.h"
 #include "tests/core/engines.h"
 
 namespace tfhvd {
@@ -207,8 +208,8 @@ inline std::vector<std::unique_ptr<ControlPlane>> OpenPlanes(const Steady& how,
   return planes;
 }
 
-// Runs negotiators in turn, in one thread, at one and the same time: so no rank is ever late, as it
-// is where a thread is kept from running, and what is counted is the same each time.
+// Runs ranks without engines in turn, in one thread, at one and the same time: so no rank is ever
+// late, as it is where a thread is kept from running, and what is counted is the same each time.
 class TimelessJob {
  public:
   explicit TimelessJob(const Steady& how)
@@ -223,8 +224,9 @@ class TimelessJob {
                                                   planes_[0]->votes() != nullptr);
     for (size_t r = 0; r < planes_.size(); ++r) {
       MessageChannel* const channel = r == 0 ? server_->loopback() : planes_[r].get();
-      negotiators_.push_back(std::make_unique<Negotiator>(Config(), log_, topologies_[r], &sets_,
-                                                          channel, planes_[r]->votes()));
+      queues_.push_back(std::make_unique<SubmissionQueue>([] {}));
+      ranks_.push_back(std::make_unique<Consensus>(Config(), log_, topologies_[r], &sets_, channel,
+                                                   planes_[r]->votes(), queues_.back().get()));
     }
     for (int i = 0; i < how.tensors; ++i) {
       requests_.emplace_back();
@@ -247,16 +249,19 @@ class TimelessJob {
   static constexpr double kNow = 0.0;
 
   void RunStep() {
-    std::vector<size_t> agreed(negotiators_.size(), 0);
-    for (auto& negotiator : negotiators_) {
+    std::vector<size_t> agreed(ranks_.size(), 0);
+    for (size_t r = 0; r < ranks_.size(); ++r) {
       for (const SharedRequest& request : requests_) {
         Entry entry;
         entry.request = request;
-        entry.id = ++last_id_;
-        Negotiator::Outcome outcome;
-        negotiator->Add(std::move(entry), kNow, &outcome);
-        EXPECT_TRUE(outcome.failed.empty());
+        EntryId id = 0;
+        EXPECT_OK(queues_[r]->Push(&entry, &id));
       }
+      SubmissionQueue::Batch batch;
+      queues_[r]->Drain(&batch);
+      Consensus::Outcome outcome;
+      ranks_[r]->Take(&batch, kNow, &outcome);
+      EXPECT_TRUE(outcome.failed.empty());
     }
     constexpr int kMostTurns = 1000;
     const auto all = [&] {
@@ -264,9 +269,9 @@ class TimelessJob {
                          [this](size_t count) { return count == requests_.size(); });
     };
     for (int turn = 0; turn < kMostTurns && !all(); ++turn) {
-      for (size_t r = 0; r < negotiators_.size(); ++r) {
-        Negotiator::Outcome outcome;
-        EXPECT_OK(negotiators_[r]->Step(kNow, &outcome));
+      for (size_t r = 0; r < ranks_.size(); ++r) {
+        Consensus::Outcome outcome;
+        EXPECT_OK(ranks_[r]->Step(kNow, &outcome));
         bool ignored = false;
         if (r == 0) EXPECT_OK(server_->Step(kNow, &ignored));
         (void)planes_[r]->Flushed();
@@ -282,12 +287,12 @@ class TimelessJob {
   std::vector<std::unique_ptr<ControlPlane>> planes_;
   std::deque<Topology> topologies_;            // keep their addresses
   std::unique_ptr<CoordinatorServer> server_;  // rank 0's
-  std::vector<std::unique_ptr<Negotiator>> negotiators_;
+  std::vector<std::unique_ptr<SubmissionQueue>> queues_;
+  std::vector<std::unique_ptr<Consensus>> ranks_;
   std::vector<SharedRequest> requests_;
-  EntryId last_id_ = 0;
 };
 
-// What the counted steps of negotiators for which no time passes cost; no seconds.
+// What the counted steps of ranks for which no time passes cost; no seconds.
 inline Growth CountSteps(const Steady& how) {
   TimelessJob job(how);
   job.RunSteps(how.warm_steps);

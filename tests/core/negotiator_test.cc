@@ -229,7 +229,7 @@ TEST(LeavingEndsEverything) {
       if (!ids[r].empty() && Below(&job.random, 6) == 0) job.ranks[r]->Cancel(ids[r].back());
       if (!left[r] && step > 600 && Below(&job.random, 100) == 0) {
         left[r] = true;
-        job.ranks[r]->negotiator.Leave("");
+        job.ranks[r]->consensus.Leave("");
       }
       job.StepAny();
     }
@@ -237,12 +237,12 @@ TEST(LeavingEndsEverything) {
     // Once one rank has left, nothing waits any more, whether or not the others leave too.
     if (std::find(left.begin(), left.end(), true) != left.end()) job.ExpectNothingOpen();
     for (size_t r = 0; r < left.size(); ++r) {
-      if (!left[r]) job.ranks[r]->negotiator.Leave("");
+      if (!left[r]) job.ranks[r]->consensus.Leave("");
     }
     job.Settle();
     job.ExpectEqualSequences();
     job.ExpectNothingOpen();
-    for (auto& rank : job.ranks) EXPECT_TRUE(rank->negotiator.over());
+    for (auto& rank : job.ranks) EXPECT_TRUE(rank->consensus.over());
   }
 }
 
@@ -423,10 +423,10 @@ TEST(ASilentCoordinatorIsNoticed) {
   config.stall_shutdown_time = 20.0;
   Job job(2, config, 1);
   job.ranks[1]->Submit("x", 0, 4);
-  Negotiator::Outcome outcome;
-  EXPECT_OK(job.ranks[1]->negotiator.Step(0.0, &outcome));
-  EXPECT_OK(job.ranks[1]->negotiator.Step(21.0, &outcome));
-  EXPECT_ERROR(job.ranks[1]->negotiator.Step(23.0, &outcome), StatusCode::kAborted,
+  Consensus::Outcome outcome;
+  EXPECT_OK(job.ranks[1]->consensus.Step(0.0, &outcome));
+  EXPECT_OK(job.ranks[1]->consensus.Step(21.0, &outcome));
+  EXPECT_ERROR(job.ranks[1]->consensus.Step(23.0, &outcome), StatusCode::kAborted,
                "rank 0 (host host) has not answered for 23 s, while allreduce 'x'");
 }
 
@@ -445,9 +445,9 @@ TEST(TakeAllGivesBackWhatIsPending) {
   Job job(2, ConfigOf(1024), 1);
   for (int i = 0; i < 3; ++i) job.ranks[1]->Submit("a", i, 4, true);
   job.ranks[1]->Submit("b", 0, 4);
-  EXPECT_TRUE(job.ranks[1]->negotiator.expecting());
-  EXPECT_EQ(job.ranks[1]->negotiator.TakeAll().size(), size_t{4});
-  EXPECT_FALSE(job.ranks[1]->negotiator.expecting());
+  EXPECT_TRUE(job.ranks[1]->consensus.expecting());
+  EXPECT_EQ(job.ranks[1]->consensus.TakeAll().size(), size_t{4});
+  EXPECT_FALSE(job.ranks[1]->consensus.expecting());
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cc/base/waker.h"
@@ -92,58 +94,218 @@ TEST(WhatIsPutIntoTheEmptyQueueWakes) {
   }
 }
 
-// Those that are expected wake when they are as many as are waited for; another one at once.
-TEST(WhatIsNotExpectedWakesBeforeTheRest) {
+SharedRequest RequestOf(const std::string& name) { return Named(name).request; }
+
+EntryId Push(SubmissionQueue* queue, const SharedRequest& request, bool anonymous = false) {
+  Entry entry;
+  entry.request = request;
+  entry.anonymous = anonymous;
+  EntryId id = 0;
+  EXPECT_OK(queue->Push(&entry, &id));
+  return id;
+}
+
+// A step of two buckets: the first two requests, and the rest.
+std::shared_ptr<const LockedStep> StepOf(const std::vector<SharedRequest>& requests) {
+  auto step = std::make_shared<LockedStep>();
+  for (const SharedRequest& request : requests) step->collectives.push_back({request, {}});
+  step->buckets = {{0, 2, 0}, {2, static_cast<int>(requests.size()) - 2, 0}};
+  return step;
+}
+
+std::vector<EntryId> IdsOf(const std::vector<Agreed>& bucket) {
+  std::vector<EntryId> ids;
+  for (const Agreed& agreed : bucket) ids.push_back(agreed.entry.id);
+  return ids;
+}
+
+// Who pushes an entry into a sleeping engine's queue wakes it, once.
+TEST(OnlyTheFirstEntryThatIsWaitedForWakes) {
   int wakes = 0;
   SubmissionQueue queue([&wakes] { ++wakes; });
   SubmissionQueue::Batch batch;
-  const auto push = [&queue](const SharedRequest& request) {
+  Push(&queue, RequestOf("a"));
+  Push(&queue, RequestOf("b"));
+  EXPECT_EQ(wakes, 1);
+  EXPECT_FALSE(queue.Arm(false));  // they are there
+  queue.Drain(&batch);
+  Push(&queue, RequestOf("c"));  // the engine does not sleep
+  EXPECT_EQ(wakes, 1);
+  queue.Drain(&batch);
+  EXPECT_TRUE(queue.Arm(false));
+  Push(&queue, RequestOf("d"));
+  EXPECT_EQ(wakes, 2);
+}
+
+class Locked {
+ public:
+  Locked()
+      : queue([this] { ++wakes; }, [this] { ++completed; }),
+        a(RequestOf("a")),
+        b(RequestOf("b")),
+        c(RequestOf("c")) {
+    std::vector<Entry> none;
+    queue.Lock(StepOf({a, b, c}), &none);
+  }
+
+  int wakes = 0;
+  int completed = 0;
+  SubmissionQueue queue;
+  SubmissionQueue::Batch batch;
+  std::vector<Agreed> bucket;
+  const SharedRequest a, b, c;
+};
+
+TEST(ABucketIsHandedOutWholeInTheOrderOfTheStep) {
+  Locked t;
+  EXPECT_TRUE(t.queue.Arm(true));
+  const EntryId third = Push(&t.queue, t.c);  // of the next bucket
+  const EntryId second = Push(&t.queue, t.b);
+  EXPECT_EQ(t.completed, 0);
+  EXPECT_FALSE(t.queue.TakeBucket(&t.bucket));
+  const EntryId first = Push(&t.queue, RequestOf("a"));  // another that says the same
+  EXPECT_EQ(t.completed, 1);
+  EXPECT_EQ(t.wakes, 0);
+  EXPECT_FALSE(t.queue.Arm(true));
+  EXPECT_EQ(t.queue.collected().waiting, size_t{3});
+  EXPECT_TRUE(t.queue.TakeBucket(&t.bucket));
+  EXPECT_EQ(IdsOf(t.bucket), (std::vector<EntryId>{first, second}));
+  t.bucket.clear();
+  EXPECT_TRUE(t.queue.TakeBucket(&t.bucket));
+  EXPECT_EQ(IdsOf(t.bucket), std::vector<EntryId>{third});
+  EXPECT_EQ(t.queue.collected().waiting, size_t{0});
+  EXPECT_EQ(t.queue.collected().taken, 3);
+  t.queue.Drain(&t.batch);
+  EXPECT_TRUE(t.batch.empty());
+}
+
+TEST(ACompleteBucketWakesNobodyWhoWaitsForVotes) {
+  Locked t;
+  EXPECT_TRUE(t.queue.Arm(false));
+  Push(&t.queue, t.a);
+  Push(&t.queue, t.b);
+  EXPECT_EQ(t.wakes + t.completed, 0);
+  Push(&t.queue, RequestOf("other"));
+  EXPECT_EQ(t.wakes, 1);
+}
+
+TEST(WhatTheStepHasNotIsDrainedAndNothingOvertakesIt) {
+  Locked t;
+  EXPECT_TRUE(t.queue.Arm(true));
+  Push(&t.queue, t.a);
+  Push(&t.queue, RequestOf("other"));
+  EXPECT_EQ(t.wakes, 1);
+  Push(&t.queue, t.b);
+  EXPECT_FALSE(t.queue.TakeBucket(&t.bucket));
+  t.queue.Drain(&t.batch);
+  ASSERT_EQ(t.batch.entries.size(), size_t{2});
+  EXPECT_EQ(t.batch.entries[1].request->key.name, "b");
+  std::vector<Entry> rest;
+  t.queue.Unlock(&rest);
+  ASSERT_EQ(rest.size(), size_t{1});
+  EXPECT_EQ(rest[0].request->key.name, "a");
+  Push(&t.queue, t.a);
+  t.queue.Drain(&t.batch);
+  EXPECT_EQ(t.batch.entries.size(), size_t{1});
+}
+
+TEST(ANameTwiceIsRefusedUntilItsBucketRuns) {
+  Locked t;
+  Push(&t.queue, t.a);
+  Push(&t.queue, t.a);
+  t.queue.Drain(&t.batch);
+  EXPECT_EQ(t.batch.twice.size(), size_t{1});
+  Push(&t.queue, t.b);
+  EXPECT_TRUE(t.queue.TakeBucket(&t.bucket));  // voted on
+  Push(&t.queue, t.b);
+  t.queue.Drain(&t.batch);
+  EXPECT_EQ(t.batch.twice.size(), size_t{1});
+  EXPECT_TRUE(t.batch.entries.empty());
+  t.queue.BucketRuns();
+  Push(&t.queue, t.b);
+  t.queue.Drain(&t.batch);
+  EXPECT_TRUE(t.batch.empty());
+}
+
+TEST(AnonymousOnesOfANameComeInOrderRoundAfterRound) {
+  Locked t;
+  std::vector<EntryId> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(Push(&t.queue, t.a, true));
+  std::vector<EntryId> came;
+  for (int round = 0; round < 3; ++round) {
+    Push(&t.queue, t.b);
+    Push(&t.queue, t.c);
+    for (int bucket = 0; bucket < 2; ++bucket) {
+      t.bucket.clear();
+      ASSERT_TRUE(t.queue.TakeBucket(&t.bucket));
+      t.queue.BucketRuns();
+      if (bucket == 0) came.push_back(t.bucket[0].entry.id);
+    }
+  }
+  EXPECT_EQ(came, ids);
+}
+
+TEST(WhatIsInFlightWhenAStepIsLockedGoesToItsPosition) {
+  SubmissionQueue queue(Nobody);
+  const SharedRequest a = RequestOf("a");
+  const SharedRequest b = RequestOf("b");
+  std::vector<Entry> pending;
+  pending.emplace_back();
+  pending.back().request = a;
+  Push(&queue, b);
+  Push(&queue, RequestOf("other"));
+  queue.Lock(StepOf({a, b, RequestOf("c")}), &pending);
+  EXPECT_TRUE(pending.empty());
+  std::vector<Agreed> bucket;
+  EXPECT_TRUE(queue.TakeBucket(&bucket));
+  EXPECT_EQ(bucket.size(), size_t{2});
+  EXPECT_EQ(queue.size(), size_t{1});  // the other one
+}
+
+TEST(PendingEntriesThatTheStepHasNotAreGivenBack) {
+  SubmissionQueue queue(Nobody);
+  const SharedRequest a = RequestOf("a");
+  std::vector<Entry> pending(3);
+  pending[0].request = a;
+  pending[1].request = RequestOf("other");
+  pending[2].request = RequestOf("b");
+  queue.Lock(StepOf({a, RequestOf("b"), RequestOf("c")}), &pending);
+  ASSERT_EQ(pending.size(), size_t{2});  // in order, though the second one is of the step
+  EXPECT_EQ(pending[0].request->key.name, "other");
+  EXPECT_EQ(pending[1].request->key.name, "b");
+}
+
+// An alltoall's splits are no part of its request. The step takes those that fit.
+TEST(SplitsThatDoNotFitAreNotOfTheStep) {
+  SubmissionQueue queue(Nobody);
+  SharedRequest request;
+  request.Edit()->key.name = "x";
+  request.Edit()->kind = Collective::kAllToAll;
+  request.Edit()->tensors.push_back({DType::kFloat32, {4}});
+  auto step = std::make_shared<LockedStep>();
+  step->collectives.push_back({request, {}});
+  step->collectives[0].decision.first_dims = {{4, 4}};
+  step->buckets = {{0, 1, 16}};
+  std::vector<Entry> none;
+  queue.Lock(step, &none);
+  const auto taken = [&](std::vector<int64_t> splits) {
     Entry entry;
     entry.request = request;
+    entry.anonymous = true;
+    entry.EditExtras()->splits = std::move(splits);
+    const int64_t before = queue.collected().taken;
     EntryId id = 0;
     EXPECT_OK(queue.Push(&entry, &id));
+    SubmissionQueue::Batch batch;
+    queue.Drain(&batch);
+    return queue.collected().taken > before;
   };
-  const SharedRequest a = Named("a").request;
-  const SharedRequest b = Named("b").request;
-  queue.Expect({1, {a, b}});
-  EXPECT_TRUE(queue.WakeAt(2, true));
-  push(a);
-  EXPECT_EQ(wakes, 0);
-  push(b);
-  EXPECT_EQ(wakes, 1);
-  queue.Drain(&batch);
-  EXPECT_EQ(batch.entries.size(), size_t{2});
-
-  EXPECT_TRUE(queue.WakeAt(3, true));
-  push(a);
-  EXPECT_EQ(wakes, 1);
-  push(Named("b").request);  // equal, but another
-  EXPECT_EQ(wakes, 2);
-  push(b);  // has been told of: they are drained together
-  EXPECT_EQ(wakes, 2);
-  queue.Expect({2, {b, a}});  // also for what is there
-  queue.Drain(&batch);
-  ASSERT_EQ(batch.entries.size(), size_t{3});
-  EXPECT_EQ(batch.entries[0].schedule, 2);
-  EXPECT_EQ(batch.entries[0].index, 1);
-  EXPECT_EQ(batch.entries[1].schedule, 0);
-  EXPECT_EQ(batch.entries[2].schedule, 2);
-  EXPECT_EQ(batch.entries[2].index, 0);
-
-  EXPECT_TRUE(queue.WakeAt(2));  // whatever they are
-  push(Named("c").request);
-  EXPECT_EQ(wakes, 2);
-  push(Named("d").request);
-  EXPECT_EQ(wakes, 3);
-
-  EXPECT_FALSE(queue.WakeAt(2, true));
-  EXPECT_FALSE(queue.WakeAt(3, true));  // not expected, and there already
-  EXPECT_TRUE(queue.WakeAt(3));
-  queue.Drain(&batch);
-  queue.Expect({3, {}});
-  EXPECT_TRUE(queue.WakeAt(2, true));
-  push(a);
-  EXPECT_EQ(wakes, 4);
+  EXPECT_TRUE(taken({1, 3}));
+  EXPECT_TRUE(taken({0, 4}));
+  EXPECT_FALSE(taken({1, 2}));
+  EXPECT_FALSE(taken({5, -1}));
+  EXPECT_FALSE(taken({4}));
+  EXPECT_FALSE(taken({2, 1, 1}));
 }
 
 TEST(ManyThreadsLoseNothing) {
@@ -156,7 +318,7 @@ TEST(ManyThreadsLoseNothing) {
     std::map<std::string, EntryId> last;  // ids of one thread's entries ascend
     std::set<EntryId> ids;
     while (ids.size() < kThreads * kEach) {
-      waker.WaitFor(hours(1));  // a lost wake-up would last an hour
+      if (queue.Arm(false)) waker.WaitFor(hours(1));  // a lost wake-up would last an hour
       SubmissionQueue::Batch batch;
       queue.Drain(&batch);
       for (const Entry& entry : batch.entries) {

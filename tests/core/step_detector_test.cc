@@ -207,24 +207,39 @@ TEST(DoubtLastsTwiceAsLongEachTimeUntilTrustHasPaid) {
 }
 
 TEST(ALongGapIsForgottenWhereItWasTheOnlyOne) {
+  constexpr double kShort = 0.0625;  // these have no rounding errors
   Gaps gaps;
-  const auto run = [&gaps](int64_t steps, double each) {
+  double now = 0.0;
+  gaps.Came(now, true);
+  const auto wait = [&](double seconds) { gaps.Came(now += seconds, false); };
+  const auto run = [&](int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
-      gaps.Saw(each);
+      wait(kShort);
       gaps.StepRan();
     }
   };
-  run(10, 0.01);
-  gaps.Saw(5.0);
-  run(Gaps::kSteps, 0.01);
+  run(10);
+  wait(5.0);
+  run(Gaps::kSteps);
   EXPECT_EQ(gaps.longest(), 5.0);
-  run(Gaps::kSteps, 0.01);
-  EXPECT_EQ(gaps.longest(), 0.01);
+  run(Gaps::kSteps);
+  EXPECT_EQ(gaps.longest(), kShort);
   for (int i = 0; i < 10; ++i) {  // now and then
-    gaps.Saw(1.0);
-    run(Gaps::kSteps - 1, 0.01);
+    wait(1.0);
+    run(Gaps::kSteps - 1);
     EXPECT_EQ(gaps.longest(), 1.0);
   }
+}
+
+TEST(TheTimeInWhichNothingIsPendingIsNoGap) {
+  Gaps gaps;
+  gaps.Came(1.0, true);
+  gaps.Came(9.0, true);
+  EXPECT_EQ(gaps.longest(), 0.0);
+  gaps.BucketRan(10.0);
+  gaps.Came(10.5, false);
+  EXPECT_EQ(gaps.longest(), 0.5);
+  EXPECT_EQ(gaps.last(), 10.5);
 }
 
 TEST(AScheduleThatHardlyPaysIsTriedLessAndLessOften) {

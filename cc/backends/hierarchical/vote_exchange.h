@@ -5,7 +5,7 @@
 // or an abort, reaches everyone though some have not voted.
 //
 // One host's part, a pure state machine: votes and messages in, messages out. Rounds count from 1,
-// and are those of negotiate/locked_schedule.h: the next begins once the last has been decided.
+// and are those of negotiate/vote_rounds.h: the next begins once the last has been decided.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Ranks that run a schedule without a word: every kind of deviation, at any moment, forced for
 // thousands of steps on 2 to 8 ranks, over a network that delivers late. All ranks execute one
 // sequence, equal occurrences meet, and nothing stays open.
-#include "cc/negotiate/locked_schedule.h"
+#include "cc/engine/consensus.h"
 
 #include <algorithm>
 #include <memory>
@@ -137,11 +137,11 @@ Tally RunSteps(int size, uint32_t seed, int steps, bool leave) {
     job.now += 0.0002;
     job.ranks[r]->Step();
     ++tally.moments;
-    tally.locked += job.ranks[r]->negotiator.locked() ? 1 : 0;
+    tally.locked += job.ranks[r]->consensus.locked() ? 1 : 0;
     tally.messages += job.network.Quiet() ? 0 : 1;
   }
   EXPECT_TRUE(done());
-  if (leave) job.ranks[static_cast<size_t>(size - 1)]->negotiator.Leave("");
+  if (leave) job.ranks[static_cast<size_t>(size - 1)]->consensus.Leave("");
   for (int i = 0; i < 60; ++i) {
     for (int k = 0; k < 20; ++k) {
       for (auto& program : programs) program->Advance(steps);
@@ -150,9 +150,9 @@ Tally RunSteps(int size, uint32_t seed, int steps, bool leave) {
   }
   job.ExpectEqualSequences();
   job.ExpectNothingOpen();
-  for (auto& rank : job.ranks) rank->negotiator.Leave("");
+  for (auto& rank : job.ranks) rank->consensus.Leave("");
   job.Settle();
-  for (auto& rank : job.ranks) EXPECT_TRUE(rank->negotiator.over());
+  for (auto& rank : job.ranks) EXPECT_TRUE(rank->consensus.over());
   return tally;
 }
 
@@ -182,7 +182,7 @@ void Step(Job* job, const std::vector<std::string>& names, int64_t length = 4) {
 
 bool AllLocked(const Job& job) {
   return std::all_of(job.ranks.begin(), job.ranks.end(),
-                     [](const auto& rank) { return rank->negotiator.locked(); });
+                     [](const auto& rank) { return rank->consensus.locked(); });
 }
 
 std::unique_ptr<Job> LockedJob(int size, const Config& config = Config()) {
@@ -220,7 +220,9 @@ TEST(ABucketWaitsForEveryRank) {
   }
   EXPECT_EQ(job->ranks[0]->open, 2);
   EXPECT_EQ(job->ranks[2]->open, 1);
-  EXPECT_EQ(job->ranks[2]->negotiator.wanted(), 1);
+  ASSERT_TRUE(job->ranks[2]->consensus.awaited() != nullptr);
+  EXPECT_EQ(job->ranks[2]->consensus.awaited()->count, 2);
+  EXPECT_TRUE(job->ranks[0]->consensus.awaited() == nullptr);  // it has voted
   job->ranks[2]->Submit("b", 1, 4);
   for (int i = 0; i < 5; ++i) {
     for (auto& rank : job->ranks) rank->Step();
@@ -233,9 +235,9 @@ TEST(AnotherTensorEndsItEverywhere) {
   const auto job = LockedJob(3);
   job->ranks[1]->Submit("other", 0, 4);
   job->ranks[1]->Step();
-  EXPECT_FALSE(job->ranks[1]->negotiator.locked());
+  EXPECT_FALSE(job->ranks[1]->consensus.locked());
   for (auto& rank : job->ranks) rank->Step();
-  for (auto& rank : job->ranks) EXPECT_FALSE(rank->negotiator.locked());
+  for (auto& rank : job->ranks) EXPECT_FALSE(rank->consensus.locked());
   job->ranks[0]->Submit("other", 0, 4);
   job->ranks[2]->Submit("other", 0, 4);
   job->Settle();
@@ -248,7 +250,7 @@ TEST(AStepIsLockedAgainOnceItHasComeAfterAnother) {
   for (int i = 0; i < 4; ++i) Step(job.get(), {"a", "b"});
   for (int epoch = 0; epoch < 3; ++epoch) {  // in the first one the metric is new
     Step(job.get(), {"metric"});
-    for (auto& rank : job->ranks) EXPECT_FALSE(rank->negotiator.locked());
+    for (auto& rank : job->ranks) EXPECT_FALSE(rank->consensus.locked());
     Step(job.get(), {"b", "a"});
     EXPECT_TRUE(AllLocked(*job));
     for (int i = 0; i < 4; ++i) Step(job.get(), {"a", "b"});
@@ -264,11 +266,11 @@ TEST(WhoHasVotedAsksTheOthersToEnd) {
   job->ranks[0]->Step();  // has voted
   job->ranks[0]->Submit("other", 1, 4);
   job->ranks[0]->Step();
-  EXPECT_TRUE(job->ranks[0]->negotiator.locked());  // bound until rank 1 answers
+  EXPECT_TRUE(job->ranks[0]->consensus.locked());  // bound until rank 1 answers
   job->ranks[1]->Step();
-  EXPECT_FALSE(job->ranks[1]->negotiator.locked());
+  EXPECT_FALSE(job->ranks[1]->consensus.locked());
   job->ranks[0]->Step();
-  EXPECT_FALSE(job->ranks[0]->negotiator.locked());
+  EXPECT_FALSE(job->ranks[0]->consensus.locked());
   for (const char* name : {"other", "a", "b"}) job->ranks[1]->Submit(name, 1, 4);
   job->Settle();
   job->ExpectNothingOpen();
@@ -286,7 +288,7 @@ TEST(ABucketThatDoesNotFillEndsIt) {
   }
   job->ExpectNothingOpen();  // announced, and agreed
   job->ExpectEqualSequences();
-  for (auto& rank : job->ranks) EXPECT_FALSE(rank->negotiator.locked());
+  for (auto& rank : job->ranks) EXPECT_FALSE(rank->consensus.locked());
 }
 
 // A step of `a`, and of `b` after a while; some ranks' `b` comes late, or every rank's once `a` is
@@ -374,8 +376,8 @@ TEST(ARankThatAnswersNothingIsNamed) {
   Status lost;
   for (int i = 0; i < 40 && lost.ok(); ++i) {
     job->now += 0.5;
-    Negotiator::Outcome outcome;  // rank 1 is stopped
-    lost = job->ranks[0]->negotiator.Step(job->now, &outcome);
+    Consensus::Outcome outcome;  // rank 1 is stopped
+    lost = job->ranks[0]->consensus.Step(job->now, &outcome);
   }
   EXPECT_ERROR(lost, StatusCode::kAborted, "allreduce 'a'");
   EXPECT_CONTAINS(lost.message(), "ranks [1]");
@@ -386,10 +388,11 @@ TEST(ACancelledTensorIsGivenBack) {
   const EntryId id = job->ranks[0]->Submit("a", 1, 4);
   job->ranks[0]->Step();
   job->ranks[0]->Cancel(id);
+  job->ranks[0]->Step();
   ASSERT_EQ(job->ranks[0]->failed.size(), size_t{1});
   EXPECT_EQ(job->ranks[0]->failed[0].code, StatusCode::kCancelled);
   job->Settle();
-  for (auto& rank : job->ranks) EXPECT_FALSE(rank->negotiator.locked());
+  for (auto& rank : job->ranks) EXPECT_FALSE(rank->consensus.locked());
   Step(job.get(), {"a", "b"});
   job->ExpectNothingOpen();
 }
@@ -409,7 +412,7 @@ TEST(OneCancelledAfterTheVoteIsDecidedByTheOthers) {
     for (int r : {1, 0, 1, 0}) job->ranks[static_cast<size_t>(r)]->Step();
     EXPECT_EQ(job->ranks[0]->failed.size(), others_come ? size_t{0} : size_t{1});
     EXPECT_EQ(job->ranks[0]->finished.count(id), size_t{1});
-    for (auto& rank : job->ranks) rank->negotiator.Leave("");
+    for (auto& rank : job->ranks) rank->consensus.Leave("");
     job->Settle();
     job->ExpectNothingOpen();
   }
@@ -422,12 +425,12 @@ TEST(LeavingEndsIt) {
     job->ranks[2]->Submit(name, 1, 4);
   }
   job->ranks[2]->Step();
-  job->ranks[1]->negotiator.Leave("");
+  job->ranks[1]->consensus.Leave("");
   job->Settle();
   job->ExpectNothingOpen();
-  for (auto& rank : job->ranks) rank->negotiator.Leave("");
+  for (auto& rank : job->ranks) rank->consensus.Leave("");
   job->Settle();
-  for (auto& rank : job->ranks) EXPECT_TRUE(rank->negotiator.over());
+  for (auto& rank : job->ranks) EXPECT_TRUE(rank->consensus.over());
 }
 
 }  // namespace

@@ -1,0 +1,76 @@
+#include "cc/engine/consensus.h"
+
+#include <utility>
+
+namespace tfhvd {
+
+void Consensus::Take(SubmissionQueue::Batch* batch, double now, Outcome* outcome) {
+  for (Entry& entry : batch->twice) negotiator_.RefuseSecond(std::move(entry), outcome);
+  if (locked()) {
+    for (Entry& entry : batch->entries) runner_.Deviate(std::move(entry));
+    for (const EntryId id : batch->cancelled) runner_.Cancel(id);
+    return;
+  }
+  for (Entry& entry : batch->entries) {
+    runner_.EntriesCame(now, negotiator_.idle());
+    negotiator_.Add(std::move(entry), now, outcome);
+  }
+  for (const EntryId id : batch->cancelled) negotiator_.Cancel(id, outcome);
+}
+
+Status Consensus::Step(double now, Outcome* outcome) {
+  RunLocked(now, outcome);
+  TFHVD_RETURN_IF_ERROR(negotiator_.Step(now, outcome));
+  if (auto step = negotiator_.TakeLocked()) {
+    runner_.Begin(std::move(step), negotiator_.TakeAll(), now);
+    RunLocked(now, outcome);
+  }
+  return locked() ? CheckVotes(now) : Status::Ok();
+}
+
+// Runs buckets for as long as all ranks have them.
+void Consensus::RunLocked(double now, Outcome* outcome) {
+  while (locked() && RunBucket(now, outcome)) {
+  }
+}
+
+// Votes on the next bucket; whether that was decided. What a step leaves behind that has ended is
+// negotiated.
+bool Consensus::RunBucket(double now, Outcome* outcome) {
+  std::vector<Agreed> bucket;
+  const auto progress = runner_.Run(now, !negotiator_.has_news(), &bucket);
+  if (progress == StepRunner::Progress::kWait) return false;
+  outcome->progress = true;
+  if (progress == StepRunner::Progress::kRan) {
+    outcome->agreed.push_back(std::move(bucket));
+    return true;
+  }
+  StepRunner::Rest rest = runner_.TakeRest();
+  negotiator_.Unlock(rest.rounds, rest.late, now);
+  for (Entry& entry : rest.entries) negotiator_.Add(std::move(entry), now, outcome);
+  for (const EntryId id : rest.cancelled) negotiator_.Cancel(id, outcome);
+  return true;
+}
+
+bool Consensus::StepOneBucket(double now, Outcome* outcome) {
+  return !RunBucket(now, outcome) && runner_.voted();
+}
+
+Status Consensus::CheckVotes(double now) {
+  if (!runner_.missing_votes()) return Status::Ok();
+  TFHVD_RETURN_IF_ERROR(negotiator_.ReportWait(runner_.doing(), runner_.waited(now), now));
+  return runner_.CheckVotes(now);
+}
+
+std::vector<Entry> Consensus::TakeAll() {
+  std::vector<Entry> all = negotiator_.TakeAll();
+  runner_.TakeAll(&all);
+  return all;
+}
+
+double Consensus::wake_at(double now) const {
+  if (!locked()) return negotiator_.wake_at(now);
+  return negotiator_.has_news() && !runner_.voted() ? now : runner_.wake_at(now);
+}
+
+}  // namespace tfhvd
