@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"errors", "compat", "launch"},
     "compression": {"errors", "compat", "runtime"},
     "ops": _BELOW_OPS,
+    "data": {"compat", "runtime", "ops"},
     "gradients": _BELOW_OPS | {"ops"},
     "tf1": _BELOW_OPS | {"ops", "gradients"},
     "keras": _BELOW_OPS | {"ops", "gradients", "tf1"},

@@ -12,6 +12,7 @@ from tfhvd._version import __version__
 
 if TYPE_CHECKING:
     from tfhvd.compression import Compression
+    from tfhvd.data.shard import shard
     from tfhvd.errors import (
         InvalidSettingError,
         NotInitializedError,
@@ -106,6 +107,7 @@ else:  # Whoever reads types has seen all names, and takes any other one for a m
 
 _HOMES = {
     "tfhvd.compression": ("Compression",),
+    "tfhvd.data.shard": ("shard",),
     "tfhvd.errors": (
         "InvalidSettingError",
         "NotInitializedError",
@@ -215,6 +217,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "broadcast_object",
     "broadcast_object_fn",
     "allgather_object",
+    "shard",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
