@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "as_horovod": {"horovod_alias"},
     "settings": {"runtime"},
     "installation": {"runtime", "_version"},
+    "learning_rate": {"runtime"},
     "timeline": {"runtime"},
     "tape": _BELOW_OPS | {"ops", "gradients"},
     "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from tfhvd.keras.batch_norm import SyncBatchNormalization
     from tfhvd.launch.call.caller import run
+    from tfhvd.learning_rate import scaled_lr
     from tfhvd.ops import (
         Adasum,
         Average,
@@ -118,6 +119,7 @@ _HOMES = {
     ),
     "tfhvd.keras.batch_norm": ("SyncBatchNormalization",),
     "tfhvd.launch.call.caller": ("run",),
+    "tfhvd.learning_rate": ("scaled_lr",),
     "tfhvd.ops": (
         "Adasum",
         "Average",
@@ -223,6 +225,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "is_distributed",
+    "scaled_lr",
     "SyncBatchNormalization",
     "Compression",
     "ReduceOp",

@@ -64,9 +64,9 @@ def shard(
         NotInitializedError: before `init`.
 
     Example:
-        >>> dataset = tf.data.Dataset.from_tensor_slices((images, labels))
-        >>> dataset = hvd.shard(dataset, shuffle=True).batch(32)
-        >>> files = hvd.shard(sorted(glob.glob("train-*.tfrecord")))
+        >>> samples = tf.data.Dataset.from_tensor_slices(x)
+        >>> dataset = hvd.shard(samples, shuffle=True).batch(32)
+        >>> files = hvd.shard(sorted(my_files))
     """
     is_dataset = isinstance(data, tf.data.Dataset)
     first = 0 if isinstance(epoch, tf.Variable) else epoch
