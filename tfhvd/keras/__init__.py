@@ -67,9 +67,12 @@ from tfhvd.keras.batch_norm import SyncBatchNormalization
 from tfhvd.keras.callbacks import (
     BestModelCheckpoint,
     BroadcastGlobalVariablesCallback,
+    CSVLogger,
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
     MetricAverageCallback,
+    ModelCheckpoint,
+    TensorBoard,
 )
 from tfhvd.keras.collectives import allgather, allreduce, broadcast
 from tfhvd.keras.fit_sync import keep_imported_in_step
@@ -83,6 +86,7 @@ __all__ = [
     "Average",
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
+    "CSVLogger",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
@@ -91,12 +95,14 @@ __all__ = [
     "Max",
     "MetricAverageCallback",
     "Min",
+    "ModelCheckpoint",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "ProcessSet",
     "Product",
     "Sum",
     "SyncBatchNormalization",
+    "TensorBoard",
     "add_process_set",
     "allgather",
     "allgather_object",

@@ -39,7 +39,7 @@ from tfhvd.gradients import sample_weights
 from tfhvd.gradients.indexed_slices import forget_ways
 from tfhvd.keras import agreement, compilation
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.callbacks.lists import inserted, ours, saves
+from tfhvd.keras.callbacks.lists import inserted, ours, saves, warn_of_order
 from tfhvd.keras.compression_state import gathered
 from tfhvd.keras.model_state import (
     broadcast_state,
@@ -96,8 +96,9 @@ def _may_have_peers(model: Model) -> bool:
 def _in_step(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     """Adds what keeps ranks in step to the callbacks that `fit` is given."""
     given = arguments.get("callbacks")
+    warn_of_order(given)
     check = UpdateCheck(model, together=any(c.meets_all_ranks for c in ours(given)))
-    epochs = _Epochs(model, check, saves(given))
+    epochs = _Epochs(model, check, saves(given, model))
     epochs.agree_on_argument(arguments)
     first, last = _First(epochs), _Last(epochs)
     attributes = vars(model)
