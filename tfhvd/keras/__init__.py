@@ -79,6 +79,7 @@ from tfhvd.keras.fit_sync import keep_imported_in_step
 from tfhvd.keras.global_variables import broadcast_global_variables
 from tfhvd.keras.load_model import load_model
 from tfhvd.keras.optimizer import DistributedOptimizer
+from tfhvd.keras.progress_bars import progress_bars
 from tfhvd.ops.batch_moments import synchronize_keras
 
 __all__ = [
@@ -136,6 +137,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "progress_bars",
     "rank",
     "remove_process_set",
     "rocm_built",
