@@ -62,7 +62,7 @@ from tfhvd import (
     start_timeline,
     stop_timeline,
 )
-from tfhvd.keras import callbacks
+from tfhvd.keras import callbacks, optimizers
 from tfhvd.keras.batch_norm import SyncBatchNormalization
 from tfhvd.keras.callbacks import (
     BestModelCheckpoint,
@@ -137,6 +137,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "optimizers",
     "progress_bars",
     "rank",
     "remove_process_set",
