@@ -55,7 +55,6 @@ class FirstRankCallback(Callback):
             if not isinstance(self._of_other_keras, cls):
                 args, kwargs = self._arguments
                 self._of_other_keras = cls(*args, **kwargs)
-            self._of_other_keras.set_params(self.params)
             self._of_other_keras.set_model(model)
 
     def set_params(self, params: dict[str, Any]) -> None:
