@@ -70,7 +70,6 @@ def main():
         # Smaller steps at the end, so that the last few do not decide how well it reads.
         hvd.callbacks.LearningRateScheduleCallback(learning_rate, 0.1, start_epoch=EPOCHS - 3),
     ]
-    verbose = 1 if hvd.rank() == 0 else 0
     model.fit(
         x_train[part],
         y_train[part],
@@ -78,7 +77,6 @@ def main():
         epochs=EPOCHS,
         validation_data=(x_test[part], y_test[part]),
         callbacks=callbacks,
-        verbose=verbose,
     )
 
     correct = np.sum(np.argmax(model.predict(x_test[part], verbose=0), axis=-1) == y_test[part])

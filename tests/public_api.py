@@ -11,7 +11,7 @@ from typing import Any
 
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 COMMAND = "python tests/public_api.py > tests/public_api.txt"
-MODULES = ("tfhvd", "tfhvd.keras", "tfhvd.keras.callbacks")
+MODULES = ("tfhvd", "tfhvd.keras", "tfhvd.keras.callbacks", "tfhvd.keras.optimizers")
 
 
 def lines() -> list[str]:

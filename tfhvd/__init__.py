@@ -12,6 +12,7 @@ from tfhvd._version import __version__
 
 if TYPE_CHECKING:
     from tfhvd.compression import Compression
+    from tfhvd.data.shard import shard
     from tfhvd.errors import (
         InvalidSettingError,
         NotInitializedError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     )
     from tfhvd.keras.batch_norm import SyncBatchNormalization
     from tfhvd.launch.call.caller import run
+    from tfhvd.learning_rate import scaled_lr
     from tfhvd.ops import (
         Adasum,
         Average,
@@ -106,6 +108,7 @@ else:  # Whoever reads types has seen all names, and takes any other one for a m
 
 _HOMES = {
     "tfhvd.compression": ("Compression",),
+    "tfhvd.data.shard": ("shard",),
     "tfhvd.errors": (
         "InvalidSettingError",
         "NotInitializedError",
@@ -116,6 +119,7 @@ _HOMES = {
     ),
     "tfhvd.keras.batch_norm": ("SyncBatchNormalization",),
     "tfhvd.launch.call.caller": ("run",),
+    "tfhvd.learning_rate": ("scaled_lr",),
     "tfhvd.ops": (
         "Adasum",
         "Average",
@@ -215,11 +219,13 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "broadcast_object",
     "broadcast_object_fn",
     "allgather_object",
+    "shard",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "is_distributed",
+    "scaled_lr",
     "SyncBatchNormalization",
     "Compression",
     "ReduceOp",

@@ -38,5 +38,45 @@ def test_custom_loop(ranks):
     assert run("custom_loop.py", ranks, mpirun=ranks > 1) >= 0.95
 
 
+def test_data_pipeline():
+    assert run("data_pipeline.py", 2) >= 0.95
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("name", "least"), [("mixed_precision.py", 0.95), ("transformer.py", 0.93)]
+)
+def test_trains_well(name, least):
+    assert run(name, 2) >= least
+
+
+@pytest.mark.thorough
+def test_checkpoint_and_resume(tmp_path):
+    """The second job, of another size, begins where the first has ended."""
+    script = str(mpi.ROOT / "examples" / "checkpoint_and_resume.py")
+    for ranks, epochs, first in [(2, 4, 1), (1, 10, 5)]:
+        arguments = ["--folder", str(tmp_path), "--epochs", str(epochs)]
+        job = mpi.run_ranks(ranks, [script, *arguments], timeout=180, mpirun=ranks > 1)
+        assert job.code == 0, str(job)
+        assert f"begins with epoch {first}\n" in job.ranks[0].out
+    lines = (tmp_path / "training.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["epoch", *map(str, range(10))]
+    assert (tmp_path / "best.keras").is_file()
+
+
+@pytest.mark.thorough
+def test_tensor_board(tmp_path):
+    assert run("tensor_board.py", 2, "--logs", str(tmp_path)) >= 0.93
+    written = {path.parent.name for path in tmp_path.rglob("events*")}
+    assert written == {"train", "validation"}
+
+
+@pytest.mark.thorough
+def test_gan():
+    job = mpi.run_ranks(2, [str(mpi.ROOT / "examples" / "gan.py")], timeout=180)
+    assert job.code == 0, str(job)
+    assert "of that of digits" in job.ranks[0].out and not job.ranks[1].out
+
+
 def test_tf_keras_digits():
     assert run("tf_keras_digits.py", 2) >= 0.95

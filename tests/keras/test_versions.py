@@ -50,7 +50,10 @@ def nothing(*arguments):
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("Model.fit", lambda: keras_compat.surround_fit("keras", nothing, nothing)),
+        (
+            "Model.fit",
+            lambda: keras_compat.surround("keras", "fit", "keep in step", nothing, nothing),
+        ),
         (
             "Model.make_train_function",
             lambda: keras_compat.never_compile_training("keras", nothing, nothing),

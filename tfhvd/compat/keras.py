@@ -202,37 +202,42 @@ def never_compile_training(
     private.replace_method(owner, "make_train_function", make)
 
 
-def surround_fit(
+def surround(
     package: str,
+    method: str,
+    use: str,
     applies_to: Callable[[Model], bool],
     around: Callable[[Model, dict[str, Any]], contextlib.AbstractContextManager[None]],
 ) -> None:
-    """Makes Keras run the `fit` of the models that `applies_to` names within `around`.
+    """Makes Keras run a method of the models that `applies_to` names within `around`.
 
-    No optimizer is asked by Keras when `fit` begins, and no callback can put itself before and
-    behind all others; hence the wrapped method. Calling this twice does nothing.
+    No optimizer is asked by Keras when `fit` begins, no callback can put itself before and behind
+    all others, and none is asked what is shown; hence the wrapped methods. Calling this twice does
+    nothing.
 
     Args:
         package: "keras" or "tf_keras", imported.
+        method: of its models: "fit", "evaluate" or "predict".
+        use: what for, as in "keep the ranks in step".
         applies_to: takes a model.
-        around: takes the model and the arguments that `fit` was given, by their names; it may
+        around: takes the model and the arguments that the method was given, by their names; it may
             change them.
     """
-    owner = private.owner_of(sys.modules[package].Model, "fit", "keep the ranks in step")
+    owner = private.owner_of(sys.modules[package].Model, method, use)
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
 
-        def fit(self: Model, *args: Any, **kwargs: Any) -> Any:
+        def call(self: Model, *args: Any, **kwargs: Any) -> Any:
             if not applies_to(self):
                 return original(self, *args, **kwargs)
             given = signature.bind(self, *args, **kwargs)
             with around(self, given.arguments):
                 return original(*given.args, **given.kwargs)
 
-        return fit
+        return call
 
-    private.replace_method(owner, "fit", make)
+    private.replace_method(owner, method, make)
 
 
 def is_callback_list(callbacks: Callbacks) -> TypeGuard[CallbackList]:

@@ -109,6 +109,17 @@ def trained_by(optimizer: Optimizer) -> list[Variable]:
     return attribute(optimizer, "_trainable_variables", "know what it updates")
 
 
+def has_weight_decay(optimizer: Optimizer, variable: Variable) -> bool:
+    """Whether `exclude_from_weight_decay` of an optimizer of Keras 3 has left a variable in."""
+    decays = attribute(optimizer, "_use_weight_decay", "know what has no weight decay")
+    return bool(decays(variable))
+
+
+def index_of(optimizer: Optimizer, variable: Variable) -> int:
+    """Returns the number of a variable among those that an optimizer of Keras 3 was built for."""
+    return attribute(optimizer, "_get_variable_index", "know which variable it updates")(variable)
+
+
 def iterations_of(optimizer: Optimizer) -> Variable:
     """Returns how many calls an optimizer of Keras 3 has had, those that only accumulate included.
 

@@ -55,25 +55,31 @@ from tfhvd import (
     remove_process_set,
     rocm_built,
     run,
+    scaled_lr,
+    shard,
     shutdown,
     size,
     start_timeline,
     stop_timeline,
 )
-from tfhvd.keras import callbacks
+from tfhvd.keras import callbacks, optimizers
 from tfhvd.keras.batch_norm import SyncBatchNormalization
 from tfhvd.keras.callbacks import (
     BestModelCheckpoint,
     BroadcastGlobalVariablesCallback,
+    CSVLogger,
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
     MetricAverageCallback,
+    ModelCheckpoint,
+    TensorBoard,
 )
 from tfhvd.keras.collectives import allgather, allreduce, broadcast
 from tfhvd.keras.fit_sync import keep_imported_in_step
 from tfhvd.keras.global_variables import broadcast_global_variables
 from tfhvd.keras.load_model import load_model
 from tfhvd.keras.optimizer import DistributedOptimizer
+from tfhvd.keras.progress_bars import progress_bars
 from tfhvd.ops.batch_moments import synchronize_keras
 
 __all__ = [
@@ -81,6 +87,7 @@ __all__ = [
     "Average",
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
+    "CSVLogger",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
@@ -89,12 +96,14 @@ __all__ = [
     "Max",
     "MetricAverageCallback",
     "Min",
+    "ModelCheckpoint",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "ProcessSet",
     "Product",
     "Sum",
     "SyncBatchNormalization",
+    "TensorBoard",
     "add_process_set",
     "allgather",
     "allgather_object",
@@ -128,10 +137,14 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "optimizers",
+    "progress_bars",
     "rank",
     "remove_process_set",
     "rocm_built",
     "run",
+    "scaled_lr",
+    "shard",
     "shutdown",
     "size",
     "start_timeline",

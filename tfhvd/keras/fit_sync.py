@@ -37,9 +37,9 @@ from tfhvd.compat.surroundings import require_tensorflow
 from tfhvd.compat.variables import key_of
 from tfhvd.gradients import sample_weights
 from tfhvd.gradients.indexed_slices import forget_ways
-from tfhvd.keras import agreement, compilation
+from tfhvd.keras import agreement, compilation, progress_bars
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.callbacks.lists import inserted, ours, saves
+from tfhvd.keras.callbacks.lists import inserted, ours, saves, warn_of_order
 from tfhvd.keras.compression_state import gathered
 from tfhvd.keras.model_state import (
     broadcast_state,
@@ -50,6 +50,7 @@ from tfhvd.keras.model_state import (
     step_of,
 )
 from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of, reduces
+from tfhvd.keras.progress_bars import has_peers
 from tfhvd.keras.update_check import UpdateCheck
 from tfhvd.ops import allgather, join
 from tfhvd.runtime import process, updates
@@ -73,7 +74,8 @@ def keep_in_step(package: str) -> None:
     """
     updates.watch_keras()
     compilation.avoid(package)
-    keras_compat.surround_fit(package, _may_have_peers, _in_step)
+    keras_compat.surround(package, "fit", "keep the ranks in step", has_peers, _around_fit)
+    progress_bars.choose_outside_of_fit(package)
 
 
 def keep_imported_in_step() -> None:
@@ -82,9 +84,14 @@ def keep_imported_in_step() -> None:
         keep_in_step(package)
 
 
-def _may_have_peers(model: Model) -> bool:
-    if not process.is_initialized() or process.size() == 1:
-        return False
+@contextlib.contextmanager
+def _around_fit(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
+    progress_bars.choose(model, arguments)
+    with _in_step(model, arguments) if _may_train_together(model) else contextlib.nullcontext():
+        yield
+
+
+def _may_train_together(model: Model) -> bool:
     require_tensorflow(model, process.size())
     optimizers = reducing_optimizers(model)
     if not optimizers:
@@ -96,8 +103,9 @@ def _may_have_peers(model: Model) -> bool:
 def _in_step(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     """Adds what keeps ranks in step to the callbacks that `fit` is given."""
     given = arguments.get("callbacks")
+    warn_of_order(given)
     check = UpdateCheck(model, together=any(c.meets_all_ranks for c in ours(given)))
-    epochs = _Epochs(model, check, saves(given))
+    epochs = _Epochs(model, check, saves(given, model))
     epochs.agree_on_argument(arguments)
     first, last = _First(epochs), _Last(epochs)
     attributes = vars(model)

@@ -150,7 +150,8 @@ def distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
         )
     if reduces(optimizer):
         raise ValueError(
-            f"This {type(optimizer).__name__} is already wrapped for tfhvd; pass the original object."
+            f"This {type(optimizer).__name__} is already wrapped for tfhvd; pass the original "
+            "object."
         )
     require_no_strategy()
     require_tensorflow(optimizer, size() if is_initialized() else 1)

@@ -2,14 +2,20 @@
 
 from tfhvd.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
 from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+from tfhvd.keras.callbacks.csv_logger import CSVLogger
 from tfhvd.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
 from tfhvd.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
 from tfhvd.keras.callbacks.metric_average import MetricAverageCallback
+from tfhvd.keras.callbacks.model_checkpoint import ModelCheckpoint
+from tfhvd.keras.callbacks.tensor_board import TensorBoard
 
 __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
+    "CSVLogger",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "ModelCheckpoint",
+    "TensorBoard",
 ]

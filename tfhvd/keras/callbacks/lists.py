@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,15 @@ import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
-from tfhvd.runtime import process
+from tfhvd.keras.callbacks.first_rank import FirstRankCallback
+from tfhvd.keras.callbacks.metric_average import MetricAverageCallback
+from tfhvd.keras.model_state import process_set_of
+from tfhvd.runtime.process_sets import global_process_set
 
 if TYPE_CHECKING:
-    from tfhvd.compat.types import Callbacks
+    from tfhvd.compat.types import Callbacks, Model
+
+_logger = logging.getLogger("tfhvd")
 
 
 @contextlib.contextmanager
@@ -45,12 +50,28 @@ def ours(callbacks: Callbacks) -> list[Callback]:
     return [callback for callback in _list_of(callbacks) if isinstance(callback, Callback)]
 
 
-def saves(callbacks: Callbacks) -> bool:
+def saves(callbacks: Callbacks, model: Model) -> bool:
     """Whether one of them saves on this rank, as far as Keras' own and tfhvd's are concerned."""
-    return any(map(_saves, _list_of(callbacks)))
+    is_first = (process_set_of(model) or global_process_set).rank() == 0
+    return any(
+        keras_compat.is_checkpoint(callback)
+        and (is_first or not isinstance(callback, FirstRankCallback))
+        for callback in _list_of(callbacks)
+    )
 
 
-def _saves(callback: object) -> bool:
-    if isinstance(callback, BestModelCheckpoint):
-        return process.rank() == 0
-    return keras_compat.is_checkpoint(callback)
+def warn_of_order(callbacks: Callbacks) -> None:
+    """Warns, on rank 0, of callbacks that write or monitor metrics before these are averaged."""
+    given = _list_of(callbacks)
+    averages = [n for n, c in enumerate(given) if isinstance(c, MetricAverageCallback)]
+    early = [
+        type(callback).__name__
+        for callback in given[: max(averages, default=0)]
+        if isinstance(callback, FirstRankCallback)
+    ]
+    if early and global_process_set.rank() == 0:
+        _logger.warning(
+            "Callbacks that come before MetricAverageCallback see the metrics of their own rank. "
+            "Received: %s before it. Expected: MetricAverageCallback first.",
+            ", ".join(early),
+        )

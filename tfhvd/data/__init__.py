@@ -1,0 +1,1 @@
+"""Data of a job: each rank's part of them."""

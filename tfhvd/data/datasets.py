@@ -1,0 +1,104 @@
+"""A part of a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd.compat import datasets as datasets_compat
+from tfhvd.data.division import DROP, KEEP, Division
+
+_LARGEST_SEED = 2**31 - 2  # TensorFlow keeps 31 bits
+
+
+def length_of(dataset: tf.data.Dataset) -> int | None:
+    """Returns how many elements a dataset has; None where it does not say, or has no end."""
+    length = int(dataset.cardinality())
+    return None if length < 0 else length
+
+
+def divided(
+    dataset: tf.data.Dataset,
+    division: Division,
+    epoch: int | tf.Variable,
+    buffer_size: int | None,
+) -> tf.data.Dataset:
+    """Returns this rank's part of a dataset.
+
+    Args:
+        dataset: the same on all ranks.
+        division: which part, in which order.
+        epoch: of the first iteration, each further one is of the next; or a variable, from which
+            each iteration reads it.
+        buffer_size: of the shuffle; None for all elements.
+
+    Raises:
+        ValueError: if the dataset is to be shuffled as a whole, and does not say how large it is.
+    """
+    length = length_of(dataset)
+    if division.shuffle:
+        whole = _shuffled(dataset, division, length, epoch, buffer_size or length)
+    else:
+        whole = _evened(dataset, division, length)
+    if length is not None:
+        whole = whole.apply(tf.data.experimental.assert_cardinality(division.used(length)))
+    return whole.shard(division.size, division.rank)
+
+
+def _shuffled(
+    dataset: tf.data.Dataset,
+    division: Division,
+    length: int | None,
+    epoch: int | tf.Variable,
+    buffer_size: int | None,
+) -> tf.data.Dataset:
+    """Returns the elements that are used, in another order with each iteration."""
+    if buffer_size is None:
+        raise ValueError(
+            "A dataset that does not know its length is shuffled through a buffer. Received: "
+            "buffer_size=None. Expected: how many elements it holds, as of Dataset.shuffle."
+        )
+
+    size = max(buffer_size, 1)  # of no elements, too
+
+    def of_epoch(number: tf.Tensor) -> tf.data.Dataset:
+        datasets_compat.seed_graph(1 + division.seed % _LARGEST_SEED)
+        shuffled = dataset.shuffle(size, seed=number + 1, reshuffle_each_iteration=False)
+        return _evened(shuffled, division, length)
+
+    return _epochs(epoch).flat_map(of_epoch)
+
+
+def _epochs(epoch: int | tf.Variable) -> tf.data.Dataset:
+    """Returns a dataset of one number: that of the epoch which begins with the iteration."""
+    once = tf.data.Dataset.from_tensors(0)
+    if isinstance(epoch, tf.Variable):
+        return once.map(lambda _: tf.cast(epoch.read_value(), tf.int64))
+    with tf.device("CPU"):
+        next_epoch = tf.Variable(epoch, dtype=tf.int64, trainable=False)
+    return once.map(lambda _: next_epoch.assign_add(1) - 1)
+
+
+def _evened(dataset: tf.data.Dataset, division: Division, length: int | None) -> tf.data.Dataset:
+    """Returns the elements that are used: all, or as many as make equal parts."""
+    if division.uneven == KEEP or division.size == 1:
+        return dataset
+    if division.uneven == DROP and length is not None:
+        return dataset.take(division.used(length))
+    if division.uneven != DROP:
+        # Enough to complete the last round, from the beginning, however often that takes.
+        more = division.size - 1 if length is None else division.used(length) - length
+        # Not by `repeat`, which TensorFlow merges with the shuffle before, into one without an end.
+        again = tf.data.Dataset.range(more).flat_map(lambda _: dataset)
+        padded = dataset.concatenate(again.take(more))
+        if length is not None:
+            return padded
+        dataset = padded
+
+    def elements(*windows: Any) -> tf.data.Dataset:
+        """Returns the elements of a window: TensorFlow makes it of one dataset a component."""
+        parts = tf.nest.pack_sequence_as(dataset.element_spec, tf.nest.flatten(windows))
+        return parts if isinstance(parts, tf.data.Dataset) else tf.data.Dataset.zip(parts)
+
+    return dataset.window(division.size, drop_remainder=True).flat_map(elements)

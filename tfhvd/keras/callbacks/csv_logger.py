@@ -1,0 +1,33 @@
+"""CSVLogger: the first rank writes the metrics of each epoch to a file."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfhvd.keras.callbacks.first_rank import FirstRankCallback
+
+
+class CSVLogger(
+    FirstRankCallback,
+    tf.keras.callbacks.CSVLogger,
+    hooks=("on_train_begin", "on_epoch_end", "on_train_end"),
+):
+    """Keras' `CSVLogger`, on the first rank alone.
+
+    Give it to all ranks, without an `if`: it writes on the first of those that train the model
+    (rank 0, or the first of the optimizer's process set) and does nothing on the others. Place it
+    after `MetricAverageCallback`, so that it writes the metrics of all ranks.
+
+    Args:
+        args: those of Keras' CSVLogger: the file, `separator`, `append`.
+        kwargs: the same by name.
+
+    Example:
+        >>> callbacks = [
+        ...     hvd.callbacks.MetricAverageCallback(),
+        ...     hvd.callbacks.CSVLogger("training.csv"),
+        ... ]
+    """
+
+    keras_name = "CSVLogger"
+    _supports_tf_logs = False  # It writes what it is given as text.

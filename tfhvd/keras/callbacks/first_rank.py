@@ -1,0 +1,97 @@
+"""What the callbacks share that one rank has for all: Keras' own, which write files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tfhvd.compat import keras as keras_compat
+from tfhvd.keras.callbacks.base import Callback
+from tfhvd.keras.model_state import process_set_of
+from tfhvd.runtime.process_sets import global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model
+
+
+class FirstRankCallback(Callback):
+    """A callback of Keras that is called on the first rank of those that train the model, alone.
+
+    A class inherits from it and from the `tf.keras` callback. A model of the other Keras has that
+    one's callback, made with the same arguments.
+
+    Attributes:
+        keras_name: what both Keras call it.
+        results: the attributes that the callback changes for users to read.
+    """
+
+    keras_name = ""
+    results: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, hooks: tuple[str, ...] = (), **kwargs: Any) -> None:
+        """Takes the hooks that Keras' callback has: it is called in none that it has not."""
+        super().__init_subclass__(**kwargs)
+        for hook in hooks:
+            setattr(cls, hook, _on_the_first_rank(hook))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._arguments = (args, kwargs)
+        self._is_first = False
+        self._of_other_keras: Any = None
+
+    def set_model(self, model: Model) -> None:
+        """Takes the model, and finds out who writes for it."""
+        self._is_first = (process_set_of(model) or global_process_set).rank() == 0
+        cls = getattr(keras_compat.keras_of(model).callbacks, self.keras_name)
+        if self._is_first and isinstance(self, cls):
+            self._of_other_keras = None
+            super().set_model(model)
+            return
+        tf.keras.callbacks.Callback.set_model(self, model)
+        if self._is_first:
+            if not isinstance(self._of_other_keras, cls):
+                args, kwargs = self._arguments
+                self._of_other_keras = cls(*args, **kwargs)
+            self._of_other_keras.set_model(model)
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        """Takes the parameters of `fit`."""
+        super().set_params(params)
+        if self._of_other_keras is not None:
+            self._of_other_keras.set_params(params)
+
+    def tell(self, hook: str, *args: Any, **kwargs: Any) -> None:
+        """Calls a hook of whoever writes: this object as Keras' callback, or the other Keras'."""
+        if not self._is_first:
+            return
+        if self._of_other_keras is None:
+            getattr(super(), hook)(*args, **kwargs)
+            return
+        getattr(self._of_other_keras, hook)(*args, **kwargs)
+        for name in self.results:
+            setattr(self, name, getattr(self._of_other_keras, name))
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return self._implements("_implements_train_batch_hooks")
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return self._implements("_implements_test_batch_hooks")
+
+    def _implements(self, hooks: str) -> bool:
+        """Says what the callback of tf_keras says, which alone asks."""
+        if not self._is_first:
+            return False
+        asked = super(Callback, self) if self._of_other_keras is None else self._of_other_keras
+        return bool(getattr(asked, hooks)())
+
+
+def _on_the_first_rank(name: str) -> Callable[..., None]:
+    def hook(self: FirstRankCallback, *args: Any, **kwargs: Any) -> None:
+        self.tell(name, *args, **kwargs)
+
+    hook.__name__ = name
+    hook.__doc__ = f"Calls Keras' `{name}` on the first rank."
+    return hook

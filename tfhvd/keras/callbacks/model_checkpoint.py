@@ -1,0 +1,35 @@
+"""ModelCheckpoint: the first rank saves the model."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfhvd.keras.callbacks.first_rank import FirstRankCallback
+
+
+class ModelCheckpoint(
+    FirstRankCallback,
+    tf.keras.callbacks.ModelCheckpoint,
+    hooks=("on_train_begin", "on_epoch_begin", "on_train_batch_end", "on_epoch_end"),
+):
+    """Keras' `ModelCheckpoint`, on the first rank alone.
+
+    Give it to all ranks, without an `if`: it saves on the first of those that train the model (rank
+    0, or the first of the optimizer's process set) and does nothing on the others, which wait for
+    it at the end of the epoch. Place it after `MetricAverageCallback`, so that it is the metric of
+    all ranks that is monitored.
+
+    Args:
+        args: those of Keras' ModelCheckpoint: `filepath`, `monitor`, `save_best_only` and the
+            others.
+        kwargs: the same by name.
+
+    Example:
+        >>> callbacks = [
+        ...     hvd.callbacks.MetricAverageCallback(),
+        ...     hvd.callbacks.ModelCheckpoint("{epoch:02d}.keras"),
+        ... ]
+    """
+
+    keras_name = "ModelCheckpoint"
+    results = ("best",)

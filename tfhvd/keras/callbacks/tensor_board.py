@@ -1,0 +1,44 @@
+"""TensorBoard: the first rank writes what TensorBoard shows."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfhvd.keras.callbacks.first_rank import FirstRankCallback
+
+
+class TensorBoard(
+    FirstRankCallback,
+    tf.keras.callbacks.TensorBoard,
+    hooks=(
+        "on_train_begin",
+        "on_train_end",
+        "on_epoch_begin",
+        "on_epoch_end",
+        "on_train_batch_begin",
+        "on_train_batch_end",
+        "on_test_begin",
+        "on_test_end",
+        "on_test_batch_begin",
+        "on_test_batch_end",
+    ),
+):
+    """Keras' `TensorBoard`, on the first rank alone.
+
+    Give it to all ranks, without an `if`: it writes on the first of those that train the model
+    (rank 0, or the first of the optimizer's process set) and does nothing on the others. Place it
+    after `MetricAverageCallback`: the metrics of epochs are then those of all ranks. What it writes
+    of batches (`update_freq`) and of the profiler is the first rank's own.
+
+    Args:
+        args: those of Keras' TensorBoard: `log_dir` and the others.
+        kwargs: the same by name.
+
+    Example:
+        >>> callbacks = [
+        ...     hvd.callbacks.MetricAverageCallback(),
+        ...     hvd.callbacks.TensorBoard("logs"),
+        ... ]
+    """
+
+    keras_name = "TensorBoard"
