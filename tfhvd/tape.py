@@ -247,9 +247,8 @@ class _Reduces(Wrapped):
         of = self._tfhvd.last_sources if sources is None else tf.nest.flatten(sources)
         if len(of) != len(flat):
             raise ValueError(
-                "Gradients are told apart by their sources. Received: "
-                f"{len(flat)} gradients, {len(of)} sources. Expected: what gradient(target, "
-                "sources) returned, and its sources."
+                f"Each gradient needs its source, and there are {len(flat)} gradients and "
+                f"{len(of)} sources; pass what gradient(target, sources) returned, and its sources."
             )
         return self._tfhvd.reduce.split(flat, of)
 

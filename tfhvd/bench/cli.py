@@ -102,10 +102,7 @@ class Bench:
             if path is None:
                 continue
             if not path.resolve().parent.is_dir() or path.is_dir():
-                return (
-                    f"Nothing can be written there. Received: {option} {path}. Expected: a file in "
-                    "a folder that exists."
-                )
+                return f"{option} {path} cannot be written; name a file in a folder that exists."
         return ""
 
     def _find_collectives(self) -> list[Collective]:
@@ -114,7 +111,7 @@ class Bench:
         missing = [name for name in names or () if name not in offered]
         if missing:
             raise UsageError(
-                f"This tfhvd has no {', '.join(missing)}. Expected: names of {', '.join(offered)}."
+                f"This tfhvd has no {', '.join(missing)}; it has {', '.join(offered)}."
             )
         return [COLLECTIVES[name] for name in (offered if names is None else names)]
 

@@ -28,8 +28,8 @@ def prepare(hvd: Any, wanted: Options) -> tuple[Setting, str]:
     problem = ""
     if wanted.device == "gpu":
         problem = (
-            f"There are not enough GPUs. Received: --device gpu, {len(gpus)} GPUs that TensorFlow "
-            f"sees, {hvd.local_size()} ranks on this host. Expected: one for each rank."
+            f"--device gpu needs a GPU for each of the {hvd.local_size()} ranks on this host, and "
+            f"TensorFlow sees {len(gpus)}; start fewer ranks, or leave out --device gpu."
         )
     tf.config.set_visible_devices([], "GPU")
     return Setting("CPU:0", wanted.eager), problem

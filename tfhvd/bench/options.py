@@ -92,7 +92,7 @@ def _positive(parse: Callable[[str], float], text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError(f"Received: {text!r}. Expected: a number above 0")
+        raise ValueError(f"{text!r}; write a number above 0")
     return value
 
 
@@ -176,8 +176,7 @@ def parse(words: Sequence[str]) -> Options:
     unknown = [name for name in got.collectives or () if name not in COLLECTIVES]
     if unknown:
         raise UsageError(
-            f"There is no such collective. Received: --collectives {' '.join(unknown)}. Expected: "
-            f"names of {', '.join(COLLECTIVES)}."
+            f"--collectives has no {', '.join(unknown)}; choose from {', '.join(COLLECTIVES)}."
         )
     others = bool(got.tensors or got.model)
     if got.sizes and others and not got.collectives:
@@ -187,7 +186,7 @@ def parse(words: Sequence[str]) -> Options:
         )
     if "none" in (got.rivals or ()) and len(got.rivals) > 1:
         raise UsageError(
-            f"Received: --rivals {' '.join(got.rivals)}. Expected: none alone, or names of rivals."
+            f"--rivals {' '.join(got.rivals)} contradicts itself; write none alone, or names only."
         )
     if got.plot and plot.missing():
         raise UsageError(f"--plot {got.plot} cannot be drawn. {plot.missing()}")

@@ -90,7 +90,7 @@ def horovod(size: int) -> Any:
     if package.allreduce.__module__.startswith("tfhvd"):
         raise UnavailableError("the package horovod is tfhvd itself here (tfhvd.as_horovod)")
     if package.size() != size:
-        raise UnavailableError(f"it sees a job of {package.size()} ranks. Expected: {size}")
+        raise UnavailableError(f"it sees a job of {package.size()} ranks, and there are {size}")
     return package
 
 

@@ -150,7 +150,8 @@ def distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
         )
     if reduces(optimizer):
         raise ValueError(
-            f"This {type(optimizer).__name__} is already wrapped for tfhvd; pass the original object."
+            f"This {type(optimizer).__name__} is already wrapped for tfhvd; pass the original "
+            "object."
         )
     require_no_strategy()
     require_tensorflow(optimizer, size() if is_initialized() else 1)
@@ -198,8 +199,8 @@ def _accumulates_itself(optimizer: Optimizer, passes: int) -> bool:
     steps = optimizer.gradient_accumulation_steps
     if passes > 1 and steps not in (None, passes):
         raise ValueError(
-            f"Received: backward_passes_per_step={passes} with an optimizer that has "
-            f"gradient_accumulation_steps={steps}. Expected: one of them, or both the same."
+            f"backward_passes_per_step={passes} and the optimizer's own "
+            f"gradient_accumulation_steps={steps} contradict each other; pass one of them."
         )
     return passes == 1 or steps == passes or not optimizer.built
 

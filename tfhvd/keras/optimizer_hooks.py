@@ -74,8 +74,8 @@ class Reduces(Wrapped):
         ):
             raise pickle.PicklingError(
                 f"A distributed {self.__class__.__name__} that knows variables by themselves "
-                "(local ones, or groups of them) cannot be pickled. Expected: pickle the plain "
-                "optimizer, and wrap what is read with hvd.DistributedOptimizer."
+                "(local ones, or groups of them) cannot be pickled; pickle the plain optimizer, "
+                "and wrap what is read with hvd.DistributedOptimizer."
             )
         _refuse_state(self)
         return _distribute, (_plain(self), options)
@@ -282,16 +282,17 @@ def _refuse_state(optimizer: Reduces) -> None:
     compression = reducer_of(optimizer).options.compression
     if has_state(compression):
         raise TypeError(
-            f"A distributed {optimizer.__class__.__name__} cannot be copied with a compression "
-            f"that has a state. Received: compression={type(compression).__name__}. Expected: "
-            "hvd.DistributedOptimizer(<a copy of the plain optimizer>, compression=<a new one>)."
+            f"A distributed {optimizer.__class__.__name__} cannot be copied with the state of its "
+            f"{type(compression).__name__}; write hvd.DistributedOptimizer(<a copy of the plain "
+            "optimizer>, compression=<a new one>)."
         )
 
 
 def _refuse_class(name: str, *args: object, **kwargs: object) -> NoReturn:
     raise TypeError(
-        f"The class of a distributed optimizer makes none. Received: type(optimizer).from_config. "
-        f"Expected: optimizer.from_config(config), or hvd.DistributedOptimizer({name}(...))."
+        "The class of a distributed optimizer makes no distributed optimizers, so "
+        "type(optimizer).from_config(config) cannot; call optimizer.from_config(config), or "
+        f"hvd.DistributedOptimizer({name}(...))."
     )
 
 

@@ -47,13 +47,14 @@ def to_tensor(value: TensorLike, kind: str) -> tf.Tensor:
     process.check_running()
     if isinstance(value, tf.IndexedSlices):
         raise NotImplementedError(
-            f"hvd.{kind} is not defined for IndexedSlices. Expected: a dense tensor "
-            "(tf.convert_to_tensor); or hvd.allreduce or hvd.grouped_allreduce, which add them."
+            f"hvd.{kind} is not defined for IndexedSlices; pass tf.convert_to_tensor(value), or "
+            "use hvd.allreduce or hvd.grouped_allreduce, which add them."
         )
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+        ragged = isinstance(value, tf.RaggedTensor)
         raise TypeError(
-            f"hvd.{kind} takes dense tensors. Received: a {type(value).__name__}. "
-            "Expected: a tensor, variable or array; use tf.convert_to_tensor or tf.sparse.to_dense."
+            f"hvd.{kind} takes dense tensors, and this is a {type(value).__name__}; pass "
+            f"{'value.to_tensor()' if ragged else 'tf.sparse.to_dense(value)'}."
         )
     tensor = tf.convert_to_tensor(value)
     if tensor.dtype not in DTYPES:
@@ -100,7 +101,10 @@ def to_tensors(values: Any, kind: str) -> list[tf.Tensor]:
         kind: the operation's name, for messages.
 
     Raises:
-        As `to_tensor` and `check_group`.
+        NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices.
+        TypeError: if `values` is no list or tuple, or a value's type has no collectives.
+        ValueError: if there are no values.
     """
     check_group(values, kind)
     return [to_tensor(value, kind) for value in values]
@@ -115,7 +119,8 @@ def check_group(values: Any, kind: str) -> None:
     """
     if not isinstance(values, (list, tuple)):
         raise TypeError(
-            f"hvd.{kind} takes a list or tuple of tensors. Received: a {type(values).__name__}."
+            f"hvd.{kind} takes a list or tuple of tensors, and this is of type "
+            f"{type(values).__name__}; for one tensor pass [tensor]."
         )
     if not values:
         raise ValueError(f"hvd.{kind} needs at least one tensor, and the list is empty.")

@@ -49,10 +49,10 @@ def is_compiled() -> bool:
     compiled = graphs.in_compiled_function()
     if compiled and not build_config().XLA:
         raise NotImplementedError(
-            "A function with jit_compile=True calls a collective. "
-            f"Received: a build with TensorFlow {build_config().TENSORFLOW_VERSION}, whose headers "
-            "lack what collectives compiled by XLA need. Expected: TensorFlow 2.19 or newer. Leave "
-            f"out jit_compile=True, or install a newer TensorFlow and type: {rebuild_command()}"
+            "A function with jit_compile=True calls a collective, which this tfhvd cannot compile: "
+            f"it was built with TensorFlow {build_config().TENSORFLOW_VERSION}, and XLA's "
+            "interface for it came with 2.19. Leave out jit_compile=True, or install TensorFlow "
+            f"2.19 or newer and type: {rebuild_command()}"
         )
     return compiled
 

@@ -193,14 +193,13 @@ def checked_id(process_set: ProcessSet) -> int:
         raise TypeError(f"Received: process_set={process_set!r}. Expected: a hvd.ProcessSet.")
     if process_set.process_set_id is None:
         raise ValueError(
-            f"The process set is not registered. Received: process_set={process_set!r}. Expected: "
-            "one that all ranks gave to hvd.init(process_sets=[...]) or hvd.add_process_set(...)."
+            f"The process set is not registered: {process_set!r}. Give it to "
+            "hvd.init(process_sets=[...]) or hvd.add_process_set(...) on all ranks first."
         )
     if process_set._named is not None and not process_set.included():
         raise ValueError(
-            f"This rank is not in the process set. Received: process_set={process_set!r} on rank "
-            f"{membership.place().rank}. Expected: a call on its ranks only (if "
-            "process_set.included())."
+            f"This rank is not in the process set: rank {membership.place().rank}, "
+            f"{process_set!r}. Call on its ranks only: if process_set.included(): ..."
         )
     return process_set.process_set_id
 
@@ -247,8 +246,8 @@ def ranks_and_sets_of(comm: Any) -> tuple[tuple[int, ...] | None, list[Communica
         ) from None
     if not ranks:
         raise ValueError(
-            f"A job has at least one rank. Received: comm={given!r}. Expected: None for all ranks, "
-            "or those that are to take part."
+            f"A job has at least one rank, and comm={given!r} names none; pass comm=None for all "
+            "ranks, or those that are to take part."
         )
     return ranks, []
 
@@ -277,8 +276,8 @@ def _ranks_of(communicator: Communicator) -> list[int]:
 
     if communicator == MPI.COMM_NULL or communicator.Is_inter():
         raise ValueError(
-            f"Received: {communicator!r}, which is of no use here. Expected: a communicator of "
-            "mpi4py that this process is in, with one side."
+            f"tfhvd cannot use {communicator!r}; pass a communicator of mpi4py that this process "
+            "is in, and no intercommunicator."
         )
     group = communicator.Get_group()
     everyone = MPI.COMM_WORLD.Get_group()
@@ -293,8 +292,8 @@ def _in_this_job(numbers: list[int]) -> list[int]:
     outside = sorted(set(numbers) - set(started_as))
     if outside:
         raise ValueError(
-            f"A process set is made of ranks of the job. Received: a communicator with ranks "
-            f"{outside} of MPI_COMM_WORLD, which are not in the job. Expected: some of "
-            f"{list(started_as)}."
+            f"A process set is made of ranks of the job, and the communicator has ranks {outside} "
+            "of MPI_COMM_WORLD, which are not in the job; pass one with ranks of "
+            f"{list(started_as)} only."
         )
     return [started_as.index(number) for number in numbers]

@@ -234,9 +234,8 @@ def complain(variables: Sequence[Variable], when: str, write: str) -> None:
     text = (
         f"{when} on rank {process.rank()}: {len(names)} trainable "
         f"{'variables are' if len(names) > 1 else 'variable is'} updated from gradients of this "
-        f"rank alone, and will differ between the {process.size()} ranks. Received: no reduced "
-        f"gradient of {shown}. Expected: {write} With TFHVD_CHECK_SYNC=warn this is a warning, "
-        "with off nothing is checked."
+        f"rank alone, and will differ between the {process.size()} ranks: {shown}. Write: {write} "
+        "With TFHVD_CHECK_SYNC=warn this is a warning, with off nothing is checked."
     )
     if _setting() == "ERROR":
         raise NotSynchronizedError(text)

@@ -73,7 +73,7 @@ class BestModelCheckpoint(Callback, tf.keras.callbacks.ModelCheckpoint):
         """Looks at the path, and begins on the rank that saves."""
         if not self.filepath:
             raise ValueError(
-                "BestModelCheckpoint saves to a file. Received: filepath=None. Expected: a path."
+                "BestModelCheckpoint saves to a file, and has no path of it; pass filepath=<path>."
             )
         self.filepath = os.fspath(self.filepath)
         keras = keras_compat.keras_of(self.model)

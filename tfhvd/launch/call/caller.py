@@ -149,16 +149,15 @@ def _refuse(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if value is not None:
             raise NotImplementedError(
-                "tfhvd.run starts jobs of a fixed size with MPI. "
-                f"Received: {name}={value!r}. Expected: None."
+                f"tfhvd.run starts jobs of a fixed size with MPI; leave out {name}={value!r}."
             )
 
 
 def _one(first: Any, second: Any, name: str, other: str) -> Any:
     if first is not None and second is not None and first != second:
         raise ValueError(
-            f"`{name}` and `{other}` are one argument. Received: {name}={first!r}, "
-            f"{other}={second!r}. Expected: one of them."
+            f"`{name}` and `{other}` are one argument, and both were given ({name}={first!r}, "
+            f"{other}={second!r}); pass one of them."
         )
     return second if first is None else first
 
@@ -181,8 +180,8 @@ def _payload(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         call = cloudpickle.dumps((func, args, kwargs))
     except Exception as error:
         raise TypeError(
-            f"tfhvd.run cannot pickle the function or its arguments ({error}). Expected: what "
-            "cloudpickle can write; make sessions, models and files within the function."
+            f"tfhvd.run cannot pickle the function or its arguments ({error}); pass what "
+            "cloudpickle can write, and make sessions, models and files within the function."
         ) from error
     # The paths first: they must be in place before the call is read.
     return pickle.dumps(([str(Path(path or ".").resolve()) for path in sys.path], call))
