@@ -113,7 +113,7 @@ def results_of(operation: tf.Operation) -> list[tf.Tensor]:
 
 
 def put_in_order() -> None:
-    """Finds the place of operations that are no collectives with a result, such as a barrier."""
+    """Puts operations in order that are no collectives with a result, such as a barrier."""
     _order_of(tf.compat.v1.get_default_graph()).look()
 
 
@@ -157,8 +157,8 @@ class _Order:
         # the function is complete. Here: what the next one on that variable has to come after.
         self._effects: dict[str, int] = {}
         self._gates: list[tf.Operation] = []
-        # A call of this function comes after the one before it. Where TensorFlow puts functions in
-        # the place of their calls, it keeps that for operations without inputs only.
+        # A call of this function comes after the one before it. Where TensorFlow inlines functions,
+        # it keeps that order for operations without inputs only.
         with graph.as_default(), tf.control_dependencies(None):
             self._entered = tf.no_op(name="tfhvd_entered")
         self._levels[self._entered.name] = 0

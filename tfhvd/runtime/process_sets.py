@@ -75,7 +75,7 @@ class ProcessSet:
         return len(self._named) if self._named is not None else membership.place().size
 
     def rank(self) -> int:
-        """Returns this process's place in the set, -1 where it is not in it."""
+        """Returns this process's rank within the set, from 0; -1 where it is not in it."""
         if self._named is None:
             return membership.place().rank
         return self._named.index(membership.place().rank) if self.included() else -1
