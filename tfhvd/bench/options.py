@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from tfhvd.bench import plot
 from tfhvd.bench.collectives import COLLECTIVES
@@ -15,6 +15,8 @@ from tfhvd.bench.rivals import MPI, RIVALS
 from tfhvd.bench.workloads import DEFAULT_SIZES, MODELS, TensorSet, parse_size, parse_tensors
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8")
+
+_Value = TypeVar("_Value")
 
 _EXAMPLES = """\
 examples:
@@ -74,10 +76,10 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. For all options: python -m tfhvd.bench --help")
 
 
-def _of(parse: Callable[[str], Any], noun: str) -> Callable[[str], Any]:
+def _of(parse: Callable[[str], _Value], noun: str) -> Callable[[str], _Value]:
     """Returns a type for argparse that keeps the text of the ValueError."""
 
-    def convert(text: str) -> Any:
+    def convert(text: str) -> _Value:
         try:
             return parse(text)
         except ValueError as error:
@@ -206,9 +208,6 @@ def parse(words: Sequence[str]) -> Options:
         plot=got.plot,
         progress=not got.no_progress,
     )
-
-
-_Value = TypeVar("_Value")
 
 
 def _unique(values: Iterable[_Value]) -> tuple[_Value, ...]:

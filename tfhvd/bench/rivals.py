@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class PlainMpi:
         self._world.Free()
 
 
-def horovod(size: int) -> Any:
+def horovod(size: int) -> ModuleType:
     """Returns Horovod's package for TensorFlow, initialized in this job.
 
     Raises:

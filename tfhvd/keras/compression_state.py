@@ -15,6 +15,8 @@ from tfhvd.compression.stateful import Saved
 from tfhvd.runtime.process_sets import ProcessSet
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tfhvd.compat.types import Layer
 
 _made: weakref.WeakKeyDictionary[StatefulCompression, Layer] = weakref.WeakKeyDictionary()
@@ -57,7 +59,7 @@ def _saveable_class() -> type:
 
 def read(store: Any) -> Saved:
     """Reads what `save_own_variables` has written, from Keras' store or a group of the file."""
-    parts: dict[str, dict[int, Any]] = {}
+    parts: dict[str, dict[int, np.ndarray]] = {}
     for key in store.keys():  # noqa: SIM118 (Keras' store is no dict)
         part, _, number = key.rpartition(".")
         parts.setdefault(part, {})[int(number)] = store[key][()]

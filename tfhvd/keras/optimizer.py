@@ -8,7 +8,7 @@ differs: see `tfhvd.keras.optimizer_hooks`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import private
@@ -163,7 +163,7 @@ def distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
     return wrapped
 
 
-def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
+def _wrap(optimizer: Optimizer, package: str, options: ReductionOptions) -> Optimizer:
     """Makes the second object over the optimizer's state."""
     passes = options.backward_passes_per_step
     inner = inner_of(optimizer)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, SupportsIndex
 
 import tensorflow as tf
 
@@ -93,7 +94,7 @@ def check_reduction(tensor: tf.Tensor, op: ReduceOp, prescale: float, postscale:
         )
 
 
-def to_tensors(values: Any, kind: str) -> list[tf.Tensor]:
+def to_tensors(values: Sequence[TensorLike], kind: str) -> list[tf.Tensor]:
     """Converts what a user passed to a grouped operation.
 
     Args:
@@ -110,7 +111,7 @@ def to_tensors(values: Any, kind: str) -> list[tf.Tensor]:
     return [to_tensor(value, kind) for value in values]
 
 
-def check_group(values: Any, kind: str) -> None:
+def check_group(values: object, kind: str) -> None:
     """Refuses what is no group.
 
     Raises:
@@ -126,7 +127,7 @@ def check_group(values: Any, kind: str) -> None:
         raise ValueError(f"hvd.{kind} needs at least one tensor, and the list is empty.")
 
 
-def to_factor(value: Any, name: str) -> float:
+def to_factor(value: float, name: str) -> float:
     """Returns a scale as a float.
 
     Raises:
@@ -138,7 +139,7 @@ def to_factor(value: Any, name: str) -> float:
         raise TypeError(f"Received: {name}={value!r}. Expected: a number.") from None
 
 
-def check_root(root_rank: Any, process_set: ProcessSet) -> int:
+def check_root(root_rank: SupportsIndex, process_set: ProcessSet) -> int:
     """Returns the root, a rank of the job also where a process set is given, as an int.
 
     Raises:
