@@ -9,6 +9,8 @@ from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from tfhvd.compat.types import Communicator
 
 
@@ -214,7 +216,7 @@ def _forget_all() -> None:
 membership.at_leaving(_forget_all)
 
 
-def is_communicator(thing: object) -> bool:
+def is_communicator(thing: object) -> TypeGuard[Communicator]:
     """Whether something is a communicator of mpi4py."""
     return hasattr(thing, "Get_group")
 
