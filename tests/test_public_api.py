@@ -48,7 +48,7 @@ def test_every_public_name_says_what_it_does(name):
     if signature.return_annotation not in ("None", None):
         assert "Returns:\n" in text or summary.startswith("Returns "), "not what comes back"
     if signature.parameters:
-        assert "Raises:\n" in text, "not what is raised"
+        assert "Raises:\n" in text or "raises nothing" in text, "not what is raised"
 
 
 def described(text: str) -> dict[str, str]:

@@ -185,6 +185,8 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
 def is_distributed(optimizer: object) -> bool:
     """Returns whether an optimizer reduces the gradients that it applies.
 
+    It can be called before `init`, too, and raises nothing.
+
     Args:
         optimizer: anything; a model's `optimizer`, for instance.
 
@@ -192,9 +194,6 @@ def is_distributed(optimizer: object) -> bool:
         True for what `DistributedOptimizer` and `PartialDistributedOptimizer` return, and for a
         loss scale around it. False for all else: copies that Keras makes by way of a file or a
         configuration (`keras.models.load_model`, `clone_model`, `deserialize`) are plain.
-
-    Raises:
-        Nothing, before `init` either.
 
     Example:
         >>> model = keras.models.load_model("model.keras")

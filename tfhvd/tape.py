@@ -19,7 +19,7 @@ from tfhvd.runtime import updates
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
-    from tfhvd.compat.types import Gradient, Layer, Variable
+    from tfhvd.compat.types import Gradient, Layer, Nested, Variable
 
 _Tape = TypeVar("_Tape", bound=tf.GradientTape)
 
@@ -192,13 +192,13 @@ class _Reduces(Wrapped):
 
     def gradient(
         self,
-        target: Any,
-        sources: Any,
-        output_gradients: Any = None,
+        target: Nested,
+        sources: Nested,
+        output_gradients: Nested = None,
         unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
         *,
         use_generic_names: bool = False,
-    ) -> Any:
+    ) -> Nested:
         """Computes the gradients on this rank and reduces them; structured like `sources`.
 
         Args:
@@ -227,7 +227,7 @@ class _Reduces(Wrapped):
         self._tfhvd.reduce.local.add(source)
 
     def get_local_and_global_gradients(
-        self, gradients: Any, sources: Any = None
+        self, gradients: Nested, sources: Nested = None
     ) -> tuple[list[Gradient], list[Gradient]]:
         """Tells apart which gradients are this rank's own, and which all ranks share.
 
@@ -247,16 +247,15 @@ class _Reduces(Wrapped):
         of = self._tfhvd.last_sources if sources is None else tf.nest.flatten(sources)
         if len(of) != len(flat):
             raise ValueError(
-                "Gradients are told apart by their sources. Received: "
-                f"{len(flat)} gradients, {len(of)} sources. Expected: what gradient(target, "
-                "sources) returned, and its sources."
+                f"Each gradient needs its source, and there are {len(flat)} gradients and "
+                f"{len(of)} sources; pass what gradient(target, sources) returned, and its sources."
             )
         return self._tfhvd.reduce.split(flat, of)
 
-    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+    def jacobian(self, *args: Any, **kwargs: Any) -> Nested:
         """Computes this rank's own jacobian: see `tf.GradientTape.jacobian`."""
         return self._tfhvd.plain.jacobian(*args, **kwargs)
 
-    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> tf.Tensor:
         """Computes this rank's own jacobians: see `tf.GradientTape.batch_jacobian`."""
         return self._tfhvd.plain.batch_jacobian(*args, **kwargs)

@@ -10,7 +10,7 @@
 // - Buffers belong to the caller. Input and output are the same address or do not overlap.
 // - A call that fails leaves the outputs undefined and the communicator unusable.
 // - Reductions are those of base/arithmetic.h: equal bits on every rank, and from every flat host
-//   backend. ranks here are 0 .. size() - 1 within the communicator.
+//   backend. Ranks here are 0 .. size() - 1 within the communicator.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@
 
 namespace tfhvd {
 
-// One of several places that a call takes its values from and writes its results to; the same
-// address, or places that do not overlap.
+// One of several pieces of memory that a call takes its values from and writes its results to; `in`
+// and `out` are the same address or do not overlap.
 struct Span {
   const void* in = nullptr;
   void* out = nullptr;

@@ -31,7 +31,8 @@ class VoteBoard {
   virtual std::vector<int> RanksOf(int index) const = 0;
 
   // Ends the control plane's Wait on every other rank that sees these words, or on the one whose
-  // word is in slot `index`: now or the next one. A word alone wakes nobody.
+  // word is in slot `index`: the Wait that is under way, or else the next one. A word alone wakes
+  // nobody.
   virtual void WakeOthers() = 0;
   virtual void WakeOne(int index) = 0;
 

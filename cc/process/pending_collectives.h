@@ -58,14 +58,15 @@ class PendingCollectives {
            std::vector<Result> results);
 
   // Waits for the collectives of these numbers, which are void afterwards. Reports the first that
-  // failed, in their order. `outputs` are the addresses at which the caller finds all results,
-  // in order: another one than at the start is an error. `stream`: the one on the GPU
-  // that goes on with them.
+  // failed, in their order. `outputs` are the addresses at which the caller looks for all results,
+  // in order; one that is not the same as at the start is an error. `stream`: the stream on the GPU
+  // that goes on with the results.
   Status Finish(const std::vector<Id>& ids, const std::vector<void*>& outputs,
                 void* stream = nullptr);
 
-  // Runs and collectives travel from call to call as numbers in the function's memory. The host
-  // cannot reach it where that is a GPU's: there a number is kept here, by its address.
+  // Runs and collectives travel from call to call as numbers in the function's memory. Where that
+  // is a GPU's memory, which the host cannot read, the number is kept here, by the address that it
+  // would have there.
   void Keep(const void* address, int64_t number);
   std::optional<int64_t> Kept(const void* address) const;
 

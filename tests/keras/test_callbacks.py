@@ -454,7 +454,7 @@ class TestBestModelCheckpoint:
         model = make_model(keras)
         model.compile(keras.optimizers.SGD(0.01), keras.losses.MeanSquaredError())
         x, y = data(seed=0)
-        with pytest.raises(ValueError, match="filepath=None"):
+        with pytest.raises(ValueError, match="filepath=<path>"):
             model.fit(x, y, verbose=0, callbacks=[hvd.BestModelCheckpoint()])
 
 

@@ -241,7 +241,7 @@ def test_tensorflow_saves_it(kind, tmp_path):
 def test_what_is_gathered_is_of_the_same_variables():
     compression = fresh_compression("topk")
     compression.build([tf.Variable(tf.zeros([4, 3])) for _ in range(1 + hvd.rank() % 2)])
-    text = r"Received: the state of \[1, 2.*compression.build"
+    text = r"different numbers of variables: \[1, 2.*compression.build"
     with pytest.raises(RuntimeError, match=text), compression.gathered():
         pass
 
@@ -268,7 +268,7 @@ def test_fit_saves_it_of_all_ranks(kind, tmp_path):
 
 
 def test_what_is_refused():
-    with pytest.raises(TypeError, match="argument of DistributedOptimizer"):
+    with pytest.raises(TypeError, match="pass it to DistributedOptimizer"):
         tfhvd.allreduce(tf.ones([4, 4]), compression=make("topk"))
     with pytest.raises(ValueError, match="Expected: Average or Sum"):
         GradientReducer(ReductionOptions(name="x", op=tfhvd.Max, compression=make("powersgd")))

@@ -158,9 +158,7 @@ def test_legacy_opts(tmp_path):
         model.save(tmp_path / f"{kind}.h5")
     opened = hvd.load_model(tmp_path / "legacy.h5", legacy_opts=True)
     assert isinstance(opened.optimizer, kinds["legacy"])
-    with pytest.raises(
-        ValueError, match=r"tf_keras's Adam\. Expected: a file with an optimizer of"
-    ):
+    with pytest.raises(ValueError, match=r"tf_keras's Adam; leave out legacy_opts\."):
         hvd.load_model(tmp_path / "new.h5", legacy_opts=True)
 
 

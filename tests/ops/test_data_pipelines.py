@@ -24,7 +24,7 @@ def test_a_map_of_one_element_at_a_time(calls):
 @pytest.mark.parametrize("calls", [2, tf.data.AUTOTUNE], ids=["2", "autotune"])
 def test_a_map_of_several_elements_at_once_is_refused(calls):
     data = tf.data.Dataset.range(20)
-    text = r"tf.data .* several elements at once.*Received: num_parallel_calls above 1. Expected"
+    text = r"tf.data .* several elements at once.*Pass num_parallel_calls=None or 1 to the map"
     with pytest.raises(NotImplementedError, match=text):
         data.map(total, num_parallel_calls=calls)
     with pytest.raises(NotImplementedError, match=text):

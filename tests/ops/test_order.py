@@ -224,8 +224,8 @@ def test_two_threads_with_unnamed_eager_calls_are_refused():
             assert other.submit(total, name="of.the.other").result() == total() == hvd.size()
         assert other.submit(total).result() == hvd.size()
         text = (
-            "'allreduce.eager' from the threads 'other_0' and 'MainThread' on rank "
-            rf"{hvd.rank()}\. Expected: name="
+            "'allreduce.eager' was called by the threads 'other_0' and 'MainThread' on rank "
+            rf"{hvd.rank()}\. Pass name="
         )
         for call in (total, lambda: other.submit(total).result()):
             with pytest.raises(tf.errors.InvalidArgumentError, match=text):

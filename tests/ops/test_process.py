@@ -125,7 +125,7 @@ def test_jobs_of_communicators(started):
     if alone is not None:
         assert alone.ranks == [hvd.rank()]
         assert hvd.allreduce(float(number), op=hvd.Sum, process_set=alone) == number
-        with pytest.raises(ValueError, match="Expected: a communicator"):
+        with pytest.raises(ValueError, match="pass a communicator"):
             hvd.ProcessSet(mpi.COMM_NULL)
     if alone is not None and size > len(mine):
         with pytest.raises(ValueError, match="which are not in the job"):
@@ -138,7 +138,7 @@ def test_jobs_of_communicators(started):
         assert len(hvd.get_process_set_ids_and_ranks()) == 3
         hvd.barrier()
         hvd.shutdown()
-    with pytest.raises(ValueError, match="Expected: a communicator"):
+    with pytest.raises(ValueError, match="pass a communicator"):
         hvd.init(comm=mpi.COMM_NULL)
 
 
@@ -148,7 +148,7 @@ def test_init_refuses_what_makes_no_job(started):
     for wrong in ([size], [0, 0], [-1]):
         with pytest.raises(ValueError, match=r"Received: comm=\[.*Expected: different numbers"):
             hvd.init(comm=wrong)
-    with pytest.raises(ValueError, match=r"Received: comm=\[\]"):
+    with pytest.raises(ValueError, match=r"comm=\[\] names none; pass comm=None"):
         hvd.init(comm=[])
     for wrong in (3, "all", [0.5]):
         with pytest.raises(TypeError, match="Expected: None, a list of ranks, a communicator"):

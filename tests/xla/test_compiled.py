@@ -489,7 +489,8 @@ def test_uneven_rows_are_an_error_that_says_why():
 def test_a_build_without_xla_says_so(monkeypatch):
     monkeypatch.setattr(library.build_config(), "XLA", False)
     with pytest.raises(
-        NotImplementedError, match=r"Received: a build .* Expected: TensorFlow 2\.19"
+        NotImplementedError,
+        match=r"built with TensorFlow 2\..*install TensorFlow 2\.19 or newer and type: ",
     ):
         tf.function(hvd.allreduce, jit_compile=True)(tf.constant(1.0))
     assert float(tf.function(hvd.allreduce)(tf.constant(3.0))) == 3.0

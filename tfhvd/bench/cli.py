@@ -6,7 +6,8 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from types import ModuleType
+from typing import TextIO
 
 from tfhvd.bench import machine, mwms, options, plot, report, rivals, subjects, training
 from tfhvd.bench.collectives import COLLECTIVES, Collective, offered_by
@@ -45,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _say(hvd: Any, text: str, stream: TextIO, code: int) -> int:
+def _say(hvd: ModuleType, text: str, stream: TextIO, code: int) -> int:
     """Lets rank 0 print the text; every rank leaves with the code."""
     hvd.init()
     if hvd.rank() == 0:
@@ -57,7 +58,7 @@ def _say(hvd: Any, text: str, stream: TextIO, code: int) -> int:
 class Bench:
     """One run on this rank. Every rank makes one with equal options, and runs it."""
 
-    def __init__(self, hvd: Any, wanted: Options) -> None:
+    def __init__(self, hvd: ModuleType, wanted: Options) -> None:
         """Finds what is asked for. Raises UsageError, on every rank, for what is not there."""
         self._hvd, self._options = hvd, wanted
         self._notes: list[str] = []
@@ -102,10 +103,7 @@ class Bench:
             if path is None:
                 continue
             if not path.resolve().parent.is_dir() or path.is_dir():
-                return (
-                    f"Nothing can be written there. Received: {option} {path}. Expected: a file in "
-                    "a folder that exists."
-                )
+                return f"{option} {path} cannot be written; name a file in a folder that exists."
         return ""
 
     def _find_collectives(self) -> list[Collective]:
@@ -114,13 +112,13 @@ class Bench:
         missing = [name for name in names or () if name not in offered]
         if missing:
             raise UsageError(
-                f"This tfhvd has no {', '.join(missing)}. Expected: names of {', '.join(offered)}."
+                f"This tfhvd has no {', '.join(missing)}; it has {', '.join(offered)}."
             )
         return [COLLECTIVES[name] for name in (offered if names is None else names)]
 
     def _find_rivals(self) -> None:
         self._mpi: rivals.PlainMpi | None = None
-        self._horovod: Any = None
+        self._horovod: ModuleType | None = None
         self._with_mwms = False
         for name in self._options.rivals:
             problem = ""
@@ -167,7 +165,7 @@ class Bench:
         used = collective.size(machine.itemsize(dtype), size, self._ranks.size)
         self._progress.begin(f"{collective.name} {format_bytes(used)}")
 
-        def of(name: str, package: Any) -> Subject:
+        def of(name: str, package: ModuleType) -> Subject:
             return subjects.of_collective(name, package, collective, given, dtype, self._setting)
 
         tensor = TensorSet(collective.name, ((given,),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 
@@ -85,6 +86,6 @@ COLLECTIVES = {
 }
 
 
-def offered_by(package: Any) -> list[str]:
+def offered_by(package: ModuleType) -> list[str]:
     """Returns the names of the collectives that a package has."""
     return [name for name in COLLECTIVES if callable(getattr(package, name, None))]

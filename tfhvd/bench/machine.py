@@ -6,13 +6,14 @@ import os
 import platform
 import socket
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tfhvd.bench.options import Options
 from tfhvd.bench.subjects import Setting
 
 
-def prepare(hvd: Any, wanted: Options) -> tuple[Setting, str]:
+def prepare(hvd: ModuleType, wanted: Options) -> tuple[Setting, str]:
     """Sets TensorFlow up, before it has done anything; returns how calls are run, and a problem."""
     import tensorflow as tf
 
@@ -28,8 +29,8 @@ def prepare(hvd: Any, wanted: Options) -> tuple[Setting, str]:
     problem = ""
     if wanted.device == "gpu":
         problem = (
-            f"There are not enough GPUs. Received: --device gpu, {len(gpus)} GPUs that TensorFlow "
-            f"sees, {hvd.local_size()} ranks on this host. Expected: one for each rank."
+            f"--device gpu needs a GPU for each of the {hvd.local_size()} ranks on this host, and "
+            f"TensorFlow sees {len(gpus)}; start fewer ranks, or leave out --device gpu."
         )
     tf.config.set_visible_devices([], "GPU")
     return Setting("CPU:0", wanted.eager), problem
@@ -42,12 +43,12 @@ def itemsize(dtype: str) -> int:
     return tf.as_dtype(dtype).size
 
 
-def address(hvd: Any) -> str:
+def address(hvd: ModuleType) -> str:
     """Returns where the other ranks reach this host."""
     return "127.0.0.1" if hvd.cross_size() == 1 else socket.gethostname()
 
 
-def facts(hvd: Any, wanted: Options, setting: Setting) -> dict[str, Any]:
+def facts(hvd: ModuleType, wanted: Options, setting: Setting) -> dict[str, Any]:
     """Returns what somebody who compares two reports must know."""
     built = hvd.build_info()
     return {
@@ -66,7 +67,7 @@ def facts(hvd: Any, wanted: Options, setting: Setting) -> dict[str, Any]:
     }
 
 
-def title(hvd: Any, wanted: Options, setting: Setting) -> str:
+def title(hvd: ModuleType, wanted: Options, setting: Setting) -> str:
     """Returns the same in one line, for the head of the table."""
     said = facts(hvd, wanted, setting)
     return (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Protocol
 
 from tfhvd.bench.metrics import Times
 
@@ -27,7 +28,7 @@ class Ranks(Protocol):
 class PackageRanks:
     """The ranks of a job of a package with Horovod's API."""
 
-    def __init__(self, package: Any) -> None:
+    def __init__(self, package: ModuleType) -> None:
         self._package = package
         self.rank: int = package.rank()
         self.size: int = package.size()

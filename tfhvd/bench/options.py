@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from tfhvd.bench import plot
 from tfhvd.bench.collectives import COLLECTIVES
@@ -15,6 +15,8 @@ from tfhvd.bench.rivals import MPI, RIVALS
 from tfhvd.bench.workloads import DEFAULT_SIZES, MODELS, TensorSet, parse_size, parse_tensors
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8")
+
+_Value = TypeVar("_Value")
 
 _EXAMPLES = """\
 examples:
@@ -74,10 +76,10 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. For all options: python -m tfhvd.bench --help")
 
 
-def _of(parse: Callable[[str], Any], noun: str) -> Callable[[str], Any]:
+def _of(parse: Callable[[str], _Value], noun: str) -> Callable[[str], _Value]:
     """Returns a type for argparse that keeps the text of the ValueError."""
 
-    def convert(text: str) -> Any:
+    def convert(text: str) -> _Value:
         try:
             return parse(text)
         except ValueError as error:
@@ -92,7 +94,7 @@ def _positive(parse: Callable[[str], float], text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError(f"Received: {text!r}. Expected: a number above 0")
+        raise ValueError(f"{text!r}; write a number above 0")
     return value
 
 
@@ -176,8 +178,7 @@ def parse(words: Sequence[str]) -> Options:
     unknown = [name for name in got.collectives or () if name not in COLLECTIVES]
     if unknown:
         raise UsageError(
-            f"There is no such collective. Received: --collectives {' '.join(unknown)}. Expected: "
-            f"names of {', '.join(COLLECTIVES)}."
+            f"--collectives has no {', '.join(unknown)}; choose from {', '.join(COLLECTIVES)}."
         )
     others = bool(got.tensors or got.model)
     if got.sizes and others and not got.collectives:
@@ -187,7 +188,7 @@ def parse(words: Sequence[str]) -> Options:
         )
     if "none" in (got.rivals or ()) and len(got.rivals) > 1:
         raise UsageError(
-            f"Received: --rivals {' '.join(got.rivals)}. Expected: none alone, or names of rivals."
+            f"--rivals {' '.join(got.rivals)} contradicts itself; write none alone, or names only."
         )
     if got.plot and plot.missing():
         raise UsageError(f"--plot {got.plot} cannot be drawn. {plot.missing()}")
@@ -207,9 +208,6 @@ def parse(words: Sequence[str]) -> Options:
         plot=got.plot,
         progress=not got.no_progress,
     )
-
-
-_Value = TypeVar("_Value")
 
 
 def _unique(values: Iterable[_Value]) -> tuple[_Value, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class PlainMpi:
         self._world.Free()
 
 
-def horovod(size: int) -> Any:
+def horovod(size: int) -> ModuleType:
     """Returns Horovod's package for TensorFlow, initialized in this job.
 
     Raises:
@@ -90,7 +90,7 @@ def horovod(size: int) -> Any:
     if package.allreduce.__module__.startswith("tfhvd"):
         raise UnavailableError("the package horovod is tfhvd itself here (tfhvd.as_horovod)")
     if package.size() != size:
-        raise UnavailableError(f"it sees a job of {package.size()} ranks. Expected: {size}")
+        raise UnavailableError(f"it sees a job of {package.size()} ranks, and there are {size}")
     return package
 
 

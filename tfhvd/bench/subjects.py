@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class Setting:
 
 def of_collective(
     name: str,
-    package: Any,
+    package: ModuleType,
     collective: Collective,
     given: int,
     dtype: str,
@@ -81,7 +82,7 @@ def of_collective(
     return Subject(name, step)
 
 
-def of_tensors(name: str, package: Any, tensors: TensorSet, setting: Setting) -> Subject:
+def of_tensors(name: str, package: ModuleType, tensors: TensorSet, setting: Setting) -> Subject:
     """One allreduce for each tensor of a set, as a training step has it. Raises as above."""
     made = _make(tensors, package.rank() + 1, setting)
 

@@ -106,7 +106,7 @@ def parse_size(text: str) -> int:
     """
     found = re.fullmatch(r"(\d+)([KMG]?)(i?B)?", text, re.IGNORECASE)
     if not found or int(found[1]) == 0:
-        raise ValueError(f"Received: {text!r}. Expected: bytes, 1 or more, as in 4, 64K, 16M, 1G")
+        raise ValueError(f"{text!r}; write bytes, 1 or more, as in 4, 64K, 16M, 1G")
     return int(found[1]) * _UNITS[found[2].upper()]
 
 
@@ -122,10 +122,10 @@ def parse_tensors(text: str) -> TensorSet:
     """
     count, cross, size = text.partition("x")
     if not cross or not count.isdigit() or int(count) == 0:
-        raise ValueError(f"Received: {text!r}. Expected: COUNTxSIZE, as in 500x1K or 1x64M")
+        raise ValueError(f"{text!r}; write COUNTxSIZE, as in 500x1K or 1x64M")
     each = parse_size(size)
     if each % 4:
-        raise ValueError(f"Received: {text!r}. Expected: a size that is a multiple of 4, a float32")
+        raise ValueError(f"{text!r}; write a size that is a multiple of 4, the bytes of a float32")
     name = f"{count} x {format_bytes(each)}"
     return TensorSet(name, ((each // 4,),) * int(count))
 

@@ -104,7 +104,7 @@ def trace_compiled_functions(complete: Callable[[tf.Graph], None]) -> None:
     are called in it need a trace of their own, as they do for TPUs, and has a list of what to call
     with each graph. Without either, ranks that call collectives in other orders may wait for ever.
     A trace without collectives is shared, as it would be without tfhvd, where a function's cache of
-    traces can be put in another one's place.
+    traces can be replaced.
     """
     use, python = "order the collectives of compiled functions", "tensorflow.python"
     try:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+_Plain = TypeVar("_Plain")
 
 if TYPE_CHECKING:
     _UsersClass = Any  # comes behind the hook among the classes of a wrapped object
@@ -24,7 +26,7 @@ class Wrapped(_UsersClass):
     _tfhvd: Any  # the hook's own, not shared with the plain object
 
 
-def wrap(plain: Any, hook: type[Wrapped], own: Any, *, disguised: bool = False) -> Any:
+def wrap(plain: _Plain, hook: type[Wrapped], own: object, *, disguised: bool = False) -> _Plain:
     """Makes the second object.
 
     Args:

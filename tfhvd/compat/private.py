@@ -38,8 +38,8 @@ def missing(package: str, name: str, use: str) -> UnavailableError:
     version = sys.modules[package].__version__
     known, requirement = _KNOWN[package]
     return UnavailableError(
-        f"{package} {version} has no {name}, by which tfhvd would {use}. Expected: {package} "
-        f"{known}. Type: pip install '{requirement}', or install a newer tfhvd."
+        f"{package} {version} has no {name}, with which tfhvd would {use}; tfhvd works with "
+        f"{package} {known}. Type: pip install '{requirement}', or install a newer tfhvd."
     )
 
 

@@ -40,7 +40,7 @@ def require_no_strategy() -> None:
         return
     strategy = type(tf.distribute.get_strategy()).__name__
     raise TfhvdError(
-        "Ranks are to tfhvd what replicas are to tf.distribute: a program has either. Received: "
-        f"a distributed optimizer or tape under a {strategy}. Expected: no strategy, and one rank "
-        "for each device."
+        f"A distributed optimizer or tape was used under a {strategy}, and a program has either "
+        "tfhvd's ranks or the replicas of tf.distribute; leave out the strategy, and start one "
+        "rank for each device."
     )

@@ -33,6 +33,10 @@ Optimizer = Union[
 Callback = Union[keras.callbacks.Callback, tf_keras.callbacks.Callback]
 CallbackList = Union[keras.callbacks.CallbackList, tf_keras.callbacks.CallbackList]
 Callbacks = Union[CallbackList, Callback, Sequence[Callback], None]
+# Of packages that give no types: a name says what it is.
+Nested = Any  # tensors, variables and None, in lists, tuples and dicts as tf.nest takes them
+ArrayStore = Any  # where Keras 3 keeps a layer's arrays in a file: its own store, or h5py's group
+
 Logs = Optional[dict[str, Any]]  # what `fit` tells callbacks: numbers, or tensors of one
 
 Session = tf.compat.v1.Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import TensorLike, Variable
 
 
-def tf_variable(variable: Any) -> Any:
+def tf_variable(variable: Variable | tf.Tensor) -> tf.Variable | tf.Tensor:
     """Gives the tf.Variable inside a Keras 3 variable; anything else as it is."""
     value = getattr(variable, "value", None)
     return variable if value is None or callable(value) else value
@@ -23,7 +23,7 @@ def key_of(variable: Variable) -> int:
     return id(tf_variable(variable))
 
 
-def variable_name(variable: Any) -> str | None:
+def variable_name(variable: Variable | tf.Tensor) -> str | None:
     """Gives a variable's path (Keras 3) or name without ":0"; None for what has no name."""
     try:
         name = getattr(variable, "path", None) or variable.name

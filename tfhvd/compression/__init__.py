@@ -6,7 +6,7 @@ gradient, and add what they left out to the next one (`stateful`): for optimizer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union
 
 from tfhvd.compression.cast import (
     BF16Compressor,
@@ -49,10 +49,7 @@ def has_state(compression: AnyCompression) -> TypeGuard[StatefulCompression]:
 
 def without_state(compression: AnyCompression) -> Compressing:
     """Returns the compression, or `Compression.none` in the place of one with a state."""
-    if has_state(compression):
-        return Compression.none
-    plain: Any = compression
-    return plain
+    return Compression.none if isinstance(compression, StatefulCompression) else compression
 
 
 __all__ = [

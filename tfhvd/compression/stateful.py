@@ -106,9 +106,9 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             TypeError: always.
         """
         raise TypeError(
-            "This compression keeps a state for each variable. Received: a tensor to reduce. "
-            "Expected: an argument of DistributedOptimizer or DistributedGradientTape; for tensors "
-            "use Compression.fp16 or .bf16."
+            "This compression keeps a state for each variable, which a tensor alone has not; pass "
+            "it to DistributedOptimizer or DistributedGradientTape, and to reduce tensors use "
+            "Compression.fp16 or Compression.bf16."
         )
 
     def build(self, variables: Iterable[Variable]) -> None:
@@ -228,9 +228,9 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         counts = allgather([len(own)], name="compression/count", process_set=process_set).numpy()
         if (counts != counts[0]).any():
             raise RuntimeError(
-                "What ranks have left out is gathered by variable. Received: the state of "
-                f"{counts.tolist()} variables on ranks {ranks}. Expected: as many on each, as "
-                "after compression.build(model.trainable_variables)."
+                "What ranks have left out is gathered by variable, and they have the state of "
+                f"different numbers of variables: {counts.tolist()} on ranks {ranks}. Call "
+                "compression.build(model.trainable_variables) on every rank first."
             )
         found: dict[int, list[tf.Tensor]] = {rank: [] for rank in ranks if process.rank() == root}
         for place, error in enumerate(own):

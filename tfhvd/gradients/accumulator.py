@@ -9,7 +9,7 @@ so are the calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -93,7 +93,9 @@ class GradientAccumulator:
                 result[i] = value
         return result
 
-    def apply(self, gradients: Iterable[Gradient], update: Callable[[], Any]) -> Any:
+    def apply(
+        self, gradients: Iterable[Gradient], update: Callable[[], tf.Operation | None]
+    ) -> tf.Operation | None:
         """Updates, if this is the last call.
 
         Args:
@@ -160,6 +162,8 @@ def _add(total: tf.Variable, gradient: Gradient) -> tf.Operation:
     return total.assign_add(gradient, read_value=False)
 
 
-def _operations(things: Iterable[Any]) -> list[Any]:
+def _operations(
+    things: Iterable[tf.Operation | tf.Tensor | None],
+) -> list[tf.Operation | tf.Tensor]:
     """What others of a graph can be made to wait for; nothing where everything runs at once."""
     return [] if tf.executing_eagerly() else [thing for thing in things if thing is not None]

@@ -183,7 +183,7 @@ class SlicesReducer:
 
 
 def _with_weight(slices: tf.IndexedSlices, weight: tf.Tensor) -> tf.IndexedSlices:
-    """Adds a row without a place, whose index is below 0 and says what the rank counts."""
+    """Adds a row that is of no row of the variable: its index, below 0, says the rank's weight."""
     row = tf.zeros(tf.concat([[1], tf.shape(slices.values)[1:]], 0), slices.values.dtype)
     index = tf.cast(-1 - weight, slices.indices.dtype)[tf.newaxis]
     return tf.IndexedSlices(

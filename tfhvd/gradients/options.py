@@ -123,5 +123,5 @@ class ReductionOptions:
             keys = [key_of(variable) for group in self.groups for variable in group]
             if len(keys) != len(set(keys)):
                 raise ValueError(
-                    "Received: groups with a variable twice. Expected: each variable in one group."
+                    "A variable is in `groups` twice; put each variable into one group."
                 )

@@ -89,8 +89,8 @@ class GradientReducer:
         gradients, variables = list(gradients), list(variables)
         if len(gradients) != len(variables):
             raise ValueError(
-                f"Each gradient needs its variable. Received: {len(gradients)} gradients and "
-                f"{len(variables)} variables."
+                f"Each gradient needs its variable, and there are {len(gradients)} gradients and "
+                f"{len(variables)} variables; pass one variable for each gradient."
             )
         updates.note_reduced(variables)
         # XLA knows no list of unique rows: where other ranks may send rows.

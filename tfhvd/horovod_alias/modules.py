@@ -100,8 +100,8 @@ def install() -> None:
         return
     if "horovod" in sys.modules:
         raise ImportError(
-            "Horovod itself is imported already. Received: import tfhvd.as_horovod after import "
-            "horovod. Expected: tfhvd.as_horovod first, or tfhvdrun --as-horovod."
+            "Horovod itself was imported before tfhvd.as_horovod; import tfhvd.as_horovod first, "
+            "or start the program with tfhvdrun --as-horovod."
         )
     legacy_keras.choose_here()
     sys.meta_path.insert(0, _Finder())

@@ -55,8 +55,8 @@ class Start:
         """Says on this rank that it begins where another one does."""
         if process.rank() != root:
             _logger.warning(
-                "fit on rank %d goes on from rank %d's state. Received: epoch %d, step %d here; "
-                "epoch %d, step %d there, or another number of updates. Expected: the same "
+                "fit on rank %d goes on from rank %d's state: it was at epoch %d, step %d here and "
+                "epoch %d, step %d there, or after another number of updates. Pass the same "
                 "initial_epoch on every rank. Where BackupAndRestore is on rank %d alone, this is "
                 "how it is meant to be.",
                 process.rank(),
@@ -115,8 +115,8 @@ class LearningRates:
             return
         self._said.add(does)
         _logger.warning(
-            "fit on rank %d %s rank %d's learning rate, from epoch %d on. Received: %g, which %s; "
-            "%g on rank %d. Expected: the same on every rank: the callbacks that set it on all "
-            "ranks, after MetricAverageCallback.",
-            *(process.rank(), does, root, epoch, mine, why, rate, root),
+            "fit on rank %d %s rank %d's learning rate, from epoch %d on: %g %s, and rank %d has "
+            "%g. Pass the callbacks that set the learning rate on every rank, after "
+            "MetricAverageCallback.",
+            *(process.rank(), does, root, epoch, mine, why, root, rate),
         )

@@ -15,7 +15,9 @@ from tfhvd.compression.stateful import Saved
 from tfhvd.runtime.process_sets import ProcessSet
 
 if TYPE_CHECKING:
-    from tfhvd.compat.types import Layer
+    import numpy as np
+
+    from tfhvd.compat.types import ArrayStore, Layer
 
 _made: weakref.WeakKeyDictionary[StatefulCompression, Layer] = weakref.WeakKeyDictionary()
 
@@ -41,7 +43,7 @@ def _saveable_class() -> type:
             # Behind a function, for a layer takes tf.Modules for parts of it.
             self._compression: Callable[[], Any] = weakref.ref(compression)
 
-        def save_own_variables(self, store: Any) -> None:
+        def save_own_variables(self, store: ArrayStore) -> None:
             saved = self._compression().saved()
             for rank, values in saved.left_out.items():
                 for number, value in enumerate(values):
@@ -49,15 +51,15 @@ def _saveable_class() -> type:
             for number, value in enumerate(saved.shared):
                 store[f"shared.{number}"] = value
 
-        def load_own_variables(self, store: Any) -> None:
+        def load_own_variables(self, store: ArrayStore) -> None:
             self._compression().load(read(store))
 
     return CompressionState
 
 
-def read(store: Any) -> Saved:
+def read(store: ArrayStore) -> Saved:
     """Reads what `save_own_variables` has written, from Keras' store or a group of the file."""
-    parts: dict[str, dict[int, Any]] = {}
+    parts: dict[str, dict[int, np.ndarray]] = {}
     for key in store.keys():  # noqa: SIM118 (Keras' store is no dict)
         part, _, number = key.rpartition(".")
         parts.setdefault(part, {})[int(number)] = store[key][()]

@@ -286,8 +286,8 @@ class _Epochs:
         self._asked = [rank for rank, vote in enumerate(votes) if everyone and vote[0]]
         if everyone and not (is_last or self.model.stop_training or self._asked):
             _logger.warning(
-                "fit ends on rank %d, for other ranks have no more epochs. Expected: as many "
-                "epochs on every rank. Received: fewer on ranks %s.",
+                "fit ends on rank %d, because ranks %s have no more epochs; pass the same number "
+                "of epochs on every rank.",
                 process.rank(),
                 [self._numbers[rank] for rank in np.flatnonzero(votes[:, 1])],
             )

@@ -42,7 +42,7 @@ def broadcast_global_variables(
         session = tf.compat.v1.get_default_session()
     if session is None:
         raise RuntimeError(
-            "Received: broadcast_global_variables outside of a session. Expected: a call within "
+            "broadcast_global_variables was called outside of a session; call it within "
             "`with tf.compat.v1.Session():`."
         )
     session.run(start)

@@ -35,9 +35,9 @@ def put(optimizer: Optimizer, value: float, momentum_correction: bool = False) -
         optimizer.learning_rate = value
     except (TypeError, AttributeError) as error:
         raise ValueError(
-            "Callbacks cannot set a learning rate that is a LearningRateSchedule or a function. "
-            f"Received: {type(optimizer).__name__} with such a learning rate. Expected: a number "
-            "as learning_rate, or no callback that sets it."
+            f"Callbacks cannot set the learning rate of this {type(optimizer).__name__}, which is "
+            "a LearningRateSchedule or a function; pass a number as its learning_rate, or leave "
+            "out the callback that sets it."
         ) from error
     if momentum_correction and old > 0 and value != old:
         for momentum in keras_compat.momentum_variables(optimizer):

@@ -68,9 +68,9 @@ def load_model(
     if getattr(model, "optimizer", None) is not None:
         if legacy_opts and not keras_compat.is_legacy_optimizer(model.optimizer):
             raise ValueError(
-                f"Received: legacy_opts=True with a file whose optimizer is {keras.__name__}'s "
-                f"{type(model.optimizer).__name__}. Expected: a file with an optimizer of "
-                "tf_keras.optimizers.legacy, or legacy_opts=False."
+                "legacy_opts=True is for files with an optimizer of tf_keras.optimizers.legacy, "
+                f"and this one's is {keras.__name__}'s {type(model.optimizer).__name__}; leave out "
+                "legacy_opts."
             )
         if _is_h5(pathlib.Path(filepath)):
             keras_compat.restore_optimizer_from_h5(model, filepath)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
@@ -58,7 +58,7 @@ def _flat(things: Iterable[object], depth: int = 3) -> Iterator[object]:
             yield thing
 
 
-def remember_step(train_function: Callable[..., Any], step: Step) -> None:
+def remember_step(train_function: Callable[..., object], step: Step) -> None:
     """Notes what the training steps do that a function was made of: it is not always made anew."""
     setattr(train_function, _STEP, step)
 

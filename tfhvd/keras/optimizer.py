@@ -8,7 +8,7 @@ differs: see `tfhvd.keras.optimizer_hooks`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import private
@@ -163,7 +163,7 @@ def distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
     return wrapped
 
 
-def _wrap(optimizer: Any, package: str, options: ReductionOptions) -> Any:
+def _wrap(optimizer: Optimizer, package: str, options: ReductionOptions) -> Optimizer:
     """Makes the second object over the optimizer's state."""
     passes = options.backward_passes_per_step
     inner = inner_of(optimizer)
@@ -199,8 +199,8 @@ def _accumulates_itself(optimizer: Optimizer, passes: int) -> bool:
     steps = optimizer.gradient_accumulation_steps
     if passes > 1 and steps not in (None, passes):
         raise ValueError(
-            f"Received: backward_passes_per_step={passes} with an optimizer that has "
-            f"gradient_accumulation_steps={steps}. Expected: one of them, or both the same."
+            f"backward_passes_per_step={passes} and the optimizer's own "
+            f"gradient_accumulation_steps={steps} contradict each other; pass one of them."
         )
     return passes == 1 or steps == passes or not optimizer.built
 

@@ -59,13 +59,13 @@ class Reduces(Wrapped):
     _tfhvd: GradientAccumulator
     from_config = _FromConfig()
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> Optimizer:
         return _again(self, copy.copy(_plain(self)))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
         return _again(self, copy.deepcopy(_plain(self), memo))
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         options, local = reducer_of(self).options, reducer_of(self).local
         if (
             local.keys()
@@ -74,8 +74,8 @@ class Reduces(Wrapped):
         ):
             raise pickle.PicklingError(
                 f"A distributed {self.__class__.__name__} that knows variables by themselves "
-                "(local ones, or groups of them) cannot be pickled. Expected: pickle the plain "
-                "optimizer, and wrap what is read with hvd.DistributedOptimizer."
+                "(local ones, or groups of them) cannot be pickled; pickle the plain optimizer, "
+                "and wrap what is read with hvd.DistributedOptimizer."
             )
         _refuse_state(self)
         return _distribute, (_plain(self), options)
@@ -128,7 +128,7 @@ class ReducesBeforeClipping(Reduces):
 
     def apply(
         self, grads: Iterable[Gradient], trainable_variables: Iterable[Variable] | None = None
-    ) -> Any:
+    ) -> tf.Operation | None:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         grads = list(grads)
         if trainable_variables is not None:
@@ -182,7 +182,7 @@ class ReducesBeforeApply(Reduces):
 
     def apply(
         self, grads: Iterable[Gradient], trainable_variables: Iterable[Variable] | None = None
-    ) -> Any:
+    ) -> tf.Operation | None:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         given = None if trainable_variables is None else list(trainable_variables)
         variables = private.trained_by(self) if given is None else given
@@ -198,7 +198,7 @@ class ReducesOnAggregation(Reduces):
 
     __slots__ = ()
 
-    def aggregate_gradients(self, grads_and_vars: _Pairs) -> Any:
+    def aggregate_gradients(self, grads_and_vars: _Pairs) -> _Pairs:
         """Reduces the gradients over the ranks."""
         return super().aggregate_gradients(self._added(grads_and_vars))
 
@@ -208,7 +208,7 @@ class ReducesOnAggregation(Reduces):
         name: str | None = None,
         skip_gradients_aggregation: bool = False,
         **kwargs: Any,
-    ) -> Any:
+    ) -> tf.Operation | None:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         update = super().apply_gradients
         if not self._tfhvd.accumulates:
@@ -227,7 +227,7 @@ class ReducesOnLegacyAggregation(Reduces):
 
     __slots__ = ()
 
-    def _aggregate_gradients(self, grads_and_vars: _Pairs) -> Any:
+    def _aggregate_gradients(self, grads_and_vars: _Pairs) -> GradientsAndVariables:
         return super()._aggregate_gradients(self._added(grads_and_vars))
 
     def apply_gradients(
@@ -235,7 +235,7 @@ class ReducesOnLegacyAggregation(Reduces):
         grads_and_vars: _Pairs,
         name: str | None = None,
         experimental_aggregate_gradients: bool = True,
-    ) -> Any:
+    ) -> tf.Operation | None:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         update = super().apply_gradients
         if not self._tfhvd.accumulates:
@@ -282,16 +282,17 @@ def _refuse_state(optimizer: Reduces) -> None:
     compression = reducer_of(optimizer).options.compression
     if has_state(compression):
         raise TypeError(
-            f"A distributed {optimizer.__class__.__name__} cannot be copied with a compression "
-            f"that has a state. Received: compression={type(compression).__name__}. Expected: "
-            "hvd.DistributedOptimizer(<a copy of the plain optimizer>, compression=<a new one>)."
+            f"A distributed {optimizer.__class__.__name__} cannot be copied with the state of its "
+            f"{type(compression).__name__}; write hvd.DistributedOptimizer(<a copy of the plain "
+            "optimizer>, compression=<a new one>)."
         )
 
 
 def _refuse_class(name: str, *args: object, **kwargs: object) -> NoReturn:
     raise TypeError(
-        f"The class of a distributed optimizer makes none. Received: type(optimizer).from_config. "
-        f"Expected: optimizer.from_config(config), or hvd.DistributedOptimizer({name}(...))."
+        "The class of a distributed optimizer makes no distributed optimizers, so "
+        "type(optimizer).from_config(config) cannot; call optimizer.from_config(config), or "
+        f"hvd.DistributedOptimizer({name}(...))."
     )
 
 

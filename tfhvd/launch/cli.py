@@ -91,7 +91,7 @@ def check_command(name: str, path: str) -> None:
         raise UsageError(
             f"{name} is not executable. Type: tfhvdrun ... {python}, or: chmod +x {name}"
         )
-    raise UsageError(f"command not found: {name}. Expected: a program on PATH, or its path")
+    raise UsageError(f"command not found: {name}. Name a program on PATH, or give its path")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         if line:
             hosts.append(_parse_line(line, f"{path}, line {number}: {raw.strip()!r}"))
     if not hosts:
-        raise UsageError(f"the host file {path} names no host. Expected lines like: node1 slots=4")
+        raise UsageError(f"the host file {path} names no host; write lines like: node1 slots=4")
     return _merged(hosts)
 
 

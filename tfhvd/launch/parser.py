@@ -22,10 +22,13 @@ Ranks have no input: what they read from stdin is empty.
 The exit code is that of the rank that failed first (128 + N: by signal N)."""
 
 
+_Row = dict[str, Any]  # an option: what `add_argument` takes, and its spellings as "flags"
+
+
 class _Value(argparse.Action):
     """Converts the option's word; a mistake is said with the spelling that the user typed."""
 
-    def __init__(self, *, convert: Callable[[str], Any], repeated: bool = False, **more: Any):
+    def __init__(self, *, convert: Callable[[str], object], repeated: bool = False, **more: Any):
         super().__init__(**more)
         self.convert, self._repeated = convert, repeated
 
@@ -81,7 +84,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.options: list[argparse.Action] = []
 
-    def add_options(self, title: str, *rows: dict[str, Any]) -> None:
+    def add_options(self, title: str, *rows: _Row) -> None:
         """Adds a group; each row is as for ``add_argument``, with its spellings in "flags"."""
         group = self.add_argument_group(title)
         self.options += [group.add_argument(*row.pop("flags"), **row) for row in rows]
@@ -121,11 +124,11 @@ class Parser(argparse.ArgumentParser):
         return f"unknown option {flag}. {hint} (options of your command go after the command)"
 
 
-def _switch(*flags: str, dest: str, help: str) -> dict[str, Any]:
+def _switch(*flags: str, dest: str, help: str) -> _Row:
     return {"flags": flags, "dest": dest, "help": help, "action": "store_true"}
 
 
-def _setting(*flags: str, dest: str, to: str, help: str) -> dict[str, Any]:
+def _setting(*flags: str, dest: str, to: str, help: str) -> _Row:
     """A switch that gives a setting a value."""
     return {"flags": flags, "dest": dest, "help": help, "action": "store_const", "const": to}
 
@@ -135,9 +138,9 @@ def _value(
     dest: str,
     metavar: str,
     help: str,
-    convert: Callable[[str], Any] = str,
+    convert: Callable[[str], object] = str,
     **more: Any,
-) -> dict[str, Any]:
+) -> _Row:
     return {
         "flags": flags,
         "dest": dest,
@@ -168,10 +171,10 @@ def make_parser() -> Parser:
     return parser
 
 
-def _options_of_horovodrun() -> list[dict[str, Any]]:
+def _options_of_horovodrun() -> list[_Row]:
     """They stand together at the end of the help text."""
-    hidden: dict[str, Any] = {"dest": "of_horovodrun", "help": argparse.SUPPRESS}
-    rows: list[dict[str, Any]] = []
+    hidden: _Row = {"dest": "of_horovodrun", "help": argparse.SUPPRESS}
+    rows: list[_Row] = []
     for idle in IDLE:
         nargs = None if idle.values == 1 else idle.values
         rows.append({"flags": idle.flags, "action": _Idle, "nargs": nargs, "const": idle.why})
@@ -186,7 +189,7 @@ def _idle_flags() -> str:
     return textwrap.indent(words, "  ")
 
 
-def _job_options() -> list[dict[str, Any]]:
+def _job_options() -> list[_Row]:
     return [
         _value(
             *("-np", "-n", "--num-proc"),
@@ -235,7 +238,7 @@ def _job_options() -> list[dict[str, Any]]:
     ]
 
 
-def _start_options() -> list[dict[str, Any]]:
+def _start_options() -> list[_Row]:
     return [
         _value(
             *("--start-timeout",),
@@ -291,7 +294,7 @@ def _start_options() -> list[dict[str, Any]]:
     ]
 
 
-def _settings() -> list[dict[str, Any]]:
+def _settings() -> list[_Row]:
     marks, check = "TFHVD_TIMELINE_MARK_CYCLES", "TFHVD_STALL_CHECK_DISABLE"
     return [
         _value(

@@ -39,7 +39,7 @@ def frame(kind: bytes, payload: bytes = b"") -> bytes:
     return _HEAD.pack(kind, len(payload)) + payload
 
 
-def frame_json(kind: bytes, **fields: Any) -> bytes:
+def frame_json(kind: bytes, **fields: object) -> bytes:
     """A frame whose payload is a JSON object."""
     return frame(kind, json.dumps(fields).encode())
 

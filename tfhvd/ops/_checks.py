@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, SupportsIndex
 
 import tensorflow as tf
 
@@ -47,13 +48,14 @@ def to_tensor(value: TensorLike, kind: str) -> tf.Tensor:
     process.check_running()
     if isinstance(value, tf.IndexedSlices):
         raise NotImplementedError(
-            f"hvd.{kind} is not defined for IndexedSlices. Expected: a dense tensor "
-            "(tf.convert_to_tensor); or hvd.allreduce or hvd.grouped_allreduce, which add them."
+            f"hvd.{kind} is not defined for IndexedSlices; pass tf.convert_to_tensor(value), or "
+            "use hvd.allreduce or hvd.grouped_allreduce, which add them."
         )
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+        ragged = isinstance(value, tf.RaggedTensor)
         raise TypeError(
-            f"hvd.{kind} takes dense tensors. Received: a {type(value).__name__}. "
-            "Expected: a tensor, variable or array; use tf.convert_to_tensor or tf.sparse.to_dense."
+            f"hvd.{kind} takes dense tensors, and this is a {type(value).__name__}; pass "
+            f"{'value.to_tensor()' if ragged else 'tf.sparse.to_dense(value)'}."
         )
     tensor = tf.convert_to_tensor(value)
     if tensor.dtype not in DTYPES:
@@ -92,7 +94,7 @@ def check_reduction(tensor: tf.Tensor, op: ReduceOp, prescale: float, postscale:
         )
 
 
-def to_tensors(values: Any, kind: str) -> list[tf.Tensor]:
+def to_tensors(values: Sequence[TensorLike], kind: str) -> list[tf.Tensor]:
     """Converts what a user passed to a grouped operation.
 
     Args:
@@ -100,13 +102,16 @@ def to_tensors(values: Any, kind: str) -> list[tf.Tensor]:
         kind: the operation's name, for messages.
 
     Raises:
-        As `to_tensor` and `check_group`.
+        NotInitializedError: before `init`.
+        NotImplementedError: for IndexedSlices.
+        TypeError: if `values` is no list or tuple, or a value's type has no collectives.
+        ValueError: if there are no values.
     """
     check_group(values, kind)
     return [to_tensor(value, kind) for value in values]
 
 
-def check_group(values: Any, kind: str) -> None:
+def check_group(values: object, kind: str) -> None:
     """Refuses what is no group.
 
     Raises:
@@ -115,13 +120,14 @@ def check_group(values: Any, kind: str) -> None:
     """
     if not isinstance(values, (list, tuple)):
         raise TypeError(
-            f"hvd.{kind} takes a list or tuple of tensors. Received: a {type(values).__name__}."
+            f"hvd.{kind} takes a list or tuple of tensors, and this is of type "
+            f"{type(values).__name__}; for one tensor pass [tensor]."
         )
     if not values:
         raise ValueError(f"hvd.{kind} needs at least one tensor, and the list is empty.")
 
 
-def to_factor(value: Any, name: str) -> float:
+def to_factor(value: float, name: str) -> float:
     """Returns a scale as a float.
 
     Raises:
@@ -133,7 +139,7 @@ def to_factor(value: Any, name: str) -> float:
         raise TypeError(f"Received: {name}={value!r}. Expected: a number.") from None
 
 
-def check_root(root_rank: Any, process_set: ProcessSet) -> int:
+def check_root(root_rank: SupportsIndex, process_set: ProcessSet) -> int:
     """Returns the root, a rank of the job also where a process set is given, as an int.
 
     Raises:

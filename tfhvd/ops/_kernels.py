@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import tensorflow as tf
 
@@ -138,7 +137,7 @@ def barrier(name: Name, process_set_id: int) -> None:
 
 
 def _one_or_group(
-    kind: str, tensors: Sequence[tf.Tensor], name: Name, process_set_id: int, **attributes: Any
+    kind: str, tensors: Sequence[tf.Tensor], name: Name, process_set_id: int, **attributes: object
 ) -> list[tf.Tensor]:
     library = load_tf_ops()
     deferred = compiled.is_compiled()
@@ -154,7 +153,7 @@ def _one_or_group(
     return _in_its_order(outputs, deferred)
 
 
-def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
+def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, int | str]:
     return {
         "reduce_op": int(op),
         "prescale_factor": repr(prescale),
@@ -162,7 +161,7 @@ def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any
     }
 
 
-def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, Any]:
+def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, str | int | None]:
     check_order(kind)
     return {
         "name": operation_name(kind, name),

@@ -62,15 +62,15 @@ def _gather_sparse(tensor: tf.SparseTensor, key: Name, set_id: int) -> tf.Sparse
     """Gathers shapes first: entries move down by the rows of the ranks before."""
     if compiled.is_compiled():
         raise NotImplementedError(
-            "hvd.allgather of a SparseTensor in a function with jit_compile=True, where shapes are "
-            "fixed. Expected: a dense tensor (tf.sparse.to_dense), or a call outside of it."
+            "hvd.allgather cannot gather a SparseTensor in a function with jit_compile=True, where "
+            "shapes are fixed; pass tf.sparse.to_dense(tensor), or call it outside of the function."
         )
     before, shapes = rows_of_ranks(tensor.dense_shape, key.part("shape"), set_id)
     fits = tf.debugging.assert_equal(
         shapes[:, 1:],
         tf.broadcast_to(shapes[:1, 1:], tf.shape(shapes[:, 1:])),
         message=f"hvd.allgather '{key.text}': SparseTensors may differ between ranks in the first "
-        "dimension only. Expected: the same later dimensions on every rank.",
+        "dimension only; pass the same later dimensions on every rank.",
     )
     with tf.control_dependencies([] if fits is None else [fits]):
         down = tf.concat([before[:1], tf.zeros_like(before[1:])], 0)

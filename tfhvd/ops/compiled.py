@@ -49,10 +49,10 @@ def is_compiled() -> bool:
     compiled = graphs.in_compiled_function()
     if compiled and not build_config().XLA:
         raise NotImplementedError(
-            "A function with jit_compile=True calls a collective. "
-            f"Received: a build with TensorFlow {build_config().TENSORFLOW_VERSION}, whose headers "
-            "lack what collectives compiled by XLA need. Expected: TensorFlow 2.19 or newer. Leave "
-            f"out jit_compile=True, or install a newer TensorFlow and type: {rebuild_command()}"
+            "A function with jit_compile=True calls a collective, which this tfhvd cannot compile: "
+            f"it was built with TensorFlow {build_config().TENSORFLOW_VERSION}, and XLA's "
+            "interface for it came with 2.19. Leave out jit_compile=True, or install TensorFlow "
+            f"2.19 or newer and type: {rebuild_command()}"
         )
     return compiled
 
@@ -113,7 +113,7 @@ def results_of(operation: tf.Operation) -> list[tf.Tensor]:
 
 
 def put_in_order() -> None:
-    """Finds the place of operations that are no collectives with a result, such as a barrier."""
+    """Puts operations in order that are no collectives with a result, such as a barrier."""
     _order_of(tf.compat.v1.get_default_graph()).look()
 
 
@@ -157,8 +157,8 @@ class _Order:
         # the function is complete. Here: what the next one on that variable has to come after.
         self._effects: dict[str, int] = {}
         self._gates: list[tf.Operation] = []
-        # A call of this function comes after the one before it. Where TensorFlow puts functions in
-        # the place of their calls, it keeps that for operations without inputs only.
+        # A call of this function comes after the one before it. Where TensorFlow inlines functions,
+        # it keeps that order for operations without inputs only.
         with graph.as_default(), tf.control_dependencies(None):
             self._entered = tf.no_op(name="tfhvd_entered")
         self._levels[self._entered.name] = 0

@@ -125,9 +125,8 @@ def check_order(kind: str) -> None:
     if not tf.executing_eagerly() and graphs.runs_in_parallel():
         raise NotImplementedError(
             f"A collective ({kind}) is in a function of tf.data that runs for several elements at "
-            "once, on each rank in another order. Received: num_parallel_calls above 1. Expected: "
-            "num_parallel_calls=None or 1 for the map with the collective in it; what comes before "
-            "and after may run in parallel."
+            "once, on each rank in another order. Pass num_parallel_calls=None or 1 to the map "
+            "with the collective in it; what comes before and after may run in parallel."
         )
 
 

@@ -191,8 +191,8 @@ def _session_of(session: Session | None) -> Session | None:
         session = tf.compat.v1.get_default_session()
         if session is None:
             raise ValueError(
-                "Objects travel by operations, which run in sessions here. Received: session=None, "
-                "and no default session. Expected: session=..., or a call within "
+                "Where operations do not run eagerly, objects are sent in a session, and there is "
+                "no default session; pass session=..., or call within "
                 "`with session.as_default():`."
             )
     if session is not None and not (hasattr(session, "run") and hasattr(session, "graph")):
@@ -224,6 +224,6 @@ def _pickled(obj: Any) -> tuple[bytes, Exception | None]:
 
 def _cannot_pickle(rank: int) -> str:
     return (
-        f"The object of rank {rank} cannot be pickled; that rank says why. Expected: an object "
-        "that pickle (or cloudpickle, where it is installed) can write."
+        f"The object of rank {rank} cannot be pickled; that rank says why. Pass an object that "
+        "pickle (or cloudpickle, where it is installed) can write."
     )

@@ -42,8 +42,8 @@ def chosen(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
     if average is not None:
         if op is not None:
             raise ValueError(
-                f"`average` is the older name of `op`; pass `op` alone. Received: "
-                f"average={average}, op={op!r}."
+                f"`average` is the older name of `op`, and both were given (average={average}, "
+                f"op={op!r}); pass `op` alone."
             )
         return Average if average else Sum
     if op is None:
@@ -69,7 +69,7 @@ def chosen_for_parts(op: ReduceOp | int | None) -> ReduceOp:
     """
     if op == Adasum:
         raise ValueError(
-            "Adasum is for whole gradients. Received: op=Adasum. Expected: hvd.Average, hvd.Sum, "
-            "hvd.Min, hvd.Max or hvd.Product; or hvd.allreduce."
+            "Adasum combines whole gradients, and here each rank gets a part; use hvd.allreduce, "
+            "or pass op=hvd.Average, hvd.Sum, hvd.Min, hvd.Max or hvd.Product."
         )
     return chosen(op, None)

@@ -49,7 +49,11 @@ def weighted_allreduce(
         Tensors of the same shapes and types: zeros where all weights are 0.
 
     Raises:
-        As `grouped_allreduce`, and tf.errors.InvalidArgumentError if some ranks give no weight.
+        NotInitializedError: before `init`.
+        TypeError: for a type that cannot be reduced so.
+        tf.errors.InvalidArgumentError: if shapes or types differ between the ranks, or some ranks
+            give no weight.
+        tf.errors.AbortedError: if a rank is lost or has left.
 
     Example:
         >>> [mean] = weighted_allreduce([gradient], weight=len(batch), name="mean")

@@ -14,7 +14,6 @@ import json
 import shlex
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 from tfhvd.compat import installed
@@ -76,7 +75,7 @@ def load_native() -> ModuleType:
 
 
 @functools.cache
-def load_tf_ops() -> Any:
+def load_tf_ops() -> ModuleType:
     """Loads the core and TensorFlow, and registers tfhvd's ops with it.
 
     Returns:

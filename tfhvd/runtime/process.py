@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.runtime import process_sets as sets
@@ -74,7 +74,7 @@ def set_default(setting: str, value: str) -> None:
     os.environ.setdefault(setting, value)
 
 
-def _list_of_sets(process_sets: Any) -> list[sets.ProcessSet | Sequence[int] | Communicator]:
+def _list_of_sets(process_sets: object) -> list[sets.ProcessSet | Sequence[int] | Communicator]:
     if process_sets is None or process_sets == "dynamic":
         return []
     if isinstance(process_sets, str) or not isinstance(process_sets, Sequence):

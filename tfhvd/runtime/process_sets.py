@@ -9,6 +9,8 @@ from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from tfhvd.compat.types import Communicator
 
 
@@ -75,7 +77,7 @@ class ProcessSet:
         return len(self._named) if self._named is not None else membership.place().size
 
     def rank(self) -> int:
-        """Returns this process's place in the set, -1 where it is not in it."""
+        """Returns this process's rank within the set, from 0; -1 where it is not in it."""
         if self._named is None:
             return membership.place().rank
         return self._named.index(membership.place().rank) if self.included() else -1
@@ -193,14 +195,13 @@ def checked_id(process_set: ProcessSet) -> int:
         raise TypeError(f"Received: process_set={process_set!r}. Expected: a hvd.ProcessSet.")
     if process_set.process_set_id is None:
         raise ValueError(
-            f"The process set is not registered. Received: process_set={process_set!r}. Expected: "
-            "one that all ranks gave to hvd.init(process_sets=[...]) or hvd.add_process_set(...)."
+            f"The process set is not registered: {process_set!r}. Give it to "
+            "hvd.init(process_sets=[...]) or hvd.add_process_set(...) on all ranks first."
         )
     if process_set._named is not None and not process_set.included():
         raise ValueError(
-            f"This rank is not in the process set. Received: process_set={process_set!r} on rank "
-            f"{membership.place().rank}. Expected: a call on its ranks only (if "
-            "process_set.included())."
+            f"This rank is not in the process set: rank {membership.place().rank}, "
+            f"{process_set!r}. Call on its ranks only: if process_set.included(): ..."
         )
     return process_set.process_set_id
 
@@ -215,7 +216,7 @@ def _forget_all() -> None:
 membership.at_leaving(_forget_all)
 
 
-def is_communicator(thing: object) -> bool:
+def is_communicator(thing: object) -> TypeGuard[Communicator]:
     """Whether something is a communicator of mpi4py."""
     return hasattr(thing, "Get_group")
 
@@ -247,8 +248,8 @@ def ranks_and_sets_of(comm: Any) -> tuple[tuple[int, ...] | None, list[Communica
         ) from None
     if not ranks:
         raise ValueError(
-            f"A job has at least one rank. Received: comm={given!r}. Expected: None for all ranks, "
-            "or those that are to take part."
+            f"A job has at least one rank, and comm={given!r} names none; pass comm=None for all "
+            "ranks, or those that are to take part."
         )
     return ranks, []
 
@@ -277,8 +278,8 @@ def _ranks_of(communicator: Communicator) -> list[int]:
 
     if communicator == MPI.COMM_NULL or communicator.Is_inter():
         raise ValueError(
-            f"Received: {communicator!r}, which is of no use here. Expected: a communicator of "
-            "mpi4py that this process is in, with one side."
+            f"tfhvd cannot use {communicator!r}; pass a communicator of mpi4py that this process "
+            "is in, and no intercommunicator."
         )
     group = communicator.Get_group()
     everyone = MPI.COMM_WORLD.Get_group()
@@ -293,8 +294,8 @@ def _in_this_job(numbers: list[int]) -> list[int]:
     outside = sorted(set(numbers) - set(started_as))
     if outside:
         raise ValueError(
-            f"A process set is made of ranks of the job. Received: a communicator with ranks "
-            f"{outside} of MPI_COMM_WORLD, which are not in the job. Expected: some of "
-            f"{list(started_as)}."
+            f"A process set is made of ranks of the job, and the communicator has ranks {outside} "
+            "of MPI_COMM_WORLD, which are not in the job; pass one with ranks of "
+            f"{list(started_as)} only."
         )
     return [started_as.index(number) for number in numbers]

@@ -234,9 +234,8 @@ def complain(variables: Sequence[Variable], when: str, write: str) -> None:
     text = (
         f"{when} on rank {process.rank()}: {len(names)} trainable "
         f"{'variables are' if len(names) > 1 else 'variable is'} updated from gradients of this "
-        f"rank alone, and will differ between the {process.size()} ranks. Received: no reduced "
-        f"gradient of {shown}. Expected: {write} With TFHVD_CHECK_SYNC=warn this is a warning, "
-        "with off nothing is checked."
+        f"rank alone, and will differ between the {process.size()} ranks: {shown}. Write: {write} "
+        "With TFHVD_CHECK_SYNC=warn this is a warning, with off nothing is checked."
     )
     if _setting() == "ERROR":
         raise NotSynchronizedError(text)
@@ -291,11 +290,12 @@ def _notes(variable: Variable) -> dict[str, Any] | None:
     return vars(variable) if isinstance(variable, tf.Variable) else None
 
 
-def _elements(tensor: Any) -> float:
+def _elements(tensor: TensorLike | Gradient) -> float:
     """Counts elements; infinity where that is not known."""
     if isinstance(tensor, tf.IndexedSlices):
         return math.inf  # Its rows may be any part of a variable.
-    if not hasattr(tensor, "shape"):
+    shape = getattr(tensor, "shape", None)
+    if shape is None:
         return np.size(tensor)
-    count = tf.TensorShape(tensor.shape).num_elements()
+    count = tf.TensorShape(shape).num_elements()
     return math.inf if count is None else count

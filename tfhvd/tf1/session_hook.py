@@ -38,9 +38,8 @@ def broadcast_global_variables(
     """
     if tf.executing_eagerly():
         raise RuntimeError(
-            "There are no global variables where operations run eagerly. Received: "
-            "broadcast_global_variables outside of a graph. Expected: "
-            "hvd.broadcast_variables(model.variables, root_rank)."
+            "broadcast_global_variables was called where operations run eagerly, and there are no "
+            "global variables; call hvd.broadcast_variables(model.variables, root_rank) instead."
         )
     variables = tf.compat.v1.global_variables()
     name = "broadcast_global_variables"

@@ -1,7 +1,7 @@
 // HierarchicalVotes: the votes of ranks on several hosts. Each host's ranks vote on a board of
-// their own; its leader (index 0) joins their votes, exchanges them with the other leaders
-// (vote_exchange.h), and notes on the board what those have said. See cc/comm/vote_board.h for the
-// contract.
+// their own; its leader (the first rank of the host) joins their votes, exchanges them with the
+// other leaders (vote_exchange.h), and notes on the board what those have said. See
+// cc/comm/vote_board.h for the contract.
 //
 // A leader shows that all others have voted to commit only once it has passed on all that they need
 // to learn the same: in a collective it passes nothing on.

@@ -29,7 +29,7 @@ void MpiCommunicator::Abort(const Status& why) { transfers_.Abort(why); }
 
 char* MpiCommunicator::Scratch(int64_t bytes) {
   if (static_cast<int64_t>(scratch_.size()) < bytes) {
-    scratch_ = std::vector<char>();  // the old room first, not both at once
+    scratch_ = std::vector<char>();  // the old memory is given back first
     scratch_.resize(static_cast<size_t>(bytes));
   }
   return scratch_.data();

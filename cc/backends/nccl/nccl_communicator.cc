@@ -196,7 +196,8 @@ Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DTy
 
 Status NcclCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
   if (Sum(bytes) == 0) return Status::Ok();
-  // In place means the start of the output here, and a rank's own address to NCCL.
+  // In place means that the input is at the start of the output here, and in the rank's own part of
+  // it to NCCL.
   if (in == out && size_ > 1) return fallback_->AllGather(in, out, bytes);
   if (AllEqual(bytes)) {
     return Run("ncclAllGather", [&](cuda::Stream stream) TFHVD_REQUIRES(mutex_) {

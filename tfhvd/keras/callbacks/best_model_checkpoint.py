@@ -64,7 +64,7 @@ class BestModelCheckpoint(ModelCheckpoint):
         """Looks at the path, on every rank, and begins on the one that saves."""
         if not self.filepath:
             raise ValueError(
-                "BestModelCheckpoint saves to a file. Received: filepath=None. Expected: a path."
+                "BestModelCheckpoint saves to a file, and has no path of it; pass filepath=<path>."
             )
         self.filepath = os.fspath(self.filepath)
         # Whether the path will do, Keras says to whoever makes one of its own.

@@ -121,8 +121,8 @@ class BroadcastGlobalVariablesCallback(Callback):
         except Exception as error:  # Whatever a user's train_step may raise when it is traced.
             _logger.warning(
                 "tfhvd could not build the model before its first batch (%s: %s). Its variables "
-                "are broadcast after the first update instead. Expected: a model that is built, as "
-                "by model.build(shape).",
+                "are broadcast after the first update instead. To have them broadcast before it, "
+                "call model.build(shape) before fit.",
                 type(error).__name__,
                 error,
             )

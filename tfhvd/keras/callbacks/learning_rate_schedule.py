@@ -56,7 +56,8 @@ class LearningRateScheduleCallback(Callback):
         super().__init__()
         if initial_lr is None:
             raise ValueError(
-                "Received: initial_lr=None. Expected: the learning rate that is multiplied."
+                f"{type(self).__name__} multiplies initial_lr, which is None; pass "
+                "initial_lr=<learning rate>."
             )
         self.initial_lr = initial_lr
         self.start_epoch = start_epoch
@@ -76,8 +77,8 @@ class LearningRateScheduleCallback(Callback):
             if not self.steps_per_epoch:
                 raise ValueError(
                     f"{type(self).__name__} changes the learning rate with each batch, and fit "
-                    "does not know how many batches an epoch has. Received: steps_per_epoch=None. "
-                    f"Expected: {type(self).__name__}(..., steps_per_epoch=<number>)."
+                    "does not know how many batches an epoch has; pass "
+                    f"{type(self).__name__}(..., steps_per_epoch=<number>)."
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:

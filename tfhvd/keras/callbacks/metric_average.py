@@ -138,9 +138,9 @@ def _report_differences(of_ranks: list[_Metrics], members: list[int]) -> None:
 @functools.cache
 def _report_once(key: str, having: tuple[int, ...], ranks: int) -> None:
     _logger.warning(
-        "MetricAverageCallback: not every rank reports '%s'. Received: by ranks %s of %d. It is "
-        "averaged over these and given to all. Expected: the same metrics on every rank, unless "
-        "only some of them validate.",
+        "MetricAverageCallback: '%s' is reported by ranks %s of %d only. It is averaged over these "
+        "and given to all. Unless only some ranks are to validate, report the same metrics on "
+        "every rank.",
         key,
         list(having),
         ranks,

@@ -16,13 +16,15 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from tfhvd.errors import RankFailedError
 from tfhvd.launch import arguments, command_line, environment
 from tfhvd.launch.call.exchange import Exchange
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.job import Job
+
+_Given = TypeVar("_Given")
 
 # How the launcher's words on a failure begin; the first of them name the rank that failed first.
 _VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |error:|mpirun |stopped by )")
@@ -145,25 +147,24 @@ def run(
     return _call(job, [*words, *command], _payload(func, tuple(args), dict(kwargs or {})))
 
 
-def _refuse(given: Mapping[str, Any]) -> None:
+def _refuse(given: Mapping[str, object]) -> None:
     for name, value in given.items():
         if value is not None:
             raise NotImplementedError(
-                "tfhvd.run starts jobs of a fixed size with MPI. "
-                f"Received: {name}={value!r}. Expected: None."
+                f"tfhvd.run starts jobs of a fixed size with MPI; leave out {name}={value!r}."
             )
 
 
-def _one(first: Any, second: Any, name: str, other: str) -> Any:
+def _one(first: _Given | None, second: _Given | None, name: str, other: str) -> _Given | None:
     if first is not None and second is not None and first != second:
         raise ValueError(
-            f"`{name}` and `{other}` are one argument. Received: {name}={first!r}, "
-            f"{other}={second!r}. Expected: one of them."
+            f"`{name}` and `{other}` are one argument, and both were given ({name}={first!r}, "
+            f"{other}={second!r}); pass one of them."
         )
     return second if first is None else first
 
 
-def _words(options: Mapping[str, Any], more: Sequence[str]) -> list[str]:
+def _words(options: Mapping[str, object], more: Sequence[str]) -> list[str]:
     words = [f"{flag}={value}" for flag, value in options.items() if value is not None]
     return [*words, *more]
 
@@ -181,8 +182,8 @@ def _payload(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         call = cloudpickle.dumps((func, args, kwargs))
     except Exception as error:
         raise TypeError(
-            f"tfhvd.run cannot pickle the function or its arguments ({error}). Expected: what "
-            "cloudpickle can write; make sessions, models and files within the function."
+            f"tfhvd.run cannot pickle the function or its arguments ({error}); pass what "
+            "cloudpickle can write, and make sessions, models and files within the function."
         ) from error
     # The paths first: they must be in place before the call is read.
     return pickle.dumps(([str(Path(path or ".").resolve()) for path in sys.path], call))
