@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"_version"},
     "as_horovod": {"horovod_alias"},
     "settings": {"runtime"},
-    "installation": {"runtime", "_version"},
+    "installation": {"compat", "runtime", "_version"},
     "timeline": {"runtime"},
     "tape": _BELOW_OPS | {"ops", "gradients"},
     "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},

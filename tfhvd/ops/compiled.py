@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from tfhvd.compat import graphs
-from tfhvd.runtime.library import build_config, load_tf_ops, rebuild_command
+from tfhvd.runtime.library import chosen_ops, load_tf_ops, rebuild_command
 
 _ORDER = "tfhvd/order"  # a collection of the graph: its _Order
 _TRAVEL = (
@@ -47,10 +47,10 @@ def is_compiled() -> bool:
         NotImplementedError: They do, and this build has no collectives for XLA.
     """
     compiled = graphs.in_compiled_function()
-    if compiled and not build_config().XLA:
+    if compiled and not chosen_ops().xla:
         raise NotImplementedError(
             "A function with jit_compile=True calls a collective. "
-            f"Received: a build with TensorFlow {build_config().TENSORFLOW_VERSION}, whose headers "
+            f"Received: a build with TensorFlow {chosen_ops().tensorflow}, whose headers "
             "lack what collectives compiled by XLA need. Expected: TensorFlow 2.19 or newer. Leave "
             f"out jit_compile=True, or install a newer TensorFlow and type: {rebuild_command()}"
         )
