@@ -89,7 +89,7 @@ class ReductionOptions:
 
     def named(self, name: str) -> ReductionOptions:
         """Returns the same, with a name for what has none."""
-        # `groups` has the number by now; the first releases of Python 3.9 want it named all the same.
+        # `groups` has the number by now; the first releases of Python 3.9 want it named anyway.
         return self if self.name else dataclasses.replace(self, name=name, num_groups=0)
 
     def _check_factors(self) -> None:
