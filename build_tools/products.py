@@ -53,7 +53,8 @@ LACKS = Path("third_party/tensorflow_lacks")
 
 CORE, MPI, TENSORFLOW, PYTHON = "core", "mpi", "tf", "python"
 # Contracted, a product and a sum would be rounded once on some processors and twice on others.
-_CORE_FLAGS = ["-O3", "-fno-semantic-interposition", "-ffp-contract=off"]
+CORE_FLAGS = ["-O3", "-fno-semantic-interposition", "-ffp-contract=off"]
+COMPLETE = "-Wl,--no-undefined"
 _COST = {CORE: 2, MPI: 2, TENSORFLOW: 30, PYTHON: 10}
 
 
@@ -127,13 +128,13 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
     compiler, target = find.find_compiler(), find.find_target()
     tensorflow, mpi = find.find_tensorflow(target), find.find_mpi(target)
     vendor, mpi_version = find.mpi_vendor(compiler, mpi)
-    flags = common_flags(root)
-    own_flags = {
-        CORE: _CORE_FLAGS,
-        MPI: _mpi_flags(mpi),
-        TENSORFLOW: ["-O2", *tensorflow_flags(tensorflow), "-isystem", str(root / LACKS)],
-        PYTHON: ["-O2", "-fvisibility=hidden"]
-        + [f"-isystem{folder}" for folder in (pybind11.get_include(), find.python_headers())],
+    command = (compiler, *common_flags(root))
+    flags = own_flags(root)
+    outside = {
+        CORE: [],
+        MPI: list(mpi.compile_flags),
+        TENSORFLOW: tensorflow_flags(tensorflow),
+        PYTHON: [f"-isystem{f}" for f in (pybind11.get_include(), find.python_headers())],
     }
     version = find.compiler_version(compiler)
     stamps = {
@@ -142,27 +143,48 @@ def native(root: Path, objects: Path, out: Path, in_place: bool) -> Native:
         TENSORFLOW: f"{version}, TensorFlow {tensorflow.version}",
         PYTHON: f"{version}, pybind11 {pybind11.__version__}",
     }
-    listed = sources(root)
-    if not find.has_xla(tensorflow):
-        listed[TENSORFLOW] = [path for path in listed[TENSORFLOW] if XLA not in path.parents]
     units = {
-        product: [
-            Unit(
-                sources=part,
-                object=objects / product / _place(part).with_suffix(".o"),
-                command=(compiler, *flags, *own_flags[product]),
-                stamp=stamps[product],
-                cost=_COST[product],
-            )
-            for part in _compiled_together(listed[product])
-        ]
-        for product in listed
+        product: units_of(
+            product,
+            paths,
+            objects / product,
+            (*command, *flags[product], *outside[product]),
+            stamps[product],
+        )
+        for product, paths in {**sources(root), TENSORFLOW: ops_sources(root, tensorflow)}.items()
     }
     links = _links(compiler, units, out, in_place, target, tensorflow, mpi)
-    config = _config_text(tensorflow, mpi, vendor, mpi_version, version, target)
+    ops = [(tensorflow.version, find.has_xla(tensorflow), output_names()[TENSORFLOW].name)]
+    config = config_text(
+        ops, vendor, mpi_version, _mpi_library_folder(mpi, target), version, binary=False
+    )
     return Native(
         units=[unit for part in units.values() for unit in part], links=links, config=config
     )
+
+
+def ops_sources(root: Path, tensorflow: find.TensorFlow) -> list[Path]:
+    """Returns the sources of the ops that can be compiled with that TensorFlow."""
+    paths = sources(root)[TENSORFLOW]
+    if find.has_xla(tensorflow):
+        return paths
+    return [path for path in paths if XLA not in path.parents]
+
+
+def units_of(
+    product: str, paths: list[Path], objects: Path, command: tuple[str, ...], stamp: str
+) -> list[Unit]:
+    """Returns what to compile for a product out of these sources, with its objects' folder."""
+    return [
+        Unit(
+            sources=part,
+            object=objects / _place(part).with_suffix(".o"),
+            command=command,
+            stamp=stamp,
+            cost=_COST[product],
+        )
+        for part in _compiled_together(paths)
+    ]
 
 
 def _compiled_together(paths: list[Path]) -> list[tuple[Path, ...]]:
@@ -180,8 +202,14 @@ def _place(part: tuple[Path, ...]) -> Path:
     return part[0] if len(part) == 1 else part[0].parent
 
 
-def _mpi_flags(mpi: find.Mpi) -> list[str]:
-    return ["-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", *mpi.compile_flags]
+def own_flags(root: Path) -> dict[str, list[str]]:
+    """Returns the flags of each product, beside those of what it is compiled against."""
+    return {
+        CORE: CORE_FLAGS,
+        MPI: ["-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"],
+        TENSORFLOW: ["-O2", "-isystem", str(root / LACKS)],
+        PYTHON: ["-O2", "-fvisibility=hidden"],
+    }
 
 
 def tensorflow_flags(tensorflow: find.TensorFlow) -> list[str]:
@@ -207,31 +235,37 @@ def _links(
     mpi: find.Mpi,
 ) -> list[Link]:
     names = {product: out / name for product, name in output_names().items()}
-    complete = "-Wl,--no-undefined"
     flags = {
-        CORE: [complete, "-ldl", "-lrt"],
-        MPI: [complete, *mpi.link_flags, *_run_path(*_mpi_run_path(mpi, target, in_place))],
+        CORE: [COMPLETE, "-ldl", "-lrt"],
+        MPI: [COMPLETE, *mpi.link_flags, *run_path(*mpi_run_path(mpi, target, in_place))],
         TENSORFLOW: [
             str(names[CORE]),
-            f"-L{tensorflow.folder}",
-            "-l:libtensorflow_framework.so.2",
-            *(["-l:libtensorflow_cc.so.2"] if find.has_xla(tensorflow) else []),
-            *_run_path("$ORIGIN", *_tensorflow_run_path(target, in_place)),
+            *tensorflow_libraries(tensorflow),
+            *run_path("$ORIGIN", *_tensorflow_run_path(target, in_place)),
         ],
-        PYTHON: [str(names[CORE]), *_run_path("$ORIGIN/_lib")],
+        PYTHON: [str(names[CORE]), *run_path("$ORIGIN/_lib")],
     }
-    flags[CORE] += _run_path("$ORIGIN")
+    flags[CORE] += run_path("$ORIGIN")
     return [
-        _shared(compiler, names[product], parts, flags[product]) for product, parts in units.items()
+        shared(compiler, names[product], parts, flags[product]) for product, parts in units.items()
     ]
 
 
-def _shared(compiler: str, output: Path, units: list[Unit], flags: list[str]) -> Link:
+def tensorflow_libraries(tensorflow: find.TensorFlow) -> list[str]:
+    """Returns the flags that link ops to that TensorFlow."""
+    names = ["libtensorflow_framework.so.2"]
+    names += ["libtensorflow_cc.so.2"] if find.has_xla(tensorflow) else []
+    return [f"-L{tensorflow.folder}", *(f"-l:{name}" for name in names)]
+
+
+def shared(compiler: str, output: Path, units: list[Unit], flags: list[str]) -> Link:
+    """Returns the link of a library that is found by its file's name."""
     command = (compiler, "-shared", "-pthread", f"-Wl,-soname,{output.name}")
     return Link(output, tuple(unit.object for unit in units), command, tuple(flags))
 
 
-def _run_path(*folders: str) -> list[str]:
+def run_path(*folders: str) -> list[str]:
+    """Returns the flags of a library that looks for others in these folders."""
     return ["-Wl,--enable-new-dtags", f"-Wl,-rpath,{':'.join(dict.fromkeys(folders))}"]
 
 
@@ -241,7 +275,8 @@ def _tensorflow_run_path(target: find.Target | None, in_place: bool) -> list[str
     return [str(folder / "tensorflow") for folder in target.site_packages] if target else []
 
 
-def _mpi_run_path(mpi: find.Mpi, target: find.Target | None, in_place: bool) -> list[str]:
+def mpi_run_path(mpi: find.Mpi, target: find.Target | None, in_place: bool) -> list[str]:
+    """Returns the folders in which libtfhvd_mpi.so looks for its MPI."""
     # From site-packages/tfhvd/_lib to the `lib` that the wheels of Open MPI and MPICH fill.
     wheels = [str(target.prefix / "lib")] if in_place and target else ["$ORIGIN/../../../.."]
     if any(find.is_thrown_away(folder) for folder in mpi.library_folders):
@@ -251,122 +286,40 @@ def _mpi_run_path(mpi: find.Mpi, target: find.Target | None, in_place: bool) -> 
     return [*map(str, mpi.library_folders), *wheels]
 
 
-def _config_text(
-    tensorflow: find.TensorFlow,
-    mpi: find.Mpi,
-    vendor: str,
-    mpi_version: str,
-    compiler: str,
-    target: find.Target | None,
-) -> str:
+def _mpi_library_folder(mpi: find.Mpi, target: find.Target | None) -> str:
     folders = [folder for folder in mpi.library_folders if not find.is_thrown_away(folder)]
     if not folders and target:
         folders = [target.prefix / "lib"]
+    return str(folders[0]) if folders else ""
+
+
+def config_text(
+    ops: list[tuple[str, bool, str]],
+    mpi_vendor: str,
+    mpi_version: str,
+    mpi_library_folder: str,
+    compiler: str,
+    *,
+    binary: bool,
+) -> str:
+    """Returns the text of tfhvd/_build_config.py.
+
+    Args:
+        ops: For each library of ops: the version of its TensorFlow, whether it has collectives for
+            XLA, and its file in tfhvd/_lib.
+        mpi_vendor: Whose MPI libtfhvd_mpi.so is for; more than one in a binary wheel.
+        mpi_version: The version of that MPI.
+        mpi_library_folder: Where it is, if that is known.
+        compiler: What built the libraries.
+        binary: Whether it is a binary wheel's.
+    """
     facts = {
-        "TENSORFLOW_VERSION": tensorflow.version,
-        "XLA": find.has_xla(tensorflow),
-        "MPI_VENDOR": vendor,
+        "OPS": ops,
+        "MPI_VENDOR": mpi_vendor,
         "MPI_VERSION": mpi_version,
-        "MPI_LIBRARY_FOLDER": str(folders[0]) if folders else "",
+        "MPI_LIBRARY_FOLDER": mpi_library_folder,
         "COMPILER": compiler,
+        "BINARY": binary,
     }
     head = '"""What this build of tfhvd was made with. Written by setup.py: do not edit."""\n\n'
     return head + "".join(f"{name} = {value!r}\n" for name, value in facts.items())
-
-
-def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list[Link]]:
-    """Describes the core as a library and each tests/core/*.cc as a program linked to it.
-
-    Programs that are not called `*_test` are started under mpirun. They are built where there is an
-    MPI, with the core's way to it beside the core, and not for a sanitizer. tests/perf/growth.cc is
-    built beside them.
-
-    Args:
-        root: The source tree.
-        build: The folder for everything that is made; see also `core_tests_folder`.
-        sanitize: "thread", "address" or "" (none).
-
-    Raises:
-        find.BuildError: There is no compiler.
-    """
-    compiler, target = find.find_compiler(), find.find_target()
-    version = find.compiler_version(compiler)
-    out = core_tests_folder(build, sanitize)
-    tools = _SANITIZERS[sanitize]
-    # Without a sanitizer the core is compiled as for the product, and shares its objects.
-    tested = (_LEVELS[sanitize], "-g1", *tools)
-    core_flags = [*tested, "-fno-omit-frame-pointer"] if sanitize else _CORE_FLAGS
-    core_objects = (out if sanitize else build) / "objects" / CORE
-    flags = common_flags(root)
-    core = [
-        Unit(
-            (source,),
-            core_objects / source.with_suffix(".o"),
-            (compiler, *flags, *core_flags),
-            version,
-        )
-        for source in sources(root)[CORE]
-    ]
-    with_mpi = not sanitize and find.find_target_mpicc(target) is not None
-    pattern = "*.cc" if with_mpi else "*_test.cc"
-    measuring = [] if sanitize else [root / "tests" / "perf" / "growth.cc"]
-    programs = [
-        Unit(
-            sources=(path.relative_to(root),),
-            object=out / "objects" / f"{path.stem}.o",
-            command=(compiler, *flags, "-Werror", *tested),
-            stamp=version,
-            cost=3,
-        )
-        for path in [*sorted((root / "tests" / "core").glob(pattern)), *measuring]
-    ]
-    library = out / "libtfhvd_core.so"
-    # Threads' variables of a library that is opened late are freed where ThreadSanitizer does not
-    # see what orders it, unless they lie with those of the program.
-    early = "-ftls-model=initial-exec"
-    fakes = [
-        Unit(
-            sources=(path.relative_to(root),),
-            object=out / "objects" / f"{path.stem}.o",
-            command=(compiler, *flags, "-Werror", early, *tested),
-            stamp=version,
-        )
-        for path in sorted((root / "tests" / "gpu" / "fakes").glob("fake_*.cc"))
-    ]
-    # The program too is linked with the sanitizer, whose library must be loaded first.
-    links = [_shared(compiler, library, core, [*tools, "-ldl", "-lrt"])]
-    for unit in programs:
-        own = (str(library), "-ldl", *tools, *_run_path("$ORIGIN"))
-        link = Link(out / unit.sources[0].stem, (unit.object,), (compiler, "-pthread"), own)
-        links.append(link)
-    # What programs open in the place of the GPU's driver and of NCCL.
-    links.append(_shared(compiler, out / "libtfhvd_fake_gpu.so", fakes, [*tools, "-lrt"]))
-    units = [*programs, *core, *fakes]
-    if with_mpi:
-        mpi = find.find_mpi(target)
-        unit = Unit(
-            (MPI_API,),
-            out / "objects" / "mpi_api.o",
-            (compiler, *flags, *_mpi_flags(mpi)),
-            " ".join([version, *find.mpi_vendor(compiler, mpi)]),
-        )
-        run_path = _run_path(*_mpi_run_path(mpi, target, in_place=True))
-        units.append(unit)
-        links.append(
-            _shared(compiler, out / "libtfhvd_mpi.so", [unit], [*mpi.link_flags, *run_path])
-        )
-    return units, links
-
-
-_SANITIZERS = {
-    "": (),
-    "thread": ("-fsanitize=thread",),
-    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
-}
-# To optimize around the checks for undefined behaviour takes GCC longer than the tests run.
-_LEVELS = {"": "-O1", "thread": "-O1", "address": "-Og"}
-
-
-def core_tests_folder(build: Path, sanitize: str) -> Path:
-    """Returns where the programs of the core's tests are built."""
-    return build / (f"core_tests-{sanitize}" if sanitize else "core_tests")

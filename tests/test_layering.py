@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"_version"},
     "as_horovod": {"horovod_alias"},
     "settings": {"runtime"},
-    "installation": {"runtime", "_version"},
+    "installation": {"compat", "runtime", "_version"},
     "learning_rate": {"runtime"},
     "timeline": {"runtime"},
     "tape": _BELOW_OPS | {"ops", "gradients"},

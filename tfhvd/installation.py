@@ -10,8 +10,9 @@ import platform
 import re
 
 from tfhvd._version import __version__
-from tfhvd.runtime import process
-from tfhvd.runtime.library import build_config, installed_nccl, load_native
+from tfhvd.compat import installed
+from tfhvd.runtime import builds, process
+from tfhvd.runtime.library import build_config, built_ops, installed_nccl, load_native
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,8 @@ class BuildInfo:
     Attributes:
         version: of tfhvd.
         python: the version of the interpreter.
-        tensorflow: the version that the operations were built against.
+        tensorflow: the version that the operations were built against; of a binary wheel the one
+            for the installed TensorFlow, or all that it serves if that is none of them.
         xla: whether functions with jit_compile=True can have collectives (on CPUs).
         mpi: vendor and version that the mpi backend was built against.
         compiler: what built the libraries.
@@ -69,13 +71,15 @@ def build_info() -> BuildInfo:
     Example:
         >>> print(hvd.build_info())
     """
-    built = build_config()
+    built, ops = build_config(), built_ops()
+    there = installed.tensorflow_distribution()
+    chosen = builds.ops_for(there[1], ops) if there else None
     reports = load_native().report_backends(installed_nccl())
     return BuildInfo(
         version=__version__,
         python=platform.python_version(),
-        tensorflow=built.TENSORFLOW_VERSION,
-        xla=built.XLA,
+        tensorflow=chosen.tensorflow if chosen else builds.served_versions(ops),
+        xla=chosen.xla if chosen else all(each.xla for each in ops),
         mpi=f"{built.MPI_VENDOR} {built.MPI_VERSION}".strip(),
         compiler=built.COMPILER,
         backends=tuple(Backend(r.name, r.available, r.detail) for r in reports),

@@ -293,14 +293,16 @@ LaunchHints ReadLaunchHints() {
     const char* size;
     const char* local_process;
     const char* name;
+    MpiAbi mpi;
   };
   static const Launcher kLaunchers[] = {
       {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-       "mpirun (Open MPI)"},
-      {"PMI_SIZE", "PMI_SIZE", "MPI_LOCALRANKID", "mpiexec (MPICH or srun with PMI)"},
+       "mpirun (Open MPI)", MpiAbi::kOpenMpi},
+      {"PMI_SIZE", "PMI_SIZE", "MPI_LOCALRANKID", "mpiexec (MPICH or srun with PMI)",
+       MpiAbi::kMpich},
       {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
-       "mpirun (MVAPICH)"},
-      {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "srun (PMIx)"}};
+       "mpirun (MVAPICH)", MpiAbi::kMpich},
+      {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "srun (PMIx)", MpiAbi::kOpenMpi}};
   const auto number = [](const char* variable, int otherwise) {
     const char* const value = std::getenv(variable);
     return value != nullptr ? std::atoi(value) : otherwise;
@@ -311,6 +313,7 @@ LaunchHints ReadLaunchHints() {
     hints.started_by_mpi = true;
     hints.size = std::max(1, number(s.size, 1));
     hints.launcher = s.name;
+    hints.mpi = s.mpi;
     // Slurm's own launcher numbers local processes by Slurm's name, whichever way its processes
     // meet.
     hints.local_process = number(s.local_process, number("SLURM_LOCALID", -1));

@@ -70,12 +70,16 @@ Status ReadConfig(Config* config, std::vector<std::string>* warnings);
 Status ParseConfig(const std::vector<std::pair<std::string, std::string>>& environment,
                    Config* config, std::vector<std::string>* warnings);
 
+// Whose binary interface an MPI has: MPICH's is also Intel's, MVAPICH's and Cray's.
+enum class MpiAbi { kUnknown, kOpenMpi, kMpich };
+
 // What the launcher of this process says of the job, before any peer is met. From the environment
 // of mpirun (Open MPI, MPICH), srun with PMIx or PMI, or nothing: one process alone.
 struct LaunchHints {
   bool started_by_mpi = false;
-  int size = 1;            // as the launcher says; 1 where it does not say
-  std::string launcher;    // "mpirun (Open MPI)", for messages
+  int size = 1;                   // as the launcher says; 1 where it does not say
+  std::string launcher;           // "mpirun (Open MPI)", for messages
+  MpiAbi mpi = MpiAbi::kUnknown;  // which it belongs to, or most likely expects
   int local_process = -1;  // among the processes it started on this host; -1 where it does not say
   bool open_mpi_on_several_hosts = false;  // as Open MPI's mpirun says
 };

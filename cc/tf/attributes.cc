@@ -1,7 +1,8 @@
 #include "cc/tf/attributes.h"
 
-#include <charconv>
 #include <string>
+
+#include "absl/strings/numbers.h"
 
 namespace tfhvd {
 namespace {
@@ -11,9 +12,7 @@ using tensorflow::OpKernelConstruction;
 absl::Status ReadFactor(OpKernelConstruction* ctx, const char* name, double* value) {
   std::string text;
   TF_RETURN_IF_ERROR(ctx->GetAttr(name, &text));
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, *value);
-  if (result.ec == std::errc() && result.ptr == end) return absl::OkStatus();
+  if (absl::SimpleAtod(text, value)) return absl::OkStatus();
   return absl::InvalidArgumentError(std::string(name) + " is not a number. Received: '" + text +
                                     "'. Expected: decimal text such as '0.5'.");
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import importlib.util
 import json
 import shlex
 import sys
@@ -11,9 +12,10 @@ import types
 
 import pytest
 
-from tfhvd.runtime import library
+from tfhvd.compat import installed
+from tfhvd.runtime import builds, library
 
-BUILT = library.build_config().TENSORFLOW_VERSION
+BUILT = library.built_ops()[0].tensorflow
 
 
 @pytest.mark.parametrize("installed", ["2.99.0", "3.21.0"])
@@ -27,8 +29,39 @@ def test_another_tensorflow_is_refused_before_its_ops_are_loaded(monkeypatch, in
 
 
 def test_a_patch_release_of_tensorflow_passes():
-    library.check_tensorflow("2.21.0", "2.21.0")
-    library.check_tensorflow("2.21.3", "2.21.0")
+    assert library.chosen_ops(f"{builds.minor_of(BUILT)}.99").tensorflow == BUILT
+
+
+def test_a_wheel_is_mended_by_another_tensorflow(monkeypatch):
+    ops = [("2.16.2", False, "a.so"), ("2.21.0", True, "b.so")]
+    monkeypatch.setattr(library.build_config(), "OPS", ops)
+    monkeypatch.setattr(library.build_config(), "BINARY", True)
+    monkeypatch.setattr(installed, "tensorflow_distribution", lambda: ("tensorflow-cpu", "2.22.0"))
+    with pytest.raises(ImportError) as raised:
+        library.check_installed_tensorflow()
+    text = str(raised.value)
+    assert "Received: TensorFlow 2.22.0. Expected: TensorFlow 2.16 to 2.21." in text
+    assert "Type: pip install 'tensorflow-cpu>=2.16,<2.22'" in text and "uv pip install" in text
+    monkeypatch.setattr(installed, "tensorflow_distribution", lambda: ("tensorflow-cpu", "2.16.0"))
+    library.check_installed_tensorflow()
+
+
+def test_a_tensorflow_of_unknown_version_passes(monkeypatch):
+    monkeypatch.setattr(installed, "tensorflow_distribution", lambda: None)
+    library.check_installed_tensorflow()
+
+
+@pytest.mark.parametrize("folder", ["tensorflow_cpu-2.19.1", "tf_nightly-2.22.0.dev20260101"])
+def test_tensorflow_is_known_without_importing_it(monkeypatch, tmp_path, folder):
+    (tmp_path / f"{folder}.dist-info").mkdir()
+    (tmp_path / "tensorflow_io_gcs_filesystem-0.37.1.dist-info").mkdir()
+    origin = str(tmp_path / "tensorflow" / "__init__.py")
+    spec = types.SimpleNamespace(origin=origin)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    name, version = folder.split("-")
+    assert installed.tensorflow_distribution() == (name.replace("_", "-"), version)
+    (tmp_path / "tensorflow-2.19.1.dist-info").mkdir()  # laid over the other one
+    assert installed.tensorflow_distribution() is None
 
 
 @pytest.mark.parametrize("load", [library.load_native, library.load_tf_ops])

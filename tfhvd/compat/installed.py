@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
+import re
+from pathlib import Path
+
+# The distributions that bring the package `tensorflow`.
+_TENSORFLOWS = re.compile(
+    r"(?P<name>tensorflow|tensorflow_(?:cpu|gpu|rocm|cpu_aws|intel)|intel_tensorflow"
+    r"|tf_nightly(?:_cpu|_gpu)?)-(?P<version>\d+\.\d+[^-]*)\.dist-info"
+)
 
 
 def tensorflow_version() -> str:
@@ -10,6 +19,26 @@ def tensorflow_version() -> str:
     import tensorflow as tf
 
     return tf.__version__
+
+
+def tensorflow_distribution() -> tuple[str, str] | None:
+    """Returns the name and version of the installed TensorFlow, without importing it.
+
+    Returns:
+        None where there is none, or it was not installed as a distribution that is known.
+
+    Example:
+        >>> tensorflow_distribution()  # doctest: +SKIP
+        ('tensorflow-cpu', '2.21.0')
+    """
+    found = importlib.util.find_spec("tensorflow")
+    if found is None or found.origin is None:
+        return None
+    names = [path.name for path in Path(found.origin).parents[1].glob("*.dist-info")]
+    matches = [match for match in map(_TENSORFLOWS.fullmatch, sorted(names)) if match]
+    if len(matches) != 1:  # Of two, one was laid over the other: nobody knows which.
+        return None
+    return matches[0]["name"].replace("_", "-"), matches[0]["version"]
 
 
 def origin_of(package: str) -> str | None:

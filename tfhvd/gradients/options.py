@@ -89,7 +89,8 @@ class ReductionOptions:
 
     def named(self, name: str) -> ReductionOptions:
         """Returns the same, with a name for what has none."""
-        return self if self.name else dataclasses.replace(self, name=name)
+        # `groups` has the number by now; the first releases of Python 3.9 want it named anyway.
+        return self if self.name else dataclasses.replace(self, name=name, num_groups=0)
 
     def _check_factors(self) -> None:
         if not self.gradient_predivide_factor > 0:

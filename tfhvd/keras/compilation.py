@@ -10,7 +10,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.model_state import reducing_optimizers
 from tfhvd.runtime import process
 from tfhvd.runtime.gpus import has_gpus
-from tfhvd.runtime.library import build_config
+from tfhvd.runtime.library import chosen_ops
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model
@@ -28,7 +28,7 @@ def avoid(package: str) -> None:
 
 
 def _must_not_be_compiled(model: Model) -> bool:
-    if build_config().XLA and not has_gpus():
+    if chosen_ops().xla and not has_gpus():
         return False
     if reducing_optimizers(model):
         return True

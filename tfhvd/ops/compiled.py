@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from tfhvd.compat import graphs
-from tfhvd.runtime.library import build_config, load_tf_ops, rebuild_command
+from tfhvd.runtime.library import chosen_ops, load_tf_ops, rebuild_command
 
 _ORDER = "tfhvd/order"  # a collection of the graph: its _Order
 _TRAVEL = (
@@ -47,12 +47,12 @@ def is_compiled() -> bool:
         NotImplementedError: They do, and this build has no collectives for XLA.
     """
     compiled = graphs.in_compiled_function()
-    if compiled and not build_config().XLA:
+    if compiled and not chosen_ops().xla:
         raise NotImplementedError(
             "A function with jit_compile=True calls a collective, which this tfhvd cannot compile: "
-            f"it was built with TensorFlow {build_config().TENSORFLOW_VERSION}, and XLA's "
-            "interface for it came with 2.19. Leave out jit_compile=True, or install TensorFlow "
-            f"2.19 or newer and type: {rebuild_command()}"
+            f"it was built with TensorFlow {chosen_ops().tensorflow}, whose headers lack what that "
+            "needs. Leave out jit_compile=True, or install TensorFlow 2.20 or newer and type: "
+            f"{rebuild_command()}"
         )
     return compiled
 

@@ -2,7 +2,7 @@
 
 Three pieces: `libtfhvd_core.so` (the engine), the module `_native` (the core as Python sees it) and
 `libtfhvd_tf.so` (the TensorFlow ops). The last two link to the first, so that the process has one
-engine. TensorFlow is imported for the ops alone.
+engine. TensorFlow is imported for the ops alone. A binary wheel has ops for several TensorFlows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from types import ModuleType
 from urllib.parse import unquote, urlparse
 
 from tfhvd.compat import installed
+from tfhvd.runtime import builds
 from tfhvd.runtime.gpus import choose_gpu
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -37,8 +38,8 @@ def build_config() -> ModuleType:
     """Returns what this build was made with, as setup.py recorded it.
 
     Returns:
-        A module with the texts TENSORFLOW_VERSION, MPI_VENDOR, MPI_VERSION, MPI_LIBRARY_FOLDER and
-        COMPILER, and whether collectives can be compiled with XLA.
+        A module with the texts MPI_VENDOR, MPI_VERSION, MPI_LIBRARY_FOLDER and COMPILER; OPS, for
+        which see `built_ops`; and BINARY, whether it is a binary wheel's.
 
     Raises:
         ImportError: tfhvd was not built.
@@ -47,6 +48,35 @@ def build_config() -> ModuleType:
         return importlib.import_module("tfhvd._build_config")
     except ModuleNotFoundError as error:
         raise ImportError(_not_built(_PACKAGE / "_build_config.py")) from error
+
+
+def built_ops() -> tuple[builds.Ops, ...]:
+    """Returns the libraries of operations that this build has, the oldest TensorFlow's first."""
+    return tuple(builds.Ops(*facts) for facts in build_config().OPS)
+
+
+def chosen_ops(version: str | None = None) -> builds.Ops:
+    """Returns the library of operations for a TensorFlow, by default the one in this process.
+
+    Raises:
+        ImportError: There is none; the text says what to type.
+    """
+    version = installed.tensorflow_version() if version is None else version
+    found = builds.ops_for(version, built_ops())
+    if found is None:
+        raise ImportError(_other_tensorflow(version))
+    return found
+
+
+def check_installed_tensorflow() -> None:
+    """Raises, before TensorFlow is imported, where the installed one has no operations of ours.
+
+    Raises:
+        ImportError: as `chosen_ops`. A TensorFlow of unknown version passes.
+    """
+    found = installed.tensorflow_distribution()
+    if found is not None:
+        chosen_ops(found[1])
 
 
 @functools.cache
@@ -86,22 +116,21 @@ def load_tf_ops() -> ModuleType:
             one; the text says what to type.
     """
     native = load_native()
-    path = core_dir() / "libtfhvd_tf.so"
-    if not path.is_file():
-        raise ImportError(_not_built(path))
 
     import tensorflow as tf
 
-    version = installed.tensorflow_version()
-    check_tensorflow(version, build_config().TENSORFLOW_VERSION)
+    ops = chosen_ops()
+    path = core_dir() / ops.file
+    if not path.is_file():
+        raise ImportError(_not_built(path))
     if native.is_initialized() and native.has_gpus():  # TensorFlow was imported after hvd.init
         choose_gpu(native.topology())
     try:
         return tf.load_op_library(str(path))
     except tf.errors.OpError as error:
         raise ImportError(
-            f"TensorFlow {version} cannot load tfhvd's ops: {error.message}. They were "
-            f"built with TensorFlow {build_config().TENSORFLOW_VERSION} and "
+            f"TensorFlow {installed.tensorflow_version()} cannot load tfhvd's ops: "
+            f"{error.message}. They were built with TensorFlow {ops.tensorflow} and "
             f"{build_config().COMPILER}. Type: {rebuild_command()}"
         ) from error
 
@@ -122,27 +151,6 @@ def installed_nccl() -> str:
         if file.is_file():
             return str(file)
     return ""
-
-
-def check_tensorflow(installed: str, built: str) -> None:
-    """Raises where ops built with one TensorFlow cannot be loaded into another.
-
-    TensorFlow promises nothing about C++ between minor versions.
-
-    Args:
-        installed: The version in this process, e.g. "2.21.0".
-        built: The version that tfhvd was compiled against.
-
-    Raises:
-        ImportError: The versions differ in more than the last number.
-    """
-    if installed.split(".")[:2] == built.split(".")[:2]:
-        return
-    raise ImportError(
-        "tfhvd was built with another TensorFlow than the installed one. "
-        f"Received: TensorFlow {installed}. Expected: TensorFlow {built}. "
-        f"Type: {rebuild_command()}"
-    )
 
 
 def mpi_advice() -> str:
@@ -178,6 +186,22 @@ def rebuild_command() -> str:
     if facts.get("dir_info", {}).get("editable"):
         command.append("-e")
     return shlex.join([*command, source])
+
+
+def _other_tensorflow(version: str) -> str:
+    built = built_ops()
+    expected = builds.served_versions(built)
+    received = f"Received: TensorFlow {version}. Expected: TensorFlow {expected}."
+    if not build_config().BINARY:
+        return (
+            "tfhvd was built with another TensorFlow than the installed one. "
+            f"{received} Type: {rebuild_command()}"
+        )
+    found = installed.tensorflow_distribution()
+    command = builds.replacement(found[0] if found else "tensorflow", built)
+    return (
+        f"This wheel of tfhvd does not serve the installed TensorFlow. {received} Type: {command}"
+    )
 
 
 def _not_built(missing: Path) -> str:

@@ -14,7 +14,7 @@ from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
 from tfhvd.launch import notice
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
-from tfhvd.runtime.library import installed_nccl, load_native
+from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
 
 if TYPE_CHECKING:
     from tfhvd._native import Topology
@@ -55,6 +55,7 @@ class Membership:
         """
         if self.forked:
             raise NotInitializedError(_FORKED)
+        check_installed_tensorflow()
         if "mpi4py" in sys.modules:
             # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
             import mpi4py.MPI  # noqa: F401

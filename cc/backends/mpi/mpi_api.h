@@ -2,7 +2,8 @@
 //
 // The table is in a library of its own, libtfhvd_mpi.so, compiled against the MPI of this machine
 // from mpi_api.cc, the only file that includes mpi.h. The core opens it when a job of MPI starts,
-// so it needs no MPI to be loaded, and fits any MPI. Nothing of an MPI's types shows here.
+// so it needs no MPI to be loaded, and fits any MPI. A binary wheel has that library once for each
+// binary interface, to be opened after an MPI that has it. Nothing of an MPI's types shows here.
 //
 // Functions return 0 or the MPI's error code (ErrorText says what it means); no error ends the
 // process, but for what MPI does itself before it has begun (InitThread). The error handler of

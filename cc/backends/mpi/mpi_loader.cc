@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include "cc/backends/mpi/mpi_library.h"
+#include "cc/base/config.h"
+
 namespace tfhvd {
 namespace {
 
@@ -23,9 +26,23 @@ std::string OwnFolder() {
   return slash == std::string::npos ? "." : file.substr(0, slash);
 }
 
+// The library of a binary wheel for an MPI with that interface.
+std::string FileFor(MpiAbi abi) {
+  return OwnFolder() + (abi == MpiAbi::kOpenMpi ? "/open-mpi/" : "/mpich/") + kLibrary;
+}
+
 }  // namespace
 
-Status LoadMpiApi(const MpiApi** api) { return LoadMpiApiFrom(OwnFolder() + "/" + kLibrary, api); }
+bool ServesEveryMpi() { return access(FileFor(MpiAbi::kOpenMpi).c_str(), R_OK) == 0; }
+
+Status LoadMpiApi(const MpiApi** api) {
+  if (!ServesEveryMpi()) return LoadMpiApiFrom(OwnFolder() + "/" + kLibrary, api);
+  // From lib/python3.12/site-packages/tfhvd/_lib to the `lib` that MPI's own wheels fill.
+  const std::string environment = OwnFolder() + "/../../../..";
+  MpiAbi abi = MpiAbi::kUnknown;
+  TFHVD_RETURN_IF_ERROR(OpenMpiLibrary(environment, ReadLaunchHints().mpi, &abi));
+  return LoadMpiApiFrom(FileFor(abi), api);
+}
 
 Status LoadMpiApiFrom(const std::string& file, const MpiApi** api) {
   if (access(file.c_str(), R_OK) != 0) {

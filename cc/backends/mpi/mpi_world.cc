@@ -203,9 +203,12 @@ std::string StartAdvice(const MpiApi& api, int size) {
       break;
     }
   }
-  return "Type: " + launcher + " -np " + std::to_string(size) +
-         " python ..., or install tfhvd for the other MPI: MPICC=<its mpicc> pip install "
-         "--no-cache-dir --force-reinstall --no-deps . in tfhvd's folder.";
+  const char* const otherwise =
+      ServesEveryMpi() ? "or let the loader find the other MPI's library: load its module, or set "
+                         "LD_LIBRARY_PATH."
+                       : "or install tfhvd for the other MPI: MPICC=<its mpicc> pip install "
+                         "--no-cache-dir --force-reinstall --no-deps . in tfhvd's folder.";
+  return "Type: " + launcher + " -np " + std::to_string(size) + " python ..., " + otherwise;
 }
 
 }  // namespace

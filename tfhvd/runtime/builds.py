@@ -1,0 +1,70 @@
+"""Which of tfhvd's libraries of operations serves which TensorFlow. Pure; nothing is imported.
+
+TensorFlow promises nothing about C++ between minor versions. So a build from source has one such
+library, for the TensorFlow that was installed, and a binary wheel one for each minor version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Ops:
+    """A library of operations.
+
+    Attributes:
+        tensorflow: the version of TensorFlow that it was compiled against.
+        xla: whether collectives can be compiled with XLA (on CPUs).
+        file: where it is, in the folder of the native libraries.
+    """
+
+    tensorflow: str
+    xla: bool
+    file: str
+
+
+def minor_of(version: str) -> str:
+    """Returns the part of a version that a library of operations depends on.
+
+    Example:
+        >>> minor_of("2.21.0")
+        '2.21'
+    """
+    return ".".join(version.split(".")[:2])
+
+
+def ops_for(version: str, built: Sequence[Ops]) -> Ops | None:
+    """Returns the library for a version of TensorFlow; None where there is none."""
+    return next((ops for ops in built if minor_of(ops.tensorflow) == minor_of(version)), None)
+
+
+def served_versions(built: Sequence[Ops]) -> str:
+    """Returns the versions of TensorFlow that are served, as people say it.
+
+    Example:
+        >>> served_versions([Ops("2.21.0", True, "libtfhvd_tf.so")])
+        '2.21.0'
+    """
+    if len(built) == 1:
+        return built[0].tensorflow
+    return f"{minor_of(built[0].tensorflow)} to {minor_of(built[-1].tensorflow)}"
+
+
+def replacement(distribution: str, built: Sequence[Ops]) -> str:
+    """Returns the command that replaces a TensorFlow by one that a binary wheel serves.
+
+    Args:
+        distribution: the name that the TensorFlow was installed by; another one would be laid over
+            it.
+        built: the libraries of the wheel, the newest TensorFlow's last.
+
+    Example:
+        >>> replacement("tensorflow-cpu", [Ops("2.16.2", False, ""), Ops("2.21.0", True, "")])
+        "pip install 'tensorflow-cpu>=2.16,<2.22' (or the same with uv: uv pip install ...)"
+    """
+    first, last = minor_of(built[0].tensorflow), minor_of(built[-1].tensorflow)
+    major, minor = map(int, last.split("."))
+    versions = f"'{distribution}>={first},<{major}.{minor + 1}'"
+    return f"pip install {versions} (or the same with uv: uv pip install ...)"
