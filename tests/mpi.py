@@ -25,6 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "TFHVD_TEST_JOB"
+SECONDS_TO_START = 240  # all ranks import TensorFlow at once, on cores that others use as well
 
 # A process that is not started by an mpirun must not look as if it were.
 _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_")
@@ -157,7 +158,7 @@ class Processes:
     def of_rank(self, rank: int) -> int:
         """The process id of a rank's program, once it has written it to the file `pid.RANK`."""
         path = self._output / f"pid.{rank}"
-        wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
+        wait_for(lambda: path.exists() and path.read_text().endswith("\n"), SECONDS_TO_START)
         return int(path.read_text())
 
     def wait_for_file(self, name: str, seconds: float = 60) -> str:

@@ -38,7 +38,6 @@ WORKER = "TFHVD_TEST_WORKER"  # in the environment of a rank: the folder of its 
 PARAMETER = "number_of_ranks"
 
 MOST_RANKS = 2  # more of them are thorough: see pyproject.toml
-SECONDS_TO_START = 240  # all ranks import TensorFlow at once, on cores that others use as well
 SECONDS_TO_SPARE = 20  # a rank that hangs says where, and ends itself; this is for when it cannot
 
 
@@ -71,7 +70,7 @@ class Progress:
         if signs != self._signs:
             self._signs, self._since = signs, time.monotonic()
         if not signs:
-            return self._since + SECONDS_TO_START
+            return self._since + mpi.SECONDS_TO_START
         over = all(file.exists() for file in self._last)
         return self._since + SECONDS_TO_SPARE + (SECONDS_AT_THE_END if over else SECONDS_PER_TEST)
 

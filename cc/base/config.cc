@@ -120,8 +120,8 @@ const std::vector<Row>& Rows() {
         "each alone."},
        Integer(&Config::fusion_threshold, 1099511627776.0)},
       {{"CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0", "0 to 1000 milliseconds",
-        "The longest time that a tensor that is ready on every rank may wait for company to be "
-        "fused with; 0 sends it at once. Steps that repeat do not wait: their company is known."},
+        "The longest time that a tensor that is ready on every rank may wait for others to be "
+        "fused with; 0 sends it at once. Steps that repeat do not wait: it is known what comes."},
        Real(&Config::cycle_time, 1000.0)},
       {{"CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024", "0 to 1000000 tensors",
         "How many tensors are known by a number, so that their names are sent only once, and steps "
@@ -157,8 +157,8 @@ const std::vector<Row>& Rows() {
        Real(&Config::sparse_density, 1e6)},
       {{"GPU_OPERATIONS", nullptr, "auto", "auto, nccl, host, hierarchical or hierarchical_host",
         "What carries collectives on GPU memory: NCCL, or copies to the host and what carries "
-        "them there; hierarchical is NCCL within each host and NCCL across, hierarchical_host the "
-        "means of the host across; auto takes NCCL where every rank has it."},
+        "them there; hierarchical is NCCL within each host and NCCL across, hierarchical_host "
+        "what carries host memory across; auto takes NCCL where every rank has it."},
        ReadGpuOperations},
       {{"GPU_INIT_TIMEOUT_SECONDS", nullptr, "120", "1 to 86400 seconds",
         "How long ranks try to meet through NCCL before that is an error."},

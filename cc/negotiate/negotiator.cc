@@ -46,9 +46,8 @@ void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
 void Negotiator::RefuseSecond(Entry&& entry, Outcome* outcome) const {
   Status why = Status::InvalidArgument(
       Describe(*entry.request) + " was submitted on rank " + std::to_string(topology_.rank) +
-      " while an earlier one of that name was still in flight. Received: the name twice at once. "
-      "Expected: "
-      "a name of its own for each collective that is in flight (name=...).");
+      " while an earlier one of that name was still in flight. Give each collective that is in "
+      "flight at the same time a name of its own (name=...).");
   outcome->failed.emplace_back(std::move(entry), std::move(why));
 }
 

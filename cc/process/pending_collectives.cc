@@ -23,7 +23,7 @@ Status NoMemoryOnGpu(const Request& request, const std::string& why) {
   return Status::InvalidArgument(
       std::string(CollectiveName(request.kind)) + " '" + request.key.name +
       "' of a compiled function cannot be done on a GPU while ranks have joined, having no data "
-      "left. Expected: as many batches on every rank, or jit_compile=False.");
+      "left. Give every rank as many batches, or leave out jit_compile=True.");
 }
 
 bool IsAllocatedLate(Collective kind) {

@@ -192,7 +192,7 @@ class CollectiveLowering : public Lowering {
         return absl::InvalidArgumentError(
             std::string(CollectiveName(request_.kind)) + " '" + request_.key.name +
             "' of a compiled function begins while another collective of this name is under way. "
-            "Expected: a name of its own (name=...), or an input that follows from the other's "
+            "Give it a name of its own (name=...), or an input that follows from the other's "
             "result.");
       }
       operands->push_back(*last->second);
@@ -296,7 +296,7 @@ class AlltoallLowering : public CollectiveLowering {
       return absl::InvalidArgumentError(
           "alltoall '" + request_.key.name +
           "' has splits in a function with jit_compile=True, where shapes are fixed. "
-          "Expected: splits=None, or a call outside of it.");
+          "Leave out splits, or call it outside of the function.");
     }
     TF_RETURN_IF_ERROR(CollectiveLowering::Write(ctx, computation));
     int size = 0;

@@ -181,12 +181,13 @@ def run(fault: Fault) -> mpi.Job:
             with contextlib.suppress(TimeoutError):
                 if net is not None and fault.deed == CUT_OFF:
                     for rank in range(len(fault.hosts)):
-                        processes.wait_for_file(f"ready.{rank}")
+                        processes.wait_for_file(f"ready.{rank}", mpi.SECONDS_TO_START)
                     time.sleep(fault.after)
                     times["deed"] = time.time()
                     net.cut_off(sorted(set(fault.hosts)).index(fault.hosts[fault.victim]))
                 else:
-                    times["deed"] = float(processes.wait_for_file(f"deed.{fault.victim}"))
+                    done = processes.wait_for_file(f"deed.{fault.victim}", mpi.SECONDS_TO_START)
+                    times["deed"] = float(done)
                 for rank in fault.survivors:
                     processes.wait_for_text(rank, "shut down", seconds=fault.seconds + 30)
                     times[f"ended.{rank}"] = float(processes.wait_for_file(f"ended.{rank}"))

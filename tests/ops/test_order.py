@@ -191,7 +191,7 @@ def test_an_eager_call_of_a_name_in_flight_is_refused():
         assert first.result() == hvd.size()
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=r"'eager.twice' .* on rank 0 .* Received: the name twice at once. Expected: a name",
+        match=r"'eager.twice' .* on rank 0 .* Give each .* a name of its own",
     ):
         refused.result()
 
