@@ -91,7 +91,7 @@ class StepRunner {
   VoteRounds::Wish WishAt(double now, bool may_go_on) const;
   void ObserveVotes(bool decided);
 
-  const Config& config_;
+  const Config config_;
   const Log& log_;
   const Topology& topology_;
   SubmissionQueue* const queue_;  // Not owned.
