@@ -79,6 +79,11 @@ def process_set_of(model: Model) -> ProcessSet | None:
     return known[0].options.process_set if known else None
 
 
+def is_on_first_rank(model: Model) -> bool:
+    """Whether this rank is the first of those that train a model, by its process set."""
+    return (process_set_of(model) or global_process_set).rank() == 0
+
+
 def broadcast_state(
     model: Model,
     optimizers: Iterable[Optimizer],

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
-from tfhvd.keras.model_state import process_set_of
+from tfhvd.keras.model_state import is_on_first_rank
 from tfhvd.runtime import process
-from tfhvd.runtime.process_sets import global_process_set
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model
@@ -49,7 +48,7 @@ def choose(model: Model, arguments: dict[str, Any]) -> None:
     """
     if _shown_by == _ALL or arguments.get("verbose", "auto") != "auto":
         return
-    if (process_set_of(model) or global_process_set).rank() != 0:
+    if not is_on_first_rank(model):
         arguments["verbose"] = 0
 
 

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.model_state import process_set_of
-from tfhvd.runtime.process_sets import global_process_set
+from tfhvd.keras.model_state import is_on_first_rank
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model
@@ -44,7 +43,7 @@ class FirstRankCallback(Callback):
 
     def set_model(self, model: Model) -> None:
         """Takes the model, and finds out who writes for it."""
-        self._is_first = (process_set_of(model) or global_process_set).rank() == 0
+        self._is_first = is_on_first_rank(model)
         cls = getattr(keras_compat.keras_of(model).callbacks, self.keras_name)
         if self._is_first and isinstance(self, cls):
             self._of_other_keras = None

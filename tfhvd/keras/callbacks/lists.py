@@ -13,7 +13,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.first_rank import FirstRankCallback
 from tfhvd.keras.callbacks.metric_average import MetricAverageCallback
-from tfhvd.keras.model_state import process_set_of
+from tfhvd.keras.model_state import is_on_first_rank
 from tfhvd.runtime.process_sets import global_process_set
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def ours(callbacks: Callbacks) -> list[Callback]:
 
 def saves(callbacks: Callbacks, model: Model) -> bool:
     """Whether one of them saves on this rank, as far as Keras' own and tfhvd's are concerned."""
-    is_first = (process_set_of(model) or global_process_set).rank() == 0
+    is_first = is_on_first_rank(model)
     return any(
         keras_compat.is_checkpoint(callback)
         and (is_first or not isinstance(callback, FirstRankCallback))
