@@ -31,6 +31,10 @@ DEEDS = ("killed", "zombie", "stopped", "raises", "no memory")
 CUT_OFF = "cut off"  # what happens to a host of a network
 MODES = ("plain", "compiled")
 
+# What makes a launcher let a job go on that has lost a rank, and one whose ranks end with an exit
+# code, as every survivor does: without the second it ends those that are a moment later.
+LETS_GO_ON = ("--runtime-options", "recoverable=1,error-nonzero-status=0")
+
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
@@ -194,7 +198,7 @@ def run(fault: Fault) -> mpi.Job:
             processes.kill()  # a stopped rank ends by no other means
 
         where: dict[str, Any] = {}
-        options = ["--enable-recovery"]
+        options = list(LETS_GO_ON)
         if net is not None:
             options += net.launcher(len(fault.hosts) // len(set(fault.hosts)))
             where = {"within": net.run_on(0)}
