@@ -1,37 +1,37 @@
 #include "cc/negotiate/coordinator.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "cc/negotiate/agree.h"
 #include "cc/negotiate/process_set_rules.h"
 
 namespace tfhvd {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// What a number of a cache can stand for: what means the same whenever it is agreed.
+bool MayRepeat(Collective kind) {
+  return kind != Collective::kJoin && kind != Collective::kAddProcessSet &&
+         kind != Collective::kRemoveProcessSet;
+}
+
+}  // namespace
+
 Coordinator::Coordinator(Options options)
     : options_(std::move(options)),
       sets_(size()),
+      tally_(size()),
       ids_(options_.cache_capacity),
       capacity_monitor_(options_.cache_capacity),
-      joined_(size()),
       error_epoch_(size()),
       seen_(options_.hosts.size(), 0),
       left_(options_.hosts.size(), false),
       roll_call_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
                  options_.stall_check ? options_.stall_shutdown_time : 0.0),
       next_(options_.hosts.size()) {}
-
-// Null where its process set is gone.
-Slot* Coordinator::SlotOf(const Key& key) {
-  const auto found = slots_.find(key);
-  if (found != slots_.end()) return &found->second;
-  ProcessSetTable::Members members = sets_.Find(key.process_set);
-  if (members == nullptr) return nullptr;
-  Slot& slot = slots_[key];
-  slot.key = key;
-  slot.members = std::move(members);
-  slot.announced.assign(size(), Slot::Announced::kNot);
-  return &slot;
-}
 
 Status Coordinator::Take(int from, Announcement a, double now) {
   seen_[from] = std::max(seen_[from], a.seen);
@@ -42,75 +42,66 @@ Status Coordinator::Take(int from, Announcement a, double now) {
   // All ranks unlock a step in the same round, and the first message of each says so.
   if (a.ended && locked_) detector_.Ended(a.ended_rounds, a.ended_late);
   if (a.ended) locked_ = false;
-  if (a.seen < locked_at_) {  // invariant 6
-    a.known.clear();
-    a.requests.clear();
-    a.withdrawn.clear();
-  }
+  // What was announced before the lock was seen is void (invariant 6).
+  if (a.seen >= locked_at_) TFHVD_RETURN_IF_ERROR(TakeAnnounced(from, &a, now));
+  if (a.leaving) RankLeft(from, a.leave_reason, now);
+  for (const Key& key : ids_.Forget(seen_)) tally_.Drop(key);
+  return Status::Ok();
+}
+
+Status Coordinator::TakeAnnounced(int from, Announcement* a, double now) {
   // Withdrawals first: the same rank may announce the key anew in the same message.
-  for (const Key& key : a.withdrawn) Withdraw(from, key);
-  for (CacheId id : a.known) {
-    Slot* slot = ids_.Find(id);
+  for (const Key& key : a->withdrawn) Withdraw(from, key);
+  for (CacheId id : a->known) {
+    Slot* const slot = ids_.Find(id);
     if (slot == nullptr) {
       return Status::Internal("rank " + std::to_string(from) +
                               " announced the unknown tensor number " + std::to_string(id));
     }
-    TFHVD_RETURN_IF_ERROR(Count(slot, from, Slot::Announced::kById, now));
+    TFHVD_RETURN_IF_ERROR(CheckAnnounced(*slot, from));
+    if (sets_.Find(slot->key.process_set) == nullptr) {  // known by number still
+      Refuse(from, slot->key);
+      continue;
+    }
+    tally_.AddById(slot, from, seen_[from], now);
+    (void)FailIfDoomed(slot);
   }
-  for (Request& request : a.requests) {
-    Slot* slot = SlotOf(request.key);
+  for (Request& request : a->requests) {
+    Slot* const slot = SlotOf(request.key);
     if (slot == nullptr) {
       Refuse(from, request.key);
       continue;
     }
-    if (slot->requests.empty()) slot->requests.resize(size());
-    slot->requests[from] = std::move(request);
-    TFHVD_RETURN_IF_ERROR(Count(slot, from, Slot::Announced::kInFull, now));
+    TFHVD_RETURN_IF_ERROR(CheckAnnounced(*slot, from));
+    tally_.AddInFull(slot, from, std::move(request), seen_[from], now);
+    (void)FailIfDoomed(slot);
   }
-  if (a.leaving && num_left_ == 0) first_left_at_ = now;
-  if (a.leaving) RankLeft(from, a.leave_reason);
-  for (const Key& key : ids_.Forget(seen_)) slots_.erase(key);
   return Status::Ok();
 }
 
-Status Coordinator::Count(Slot* slot, int rank, Slot::Announced how, double now) {
-  if (!std::binary_search(slot->members->begin(), slot->members->end(), rank)) {
-    return Status::Internal("rank " + std::to_string(rank) + " announced '" + slot->key.name +
-                            "' of process set " + std::to_string(slot->key.process_set) +
+// Null where its process set is gone.
+Slot* Coordinator::SlotOf(const Key& key) {
+  ProcessSetTable::Members members = sets_.Find(key.process_set);
+  return members == nullptr ? nullptr : tally_.Open(key, std::move(members));
+}
+
+Status Coordinator::CheckAnnounced(const Slot& slot, int rank) const {
+  if (!std::binary_search(slot.members->begin(), slot.members->end(), rank)) {
+    return Status::Internal("rank " + std::to_string(rank) + " announced '" + slot.key.name +
+                            "' of process set " + std::to_string(slot.key.process_set) +
                             ", which it is not in");
   }
-  if (HasAnnounced(*slot, rank)) {
-    return Status::Internal("rank " + std::to_string(rank) + " announced '" + slot->key.name +
+  if (HasAnnounced(slot, rank)) {
+    return Status::Internal("rank " + std::to_string(rank) + " announced '" + slot.key.name +
                             "' twice before it was decided");
   }
-  if (sets_.Find(slot->key.process_set) == nullptr) {  // known by number still
-    Refuse(rank, slot->key);
-    return Status::Ok();
-  }
-  slot->announced[rank] = how;
-  if (observer_ != nullptr && observer_->on()) {
-    const bool in_full = how == Slot::Announced::kInFull;
-    const Request& request = in_full ? slot->requests[rank] : slot->request;
-    observer_->RankReady(slot->key, request.kind, rank, false);
-  }
-  slot->known_before = std::max(slot->known_before, seen_[rank]);
-  if (slot->count++ == 0) {
-    slot->since = now;
-    ++open_;
-  }
-  if (!fatal_.ok()) {
-    FailOpen(slot, DoomOf(*slot));
-    return Status::Ok();
-  }
-  if (how == Slot::Announced::kInFull && slot->requests[rank].kind == Collective::kJoin) {
-    slot->joins = true;
-    joined_.Join(rank, slot->key.process_set, slot->requests[rank].stops);
-    for (auto& [key, other] : slots_) {
-      if (!other.joins) CompleteIfPossible(&other, now);  // the end of all comes last
-    }
-  }
-  CompleteIfPossible(slot, now);
   return Status::Ok();
+}
+
+// Once the job is lost, what is announced fails at once. REQUIRES: some rank announced the slot.
+bool Coordinator::FailIfDoomed(Slot* slot) {
+  if (!fatal_.ok()) Fail(slot, DoomOf(*slot));
+  return !fatal_.ok();
 }
 
 // The rank could not know yet that the process set is gone.
@@ -121,108 +112,41 @@ void Coordinator::Refuse(int rank, const Key& key) {
   next_[rank].items.push_back(std::move(item));
 }
 
-// Members that have joined, and have not asked for the slot: they are not waited for.
-std::vector<int> Coordinator::Absent(const Slot& slot) const {
-  std::vector<int> absent;
-  if (joined_.empty() || slot.joins) return absent;
-  const std::vector<bool> joined = joined_.Of(slot.key.process_set);
-  for (int r : *slot.members) {
-    if (joined[r] && !HasAnnounced(slot, r)) absent.push_back(r);
-  }
-  return absent;
-}
-
-bool Coordinator::IsComplete(const Slot& slot) const {
-  if (slot.count == 0) return false;
-  const size_t needed = slot.members->size();
-  if (static_cast<size_t>(slot.count) == needed) return true;
-  return !joined_.empty() && static_cast<size_t>(slot.count) + Absent(slot).size() == needed;
-}
-
-void Coordinator::CompleteIfPossible(Slot* slot, double now) {
-  if (slot->complete || !IsComplete(*slot)) return;
-  slot->complete = true;
-  --open_;
-  if (num_ready_++ == 0) ready_since_ = now;
-  slot->index = ready_.size();
-  ready_.push_back(slot);
-}
-
-// Takes a complete slot out of the list that it is in; the others keep their indices.
-void Coordinator::RemoveComplete(Slot* slot) {
-  const size_t index = slot->index;
-  if (index < ready_.size() && ready_[index] == slot) {
-    ready_[index] = nullptr;
-    if (--num_ready_ == 0) ready_.clear();
-  } else if (index < deciding_.size() && deciding_[index] == slot) {
-    deciding_[index] = nullptr;
-  }
-}
-
-// The slot is not complete any more.
-void Coordinator::Reopen(Slot* slot) {
-  RemoveComplete(slot);
-  slot->complete = false;
-  ++open_;
-}
-
 void Coordinator::Withdraw(int rank, const Key& key) {
-  const auto found = slots_.find(key);
-  if (found == slots_.end()) return;  // decided in the meantime
-  Slot* slot = &found->second;
-  if (!HasAnnounced(*slot, rank)) return;  // decided in the meantime
-  if (slot->complete) Reopen(slot);
-  slot->announced[rank] = Slot::Announced::kNot;
+  Slot* const slot = tally_.Find(key);
+  if (slot == nullptr || !HasAnnounced(*slot, rank)) return;  // decided in the meantime
   next_[rank].withdrawn.push_back(key);
-  --slot->count;
-  if (slot->joins) {
-    joined_.Withdraw(rank, key.process_set);
-    ReopenIncomplete();
-  }
-  if (slot->count > 0) {
-    // It was complete when the job was lost; now it can no longer happen either.
-    if (!fatal_.ok()) {
-      FailOpen(slot, DoomOf(*slot));
-    } else {
-      CompleteIfPossible(slot, slot->since);  // where this rank has joined it is not missed
-    }
-    return;
-  }
-  --open_;
-  ClearTally(slot);
-  DropIfEmpty(slot);
+  tally_.Remove(slot, rank);
+  // It may have been complete when the job was lost; now it can no longer happen either.
+  if (slot->count == 0 || FailIfDoomed(slot)) tally_.DropIfEmpty(slot);
 }
 
-void Coordinator::RankLeft(int rank, const std::string& reason) {
+void Coordinator::RankLeft(int rank, const std::string& reason, double now) {
   if (left_[rank]) return;
   left_[rank] = true;
-  ++num_left_;
-  if (fatal_.ok()) {
-    fatal_ = Status::Aborted("rank " + std::to_string(rank) + " (host " + options_.hosts[rank] +
-                             ") has left the job: " +
-                             (reason.empty() ? "it called shutdown or its program ended" : reason));
-  }
-  FailAllOpen();
+  if (num_left_++ == 0) first_left_at_ = now;
+  End(Status::Aborted("rank " + std::to_string(rank) + " (host " + options_.hosts[rank] +
+                      ") has left the job: " +
+                      (reason.empty() ? "it called shutdown or its program ended" : reason)));
+}
+
+// Nothing can be agreed any more: whoever waits for others gets the reason, which is the first one.
+void Coordinator::End(Status why) {
+  if (fatal_.ok()) fatal_ = std::move(why);
+  tally_.WaitForEveryone();
+  tally_.ForEach([this](Slot* slot) {
+    if (slot->count > 0 && !slot->complete) Fail(slot, DoomOf(*slot));
+  });
 }
 
 // REQUIRES: some rank announced the slot.
 Status Coordinator::DoomOf(const Slot& slot) const {
-  int rank = 0;
-  while (!HasAnnounced(slot, rank)) ++rank;
-  return Status(fatal_.code(),
-                Describe(RequestOf(slot, rank)) + " cannot be completed: " + fatal_.message());
-}
-
-// Nothing can be agreed any more: whoever waits for others gets the reason.
-void Coordinator::FailAllOpen() {
-  if (joined_.ForgetAll()) ReopenIncomplete();
-  for (auto& [key, slot] : slots_) {
-    if (slot.count > 0 && !slot.complete) FailOpen(&slot, DoomOf(slot));
-  }
+  return Status(fatal_.code(), Describe(RequestOf(slot, FirstAnnounced(slot))) +
+                                   " cannot be completed: " + fatal_.message());
 }
 
 // Everyone who announced the slot gets the error; the tally is empty afterwards.
-void Coordinator::FailOpen(Slot* slot, const Status& why) {
+void Coordinator::Fail(Slot* slot, const Status& why) {
   for (int r : *slot->members) {
     if (!HasAnnounced(*slot, r)) continue;
     Agreement::Item item;
@@ -230,60 +154,15 @@ void Coordinator::FailOpen(Slot* slot, const Status& why) {
     item.decision.verdict = why;
     next_[r].items.push_back(std::move(item));
   }
-  if (slot->complete) {
-    RemoveComplete(slot);
-  } else {
-    --open_;
-  }
-  if (slot->joins && joined_.Forget(slot->key.process_set)) ReopenIncomplete();
-  ClearTally(slot);
-}
-
-void Coordinator::ClearTally(Slot* slot) {
-  if (observer_ != nullptr && observer_->on()) observer_->TallyOver(slot->key);
-  slot->count = 0;
-  slot->joins = false;
-  slot->complete = false;
-  slot->reported = false;
-  slot->known_before = 0;
-  slot->announced.assign(size(), Slot::Announced::kNot);
-  slot->requests.clear();
-  slot->requests.shrink_to_fit();
-}
-
-void Coordinator::DropIfEmpty(Slot* slot) {
-  if (slot->count == 0 && slot->id == kNoId) slots_.erase(Key(slot->key));  // a copy: the slot goes
-}
-
-// Ranks that were taken to have joined are waited for again.
-void Coordinator::ReopenIncomplete() {
-  for (Slot* slot : std::vector<Slot*>(ready_)) {
-    if (slot != nullptr && !IsComplete(*slot)) Reopen(slot);
-  }
+  tally_.Clear(slot);
 }
 
 std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
   CheckStalls(now);
   CallTheRoll(now);
-  const bool batching = now < ready_since_ + options_.cycle_time;
-  if (num_ready_ > 0 && !HasError() && !batching) {
-    ++sequence_;
-    deciding_.swap(ready_);
-    num_ready_ = 0;
-    for (size_t i = 0; i < deciding_.size(); ++i) {
-      Slot* slot = std::exchange(deciding_[i], nullptr);
-      if (slot == nullptr) continue;
-      if (IsComplete(*slot)) {
-        Decide(slot, now);
-      } else {  // it lacks ranks that were counted as joined until just now
-        slot->complete = false;
-        ++open_;
-      }
-    }
-    deciding_.clear();
-    LockIfRepeating();
-  }
-  if (num_left_ == size() && !goodbye_sent_ && num_ready_ == 0) {
+  const bool batching = now < tally_.complete_since() + options_.cycle_time;
+  if (tally_.complete() > 0 && !HasError() && !batching) DecideComplete(now);
+  if (num_left_ == size() && !goodbye_sent_ && tally_.complete() == 0) {
     goodbye_sent_ = true;
     for (Agreement& a : next_) a.everyone_left = true;
   }
@@ -295,6 +174,210 @@ std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
     out.emplace_back(r, std::exchange(next_[r], {}));
   }
   return out;
+}
+
+void Coordinator::DecideComplete(double now) {
+  ++sequence_;
+  tally_.BeginRound();
+  while (Slot* const slot = tally_.NextComplete()) Decide(slot, now);
+  LockIfRepeating();
+}
+
+void Coordinator::Decide(Slot* slot, double now) {
+  slot->last_used = sequence_;
+  const std::vector<int> absent = tally_.Absent(*slot);
+  Agreement::Item item;
+  const bool repeat = slot->requests.empty() && slot->evicted_at == 0 && absent.empty();
+  Detect(*slot, repeat);
+  if (repeat) {
+    item.id = slot->id;
+    item.repeat = true;
+    Tell(*slot, absent, std::move(item));
+    return tally_.Clear(slot);
+  }
+
+  item.decision = Compare(*slot, absent);
+  item.decision.stopping = !absent.empty() && tally_.joined().AskToStop(slot->key.process_set);
+  const Request request = RequestOf(*slot, FirstAnnounced(*slot));
+  if (!item.decision.verdict.ok()) {
+    error_epoch_.Begin(sequence_, now);
+    for (int r : *slot->members) {
+      if (!HasAnnounced(*slot, r)) continue;
+      error_epoch_.Concerns(r);
+      next_[r].confirm = true;
+    }
+  } else if (!MayRepeat(request.kind)) {
+    TakeEffect(request, &item.decision);
+  } else if (absent.empty()) {  // else it means something else once nobody is absent
+    GiveNumber(slot, request, item.decision);
+    item.id = slot->id;
+  }
+  item.request = request;
+  Tell(*slot, absent, std::move(item));
+  tally_.Clear(slot);
+  tally_.DropIfEmpty(slot);
+}
+
+// What was decided can be announced by a number from here on, while there are any.
+void Coordinator::GiveNumber(Slot* slot, const Request& request, const Decision& decision) {
+  slot->request = request;
+  slot->decision = decision;
+  if (slot->id == kNoId || slot->evicted_at != 0) {
+    Warn(capacity_monitor_.SawWithoutNumber(slot->key));
+  }
+  const CacheId evicted = ids_.Assign(slot, sequence_);
+  if (evicted == kNoId) return;
+  for (Agreement& a : next_) a.evicted.push_back(evicted);
+}
+
+// Sends what was decided to those who asked, and to those who take part by placeholders.
+void Coordinator::Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item) {
+  for (int r : absent) {
+    if (!item.decision.verdict.ok()) break;
+    next_[r].items.push_back(item);
+    next_[r].items.back().placeholder = true;
+  }
+  item.request = Request();
+  for (int r : *slot.members) {
+    if (HasAnnounced(slot, r)) next_[r].items.push_back(item);
+  }
+}
+
+Decision Coordinator::Compare(const Slot& slot, const std::vector<int>& absent) {
+  std::vector<Request> requests;
+  std::vector<int> ranks;
+  for (int r : *slot.members) {
+    if (!HasAnnounced(slot, r)) continue;
+    requests.push_back(RequestOf(slot, r));
+    ranks.push_back(r);
+  }
+  std::vector<const Request*> pointers;
+  for (const Request& q : requests) pointers.push_back(&q);
+  Decision decision = Agree(pointers, ranks, absent);
+  if (decision.verdict.ok()) {
+    decision.verdict = CheckProcessSetChange(sets_, requests[0], absent, size());
+  }
+  return decision;
+}
+
+// REQUIRES: the decision is ok, and of a kind that changes what the ranks agree on later.
+void Coordinator::TakeEffect(const Request& request, Decision* decision) {
+  if (request.kind == Collective::kJoin) {
+    decision->number = tally_.FinishJoin(request.key.process_set);
+    return;
+  }
+  const std::vector<int> members = Ranks(request.members);
+  if (request.kind == Collective::kAddProcessSet) {
+    decision->number = sets_.NextId();
+    sets_.Put(static_cast<int32_t>(decision->number), members);
+    return;
+  }
+  const int32_t id = sets_.IdOf(members);
+  decision->number = id;
+  RemoveProcessSet(id);
+}
+
+void Coordinator::RemoveProcessSet(int32_t id) {
+  sets_.Remove(id);
+  std::vector<Slot*> gone;
+  tally_.ForEach([&](Slot* slot) {
+    if (slot->key.process_set == id) gone.push_back(slot);
+  });
+  for (Slot* slot : gone) {
+    if (slot->count > 0) Fail(slot, ProcessSetRemoved(slot->key));
+    if (slot->id != kNoId && slot->evicted_at == 0) {
+      for (int r : *slot->members) next_[r].evicted.push_back(slot->id);
+      ids_.Evict(slot, sequence_);
+    }
+    tally_.DropIfEmpty(slot);
+  }
+}
+
+// A schedule is of all ranks: what concerns some only, or changes with each time, is none of it.
+void Coordinator::Detect(const Slot& slot, bool repeat) {
+  if (!repeat || slot.key.process_set != 0) return detector_.Disturbed();
+  int64_t bytes = 0;
+  for (const TensorSpec& t : slot.request.tensors)
+    bytes += NumElements(t.shape) * ItemSize(t.dtype);
+  const bool fusible = slot.request.kind == Collective::kAllReduce;
+  detector_.Saw({slot.id, bytes, sequence_, slot.known_before, fusible});
+}
+
+// With the lock the ranks have their tensors again, as if they had not announced them
+// (invariant 6).
+void Coordinator::LockIfRepeating() {
+  if (!options_.may_lock || error_epoch_.sequence() == sequence_ || !fatal_.ok() ||
+      !detector_.Repeats())
+    return;
+  const std::vector<Bucket>& schedule = detector_.Lock();
+  for (Agreement& a : next_) {
+    a.lock = schedule;
+    a.lock_term = detector_.term();
+  }
+  locked_at_ = sequence_;
+  locked_ = true;
+  tally_.ClearAll();
+}
+
+// Whether nothing may be decided yet (invariant 3).
+bool Coordinator::HasError() { return !error_epoch_.Missing(seen_, left_).empty(); }
+
+double Coordinator::wake_at() const {
+  double at = kNever;
+  const bool error = error_epoch_.sequence() != 0;
+  if (tally_.complete() > 0 && !error) at = tally_.complete_since() + options_.cycle_time;
+  if (options_.stall_check && (tally_.open() > 0 || error)) at = std::min(at, next_stall_check_);
+  return std::min(at, roll_call_.wake_at());
+}
+
+Status Coordinator::lost(double now) const {
+  const bool some_left = num_left_ > 0 && num_left_ < size();
+  if (stalled_ && some_left && now - first_left_at_ >= options_.stall_shutdown_time) return fatal_;
+  return roll_call_.Check(now);
+}
+
+void Coordinator::CallTheRoll(double now) {
+  for (const int rank : roll_call_.Ask(now)) next_[rank].confirm = true;
+  Warn(roll_call_.TakeWarning(now));
+}
+
+// Adds to what TakeWarning gives; "" adds nothing.
+void Coordinator::Warn(const std::string& text) {
+  if (!warning_.empty() && !text.empty()) warning_ += "\n";
+  warning_ += text;
+}
+
+void Coordinator::CheckStalls(double now) {
+  const bool anything = tally_.open() > 0 || error_epoch_.sequence() != 0;
+  if (!options_.stall_check || !anything || now < next_stall_check_) return;
+  const StallTimes times{options_.stall_check_time, options_.stall_shutdown_time};
+  // Often enough for either limit.
+  double interval = times.check / 4;
+  if (times.shutdown > 0) interval = std::min(interval, times.shutdown / 8);
+  next_stall_check_ = now + interval;
+
+  const StallReport report = ReportStalls(&tally_, times, options_.hosts, now);
+  // A sign of life, or they would take this rank to be gone.
+  for (const int r : report.anxious) next_[r].confirm = true;
+  const std::string lines = report.lines + UnconfirmedText(now);
+  if (!lines.empty()) Warn("some ranks wait for others:" + lines + report.cause);
+  if (report.fatal.empty()) return;
+  stalled_ = true;
+  End(Status::Aborted(report.fatal));
+}
+
+// A rank that does not confirm a failure (invariant 3) holds up everybody; "" where there is none
+// to report.
+std::string Coordinator::UnconfirmedText(double now) {
+  const std::vector<int> missing = error_epoch_.Missing(seen_, left_);
+  if (missing.empty()) return "";
+  if (now - error_epoch_.since() >= options_.stall_check_time / 2) {
+    for (int r = 1; r < size(); ++r) next_[r].confirm = true;
+  }
+  if (!error_epoch_.Report(now, options_.stall_check_time)) return "";
+  return "\n  a collective failed " + SecondsText(now - error_epoch_.since()) + " ago, and ranks " +
+         RankList(missing) + " (first on host " + options_.hosts[missing[0]] +
+         ") have not taken note of it: nothing else is agreed until they do";
 }
 
 }  // namespace tfhvd

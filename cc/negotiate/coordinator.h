@@ -19,15 +19,15 @@
 //  6. With the agreement that locks a step all open tallies are void, on the ranks too; what
 //     was announced before a rank has seen that agreement is not counted.
 //
-// What it knows besides the tally is in parts of their own: joined_ranks.h, error_epoch.h,
-// process_set_rules.h, cache_ids.h, step_detector.h, roll_call.h. coordinator.cc counts,
-// coordinator_decide.cc decides, coordinator_stalls.cc reports ranks that are slow.
+// What it decides from is in parts of their own: who announced what (tally.h), the numbers
+// (cache_ids.h), the process sets (process_set_rules.h), failures that are not confirmed
+// (error_epoch.h), ranks that are slow or gone (stall_report.h, roll_call.h) and steps that repeat
+// (step_detector.h).
 //
 // Used by the engine's thread only. Times are in seconds on one monotonic clock.
 #pragma once
 
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -37,10 +37,11 @@
 #include "cc/negotiate/cache_ids.h"
 #include "cc/negotiate/capacity_monitor.h"
 #include "cc/negotiate/error_epoch.h"
-#include "cc/negotiate/joined_ranks.h"
 #include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
+#include "cc/negotiate/stall_report.h"
 #include "cc/negotiate/step_detector.h"
+#include "cc/negotiate/tally.h"
 
 namespace tfhvd {
 
@@ -59,7 +60,7 @@ class Coordinator {
   explicit Coordinator(Options options);
 
   // Who is told when ranks are ready; not owned, may be null.
-  void SetObserver(Observer* observer) { observer_ = observer; }
+  void SetObserver(Observer* observer) { tally_.SetObserver(observer); }
 
   // REQUIRES: 0 <= from < size.
   Status Take(int from, Announcement announcement, double now);
@@ -79,37 +80,33 @@ class Coordinator {
   double wake_at() const;
 
   // Whether some rank waits for another.
-  bool waiting() const { return open_ > 0 || num_ready_ > 0; }
+  bool waiting() const { return tally_.open() > 0 || tally_.complete() > 0; }
 
  private:
   int size() const { return static_cast<int>(options_.hosts.size()); }
 
-  // The tally.
+  // What arrives.
   Slot* SlotOf(const Key& key);
-  Status Count(Slot* slot, int rank, Slot::Announced how, double now);
+  Status TakeAnnounced(int from, Announcement* announcement, double now);
+  Status CheckAnnounced(const Slot& slot, int rank) const;
+  bool FailIfDoomed(Slot* slot);
   void Refuse(int rank, const Key& key);
   void Withdraw(int rank, const Key& key);
-  std::vector<int> Absent(const Slot& slot) const;
-  bool IsComplete(const Slot& slot) const;
-  void CompleteIfPossible(Slot* slot, double now);
-  void Reopen(Slot* slot);
-  void RemoveComplete(Slot* slot);
-  void ClearTally(Slot* slot);
-  void DropIfEmpty(Slot* slot);
 
   // Failures and ends.
-  void RankLeft(int rank, const std::string& reason);
-  void FailOpen(Slot* slot, const Status& why);
-  void FailAllOpen();
+  void RankLeft(int rank, const std::string& reason, double now);
+  void End(Status why);
+  void Fail(Slot* slot, const Status& why);
   Status DoomOf(const Slot& slot) const;
 
   // Decisions.
+  void DecideComplete(double now);
   void Decide(Slot* slot, double now);
   Decision Compare(const Slot& slot, const std::vector<int>& absent);
+  void GiveNumber(Slot* slot, const Request& request, const Decision& decision);
   void TakeEffect(const Request& request, Decision* decision);
   void RemoveProcessSet(int32_t id);
   void Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item);
-  void ReopenIncomplete();
 
   // Ranks that are slow, and steps that repeat.
   bool HasError();
@@ -119,21 +116,12 @@ class Coordinator {
   void Detect(const Slot& slot, bool repeat);
   void LockIfRepeating();
   void Warn(const std::string& text);
-  void ForgetOpen();
 
   const Options options_;
-  Observer* observer_ = nullptr;  // Not owned.
   ProcessSetTable sets_;
-  std::unordered_map<Key, Slot, KeyHash> slots_;  // addresses of slots are stable
+  Tally tally_;
   CacheIds ids_;
   CapacityMonitor capacity_monitor_;
-  std::vector<Slot*> ready_;     // complete slots in order of completion; null: was taken out
-  int num_ready_ = 0;            // those of ready_ that are not null
-  std::vector<Slot*> deciding_;  // what was ready, while Step works on it; null: failed meanwhile
-  double ready_since_ = 0.0;
-  int open_ = 0;  // slots with an incomplete, nonempty tally
-
-  JoinedRanks joined_;
 
   uint64_t sequence_ = 0;
   ErrorEpoch error_epoch_;      // invariant 3

@@ -7,6 +7,12 @@
 
 namespace tfhvd {
 
+int FirstAnnounced(const Slot& slot) {
+  int rank = 0;
+  while (!HasAnnounced(slot, rank)) ++rank;
+  return rank;
+}
+
 Request RequestOf(const Slot& slot, int rank) {
   if (slot.announced[rank] == Slot::Announced::kInFull) return slot.requests[rank];
   Request request = slot.request;

@@ -1,5 +1,5 @@
-// Slot: everything that the coordinator knows about one key: who has announced it, and what was
-// last agreed. Plain data.
+// Slot: everything that the coordinator knows about one key: who has announced it (written by
+// tally.h), and what was last agreed. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Slot {
   uint64_t known_before = 0;  // the last agreement that somebody who announced it had seen
   bool joins = false;         // some rank announced that it joins
   bool complete = false;      // everyone it needs has announced it; it waits for its decision
-  size_t index = 0;           // where complete: in the coordinator's list of those that are
+  size_t index = 0;           // where complete: in the tally's list of those that are
   bool reported = false;
 
   // What was last agreed; valid if id != kNoId.
@@ -39,6 +39,9 @@ struct Slot {
 inline bool HasAnnounced(const Slot& slot, int rank) {
   return slot.announced[static_cast<size_t>(rank)] != Slot::Announced::kNot;
 }
+
+// The first rank that has announced it. REQUIRES: some rank has.
+int FirstAnnounced(const Slot& slot);
 
 // The request that `rank` means. REQUIRES: it has announced the slot.
 Request RequestOf(const Slot& slot, int rank);

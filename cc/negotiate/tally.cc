@@ -1,0 +1,177 @@
+#include "cc/negotiate/tally.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace tfhvd {
+
+Slot* Tally::Find(const Key& key) {
+  const auto found = slots_.find(key);
+  return found == slots_.end() ? nullptr : &found->second;
+}
+
+Slot* Tally::Open(const Key& key, ProcessSetTable::Members members) {
+  Slot& slot = slots_[key];
+  if (slot.members != nullptr) return &slot;
+  slot.key = key;
+  slot.members = std::move(members);
+  slot.announced.assign(static_cast<size_t>(size_), Slot::Announced::kNot);
+  return &slot;
+}
+
+void Tally::AddById(Slot* slot, int rank, uint64_t seen, double now) {
+  Add(slot, rank, Slot::Announced::kById, seen, now);
+  CompleteIfPossible(slot, now);
+}
+
+void Tally::AddInFull(Slot* slot, int rank, Request request, uint64_t seen, double now) {
+  if (slot->requests.empty()) slot->requests.resize(static_cast<size_t>(size_));
+  const Request& kept = slot->requests[static_cast<size_t>(rank)] = std::move(request);
+  Add(slot, rank, Slot::Announced::kInFull, seen, now);
+  if (kept.kind == Collective::kJoin) {
+    slot->joins = true;
+    joined_.Join(rank, slot->key.process_set, kept.stops);
+    for (auto& [key, other] : slots_) {
+      if (!other.joins) CompleteIfPossible(&other, now);  // the end of all comes last
+    }
+  }
+  CompleteIfPossible(slot, now);
+}
+
+void Tally::Add(Slot* slot, int rank, Slot::Announced how, uint64_t seen, double now) {
+  slot->announced[static_cast<size_t>(rank)] = how;
+  if (observer_ != nullptr && observer_->on()) {
+    const bool in_full = how == Slot::Announced::kInFull;
+    const Request& request = in_full ? slot->requests[static_cast<size_t>(rank)] : slot->request;
+    observer_->RankReady(slot->key, request.kind, rank, false);
+  }
+  slot->known_before = std::max(slot->known_before, seen);
+  if (slot->count++ > 0) return;
+  slot->since = now;
+  ++open_;
+}
+
+void Tally::Remove(Slot* slot, int rank) {
+  if (slot->complete) Reopen(slot);
+  if (slot->count == 1) return Clear(slot);
+  slot->announced[static_cast<size_t>(rank)] = Slot::Announced::kNot;
+  --slot->count;
+  if (slot->joins) {
+    joined_.Withdraw(rank, slot->key.process_set);
+    ReopenIncomplete();
+  }
+  CompleteIfPossible(slot, slot->since);  // where this rank has joined it is not missed
+}
+
+void Tally::Clear(Slot* slot) {
+  if (slot->complete) {
+    TakeFromLists(slot);
+  } else if (slot->count > 0) {
+    --open_;
+  }
+  if (observer_ != nullptr && observer_->on()) observer_->TallyOver(slot->key);
+  const bool joined = slot->joins;
+  slot->count = 0;
+  slot->joins = false;
+  slot->complete = false;
+  slot->reported = false;
+  slot->known_before = 0;
+  slot->announced.assign(static_cast<size_t>(size_), Slot::Announced::kNot);
+  slot->requests.clear();
+  slot->requests.shrink_to_fit();
+  if (joined && joined_.Forget(slot->key.process_set)) ReopenIncomplete();
+}
+
+void Tally::ClearAll() {
+  for (auto slot = slots_.begin(); slot != slots_.end();) {
+    if (slot->second.count > 0) Clear(&slot->second);
+    slot = slot->second.id == kNoId ? slots_.erase(slot) : std::next(slot);
+  }
+}
+
+void Tally::DropIfEmpty(Slot* slot) {
+  if (slot->count == 0 && slot->id == kNoId) Drop(Key(slot->key));  // a copy: the slot goes
+}
+
+void Tally::WaitForEveryone() {
+  if (joined_.ForgetAll()) ReopenIncomplete();
+}
+
+int Tally::FinishJoin(int32_t process_set) {
+  const int last = joined_.Finish(process_set);
+  ReopenIncomplete();
+  return last;
+}
+
+std::vector<int> Tally::Absent(const Slot& slot) const {
+  std::vector<int> absent;
+  if (joined_.empty() || slot.joins) return absent;
+  const std::vector<bool> joined = joined_.Of(slot.key.process_set);
+  for (int r : *slot.members) {
+    if (joined[static_cast<size_t>(r)] && !HasAnnounced(slot, r)) absent.push_back(r);
+  }
+  return absent;
+}
+
+void Tally::BeginRound() {
+  round_.swap(complete_);
+  complete_.clear();
+  num_complete_ = 0;
+  next_of_round_ = 0;
+}
+
+Slot* Tally::NextComplete() {
+  while (next_of_round_ < round_.size()) {
+    Slot* const slot = std::exchange(round_[next_of_round_++], nullptr);
+    if (slot == nullptr) continue;
+    if (IsComplete(*slot)) return slot;
+    slot->complete = false;  // it lacks ranks that were counted as joined until just now
+    ++open_;
+  }
+  round_.clear();
+  return nullptr;
+}
+
+bool Tally::IsComplete(const Slot& slot) const {
+  if (slot.count == 0) return false;
+  const size_t needed = slot.members->size();
+  if (static_cast<size_t>(slot.count) == needed) return true;
+  return !joined_.empty() && static_cast<size_t>(slot.count) + Absent(slot).size() == needed;
+}
+
+void Tally::CompleteIfPossible(Slot* slot, double now) {
+  if (slot->complete || !IsComplete(*slot)) return;
+  slot->complete = true;
+  --open_;
+  if (num_complete_++ == 0) complete_since_ = now;
+  slot->index = complete_.size();
+  complete_.push_back(slot);
+}
+
+// Takes a complete slot out of the list that it is in; the others keep their indices.
+void Tally::TakeFromLists(Slot* slot) {
+  const size_t index = slot->index;
+  if (index < complete_.size() && complete_[index] == slot) {
+    complete_[index] = nullptr;
+    if (--num_complete_ == 0) complete_.clear();
+  } else if (index < round_.size() && round_[index] == slot) {
+    round_[index] = nullptr;
+  }
+}
+
+// The slot is not complete any more.
+void Tally::Reopen(Slot* slot) {
+  TakeFromLists(slot);
+  slot->complete = false;
+  ++open_;
+}
+
+// Ranks that were taken to have joined are waited for again.
+void Tally::ReopenIncomplete() {
+  for (Slot* slot : std::vector<Slot*>(complete_)) {
+    if (slot != nullptr && !IsComplete(*slot)) Reopen(slot);
+  }
+}
+
+}  // namespace tfhvd
