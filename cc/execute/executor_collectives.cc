@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "cc/base/arithmetic.h"
+#include "cc/base/backoff.h"
 #include "cc/execute/adasum.h"
 #include "cc/execute/executor.h"
 
@@ -16,6 +17,10 @@ constexpr const char* kAllReduce = "_ALLREDUCE";
 constexpr const char* kAllGather = "_ALLGATHER";
 constexpr const char* kBroadcast = "_BCAST";
 constexpr const char* kReduceScatter = "_REDUCESCATTER";
+
+// How long memory on an accelerator is waited for, and how long from one attempt to the next.
+constexpr double kMemorySeconds = 5.0;
+constexpr long kLongestSleepNs = 50000000;
 
 const void* InputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
   return agreed[piece.agreed].entry.inputs[piece.tensor];
@@ -88,7 +93,17 @@ Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, i
   if (entry.placeholder) return Status::Ok();
   Shape shape = SpecOf(piece, *agreed).shape;
   shape[0] = rows;
-  TFHVD_RETURN_IF_ERROR(entry.allocate(piece.tensor, shape, output));
+  Status status = entry.allocate(piece.tensor, shape, output);
+  // An accelerator's memory comes back while the framework's other operations end.
+  const WaitPacer pacer;
+  Backoff backoff(kLongestSleepNs, Backoff::kSleepAtOnce);
+  while (status.code() == StatusCode::kUnavailable && device_ != host_ &&
+         pacer.waited() < kMemorySeconds) {
+    backoff.Pause();
+    TFHVD_RETURN_IF_ERROR(OnDeviceWait(pacer.waited()));
+    status = entry.allocate(piece.tensor, shape, output);
+  }
+  TFHVD_RETURN_IF_ERROR(status);
   // On an accelerator the memory may be new to us alone: what the framework did in it before is
   // still on its stream.
   return device_->AwaitStream(entry.extras().stream);

@@ -89,7 +89,8 @@ struct Entry {
   bool placeholder = false;
 
   // Gives the memory of output `tensor` once its shape is known; called before `done`, on the same
-  // thread.
+  // thread. Must not wait: kUnavailable where there is no memory, and on an accelerator it may be
+  // called again.
   std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
 
   // Gives what keeps the memory of inputs and outputs for as long as it lives. Called before

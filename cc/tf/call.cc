@@ -15,12 +15,6 @@ using tensorflow::TensorShape;
 
 namespace {
 
-tensorflow::Allocator* OutputAllocator(tensorflow::OpKernelContext* ctx) {
-  const tensorflow::AllocatorAttributes attributes =
-      ctx->num_outputs() > 0 ? ctx->output_alloc_attr(0) : tensorflow::AllocatorAttributes();
-  return ctx->device()->GetAllocator(attributes);
-}
-
 // Calls are many, of one size, and live together for a moment.
 template <typename T>
 struct CachedAllocator {
@@ -66,7 +60,7 @@ void Call::Add(const Tensor& input, const Tensor& output) {
 
 void Call::AddLate(const Tensor& input) {
   tensors_.push_back({&input, nullptr, input.dtype()});
-  if (allocator_ == nullptr) allocator_ = OutputAllocator(ctx_);
+  if (!late_memory_.has_value()) late_memory_.emplace(ctx_);
 }
 
 void Call::SetSplits(std::vector<int64_t> splits) {
@@ -104,7 +98,7 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
     entry.outputs.push_back(tensor.output == nullptr ? nullptr : tensor.output->data());
   }
   // Pointers: these functions then need no memory of their own. `self_` keeps this object.
-  if (allocator_ != nullptr) {
+  if (late_memory_.has_value()) {
     late_.resize(tensors_.size());
     entry.allocate = [this](int tensor, const Shape& shape, void** output) {
       return Allocate(tensor, shape, output);
@@ -192,8 +186,7 @@ Status Call::Allocate(int tensor, const Shape& shape, void** output) {
     }
   }
   Tensor& made = late_[static_cast<size_t>(tensor)];
-  made = Tensor(allocator_, dtype, wanted);
-  if (!made.IsInitialized()) {
+  if (!late_memory_->Allocate(dtype, wanted, &made)) {
     return Status::Unavailable("There is no memory for the result of shape " + ShapeString(shape) +
                                " and type " + tensorflow::DataTypeString(dtype) + " on this rank.");
   }

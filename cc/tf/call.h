@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
 #include "cc/tf/cancellations.h"
+#include "cc/tf/pooled_output.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -82,8 +84,8 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
 
   // Written before Submit.
   absl::InlinedVector<Memory, 1> tensors_;
-  tensorflow::Allocator* allocator_ = nullptr;  // Not owned: the device's, where any comes late.
-  bool exchanges_ = false;                      // an alltoall
+  std::optional<LateOutputMemory> late_memory_;  // where any output comes late
+  bool exchanges_ = false;                       // an alltoall
   std::vector<int64_t> splits_;
   int64_t weight_ = kUnweighted;
 

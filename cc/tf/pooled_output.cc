@@ -74,11 +74,15 @@ class SmallBuffer final : public OwnBuffer {
   };
 };
 
-// Whether the output lies in ordinary host memory, that no device needs to reach.
-bool IsPlainHostMemory(OpKernelContext* ctx, int index) {
-  const tensorflow::AllocatorAttributes attributes = ctx->output_alloc_attr(index);
+// Whether memory of these attributes is ordinary host memory, that no device needs to reach.
+bool IsPlainHostMemory(OpKernelContext* ctx, const tensorflow::AllocatorAttributes& attributes) {
   const bool on_host = ctx->device()->device_type() == tensorflow::DEVICE_CPU;
   return on_host && !attributes.gpu_compatible() && !attributes.nic_compatible();
+}
+
+// Null where the system has none.
+Buffer MakeBuffer(size_t bytes) {
+  return bytes <= SmallBuffer::kMost ? SmallBuffer::Make(bytes) : PooledBuffer::Make(bytes);
 }
 
 }  // namespace
@@ -89,11 +93,10 @@ absl::Status ForwardOrAllocate(OpKernelContext* ctx, int index, Tensor** output)
     return absl::OkStatus();
   }
   const size_t bytes = input.TotalBytes();
-  if (bytes == 0 || !IsPlainHostMemory(ctx, index)) {
+  if (bytes == 0 || !IsPlainHostMemory(ctx, ctx->output_alloc_attr(index))) {
     return ctx->allocate_output(index, input.shape(), output);
   }
-  const Buffer buffer =
-      bytes <= SmallBuffer::kMost ? SmallBuffer::Make(bytes) : PooledBuffer::Make(bytes);
+  const Buffer buffer = MakeBuffer(bytes);
   if (buffer == nullptr) {
     return absl::ResourceExhaustedError("There is no memory for a result of " +
                                         std::to_string(bytes) + " bytes.");
@@ -101,6 +104,29 @@ absl::Status ForwardOrAllocate(OpKernelContext* ctx, int index, Tensor** output)
   ctx->set_output(index, Tensor(input.dtype(), input.shape(), buffer.get()));
   *output = ctx->mutable_output(index);
   return absl::OkStatus();
+}
+
+LateOutputMemory::LateOutputMemory(OpKernelContext* ctx) {
+  const tensorflow::AllocatorAttributes attributes =
+      ctx->num_outputs() > 0 ? ctx->output_alloc_attr(0) : tensorflow::AllocatorAttributes();
+  const bool own = IsPlainHostMemory(ctx, attributes);
+  allocator_ = own ? nullptr : ctx->device()->GetAllocator(attributes);
+}
+
+bool LateOutputMemory::Allocate(tensorflow::DataType dtype, const tensorflow::TensorShape& shape,
+                                Tensor* out) const {
+  const int64_t bytes = shape.num_elements() * tensorflow::DataTypeSize(dtype);
+  if (allocator_ != nullptr || bytes == 0) {
+    const tensorflow::AllocationAttributes at_once(/*retry_on_failure=*/false,
+                                                   /*allocation_will_be_logged=*/false,
+                                                   /*freed_by_func=*/nullptr);
+    *out = allocator_ == nullptr ? Tensor(dtype, shape) : Tensor(allocator_, dtype, shape, at_once);
+    return out->IsInitialized();
+  }
+  const Buffer buffer = MakeBuffer(static_cast<size_t>(bytes));
+  if (buffer == nullptr) return false;
+  *out = Tensor(dtype, shape, buffer.get());
+  return true;
 }
 
 }  // namespace tfhvd

@@ -379,6 +379,51 @@ TEST(MemoryThatIsAllocatedLateIsWaitedFor) {
   EXPECT_EQ(calls, (Calls{"open", "await a", "await stream s", "release s"}));
 }
 
+// A gather of which the first attempts find no memory; writes down how many there were.
+Agreed WithMemoryAfter(int attempts, int* tried, Agreed a) {
+  a.decision.first_dims = {{1, 2}};
+  a.entry.allocate = [attempts, tried, allocate = a.entry.allocate](int tensor, const Shape& shape,
+                                                                    void** out) {
+    if (++*tried <= attempts) return Status::Unavailable("There is no memory.");
+    return allocate(tensor, shape, out);
+  };
+  return a;
+}
+
+// The framework's other operations give it back meanwhile. Messages are read all the while.
+TEST(MemoryOfAnAcceleratorIsWaitedFor) {
+  struct Asked : public WaitMonitor {
+    Status OnWait(const Wait&) override {
+      ++times;
+      return Status::Ok();
+    }
+    int times = 0;
+  };
+  Asked monitor;
+  Calls calls;
+  FakeAccelerator accelerator(&calls);
+  Bench bench;
+  bench.executor.SetAccelerator(&accelerator, &accelerator);
+  bench.executor.SetWaitMonitor(&monitor);
+  std::string stream = "s";
+  Work a{Values{1, 2}};
+  int tried = 0;
+  EXPECT_OK(
+      bench.Run(WithMemoryAfter(12, &tried, OnGpu(Of(Collective::kAllGather, &a), "a", &stream))));
+  ExpectDone(a);
+  EXPECT_EQ(tried, 13);
+  EXPECT_TRUE(monitor.times > 0);
+}
+
+TEST(MemoryOfTheHostIsNotWaitedFor) {
+  Bench bench;
+  Work a{Values{1, 2}};
+  int tried = 0;
+  EXPECT_ERROR(bench.Run(WithMemoryAfter(1, &tried, Of(Collective::kAllGather, &a))),
+               StatusCode::kUnavailable, "rank 1 cannot go on with allgather 'x': There is no");
+  EXPECT_EQ(tried, 1);
+}
+
 // Tensors are given back to the framework when an entry is done: nothing may write there any more.
 TEST(AnAcceleratorComesToRestBeforeAnybodyHearsOfAFailure) {
   Calls calls;

@@ -1,6 +1,7 @@
 """Runs every fault of `tests/fault/faults.py`, then faults of random ranks at random times.
 
     python tests/long/faults.py [--random N] [--seed S] [--only TEXT] [--sample N]
+                                [--from NUMBER]
 
 Prints a line for each, and ends with 1 where a rank did not end in time, or did not name the rank
 that failed. Takes about 20 s for each on two quiet cores.
@@ -43,6 +44,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of these; printed where not given")
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has this text")
     parser.add_argument("--sample", type=int, metavar="N", help="so many of all these, drawn")
+    parser.add_argument(
+        "--from",
+        type=int,
+        default=1,
+        metavar="NUMBER",
+        dest="first",
+        help="the one to begin with, where a run was interrupted",
+    )
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     print(f"seed {seed}", flush=True)
@@ -51,7 +60,7 @@ def main() -> int:
     if options.sample is not None:
         chosen = random.Random(seed).sample(chosen, min(options.sample, len(chosen)))
     failed = 0
-    for number, fault in enumerate(chosen, 1):
+    for number, fault in list(enumerate(chosen, 1))[options.first - 1 :]:
         began = time.monotonic()
         try:
             left = faults.run(fault).left
@@ -61,7 +70,8 @@ def main() -> int:
         failed += said != "ok"
         seconds = time.monotonic() - began
         print(f"{number}/{len(chosen)} {fault} ({seconds:.0f} s): {said}", flush=True)
-    print(f"{len(chosen) - failed} passed, {failed} failed", flush=True)
+    tried = len(chosen) - options.first + 1
+    print(f"{tried - failed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 
 
