@@ -119,6 +119,11 @@ class Engine::Impl {
     return true;
   }
 
+  Status lost() const TFHVD_EXCLUDES(over_mutex_) {
+    MutexLock lock(&over_mutex_);
+    return lost_;
+  }
+
   Status health() const { return queue_.closed(); }
   const Topology& topology() const { return topology_; }
   const Config& config() const { return config_; }
@@ -211,6 +216,7 @@ class Engine::Impl {
     End();
     MutexLock lock(&over_mutex_);
     over_ = true;
+    lost_ = lost;
     over_changed_.NotifyAll();
   }
 
@@ -321,9 +327,10 @@ class Engine::Impl {
   Status peers_ TFHVD_GUARDED_BY(running_);  // whether all are there, as far as this host sees
   double looked_ TFHVD_GUARDED_BY(running_) = 0.0;  // when that was asked
 
-  Mutex over_mutex_;
+  mutable Mutex over_mutex_;
   CondVar over_changed_;
   bool over_ TFHVD_GUARDED_BY(over_mutex_) = false;
+  Status lost_ TFHVD_GUARDED_BY(over_mutex_);  // valid once over
 
   Mutex join_mutex_;
   std::thread thread_ TFHVD_GUARDED_BY(join_mutex_);
@@ -345,6 +352,7 @@ Status Engine::Follow(void* stream, const std::shared_ptr<void>& mark) {
 void Engine::Cancel(EntryId id) { impl_->Cancel(id); }
 void Engine::Leave(const std::string& reason) { impl_->Leave(reason); }
 bool Engine::WaitUntilOver(double seconds) { return impl_->WaitUntilOver(seconds); }
+Status Engine::lost() const { return impl_->lost(); }
 Status Engine::health() const { return impl_->health(); }
 const Topology& Engine::topology() const { return impl_->topology(); }
 WaitMonitor* Engine::wait_monitor() { return impl_->wait_monitor(); }

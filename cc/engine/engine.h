@@ -79,6 +79,10 @@ class Engine {
   // Leave.
   bool WaitUntilOver(double seconds);
 
+  // Not ok: the job was lost, so that other ranks may be gone or go on without this one. REQUIRES:
+  // WaitUntilOver has returned true.
+  Status lost() const;
+
   // Whether entries are still taken: neither left nor failed. Not ok says why.
   Status health() const;
 

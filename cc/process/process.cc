@@ -24,6 +24,7 @@ namespace {
 struct State {
   Mutex lifecycle;  // held by Init, Shutdown and Finalize; taken before `mutex`
   std::unique_ptr<World> world TFHVD_GUARDED_BY(lifecycle);  // of all that were started together
+  bool lost TFHVD_GUARDED_BY(lifecycle) = false;             // some job of this process was
   // Jobs of some of them, by their ranks.
   std::map<std::vector<int>, std::unique_ptr<World>> parts TFHVD_GUARDED_BY(lifecycle);
 
@@ -128,6 +129,7 @@ Status ShutdownProcess(const std::string& reason) {
                            std::to_string(config.shutdown_timeout) + " s that rank " +
                            std::to_string(engine->topology().rank) + " ends");
   }
+  if (!engine->lost().ok()) state.lost = true;
   state.world->SetWaitMonitor(nullptr);
   for (auto& [ranks, part] : state.parts) {
     if (part != nullptr) part->SetWaitMonitor(nullptr);
@@ -139,10 +141,11 @@ Status ShutdownProcess(const std::string& reason) {
   return Status::Ok();
 }
 
-Status FinalizeProcess() {
+Status FinalizeProcess(bool* ended) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
-  if (state.world == nullptr) return Status::Ok();
+  *ended = !state.lost;
+  if (state.world == nullptr || state.lost) return Status::Ok();
   Status status;
   for (auto& [ranks, part] : state.parts) {
     if (part != nullptr && status.ok()) status = part->Close();

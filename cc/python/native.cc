@@ -119,7 +119,14 @@ PYBIND11_MODULE(_native, m) {
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
       py::arg("reason"), "Leaves the job; an error where not every rank took note of the reason.");
-  m.def("finalize", [] { RunUnlocked(FinalizeProcess); }, "Ends the transport between processes.");
+  m.def(
+      "finalize",
+      [] {
+        bool ended = false;
+        RunUnlocked([&] { return FinalizeProcess(&ended); });
+        return ended;
+      },
+      "Ends the transport between processes; returns whether it did: not after a lost job.");
   m.def("is_initialized", [] { return ProcessEngine() != nullptr; });
   m.def("topology", [] { return RunningEngine()->topology(); });
   m.def(

@@ -30,6 +30,7 @@ NETWORKS = {"network-3": "abc", "network-2": "aabb"}
 DEEDS = ("killed", "zombie", "stopped", "raises", "no memory")
 CUT_OFF = "cut off"  # what happens to a host of a network
 MODES = ("plain", "compiled")
+UNCAUGHT = "uncaught"  # plain, and the program does nothing about the error
 
 # What makes a launcher let a job go on that has lost a rank, and one whose ranks end with an exit
 # code, as every survivor does: without the second it ends those that are a moment later.
@@ -44,7 +45,8 @@ class Fault:
         layout: A key of LAYOUTS, or of NETWORKS.
         deed: What happens, one of DEEDS, or CUT_OFF.
         victim: The rank.
-        mode: Whether the collectives are called from a compiled function.
+        mode: Whether the collectives are called from a compiled function; one of MODES, or
+            UNCAUGHT.
         after: Seconds of training before it happens.
     """
 
@@ -153,10 +155,14 @@ try:
         step()
 except tf.errors.OpError as error:
     now("ended")
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
     print("said:", str(error).replace("\\n", " "), flush=True)
+    if "MODE" == "uncaught":
+        print("shut down", flush=True)  # by what tfhvd does at the end of an interpreter
+        raise
     hvd.shutdown()  # ends as well
     print("shut down", flush=True)
-    os._exit(5)
+    sys.exit(5)  # and so does the interpreter
 """
 
 
@@ -170,6 +176,7 @@ def run(fault: Fault) -> mpi.Job:
         "VICTIM": str(fault.victim),
         "AFTER": str(fault.after),
         "COMPILED": str(fault.mode == "compiled"),
+        "MODE": fault.mode,
     }.items():
         text = text.replace(name, value)
     times: dict[str, float] = {}
@@ -195,6 +202,7 @@ def run(fault: Fault) -> mpi.Job:
                 for rank in fault.survivors:
                     processes.wait_for_text(rank, "shut down", seconds=fault.seconds + 30)
                     times[f"ended.{rank}"] = float(processes.wait_for_file(f"ended.{rank}"))
+                    processes.wait_for_file(f"{rank}.code", seconds=30)
             processes.kill()  # a stopped rank ends by no other means
 
         where: dict[str, Any] = {}
@@ -211,6 +219,8 @@ def run(fault: Fault) -> mpi.Job:
         named = "|".join(map(str, fault.named_by(rank)))
         assert re.search(rf"ranks? \[?({named})\b", said[0]), f"{fault}: {said[0]}\n{job}"
         assert f"ended.{rank}" in times, f"{fault}: rank {rank} did not shut down\n{job}"
+        code = job.ranks[rank].code
+        assert code == (1 if fault.mode == UNCAUGHT else 5), f"{fault}: rank {rank} ended with exit code {code}\n{job}"
         took = times[f"ended.{rank}"] - times["deed"]
         assert took < fault.seconds, f"{fault}: rank {rank} ended after {took:.1f} s\n{job}"
     return job

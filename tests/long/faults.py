@@ -32,7 +32,7 @@ def at_random(count: int, seed: int) -> list[faults.Fault]:
         victim = source.randrange(len(layouts[layout]))
         of_hosts = [] if layout in faults.LAYOUTS else [faults.CUT_OFF]
         deed = source.choice([*faults.DEEDS, *of_hosts])
-        mode = source.choice(faults.MODES)
+        mode = source.choice([*faults.MODES, faults.UNCAUGHT])
         found.append(faults.Fault(layout, deed, victim, mode, after=source.uniform(0.0, 3.0)))
     return found
 

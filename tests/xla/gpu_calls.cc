@@ -379,6 +379,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   const int result = tfhvd::testing::Registry::Get().Main(argc, argv);
-  const bool ended = tfhvd::ShutdownProcess("").ok() && tfhvd::FinalizeProcess().ok();
+  bool ended = false;
+  ended = tfhvd::ShutdownProcess("").ok() && tfhvd::FinalizeProcess(&ended).ok() && ended;
   return ended ? result : 1;
 }

@@ -152,13 +152,12 @@ class Membership:
                 self._tell_launcher()
                 native.check_health()
                 self.leave("")
-            if self._everyone_knows:
-                native.finalize()
+            if self._everyone_knows and (native.finalize() or not _mpi4py_ends_mpi()):
                 return
         except TfhvdError as error:
             if not self._failed_with:
                 print(f"tfhvd: the job ended badly: {error}", file=sys.stderr)
-        # A peer is lost or does not answer, so that MPI cannot be ended in order; it could hang.
+        # A rank is lost or does not answer, so that to end MPI in order could hang.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(self._failed_with or 1)
@@ -170,6 +169,11 @@ _FORKED = (
     "tfhvd in the parent, or start the process with multiprocessing.get_context('spawn')."
 )
 membership = Membership()  # this process's
+
+
+def _mpi4py_ends_mpi() -> bool:
+    """Whether mpi4py may end MPI when the interpreter has ended, and wait for lost ranks."""
+    return "mpi4py.MPI" in sys.modules
 
 
 def _is_interactive() -> bool:
