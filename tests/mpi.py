@@ -30,6 +30,9 @@ SECONDS_TO_START = 240  # all ranks import TensorFlow at once, on cores that oth
 # A process that is not started by an mpirun must not look as if it were.
 _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_")
 
+# What tells a rank its number.
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
 # Around each rank: its own files for output and exit code. It ends as its program ended.
 _WRAPPER = """
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}
@@ -167,6 +170,10 @@ class Processes:
         wait_for(lambda: path.exists() and path.read_text().endswith("\n"), seconds)
         return path.read_text()
 
+    def time_in_file(self, name: str) -> float:
+        """The time that a rank has written to a file of the job's folder."""
+        return float((self._output / name).read_text())
+
     def wait_for_text(self, rank: int, text: str, seconds: float = 60) -> None:
         """Waits until a rank has printed a text."""
         files = [self._output / f"{rank}.out", self._output / f"{rank}.err"]
@@ -178,12 +185,24 @@ class Processes:
                 if self._mark in (entry / "environ").read_bytes().split(b"\0"):
                     yield int(entry.name)
 
-    def wait_until_gone(self, seconds: float = 5) -> list[str]:
-        """Waits for every process to end; returns the command lines of those that do not."""
-        with contextlib.suppress(TimeoutError):
-            wait_for(lambda: not list(self.alive()), seconds)
-        found = []
+    def of_ranks(self, ranks: Sequence[int]) -> Iterator[int]:
+        """The processes that live of these ranks, their shells' and children among them."""
         for pid in self.alive():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                if any(f"{name}={rank}".encode() in words for name in _RANKS for rank in ranks):
+                    yield pid
+
+    def wait_until_gone(self, seconds: float = 5, ranks: Sequence[int] | None = None) -> list[str]:
+        """Waits for every process to end, or every one of some ranks.
+
+        Returns the command lines of those that do not.
+        """
+        alive = self.alive if ranks is None else functools.partial(self.of_ranks, ranks)
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: not list(alive()), seconds)
+        found = []
+        for pid in alive():
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 found.append(b" ".join(words).decode(errors="replace"))

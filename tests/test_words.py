@@ -17,13 +17,15 @@ OF_THE_CORE = {
     r"stand_in|StandIn|StandDown|stands? in for": "inline execution; placeholder",
     r"StepWatch|WatchVotes|WatchCoordinator": "detector, check",
     r"PlaceOf|FindPlace": "index",
-    r"\bBurst\b|burst_": "batching window",
-    r"\bMeans\b|\bCircle\b|\bFinder\b": "transport, group, transport selector",
-    r"\bHello\b|\bIntroduce\b": "handshake",
+    r"[Bb]ursts?\b|burst_|[Cc]ompany": "batching window",
+    r"Means\b|\bmeans_|\bCircle\b|\bFinder\b": "transport, group, transport selector",
+    r"\b[Hh]ello\b|[Ii]ntroduc(e|tion)": "handshake",
     r"\b[Tt]ickets?\b|\b[Aa]stray\b": "pending collective, reshaped",
-    r"\bLetters?\b|\bMeeting\b|\bMailRoom\b|\bRoom\b": "message, barrier, staging buffer",
-    r"\bdoom(ed)?\b|\bdoom_|\bfence_": "fatal status, error epoch",
-    r"\bSilent\b|\bheard_|\btold_": "missing, received, sent",
+    r"\b[Ll]etters?\b|\b[Mm]eetings?\b": "message, barrier",
+    r"MailRoom|\b[Rr]ooms\b|rooms_": "staging buffer, mailboxes",
+    r"[Dd]oom|\bfence_": "fatal status, error epoch",
+    r"\b[Ss]ilent|[Ss]ilence|\b[Hh]eard|\bhears\b|\btold_": "missing, received, sent",
+    r"[Pp]atien(ce|t)": "wait monitor, limit",
     r"\bkGo\b|\bkAsking\b|\bIsGo\b|\bAsks\(": "commit, abort requested",
     r"\b[Ss]tarters?\b": "launcher",
 }
@@ -31,9 +33,9 @@ OF_THE_CORE = {
 
 # In everything that is written for people: sources, tests, docs.
 OF_ALL = {
-    r"\b[Ss]tarters?\b": "launcher",
+    r"(?<![a-z])[Ss]tarters?(?![a-z])": "launcher",
     r"\blast[ _]words\b": "last lines",
-    r"\b[Ss]tand-?ins?\b": "fake; shim; placeholder",
+    r"\b[Ss]tand-?ins?\b|Stands?In": "fake; shim; placeholder",
 }
 
 

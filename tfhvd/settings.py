@@ -55,9 +55,9 @@ def markdown() -> str:
 PAGE = """\
 # Settings
 
-Read from the environment by `hvd.init()`. Where both names are set, tfhvd's counts. A value out of
-range is an error; a name that begins with `TFHVD_` and is no setting is reported with the nearest
-real one. What must be equal on all ranks is taken from rank 0.
+`hvd.init()` reads these from the environment. If both names are set, tfhvd's counts. A value out of
+range is an error. A name that begins with `TFHVD_` but is not a setting is reported, with the
+nearest real one. For settings that must be equal on all ranks, rank 0's value counts.
 
 This page is printed by `python -m tfhvd.settings`.
 

@@ -172,7 +172,7 @@ def _distribute(gradtape: _Tape, options: ReductionOptions) -> _Tape:
     require_no_strategy()
     synchronize_keras()
     reduce = GradientReducer(options)
-    updates.watch_keras()
+    updates.note_keras_updates()
     updates.note_tape(reduce)
     return wrap(gradtape, _Reduces, _Own(gradtape, reduce))
 
@@ -253,9 +253,9 @@ class _Reduces(Wrapped):
         return self._tfhvd.reduce.split(flat, of)
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Nested:
-        """Computes this rank's own jacobian: see `tf.GradientTape.jacobian`."""
+        """Computes this rank's own jacobian, with the arguments of `tf.GradientTape.jacobian`."""
         return self._tfhvd.plain.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Computes this rank's own jacobians: see `tf.GradientTape.batch_jacobian`."""
+        """Computes this rank's own jacobians, with `tf.GradientTape.batch_jacobian`'s arguments."""
         return self._tfhvd.plain.batch_jacobian(*args, **kwargs)

@@ -40,7 +40,7 @@ Status CheckReduction(DType dtype, const Reduction& reduction) {
   if (IsComplex(dtype) && !adds) {
     return Status::InvalidArgument(
         std::string("complex tensors are reduced by Sum or Average. Received: op=") +
-        ReduceOpName(reduction.op) + ". Reduce tf.math.real(x) and tf.math.imag(x) apart.");
+        ReduceOpName(reduction.op) + ". Reduce tf.math.real(x) and tf.math.imag(x) separately.");
   }
   if (dtype != DType::kBool) return Status::Ok();
   if (reduction.op != ReduceOp::kMin && reduction.op != ReduceOp::kMax) {

@@ -121,11 +121,11 @@ const std::vector<Row>& Rows() {
        Integer(&Config::fusion_threshold, 1099511627776.0)},
       {{"CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0", "0 to 1000 milliseconds",
         "The longest time that a tensor that is ready on every rank may wait for others to be "
-        "fused with; 0 sends it at once. Steps that repeat do not wait: it is known what comes."},
+        "fused with; 0 sends it at once. Locked steps do not wait, since their tensors are known."},
        Real(&Config::cycle_time, 1000.0)},
       {{"CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024", "0 to 1000000 tensors",
-        "How many tensors are known by a number, so that their names are sent only once, and steps "
-        "that repeat need no negotiation; 0 sends names always."},
+        "How many tensors can have a number, which is sent instead of the name. A step that "
+        "repeats needs no negotiation if all its tensors have numbers; 0 always sends names."},
        Integer(&Config::cache_capacity, kMostCacheCapacity)},
       {{"STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0", "0 or 1",
         "1 switches off the report of tensors that some ranks wait for and others have not "
@@ -143,22 +143,23 @@ const std::vector<Row>& Rows() {
         "also in the middle of a collective; 0: never."},
        Real(&Config::stall_shutdown_time, 1e6)},
       {{"SHUTDOWN_TIMEOUT_SECONDS", nullptr, "5", "0 to 3600 seconds",
-        "How long a rank that leaves because of an error waits for the others to take note before "
-        "it ends."},
+        "How long a rank that leaves because of an error waits for the others to acknowledge that "
+        "before it ends."},
        Real(&Config::shutdown_timeout, 3600.0)},
       {{"CPU_OPERATIONS", nullptr, "auto", "auto, shm, mpi or hierarchical",
-        "What carries collectives on host memory: shared memory (all ranks must be on one host), "
-        "MPI, shared memory within each host and MPI across, or the fastest that is possible; "
-        "rank 0's value counts."},
+        "What carries collectives on host memory. shm: shared memory, with all ranks on one host; "
+        "mpi: MPI; hierarchical: shared memory within each host and MPI across hosts; auto: the "
+        "fastest of these that works. Rank 0's value counts."},
        ReadCpuOperations},
       {{"SPARSE_DENSITY", nullptr, "1", "0 to 10^6",
-        "Gradients that are IndexedSlices travel as whole tensors, once all ranks together send "
+        "IndexedSlices gradients are sent as whole tensors if all ranks together send at least "
         "this many times the rows of the variable; 0: never. Rank 0's value counts."},
        Real(&Config::sparse_density, 1e6)},
       {{"GPU_OPERATIONS", nullptr, "auto", "auto, nccl, host, hierarchical or hierarchical_host",
-        "What carries collectives on GPU memory: NCCL, or copies to the host and what carries "
-        "them there; hierarchical is NCCL within each host and NCCL across, hierarchical_host "
-        "what carries host memory across; auto takes NCCL where every rank has it."},
+        "What carries collectives on GPU memory. nccl: NCCL; host: copies to the host, and the "
+        "backend for host memory; hierarchical: NCCL within each host, and NCCL across hosts; "
+        "hierarchical_host: NCCL within each host, and the backend for host memory across hosts; "
+        "auto: NCCL if every rank has it."},
        ReadGpuOperations},
       {{"GPU_INIT_TIMEOUT_SECONDS", nullptr, "120", "1 to 86400 seconds",
         "How long ranks try to meet through NCCL before that is an error."},
@@ -187,8 +188,8 @@ const std::vector<Row>& Rows() {
         "1 marks in that timeline where collectives that were agreed on together begin."},
        ReadMarkCycles},
       {{"CHECK_SYNC", nullptr, "error", "error, warn or off",
-        "What happens after the first step where several ranks train, and variables are updated "
-        "from gradients of one rank alone: an error, a warning, or nothing."},
+        "What happens if several ranks train and the first step updates variables from gradients "
+        "of one rank alone: an error, a warning, or nothing."},
        ReadCheckSync},
   };
   return rows;

@@ -30,7 +30,8 @@ class MessageChannel {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // By which rank messages to and from rank 0 go: whose silence may be mistaken for that one's.
+  // The rank that messages to and from rank 0 pass through: where it is missing, rank 0 seems to be
+  // missing.
   virtual int route() const { return 0; }
 
   // Takes the message and returns; it leaves now or during later calls of Receive or Flushed.

@@ -13,7 +13,7 @@ std::string Text(const Wait& wait) {
   std::snprintf(seconds, sizeof seconds, "%.1f", wait.seconds);
   const std::string whom = wait.ranks.empty() ? "other ranks" : "ranks " + RankList(wait.ranks);
   return std::string("has waited ") + seconds + " s in the " + wait.call + " for " + whom +
-         ". They are computing, stopped (kill -CONT), or cut off from the network.";
+         ". They may be computing, stopped (kill -CONT), or cut off from the network.";
 }
 
 }  // namespace

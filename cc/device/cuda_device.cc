@@ -50,8 +50,9 @@ Status CudaDevice::OrdinalOf(const void* memory, int* ordinal) const {
   const cuda::Result result =
       driver_.cuPointerGetAttribute(ordinal, cuda::kPointerDeviceOrdinal, Address(memory));
   if (result == cuda::kSuccess) return Status::Ok();
-  return Status::Internal("a tensor that TensorFlow has on a GPU is in no GPU's memory: " +
-                          driver_.ErrorText(result));
+  return Status::Internal(
+      "TensorFlow says that a tensor is on a GPU, but its memory is not a GPU's: " +
+      driver_.ErrorText(result));
 }
 
 // The stream of an empty tensor knows its GPU as well.

@@ -57,7 +57,7 @@ Status LoadCudaDriver(const std::string& library, CudaDriver* out) {
     return Status::Unavailable(
         "the GPU driver has no GPU for this process: " +
         (result == cuda::kSuccess ? "none is visible" : driver.ErrorText(result)) +
-        ". Look at nvidia-smi, and at CUDA_VISIBLE_DEVICES.");
+        ". Check nvidia-smi and CUDA_VISIBLE_DEVICES.");
   }
   *out = driver;
   return Status::Ok();

@@ -15,7 +15,7 @@ class BatchingWindow {
   // `count` entries have been taken.
   void Took(size_t count) { now_ += count; }
 
-  // Nothing is pending any more: the burst is over.
+  // Nothing is pending any more: the window is over.
   void Ended() {
     if (now_ > 0) last_ = now_;
     now_ = 0;
@@ -25,7 +25,7 @@ class BatchingWindow {
   bool MoreLikely(size_t count) const { return count > 0 && now_ + count < last_; }
 
  private:
-  size_t now_ = 0;   // entries of the burst under way
+  size_t now_ = 0;   // entries of the window under way
   size_t last_ = 0;  // of the one before
 };
 

@@ -26,8 +26,8 @@ namespace {
 // that others wait for it. Costs about 10 microseconds a second.
 constexpr double kIdleWaitSeconds = 0.25;
 
-// How long the loop waits for the next entry of a burst, and in all. TensorFlow starts an operation
-// every few microseconds.
+// How long the loop waits for the next entry of a batch, and how often. TensorFlow starts an
+// operation every few microseconds.
 constexpr long kGatherNs = 20000;
 constexpr int kGatherMost = 50;
 
@@ -141,8 +141,8 @@ class Engine::Impl {
     if (entry->request->device == DeviceKind::kHost) return Status::Ok();
     if (accelerator_.device == nullptr) {
       return Status::Unavailable("'" + entry->request->key.name +
-                                 "' is on a GPU, and tfhvd has no way to it: "
-                                 "python -c 'import tfhvd; print(tfhvd.build_info())' says why.");
+                                 "' is on a GPU, which tfhvd cannot use here. To see why, type: "
+                                 "python -c 'import tfhvd; print(tfhvd.build_info())'");
     }
     const void* memory = nullptr;
     for (const void* input : entry->inputs) memory = memory != nullptr ? memory : input;
@@ -263,7 +263,7 @@ class Engine::Impl {
 
   const Consensus& consensus() const TFHVD_REQUIRES(running_) { return stages_.consensus(); }
 
-  // Lets a burst of submissions come together, as long as it goes on.
+  // The batching window: waits as long as submissions keep coming.
   void Gather() TFHVD_REQUIRES(running_) {
     if (consensus().locked()) return;  // it is known how many come
     size_t count = queue_.size();

@@ -100,7 +100,7 @@ Status Stages::OnWait(const Wait& wait) {
   TFHVD_RETURN_IF_ERROR(LookAtPeers());
   const Status status = guard_.OnWait(wait);
   return status.ok() ? status
-                     : Status(status.code(), status.message() + " It is in " + doing + ".");
+                     : Status(status.code(), status.message() + " This rank is in " + doing + ".");
 }
 
 Status Stages::LookAtPeers() {
@@ -108,8 +108,16 @@ Status Stages::LookAtPeers() {
   return host_peers_.EveryoneRuns();
 }
 
+void Stages::SetOnBroken(std::function<void(const Status&)> on_broken) {
+  executor_.SetOnBroken([this, on_broken = std::move(on_broken)](const Status& why) {
+    on_broken(why);
+    RaiseAlarm(why);
+  });
+}
+
 void Stages::RaiseAlarm(const Status& lost) {
-  if (consensus_.alarmed()) return;
+  if (alarm_raised_ || consensus_.alarmed()) return;
+  alarm_raised_ = true;
   log_.Error(lost.message());
   control_->Alarm(Encode(Alarm{lost}));
 }

@@ -1,5 +1,5 @@
 // Stages: the data path from entries to their `done`, in one place: consensus, planner, executor;
-// on rank 0 the coordinator's server as well. What drives them, and when, is the engine's business.
+// on rank 0 the coordinator's server as well. The engine decides which thread runs them, and when.
 //
 // It is the wait monitor of all that the executor runs: while a collective waits for other ranks,
 // messages move on and nothing is executed, and a failure that any rank has noticed ends the wait.
@@ -45,9 +45,9 @@ class Stages : public WaitMonitor {
   void SetAccelerator(Device* device, Backend* backend) {
     executor_.SetAccelerator(device, backend);
   }
-  void SetOnBroken(std::function<void(const Status&)> on_broken) {
-    executor_.SetOnBroken(std::move(on_broken));
-  }
+  // The other ranks are told right after `on_broken`: what follows may take a while, as until an
+  // accelerator has come to rest.
+  void SetOnBroken(std::function<void(const Status&)> on_broken);
 
   // Once through the stages with what was drained from the queue. Whether anything came or went.
   bool Run(SubmissionQueue::Batch* batch);
@@ -64,7 +64,7 @@ class Stages : public WaitMonitor {
     if (lost_.ok()) lost_ = std::move(why);
   }
 
-  // Tells all other ranks why the job is lost, unless they know.
+  // Tells all other ranks why the job is lost, once, unless they know.
   void RaiseAlarm(const Status& lost);
 
   // Nothing follows: lets go of the communicators where the job is `lost`, and fails what is
@@ -102,6 +102,7 @@ class Stages : public WaitMonitor {
   Executor executor_;
   StallGuard guard_;
   Status lost_;
+  bool alarm_raised_ = false;
 
   Mutex stopping_mutex_;
   std::set<int32_t> stopping_ TFHVD_GUARDED_BY(stopping_mutex_);

@@ -14,10 +14,10 @@ namespace {
 // this many times the longest gap between entries of late; and where others do not vote for so
 // long, so that the coordinator can say who is missing. Both cost little: three steps later it is
 // back.
-constexpr double kLeastPatience = 0.1;  // seconds
-constexpr double kMostPatience = 2.0;
+constexpr double kShortestFillLimit = 0.1;  // seconds
+constexpr double kLongestFillLimit = 2.0;
 constexpr double kGapFactor = 4.0;
-constexpr double kVotePatience = 1.0;
+constexpr double kVoteLimit = 1.0;
 
 // Entries of a step do not wake the engine before their bucket is complete. It looks this often
 // whether some have come, and whether the rest is late.
@@ -77,14 +77,15 @@ VoteRounds::Wish StepRunner::WishAt(double now, bool may_go_on) const {
   using Wish = VoteRounds::Wish;
   if (!may_go_on || !foreign_.empty() || !cancelled_.empty()) return Wish::kAbort;
   if (votes_.voted()) {
-    const double patience = std::min(kVotePatience, config_.stall_check_time / 4);
-    const bool overdue = config_.stall_check && now - voted_at_ >= patience;
+    const double limit = std::min(kVoteLimit, config_.stall_check_time / 4);
+    const bool overdue = config_.stall_check && now - voted_at_ >= limit;
     return overdue ? Wish::kAbort : Wish::kContinue;
   }
   // Its term ends on all ranks in the same round.
   if (step_->term > 0 && rounds_ >= step_->term) return Wish::kAbort;
-  const double patience = std::clamp(kGapFactor * gaps_.longest(), kLeastPatience, kMostPatience);
-  const bool late = collected_.waiting > 0 && now - gaps_.last() >= patience;
+  const double limit =
+      std::clamp(kGapFactor * gaps_.longest(), kShortestFillLimit, kLongestFillLimit);
+  const bool late = collected_.waiting > 0 && now - gaps_.last() >= limit;
   return late ? Wish::kAbortLate : Wish::kContinue;
 }
 
@@ -114,7 +115,7 @@ bool StepRunner::idle() const {
 }
 
 double StepRunner::wake_at(double now) const {
-  if (votes_.voted()) return now + kVotePatience / 4;
+  if (votes_.voted()) return now + kVoteLimit / 4;
   if (WishAt(now, true) == VoteRounds::Wish::kAbort) return now;
   // One that is awaited alone completes its bucket, and so wakes.
   const bool unseen = bucket().count > 1 || collected_.waiting > 0;
@@ -133,9 +134,10 @@ Status StepRunner::CheckVotes(double now) {
                     seconds >= config_.stall_shutdown_time + StallGuard::kGraceSeconds;
   if (!over && seconds < config_.stall_check_time) return Status::Ok();
   const std::vector<int> missing = votes_.RanksWithoutVote();
-  const std::string who = missing.empty() ? "ranks of other hosts, which a rank there names,"
-                                          : "ranks " + RankList(missing) + " (first on host " +
-                                                topology_.hosts[missing[0]] + ")";
+  const std::string who =
+      missing.empty()
+          ? "ranks of other hosts (a rank of each such host names them)"
+          : "ranks " + RankList(missing) + " (first on host " + topology_.hosts[missing[0]] + ")";
   const std::string text =
       doing() + " has waited " + std::to_string(static_cast<int>(seconds)) + " s: " + who +
       " do not answer. Their processes may be stopped (kill -CONT) or cut off.";

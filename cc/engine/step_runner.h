@@ -51,7 +51,7 @@ class StepRunner {
   void Begin(std::shared_ptr<const LockedStep> step, std::vector<Entry> pending, double now);
   bool active() const { return step_ != nullptr; }
 
-  // What the step has no place for, each REQUIRES: active. The step ends with it.
+  // What is not part of the step; the step ends with it. Both REQUIRE: active.
   void Deviate(Entry&& entry) { foreign_.push_back(std::move(entry)); }
   void Cancel(EntryId id) { cancelled_.push_back(id); }
 

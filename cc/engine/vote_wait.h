@@ -1,8 +1,8 @@
-// VoteWait: how long a submitting thread that runs the stages looks for the others' votes before it
-// leaves them to that one, whose waking costs more than all the rest. Ranks that run alike vote
-// within a few microseconds, sometimes within a hundred; where they keep coming later, looking is a
-// waste. After the first few looks it lets others have its core: most of all a rank that has yet to
-// vote. Used by who runs the engine.
+// VoteWait: how long a submitting thread that runs the stages polls for the other ranks' votes
+// before it leaves them to the engine's thread, whose waking costs more than everything else. Ranks
+// that run alike vote within a few microseconds, sometimes within a hundred. Where votes keep
+// coming later, polling is a waste. After the first few polls the thread yields its core, above all
+// to a rank that has yet to vote. Used by the thread that runs the engine.
 #pragma once
 
 #include <thread>

@@ -210,8 +210,8 @@ Status Executor::Broadcast(const Plan& plan, Communicator* communicator,
                            std::vector<Agreed>* agreed) {
   if (plan.bytes == 0) return Status::Ok();
   const std::vector<int>& members = *sets_->Find(plan.process_set);
-  const auto place = std::lower_bound(members.begin(), members.end(), plan.root);
-  const int root = static_cast<int>(place - members.begin());
+  const auto found = std::lower_bound(members.begin(), members.end(), plan.root);
+  const int root = static_cast<int>(found - members.begin());
   const bool at_root = communicator->rank() == root;
   if (at_root) {
     for (const Piece& piece : plan.pieces) {

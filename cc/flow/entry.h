@@ -15,8 +15,8 @@
 
 namespace tfhvd {
 
-// Completion: what is told how a collective has ended, exactly once. One that is dropped without
-// having been told is told so then: whatever happens, nobody waits for it for ever.
+// Completion: the function that is called when a collective has ended, exactly once. If it is
+// dropped before that, its destructor calls it with an error, so that nobody waits for ever.
 class Completion {
  public:
   Completion() = default;
@@ -24,7 +24,7 @@ class Completion {
             typename = std::enable_if_t<std::is_invocable_v<Function, const Status&>>>
   Completion(Function function) : function_(std::move(function)) {}  // NOLINT: as a std::function
   Completion(Completion&& other) noexcept : function_(std::exchange(other.function_, nullptr)) {}
-  // What it held before is replaced, and told nothing.
+  // The function that it held before is replaced, and not called.
   Completion& operator=(Completion&& other) noexcept {
     function_ = std::exchange(other.function_, nullptr);
     return *this;

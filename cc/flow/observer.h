@@ -1,6 +1,6 @@
 // Observer: is told how entries come along, from submission to completion. A listener (observe/)
-// implements it. Whoever tells asks on() first, which is one relaxed load; what is told while it is
-// false is not heard.
+// implements it. The caller asks on() first, which is one relaxed load; calls while it is false are
+// ignored.
 //
 // Any thread.
 #pragma once

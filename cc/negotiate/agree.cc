@@ -156,8 +156,8 @@ Difference FindDifference(const Requests& requests) {
   }
   if (AnyDiffers(requests, [](auto& a, auto& b) { return a.members == b.members; })) {
     return {"ranks", [](const Request& q) { return ShapeString(q.members); },
-            "Every rank of the job makes the same process sets, also those that it is not in, in "
-            "the same order."};
+            "Make the same process sets in the same order on every rank of the job, also on ranks "
+            "that are not in them."};
   }
   return {};
 }
@@ -174,7 +174,7 @@ std::string Faults(const Requests& requests, const std::vector<int>& ranks) {
       also.push_back(ranks[i]);
     }
   }
-  return also.empty() ? text : text + " The same is wrong on ranks " + RankList(also) + ".";
+  return also.empty() ? text : text + " Ranks " + RankList(also) + " have such an error, too.";
 }
 
 bool Contains(const std::vector<int>& ranks, int rank) {
@@ -242,8 +242,8 @@ std::vector<int64_t> WeightsOf(const Requests& requests, const std::vector<int>&
 // What cannot be done without ranks that have joined.
 Status CheckAbsent(const Request& q, const std::vector<int>& absent) {
   if (absent.empty()) return Status::Ok();
-  const std::string where = Describe(q) + " cannot be done while ranks " + RankList(absent) +
-                            " have joined, having no data left. Received: ";
+  const std::string where = Describe(q) + " is not possible while ranks " + RankList(absent) +
+                            " have joined because their data have ended. Received: ";
   if (q.kind == Collective::kReduceScatter || q.kind == Collective::kAllToAll) {
     return Status::InvalidArgument(where + CollectiveName(q.kind) +
                                    ". Expected: allreduce, allgather, broadcast or barrier.");

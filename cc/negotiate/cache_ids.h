@@ -23,7 +23,7 @@ class CacheIds {
   Slot* Find(CacheId id) const;
 
   // Gives the slot a number if it has none (or an evicted one), evicting another one where all are
-  // in use: returns that, else kNoId. Without a free place the slot stays without a number.
+  // in use: returns that, else kNoId. Without a free number the slot stays without one.
   CacheId Assign(Slot* slot, uint64_t sequence);
 
   // REQUIRES: the slot has a number that is not evicted.

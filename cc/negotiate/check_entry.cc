@@ -17,7 +17,7 @@ std::string FaultOfSplits(const Entry& entry, const std::string& where, int64_t 
   if (splits.empty()) {
     if (rows % size == 0) return "";
     return where + " cannot give each of " + std::to_string(size) +
-           " ranks equally many rows. Received: a tensor of shape " + ShapeString(shape) +
+           " ranks the same number of rows. Received: a tensor of shape " + ShapeString(shape) +
            ". Expected: a first dimension that " + std::to_string(size) +
            " divides, or splits=..., the rows for each rank.";
   }
@@ -40,9 +40,10 @@ Status CheckEntry(const ProcessSetTable& sets, int rank, Entry* entry) {
   const auto where = [&q, rank] { return Describe(q) + " on rank " + std::to_string(rank); };
   const ProcessSetTable::Members members = sets.Find(q.key.process_set);
   if (members == nullptr) {
-    return Status::InvalidArgument(where() + " names a process set that is not there. Received: " +
-                                   "process set " + std::to_string(q.key.process_set) +
-                                   ". Expected: one that was added and not removed since.");
+    return Status::InvalidArgument(
+        where() + " names a process set that does not exist. Received: " + "process set " +
+        std::to_string(q.key.process_set) +
+        ". Expected: one that was added and not removed since.");
   }
   if (!std::binary_search(members->begin(), members->end(), rank)) {
     return Status::InvalidArgument(

@@ -35,7 +35,7 @@ Coordinator::Coordinator(Options options)
 
 Status Coordinator::Take(int from, Announcement a, double now) {
   seen_[from] = std::max(seen_[from], a.seen);
-  roll_call_.Heard(from);
+  roll_call_.Answered(from);
   if (a.waited_ms > 0) {
     roll_call_.Waits(from, a.waits_in, static_cast<double>(a.waited_ms) / 1000.0, now);
   }
@@ -64,7 +64,7 @@ Status Coordinator::TakeAnnounced(int from, Announcement* a, double now) {
       continue;
     }
     tally_.AddById(slot, from, seen_[from], now);
-    (void)FailIfDoomed(slot);
+    (void)FailIfLost(slot);
   }
   for (Request& request : a->requests) {
     Slot* const slot = SlotOf(request.key);
@@ -74,7 +74,7 @@ Status Coordinator::TakeAnnounced(int from, Announcement* a, double now) {
     }
     TFHVD_RETURN_IF_ERROR(CheckAnnounced(*slot, from));
     tally_.AddInFull(slot, from, std::move(request), seen_[from], now);
-    (void)FailIfDoomed(slot);
+    (void)FailIfLost(slot);
   }
   return Status::Ok();
 }
@@ -99,8 +99,8 @@ Status Coordinator::CheckAnnounced(const Slot& slot, int rank) const {
 }
 
 // Once the job is lost, what is announced fails at once. REQUIRES: some rank announced the slot.
-bool Coordinator::FailIfDoomed(Slot* slot) {
-  if (!fatal_.ok()) Fail(slot, DoomOf(*slot));
+bool Coordinator::FailIfLost(Slot* slot) {
+  if (!fatal_.ok()) Fail(slot, FatalStatusOf(*slot));
   return !fatal_.ok();
 }
 
@@ -118,7 +118,7 @@ void Coordinator::Withdraw(int rank, const Key& key) {
   next_[rank].withdrawn.push_back(key);
   tally_.Remove(slot, rank);
   // It may have been complete when the job was lost; now it can no longer happen either.
-  if (slot->count == 0 || FailIfDoomed(slot)) tally_.DropIfEmpty(slot);
+  if (slot->count == 0 || FailIfLost(slot)) tally_.DropIfEmpty(slot);
 }
 
 void Coordinator::RankLeft(int rank, const std::string& reason, double now) {
@@ -135,12 +135,12 @@ void Coordinator::End(Status why) {
   if (fatal_.ok()) fatal_ = std::move(why);
   tally_.WaitForEveryone();
   tally_.ForEach([this](Slot* slot) {
-    if (slot->count > 0 && !slot->complete) Fail(slot, DoomOf(*slot));
+    if (slot->count > 0 && !slot->complete) Fail(slot, FatalStatusOf(*slot));
   });
 }
 
 // REQUIRES: some rank announced the slot.
-Status Coordinator::DoomOf(const Slot& slot) const {
+Status Coordinator::FatalStatusOf(const Slot& slot) const {
   return Status(fatal_.code(), Describe(RequestOf(slot, FirstAnnounced(slot))) +
                                    " cannot be completed: " + fatal_.message());
 }
@@ -377,7 +377,7 @@ std::string Coordinator::UnconfirmedText(double now) {
   if (!error_epoch_.Report(now, options_.stall_check_time)) return "";
   return "\n  a collective failed " + SecondsText(now - error_epoch_.since()) + " ago, and ranks " +
          RankList(missing) + " (first on host " + options_.hosts[missing[0]] +
-         ") have not taken note of it: nothing else is agreed until they do";
+         ") have not acknowledged it: no other collective can start until they do";
 }
 
 }  // namespace tfhvd

@@ -89,7 +89,7 @@ class Coordinator {
   Slot* SlotOf(const Key& key);
   Status TakeAnnounced(int from, Announcement* announcement, double now);
   Status CheckAnnounced(const Slot& slot, int rank) const;
-  bool FailIfDoomed(Slot* slot);
+  bool FailIfLost(Slot* slot);
   void Refuse(int rank, const Key& key);
   void Withdraw(int rank, const Key& key);
 
@@ -97,7 +97,7 @@ class Coordinator {
   void RankLeft(int rank, const std::string& reason, double now);
   void End(Status why);
   void Fail(Slot* slot, const Status& why);
-  Status DoomOf(const Slot& slot) const;
+  Status FatalStatusOf(const Slot& slot) const;
 
   // Decisions.
   void DecideComplete(double now);

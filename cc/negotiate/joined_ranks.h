@@ -1,5 +1,5 @@
 // JoinedRanks: which ranks have joined which process sets (hvd.join): collectives do not wait for
-// them. A pure function of what it has been told; part of the coordinator.
+// them. A pure function of what was reported to it; part of the coordinator.
 #pragma once
 
 #include <cstdint>

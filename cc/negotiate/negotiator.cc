@@ -15,9 +15,9 @@ namespace {
 
 constexpr int kCoordinatorRank = 0;
 
-// The coordinator reports stalled tensors itself. A rank that hears nothing for this much longer
-// than that says that the coordinator may be gone.
-constexpr double kSilenceFactor = 1.5;
+// The coordinator reports stalled tensors itself. A rank that receives nothing for this many times
+// the stall check's time reports that the coordinator may be missing.
+constexpr double kMissingFactor = 1.5;
 
 }  // namespace
 
@@ -132,7 +132,7 @@ Status Negotiator::TakeMessages(Outcome* outcome) {
     if (!message.has_value()) return Status::Ok();
     if (outcome != nullptr) outcome->progress = true;
     last_received_ = now_;
-    silence_reported_ = false;
+    missing_reported_ = false;
     if (IsAlarm(message->bytes)) {
       Alarm alarm;
       TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &alarm));
@@ -172,7 +172,7 @@ Status Negotiator::OnWait(const std::string& what, double waited, double now) {
   return ReportWait(what, waited, now);
 }
 
-// The coordinator calls the roll where it hears of a wait that goes on.
+// The coordinator calls the roll where a wait that goes on is reported to it.
 Status Negotiator::ReportWait(const std::string& what, double waited, double now) {
   const double began = now - waited;
   if (began > waiting_at_) wait_reported_ = last_received_ = began;  // another wait than the last
@@ -188,20 +188,20 @@ Status Negotiator::ReportWait(const std::string& what, double waited, double now
   // Who passes messages on has noticed by then that rank 0 is missing, and said so.
   const int whom = channel_->route();
   const double grace = whom == kCoordinatorRank ? 0.0 : StallGuard::kGraceSeconds;
-  const double silence = now - last_received_;
-  const bool over = shutdown > 0 && waited >= shutdown + grace && silence >= shutdown / 2;
-  const bool worth_saying = waited >= check + grace && silence >= check / 2;
-  if (!over && (silence_reported_ || !worth_saying)) return Status::Ok();
+  const double missing_for = now - last_received_;
+  const bool over = shutdown > 0 && waited >= shutdown + grace && missing_for >= shutdown / 2;
+  const bool worth_saying = waited >= check + grace && missing_for >= check / 2;
+  if (!over && (missing_reported_ || !worth_saying)) return Status::Ok();
   const std::string text =
       "rank " + std::to_string(whom) + " (host " + topology_.hosts[static_cast<size_t>(whom)] +
-      ") has not answered for " + std::to_string(static_cast<int>(silence)) + " s, while rank " +
-      std::to_string(topology_.rank) + " has waited " + std::to_string(static_cast<int>(waited)) +
-      " s in the middle of " + what +
+      ") has not answered for " + std::to_string(static_cast<int>(missing_for)) +
+      " s, while rank " + std::to_string(topology_.rank) + " has waited " +
+      std::to_string(static_cast<int>(waited)) + " s in the middle of " + what +
       ". Its process may be stopped (kill "
       "-CONT) or cut off from the network.";
   if (over) return Status::Aborted(text);
   log_.Warning(text);
-  silence_reported_ = true;
+  missing_reported_ = true;
   return Status::Ok();
 }
 
@@ -330,27 +330,28 @@ void Negotiator::Unlock(int64_t rounds, bool late, double now) {
   last_received_ = now;
 }
 
-// The coordinator cannot report its own silence.
+// The coordinator cannot report itself as missing.
 Status Negotiator::CheckCoordinator(double now) {
   if (!config_.stall_check || idle() || topology_.rank == kCoordinatorRank) {
     last_received_ = now;
     return Status::Ok();
   }
-  const double silence = now - last_received_;
+  const double missing_for = now - last_received_;
   // The limit may be the shorter of the two.
   const bool over = config_.stall_shutdown_time > 0 &&
-                    silence >= config_.stall_shutdown_time + StallGuard::kGraceSeconds;
-  if (!over && silence < config_.stall_check_time * kSilenceFactor) return Status::Ok();
+                    missing_for >= config_.stall_shutdown_time + StallGuard::kGraceSeconds;
+  if (!over && missing_for < config_.stall_check_time * kMissingFactor) return Status::Ok();
   const auto one = std::find_if(pending_.begin(), pending_.end(),
                                 [](const auto& p) { return !p.second.entries.empty(); });
   const std::string text = "rank 0 (host " + topology_.hosts[kCoordinatorRank] +
-                           ") has not answered for " + std::to_string(static_cast<int>(silence)) +
-                           " s, while " + Describe(*one->second.entries.front().request) + " and " +
+                           ") has not answered for " +
+                           std::to_string(static_cast<int>(missing_for)) + " s, while " +
+                           Describe(*one->second.entries.front().request) + " and " +
                            std::to_string(keys_in_flight_ - 1) +
                            " more wait. Its process may be stopped or cut off from the network.";
   if (over) return Status::Aborted(text);
-  if (!silence_reported_) log_.Warning(text);
-  silence_reported_ = true;
+  if (!missing_reported_) log_.Warning(text);
+  missing_reported_ = true;
   return Status::Ok();
 }
 
@@ -368,8 +369,8 @@ bool Negotiator::expecting() const { return !locked_ && (!idle() || left_); }
 
 double Negotiator::wake_at(double now) const {
   if (!next_.empty() || confirm_owed_) return now;
-  const bool watches = config_.stall_check && !idle() && topology_.rank != kCoordinatorRank;
-  return watches ? now + 1.0 : std::numeric_limits<double>::infinity();
+  const bool checks = config_.stall_check && !idle() && topology_.rank != kCoordinatorRank;
+  return checks ? now + 1.0 : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace tfhvd

@@ -68,7 +68,7 @@ class Negotiator {
   // Takes what has arrived and keeps it for Step; whether there is anything that Step has to do.
   Status Poll(double now, bool* anything);
 
-  // Whether it is known to be lost from another rank, which has told the others as well.
+  // Whether another rank has sent an alarm, to this rank and to the others: the job is lost.
   bool alarmed() const { return alarmed_; }
 
   // The step that the coordinator has locked, once: from here on it is for others to run it. Null
@@ -142,7 +142,7 @@ class Negotiator {
   // Pop keep it up to date, and it is dropped once nothing is pending.
   std::unordered_map<EntryId, Node*> node_of_;
   bool has_node_of_ = false;
-  Announcement next_;  // what the coordinator has not been told yet
+  Announcement next_;  // what has not been sent to the coordinator yet
   // The owners of the announcements in next_.known and next_.requests, by their indices there.
   // Items beyond the ends of those lists are stale.
   std::vector<Pending*> known_owners_;
@@ -152,14 +152,14 @@ class Negotiator {
   bool locked_ = false;
   std::shared_ptr<const LockedStep> to_begin_;
   uint64_t seen_ = 0;
-  uint64_t said_seen_ = 0;  // of it, what the coordinator was told
+  uint64_t said_seen_ = 0;  // of it, what was sent to the coordinator
   bool left_ = false;
   bool over_ = false;
   double now_ = 0.0;            // of the step under way
   double last_received_ = 0.0;  // of the coordinator
   double waiting_at_ = 0.0;     // when ReportWait was last told of a wait
-  double wait_reported_ = 0.0;  // when the coordinator was last told
-  bool silence_reported_ = false;
+  double wait_reported_ = 0.0;  // when a wait was last reported to the coordinator
+  bool missing_reported_ = false;
 };
 
 }  // namespace tfhvd

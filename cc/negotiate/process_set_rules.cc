@@ -10,10 +10,9 @@ std::vector<int> Ranks(const std::vector<int64_t>& members) {
 }
 
 Status ProcessSetRemoved(const Key& key) {
-  return Status::InvalidArgument(
-      "'" + key.name + "' cannot be done: process set " + std::to_string(key.process_set) +
-      " was removed. Received: a process set that is gone. Expected: one that was added and not "
-      "removed since.");
+  return Status::InvalidArgument("'" + key.name + "' is not possible: process set " +
+                                 std::to_string(key.process_set) +
+                                 " was removed. Use a process set that is still registered.");
 }
 
 Status CheckProcessSetChange(const ProcessSetTable& sets, const Request& request,
@@ -34,19 +33,19 @@ Status CheckProcessSetChange(const ProcessSetTable& sets, const Request& request
   if (!absent.empty()) {
     return Status::InvalidArgument("Process sets cannot be changed while ranks " +
                                    RankList(absent) + " have joined." + received +
-                                   " Expected: to change them before any rank calls hvd.join().");
+                                   " Change process sets before any rank calls hvd.join().");
   }
   const int32_t id = sets.IdOf(members);
   if (add && id != ProcessSetTable::kNone) {
-    return Status::InvalidArgument("There is a process set of these ranks already, number " +
+    return Status::InvalidArgument("There is already a process set of these ranks, with number " +
                                    std::to_string(id) + "." + received +
-                                   " Expected: other ranks; use the one that there is.");
+                                   " Use the existing one, or name other ranks.");
   }
   if (!add && id <= 0) {
     return Status::InvalidArgument(
         (id == 0 ? "The process set of all ranks cannot be removed."
-                 : "There is no such process set to be removed.") +
-        received + " Expected: a process set that was added, and not removed since.");
+                 : "The process set cannot be removed, because there is none of these ranks.") +
+        received + " Expected: a process set that is still registered.");
   }
   return Status::Ok();
 }

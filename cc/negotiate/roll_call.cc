@@ -36,7 +36,7 @@ RollCall::RollCall(std::vector<std::string> hosts, double check, double shutdown
       asked_(hosts_.size(), kNever),
       until_(-kNever) {}
 
-void RollCall::Heard(int rank) { asked_[static_cast<size_t>(rank)] = kNever; }
+void RollCall::Answered(int rank) { asked_[static_cast<size_t>(rank)] = kNever; }
 
 void RollCall::Waits(int rank, const std::string& what, double seconds, double now) {
   if (Limit(check_, shutdown_) <= 0) return;
@@ -84,7 +84,8 @@ std::string RollCall::Text(const std::vector<int>& missing, double now) const {
   double since = now;
   for (const int r : missing) since = std::min(since, asked_[static_cast<size_t>(r)]);
   const bool one = missing.size() == 1;
-  // Where the first rank of a host passes messages on for the others, its silence is theirs.
+  // Where the first rank of a host passes messages on for the others, all seem to be missing when
+  // it is.
   const std::string& host = hosts_[static_cast<size_t>(missing[0])];
   const bool host_of_all = std::all_of(missing.begin(), missing.end(), [&](int r) {
     return hosts_[static_cast<size_t>(r)] == host;
@@ -95,8 +96,8 @@ std::string RollCall::Text(const std::vector<int>& missing, double now) const {
   std::string who = first + " (host " + host + ") has";
   if (!one) who = "ranks " + RankList(missing) + " (first on host " + host + ") have";
   if (whole) {
-    who = "ranks " + RankList(missing) + " (all of host " + host + ", for which " + first +
-          " may speak) have";
+    who = "ranks " + RankList(missing) + " (all of host " + host + "; " + first +
+          " may pass on the messages of the others) have";
   }
   return who + " not answered for " + std::to_string(static_cast<int>(now - since)) +
          " s, while rank " + std::to_string(waiter_) + " has waited " +
@@ -105,7 +106,7 @@ std::string RollCall::Text(const std::vector<int>& missing, double now) const {
          " may be stopped (kill -CONT) or cut off from the network.";
 }
 
-// Half of the limit tells silence from a moment's delay.
+// Half of the limit tells a missing rank from a short delay.
 std::string RollCall::TakeWarning(double now) {
   if (reported_ || check_ <= 0 || Waited(now) < check_) return "";
   const std::vector<int> missing = Missing(now, check_ / 2);

@@ -24,7 +24,7 @@ class RollCall {
   static double Interval(double check, double shutdown);
 
   // Something came from the rank.
-  void Heard(int rank);
+  void Answered(int rank);
 
   // It says that it has waited for so long in `what`, a collective.
   void Waits(int rank, const std::string& what, double seconds, double now);

@@ -16,8 +16,8 @@ int FirstAnnounced(const Slot& slot) {
 Request RequestOf(const Slot& slot, int rank) {
   if (slot.announced[rank] == Slot::Announced::kInFull) return slot.requests[rank];
   Request request = slot.request;
-  const auto place = std::lower_bound(slot.members->begin(), slot.members->end(), rank);
-  const size_t index = static_cast<size_t>(place - slot.members->begin());
+  const auto found = std::lower_bound(slot.members->begin(), slot.members->end(), rank);
+  const size_t index = static_cast<size_t>(found - slot.members->begin());
   for (size_t t = 0; t < slot.decision.first_dims.size(); ++t) {
     request.tensors[t].shape[0] = slot.decision.first_dims[t][index];
   }

@@ -1,6 +1,6 @@
 // Trust: whether the reductions of a step are taken to be independent of each other, so that they
 // may share a bucket of a schedule. Where such a bucket does not fill, either the reductions depend
-// on each other or a rank was slow for a moment; nobody can tell which. So reductions are
+// on each other or a rank was slow for a moment, which cannot be told apart. So reductions are
 // distrusted for a number of steps, and for twice as many each time. A schedule that relies on
 // trust and serves for as many steps as the next distrust would last sets that number back to the
 // smallest.

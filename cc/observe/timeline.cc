@@ -61,9 +61,9 @@ Timeline::~Timeline() { (void)Stop(); }  // an error has nobody to go to
 Status Timeline::Start(const std::string& path, bool mark_cycles) {
   const MutexLock lock(&mutex_);
   if (recording_) {
-    return Status::InvalidArgument("A timeline is being recorded already, to '" + path_ +
-                                   "'. Received: '" + path +
-                                   "'. Expected: hvd.stop_timeline() before another one starts.");
+    return Status::InvalidArgument("A timeline is already being recorded to '" + path_ +
+                                   "'. Call hvd.stop_timeline() before you start one in '" + path +
+                                   "'.");
   }
   const size_t place = path.find(kRank);
   const bool everyone = place != std::string::npos;

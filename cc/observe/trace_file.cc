@@ -155,8 +155,8 @@ Status TraceFile::WriteAt(int64_t offset, const std::string& text) const {
                              static_cast<off_t>(offset + static_cast<int64_t>(written)));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      return Status::Unavailable("the timeline ends early. Writing to '" + path_ +
-                                 "': " + std::strerror(errno) + ". Expected: room for it.");
+      return Status::Unavailable("the timeline is incomplete: cannot write to '" + path_ +
+                                 "': " + std::strerror(errno));
     }
     written += static_cast<size_t>(n);
   }

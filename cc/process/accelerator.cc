@@ -58,7 +58,7 @@ class GpuBackend : public Backend {
     if (nccl.code() != StatusCode::kUnavailable) return nccl;
     if (levels || config_.gpu_operations == GpuOperations::kNccl) return Refused(nccl);
     if (config_.gpu_operations == GpuOperations::kAuto && host->rank() == 0 && host->size() > 1) {
-      log_.Warning("collectives on GPU tensors go by way of the host, which is slow: " +
+      log_.Warning("collectives on GPU tensors go through the host, which is slow: " +
                    nccl.message());
     }
     *out = std::move(staged);
@@ -71,8 +71,9 @@ class GpuBackend : public Backend {
                                : config_.gpu_operations == GpuOperations::kHierarchical
                                    ? "hierarchical"
                                    : "hierarchical_host";
-    return Status::Unavailable("TFHVD_GPU_OPERATIONS=" + std::string(wanted) + " cannot be had: " +
-                               why.message() + ". Unset it, or set it to host.");
+    return Status::Unavailable("TFHVD_GPU_OPERATIONS=" + std::string(wanted) +
+                               " is not possible: " + why.message() +
+                               ". Unset it, or set it to host.");
   }
 
   const Config config_;

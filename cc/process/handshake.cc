@@ -57,8 +57,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
       !std::getline(in, operations) || !std::getline(in, density) ||
       !std::getline(in, local_process) || !std::getline(in, pid) ||
       !std::getline(in, handshake->pid_namespace)) {
-    return Status::Internal("a rank introduced itself in a way that is not understood: '" + text +
-                            "'");
+    return Status::Internal("a rank sent a malformed handshake: '" + text + "'");
   }
   handshake->protocol = std::atoi(protocol.c_str());
   handshake->fusion_threshold = std::atoll(threshold.c_str());

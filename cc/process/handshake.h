@@ -12,7 +12,7 @@
 
 namespace tfhvd {
 
-// One rank's introduction.
+// One rank's message of the handshake.
 struct Handshake {
   int protocol = 0;
   std::string host;     // for messages
@@ -31,8 +31,8 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake);
 // This process's own.
 Handshake MakeHandshake(const Config& config);
 
-// Collective: everyone's introductions give the topology; rank 0's settings replace `config`'s
-// where they must be equal everywhere.
+// Collective: the handshakes of all ranks give the topology; rank 0's settings replace `config`'s
+// where they must be equal on all ranks.
 Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology);
 
 }  // namespace tfhvd

@@ -22,8 +22,8 @@ Status NoMemoryOnGpu(const Request& request, const std::string& why) {
   if (!why.empty()) return Status::InvalidArgument(why);
   return Status::InvalidArgument(
       std::string(CollectiveName(request.kind)) + " '" + request.key.name +
-      "' of a compiled function cannot be done on a GPU while ranks have joined, having no data "
-      "left. Give every rank as many batches, or leave out jit_compile=True.");
+      "' of a compiled function cannot run on a GPU while ranks have joined because their data "
+      "have ended. Give every rank the same number of batches, or leave out jit_compile=True.");
 }
 
 bool IsAllocatedLate(Collective kind) {
@@ -205,7 +205,8 @@ Status PendingCollectives::Take(const std::vector<Id>& ids, const std::vector<vo
   for (Id id : ids) {
     const auto found = pending_.find(id);
     if (found == pending_.end()) {
-      return failed_.empty() ? Status::Internal("a compiled function waits for what it never began")
+      return failed_.empty() ? Status::Internal(
+                                   "a compiled function waits for a collective that it never began")
                              : Cancelled();
     }
     for (const Result& result : found->second->results) expected.push_back(result.data);

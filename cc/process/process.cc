@@ -118,16 +118,16 @@ Status ShutdownProcess(const std::string& reason) {
     over = engine->WaitUntilOver(config.stall_check ? config.stall_check_time
                                                     : std::numeric_limits<double>::infinity());
     if (!over) {
-      log.Warning("has finished and waits for the other ranks to finish as well.");
+      log.Warning("This rank has finished and waits for the other ranks to finish as well.");
       over = engine->WaitUntilOver(std::numeric_limits<double>::infinity());
     }
   } else {
     over = engine->WaitUntilOver(config.shutdown_timeout);
   }
   if (!over) {
-    return Status::Aborted("some ranks did not take note within " +
+    return Status::Aborted("some ranks did not acknowledge within " +
                            std::to_string(config.shutdown_timeout) + " s that rank " +
-                           std::to_string(engine->topology().rank) + " ends");
+                           std::to_string(engine->topology().rank) + " leaves the job");
   }
   if (!engine->lost().ok()) state.lost = true;
   state.world->SetWaitMonitor(nullptr);

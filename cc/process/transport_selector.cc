@@ -154,7 +154,7 @@ Status SelectFaster(const Config& config, const Topology& topology, const Log& l
     const bool shm = config.cpu_operations == CpuOperations::kShm;
     return Status::Unavailable(
         std::string("TFHVD_CPU_OPERATIONS=") + (shm ? "shm" : "hierarchical") +
-        " cannot be had: " + status.message() + ". Unset it, or set it to mpi.");
+        " is not possible: " + status.message() + ". Unset it, or set it to mpi.");
   }
   if (topology.rank == 0) log.Info("collectives go through MPI: " + status.message());
   return Status::Ok();

@@ -38,7 +38,7 @@ class WeightedAllreduceKernel : public CollectiveKernel {
     const tensorflow::Tensor& weight = ctx->input(ctx->num_inputs() - 1);
     if (weight.NumElements() != 1 || weight.flat<int32_t>()(0) < 0) {
       return absl::InvalidArgumentError(
-          "The weight of an average is not a number from 0 on. Received: " + weight.DebugString() +
+          "The weight of an average cannot be used. Received: " + weight.DebugString() +
           ". Expected: one number, 0 or above.");
     }
     call->SetWeight(weight.flat<int32_t>()(0));

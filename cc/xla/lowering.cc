@@ -81,7 +81,7 @@ absl::Status IndexIn(int32_t process_set, int* size, int* index) {
   const ProcessSetTable::Members members = engine->process_sets().Find(process_set);
   if (members == nullptr) {
     return absl::InvalidArgumentError("There is no process set " + std::to_string(process_set) +
-                                      ": it was removed, or never made.");
+                                      ": it was removed, or never registered.");
   }
   const auto found = std::find(members->begin(), members->end(), engine->topology().rank);
   *size = static_cast<int>(members->size());
@@ -192,7 +192,7 @@ class CollectiveLowering : public Lowering {
         return absl::InvalidArgumentError(
             std::string(CollectiveName(request_.kind)) + " '" + request_.key.name +
             "' of a compiled function begins while another collective of this name is under way. "
-            "Give it a name of its own (name=...), or an input that follows from the other's "
+            "Give it a name of its own (name=...), or an input that depends on the other's "
             "result.");
       }
       operands->push_back(*last->second);
@@ -248,8 +248,9 @@ class CollectiveLowering : public Lowering {
         if (rows % size != 0) {
           return absl::InvalidArgumentError(
               "alltoall '" + request_.key.name +
-              "' sends as many rows to each rank. Received: " + std::to_string(rows) +
-              " rows for " + std::to_string(size) + " ranks. Expected: a multiple.");
+              "' of a compiled function sends the same number of rows to each rank. Received: " +
+              std::to_string(rows) + " rows for " + std::to_string(size) +
+              " ranks. Expected: a number of rows that the number of ranks divides.");
         }
         break;
       default:

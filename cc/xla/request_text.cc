@@ -42,7 +42,7 @@ Status FromText(std::string_view text, Request* request) {
   Announcement announcement;
   TFHVD_RETURN_IF_ERROR(Decode(bytes, &announcement));
   if (announcement.requests.size() != 1) {
-    return Status::Internal("a compiled function's call has not one request");
+    return Status::Internal("a call in a compiled function does not contain exactly one request");
   }
   *request = std::move(announcement.requests[0]);
   return Status::Ok();

@@ -21,7 +21,7 @@ std::string WhyXlaDoesNotFit() {
          std::to_string(found.major_version) + "." + std::to_string(found.minor_version) +
          " of its interface for foreign functions. Expected: " + std::to_string(XLA_FFI_API_MAJOR) +
          "." + std::to_string(XLA_FFI_API_MINOR) +
-         ". Build tfhvd anew beside this TensorFlow, or use jit_compile=False.";
+         ". Build tfhvd again with this TensorFlow, or use jit_compile=False.";
 }
 
 }  // namespace tfhvd

@@ -55,7 +55,7 @@ TEST(AFaultOfOneRankIsEverybodysError) {
   ExpectRefused({good, bad, good}, bad.fault);
   Request also = good;
   also.fault = "another text";
-  ExpectRefused({good, bad, also}, bad.fault + " The same is wrong on ranks [2].");
+  ExpectRefused({good, bad, also}, bad.fault + " Ranks [2] have such an error, too.");
 }
 
 TEST(SaysWhichRanksSentWhichShape) {

@@ -1,4 +1,4 @@
-// When the engine waits for more entries of a burst.
+// When the engine waits for more entries.
 #include "cc/engine/batching_window.h"
 
 #include "tests/core/testing.h"
@@ -6,38 +6,38 @@
 namespace tfhvd {
 namespace {
 
-TEST(TheFirstBurstAndALoneTensorNeverWait) {
-  BatchingWindow burst;
-  EXPECT_FALSE(burst.MoreLikely(1));
+TEST(TheFirstWindowAndALoneTensorNeverWait) {
+  BatchingWindow window;
+  EXPECT_FALSE(window.MoreLikely(1));
   for (int step = 0; step < 3; ++step) {
-    EXPECT_FALSE(burst.MoreLikely(1));
-    burst.Took(1);
-    burst.Ended();
+    EXPECT_FALSE(window.MoreLikely(1));
+    window.Took(1);
+    window.Ended();
   }
 }
 
-TEST(ABurstIsExpectedToBeAsLargeAsTheOneBefore) {
-  BatchingWindow burst;
-  burst.Took(3);
-  burst.Took(7);
-  burst.Ended();
-  EXPECT_TRUE(burst.MoreLikely(1));
-  EXPECT_FALSE(burst.MoreLikely(10));
-  burst.Took(6);
-  EXPECT_TRUE(burst.MoreLikely(3));
-  EXPECT_FALSE(burst.MoreLikely(4));
-  burst.Took(1);
-  burst.Ended();
-  EXPECT_FALSE(burst.MoreLikely(7));  // the last one had 7
+TEST(AWindowIsExpectedToBeAsLargeAsTheOneBefore) {
+  BatchingWindow window;
+  window.Took(3);
+  window.Took(7);
+  window.Ended();
+  EXPECT_TRUE(window.MoreLikely(1));
+  EXPECT_FALSE(window.MoreLikely(10));
+  window.Took(6);
+  EXPECT_TRUE(window.MoreLikely(3));
+  EXPECT_FALSE(window.MoreLikely(4));
+  window.Took(1);
+  window.Ended();
+  EXPECT_FALSE(window.MoreLikely(7));  // the last one had 7
 }
 
 TEST(NothingThereIsNothingToWaitFor) {
-  BatchingWindow burst;
-  burst.Took(5);
-  burst.Ended();
-  burst.Ended();  // idle rounds do not count
-  EXPECT_FALSE(burst.MoreLikely(0));
-  EXPECT_TRUE(burst.MoreLikely(1));
+  BatchingWindow window;
+  window.Took(5);
+  window.Ended();
+  window.Ended();  // idle rounds do not count
+  EXPECT_FALSE(window.MoreLikely(0));
+  EXPECT_TRUE(window.MoreLikely(1));
 }
 
 }  // namespace

@@ -110,9 +110,9 @@ TEST(WhatHasNumbersOrNeedsNoneIsNotSaidToLackThem) {
 }
 
 TEST(WhereNoMoreNumbersCanBeHadNothingIsAdvised) {
-  CapacityMonitor watch(kMostCacheCapacity);
+  CapacityMonitor monitor(kMostCacheCapacity);
   std::string warning;
-  for (int i = 0; i < 3; ++i) warning = watch.SawWithoutNumber(KeyOf("x"));
+  for (int i = 0; i < 3; ++i) warning = monitor.SawWithoutNumber(KeyOf("x"));
   EXPECT_CONTAINS(warning, "TFHVD_CACHE_CAPACITY=1000000 is too small");
   EXPECT_TRUE(warning.find("Set ") == std::string::npos);
 }
@@ -382,7 +382,7 @@ TEST(WhatIsCompleteIsDecidedBeforeTheEnd) {
   EXPECT_TRUE(end.everyone_left);
 }
 
-TEST(ReadyTensorsWaitForCompanyNoLongerThanTheCycle) {
+TEST(ReadyTensorsWaitForOthersNoLongerThanTheCycle) {
   Coordinator::Options options = OptionsOf(1);
   options.cycle_time = 0.5;
   Coordinator c(options);
@@ -434,7 +434,7 @@ TEST(ARankThatDoesNotTakeNoteOfAFailureIsNamed) {
     if (warning.empty()) continue;
     ++notices;
     EXPECT_TRUE(now >= 60.0 && now <= 75.0);
-    EXPECT_CONTAINS(warning, "ranks [2] (first on host host2) have not taken note");
+    EXPECT_CONTAINS(warning, "ranks [2] (first on host host2) have not acknowledged it");
   }
   EXPECT_EQ(notices, 1);
   EXPECT_OK(c.Take(2, Seen(failure.sequence), 200.0));

@@ -38,7 +38,7 @@ WrapCommunicator Instead(const WrappedCommunicator::Reduce& reduce) {
   };
 }
 
-Config Patient() {
+Config WithStallCheck() {
   Config config;
   config.stall_check = false;
   return config;
@@ -47,7 +47,7 @@ Config Patient() {
 TEST(ARankThatHasNoMemoryEndsTheCallForAll) {
   for (int size : {2, 4}) {
     for (int poor = 0; poor < size; ++poor) {
-      RunWithOdd(size, -1, Patient(), nullptr, [poor](Rank* rank) {
+      RunWithOdd(size, -1, WithStallCheck(), nullptr, [poor](Rank* rank) {
         auto before = AllReduce(rank, "before", 4, 1.0f);
         EXPECT_OK(before->Wait());
         Call call;
@@ -74,7 +74,7 @@ TEST(ARankWhoseCollectiveFailsEndsItForAll) {
     const auto fails = [](const std::function<Status()>&) {
       return Status::Aborted("the network of this rank broke");
     };
-    RunWithOdd(3, odd, Patient(), Instead(fails), [](Rank* rank) {
+    RunWithOdd(3, odd, WithStallCheck(), Instead(fails), [](Rank* rank) {
       EXPECT_ERROR(AllReduce(rank, "x", 4, 1.0f)->Wait(), StatusCode::kAborted,
                    "the network of this rank broke");
       rank->engine()->Leave("");
@@ -86,7 +86,7 @@ TEST(ARankWhoseCollectiveFailsEndsItForAll) {
 TEST(ARankThatRunsOutOfMemoryEndsTheJobAndNotTheProcess) {
   for (int odd : {0, 1}) {
     const auto throws = [](const std::function<Status()>&) -> Status { throw std::bad_alloc(); };
-    RunWithOdd(2, odd, Patient(), Instead(throws), [odd](Rank* rank) {
+    RunWithOdd(2, odd, WithStallCheck(), Instead(throws), [odd](Rank* rank) {
       const Status status = AllReduce(rank, "x", 4, 1.0f)->Wait();
       EXPECT_ERROR(status, StatusCode::kUnavailable, "out of memory");
       EXPECT_ERROR(AllReduce(rank, "y", 4, 1.0f)->Wait(), StatusCode::kUnavailable,
@@ -132,7 +132,7 @@ TEST(ASlowCollectiveOfOneSetStopsNoOther) {
           return reduce();
         });
   };
-  RunWithOdd(4, 1, Patient(), around, [&done](Rank* rank) {
+  RunWithOdd(4, 1, WithStallCheck(), around, [&done](Rank* rank) {
     const int32_t first = Added(rank, {0, 1});
     const int32_t second = Added(rank, {2, 3});
     const bool in_first = rank->rank() < 2;
@@ -161,7 +161,7 @@ TEST(WhatAFailedCallMayStillTouchIsKept) {
     return wrapped;
   };
   std::weak_ptr<int> memory;
-  RunWithOdd(2, 1, Patient(), around, [&](Rank* rank) {
+  RunWithOdd(2, 1, WithStallCheck(), around, [&](Rank* rank) {
     Call call;
     call.in.assign(4, 1.0f);
     call.out.assign(4, 1.0f);

@@ -42,9 +42,9 @@ TEST(ATestMaySayWhereItsRanksAre) {
   EXPECT_FALSE(MakeHandshake(config).machine == real);
 }
 
-TEST(HalfAnIntroductionIsRefused) {
+TEST(HalfAHandshakeIsRefused) {
   Handshake back;
-  EXPECT_ERROR(DecodeHandshake("1\nhost\n", &back), StatusCode::kInternal, "introduced itself");
+  EXPECT_ERROR(DecodeHandshake("1\nhost\n", &back), StatusCode::kInternal, "malformed handshake");
   EXPECT_FALSE(DecodeHandshake("", &back).ok());
 }
 

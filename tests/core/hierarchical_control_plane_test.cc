@@ -89,7 +89,7 @@ const std::vector<Hosts>& AllHosts() {
   return all;
 }
 
-TEST(LettersOfAllLengthsArriveInOrder) {
+TEST(MessagesOfAllLengthsArriveInOrder) {
   constexpr int kEach = 40;
   for (const Hosts& hosts : AllHosts()) {
     (void)OnPlanes(hosts, [](ControlPlane* plane) {
@@ -183,12 +183,12 @@ TEST(WakeEndsAWaitUnderWayAndTheNext) {
   });
 }
 
-TEST(EnvelopesCarryEqualLettersOnce) {
+TEST(EnvelopesCarryEqualMessagesOnce) {
   Envelope envelope;
   EXPECT_TRUE(envelope.empty());
   envelope.Add(1, "same");
   envelope.Add(300, "same");
-  envelope.Add(300, "same");  // a second letter to the same rank
+  envelope.Add(300, "same");  // a second message to the same rank
   envelope.Add(2, "");
   const std::string bytes = envelope.Encode();
   EXPECT_EQ(bytes.size(), size_t{1 + 1 + (1 + 3 + 1 + 4) + (1 + 2 + 1 + 4) + (1 + 1 + 1)});

@@ -164,7 +164,7 @@ TEST(SetsOverHostsTalkAsTheJobDoes) {
   SumsInSets(Config(), 1 << 24);
 }
 
-// What a process says where the wanted means cannot be had; the same on every rank.
+// What a process says where the wanted transport is impossible; the same on every rank.
 void Refused(CpuOperations wanted, const Hosts& hosts, const std::string& text) {
   OnWorlds(static_cast<int>(hosts.size()), [&](World* world) {
     Config config;
@@ -183,7 +183,7 @@ void Refused(CpuOperations wanted, const Hosts& hosts, const std::string& text) 
 
 TEST(WhatCannotBeHadIsSaid) {
   Refused(CpuOperations::kShm, {"a", "a", "b"},
-          "TFHVD_CPU_OPERATIONS=shm cannot be had: the ranks "
+          "TFHVD_CPU_OPERATIONS=shm is not possible: the ranks "
           "are on several hosts");
   Refused(CpuOperations::kHierarchical, {"a", "a"}, "all ranks are on one host");
   Refused(CpuOperations::kHierarchical, {"a", "b"}, "every host has one rank");

@@ -304,8 +304,8 @@ TEST(NcclsWordsGetTheirLikelyCause) {
       {"NET/Socket : no interface found", "NCCL_SOCKET_IFNAME"},
       {"connect to 10.0.0.2<40119> returned Connection refused, exceeded error retry count after "
        "35 attempts",
-       "do not reach"},
-      {"connect to 10.0.0.2<40119> returned No route to host", "look at the firewall"},
+       "cannot reach each other"},
+      {"connect to 10.0.0.2<40119> returned No route to host", "check the firewall"},
       {"connect to 10.0.0.2<40119> returned Connection timed out", "NCCL_SOCKET_IFNAME"},
       {"Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'", "driver"},
       {"Insufficient driver: 11040 < 12000", "Update the driver"},
@@ -317,10 +317,11 @@ TEST(NcclsWordsGetTheirLikelyCause) {
 }
 
 TEST(ReductionsAreDoneByNcclWhereItIsExactEnough) {
-  const NcclMeans kernel{true, true};
-  const NcclMeans no_kernel{false, false};
-  const auto plan = [](DType dtype, ReduceOp op, double pre, double post, const NcclMeans& means) {
-    return PlanNcclReduction(dtype, {op, pre, post}, 4, means);
+  const NcclFeatures kernel{true, true};
+  const NcclFeatures no_kernel{false, false};
+  const auto plan = [](DType dtype, ReduceOp op, double pre, double post,
+                       const NcclFeatures& features) {
+    return PlanNcclReduction(dtype, {op, pre, post}, 4, features);
   };
   // An average of floats is a plain sum, which the network's switches can do, and one factor.
   auto p = plan(DType::kBFloat16, ReduceOp::kAverage, 1.0, 1.0, kernel);

@@ -417,7 +417,7 @@ TEST(ADamagedMessageEndsTheJob) {
   EXPECT_ERROR(job.ranks[0]->Step(0.0), StatusCode::kInternal, "damaged");
 }
 
-TEST(ASilentCoordinatorIsNoticed) {
+TEST(AMissingCoordinatorIsNoticed) {
   Config config;
   config.stall_check_time = 10.0;
   config.stall_shutdown_time = 20.0;

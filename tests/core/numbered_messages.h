@@ -1,4 +1,4 @@
-// Letters between ranks, for tests of control planes.
+// Messages between ranks, for tests of control planes.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 namespace tfhvd {
 namespace testing {
 
-// The i-th letter from one rank to another. Some are empty, and some are many times longer than
+// The i-th message from one rank to another. Some are empty, and some are many times longer than
 // what shared memory holds between two ranks.
 inline std::string Letter(int from, int to, int i) {
   const size_t length = i % 10 == 9 ? 200000 : static_cast<size_t>(i * 37 % 3000);

@@ -131,10 +131,12 @@ TEST(SetsThatCannotBeMadeFailOnEveryRank) {
     EXPECT_ERROR(AgreeOn(rank, add, {0, 3}, &number), invalid, "Expected: different ranks from 0");
     EXPECT_ERROR(AgreeOn(rank, add, {}, &number), invalid, "at least one");
     EXPECT_ERROR(AgreeOn(rank, add, {1, 1}, &number), invalid, "ranks [1, 1]");
-    EXPECT_ERROR(AgreeOn(rank, add, {0, 1, 2}, &number), invalid, "already, number 0");
+    EXPECT_ERROR(AgreeOn(rank, add, {0, 1, 2}, &number), invalid,
+                 "already a process set of these ranks, with number 0");
     EXPECT_EQ(Added(rank, {0, 2}), 1);
-    EXPECT_ERROR(AgreeOn(rank, add, {0, 2}, &number), invalid, "already, number 1");
-    EXPECT_ERROR(AgreeOn(rank, remove, {1}, &number), invalid, "no such process set");
+    EXPECT_ERROR(AgreeOn(rank, add, {0, 2}, &number), invalid,
+                 "already a process set of these ranks, with number 1");
+    EXPECT_ERROR(AgreeOn(rank, remove, {1}, &number), invalid, "there is none of these ranks");
     EXPECT_ERROR(AgreeOn(rank, remove, {0, 1, 2}, &number), invalid, "all ranks cannot be removed");
     const std::vector<int64_t> mine = {rank->rank()};
     const Status mixed = AgreeOn(rank, add, mine, &number);

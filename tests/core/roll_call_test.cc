@@ -22,14 +22,14 @@ Status Play(RollCall* call, const std::vector<int>& waiting, const std::vector<i
     if (now - said >= interval) {
       said = now;
       for (const int rank : waiting) {
-        call->Heard(rank);
+        call->Answered(rank);
         call->Waits(rank, "allreduce 'x'", now, now);
       }
     }
     for (const int asked : call->Ask(now)) {
       EXPECT_TRUE(asked != 0);
       for (const int rank : answering) {
-        if (rank == asked) call->Heard(rank);
+        if (rank == asked) call->Answered(rank);
       }
     }
     const std::string more = call->TakeWarning(now);
@@ -89,12 +89,12 @@ TEST(NobodyIsAskedWhileNobodyWaits) {
 }
 
 // The limit counts from the wait's begin, and a moment's silence at its end is no proof.
-TEST(WhoFellSilentJustNowIsNotNamedYet) {
+TEST(ARankThatHasJustGoneMissingIsNotNamedYet) {
   RollCall call(kHosts, 4.0, 8.0);
   for (double now = 1.0; now < 8.5; now += 0.5) {
     call.Waits(1, "allreduce 'x'", now, now);
     for (const int asked : call.Ask(now)) {
-      if (now < 6.0 || asked != 2) call.Heard(asked);
+      if (now < 6.0 || asked != 2) call.Answered(asked);
     }
     EXPECT_OK(call.Check(now));
   }

@@ -29,7 +29,7 @@ void OnPlanes(int size, const Body& body) {
   });
 }
 
-TEST(LettersOfAllLengthsArriveInOrder) {
+TEST(MessagesOfAllLengthsArriveInOrder) {
   constexpr int kEach = 60;
   for (const int size : {2, 3, 6}) {
     OnPlanes(size, [](ControlPlane* plane) {
@@ -82,7 +82,7 @@ TEST(WakeEndsAWaitUnderWayAndTheNext) {
 }
 
 // Inline execution is woken by nothing, and what has come by its end wakes the one that sleeps.
-TEST(WhatComesWhileSomebodyStandsInIsNotLost) {
+TEST(WhatComesDuringInlineExecutionIsNotLost) {
   constexpr int kRounds = 300;
   OnPlanes(1, [](ControlPlane* plane) {
     EXPECT_TRUE(plane->can_run_inline());

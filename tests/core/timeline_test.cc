@@ -218,7 +218,7 @@ TEST(SaysWhatIsWrong) {
   EXPECT_ERROR(timeline.Start("/dev/null", false), StatusCode::kInvalidArgument, "no regular file");
   ASSERT_OK(timeline.Start("once.json", false));
   EXPECT_ERROR(timeline.Start("twice.json", false), StatusCode::kInvalidArgument,
-               "recorded already, to 'once.json'. Received: 'twice.json'. Expected: hvd.stop_");
+               "already being recorded to 'once.json'. Call hvd.stop_timeline()");
   EXPECT_OK(timeline.Stop());
   EXPECT_EQ(Rows("once.json").size(), size_t{0});
 }

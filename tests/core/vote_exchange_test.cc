@@ -1,6 +1,6 @@
 // How hosts learn what all have voted: in any order of votes and messages every host comes to the
-// same verdict in every turn, an end reaches those who have not voted, and a turn costs each host
-// one message a hop.
+// same verdict in every round, an abort reaches those who have not voted, and a round costs each
+// host one message a hop.
 #include "cc/backends/hierarchical/vote_exchange.h"
 
 #include <deque>
@@ -29,7 +29,7 @@ class Leaders {
   }
   int hosts() const { return static_cast<int>(exchanges.size()); }
 
-  // Whether the host's turn is decided now.
+  // Whether the host's round is decided now.
   bool Advance(int host, Vote own) {
     std::vector<VoteExchange::VoteMessage> messages;
     const bool decided = exchanges[static_cast<size_t>(host)]->Advance(own, &messages);
@@ -76,8 +76,8 @@ TEST(VotesJoinInAnyOrder) {
   EXPECT_TRUE(VoteIn(VoteWord(7, Vote::kAbort), 8) == Vote::kNone);
 }
 
-// Each host votes when it likes, and a turn in which one votes end is ended for all, whatever the
-// others have said.
+// Each host votes when it likes, and a round in which one votes abort is aborted for all, whatever
+// the others have said.
 TEST(AllHostsComeToOneVerdict) {
   for (const int hosts : {1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33}) {
     Leaders leaders(hosts, static_cast<uint32_t>(hosts));
@@ -132,7 +132,7 @@ TEST(AQuestionAndAnEndReachThoseWhoHaveNotVoted) {
   }
 }
 
-TEST(ATurnCostsAMessageARound) {
+TEST(ARoundCostsAMessageAHop) {
   for (const int hosts : {1, 2, 3, 8, 9, 64}) {
     Leaders leaders(hosts, 1);
     const int hops = leaders.exchanges[0]->hops();
@@ -151,7 +151,7 @@ TEST(ATurnCostsAMessageARound) {
   }
 }
 
-TEST(TheHostBeforeIsKnownToBeSilent) {
+TEST(TheHostBeforeIsKnownToBeMissing) {
   VoteExchange exchange(0, 5);
   EXPECT_EQ(exchange.HostWithoutVote(), 4);
   exchange.Receive(0, VoteWord(1, Vote::kAbortRequested));

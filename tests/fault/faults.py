@@ -12,6 +12,7 @@ import itertools
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mpi
@@ -22,6 +23,8 @@ LIMIT = 4.0
 LATER = 5.0
 # A killed process is noticed without any limit.
 KILLED = 2.0
+# How much later hvd.shutdown() has returned.
+SHUTDOWN = 2.0
 
 # Ranks share memory, speak MPI alone, or take themselves to be on two hosts of two.
 LAYOUTS = {"shm": "aa", "mpi": "aa", "four": "aaaa", "hosts": "aabb"}
@@ -154,20 +157,23 @@ try:
             hvd.allgather(rows, name="rows")
         step()
 except tf.errors.OpError as error:
-    now("ended")
+    now("said")
     resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
     print("said:", str(error).replace("\\n", " "), flush=True)
     if "MODE" == "uncaught":
-        print("shut down", flush=True)  # by what tfhvd does at the end of an interpreter
-        raise
+        raise  # what tfhvd does at the end of an interpreter shuts it down
     hvd.shutdown()  # ends as well
-    print("shut down", flush=True)
+    now("left")
     sys.exit(5)  # and so does the interpreter
 """
 
 
 def run(fault: Fault) -> mpi.Job:
-    """Runs the job of a fault; asserts that every survivor names the rank, and soon."""
+    """Runs the job of a fault.
+
+    Asserts that every survivor names the rank and ends, and soon; that nothing of it lives on, and
+    that no shared memory is left.
+    """
     text = PROGRAM
     for name, value in {
         "HOSTS": fault.hosts,
@@ -180,11 +186,12 @@ def run(fault: Fault) -> mpi.Job:
     }.items():
         text = text.replace(name, value)
     times: dict[str, float] = {}
-    env = {
-        "TFHVD_STALL_CHECK_TIME_SECONDS": str(LIMIT / 2),
-        "TFHVD_STALL_SHUTDOWN_TIME_SECONDS": str(LIMIT),
-        **({"TFHVD_CPU_OPERATIONS": "mpi"} if fault.layout == "mpi" else {}),
-    }
+    env = {"TFHVD_CPU_OPERATIONS": "mpi"} if fault.layout == "mpi" else {}
+    if fault.deed in ("stopped", CUT_OFF):  # what else happens is noticed without any setting
+        env["TFHVD_STALL_CHECK_TIME_SECONDS"] = str(LIMIT / 2)
+        env["TFHVD_STALL_SHUTDOWN_TIME_SECONDS"] = str(LIMIT)
+    segments = set(Path("/dev/shm").iterdir())
+    alive: list[str] = []
     with _network(fault) as net:
 
         def watch(processes: mpi.Processes) -> None:
@@ -200,10 +207,12 @@ def run(fault: Fault) -> mpi.Job:
                     done = processes.wait_for_file(f"deed.{fault.victim}", mpi.SECONDS_TO_START)
                     times["deed"] = float(done)
                 for rank in fault.survivors:
-                    processes.wait_for_text(rank, "shut down", seconds=fault.seconds + 30)
-                    times[f"ended.{rank}"] = float(processes.wait_for_file(f"ended.{rank}"))
-                    processes.wait_for_file(f"{rank}.code", seconds=30)
-            processes.kill()  # a stopped rank ends by no other means
+                    processes.wait_for_file(f"{rank}.code", seconds=fault.seconds + 30)
+                    for what in ("said", "left"):
+                        with contextlib.suppress(OSError):
+                            times[f"{what}.{rank}"] = processes.time_in_file(f"{what}.{rank}")
+                alive.extend(processes.wait_until_gone(ranks=fault.survivors))
+            processes.kill()  # a stopped rank ends by no other means, nor does what waits for it
 
         where: dict[str, Any] = {}
         options = list(LETS_GO_ON)
@@ -218,11 +227,18 @@ def run(fault: Fault) -> mpi.Job:
         assert said, f"{fault}: rank {rank} said nothing\n{job}"
         named = "|".join(map(str, fault.named_by(rank)))
         assert re.search(rf"ranks? \[?({named})\b", said[0]), f"{fault}: {said[0]}\n{job}"
-        assert f"ended.{rank}" in times, f"{fault}: rank {rank} did not shut down\n{job}"
         code = job.ranks[rank].code
-        assert code == (1 if fault.mode == UNCAUGHT else 5), f"{fault}: rank {rank} ended with exit code {code}\n{job}"
-        took = times[f"ended.{rank}"] - times["deed"]
-        assert took < fault.seconds, f"{fault}: rank {rank} ended after {took:.1f} s\n{job}"
+        expected = 1 if fault.mode == UNCAUGHT else 5
+        assert code == expected, f"{fault}: rank {rank} ended with exit code {code}\n{job}"
+        took = times[f"said.{rank}"] - times["deed"]
+        assert took < fault.seconds, f"{fault}: rank {rank} heard of it after {took:.1f} s\n{job}"
+        if fault.mode != UNCAUGHT:
+            took = times[f"left.{rank}"] - times["deed"]
+            latest = fault.seconds + SHUTDOWN
+            assert took < latest, f"{fault}: rank {rank} had shut down after {took:.1f} s\n{job}"
+    assert not alive, f"{fault}: {alive} did not end\n{job}"
+    left = set(Path("/dev/shm").iterdir()) - segments
+    assert not left, f"{fault}: {left} left in /dev/shm\n{job}"
     return job
 
 

@@ -99,7 +99,7 @@ others_wait()
 
 @pytest.mark.parametrize("moment", ["before", "during"])
 @pytest.mark.parametrize("deed", ["exits at once", "is killed"])
-def test_the_starter_ends_a_job_that_has_lost_a_rank(deed, moment):
+def test_the_launcher_ends_a_job_that_has_lost_a_rank(deed, moment):
     rest = f"""
 if victim:
     {DEEDS[deed]}

@@ -32,7 +32,7 @@ def everything() -> None:
     _outlive()
     import on_fakes
 
-    on_fakes.run(PARTS[_starters("SIZE")])
+    on_fakes.run(PARTS[_launchers("SIZE")])
 
 
 def one_gpu() -> None:
@@ -44,7 +44,7 @@ def one_gpu() -> None:
 
 def number() -> int:
     """This process' number among those of the launcher's."""
-    return _starters("RANK")
+    return _launchers("RANK")
 
 
 def heard(rank: int) -> Path:
@@ -54,11 +54,11 @@ def heard(rank: int) -> Path:
 
 def wait_for_all_but_the_last() -> None:
     """Waits until every rank but the last has heard."""
-    ranks = range(_starters("SIZE") - 1)
+    ranks = range(_launchers("SIZE") - 1)
     mpi.wait_for(lambda: all(heard(rank).exists() for rank in ranks))
 
 
-def _starters(what: str) -> int:
+def _launchers(what: str) -> int:
     """RANK or SIZE, as the launcher says, before anybody has met."""
     return int(os.environ.get(f"OMPI_COMM_WORLD_{what}") or os.environ[f"PMI_{what}"])
 

@@ -55,6 +55,8 @@ def main() -> int:
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     print(f"seed {seed}", flush=True)
+    if not network.available():
+        print("left out: hosts with networks of their own, which only root can make", flush=True)
     chosen = faults.everything() + at_random(options.random, seed)
     chosen = [fault for fault in chosen if options.only in str(fault)]
     if options.sample is not None:
@@ -63,8 +65,8 @@ def main() -> int:
     for number, fault in list(enumerate(chosen, 1))[options.first - 1 :]:
         began = time.monotonic()
         try:
-            left = faults.run(fault).left
-            said = f"left {left}" if left else "ok"
+            faults.run(fault)
+            said = "ok"
         except AssertionError as error:
             said = str(error)
         failed += said != "ok"

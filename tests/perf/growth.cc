@@ -58,9 +58,8 @@ int64_t MessagesByHost(int64_t ranks, int64_t on_each_host) {
 }
 
 void PrintLeaders() {
-  std::printf(
-      "\na turn of a locked schedule on several hosts, rank 0's part\n%6s | %10s %12s %10s\n",
-      "hosts", "messages", "bytes", "us a turn");
+  std::printf("\na round of a locked step on several hosts, rank 0's part\n%6s | %10s %12s %10s\n",
+              "hosts", "messages", "bytes", "us a round");
   for (int hosts : {2, 16, 125, 1000, 10000}) {
     const int turns = std::max(20, 20000 / hosts);
     const Growth growth = PlayLeaders(hosts, turns);

@@ -16,7 +16,7 @@ def test_agreement_passes(environ):
     check_launcher(environ, mpi_size=4)
 
 
-def test_no_starter_passes():
+def test_no_launcher_passes():
     check_launcher({"PATH": "/usr/bin"}, mpi_size=1)
 
 

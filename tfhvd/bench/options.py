@@ -154,10 +154,10 @@ def _parser() -> _Parser:
     how.add_argument(
         "--seconds", type=seconds, default=1.0, help="about, for each row (default: 1)"
     )
-    where = parser.add_argument_group("where it goes, beside the table that rank 0 prints")
-    where.add_argument("--json", type=Path, metavar="FILE", help="write all rows there")
-    where.add_argument("--plot", type=Path, metavar="PNG", help="draw all rows there")
-    where.add_argument("--no-progress", action="store_true", help="say nothing meanwhile")
+    where = parser.add_argument_group("output, beside the table that rank 0 prints")
+    where.add_argument("--json", type=Path, metavar="FILE", help="write all rows to this file")
+    where.add_argument("--plot", type=Path, metavar="PNG", help="draw all rows into this file")
+    where.add_argument("--no-progress", action="store_true", help="do not show progress")
     return parser
 
 
@@ -188,7 +188,7 @@ def parse(words: Sequence[str]) -> Options:
         )
     if "none" in (got.rivals or ()) and len(got.rivals) > 1:
         raise UsageError(
-            f"--rivals {' '.join(got.rivals)} contradicts itself; write none alone, or names only."
+            f"--rivals {' '.join(got.rivals)} is contradictory; write only none, or only names."
         )
     if got.plot and plot.missing():
         raise UsageError(f"--plot {got.plot} cannot be drawn. {plot.missing()}")

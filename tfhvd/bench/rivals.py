@@ -98,5 +98,5 @@ def mwms_can_run(size: int) -> None:
     """Raises UnavailableError where MultiWorkerMirroredStrategy would have nobody to talk to."""
     if size == 1:
         raise UnavailableError(
-            "one rank has nobody to reduce with. Type: tfhvdrun -np 2 python -m tfhvd.bench"
+            "one rank alone has nothing to reduce. Type: tfhvdrun -np 2 python -m tfhvd.bench"
         )

@@ -113,7 +113,7 @@ def trace_compiled_functions(complete: Callable[[tf.Graph], None]) -> None:
         )
         context = private.of_module(f"{python}.ops.control_flow_ops", "XLAControlFlowContext", use)
     except UnavailableError as error:
-        _logger.warning("%s Without, ranks must call them in one order.", error)
+        _logger.warning("%s Without this, all ranks must call them in the same order.", error)
         return
     transforms.append(complete)
     context.RequiresUniqueFunctionRetracing = lambda self: True

@@ -191,9 +191,8 @@ def never_compile_training(
             if not self.run_eagerly and self.jit_compile and applies_to(self):
                 self.jit_compile = False
                 say(
-                    "Collectives compiled by XLA have been tried on CPUs only, and are not there "
-                    "where TensorFlow's headers lack XLA: the training step runs with "
-                    "jit_compile=False."
+                    "The training step runs with jit_compile=False: tfhvd's collectives have been "
+                    "compiled by XLA on CPUs only, and not where TensorFlow's headers lack XLA."
                 )
             return original(self, force)
 

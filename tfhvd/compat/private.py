@@ -38,7 +38,7 @@ def missing(package: str, name: str, use: str) -> UnavailableError:
     version = sys.modules[package].__version__
     known, requirement = _KNOWN[package]
     return UnavailableError(
-        f"{package} {version} has no {name}, with which tfhvd would {use}; tfhvd works with "
+        f"{package} {version} has no {name}, which tfhvd needs to {use}; tfhvd works with "
         f"{package} {known}. Type: pip install '{requirement}', or install a newer tfhvd."
     )
 

@@ -40,7 +40,7 @@ def require_no_strategy() -> None:
         return
     strategy = type(tf.distribute.get_strategy()).__name__
     raise TfhvdError(
-        f"A distributed optimizer or tape was used under a {strategy}, and a program has either "
-        "tfhvd's ranks or the replicas of tf.distribute; leave out the strategy, and start one "
-        "rank for each device."
+        f"A distributed optimizer or tape cannot be used under a {strategy}: tfhvd's ranks take "
+        "the role of the replicas of tf.distribute. Leave out the strategy, and start one rank "
+        "for each device."
     )

@@ -51,18 +51,18 @@ class PowerSGD(StatefulCompression):
         rows, columns = _matrix(tensor)
         return (rows + columns) * self.rank < rows * columns
 
-    def _add_state(self, variable: tf.Variable, place: int) -> None:
+    def _add_state(self, variable: tf.Variable, index: int) -> None:
         _, columns = _matrix(variable)
 
         def begin() -> tf.Tensor:  # the same on every rank
-            return tf.random.stateless_normal([columns, self.rank], seed=[place, columns])
+            return tf.random.stateless_normal([columns, self.rank], seed=[index, columns])
 
         self._factors.append(state_variable(begin, tf.float32, "factor"))
 
     def _exchange(
-        self, whole: tf.Tensor, place: int, exchange: Exchange
+        self, whole: tf.Tensor, index: int, exchange: Exchange
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        factor = self._factors[place]
+        factor = self._factors[index]
         matrix = tf.reshape(whole, _matrix(whole))
         left = _orthonormal(exchange.reduce(matrix @ _orthonormal(factor), "left"))
         own = tf.matmul(matrix, left, transpose_a=True)

@@ -90,7 +90,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
 
     def __init__(self) -> None:
         super().__init__()
-        self._places: dict[int, int] = {}  # by the variable
+        self._indices: dict[int, int] = {}  # by the variable
         # So that no variable is mistaken for a later one. Behind functions, for tf.Module and
         # checkpoints would take the variables for ours.
         self._held: list[Callable[[], Variable]] = []
@@ -106,8 +106,8 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             TypeError: always.
         """
         raise TypeError(
-            "This compression keeps a state for each variable, which a tensor alone has not; pass "
-            "it to DistributedOptimizer or DistributedGradientTape, and to reduce tensors use "
+            "This compression keeps a state for each variable, so it cannot compress a plain "
+            "tensor; pass it to DistributedOptimizer or DistributedGradientTape. For tensors use "
             "Compression.fp16 or Compression.bf16."
         )
 
@@ -124,7 +124,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         for variable in variables:
             plain = tf_variable(variable)
             if self.compresses(plain):
-                self._place_of(plain)
+                self._index_of(plain)
 
     def compresses(self, tensor: tf.Tensor | tf.Variable) -> bool:
         """Whether a gradient or variable of this shape and type is sent compressed."""
@@ -136,10 +136,10 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         Returns:
             A tensor of the gradient's shape and type, the same on every rank.
         """
-        place = self._place_of(tf_variable(variable))
-        error = self._errors[place]
+        index = self._index_of(tf_variable(variable))
+        error = self._errors[index]
         whole = tf.cast(gradient, tf.float32) + error
-        sent, reduced = self._exchange(whole, place, exchange)
+        sent, reduced = self._exchange(whole, index, exchange)
         error.assign(whole - sent)
         return tf.cast(reduced, gradient.dtype)
 
@@ -228,15 +228,15 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         counts = allgather([len(own)], name="compression/count", process_set=process_set).numpy()
         if (counts != counts[0]).any():
             raise RuntimeError(
-                "What ranks have left out is gathered by variable, and they have the state of "
-                f"different numbers of variables: {counts.tolist()} on ranks {ranks}. Call "
+                "The ranks have the compression state of different numbers of variables: "
+                f"{counts.tolist()} on ranks {ranks}. Call "
                 "compression.build(model.trainable_variables) on every rank first."
             )
         found: dict[int, list[tf.Tensor]] = {rank: [] for rank in ranks if process.rank() == root}
-        for place, error in enumerate(own):
+        for index, error in enumerate(own):
             whole = [error.shape.num_elements() if rank == root else 0 for rank in ranks]
             received, _ = alltoall(
-                tf.reshape(error, [-1]), whole, name=f"compression/{place}", process_set=process_set
+                tf.reshape(error, [-1]), whole, name=f"compression/{index}", process_set=process_set
             )
             for rank, values in zip(ranks, tf.split(received, len(ranks)) if found else ()):
                 found[rank].append(tf.reshape(values, error.shape))
@@ -255,23 +255,23 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def _exchange(
-        self, whole: tf.Tensor, place: int, exchange: Exchange
+        self, whole: tf.Tensor, index: int, exchange: Exchange
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns what was sent of `whole`, and the reduction; both of its shape."""
 
-    def _add_state(self, variable: tf.Variable, place: int) -> None:
-        """Makes further state of a variable; `place` is its number."""
+    def _add_state(self, variable: tf.Variable, index: int) -> None:
+        """Makes further state of a variable; `index` is its number."""
 
-    def _place_of(self, variable: tf.Variable) -> int:
-        place = self._places.get(id(variable))
-        if place is None:
-            place = self._places[id(variable)] = len(self._errors)
+    def _index_of(self, variable: tf.Variable) -> int:
+        index = self._indices.get(id(variable))
+        if index is None:
+            index = self._indices[id(variable)] = len(self._errors)
             self._held.append(lambda: variable)
             zeros = tf.zeros_initializer()
             self._errors.append(state_variable(lambda: zeros(variable.shape), tf.float32, "error"))
-            self._add_state(variable, place)
+            self._add_state(variable, index)
             loaded = self._loaded
             if loaded is not None and len(self.state()) == len(loaded.of(self._number())):
                 with tf.init_scope():
                     self.load(loaded)
-        return place
+        return index

@@ -40,9 +40,9 @@ class TopK(StatefulCompression):
         return self.least <= tensor.shape.num_elements() < 2**31
 
     def _exchange(
-        self, whole: tf.Tensor, place: int, exchange: Exchange
+        self, whole: tf.Tensor, index: int, exchange: Exchange
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        del place
+        del index
         size = whole.shape.num_elements()
         flat = tf.reshape(whole, [size])
         _, chosen = tf.math.top_k(

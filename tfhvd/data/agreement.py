@@ -62,10 +62,10 @@ def _compare_orders(of_ranks: Sequence[Given], ranks: list[int] | None) -> None:
         )
     if len({given.seeds for given in of_ranks}) > 1:
         _warn(
-            "the dataset is shuffled before with a seed that is not the same on all ranks, so that "
-            "elements are on several ranks or on none",
+            "the dataset was shuffled with a seed that differs between ranks, so elements are on "
+            "several ranks or on none",
             f"seeds {[list(given.seeds) for given in of_ranks]} on ranks {ranks}",
-            "hvd.shard(shuffle=True) instead, which has one seed; or shuffle after it",
+            "hvd.shard(shuffle=True), which has one seed; or to shuffle after hvd.shard",
         )
 
 
@@ -78,30 +78,29 @@ def warn_of_pipeline(pipeline: Pipeline, shuffles: bool) -> None:
     """
     if (0, 0) in pipeline.seeds:
         _warn(
-            "the dataset is shuffled before without a seed: each rank has an order of its own, so "
-            "that elements are on several ranks or on none",
+            "the dataset was shuffled without a seed: each rank has an order of its own, so "
+            "elements are on several ranks or on none",
             "shuffle (or list_files) without seed=",
-            "hvd.shard(shuffle=True) instead, which has one seed; or shuffle after it, and "
+            "hvd.shard(shuffle=True), which has one seed; or to shuffle after hvd.shard, and "
             "list_files(shuffle=False)",
         )
     if pipeline.unordered:
         _warn(
-            "the order of the dataset depends on what is ready first, so that elements are on "
-            "several ranks or on none",
+            "the order of the dataset depends on which elements are ready first, so elements are "
+            "on several ranks or on none",
             "deterministic=False before hvd.shard",
-            "hvd.shard first, then what need not be in order",
+            "hvd.shard first, then the steps with deterministic=False",
         )
     if pipeline.sharded:
         _warn(
-            "the dataset is a part already, and is divided once more, so that most elements are on "
-            "no rank",
-            "shard, or hvd.shard, twice",
+            "the dataset was divided before, and is divided again, so most elements are on no rank",
+            "two calls of shard or hvd.shard",
             "one of them",
         )
     if pipeline.batched:
         also = ", and batches are shuffled, not samples" if shuffles else ""
         _warn(
-            f"whole batches are dealt out{also}; each rank makes those of all ranks",
+            f"whole batches are dealt out{also}; each rank has to make the batches of all ranks",
             "batch before hvd.shard",
             "hvd.shard first, then batch",
         )

@@ -27,8 +27,8 @@ def length_of(data: Any) -> int:
         raise TypeError(f"Received: data={data!r}. Expected: at least one array.")
     if len(set(lengths)) > 1:
         raise ValueError(
-            f"Arrays that belong together have one length. Received: lengths {lengths}. Expected: "
-            "the same ones; a list of arrays is the inputs of a model, not its samples."
+            f"Arrays that belong together have the same length. Received: lengths {lengths}. "
+            "Expected: equal ones. (The arrays in a list are inputs of a model, not samples.)"
         )
     return lengths[0]
 

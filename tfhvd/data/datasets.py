@@ -56,8 +56,8 @@ def _shuffled(
     """Returns the elements that are used, in another order with each iteration."""
     if buffer_size is None:
         raise ValueError(
-            "A dataset that does not know its length is shuffled through a buffer. Received: "
-            "buffer_size=None. Expected: how many elements it holds, as of Dataset.shuffle."
+            "A dataset of unknown length can be shuffled through a buffer only; pass "
+            "buffer_size=<number of elements>, as for Dataset.shuffle."
         )
 
     size = max(buffer_size, 1)  # of no elements, too

@@ -52,7 +52,7 @@ def _layers(layers: Layer | Iterable[Layer] | None) -> list[Layer]:
     for layer in found:
         if keras_compat.keras_package(layer) is None or not hasattr(layer, "trainable_weights"):
             raise TypeError(
-                f"local_layers takes layers of Keras, and {layer!r} is none; for a variable use "
+                f"local_layers takes Keras layers, and {layer!r} is not one; for a variable use "
                 "register_local_var or register_local_source."
             )
     return found

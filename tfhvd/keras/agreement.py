@@ -55,10 +55,10 @@ class Start:
         """Says on this rank that it begins where another one does."""
         if process.rank() != root:
             _logger.warning(
-                "fit on rank %d goes on from rank %d's state: it was at epoch %d, step %d here and "
-                "epoch %d, step %d there, or after another number of updates. Pass the same "
-                "initial_epoch on every rank. Where BackupAndRestore is on rank %d alone, this is "
-                "how it is meant to be.",
+                "fit on rank %d continues from rank %d's state: it was at epoch %d, step %d here "
+                "and at epoch %d, step %d there, or the numbers of updates differed. Pass the same "
+                "initial_epoch on every rank. If only rank %d has BackupAndRestore, this is as "
+                "intended.",
                 process.rank(),
                 root,
                 *own,

@@ -72,7 +72,7 @@ def keep_in_step(package: str) -> None:
     Args:
         package: "keras" or "tf_keras", imported.
     """
-    updates.watch_keras()
+    updates.note_keras_updates()
     compilation.avoid(package)
     keras_compat.surround(package, "fit", "keep the ranks in step", has_peers, _around_fit)
     progress_bars.choose_outside_of_fit(package)

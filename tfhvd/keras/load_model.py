@@ -69,7 +69,7 @@ def load_model(
         if legacy_opts and not keras_compat.is_legacy_optimizer(model.optimizer):
             raise ValueError(
                 "legacy_opts=True is for files with an optimizer of tf_keras.optimizers.legacy, "
-                f"and this one's is {keras.__name__}'s {type(model.optimizer).__name__}; leave out "
+                f"and this file has {keras.__name__}'s {type(model.optimizer).__name__}; leave out "
                 "legacy_opts."
             )
         if _is_h5(pathlib.Path(filepath)):

@@ -290,8 +290,8 @@ def _refuse_state(optimizer: Reduces) -> None:
 
 def _refuse_class(name: str, *args: object, **kwargs: object) -> NoReturn:
     raise TypeError(
-        "The class of a distributed optimizer makes no distributed optimizers, so "
-        "type(optimizer).from_config(config) cannot; call optimizer.from_config(config), or "
+        "The class of a distributed optimizer cannot make a distributed optimizer; instead of "
+        "type(optimizer).from_config(config) call optimizer.from_config(config), or "
         f"hvd.DistributedOptimizer({name}(...))."
     )
 

@@ -2,7 +2,7 @@
 
 Whether that is a mistake depends on the other ranks: one may train a model of its own, while the
 others wait, or do something else. All ranks are there where the model reduces some gradients, or
-where a callback meets them; else they are found out by a meeting that nobody waits for.
+where a callback meets them; else they are found out by a rendezvous for which no rank waits.
 """
 
 from __future__ import annotations
@@ -95,6 +95,6 @@ def _what_to_write(model: Model) -> str:
             "model.optimizer = hvd.DistributedOptimizer(model.optimizer)."
         )
     return (
-        f"{write} A variable that is to stay each rank's own: optimizer.register_local_var(v), or "
-        "tape.register_local_source(v)."
+        f"{write} For a variable that is meant to differ between ranks, call "
+        "optimizer.register_local_var(v) or tape.register_local_source(v)."
     )

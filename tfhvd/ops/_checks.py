@@ -155,7 +155,7 @@ def check_root(root_rank: SupportsIndex, process_set: ProcessSet) -> int:
         everyone = process_set.process_set_id == 0
         shown = f"0 to {len(ranks) - 1}" if everyone else f"one of {list(ranks)}"
         raise ValueError(
-            "The root is none of the ranks that take part. "
+            "The root must be one of the ranks that take part. "
             f"Received: root_rank={root}. Expected: {shown}."
         )
     return root

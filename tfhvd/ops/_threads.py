@@ -84,7 +84,7 @@ def in_turn(name: Name, process_set_id: int) -> Iterator[None]:
         raise tf.errors.InvalidArgumentError(
             None,
             None,
-            f"Ranks pair unnamed collectives by their order, and two threads have none: "
+            f"Ranks match unnamed collectives by their order, which two threads do not have: "
             f"'{name.text}' was called by the threads {met} on rank {process.rank()}. Pass "
             "name=..., the same on every rank, in the calls of all threads but one.",
         )

@@ -53,8 +53,8 @@ def join(
         return load_native().join(number)
     if tf.inside_function():
         raise RuntimeError(
-            "hvd.join() cannot be called in a tf.function, nor in what Keras or tf.data turn into "
-            "one: it waits for the steps of other ranks. Call it after the last step."
+            "hvd.join() cannot be called in a tf.function, or in code that Keras or tf.data make "
+            "one of: it waits for the steps of other ranks. Call it after the last step."
         )
     last = tf.numpy_function(lambda: np.int32(load_native().join(number)), [], tf.int32)
     last.set_shape([])

@@ -55,7 +55,7 @@ def broadcast_object(
     Example:
         >>> settings = hvd.broadcast_object(read_settings() if hvd.rank() == 0 else None)
     """
-    share = _Means("broadcast", _session_of(session), name, process_set, root_rank)
+    share = _Transport("broadcast", _session_of(session), name, process_set, root_rank)
     is_root = process.rank() == root_rank
     data, error = _pickled(obj) if is_root else (b"", None)
     length = int(share("length", _array([_FAILED if error else len(data)]))[0])
@@ -91,7 +91,7 @@ def broadcast_object_fn(
         >>> epoch = from_root(epoch)
     """
     if session is not None:  # its graph may be finalized by the time that the function is called
-        _Means("broadcast", _session_of(session), name, process_set, root_rank).prepare()
+        _Transport("broadcast", _session_of(session), name, process_set, root_rank).prepare()
     return functools.partial(
         broadcast_object, root_rank=root_rank, session=session, name=name, process_set=process_set
     )
@@ -123,7 +123,7 @@ def allgather_object(
     Example:
         >>> sum(hvd.allgather_object(len(my_files)))
     """
-    gather = _Means("allgather", _session_of(session), name, process_set)
+    gather = _Transport("allgather", _session_of(session), name, process_set)
     data, error = _pickled(obj)
     lengths = gather("length", _array([_FAILED if error else len(data)]))
     if lengths.min() == _FAILED:
@@ -134,7 +134,7 @@ def allgather_object(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Means:
+class _Transport:
     """The two collectives of one call: of the pickles' lengths, and of the pickles."""
 
     kind: str  # "broadcast" or "allgather"
@@ -191,9 +191,8 @@ def _session_of(session: Session | None) -> Session | None:
         session = tf.compat.v1.get_default_session()
         if session is None:
             raise ValueError(
-                "Where operations do not run eagerly, objects are sent in a session, and there is "
-                "no default session; pass session=..., or call within "
-                "`with session.as_default():`."
+                "Without eager execution, objects are sent in a session, and there is no default "
+                "session; pass session=..., or call within `with session.as_default():`."
             )
     if session is not None and not (hasattr(session, "run") and hasattr(session, "graph")):
         raise TypeError(f"Received: session={session!r}. Expected: a session, or None.")

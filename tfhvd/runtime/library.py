@@ -200,7 +200,7 @@ def _other_tensorflow(version: str) -> str:
     found = installed.tensorflow_distribution()
     command = builds.replacement(found[0] if found else "tensorflow", built)
     return (
-        f"This wheel of tfhvd does not serve the installed TensorFlow. {received} Type: {command}"
+        f"This wheel of tfhvd does not support the installed TensorFlow. {received} Type: {command}"
     )
 
 

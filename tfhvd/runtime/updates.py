@@ -147,7 +147,7 @@ def of_ours() -> Iterator[None]:
         _ours.reset(token)
 
 
-def watch_keras() -> None:
+def note_keras_updates() -> None:
     """Makes the optimizers of every Keras that is imported by now tell what they update."""
     for package in keras_compat.imported_keras():
         training.after_updates(package, note_update)
@@ -235,7 +235,7 @@ def complain(variables: Sequence[Variable], when: str, write: str) -> None:
         f"{when} on rank {process.rank()}: {len(names)} trainable "
         f"{'variables are' if len(names) > 1 else 'variable is'} updated from gradients of this "
         f"rank alone, and will differ between the {process.size()} ranks: {shown}. Write: {write} "
-        "With TFHVD_CHECK_SYNC=warn this is a warning, with off nothing is checked."
+        "TFHVD_CHECK_SYNC=warn makes this a warning, and TFHVD_CHECK_SYNC=off checks nothing."
     )
     if _setting() == "ERROR":
         raise NotSynchronizedError(text)

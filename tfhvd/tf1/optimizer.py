@@ -33,7 +33,11 @@ class Reduces(Wrapped):
         self._tfhvd.reduce.local.add(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> GradientsAndVariables:
-        """Computes the gradients on this rank and reduces them: see the plain optimizer."""
+        """Computes the gradients on this rank, with the plain optimizer's arguments; reduces them.
+
+        Returns:
+            Pairs of a reduced gradient and its variable, for `apply_gradients`.
+        """
         gradients_and_variables = super().compute_gradients(*args, **kwargs)
         variables = [v for _, v in gradients_and_variables]
         reduced = self._tfhvd.add([g for g, _ in gradients_and_variables], variables)
@@ -45,7 +49,13 @@ class Reduces(Wrapped):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Applies what `compute_gradients` has returned: see the plain optimizer."""
+        """Applies what `compute_gradients` has returned.
+
+        Args:
+            grads_and_vars: pairs of a gradient and its variable.
+            global_step: a variable that is increased by one for each update; None for none.
+            name: of the operation.
+        """
         grads_and_vars = list(grads_and_vars)
         update = super().apply_gradients
         return self._tfhvd.apply(

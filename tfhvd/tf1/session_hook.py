@@ -38,8 +38,8 @@ def broadcast_global_variables(
     """
     if tf.executing_eagerly():
         raise RuntimeError(
-            "broadcast_global_variables was called where operations run eagerly, and there are no "
-            "global variables; call hvd.broadcast_variables(model.variables, root_rank) instead."
+            "broadcast_global_variables works in graphs only, since eager execution has no global "
+            "variables; call hvd.broadcast_variables(model.variables, root_rank) instead."
         )
     variables = tf.compat.v1.global_variables()
     name = "broadcast_global_variables"

@@ -99,7 +99,7 @@ std::string Envelope::Encode() const {
 
 Status Envelope::Decode(const std::string& bytes, int size, Envelope* out) {
   if (Read(bytes, size, &out->groups_)) return Status::Ok();
-  return Damaged(bytes, "envelope of letters");
+  return Damaged(bytes, "envelope of messages");
 }
 
 std::string EncodeVote(int hop, uint64_t word) {

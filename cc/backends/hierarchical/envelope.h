@@ -1,5 +1,5 @@
-// Envelope: the letters that travel together between rank 0 and the leader of a host; and what
-// leaders say of their hosts' votes.
+// Envelope: the messages that travel together between rank 0 and the leader of a host; and the
+// votes of hosts that leaders exchange.
 //
 //   envelope = 0xB1 groups:group*
 //   group    = ranks:u* bytes:b*       -- whom the bytes are from, or to
@@ -24,7 +24,7 @@ class Envelope {
     std::string bytes;
   };
 
-  // Adds a letter behind all that the rank's are already there.
+  // Adds a message of the rank, behind those of the same rank that are already there.
   void Add(int rank, std::string bytes);
 
   const std::vector<Group>& groups() const { return groups_; }

@@ -10,7 +10,8 @@
 // - Reductions combine the ranks of each host in their order, then the hosts in the order of their
 //   lowest ranks. So sums of floats may differ in the last bit from those of the flat backends; all
 //   ranks hold equal bits. Nothing is rounded, divided or scaled between the levels (arithmetic.h).
-// - Buffers pass through rooms of a few MiB, piece by piece; an alltoall's through twice its size.
+// - Data pass through staging buffers of a few MiB, piece by piece; an alltoall's through twice its
+//   size.
 //
 //   hierarchical_communicator.cc  barrier, broadcast, allgather
 //   hierarchical_reduce.cc        allreduce, reducescatter

@@ -75,7 +75,7 @@ Status HierarchicalControlPlane::Post() {
     outgoing_[host] = Envelope();
     TFHVD_RETURN_IF_ERROR(across_->Send(layout_.ranks_of[host][0], bytes));
     keen_.Reset();
-    patient_.Reset();
+    idle_backoff_.Reset();
   }
   // Whoever comes late finds the others' mark, and waits for nobody.
   if (EveryoneAnnounced()) announced_.assign(announced_.size(), false);
@@ -105,7 +105,7 @@ Status HierarchicalControlPlane::TakeFromOthers() {
     TFHVD_RETURN_IF_ERROR(across_->Receive(&message));
     if (!message.has_value()) return Status::Ok();
     keen_.Reset();
-    patient_.Reset();
+    idle_backoff_.Reset();
     if (IsAlarm(message->bytes)) {
       PassAlarmOn(message->from, message->bytes);
     } else if (votes_ != nullptr && IsVote(message->bytes)) {
@@ -122,7 +122,7 @@ Status HierarchicalControlPlane::ExchangeVotes() {
   TFHVD_RETURN_IF_ERROR(votes_->Exchange());
   if (!votes_->TakeSent()) return Status::Ok();
   keen_.Reset();
-  patient_.Reset();
+  idle_backoff_.Reset();
   return Status::Ok();
 }
 
@@ -152,12 +152,12 @@ Status HierarchicalControlPlane::Receive(std::optional<Message>* message) {
     TFHVD_RETURN_IF_ERROR(TakeFromHost());
     TFHVD_RETURN_IF_ERROR(TakeFromOthers());
     TFHVD_RETURN_IF_ERROR(ExchangeVotes());
-    if (rank_ == 0 || EveryoneAnnounced() || Clock::now() - kept_since_ >= kCompany)
+    if (rank_ == 0 || EveryoneAnnounced() || Clock::now() - kept_since_ >= kBatchingWindow)
       TFHVD_RETURN_IF_ERROR(Post());
   }
   if (inbox_.empty()) return Status::Ok();
   held_ = rank_ != 0 && !local_->Flushed() && !IsAlarm(inbox_.front().bytes) &&
-          Clock::now() - held_since_ < kFlushPatience;
+          Clock::now() - held_since_ < kFlushLimit;
   if (held_) return Status::Ok();
   *message = std::move(inbox_.front());
   inbox_.pop_front();
@@ -175,8 +175,8 @@ bool HierarchicalControlPlane::Flushed() {
 void HierarchicalControlPlane::Wait(std::chrono::nanoseconds timeout, bool expecting) {
   if (!leads()) return local_->Wait(timeout, expecting);
   const bool keeps = rank_ != 0 && !outgoing_[0].empty();
-  if (keeps) timeout = std::min<std::chrono::nanoseconds>(timeout, kCompany);
-  Backoff& backoff = expecting ? keen_ : patient_;
+  if (keeps) timeout = std::min<std::chrono::nanoseconds>(timeout, kBatchingWindow);
+  Backoff& backoff = expecting ? keen_ : idle_backoff_;
   const std::chrono::nanoseconds sleep(backoff.next_sleep_ns());
   if (sleep.count() == 0) return backoff.Pause();
   local_->Wait(std::min(timeout, sleep), false);

@@ -3,13 +3,14 @@
 // So rank 0 sends and takes one message a host, not one a rank. Votes need no rank 0: leaders tell
 // them each other (hierarchical_votes.h). See cc/comm/control_plane.h for the contract; beyond it:
 //
-// - A leader keeps what its host's ranks announce for up to kCompany, until it has something of
+// - A leader keeps what its host's ranks announce for up to kBatchingWindow, until it has something
+// of
 //   each, and sends it on in one envelope.
-// - A leader takes note of an agreement when its host's ranks can have it without its help, or a
-//   moment later: in a collective it passes messages on from time to time only.
-// - Messages move on only while the leader's engine makes calls here, so a stopped leader silences
-//   its host. An alarm alone needs no leader of the sender's: it goes from every rank to the
-//   leaders of the other hosts, and to its own host's by the leader.
+// - A leader takes an agreement once its host's ranks can have it without its help, or a moment
+//   later: in a collective it passes messages on from time to time only.
+// - Messages move on only while the leader's engine makes calls here, so with a stopped leader its
+//   whole host is missing. An alarm alone needs no leader of the sender's: it goes from every rank
+//   to the leaders of the other hosts, and to its own host's by the leader.
 #pragma once
 
 #include <chrono>
@@ -53,12 +54,12 @@ class HierarchicalControlPlane : public ControlPlane {
   using Clock = std::chrono::steady_clock;
 
   // How long what a host's ranks announce waits for the others of that host.
-  static constexpr std::chrono::microseconds kCompany{50};
+  static constexpr std::chrono::microseconds kBatchingWindow{50};
   // How long a leader holds an agreement back for a rank of its host that does not read.
-  static constexpr std::chrono::milliseconds kFlushPatience{10};
+  static constexpr std::chrono::milliseconds kFlushLimit{10};
   // The longest sleep between two looks at the other hosts, while an answer is expected or not.
   static constexpr long kKeenSleepNs = 200000;
-  static constexpr long kPatientSleepNs = 250000000;
+  static constexpr long kIdleSleepNs = 250000000;
 
   bool leads() const { return local_->rank() == 0; }
   void Keep(int host, int rank, std::string bytes);
@@ -88,7 +89,7 @@ class HierarchicalControlPlane : public ControlPlane {
   bool raised_alarm_ = false;     // this rank, or one of its host: `across_` may have more to send
   Status failure_;                // found by Flushed, told by the next Send or Receive
   Backoff keen_{kKeenSleepNs};
-  Backoff patient_{kPatientSleepNs, Backoff::kSleepAtOnce};
+  Backoff idle_backoff_{kIdleSleepNs, Backoff::kSleepAtOnce};
 };
 
 }  // namespace tfhvd

@@ -22,9 +22,9 @@ std::vector<int> HostLayout::LaneRanks(int lane) const {
 
 HostLayout MakeHostLayout(const std::vector<int>& hosts) {
   HostLayout layout;
-  std::map<int, size_t> place;  // of each host among ranks_of
+  std::map<int, size_t> index;  // of each host among ranks_of
   for (size_t r = 0; r < hosts.size(); ++r) {
-    const size_t host = place.emplace(hosts[r], place.size()).first->second;
+    const size_t host = index.emplace(hosts[r], index.size()).first->second;
     if (host == layout.ranks_of.size()) layout.ranks_of.emplace_back();
     std::vector<int>& ranks = layout.ranks_of[host];
     layout.host_of.push_back(static_cast<int>(host));

@@ -17,7 +17,7 @@ struct HostLayout {
   int lanes = 1;
   std::vector<std::vector<int>> ranks_of;  // by host
   std::vector<int> host_of;                // by rank: its host
-  std::vector<int> local_of;               // by rank: its place among its host's ranks
+  std::vector<int> local_of;               // by rank: its index among its host's ranks
 
   int size() const { return static_cast<int>(host_of.size()); }
   int hosts() const { return static_cast<int>(ranks_of.size()); }

@@ -2,8 +2,8 @@
 //
 // A collective is: Begin with this rank's call, read and write the others' buffers, End. All ranks
 // pass Begin together and End together. A rank that leaves with an error does so only when nobody
-// touches its buffers any more, and the others go on waiting for it: each hears of the failure by
-// its own wait monitor.
+// touches its buffers any more, and the others go on waiting for it: each learns of the failure
+// from its own wait monitor.
 #pragma once
 
 #include <cstdint>

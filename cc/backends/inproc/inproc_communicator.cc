@@ -23,9 +23,9 @@ int64_t OffsetOf(const std::vector<int64_t>& sizes, int index) {
 
 }  // namespace
 
-InprocCommunicator::InprocCommunicator(std::shared_ptr<CallBarrier> meeting,
+InprocCommunicator::InprocCommunicator(std::shared_ptr<CallBarrier> barrier,
                                        std::vector<int> members, int rank)
-    : barrier_(std::move(meeting)), members_(std::move(members)), rank_(rank) {}
+    : barrier_(std::move(barrier)), members_(std::move(members)), rank_(rank) {}
 
 Status InprocCommunicator::Begin(InprocCall call) {
   return barrier_->Begin(rank_, std::move(call), on_wait_);

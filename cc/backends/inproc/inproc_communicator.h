@@ -13,7 +13,7 @@ namespace tfhvd {
 class InprocCommunicator : public Communicator {
  public:
   // `members`: the ranks' numbers in the job, for messages.
-  InprocCommunicator(std::shared_ptr<CallBarrier> meeting, std::vector<int> members, int rank);
+  InprocCommunicator(std::shared_ptr<CallBarrier> barrier, std::vector<int> members, int rank);
 
   const char* name() const override { return "inproc"; }
   int rank() const override { return rank_; }

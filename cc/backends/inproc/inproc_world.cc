@@ -21,15 +21,15 @@ class InprocState {
 
   int size() const { return size_; }
 
-  // The n-th meeting of `members`; the same for all that ask.
+  // The n-th barrier of `members`; the same for all that ask.
   std::shared_ptr<CallBarrier> FindBarrier(const std::vector<int>& members, int n) {
     const MutexLock lock(&mutex_);
     return Find(&barriers_, std::make_pair(members, n), static_cast<int>(members.size()));
   }
 
-  std::shared_ptr<Mailboxes> FindMailRoom(int n) {
+  std::shared_ptr<Mailboxes> FindMailboxes(int n) {
     const MutexLock lock(&mutex_);
-    return Find(&rooms_, n, size_);
+    return Find(&mailboxes_of_, n, size_);
   }
 
   // The n-th part of these ranks.
@@ -46,9 +46,9 @@ class InprocState {
       const MutexLock lock(&mutex_);
       if (aborted_.ok()) aborted_ = why;
       for (auto& [key, shared] : barriers_) {
-        if (auto meeting = shared.lock()) barriers.push_back(std::move(meeting));
+        if (auto barrier = shared.lock()) barriers.push_back(std::move(barrier));
       }
-      for (auto& [key, shared] : rooms_) {
+      for (auto& [key, shared] : mailboxes_of_) {
         if (auto mailboxes = shared.lock()) several.push_back(std::move(mailboxes));
       }
       for (auto& [key, shared] : parts_) {
@@ -56,7 +56,7 @@ class InprocState {
       }
     }
     for (const auto& part : parts) part->Abort(why);
-    for (const auto& meeting : barriers) meeting->Abort(why);
+    for (const auto& barrier : barriers) barrier->Abort(why);
     for (const auto& mailboxes : several) mailboxes->Abort(why);
   }
 
@@ -84,7 +84,7 @@ class InprocState {
   Mutex mutex_;
   std::map<std::pair<std::vector<int>, int>, std::weak_ptr<CallBarrier>> barriers_
       TFHVD_GUARDED_BY(mutex_);
-  std::map<int, std::weak_ptr<Mailboxes>> rooms_ TFHVD_GUARDED_BY(mutex_);
+  std::map<int, std::weak_ptr<Mailboxes>> mailboxes_of_ TFHVD_GUARDED_BY(mutex_);
   std::map<std::pair<std::vector<int>, int>, std::weak_ptr<InprocState>> parts_
       TFHVD_GUARDED_BY(mutex_);
   std::map<std::shared_ptr<void>, int> held_ TFHVD_GUARDED_BY(mutex_);  // who has yet to ask
@@ -155,7 +155,7 @@ class InprocWorld : public World {
   }
 
   Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) override {
-    *out = std::make_unique<InprocControlPlane>(state_->FindMailRoom(planes_opened_++), rank_);
+    *out = std::make_unique<InprocControlPlane>(state_->FindMailboxes(planes_opened_++), rank_);
     return Status::Ok();
   }
 

@@ -49,10 +49,10 @@ class Mailboxes {
     return Status::Ok();
   }
 
-  // Wakes when mail comes.
+  // Wakes when a message comes.
   Waker* waker(int rank) { return &boxes_[static_cast<size_t>(rank)]->waker; }
 
-  // Places 0 to size() of words.
+  // `index`: of a word, 0 to size().
   void Cast(int index, uint64_t word) { words_[static_cast<size_t>(index)].store(word); }
   uint64_t Word(int index) const { return words_[static_cast<size_t>(index)].load(); }
 

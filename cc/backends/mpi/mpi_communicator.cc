@@ -40,7 +40,7 @@ void MpiCommunicator::LimitWindow(TransferId begin) {
   if (oldest >= begin) (void)transfers_.Wait(oldest);
 }
 
-// Dissemination: after round k everybody has heard, directly or not, of 2^(k+1) - 1 others.
+// Dissemination: after round k each rank knows, directly or not, of 2^(k+1) - 1 others.
 Status MpiCommunicator::Barrier() {
   TFHVD_RETURN_IF_ERROR(transfers_.Begin("barrier"));
   const char sent = 0;

@@ -54,7 +54,7 @@ class MpiWorld : public World {
     if (ended != 0) {
       return Status::FailedPrecondition(
           "MPI has been finalized in this process and cannot be started again. Call hvd.init() "
-          "before MPI is finalized, and once a process.");
+          "before MPI is finalized, and only once in each process.");
     }
     if (begun == 0) {
       TFHVD_MPI_CALL(api_, "MPI_Init_thread", InitThread(&threads));

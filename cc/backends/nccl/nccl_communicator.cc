@@ -60,7 +60,7 @@ Status NcclCommunicator::Make(const NcclApi& api, CudaDevice* device, Communicat
   int32_t kernel = device->copies()->has_kernel() ? 1 : 0;
   TFHVD_RETURN_IF_ERROR(
       host->AllReduce(&kernel, &kernel, 1, DType::kInt32, {ReduceOp::kMin, 1.0, 1.0}));
-  made->means_.kernel = kernel == 1;
+  made->features_.kernel = kernel == 1;
   *out = std::move(made);
   return Status::Ok();
 }
@@ -107,9 +107,9 @@ Status NcclCommunicator::Settle(const char* name, nccl::Result result) {
     why_ = Status::Aborted(
         std::string(name) + " did not end within " +
         std::to_string(static_cast<int>(deadline_.count())) +
-        " s: the ranks do not reach each other. Set NCCL_SOCKET_IFNAME to the network interface "
-        "that joins the hosts, or TFHVD_GPU_INIT_TIMEOUT_SECONDS to more; NCCL_DEBUG=INFO makes "
-        "NCCL tell more.");
+        " s: the ranks cannot reach each other. Set NCCL_SOCKET_IFNAME to the network interface "
+        "that joins the hosts, or increase TFHVD_GPU_INIT_TIMEOUT_SECONDS. With NCCL_DEBUG=INFO, "
+        "NCCL prints more.");
     api_.ncclCommAbort(std::exchange(comm_, nullptr));
     return why_;
   }
@@ -171,7 +171,7 @@ Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DTy
   TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   if (count == 0) return Status::Ok();
   const std::optional<NcclReduction> plan =
-      PlanNcclReduction(dtype, reduction, size_, {means_.kernel, /*scale_input=*/true});
+      PlanNcclReduction(dtype, reduction, size_, {features_.kernel, /*scale_input=*/true});
   if (!plan.has_value()) return fallback_->AllReduce(in, out, count, dtype, reduction);
   CudaCopies& copies = *device_.copies();
   if (plan->before != 1.0) {
@@ -235,7 +235,7 @@ Status NcclCommunicator::ReduceScatter(const void* in, void* out,
   TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   if (Sum(counts) == 0) return Status::Ok();
   const std::optional<NcclReduction> plan =
-      PlanNcclReduction(dtype, reduction, size_, {means_.kernel, /*scale_input=*/false});
+      PlanNcclReduction(dtype, reduction, size_, {features_.kernel, /*scale_input=*/false});
   if (!plan.has_value()) return fallback_->ReduceScatter(in, out, counts, dtype, reduction);
   const int64_t item = ItemSize(dtype);
   const bool even = AllEqual(counts);
@@ -340,7 +340,7 @@ Status NcclCommunicator::Shrink(std::vector<int> lost, std::unique_ptr<Communica
   std::unique_ptr<NcclCommunicator> made(
       new NcclCommunicator(api_, &device_, std::move(fallback), deadline_.count(), rank_ - before,
                            size_ - static_cast<int>(lost.size())));
-  made->means_ = means_;
+  made->features_ = features_;
   const CudaScope scope(device_.driver(), device_.context());
   nccl::Result result;
   {

@@ -81,7 +81,7 @@ class NcclCommunicator : public Communicator {
   const std::chrono::duration<double> deadline_;
   const int rank_;
   const int size_;
-  NcclMeans means_;  // the same on every rank
+  NcclFeatures features_;  // the same on every rank
 
   // Held while a thread is within NCCL: an abort must find nobody there.
   Mutex mutex_;

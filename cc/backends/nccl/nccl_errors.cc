@@ -15,8 +15,8 @@ constexpr char kUpdateDriver[] =
     "The GPU's driver is older than NCCL's CUDA runtime. Update the driver, or install an NCCL for "
     "an older CUDA.";
 constexpr char kUnreachable[] =
-    "The hosts do not reach each other where NCCL tries it. Set NCCL_SOCKET_IFNAME to the "
-    "interface that joins them (`ip -brief address` lists them), and look at the firewall.";
+    "The hosts cannot reach each other on the network that NCCL has chosen. Set NCCL_SOCKET_IFNAME "
+    "to the interface that joins them (`ip -brief address` lists them), and check the firewall.";
 constexpr char kPeerEnded[] = "Another rank has ended; its own output says why.";
 
 // Words of NCCL 2.27.7, and of the system's errors that it passes on. The first that fits counts.
@@ -26,11 +26,11 @@ constexpr Cause kCauses[] = {
      "has GPUs, and let tfhvd or tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU') "
      "choose."},
     {"/dev/shm",
-     "Shared memory is too small or missing, as in containers that say nothing of it. Start the "
-     "container with --shm-size=1g or more, or --ipc=host; NCCL_SHM_DISABLE=1 does without."},
+     "Shared memory is too small or missing, as in containers by default. Start the container with "
+     "--shm-size=1g or more, or --ipc=host; or set NCCL_SHM_DISABLE=1 to do without it."},
     {"no space left on device",
-     "Shared memory is full. Start the container with --shm-size=1g or more, or --ipc=host; "
-     "NCCL_SHM_DISABLE=1 does without."},
+     "Shared memory is full. Start the container with --shm-size=1g or more, or --ipc=host; or set "
+     "NCCL_SHM_DISABLE=1 to do without it."},
     {"driver version is insufficient", kUpdateDriver},
     {"insufficient driver", kUpdateDriver},
     {"interface found",
@@ -66,7 +66,7 @@ Status NcclFailed(const NcclApi& api, const char* call, nccl::Result result, ncc
       name + " failed: " + (text != nullptr ? text : std::to_string(result)) + ".";
   if (last != nullptr && *last != '\0') message += " NCCL says: " + std::string(last) + ".";
   std::string advice = NcclLikelyCause(message);
-  if (advice.empty()) advice = "NCCL_DEBUG=INFO makes NCCL tell more.";
+  if (advice.empty()) advice = "With NCCL_DEBUG=INFO, NCCL prints more.";
   message += " " + advice;
   return {result == nccl::kRemoteError ? StatusCode::kAborted : StatusCode::kInternal, message};
 }

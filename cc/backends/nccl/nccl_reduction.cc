@@ -53,7 +53,7 @@ std::optional<nccl::DataType> NcclType(DType dtype) {
 }
 
 std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
-                                               const NcclMeans& means) {
+                                               const NcclFeatures& features) {
   if (!NcclType(dtype).has_value()) return std::nullopt;
   const bool sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
   const double divisor = reduction.op == ReduceOp::kAverage ? ranks : 1.0;
@@ -63,7 +63,7 @@ std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& red
   if (!IsFloat(dtype)) return std::nullopt;
 
   const double factor = reduction.prescale * reduction.postscale / divisor;
-  if (sum && !means.kernel) {
+  if (sum && !features.kernel) {
     const bool mean = reduction.prescale == 1.0 && reduction.postscale == 1.0;
     if (mean) {
       plan.op = nccl::kAvg;
@@ -72,7 +72,7 @@ std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& red
     }
     return plan;
   }
-  if (!means.kernel) return std::nullopt;
+  if (!features.kernel) return std::nullopt;
   // One factor is enough for a sum, unless the user scales the input so that the sum of a 16-bit
   // type does not overflow.
   const bool narrow = ItemSize(dtype) == 2;
@@ -80,7 +80,7 @@ std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& red
     plan.after = factor;
     return plan;
   }
-  if (reduction.prescale != 1.0 && !means.scale_input) return std::nullopt;
+  if (reduction.prescale != 1.0 && !features.scale_input) return std::nullopt;
   plan.before = reduction.prescale;
   plan.after = reduction.postscale / divisor;
   return plan;

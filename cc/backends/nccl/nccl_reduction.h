@@ -21,7 +21,7 @@ struct NcclReduction {
   double after = 1.0;   // by our kernel, on what comes out
 };
 
-struct NcclMeans {
+struct NcclFeatures {
   bool kernel = false;       // ours is loaded
   bool scale_input = false;  // what goes in may be scaled apart
 };
@@ -33,6 +33,6 @@ std::optional<nccl::DataType> NcclType(DType dtype);
 // or scaled, which it would compute in their own type, and what needs our kernel where there is
 // none.
 std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
-                                               const NcclMeans& means);
+                                               const NcclFeatures& features);
 
 }  // namespace tfhvd

@@ -63,9 +63,7 @@ class BestModelCheckpoint(ModelCheckpoint):
     def on_train_begin(self, logs: Logs = None) -> None:
         """Looks at the path, on every rank, and begins on the one that saves."""
         if not self.filepath:
-            raise ValueError(
-                "BestModelCheckpoint saves to a file, and has no path of it; pass filepath=<path>."
-            )
+            raise ValueError("BestModelCheckpoint has no file to save to; pass filepath=<path>.")
         self.filepath = os.fspath(self.filepath)
         # Whether the path will do, Keras says to whoever makes one of its own.
         keras = keras_compat.keras_of(self.model)

@@ -19,8 +19,8 @@ class CSVLogger(
     after `MetricAverageCallback`, so that it writes the metrics of all ranks.
 
     Args:
-        args: those of Keras' CSVLogger: the file, `separator`, `append`.
-        kwargs: the same by name.
+        args: positional arguments of Keras' CSVLogger: `filename`, `separator`, `append`.
+        kwargs: named arguments of Keras' CSVLogger.
 
     Example:
         >>> callbacks = [

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from `initial_lr / size()` to `initial_lr` over the first epochs.
 
-    A batch of all ranks is `size()` times one rank's, and bears a rate that is so much higher, but
-    not from the beginning (Goyal et al., 2017). The rate grows by the same amount with every batch.
+    The joined batch of all ranks is `size()` times as large as one rank's, and allows a rate higher
+    by that factor, but not from the beginning (Goyal et al., 2017). The rate grows by the same
+    amount with every batch.
 
     Args:
         initial_lr: the learning rate after the warm-up: the rate for one rank times `size()`.

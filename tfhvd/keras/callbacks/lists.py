@@ -71,7 +71,7 @@ def warn_of_order(callbacks: Callbacks) -> None:
     ]
     if early and global_process_set.rank() == 0:
         _logger.warning(
-            "Callbacks that come before MetricAverageCallback see the metrics of their own rank. "
-            "Received: %s before it. Expected: MetricAverageCallback first.",
+            "Callbacks before MetricAverageCallback see only the metrics of their own rank; place "
+            "MetricAverageCallback before %s.",
             ", ".join(early),
         )

@@ -20,9 +20,8 @@ class ModelCheckpoint(
     all ranks that is monitored.
 
     Args:
-        args: those of Keras' ModelCheckpoint: `filepath`, `monitor`, `save_best_only` and the
-            others.
-        kwargs: the same by name.
+        args: positional arguments of Keras' ModelCheckpoint; the first is `filepath`.
+        kwargs: named arguments of Keras' ModelCheckpoint: `monitor`, `save_best_only` and others.
 
     Example:
         >>> callbacks = [

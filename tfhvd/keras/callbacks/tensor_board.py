@@ -31,8 +31,8 @@ class TensorBoard(
     of batches (`update_freq`) and of the profiler is the first rank's own.
 
     Args:
-        args: those of Keras' TensorBoard: `log_dir` and the others.
-        kwargs: the same by name.
+        args: positional arguments of Keras' TensorBoard; the first is `log_dir`.
+        kwargs: named arguments of Keras' TensorBoard: `update_freq`, `profile_batch` and others.
 
     Example:
         >>> callbacks = [
