@@ -1,4 +1,4 @@
-"""Looks whether the first step of `fit` has updated variables from gradients of this rank alone.
+"""Looks whether the first step of training has updated variables from this rank's gradients alone.
 
 Whether that is a mistake depends on the other ranks: one may train a model of its own, while the
 others wait, or do something else. All ranks are there where the model reduces some gradients, or
@@ -7,19 +7,23 @@ where a callback meets them; else they are found out by a rendezvous for which n
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
-from tfhvd.runtime import updates
+from tfhvd.keras.model_state import reducing_optimizers
+from tfhvd.runtime import process, updates
 from tfhvd.runtime.library import load_native
 
 if TYPE_CHECKING:
     from tfhvd._native import Rendezvous
     from tfhvd.compat.types import Model, Variable
 
-_PATIENCE = 5.0  # seconds from the beginning of an epoch on, for ranks that begin it later
-_LONGEST_MEETING = 20.0  # seconds, for it would be reported as stalled
+_logger = logging.getLogger("tfhvd")
+_LATEST = 5.0  # seconds from the beginning of an epoch on, for ranks that begin it later
+_LONGEST_RENDEZVOUS = 20.0  # seconds, for it would be reported as stalled
+_CHECKED = "_tfhvd_batch_checked"  # an attribute of a model
 
 
 class UpdateCheck:
@@ -41,7 +45,7 @@ class UpdateCheck:
         self._begun = 0.0
 
     def begin_epoch(self) -> None:
-        """Comes to the meeting of those that are in an epoch now."""
+        """Comes to the rendezvous of those that are in an epoch now."""
         if not self._over and not self._together:
             self._rendezvous = load_native().Rendezvous()
             self._begun = time.monotonic()
@@ -62,14 +66,14 @@ class UpdateCheck:
             self._left = step.unreduced()
         met = self._rendezvous is not None and self._rendezvous.is_complete()
         if self._left and not (self._together or together or met):
-            if time.monotonic() - self._begun > _LONGEST_MEETING:
+            if time.monotonic() - self._begun > _LONGEST_RENDEZVOUS:
                 self._rendezvous = None
             return
         self._over, self._rendezvous = True, None
         updates.complain(self._left, "After the first step of fit", self._write)
 
     def end_epoch(self, step: updates.Step | None = None) -> None:
-        """Looks a last time, where there is a step to look at, and leaves the meeting."""
+        """Looks a last time, where there is a step to look at, and leaves the rendezvous."""
         if self._rendezvous is not None and self._left and step is not None:
             while not (self._rendezvous.is_complete() or self._is_alone or self._is_late()):
                 time.sleep(0.01)
@@ -78,7 +82,30 @@ class UpdateCheck:
         self._rendezvous = None
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self._begun > _PATIENCE
+        return time.monotonic() - self._begun > _LATEST
+
+
+def check_batch(model: Model) -> None:
+    """Warns once of a model that `train_on_batch` trains by an optimizer that is not distributed.
+
+    A warning and no error, whatever TFHVD_CHECK_SYNC says but "off": one rank may train a model of
+    its own, and no other rank need call anything at the same time.
+    """
+    if not updates.is_asked_for() or vars(model).get(_CHECKED):
+        return
+    vars(model)[_CHECKED] = True  # past Keras' __setattr__
+    if reducing_optimizers(model) or keras_compat.has_own_train_step(model):
+        return
+    name = type(getattr(model, "optimizer", None)).__name__
+    _logger.warning(
+        "train_on_batch on rank %d: %s is not a distributed optimizer, so the weights of this model "
+        "will differ between the %d ranks that train it. Write: %s TFHVD_CHECK_SYNC=off checks "
+        "nothing.",
+        process.rank(),
+        name,
+        process.size(),
+        _what_to_write(model),
+    )
 
 
 def _what_to_write(model: Model) -> str:
