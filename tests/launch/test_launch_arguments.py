@@ -10,7 +10,7 @@ from tfhvd.launch import cli
 from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host
-from tfhvd.launch.parser import make_parser
+from tfhvd.launch.options import make_parser
 
 
 def test_the_command_begins_at_the_first_word_that_is_no_option():

@@ -9,7 +9,8 @@ from typing import Any
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host, check_slots, parse_hosts, read_hostfile
 from tfhvd.launch.job import Job
-from tfhvd.launch.parser import USAGE, make_parser
+from tfhvd.launch.options import make_parser
+from tfhvd.launch.parser import USAGE
 
 
 def parse(argv: Sequence[str]) -> Job:
