@@ -55,6 +55,15 @@ def test_the_other_options():
     assert (job.start_timeout, job.stop_timeout) == (5.0, 1.5)
 
 
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [("", None), ("all", None), ("rank0", 0), ("rank11", 11), ("rank", Path("rank"))],
+)
+def test_whose_output_is_shown(words, output):
+    options = ["--output", words] if words else []
+    assert parse(["-np", "12", *options, "true"]).output == output
+
+
 def test_without_np_the_slots_are_the_number(tmp_path):
     assert parse(["-H", "a:2,b,a:3", "true"]).num_proc == 6
     hostfile = tmp_path / "hosts"
@@ -91,6 +100,7 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np 2 -p 99999 true", "-p must be a port number"),
         ("-np 2 --cycle-time-ms -1 true", "--cycle-time-ms must be a number, at least 0"),
         ("-np 2 --log-level loud true", "--log-level must be one of trace, debug"),
+        ("-np 2 --output rank2 true", "--output rank2 names a rank that this job has not. Its r"),
         ("-np 2 no-such-command-here", "command not found: no-such-command-here"),
         ("-np 2 --mpirun /no/mpirun true", "--mpirun /no/mpirun is not a program"),
         ("-np 2 --mpirun true true", "is neither Open MPI nor MPICH"),

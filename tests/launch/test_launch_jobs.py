@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -68,6 +69,56 @@ def test_output_goes_to_files_too(tmp_path):
     assert result.code == 0 and "[1] out 1" in result.out
     assert (tmp_path / "logs/rank.1/stdout").read_text() == "out 1\n"
     assert (tmp_path / "logs/rank.0/stderr").read_text() == "err 0\n"
+
+
+SPEAK = RANK + 'print("out", rank, flush=True)\nprint("err", rank, file=sys.stderr)\n'
+
+
+def test_only_one_ranks_output_is_shown(tmp_path):
+    path = script(tmp_path, SPEAK + "if rank == 1: sys.exit(7)\n")
+    result = launch("-np", 2, "--output", "rank0", sys.executable, path)
+    assert result.out == "[0] out 0\n"
+    assert result.err.startswith("[0] err 0\ntfhvdrun: rank 1 on host ")
+    assert result.own_lines[-1] == "    err 1", "who fails is shown whoever it is"
+
+
+def test_output_goes_to_one_file_a_rank_instead(tmp_path):
+    path = script(tmp_path, SPEAK)
+    folder = tmp_path / "logs"
+    result = launch("-np", 2, "--output", folder, sys.executable, path)
+    assert (result.code, result.out) == (0, "")
+    assert result.err == f"tfhvdrun: the ranks' output goes to {folder}/rank.*.log\n"
+    assert sorted(file.name for file in folder.iterdir()) == ["rank.0.log", "rank.1.log"]
+    for rank in (0, 1):
+        lines = (folder / f"rank.{rank}.log").read_text().splitlines()
+        assert sorted(lines) == [f"err {rank}", f"out {rank}"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    result = launch("-np", 1, "--output", tmp_path / "file", "true")
+    assert result.code == 2
+    assert result.err.startswith(f"tfhvdrun: error: cannot write to --output {tmp_path}/file: ")
+
+
+def test_each_line_begins_with_the_time(tmp_path):
+    path = script(tmp_path, SPEAK + "if rank == 1: sys.exit(7)\n")
+    folder = tmp_path / "logs"
+    words = ("--timestamps", "--output-filename", folder)
+    result = launch("-np", 2, *words, sys.executable, path)
+    for text in (result.out, result.err, (folder / "rank.1/stderr").read_text()):
+        assert re.fullmatch(r"(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} .+\n)+", text), text
+    assert re.search(r"\d \[1\] out 1\n", result.out)
+    assert re.search(r"\d tfhvdrun: rank 1 on host ", result.err)
+
+
+def test_tensorflows_startup_lines_are_rank_0s_unless_v_says_otherwise(tmp_path):
+    line = "2026-01-31 12:00:00.1: I tensorflow/core/util/port.cc:153] oneDNN"
+    path = script(tmp_path, f'sys.stderr.write("{line}\\nmine\\n")\n')
+    result = launch("-np", 2, sys.executable, path)
+    assert sorted(result.err.splitlines()) == [f"[0] {line}", "[0] mine", "[1] mine"]
+    result = launch("-np", 2, "-v", sys.executable, path)
+    assert f"[1] {line}" in result.err.splitlines()
 
 
 def test_an_exception_is_the_last_word(tmp_path):

@@ -32,6 +32,7 @@ def parse(argv: Sequence[str]) -> Job:
         raise UsageError("the number of ranks is missing. Type -np N, as in: tfhvdrun -np 2 ...")
     num_proc = given.get("num_proc", sum(host.slots for host in hosts))
     check_slots(num_proc, hosts)
+    _check_rank("--output rank", given.get("output"), num_proc)
     as_they_are = {name.name for name in fields(Job)} - {"command", "num_proc", "hosts"}
     return Job(
         command=command,
@@ -49,6 +50,13 @@ def _hosts(given: dict[str, Any]) -> tuple[Host, ...]:
     if "hostfile" in given:
         return read_hostfile(given["hostfile"])
     return parse_hosts(given["hosts"]) if "hosts" in given else ()
+
+
+def _check_rank(option: str, rank: object, num_proc: int) -> None:
+    if isinstance(rank, int) and rank >= num_proc:
+        raise UsageError(
+            f"{option}{rank} names a rank that this job has not. Its ranks are 0 to {num_proc - 1}"
+        )
 
 
 def help_text() -> str:

@@ -48,7 +48,14 @@ def _run(job: Job) -> int:
     env = environment.build(job, os.environ, root=os.geteuid() == 0)
     if not remote:
         check_command(job.command[0], env.get("PATH", os.defpath))
-    output = Output(job.num_proc, prefix=job.prefix, folder=job.output_dir)
+    output = Output(
+        job.num_proc,
+        prefix=job.prefix,
+        folder=job.output_dir,
+        show=job.output,
+        timestamps=job.timestamps,
+        startup_lines=job.verbose,
+    )
     listener = address.listen(remote=remote)
     env[environment.TOKEN] = token = secrets.token_hex(16)
     env[environment.ADDRESS] = address.addresses(
@@ -62,6 +69,8 @@ def _run(job: Job) -> int:
         output.message(f"tfhvdrun: warning: {warning}\n".encode())
     if environment.chooses_legacy_keras(job, os.environ):
         output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
+    if isinstance(job.output, Path):
+        output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
     if job.verbose:
         output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
     supervisor = Supervisor(

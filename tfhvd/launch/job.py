@@ -19,6 +19,7 @@ class Job:
         env: (name, value) for the ranks; the value None means the launcher's own value.
         settings: TFHVD_* variables that the options set.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
+        output: the only rank whose output is shown, None for all; or the folder that gets it.
         as_horovod: whether `import horovod` is to give tfhvd in the ranks.
         task: "run", or what to print instead: "help", "version" or "check-build".
         warnings: a line for each option that was given and does nothing.
@@ -37,6 +38,8 @@ class Job:
     mpi_args: tuple[str, ...] = ()
     binding_args: tuple[str, ...] = ()
     output_dir: Path | None = None
+    output: int | Path | None = None
+    timestamps: bool = False
     prefix: bool = True
     verbose: bool = False
     start_timeout: float = 120.0

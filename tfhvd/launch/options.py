@@ -111,11 +111,23 @@ def _job_options() -> list[Row]:
             "--no-prefix", dest="no_prefix", help="do not put [rank] before each line of output"
         ),
         _value(
+            "--output",
+            dest="output",
+            metavar="all|rank0|DIR",
+            convert=values.output,
+            help="show the output of all ranks, of rank 0 only, or write it to DIR/rank.R.log",
+        ),
+        _value(
             "--output-filename",
             dest="output_dir",
             metavar="DIR",
             convert=Path,
             help="also write each rank's output to DIR/rank.R/stdout and stderr",
+        ),
+        _switch(
+            *("--timestamps", "--prefix-output-with-timestamp", "-prefix-timestamp"),
+            dest="timestamps",
+            help="put the time before each line of output",
         ),
     ]
 
