@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfhvd.launch import legacy_keras
+from tfhvd.launch import cores, legacy_keras
 from tfhvd.launch.job import Job
 
 _SHIM = Path(__file__).resolve().parents[1] / "horovod_alias" / "shim"
@@ -33,6 +33,8 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
     env.setdefault("PYTHONUNBUFFERED", "1")
     if root:
         env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    if job.share_cores:
+        env[cores.SHARE] = "1"
     if job.nics:
         env.setdefault("NCCL_SOCKET_IFNAME", ",".join(job.nics))
     if job.ssh_args:

@@ -184,6 +184,11 @@ def _start_options() -> list[Row]:
             convert=values.words,
             help="how mpirun binds ranks to cores, in its own words (default: not at all)",
         ),
+        _switch(
+            "--no-share-cores",
+            dest="no_share_cores",
+            help="let each rank start threads for all cores of its host",
+        ),
         _switch("--tcp", dest="tcp", help="let MPI use TCP only (Open MPI)"),
     ]
 

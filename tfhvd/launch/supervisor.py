@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfhvd.launch import orphans, stopping, wire
+from tfhvd.launch import cores, orphans, stopping, wire
 from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
 from tfhvd.launch.output import Output
 
@@ -89,6 +89,7 @@ class Supervisor:
         self._stop_signal: int | None = None  # the signal that asked us to stop
         self._trouble: str | None = None  # the launcher's own reason to stop
         self._over = False
+        self._said: set[str] = set()
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -197,8 +198,17 @@ class Supervisor:
             raise wire.WireError("not one of our workers")
         peer.rank = self._ranks[rank] = Rank(rank, str(fields["host"]))
         peer.send(wire.frame(wire.WELCOME))
+        if self._verbose and fields.get("share"):
+            self._say_share(peer.rank.host, int(fields["share"]))
         if self._stopped_at is not None:
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
+
+    def _say_share(self, host: str, share: int) -> None:
+        text = f"tfhvdrun: each rank on host {host} takes {share} of its cores, unless one of "
+        text += f"{', '.join(cores.VARIABLES)} says otherwise (off: --no-share-cores)"
+        if text not in self._said:
+            self._said.add(text)
+            self._say(0, text)
 
     def _on_end(self, rank: Rank, ending: Ending, at: float) -> None:
         now = time.monotonic()

@@ -2,7 +2,8 @@
 
 A frame is one byte of kind, four bytes of length (big endian) and the payload:
 
-    worker -> launcher   H hello   JSON {token, rank, host, pid}
+    worker -> launcher   H hello   JSON {token, rank, host, pid, share}; share: the cores that
+                                   the rank takes, or null
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
                          X exit    JSON {code, ago} or {signal, told, stopped, ago} or {error}; the
