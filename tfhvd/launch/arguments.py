@@ -33,6 +33,7 @@ def parse(argv: Sequence[str]) -> Job:
     num_proc = given.get("num_proc", sum(host.slots for host in hosts))
     check_slots(num_proc, hosts)
     _check_rank("--output rank", given.get("output"), num_proc)
+    _check_rank("--pdb ", given.get("pdb"), num_proc)
     as_they_are = {name.name for name in fields(Job)} - {"command", "num_proc", "hosts"}
     return Job(
         command=command,

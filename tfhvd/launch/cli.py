@@ -81,6 +81,7 @@ def _run(job: Job) -> int:
         start_timeout=job.start_timeout,
         stop_timeout=job.stop_timeout,
         stopped_limit=environment.stall_limit(env),
+        debugged=job.pdb,
         verbose=job.verbose,
     )
     return supervisor.run(line, env)

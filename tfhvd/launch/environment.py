@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfhvd.launch import cores, legacy_keras
+from tfhvd.launch import cores, debugging, legacy_keras
 from tfhvd.launch.job import Job
 
 _SHIM = Path(__file__).resolve().parents[1] / "horovod_alias" / "shim"
@@ -41,6 +41,7 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
         env["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(job.ssh_args)
     env.update(job.settings)
     env.update({name: value for name, value in job.env if value is not None})
+    env.update(debugging.launcher_variables(job.pdb, env))
     if job.as_horovod:
         # First on the path after the script's own folder, and read by every Python that the command
         # starts. The folder holds the one package `horovod`.

@@ -20,6 +20,7 @@ class Job:
         settings: TFHVD_* variables that the options set.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
         output: the only rank whose output is shown, None for all; or the folder that gets it.
+        pdb: the rank that gets the launcher's stdin, for a debugger.
         share_cores: whether each rank's libraries start threads for its part of the cores only.
         as_horovod: whether `import horovod` is to give tfhvd in the ranks.
         task: "run", or what to print instead: "help", "version" or "check-build".
@@ -46,6 +47,7 @@ class Job:
     start_timeout: float = 120.0
     stop_timeout: float = 5.0
     share_cores: bool = True
+    pdb: int | None = None
     as_horovod: bool = False
     task: str = "run"
     warnings: tuple[str, ...] = ()

@@ -106,6 +106,13 @@ def _job_options() -> list[Row]:
             dest="as_horovod",
             help="let `import horovod.tensorflow` give tfhvd: scripts for Horovod run as they are",
         ),
+        _value(
+            "--pdb",
+            dest="pdb",
+            metavar="RANK",
+            convert=values.whole(0),
+            help="let breakpoint() stop this rank only, which gets the terminal's input",
+        ),
         _switch("-v", "--verbose", dest="verbose", help="print the mpirun line and what it says"),
         _switch(
             "--no-prefix", dest="no_prefix", help="do not put [rank] before each line of output"

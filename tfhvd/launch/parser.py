@@ -17,7 +17,7 @@ _END = """\
 options of horovodrun that are taken, with a warning, and have no effect:
 {idle}
 
-Ranks have no input: what they read from stdin is empty.
+Ranks have no input, but for --pdb: what they read from stdin is empty.
 The exit code is that of the rank that failed first (128 + N: by signal N)."""
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfhvd.launch import cores, orphans, stopping, wire
+from tfhvd.launch import cores, debugging, orphans, stopping, wire
 from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
 from tfhvd.launch.output import Output
 
@@ -54,6 +54,7 @@ class Supervisor:
         stop_timeout: seconds between asking ranks to stop and killing them.
         stopped_limit: seconds until a rank that is stopped (SIGSTOP) is killed, once another rank
             has come to its end and waits for it; 0: never.
+        debugged: the rank that gets our stdin, if any.
         verbose: pass on all that mpirun says, also after a failure.
     """
 
@@ -67,6 +68,7 @@ class Supervisor:
         start_timeout: float,
         stop_timeout: float,
         stopped_limit: float = 0.0,
+        debugged: int | None = None,
         verbose: bool = False,
     ) -> None:
         self._num_proc = num_proc
@@ -90,6 +92,8 @@ class Supervisor:
         self._trouble: str | None = None  # the launcher's own reason to stop
         self._over = False
         self._said: set[str] = set()
+        self._debugged = debugged
+        self._input: debugging.InputSender | None = None
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -97,6 +101,8 @@ class Supervisor:
         """Runs mpirun to its end and returns the exit code of tfhvdrun."""
         self._select.register(self._listener, selectors.EVENT_READ, self._on_connect)
         self._watch_signals()
+        if self._debugged is not None:
+            self._input = debugging.InputSender(self._select)
         orphans.adopt()
         self._mpirun = mpirun = _start(argv, env)
         for pipe in (mpirun.stdout, mpirun.stderr):
@@ -200,6 +206,8 @@ class Supervisor:
         peer.send(wire.frame(wire.WELCOME))
         if self._verbose and fields.get("share"):
             self._say_share(peer.rank.host, int(fields["share"]))
+        if self._input is not None and rank == self._debugged:
+            self._input.to(peer.send)
         if self._stopped_at is not None:
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
 
@@ -214,6 +222,8 @@ class Supervisor:
         now = time.monotonic()
         rank.end(ending, at, self._stopped_at)
         self._output.finish(rank.rank)
+        if self._input is not None and rank.rank == self._debugged:
+            self._input.stop()
         if ending.failed and not self._steps:
             self._steps = stopping.plan(now, signal.SIGTERM, self._stop_timeout, FAILURE_GRACE)
 

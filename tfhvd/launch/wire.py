@@ -12,6 +12,7 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
                                    seconds, as by SIGSTOP; sent again and again
+                         I input   bytes for the rank's stdin; none: its end
                          Q quit    (empty): the job is over, the worker may end
 """
 
@@ -23,7 +24,7 @@ import struct
 from typing import Any
 
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT = b"H", b"O", b"E", b"N", b"X"
-WELCOME, SIGNAL, LOOK, QUIT = b"W", b"S", b"L", b"Q"
+WELCOME, SIGNAL, LOOK, INPUT, QUIT = b"W", b"S", b"L", b"I", b"Q"
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
@@ -69,7 +70,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXWSLQ":
+            if length > LIMIT or kind not in b"HOENXWSLIQ":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:
