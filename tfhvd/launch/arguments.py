@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from tfhvd.launch import slurm
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host, check_slots, parse_hosts, read_hostfile
 from tfhvd.launch.job import Job
@@ -13,8 +14,12 @@ from tfhvd.launch.options import make_parser
 from tfhvd.launch.parser import USAGE
 
 
-def parse(argv: Sequence[str]) -> Job:
+def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     """Turns the words after ``tfhvdrun`` into a Job; raises UsageError with one clear line.
+
+    Args:
+        argv: the words.
+        environ: where a batch system may have said how many ranks to start, and where.
 
     Example: ``parse(["-np", "2", "python", "train.py"]).command == ("python", "train.py")``
     """
@@ -28,6 +33,10 @@ def parse(argv: Sequence[str]) -> Job:
     if not command:
         raise UsageError(f"no command to run. Usage: {USAGE}")
     hosts = _hosts(given)
+    if "num_proc" not in given and not hosts:
+        found = slurm.allocation(environ or {})
+        if found is not None:
+            given["num_proc"], hosts = found.num_proc, found.hosts
     if "num_proc" not in given and not hosts:
         raise UsageError("the number of ranks is missing. Type -np N, as in: tfhvdrun -np 2 ...")
     num_proc = given.get("num_proc", sum(host.slots for host in hosts))

@@ -21,7 +21,7 @@ from tfhvd.launch.supervisor import Supervisor
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code: that of the rank that failed first; 2: usage."""
     try:
-        job = arguments.parse(sys.argv[1:] if argv is None else argv)
+        job = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
         if job.task != "run":
             print(_answer(job.task))
             return 0
