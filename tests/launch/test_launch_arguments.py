@@ -86,7 +86,6 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np 2 --mpi-args --quiet true", "written with =, as in --mpi-args=--quiet"),
         ("-np 2 -i /no/key true", "-i must be a file with a private key. Received: '/no/key'"),
         ("-np 2 --host-discovery-script s true", "Give the hosts that the script prints: -H"),
-        ("--config-file=x -np 2 true", "tfhvdrun has no option --config-file. Give the options"),
         ("-np 2 --verbos true", "Did you mean --verbose?"),
         ("-np 2 --zzz true", "unknown option --zzz. tfhvdrun --help lists the options"),
         ("-np 2 --no-prefix=1 true", "--no-prefix takes no value"),

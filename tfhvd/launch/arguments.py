@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from tfhvd.launch import slurm
+from tfhvd.launch import config_file, slurm
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host, check_slots, parse_hosts, read_hostfile
 from tfhvd.launch.job import Job
@@ -23,10 +23,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
 
     Example: ``parse(["-np", "2", "python", "train.py"]).command == ("python", "train.py")``
     """
-    given = make_parser().read(argv)
+    parser = make_parser()
+    given = parser.read(argv)
     for task in ("help", "version", "check-build"):
         if task in given:
             return Job(task=task)
+    if "config_file" in given:
+        given = _merged(config_file.read(given["config_file"], parser), given)
     command = tuple(given["command"])
     if command[:1] == ("--",):
         command = command[1:]
@@ -53,6 +56,19 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
         settings={name: value for name, value in given.items() if name.startswith("TFHVD_")},
         **{name: value for name, value in given.items() if name in as_they_are},
     )
+
+
+def _merged(file: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+    """The options of a file and of the command line, which has the last word."""
+    merged = {**file, **line}
+    for name in ("env", "warnings"):
+        if name in file and name in line:
+            merged[name] = (*file[name], *line[name])
+    where = {"hosts", "hostfile"}
+    if where & line.keys():  # each of them says where
+        for name in where - line.keys():
+            merged.pop(name, None)
+    return merged
 
 
 def _hosts(given: dict[str, Any]) -> tuple[Host, ...]:

@@ -57,7 +57,6 @@ SILENT = ("--mpi",)
 
 # Without what they ask for the job would be another one: flag -> what to type instead.
 REFUSED = {
-    "--config-file": "Give the options of that file themselves, or as settings (docs/settings.md)",
     "--host-discovery-script": "tfhvdrun has no elastic jobs. Give the hosts that the script "
     'prints: -H "$(./script | paste -sd,)"',
 }

@@ -94,6 +94,13 @@ def _job_options() -> list[Row]:
             help="a file with one host a line, as in: node1 slots=4",
         ),
         _value(
+            "--config-file",
+            dest="config_file",
+            metavar="FILE",
+            convert=Path,
+            help="a YAML file of options, as in num-proc: 4; the command line has the last word",
+        ),
+        _value(
             *("--env", "-x"),
             dest="env",
             metavar="NAME[=VALUE]",

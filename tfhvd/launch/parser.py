@@ -29,7 +29,7 @@ class Value(argparse.Action):
 
     def __init__(self, *, convert: Callable[[str], object], repeated: bool = False, **more: Any):
         super().__init__(**more)
-        self.convert, self._repeated = convert, repeated
+        self.convert, self.repeated = convert, repeated
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
@@ -39,7 +39,7 @@ class Value(argparse.Action):
             value = self.convert(text)
         except ValueError as error:
             raise UsageError(f"{flag} must be {error}. Received: {text!r}") from error
-        if self._repeated:
+        if self.repeated:
             value = (*getattr(namespace, self.dest, ()), value)
         setattr(namespace, self.dest, value)
 
