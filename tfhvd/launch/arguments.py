@@ -52,6 +52,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
         num_proc=num_proc,
         hosts=hosts,
         prefix="no_prefix" not in given,
+        ssh_check="no_ssh_check" not in given,
         share_cores="no_share_cores" not in given,
         settings={name: value for name, value in given.items() if name.startswith("TFHVD_")},
         **{name: value for name, value in given.items() if name in as_they_are},

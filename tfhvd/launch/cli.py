@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import secrets
 import shlex
 import shutil
+import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfhvd._version import __version__
-from tfhvd.launch import address, arguments, command_line, environment, legacy_keras, mpi
+from tfhvd.launch import (
+    address,
+    arguments,
+    command_line,
+    environment,
+    legacy_keras,
+    mpi,
+    ssh_check,
+)
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.job import Job
 from tfhvd.launch.output import Output
@@ -29,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"tfhvdrun: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before there was a job to be ended
+        return 128 + signal.SIGINT
 
 
 def _answer(task: str) -> str:
@@ -56,6 +70,7 @@ def _run(job: Job) -> int:
         timestamps=job.timestamps,
         startup_lines=job.verbose,
     )
+    _check_hosts(job, env, place, output)
     listener = address.listen(remote=remote)
     env[environment.TOKEN] = token = secrets.token_hex(16)
     env[environment.ADDRESS] = address.addresses(
@@ -64,15 +79,12 @@ def _run(job: Job) -> int:
         hosts=[host.name for host in job.hosts],
         nics=job.nics,
     )
-    line = command_line.build(job, found, place, worker_words(), environment.exported(job, env))
     for warning in job.warnings:
         output.message(f"tfhvdrun: warning: {warning}\n".encode())
     if environment.chooses_legacy_keras(job, os.environ):
         output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
     if isinstance(job.output, Path):
         output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
-    if job.verbose:
-        output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
     supervisor = Supervisor(
         job.num_proc,
         listener,
@@ -84,7 +96,41 @@ def _run(job: Job) -> int:
         debugged=job.pdb,
         verbose=job.verbose,
     )
-    return supervisor.run(line, env)
+    with _host_file(command_line.host_file(job, found)) as path:
+        place = dataclasses.replace(place, host_file=path)
+        exported = environment.exported(job, env)
+        line = command_line.build(job, found, place, worker_words(), exported)
+        if job.verbose:
+            output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
+        return supervisor.run(line, env)
+
+
+def _check_hosts(
+    job: Job, env: Mapping[str, str], place: command_line.Place, output: Output
+) -> None:
+    hosts = ssh_check.hosts_to_check(job, env, in_allocation=place.in_allocation)
+    if not hosts or shutil.which("ssh", path=env.get("PATH", os.defpath)) is None:
+        return
+    lines = ssh_check.failures(hosts, job.ssh_args, env)
+    for line in lines:
+        output.message(f"tfhvdrun: {line}\n".encode())
+    if lines:
+        raise UsageError(
+            f"ssh reaches {len(hosts) - len(lines)} of {len(hosts)} hosts (without this check: "
+            "--no-ssh-check)"
+        )
+
+
+@contextlib.contextmanager
+def _host_file(content: str | None) -> Iterator[Path | None]:
+    """A file for as long as mpirun runs, if there is a content."""
+    if content is None:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="tfhvdrun-hosts-", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        yield Path(file.name)
 
 
 def worker_words() -> list[str]:

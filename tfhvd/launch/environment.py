@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,8 +16,15 @@ _SHIM = Path(__file__).resolve().parents[1] / "horovod_alias" / "shim"
 ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"
 
-_PREFIXES = ("TFHVD_", "HOROVOD_", "NCCL_", "TF_", "XLA_", "KERAS_", "CUDA_", "OMP_", "TFHVDRUN_")
-_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONUNBUFFERED")
+# What is each host's, terminal's or login's own; and what an MPI or a batch system tells each
+# process of itself.
+_OWN = re.compile(
+    "_|HOME|USER|LOGNAME|SHELL|SHLVL|PWD|OLDPWD|MAIL|HOST(NAME|TYPE)?|TMP|TMPDIR|TEMP|LS_COLORS"
+    "|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|WINDOWID|COLORTERM|COLUMNS|LINES|PS[0-4]|PROMPT_COMMAND"
+    "|KRB5CCNAME|STY|(BASH_FUNC|SSH|TERM|TMUX|DBUS|XDG|GPG)(_.*)?"
+    "|(OMPI|PMI|PMIX|PRTE|HYDRA|MPI|SLURM|SLURMD|PBS|LSB|LSF|SGE|PE|COBALT)_.*"
+)
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # bash's functions have others
 _BATCH = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE", "COBALT_NODEFILE")
 
 
@@ -59,9 +67,13 @@ def chooses_legacy_keras(job: Job, base: Mapping[str, str]) -> bool:
 
 
 def exported(job: Job, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the variables that ranks on other hosts need, sorted."""
-    wanted = {name for name, _ in job.env} | set(_NAMES)
-    return tuple(sorted(name for name in env if name in wanted or name.startswith(_PREFIXES)))
+    """Names of the variables that ranks on other hosts get, sorted: all but what is a host's own.
+
+    What ``--env`` names they get in any case.
+    """
+    wanted = {name for name, _ in job.env}
+    passed = (name for name in env if _NAME.fullmatch(name) and not _OWN.fullmatch(name))
+    return tuple(sorted({*passed, *(wanted & env.keys())}))
 
 
 def stall_limit(env: Mapping[str, str]) -> float:

@@ -18,6 +18,7 @@ class Job:
         hosts: where; empty means here, or wherever a batch system's allocation is.
         env: (name, value) for the ranks; the value None means the launcher's own value.
         settings: TFHVD_* variables that the options set.
+        ssh_check: whether to try ssh to all hosts before mpirun does.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
         output: the only rank whose output is shown, None for all; or the folder that gets it.
         pdb: the rank that gets the launcher's stdin, for a debugger.
@@ -36,6 +37,7 @@ class Job:
     tcp: bool = False
     ssh_port: int | None = None
     ssh_identity_file: Path | None = None
+    ssh_check: bool = True
     mpirun: Path | None = None
     mpi_args: tuple[str, ...] = ()
     binding_args: tuple[str, ...] = ()

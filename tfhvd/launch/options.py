@@ -84,7 +84,7 @@ def _job_options() -> list[Row]:
             *("-H", "-host", "--host", "--hosts"),
             dest="hosts",
             metavar="LIST",
-            help="hosts and slots, as in a:4,b:4",
+            help="hosts and slots, as in a:4,joe@b:4,[fd00::3]:4",
         ),
         _value(
             *("--hostfile", "-hostfile", "--host-file"),
@@ -182,6 +182,11 @@ def _start_options() -> list[Row]:
             metavar="FILE",
             convert=values.key_file,
             help="the private key for ssh",
+        ),
+        _switch(
+            "--no-ssh-check",
+            dest="no_ssh_check",
+            help="do not try ssh to all hosts before the job is started",
         ),
         _value("--mpirun", dest="mpirun", metavar="FILE", convert=Path, help="the mpirun to use"),
         _value(
