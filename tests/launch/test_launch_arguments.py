@@ -45,14 +45,15 @@ def test_horovod_options_become_settings():
 def test_the_other_options():
     words = (
         "-np 2 -p 2222 --nics eth0,eth1 --env A=b=c --env D --output-filename logs --no-prefix "
-        "--start-timeout 5 --stop-timeout 1.5 --mpi-args"
+        "--start-timeout 5 --stop-timeout 1.5 --grace 60 --max-restarts 3 --mpi-args"
     )
     job = parse([*words.split(), "--mca x 'y z'", "true"])
     assert job.ssh_port == 2222 and job.nics == ("eth0", "eth1")
     assert job.env == (("A", "b=c"), ("D", None))
     assert job.mpi_args == ("--mca", "x", "y z")
     assert job.output_dir == Path("logs") and not job.prefix
-    assert (job.start_timeout, job.stop_timeout) == (5.0, 1.5)
+    assert (job.start_timeout, job.stop_timeout, job.grace) == (5.0, 1.5, 60.0)
+    assert job.max_restarts == 3
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,40 @@ hvd.join()
     assert result.own_lines[0].endswith("failed first: exit code 3")
 
 
+FAILS_TWICE = (
+    RANK
+    + """
+count = os.environ["TFHVD_RESTART_COUNT"]
+print(f"{rank} {count}\\n", end="")
+if rank == 1 and count != "2": sys.exit(5)
+"""
+)
+
+
+def test_a_job_that_fails_is_started_again(tmp_path):
+    path = script(tmp_path, FAILS_TWICE)
+    logs = tmp_path / "logs"
+    words = ("--max-restarts", 3, "--output-filename", logs, "--no-prefix")
+    result = launch("-np", 2, *words, sys.executable, path)
+    assert result.code == 0, result.err
+    assert (logs / "rank.1/stdout").read_text() == "1 0\n1 1\n1 2\n", "files keep what was before"
+    assert {"1 0", "1 1", "1 2"} <= set(result.out.splitlines())
+    again = [line for line in result.err.splitlines() if "started again" in line]
+    assert again == [
+        f"tfhvdrun: the job failed with exit code 5 and is started again ({count} of 3)"
+        for count in (1, 2)
+    ]
+    assert wait_until_gone(str(path)) == []
+
+
+def test_a_job_is_not_started_again_more_often_than_wanted(tmp_path):
+    path = script(tmp_path, FAILS_TWICE)
+    result = launch("-np", 2, "--max-restarts", 1, sys.executable, path)
+    assert result.code == 5
+    assert result.err.count("is started again") == 1
+    assert result.err.count("failed first: exit code 5") == 2
+
+
 def test_a_death_is_known_before_its_output_is_drained(tmp_path):
     """A child of the rank holds its output open, so that its end is told late."""
     path = script(

@@ -7,8 +7,8 @@ inherit), ``ssh_check`` (whether their hosts can be reached), ``supervisor`` (th
 ``worker`` (the small process around each rank), ``rank`` (which one it is), ``cores`` (its share of
 them), ``wire`` (what the two say to each other), ``notice`` (what a rank says as it leaves),
 ``address`` (where they meet), ``lines`` and ``output`` (many outputs, one terminal), ``ending`` and
-``startup_lines`` (who failed first, and its last lines), ``stopping`` and ``orphans`` (nothing is
-left behind).
+``startup_lines`` (who failed first, and its last lines), ``signals``, ``stopping`` and ``orphans``
+(nothing is left behind).
 
 ``call`` is ``tfhvd.run``: a job whose ranks call a function.
 

@@ -22,6 +22,7 @@ from tfhvd.launch import (
     environment,
     legacy_keras,
     mpi,
+    signals,
     ssh_check,
 )
 from tfhvd.launch.errors import UsageError
@@ -62,15 +63,54 @@ def _run(job: Job) -> int:
     env = environment.build(job, os.environ, root=os.geteuid() == 0)
     if not remote:
         check_command(job.command[0], env.get("PATH", os.defpath))
-    output = Output(
+    output = _output(job)
+    _check_hosts(job, env, place, output)
+    for warning in job.warnings:
+        output.message(f"tfhvdrun: warning: {warning}\n".encode())
+    if environment.chooses_legacy_keras(job, os.environ):
+        output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
+    if isinstance(job.output, Path):
+        output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
+    pipe = signals.SignalPipe()
+    with _host_file(command_line.host_file(job, found)) as path:
+        place = dataclasses.replace(place, host_file=path)
+        restarts = 0
+        while True:
+            if job.max_restarts:
+                env[environment.RESTARTS] = str(restarts)
+            code, interrupted = _start(job, found, place, env, output, pipe)
+            if code == 0 or interrupted or restarts == job.max_restarts:
+                return code
+            restarts += 1
+            output.message(
+                f"tfhvdrun: the job failed with exit code {code} and is started again "
+                f"({restarts} of {job.max_restarts})\n".encode()
+            )
+            output = _output(job, append=True)
+
+
+def _output(job: Job, *, append: bool = False) -> Output:
+    return Output(
         job.num_proc,
         prefix=job.prefix,
         folder=job.output_dir,
         show=job.output,
         timestamps=job.timestamps,
         startup_lines=job.verbose,
+        append=append,
     )
-    _check_hosts(job, env, place, output)
+
+
+def _start(
+    job: Job,
+    found: mpi.Mpi,
+    place: command_line.Place,
+    env: dict[str, str],
+    output: Output,
+    pipe: signals.SignalPipe,
+) -> tuple[int, bool]:
+    """Runs the job once; returns its exit code, and whether somebody has ended it."""
+    remote = command_line.is_remote(job, place)
     listener = address.listen(remote=remote)
     env[environment.TOKEN] = token = secrets.token_hex(16)
     env[environment.ADDRESS] = address.addresses(
@@ -79,30 +119,23 @@ def _run(job: Job) -> int:
         hosts=[host.name for host in job.hosts],
         nics=job.nics,
     )
-    for warning in job.warnings:
-        output.message(f"tfhvdrun: warning: {warning}\n".encode())
-    if environment.chooses_legacy_keras(job, os.environ):
-        output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
-    if isinstance(job.output, Path):
-        output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
+    line = command_line.build(job, found, place, worker_words(), environment.exported(job, env))
+    if job.verbose:
+        output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
     supervisor = Supervisor(
         job.num_proc,
         listener,
         token,
         output,
+        pipe,
         start_timeout=job.start_timeout,
         stop_timeout=job.stop_timeout,
+        grace=job.grace,
         stopped_limit=environment.stall_limit(env),
         debugged=job.pdb,
         verbose=job.verbose,
     )
-    with _host_file(command_line.host_file(job, found)) as path:
-        place = dataclasses.replace(place, host_file=path)
-        exported = environment.exported(job, env)
-        line = command_line.build(job, found, place, worker_words(), exported)
-        if job.verbose:
-            output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
-        return supervisor.run(line, env)
+    return supervisor.run(line, env), supervisor.interrupted
 
 
 def _check_hosts(

@@ -15,6 +15,7 @@ _SHIM = Path(__file__).resolve().parents[1] / "horovod_alias" / "shim"
 
 ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"
+RESTARTS = "TFHVD_RESTART_COUNT"  # for the program: how often it has been started again
 
 # What is each host's, terminal's or login's own; and what an MPI or a batch system tells each
 # process of itself.

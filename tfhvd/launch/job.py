@@ -21,6 +21,8 @@ class Job:
         ssh_check: whether to try ssh to all hosts before mpirun does.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
         output: the only rank whose output is shown, None for all; or the folder that gets it.
+        grace: how long ranks may take to end once SIGTERM has asked the launcher to.
+        max_restarts: how often the job is started again after a failure.
         pdb: the rank that gets the launcher's stdin, for a debugger.
         share_cores: whether each rank's libraries start threads for its part of the cores only.
         as_horovod: whether `import horovod` is to give tfhvd in the ranks.
@@ -48,6 +50,8 @@ class Job:
     verbose: bool = False
     start_timeout: float = 120.0
     stop_timeout: float = 5.0
+    grace: float = 30.0
+    max_restarts: int = 0
     share_cores: bool = True
     pdb: int | None = None
     as_horovod: bool = False

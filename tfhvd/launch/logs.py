@@ -20,10 +20,10 @@ def timestamp(at: datetime) -> bytes:
 class _Log:
     """One file. As bytes come (raw), or in whole lines, so that two streams do not tear them."""
 
-    def __init__(self, path: Path, *, raw: bool) -> None:
+    def __init__(self, path: Path, *, raw: bool, append: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._raw = raw
-        self._file: BinaryIO = path.open("wb")
+        self._file: BinaryIO = path.open("ab" if append else "wb")
         self.merger = LineMerger(self._write, terminal=False)
 
     def feed(self, source: Hashable, stamp: bytes, data: bytes, now: float) -> None:
@@ -48,10 +48,17 @@ class Logs:
         streams: the folder of ``--output-filename``: ``rank.R/stdout`` and ``rank.R/stderr``.
         ranks: the folder of ``--output``: ``rank.R.log``, with both.
         timestamps: whether lines will come with a time to be put before them.
+        append: whether to keep what the files hold.
     """
 
     def __init__(
-        self, num_proc: int, *, streams: Path | None, ranks: Path | None, timestamps: bool
+        self,
+        num_proc: int,
+        *,
+        streams: Path | None,
+        ranks: Path | None,
+        timestamps: bool,
+        append: bool = False,
     ) -> None:
         self._logs: dict[tuple[int, bool], list[_Log]] = {}
         digits = len(str(num_proc - 1))
@@ -62,11 +69,11 @@ class Logs:
                 if streams is not None:
                     option = f"--output-filename {streams}"
                     for errors, stream in ((False, "stdout"), (True, "stderr")):
-                        log = _Log(streams / name / stream, raw=not timestamps)
+                        log = _Log(streams / name / stream, raw=not timestamps, append=append)
                         self._logs.setdefault((rank, errors), []).append(log)
                 if ranks is not None:
                     option = f"--output {ranks}"
-                    log = _Log(ranks / f"{name}.log", raw=False)
+                    log = _Log(ranks / f"{name}.log", raw=False, append=append)
                     for errors in (False, True):
                         self._logs.setdefault((rank, errors), []).append(log)
         except OSError as error:

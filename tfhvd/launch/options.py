@@ -163,6 +163,20 @@ def _start_options() -> list[Row]:
             help="seconds between asking a rank to stop and killing it (default 5)",
         ),
         _value(
+            "--grace",
+            dest="grace",
+            metavar="S",
+            convert=values.number,
+            help="the same where tfhvdrun gets SIGTERM: time for ranks to save (default 30)",
+        ),
+        _value(
+            "--max-restarts",
+            dest="max_restarts",
+            metavar="N",
+            convert=values.whole(0),
+            help="how often a job that fails is started again (default 0)",
+        ),
+        _value(
             *("--network-interfaces", "--network-interface", "--nics"),
             dest="nics",
             metavar="LIST",

@@ -28,6 +28,7 @@ class Output:
             ``rank.R.log`` takes what each rank writes, in the place of ours.
         timestamps: whether each line begins with the time.
         startup_lines: whether to write those of TensorFlow for other ranks than the first, too.
+        append: whether to keep what the files hold, as of a start of the job before.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Output:
         show: int | Path | None = None,
         timestamps: bool = False,
         startup_lines: bool = False,
+        append: bool = False,
     ) -> None:
         self._prefix = prefix
         self._show = show
@@ -52,6 +54,7 @@ class Output:
             streams=folder,
             ranks=show if isinstance(show, Path) else None,
             timestamps=timestamps,
+            append=append,
         )
         hide = show is None and not startup_lines
         self._filters = {rank: StartupFilter() for rank in range(1, num_proc) if hide}
