@@ -102,6 +102,18 @@ def test_what_asks_a_host():
     ]
 
 
+def test_ssh_gets_the_arguments_that_mpirun_gives_it():
+    def given(words: str, more: str = "", **environ: str) -> tuple[str, ...]:
+        job = parse([*words.split(), f"--mpi-args={more}", "-np", "1", "true"])
+        return ssh_check.arguments(job, environ)
+
+    assert given("") == ()
+    assert given("-p 23", OMPI_MCA_plm_rsh_args="-p 9") == ("-p", "23")
+    assert given("", OMPI_MCA_plm_rsh_args="-p 9 -o 'A=b c'") == ("-p", "9", "-o", "A=b c")
+    assert given("", "--mca plm_rsh_args '-p 9'") == ("-p", "9")
+    assert given("", HYDRA_LAUNCHER_EXTRA_ARGS="-p 9") == ("-p", "9")
+
+
 @pytest.mark.parametrize(
     ("said", "code", "line"),
     [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
+from launching import launch
 
 from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
@@ -71,6 +74,13 @@ def test_np_and_hosts_come_from_slurm_where_the_user_gives_neither():
     assert job.num_proc == 3 and job.hosts == (), "mpirun asks Slurm itself"
     job = parse(["-H", "n1:2", "true"], environ)
     assert job.num_proc == 2 and job.hosts == (Host("n1", 2),)
+
+
+def test_a_job_on_one_node():
+    here = socket.gethostname()
+    result = launch("hostname", SLURM_JOB_ID="7", SLURM_JOB_NODELIST=here, SLURM_NTASKS="2")
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [f"[0] {here}", f"[1] {here}"]
 
 
 def test_several_launchers_of_srun():

@@ -144,7 +144,7 @@ def _check_hosts(
     hosts = ssh_check.hosts_to_check(job, env, in_allocation=place.in_allocation)
     if not hosts or shutil.which("ssh", path=env.get("PATH", os.defpath)) is None:
         return
-    lines = ssh_check.failures(hosts, job.ssh_args, env)
+    lines = ssh_check.failures(hosts, ssh_check.arguments(job, env), env)
     for line in lines:
         output.message(f"tfhvdrun: {line}\n".encode())
     if lines:

@@ -25,6 +25,11 @@ _OTHERS = (
     *("OMPI_MCA_plm", "PRTE_MCA_plm", "OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm_ssh_agent"),
     *("PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER", "HYDRA_LAUNCHER_EXEC", "HYDRA_BOOTSTRAP"),
 )
+_ARGUMENTS = ("plm_rsh_args", "plm_ssh_args")
+_ARGUMENT_VARIABLES = (
+    *(f"{prefix}_MCA_{name}" for prefix in ("OMPI", "PRTE") for name in _ARGUMENTS),
+    "HYDRA_LAUNCHER_EXTRA_ARGS",
+)
 _OTHER_WORDS = ("plm", "plm_rsh_agent", "plm_ssh_agent", "-launcher", "-bootstrap")
 
 
@@ -36,6 +41,17 @@ def hosts_to_check(job: Job, environ: Mapping[str, str], *, in_allocation: bool)
     if in_allocation or other or not job.ssh_check:
         return []
     return [host for host in job.hosts if not is_local(host.name)]
+
+
+def arguments(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What mpirun gives to ssh: by our options, or by mpirun's own."""
+    if job.ssh_args:
+        return job.ssh_args
+    said = [environ[name] for name in _ARGUMENT_VARIABLES if name in environ]
+    said += [value for name, value in zip(job.mpi_args, job.mpi_args[1:]) if name in _ARGUMENTS]
+    with contextlib.suppress(ValueError):
+        return tuple(word for text in said for word in shlex.split(text))
+    return ()
 
 
 def command(host: Host, ssh_args: Sequence[str]) -> list[str]:
