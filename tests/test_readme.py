@@ -11,7 +11,7 @@ from pathlib import Path
 import mpi
 import pytest
 
-from tfhvd.launch.parser import make_parser
+from tfhvd.launch.options import make_parser
 from tfhvd.settings import markdown, settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -197,7 +197,8 @@ const std::vector<Row>& Rows() {
 
 // Names that tfhvd uses beside its settings: the launcher's and the tests' own.
 bool IsKnownElsewhere(const std::string& name) {
-  static const char* const kPrefixes[] = {"TFHVD_LAUNCH_", "TFHVD_TEST_", "TFHVD_FAKE_"};
+  static const char* const kPrefixes[] = {"TFHVD_LAUNCH_", "TFHVD_RESTART_COUNT", "TFHVD_TEST_",
+                                          "TFHVD_FAKE_"};
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](const char* p) { return name.compare(0, std::strlen(p), p) == 0; });
 }

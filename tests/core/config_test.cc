@@ -101,7 +101,10 @@ TEST(BadValuesAreRefused) {
 
 TEST(ATypingErrorIsReportedWithTheNearestName) {
   std::vector<std::string> warnings;
-  Parse({{"TFHVD_FUSION_TRESHOLD", "1"}, {"TFHVD_LAUNCH_ANYTHING", "1"}, {"TFHVD_TEST_X", "1"}},
+  Parse({{"TFHVD_FUSION_TRESHOLD", "1"},
+         {"TFHVD_LAUNCH_ANYTHING", "1"},
+         {"TFHVD_TEST_X", "1"},
+         {"TFHVD_RESTART_COUNT", "1"}},
         &warnings);
   ASSERT_EQ(warnings.size(), size_t{1});
   EXPECT_CONTAINS(warnings[0], "TFHVD_FUSION_TRESHOLD is not a setting");

@@ -10,7 +10,7 @@ from tfhvd.launch import cli
 from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host
-from tfhvd.launch.parser import make_parser
+from tfhvd.launch.options import make_parser
 
 
 def test_the_command_begins_at_the_first_word_that_is_no_option():
@@ -45,14 +45,24 @@ def test_horovod_options_become_settings():
 def test_the_other_options():
     words = (
         "-np 2 -p 2222 --nics eth0,eth1 --env A=b=c --env D --output-filename logs --no-prefix "
-        "--start-timeout 5 --stop-timeout 1.5 --mpi-args"
+        "--start-timeout 5 --stop-timeout 1.5 --grace 60 --max-restarts 3 --mpi-args"
     )
     job = parse([*words.split(), "--mca x 'y z'", "true"])
     assert job.ssh_port == 2222 and job.nics == ("eth0", "eth1")
     assert job.env == (("A", "b=c"), ("D", None))
     assert job.mpi_args == ("--mca", "x", "y z")
     assert job.output_dir == Path("logs") and not job.prefix
-    assert (job.start_timeout, job.stop_timeout) == (5.0, 1.5)
+    assert (job.start_timeout, job.stop_timeout, job.grace) == (5.0, 1.5, 60.0)
+    assert job.max_restarts == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [("", None), ("all", None), ("rank0", 0), ("rank11", 11), ("rank", Path("rank"))],
+)
+def test_whose_output_is_shown(words, output):
+    options = ["--output", words] if words else []
+    assert parse(["-np", "12", *options, "true"]).output == output
 
 
 def test_without_np_the_slots_are_the_number(tmp_path):
@@ -77,7 +87,6 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np 2 --mpi-args --quiet true", "written with =, as in --mpi-args=--quiet"),
         ("-np 2 -i /no/key true", "-i must be a file with a private key. Received: '/no/key'"),
         ("-np 2 --host-discovery-script s true", "Give the hosts that the script prints: -H"),
-        ("--config-file=x -np 2 true", "tfhvdrun has no option --config-file. Give the options"),
         ("-np 2 --verbos true", "Did you mean --verbose?"),
         ("-np 2 --zzz true", "unknown option --zzz. tfhvdrun --help lists the options"),
         ("-np 2 --no-prefix=1 true", "--no-prefix takes no value"),
@@ -91,6 +100,7 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np 2 -p 99999 true", "-p must be a port number"),
         ("-np 2 --cycle-time-ms -1 true", "--cycle-time-ms must be a number, at least 0"),
         ("-np 2 --log-level loud true", "--log-level must be one of trace, debug"),
+        ("-np 2 --output rank2 true", "--output rank2 names a rank that this job has not. Its r"),
         ("-np 2 no-such-command-here", "command not found: no-such-command-here"),
         ("-np 2 --mpirun /no/mpirun true", "--mpirun /no/mpirun is not a program"),
         ("-np 2 --mpirun true true", "is neither Open MPI nor MPICH"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -70,6 +71,56 @@ def test_output_goes_to_files_too(tmp_path):
     assert (tmp_path / "logs/rank.0/stderr").read_text() == "err 0\n"
 
 
+SPEAK = RANK + 'print("out", rank, flush=True)\nprint("err", rank, file=sys.stderr)\n'
+
+
+def test_only_one_ranks_output_is_shown(tmp_path):
+    path = script(tmp_path, SPEAK + "if rank == 1: sys.exit(7)\n")
+    result = launch("-np", 2, "--output", "rank0", sys.executable, path)
+    assert result.out == "[0] out 0\n"
+    assert result.err.startswith("[0] err 0\ntfhvdrun: rank 1 on host ")
+    assert result.own_lines[-1] == "    err 1", "who fails is shown whoever it is"
+
+
+def test_output_goes_to_one_file_a_rank_instead(tmp_path):
+    path = script(tmp_path, SPEAK)
+    folder = tmp_path / "logs"
+    result = launch("-np", 2, "--output", folder, sys.executable, path)
+    assert (result.code, result.out) == (0, "")
+    assert result.err == f"tfhvdrun: the ranks' output goes to {folder}/rank.*.log\n"
+    assert sorted(file.name for file in folder.iterdir()) == ["rank.0.log", "rank.1.log"]
+    for rank in (0, 1):
+        lines = (folder / f"rank.{rank}.log").read_text().splitlines()
+        assert sorted(lines) == [f"err {rank}", f"out {rank}"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    result = launch("-np", 1, "--output", tmp_path / "file", "true")
+    assert result.code == 2
+    assert result.err.startswith(f"tfhvdrun: error: cannot write to --output {tmp_path}/file: ")
+
+
+def test_each_line_begins_with_the_time(tmp_path):
+    path = script(tmp_path, SPEAK + "if rank == 1: sys.exit(7)\n")
+    folder = tmp_path / "logs"
+    words = ("--timestamps", "--output-filename", folder)
+    result = launch("-np", 2, *words, sys.executable, path)
+    for text in (result.out, result.err, (folder / "rank.1/stderr").read_text()):
+        assert re.fullmatch(r"(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} .+\n)+", text), text
+    assert re.search(r"\d \[1\] out 1\n", result.out)
+    assert re.search(r"\d tfhvdrun: rank 1 on host ", result.err)
+
+
+def test_tensorflows_startup_lines_are_rank_0s_unless_v_says_otherwise(tmp_path):
+    line = "2026-01-31 12:00:00.1: I tensorflow/core/util/port.cc:153] oneDNN"
+    path = script(tmp_path, f'sys.stderr.write("{line}\\nmine\\n")\n')
+    result = launch("-np", 2, sys.executable, path)
+    assert sorted(result.err.splitlines()) == [f"[0] {line}", "[0] mine", "[1] mine"]
+    result = launch("-np", 2, "-v", sys.executable, path)
+    assert f"[1] {line}" in result.err.splitlines()
+
+
 def test_an_exception_is_the_last_word(tmp_path):
     path = script(
         tmp_path,
@@ -122,6 +173,40 @@ hvd.join()
     assert f"rank {first} (host" in result.err, "the other one says who has left"
     assert result.own_lines[0].startswith(f"tfhvdrun: rank {first} on host ")
     assert result.own_lines[0].endswith("failed first: exit code 3")
+
+
+FAILS_TWICE = (
+    RANK
+    + """
+count = os.environ["TFHVD_RESTART_COUNT"]
+print(f"{rank} {count}\\n", end="")
+if rank == 1 and count != "2": sys.exit(5)
+"""
+)
+
+
+def test_a_job_that_fails_is_started_again(tmp_path):
+    path = script(tmp_path, FAILS_TWICE)
+    logs = tmp_path / "logs"
+    words = ("--max-restarts", 3, "--output-filename", logs, "--no-prefix")
+    result = launch("-np", 2, *words, sys.executable, path)
+    assert result.code == 0, result.err
+    assert (logs / "rank.1/stdout").read_text() == "1 0\n1 1\n1 2\n", "files keep what was before"
+    assert {"1 0", "1 1", "1 2"} <= set(result.out.splitlines())
+    again = [line for line in result.err.splitlines() if "started again" in line]
+    assert again == [
+        f"tfhvdrun: the job failed with exit code 5 and is started again ({count} of 3)"
+        for count in (1, 2)
+    ]
+    assert wait_until_gone(str(path)) == []
+
+
+def test_a_job_is_not_started_again_more_often_than_wanted(tmp_path):
+    path = script(tmp_path, FAILS_TWICE)
+    result = launch("-np", 2, "--max-restarts", 1, sys.executable, path)
+    assert result.code == 5
+    assert result.err.count("is started again") == 1
+    assert result.err.count("failed first: exit code 5") == 2
 
 
 def test_a_death_is_known_before_its_output_is_drained(tmp_path):

@@ -95,6 +95,13 @@ def test_windows_line_ends_stay():
     assert screen.say(0, b"a\r\nb\r\n") == b"[0] a\r\n[0] b\r\n"
 
 
+def test_a_line_has_the_prefix_of_its_beginning():
+    screen = Screen()
+    for prefix, data in ((b"1 ", b"a"), (b"2 ", b"b\nc\nd"), (b"3 ", b"\r"), (b"4 ", b"e\n")):
+        screen.merger.feed(0, prefix, data, 0.0)
+    assert screen.text == b"1 ab\n2 c\n2 d\r2 e\n"
+
+
 def test_a_very_long_line_is_not_held_back():
     screen = Screen()
     assert screen.say(0, b"x" * 100_000).startswith(b"[0] xxx")

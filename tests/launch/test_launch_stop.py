@@ -62,6 +62,42 @@ def test_ranks_that_ignore_ctrl_c_are_killed_and_a_second_one_kills_at_once(tmp_
     assert process.returncode in (129, 130) and wait_until_gone(str(path)) == []
 
 
+SAVE = """
+def save(*_):
+    time.sleep(1.5)
+    open(f"{__file__}.{os.getpid()}", "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+"""
+
+
+def test_ranks_have_time_to_save_when_the_job_is_told_to_end(tmp_path):
+    path = script(tmp_path, SAVE + READY + "time.sleep(60)\n")
+    words = ("--stop-timeout", 0.2, "--grace", 20, "--max-restarts", 3)
+    with started(*words, "-np", 2, sys.executable, path) as process:
+        wait_for_lines(process.stdout, 2)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    assert err.splitlines() == [
+        "tfhvdrun: SIGTERM: the ranks have 20 s to end by themselves",
+        "tfhvdrun: stopped by SIGTERM",
+    ]
+    assert process.returncode == 143
+    assert len(list(tmp_path.glob("script.py.*"))) == 2
+    assert wait_until_gone(str(path)) == []
+
+
+def test_ranks_that_do_not_end_in_that_time_are_killed(tmp_path):
+    path = script(tmp_path, SAVE + READY + "time.sleep(60)\n")
+    with started("--grace", 0.3, "-np", 2, sys.executable, path) as process:
+        wait_for_lines(process.stdout, 2)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert list(tmp_path.glob("script.py.*")) == []
+    assert wait_until_gone(str(path)) == []
+
+
 def test_a_stopped_rank_is_killed_once_another_has_failed(tmp_path):
     path = script(
         tmp_path,

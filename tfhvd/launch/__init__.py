@@ -1,12 +1,14 @@
 """The launcher ``tfhvdrun``: starts N copies of a command under mpirun and watches over them.
 
-Reading order: ``cli`` (start here), ``arguments``, ``parser``, ``values``, ``horovod_options`` and
-``hosts`` (words -> ``job``), ``mpi`` and ``command_line`` (Job -> mpirun line), ``environment`` and
-``legacy_keras`` (what the ranks inherit), ``supervisor`` (the event loop), ``worker`` (the small
-process around each rank), ``rank`` (which one it is), ``wire`` (what the two say to each other),
-``notice`` (what a rank says as it leaves), ``address`` (where they meet), ``lines`` and ``output``
-(many outputs, one terminal), ``ending`` and ``startup_lines`` (who failed first, and its last
-words), ``stopping`` and ``orphans`` (nothing is left behind).
+Reading order: ``cli`` (start here), ``arguments``, ``options``, ``parser``, ``values``,
+``horovod_options``, ``config_file``, ``hosts`` and ``slurm`` (words -> ``job``), ``mpi`` and
+``command_line`` (Job -> mpirun line), ``environment`` and ``legacy_keras`` (what the ranks
+inherit), ``ssh_check`` (whether their hosts can be reached), ``supervisor`` (the event loop),
+``worker`` (the small process around each rank), ``rank`` (which one it is), ``cores`` (its share of
+them), ``wire`` (what the two say to each other), ``notice`` (what a rank says as it leaves),
+``address`` (where they meet), ``lines`` and ``output`` (many outputs, one terminal), ``ending`` and
+``startup_lines`` (who failed first, and its last lines), ``signals``, ``stopping`` and ``orphans``
+(nothing is left behind).
 
 ``call`` is ``tfhvd.run``: a job whose ranks call a function.
 

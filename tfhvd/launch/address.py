@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import socket
 import struct
@@ -12,6 +13,11 @@ _SIOCGIFADDR = 0x8915
 
 def listen(*, remote: bool) -> socket.socket:
     """A listening socket on a free port: on every network, or (not remote) on loopback alone."""
+    if remote and socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):  # as where a container has no IPv6
+            return socket.create_server(
+                ("", 0), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True
+            )
     return socket.create_server(("" if remote else "127.0.0.1", 0), backlog=1024)
 
 
@@ -29,25 +35,31 @@ def addresses(
     if not remote:
         return f"127.0.0.1:{port}"
     chosen = set(nics)
+    found: list[str | None]
     every = [_of_interface(name) for _, name in socket.if_nameindex() if name != "lo"]
     if chosen:
         found = [_of_interface(name) for name in sorted(chosen)]
     else:
-        found = [_towards(host) for host in hosts] + every
+        found = [*(name for host in hosts for name in _towards(host)), *every]
     names = dict.fromkeys(name for name in found if name and not name.startswith("127."))
     # The last one serves the workers on this very host.
     return ",".join(f"{name}:{port}" for name in [*names, "127.0.0.1"])
 
 
-def _towards(host: str) -> str | None:
-    """Our own address on the way to a host; nothing is sent."""
+def _towards(host: str) -> list[str]:
+    """Our own addresses on the way to a host; nothing is sent."""
+    found = []
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))
-            name = probe.getsockname()[0]
-            return str(name)
+        targets = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
     except OSError:
-        return None
+        return []
+    for family, kind, protocol, _, target in targets:
+        with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)
+            name = str(probe.getsockname()[0])
+            if not name.startswith(("fe80:", "::1")):  # which mean something else elsewhere
+                found.append(name)
+    return found
 
 
 def _of_interface(name: str) -> str | None:

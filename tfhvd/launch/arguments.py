@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from tfhvd.launch import config_file, slurm
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host, check_slots, parse_hosts, read_hostfile
 from tfhvd.launch.job import Job
-from tfhvd.launch.parser import USAGE, make_parser
+from tfhvd.launch.options import make_parser
+from tfhvd.launch.parser import USAGE
 
 
-def parse(argv: Sequence[str]) -> Job:
+def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     """Turns the words after ``tfhvdrun`` into a Job; raises UsageError with one clear line.
+
+    Args:
+        argv: the words.
+        environ: where a batch system may have said how many ranks to start, and where.
 
     Example: ``parse(["-np", "2", "python", "train.py"]).command == ("python", "train.py")``
     """
-    given = make_parser().read(argv)
+    parser = make_parser()
+    given = parser.read(argv)
     for task in ("help", "version", "check-build"):
         if task in given:
             return Job(task=task)
+    if "config_file" in given:
+        given = _merged(config_file.read(given["config_file"], parser), given)
     command = tuple(given["command"])
     if command[:1] == ("--",):
         command = command[1:]
@@ -28,18 +37,39 @@ def parse(argv: Sequence[str]) -> Job:
         raise UsageError(f"no command to run. Usage: {USAGE}")
     hosts = _hosts(given)
     if "num_proc" not in given and not hosts:
+        found = slurm.allocation(environ or {})
+        if found is not None:
+            given["num_proc"], hosts = found.num_proc, found.hosts
+    if "num_proc" not in given and not hosts:
         raise UsageError("the number of ranks is missing. Type -np N, as in: tfhvdrun -np 2 ...")
     num_proc = given.get("num_proc", sum(host.slots for host in hosts))
     check_slots(num_proc, hosts)
+    _check_rank("--output rank", given.get("output"), num_proc)
+    _check_rank("--pdb ", given.get("pdb"), num_proc)
     as_they_are = {name.name for name in fields(Job)} - {"command", "num_proc", "hosts"}
     return Job(
         command=command,
         num_proc=num_proc,
         hosts=hosts,
         prefix="no_prefix" not in given,
+        ssh_check="no_ssh_check" not in given,
+        share_cores="no_share_cores" not in given,
         settings={name: value for name, value in given.items() if name.startswith("TFHVD_")},
         **{name: value for name, value in given.items() if name in as_they_are},
     )
+
+
+def _merged(file: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+    """The options of a file and of the command line, which has the last word."""
+    merged = {**file, **line}
+    for name in ("env", "warnings"):
+        if name in file and name in line:
+            merged[name] = (*file[name], *line[name])
+    where = {"hosts", "hostfile"}
+    if where & line.keys():  # each of them says where
+        for name in where - line.keys():
+            merged.pop(name, None)
+    return merged
 
 
 def _hosts(given: dict[str, Any]) -> tuple[Host, ...]:
@@ -48,6 +78,13 @@ def _hosts(given: dict[str, Any]) -> tuple[Host, ...]:
     if "hostfile" in given:
         return read_hostfile(given["hostfile"])
     return parse_hosts(given["hosts"]) if "hosts" in given else ()
+
+
+def _check_rank(option: str, rank: object, num_proc: int) -> None:
+    if isinstance(rank, int) and rank >= num_proc:
+        raise UsageError(
+            f"{option}{rank} names a rank that this job has not. Its ranks are 0 to {num_proc - 1}"
+        )
 
 
 def help_text() -> str:

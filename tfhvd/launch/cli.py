@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import secrets
 import shlex
 import shutil
+import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfhvd._version import __version__
-from tfhvd.launch import address, arguments, command_line, environment, legacy_keras, mpi
+from tfhvd.launch import (
+    address,
+    arguments,
+    command_line,
+    environment,
+    legacy_keras,
+    mpi,
+    signals,
+    ssh_check,
+)
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.job import Job
 from tfhvd.launch.output import Output
@@ -21,7 +34,7 @@ from tfhvd.launch.supervisor import Supervisor
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code: that of the rank that failed first; 2: usage."""
     try:
-        job = arguments.parse(sys.argv[1:] if argv is None else argv)
+        job = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
         if job.task != "run":
             print(_answer(job.task))
             return 0
@@ -29,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"tfhvdrun: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before there was a job to be ended
+        return 128 + signal.SIGINT
 
 
 def _answer(task: str) -> str:
@@ -48,7 +63,54 @@ def _run(job: Job) -> int:
     env = environment.build(job, os.environ, root=os.geteuid() == 0)
     if not remote:
         check_command(job.command[0], env.get("PATH", os.defpath))
-    output = Output(job.num_proc, prefix=job.prefix, folder=job.output_dir)
+    output = _output(job)
+    _check_hosts(job, env, place, output)
+    for warning in job.warnings:
+        output.message(f"tfhvdrun: warning: {warning}\n".encode())
+    if environment.chooses_legacy_keras(job, os.environ):
+        output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
+    if isinstance(job.output, Path):
+        output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
+    pipe = signals.SignalPipe()
+    with _host_file(command_line.host_file(job, found)) as path:
+        place = dataclasses.replace(place, host_file=path)
+        restarts = 0
+        while True:
+            if job.max_restarts:
+                env[environment.RESTARTS] = str(restarts)
+            code, interrupted = _start(job, found, place, env, output, pipe)
+            if code == 0 or interrupted or restarts == job.max_restarts:
+                return code
+            restarts += 1
+            output.message(
+                f"tfhvdrun: the job failed with exit code {code} and is started again "
+                f"({restarts} of {job.max_restarts})\n".encode()
+            )
+            output = _output(job, append=True)
+
+
+def _output(job: Job, *, append: bool = False) -> Output:
+    return Output(
+        job.num_proc,
+        prefix=job.prefix,
+        folder=job.output_dir,
+        show=job.output,
+        timestamps=job.timestamps,
+        startup_lines=job.verbose,
+        append=append,
+    )
+
+
+def _start(
+    job: Job,
+    found: mpi.Mpi,
+    place: command_line.Place,
+    env: dict[str, str],
+    output: Output,
+    pipe: signals.SignalPipe,
+) -> tuple[int, bool]:
+    """Runs the job once; returns its exit code, and whether somebody has ended it."""
+    remote = command_line.is_remote(job, place)
     listener = address.listen(remote=remote)
     env[environment.TOKEN] = token = secrets.token_hex(16)
     env[environment.ADDRESS] = address.addresses(
@@ -58,10 +120,6 @@ def _run(job: Job) -> int:
         nics=job.nics,
     )
     line = command_line.build(job, found, place, worker_words(), environment.exported(job, env))
-    for warning in job.warnings:
-        output.message(f"tfhvdrun: warning: {warning}\n".encode())
-    if environment.chooses_legacy_keras(job, os.environ):
-        output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
     if job.verbose:
         output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
     supervisor = Supervisor(
@@ -69,12 +127,43 @@ def _run(job: Job) -> int:
         listener,
         token,
         output,
+        pipe,
         start_timeout=job.start_timeout,
         stop_timeout=job.stop_timeout,
+        grace=job.grace,
         stopped_limit=environment.stall_limit(env),
+        debugged=job.pdb,
         verbose=job.verbose,
     )
-    return supervisor.run(line, env)
+    return supervisor.run(line, env), supervisor.interrupted
+
+
+def _check_hosts(
+    job: Job, env: Mapping[str, str], place: command_line.Place, output: Output
+) -> None:
+    hosts = ssh_check.hosts_to_check(job, env, in_allocation=place.in_allocation)
+    if not hosts or shutil.which("ssh", path=env.get("PATH", os.defpath)) is None:
+        return
+    lines = ssh_check.failures(hosts, ssh_check.arguments(job, env), env)
+    for line in lines:
+        output.message(f"tfhvdrun: {line}\n".encode())
+    if lines:
+        raise UsageError(
+            f"ssh reaches {len(hosts) - len(lines)} of {len(hosts)} hosts (without this check: "
+            "--no-ssh-check)"
+        )
+
+
+@contextlib.contextmanager
+def _host_file(content: str | None) -> Iterator[Path | None]:
+    """A file for as long as mpirun runs, if there is a content."""
+    if content is None:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="tfhvdrun-hosts-", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        yield Path(file.name)
 
 
 def worker_words() -> list[str]:

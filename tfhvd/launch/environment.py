@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfhvd.launch import legacy_keras
+from tfhvd.launch import cores, debugging, legacy_keras
 from tfhvd.launch.job import Job
 
 _SHIM = Path(__file__).resolve().parents[1] / "horovod_alias" / "shim"
 
 ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"
+RESTARTS = "TFHVD_RESTART_COUNT"  # for the program: how often it has been started again
 
-_PREFIXES = ("TFHVD_", "HOROVOD_", "NCCL_", "TF_", "XLA_", "KERAS_", "CUDA_", "OMP_", "TFHVDRUN_")
-_NAMES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONUNBUFFERED")
+# What is each host's, terminal's or login's own; and what an MPI or a batch system tells each
+# process of itself.
+_OWN = re.compile(
+    "_|HOME|USER|LOGNAME|SHELL|SHLVL|PWD|OLDPWD|MAIL|HOST(NAME|TYPE)?|TMP|TMPDIR|TEMP|LS_COLORS"
+    "|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|WINDOWID|COLORTERM|COLUMNS|LINES|PS[0-4]|PROMPT_COMMAND"
+    "|KRB5CCNAME|STY|(BASH_FUNC|SSH|TERM|TMUX|DBUS|XDG|GPG)(_.*)?"
+    "|(OMPI|PMI|PMIX|PRTE|HYDRA|MPI|SLURM|SLURMD|PBS|LSB|LSF|SGE|PE|COBALT)_.*"
+)
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # bash's functions have others
 _BATCH = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE", "COBALT_NODEFILE")
 
 
@@ -33,12 +42,15 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
     env.setdefault("PYTHONUNBUFFERED", "1")
     if root:
         env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    if job.share_cores:
+        env[cores.SHARE] = "1"
     if job.nics:
         env.setdefault("NCCL_SOCKET_IFNAME", ",".join(job.nics))
     if job.ssh_args:
         env["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(job.ssh_args)
     env.update(job.settings)
     env.update({name: value for name, value in job.env if value is not None})
+    env.update(debugging.launcher_variables(job.pdb, env))
     if job.as_horovod:
         # First on the path after the script's own folder, and read by every Python that the command
         # starts. The folder holds the one package `horovod`.
@@ -56,9 +68,13 @@ def chooses_legacy_keras(job: Job, base: Mapping[str, str]) -> bool:
 
 
 def exported(job: Job, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the variables that ranks on other hosts need, sorted."""
-    wanted = {name for name, _ in job.env} | set(_NAMES)
-    return tuple(sorted(name for name in env if name in wanted or name.startswith(_PREFIXES)))
+    """Names of the variables that ranks on other hosts get, sorted: all but what is a host's own.
+
+    What ``--env`` names they get in any case.
+    """
+    wanted = {name for name, _ in job.env}
+    passed = (name for name in env if _NAME.fullmatch(name) and not _OWN.fullmatch(name))
+    return tuple(sorted({*passed, *(wanted & env.keys())}))
 
 
 def stall_limit(env: Mapping[str, str]) -> float:

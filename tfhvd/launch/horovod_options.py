@@ -13,7 +13,7 @@ _ELASTIC = "a job has as many ranks at its end as at its beginning (docs/migrati
 _LEVELS = "tfhvd itself chooses to reduce within each host first (TFHVD_CPU_OPERATIONS)"
 _MPI = "ranks meet through MPI"
 _THREADS = "tfhvd calls MPI from one thread"
-_STAMPS = "lines have no time before them; a program such as ts, of moreutils, puts it there"
+_STAMPS = "tfhvd's log has no times; --timestamps puts one before each line of the ranks' output"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ IDLE = (
     Idle(("--num-nccl-streams",), 1, "NCCL has one stream for each communicator"),
     Idle(("--thread-affinity",), 1, "the engine's thread may run on every core"),
     Idle(("--mlsl-bgt-affinity",), 1, "MLSL is not used"),
-    Idle(("--prefix-output-with-timestamp", "-prefix-timestamp"), 0, _STAMPS),
     Idle(("--log-with-timestamp", "--log-without-timestamp"), 0, _STAMPS),
     Idle(("--log-hide-timestamp", "--no-log-hide-timestamp"), 0, _STAMPS),
 )
@@ -58,7 +57,6 @@ SILENT = ("--mpi",)
 
 # Without what they ask for the job would be another one: flag -> what to type instead.
 REFUSED = {
-    "--config-file": "Give the options of that file themselves, or as settings (docs/settings.md)",
     "--host-discovery-script": "tfhvdrun has no elastic jobs. Give the hosts that the script "
     'prints: -H "$(./script | paste -sd,)"',
 }

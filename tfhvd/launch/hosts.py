@@ -5,24 +5,48 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfhvd.launch.errors import UsageError
 
-_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-_FORMAT = "Expected: host[:slots],..., for example -H node1:4,node2:4"
+# user@name:slots, where a name that is an IPv6 address is in brackets.
+_HOST = re.compile(
+    r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?"
+    r"(?:([A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)|\[([0-9A-Fa-f:.]+)\])"
+    r"(?::([0-9]{1,6}))?"
+)
+_FORMAT = "Expected: host[:slots],..., for example -H node1:4,joe@node2:4,[fd00::3]:4"
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine and how many ranks it may run (at least one)."""
+    """A machine and how many ranks it may run (at least one).
+
+    Attributes:
+        name: or address.
+        slots: the most ranks.
+        user: whom ssh logs in as, if not as us.
+    """
 
     name: str
     slots: int
+    user: str = ""
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the name is an IPv6 address."""
+        return ":" in self.name
+
+    @property
+    def target(self) -> str:
+        """As ssh takes it: ``user@name``."""
+        return f"{self.user}@{self.name}" if self.user else self.name
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.slots}"
+        user = f"{self.user}@" if self.user else ""
+        name = f"[{self.name}]" if self.is_ipv6 else self.name
+        return f"{user}{name}:{self.slots}"
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
@@ -34,11 +58,32 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 
 
 def _parse_item(item: str, text: str) -> Host:
-    name, colon, slots = item.strip().partition(":")
-    count = _slots(slots) if colon else 1
-    if not _NAME.fullmatch(name) or count is None:
-        raise UsageError(f"-H has a malformed part {item.strip()!r}. Received: {text!r}. {_FORMAT}")
-    return Host(name, count)
+    host = _parse_host(item.strip())
+    if host is None:
+        address = ". An IPv6 address stands in brackets" if item.count(":") > 1 else ""
+        raise UsageError(
+            f"-H has a malformed part {item.strip()!r}. Received: {text!r}. {_FORMAT}{address}"
+        )
+    return host
+
+
+def _parse_host(text: str) -> Host | None:
+    match = _HOST.fullmatch(text)
+    if match is None:
+        return None
+    user, name, address, slots = match.groups()
+    count = 1 if slots is None else _slots(slots)
+    if count is None or (address is not None and not _is_ipv6(address)):
+        return None
+    return Host(name or address, count, user or "")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        socket.inet_pton(socket.AF_INET6, text)
+    except OSError:
+        return False
+    return True
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
@@ -62,17 +107,18 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 def _parse_line(words: list[str], where: str) -> Host:
-    name, colon, slots = words[0].partition(":")
-    count = _slots(slots) if colon else 1
+    # In a file an address needs no brackets: the slots are a word of their own.
+    host = Host(words[0], 1) if _is_ipv6(words[0]) else _parse_host(words[0])
+    count = None if host is None else host.slots
     for word in words[1:]:
         key, _, value = word.partition("=")
         if key == "slots":
             count = _slots(value)
         elif key not in ("max_slots", "max-slots"):
             count = None
-    if not _NAME.fullmatch(name) or count is None:
+    if host is None or count is None:
         raise UsageError(f"malformed host file {where}. Expected: node1 slots=4")
-    return Host(name, count)
+    return Host(host.name, count, host.user)
 
 
 def _slots(text: str) -> int | None:
@@ -80,10 +126,10 @@ def _slots(text: str) -> int | None:
 
 
 def _merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
-    slots: dict[str, int] = {}
+    slots: dict[tuple[str, str], int] = {}
     for host in hosts:
-        slots[host.name] = slots.get(host.name, 0) + host.slots
-    return tuple(Host(name, count) for name, count in slots.items())
+        slots[host.name, host.user] = slots.get((host.name, host.user), 0) + host.slots
+    return tuple(Host(name, count, user) for (name, user), count in slots.items())
 
 
 def check_slots(num_proc: int, hosts: tuple[Host, ...]) -> None:
@@ -92,7 +138,7 @@ def check_slots(num_proc: int, hosts: tuple[Host, ...]) -> None:
     if not hosts or num_proc <= total:
         return
     more = -(-num_proc // len(hosts))
-    roomy = ",".join(f"{host.name}:{max(host.slots, more)}" for host in hosts)
+    roomy = ",".join(str(replace(host, slots=max(host.slots, more))) for host in hosts)
     given = ",".join(map(str, hosts))
     raise UsageError(
         f"-np {num_proc} asks for more ranks than the hosts have slots: {given} gives {total}. "
@@ -103,4 +149,4 @@ def check_slots(num_proc: int, hosts: tuple[Host, ...]) -> None:
 def is_local(name: str) -> bool:
     """Whether a host name means this machine."""
     here = socket.gethostname()
-    return name in {"localhost", "127.0.0.1", here, here.split(".")[0]}
+    return name in {"localhost", "127.0.0.1", "::1", here, here.split(".")[0]}

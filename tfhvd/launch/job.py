@@ -18,7 +18,13 @@ class Job:
         hosts: where; empty means here, or wherever a batch system's allocation is.
         env: (name, value) for the ranks; the value None means the launcher's own value.
         settings: TFHVD_* variables that the options set.
+        ssh_check: whether to try ssh to all hosts before mpirun does.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
+        output: the only rank whose output is shown, None for all; or the folder that gets it.
+        grace: how long ranks may take to end once SIGTERM has asked the launcher to.
+        max_restarts: how often the job is started again after a failure.
+        pdb: the rank that gets the launcher's stdin, for a debugger.
+        share_cores: whether each rank's libraries start threads for its part of the cores only.
         as_horovod: whether `import horovod` is to give tfhvd in the ranks.
         task: "run", or what to print instead: "help", "version" or "check-build".
         warnings: a line for each option that was given and does nothing.
@@ -33,14 +39,21 @@ class Job:
     tcp: bool = False
     ssh_port: int | None = None
     ssh_identity_file: Path | None = None
+    ssh_check: bool = True
     mpirun: Path | None = None
     mpi_args: tuple[str, ...] = ()
     binding_args: tuple[str, ...] = ()
     output_dir: Path | None = None
+    output: int | Path | None = None
+    timestamps: bool = False
     prefix: bool = True
     verbose: bool = False
     start_timeout: float = 120.0
     stop_timeout: float = 5.0
+    grace: float = 30.0
+    max_restarts: int = 0
+    share_cores: bool = True
+    pdb: int | None = None
     as_horovod: bool = False
     task: str = "run"
     warnings: tuple[str, ...] = ()

@@ -35,6 +35,11 @@ class _Line:
     heard: float = 0.0  # when the last byte came
     gave_way: bool = False  # was shown, and was interrupted
 
+    def begin(self, prefix: bytes) -> None:
+        """Takes the prefix, if nothing of the line has come yet."""
+        if not self.text:
+            self.prefix = prefix
+
 
 class LineMerger:
     """Merges the outputs of many sources into one stream.
@@ -52,15 +57,20 @@ class LineMerger:
         self._holder: Hashable | None = None
 
     def feed(self, source: Hashable, prefix: bytes, data: bytes, now: float) -> None:
-        """Takes what ``source`` wrote at ``now`` seconds of any steady clock."""
+        """Takes what ``source`` wrote at ``now`` seconds of any steady clock.
+
+        Lines that begin in ``data`` have the prefix that is given with it.
+        """
         line = self._lines.setdefault(source, _Line(prefix, bytearray()))
         if len(line.text) == line.shown or line.gave_way:
             line.since = now
         line.heard = now
         *whole, rest = data.split(b"\n")
         for piece in whole:
+            line.begin(prefix)
             line.text += piece + b"\n"
             self._finish_line(source, line)
+        line.begin(prefix)
         line.text += rest
         if rest:
             line.gave_way = False

@@ -1,15 +1,15 @@
-"""Where the ranks' output goes: our stdout and stderr, line by line, and files if wanted."""
+"""Where the ranks' output goes: our stdout and stderr, line by line, and files where wanted."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Hashable
+from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
 
-from tfhvd.launch.errors import UsageError
 from tfhvd.launch.lines import LineMerger
+from tfhvd.launch.logs import Logs, timestamp
+from tfhvd.launch.startup_lines import StartupFilter
 
 _OUT, _ERR = 1, 2  # our own descriptors
 
@@ -24,17 +24,40 @@ class Output:
         num_proc: the number of ranks.
         prefix: whether each line begins with its rank, as in ``[1] ``.
         folder: also write ``folder/rank.R/stdout`` and ``stderr``; made if absent.
+        show: the only rank whose output is written to ours, None for all; or a folder, where
+            ``rank.R.log`` takes what each rank writes, in the place of ours.
+        timestamps: whether each line begins with the time.
+        startup_lines: whether to write those of TensorFlow for other ranks than the first, too.
+        append: whether to keep what the files hold, as of a start of the job before.
     """
 
-    def __init__(self, num_proc: int, *, prefix: bool = True, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        num_proc: int,
+        *,
+        prefix: bool = True,
+        folder: Path | None = None,
+        show: int | Path | None = None,
+        timestamps: bool = False,
+        startup_lines: bool = False,
+        append: bool = False,
+    ) -> None:
         self._prefix = prefix
+        self._show = show
+        self._timestamps = timestamps
         self._broken = False
-        self._files: dict[tuple[int, int], BinaryIO] = {}
         out = LineMerger(self._write, terminal=os.isatty(_OUT))
         err = out if _same(_OUT, _ERR) else LineMerger(self._write, terminal=os.isatty(_ERR))
         self._mergers = {_OUT: out, _ERR: err}
-        if folder is not None:
-            self._open(folder, num_proc)
+        self._logs = Logs(
+            num_proc,
+            streams=folder,
+            ranks=show if isinstance(show, Path) else None,
+            timestamps=timestamps,
+            append=append,
+        )
+        hide = show is None and not startup_lines
+        self._filters = {rank: StartupFilter() for rank in range(1, num_proc) if hide}
 
     @property
     def broken(self) -> bool:
@@ -43,30 +66,43 @@ class Output:
 
     def feed(self, rank: int, data: bytes, now: float, *, errors: bool) -> None:
         """Takes what a rank wrote to its stdout, or (errors) stderr."""
+        stamp = self._stamp()
+        self._logs.feed(rank, data, now, errors=errors, stamp=stamp)
+        if errors and rank in self._filters:
+            data = self._filters[rank].feed(data)
+        self._feed(rank, data, now, errors=errors, stamp=stamp)
+
+    def _feed(self, rank: int, data: bytes, now: float, *, errors: bool, stamp: bytes) -> None:
+        if not data or self._show not in (None, rank):
+            return
         fd = _ERR if errors else _OUT
         prefix = b"[%d] " % rank if self._prefix else b""
-        self._mergers[fd].feed((fd, rank), prefix, data, now)
-        file = self._files.get((fd, rank))
-        if file is not None:
-            file.write(data)
-            file.flush()
+        self._mergers[fd].feed((fd, rank), stamp + prefix, data, now)
+
+    def _stamp(self) -> bytes:
+        return timestamp(datetime.now()) if self._timestamps else b""
 
     def message(self, data: bytes) -> None:
         """Writes to stderr as it is: what mpirun or the launcher itself has to say."""
         merger = self._mergers[_ERR]
-        merger.feed((_ERR, "tfhvdrun"), b"", data, 0.0)
+        merger.feed((_ERR, "tfhvdrun"), self._stamp(), data, 0.0)
 
     def tick(self, now: float) -> None:
         """Shows unfinished lines whose time has come."""
         for merger in set(self._mergers.values()):
             merger.tick(now)
+        self._logs.tick(now)
 
     def waiting(self) -> bool:
         """Whether there are unfinished lines to be shown soon."""
-        return any(merger.waiting() for merger in self._mergers.values())
+        return self._logs.waiting() or any(merger.waiting() for merger in self._mergers.values())
 
     def finish(self, rank: int) -> None:
         """The rank has ended; its unfinished lines become lines."""
+        self._logs.finish(rank)
+        if rank in self._filters:
+            rest = self._filters[rank].finish()
+            self._feed(rank, rest, 0.0, errors=True, stamp=self._stamp())
         for fd, merger in self._mergers.items():
             merger.finish((fd, rank))
 
@@ -74,9 +110,7 @@ class Output:
         """Closes the files; messages may still be written."""
         for merger in self._mergers.values():
             merger.finish((_ERR, "tfhvdrun"))
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        self._logs.close()
 
     def _write(self, source: Hashable, data: bytes) -> None:
         assert isinstance(source, tuple)
@@ -89,19 +123,6 @@ class Output:
         except BlockingIOError:
             os.set_blocking(source[0], True)
             self._write(source, bytes(view))
-
-    def _open(self, folder: Path, num_proc: int) -> None:
-        digits = len(str(num_proc - 1))
-        try:
-            for rank in range(num_proc):
-                place = folder / f"rank.{rank:0{digits}d}"
-                place.mkdir(parents=True, exist_ok=True)
-                self._files[_OUT, rank] = (place / "stdout").open("wb")
-                self._files[_ERR, rank] = (place / "stderr").open("wb")
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self.close()
-            raise UsageError(f"cannot write to --output-filename {folder}: {error}") from error
 
 
 def _same(first: int, second: int) -> bool:

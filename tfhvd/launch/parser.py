@@ -1,4 +1,4 @@
-"""The options of tfhvdrun, for argparse: the one place that names them."""
+"""How tfhvdrun reads its options: argparse, with one clear line for each mistake."""
 
 from __future__ import annotations
 
@@ -6,60 +6,62 @@ import argparse
 import difflib
 import textwrap
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from tfhvd.launch import values
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.horovod_options import IDLE, REFUSED, SILENT
+from tfhvd.launch.horovod_options import IDLE, SILENT
 
 USAGE = "tfhvdrun -np N [-H host:slots,... | --hostfile FILE] [options] command [arguments ...]"
 _END = """\
 options of horovodrun that are taken, with a warning, and have no effect:
 {idle}
 
-Ranks have no input: what they read from stdin is empty.
+Ranks have no input, but for --pdb: what they read from stdin is empty.
 The exit code is that of the rank that failed first (128 + N: by signal N)."""
 
 
-_Row = dict[str, Any]  # an option: what `add_argument` takes, and its spellings as "flags"
+Row = dict[str, Any]  # an option: what `add_argument` takes, and its spellings as "flags"
 
 
-class _Value(argparse.Action):
+class Value(argparse.Action):
     """Converts the option's word; a mistake is said with the spelling that the user typed."""
 
     def __init__(self, *, convert: Callable[[str], object], repeated: bool = False, **more: Any):
         super().__init__(**more)
-        self.convert, self._repeated = convert, repeated
+        self.convert, self.repeated = convert, repeated
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
     ) -> None:
+        """Converts the word, and keeps it."""
         try:
             value = self.convert(text)
         except ValueError as error:
             raise UsageError(f"{flag} must be {error}. Received: {text!r}") from error
-        if self._repeated:
+        if self.repeated:
             value = (*getattr(namespace, self.dest, ()), value)
         setattr(namespace, self.dest, value)
 
 
-class _Idle(argparse.Action):
+class Idle(argparse.Action):
     """An option of horovodrun that does nothing: notes why."""
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
     ) -> None:
+        """Notes the option."""
         notes = getattr(namespace, "warnings", ())
         namespace.warnings = (*notes, f"{flag} has no effect: {self.const}")
 
 
-class _Refused(argparse.Action):
+class Refused(argparse.Action):
     """An option of horovodrun without which the job would be another one."""
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
     ) -> None:
+        """Raises UsageError."""
         raise UsageError(f"tfhvdrun has no option {flag}. {self.const}")
 
 
@@ -84,7 +86,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.options: list[argparse.Action] = []
 
-    def add_options(self, title: str, *rows: _Row) -> None:
+    def add_options(self, title: str, *rows: Row) -> None:
         """Adds a group; each row is as for ``add_argument``, with its spellings in "flags"."""
         group = self.add_argument_group(title)
         self.options += [group.add_argument(*row.pop("flags"), **row) for row in rows]
@@ -124,235 +126,7 @@ class Parser(argparse.ArgumentParser):
         return f"unknown option {flag}. {hint} (options of your command go after the command)"
 
 
-def _switch(*flags: str, dest: str, help: str) -> _Row:
-    return {"flags": flags, "dest": dest, "help": help, "action": "store_true"}
-
-
-def _setting(*flags: str, dest: str, to: str, help: str) -> _Row:
-    """A switch that gives a setting a value."""
-    return {"flags": flags, "dest": dest, "help": help, "action": "store_const", "const": to}
-
-
-def _value(
-    *flags: str,
-    dest: str,
-    metavar: str,
-    help: str,
-    convert: Callable[[str], object] = str,
-    **more: Any,
-) -> _Row:
-    return {
-        "flags": flags,
-        "dest": dest,
-        "metavar": metavar,
-        "help": help,
-        "action": _Value,
-        "convert": convert,
-        **more,
-    }
-
-
-def make_parser() -> Parser:
-    """The parser of tfhvdrun's options."""
-    parser = Parser()
-    parser.add_options("the job", *_job_options())
-    parser.add_options("how ranks are started and ended", *_start_options())
-    parser.add_options("settings of tfhvd (docs/settings.md)", *_settings())
-    parser.add_options(
-        "instead of a job",
-        _switch("--check-build", "-cb", dest="check-build", help="print what tfhvd was built with"),
-        _switch("--version", dest="version", help="print the version"),
-        _switch("-h", "--help", dest="help", help="print this help"),
-    )
-    parser.add_options("", *_options_of_horovodrun())
-    for flag, advice in REFUSED.items():
-        parser.add_argument(flag, action=_Refused, nargs="?", const=advice, help=argparse.SUPPRESS)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return parser
-
-
-def _options_of_horovodrun() -> list[_Row]:
-    """They stand together at the end of the help text."""
-    hidden: _Row = {"dest": "of_horovodrun", "help": argparse.SUPPRESS}
-    rows: list[_Row] = []
-    for idle in IDLE:
-        nargs = None if idle.values == 1 else idle.values
-        rows.append({"flags": idle.flags, "action": _Idle, "nargs": nargs, "const": idle.why})
-    for flag in SILENT:
-        rows.append({"flags": (flag,), "action": "store_true"})
-    return [{**row, **hidden} for row in rows]
-
-
 def _idle_flags() -> str:
     flags = [*SILENT, *(flag for idle in IDLE for flag in idle.flags)]
     words = textwrap.fill(", ".join(flags), 68, break_on_hyphens=False)
     return textwrap.indent(words, "  ")
-
-
-def _job_options() -> list[_Row]:
-    return [
-        _value(
-            *("-np", "-n", "--num-proc"),
-            dest="num_proc",
-            metavar="N",
-            convert=values.whole(1),
-            help="number of ranks",
-        ),
-        _value(
-            *("-H", "-host", "--host", "--hosts"),
-            dest="hosts",
-            metavar="LIST",
-            help="hosts and slots, as in a:4,b:4",
-        ),
-        _value(
-            *("--hostfile", "-hostfile", "--host-file"),
-            dest="hostfile",
-            metavar="FILE",
-            convert=Path,
-            help="a file with one host a line, as in: node1 slots=4",
-        ),
-        _value(
-            *("--env", "-x"),
-            dest="env",
-            metavar="NAME[=VALUE]",
-            convert=values.variable,
-            repeated=True,
-            help="a variable for every rank (may be repeated)",
-        ),
-        _switch(
-            "--as-horovod",
-            dest="as_horovod",
-            help="let `import horovod.tensorflow` give tfhvd: scripts for Horovod run as they are",
-        ),
-        _switch("-v", "--verbose", dest="verbose", help="print the mpirun line and what it says"),
-        _switch(
-            "--no-prefix", dest="no_prefix", help="do not put [rank] before each line of output"
-        ),
-        _value(
-            "--output-filename",
-            dest="output_dir",
-            metavar="DIR",
-            convert=Path,
-            help="also write each rank's output to DIR/rank.R/stdout and stderr",
-        ),
-    ]
-
-
-def _start_options() -> list[_Row]:
-    return [
-        _value(
-            *("--start-timeout",),
-            dest="start_timeout",
-            metavar="S",
-            convert=values.number,
-            help="seconds for all ranks to start (default 120)",
-        ),
-        _value(
-            "--stop-timeout",
-            dest="stop_timeout",
-            metavar="S",
-            convert=values.number,
-            help="seconds between asking a rank to stop and killing it (default 5)",
-        ),
-        _value(
-            *("--network-interfaces", "--network-interface", "--nics"),
-            dest="nics",
-            metavar="LIST",
-            convert=values.interfaces,
-            help="network interfaces to use, as in eth0,eth1",
-        ),
-        _value(
-            *("-p", "--ssh-port"),
-            dest="ssh_port",
-            metavar="PORT",
-            convert=values.port,
-            help="port of ssh on the other hosts",
-        ),
-        _value(
-            *("-i", "--ssh-identity-file"),
-            dest="ssh_identity_file",
-            metavar="FILE",
-            convert=values.key_file,
-            help="the private key for ssh",
-        ),
-        _value("--mpirun", dest="mpirun", metavar="FILE", convert=Path, help="the mpirun to use"),
-        _value(
-            "--mpi-args",
-            dest="mpi_args",
-            metavar='"..."',
-            convert=values.words,
-            help="more arguments for mpirun, in quotes",
-        ),
-        _value(
-            "--binding-args",
-            dest="binding_args",
-            metavar='"..."',
-            convert=values.words,
-            help="how mpirun binds ranks to cores, in its own words (default: not at all)",
-        ),
-        _switch("--tcp", dest="tcp", help="let MPI use TCP only (Open MPI)"),
-    ]
-
-
-def _settings() -> list[_Row]:
-    marks, check = "TFHVD_TIMELINE_MARK_CYCLES", "TFHVD_STALL_CHECK_DISABLE"
-    return [
-        _value(
-            "--fusion-threshold-mb",
-            dest="TFHVD_FUSION_THRESHOLD",
-            metavar="MB",
-            convert=values.megabytes,
-            help="size of the fusion buffer in MiB",
-        ),
-        _value(
-            "--cycle-time-ms",
-            dest="TFHVD_CYCLE_TIME",
-            metavar="MS",
-            convert=values.plain_number,
-            help="longest time in ms that a ready tensor waits for company",
-        ),
-        _value(
-            "--cache-capacity",
-            dest="TFHVD_CACHE_CAPACITY",
-            metavar="N",
-            convert=values.count,
-            help="number of tensors in the response cache",
-        ),
-        _setting("--no-stall-check", dest=check, to="1", help="report no stalled tensors"),
-        _setting("--stall-check", dest=check, to="0", help="report them (the default)"),
-        _value(
-            "--stall-check-warning-time-seconds",
-            dest="TFHVD_STALL_CHECK_TIME_SECONDS",
-            metavar="S",
-            convert=values.plain_number,
-            help="seconds after which a tensor that some ranks lack is reported",
-        ),
-        _value(
-            "--stall-check-shutdown-time-seconds",
-            dest="TFHVD_STALL_SHUTDOWN_TIME_SECONDS",
-            metavar="S",
-            convert=values.plain_number,
-            help="seconds after which such a tensor ends the job",
-        ),
-        _value(
-            "--timeline-filename",
-            dest="TFHVD_TIMELINE",
-            metavar="FILE",
-            help="write a timeline for chrome://tracing there, from rank 0, or with {rank} in it "
-            "from each",
-        ),
-        _setting(
-            "--timeline-mark-cycles",
-            dest=marks,
-            to="1",
-            help="mark in it where collectives that were agreed on together begin",
-        ),
-        _setting("--no-timeline-mark-cycles", dest=marks, to="0", help="do not (the default)"),
-        _value(
-            "--log-level",
-            dest="TFHVD_LOG_LEVEL",
-            metavar="LEVEL",
-            convert=values.level,
-            help=", ".join(values.LEVELS),
-        ),
-    ]

@@ -17,15 +17,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfhvd.launch import orphans, stopping, wire
+from tfhvd.launch import cores, debugging, orphans, stopping, wire
 from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
 from tfhvd.launch.output import Output
+from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
 
 FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
 _LINGER = 2.0  # seconds to hear from workers whose mpirun has ended
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-_IN_GROUP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+_IN_GROUP = (*STOPPING, signal.SIGKILL)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -50,10 +49,13 @@ class Supervisor:
         listener: where workers connect; the supervisor closes it.
         token: what a worker must say first.
         output: where the ranks' output goes.
+        signals: those that we are sent.
         start_timeout: seconds until all ranks must have started.
         stop_timeout: seconds between asking ranks to stop and killing them.
+        grace: the same, where SIGTERM asks us to stop: ranks may want to save their state.
         stopped_limit: seconds until a rank that is stopped (SIGSTOP) is killed, once another rank
             has come to its end and waits for it; 0: never.
+        debugged: the rank that gets our stdin, if any.
         verbose: pass on all that mpirun says, also after a failure.
     """
 
@@ -63,18 +65,23 @@ class Supervisor:
         listener: socket.socket,
         token: str,
         output: Output,
+        signals: SignalPipe,
         *,
         start_timeout: float,
         stop_timeout: float,
+        grace: float,
         stopped_limit: float = 0.0,
+        debugged: int | None = None,
         verbose: bool = False,
     ) -> None:
         self._num_proc = num_proc
         self._listener = listener
         self._token = token
         self._output = output
+        self._signals = signals
         self._start_timeout = start_timeout
         self._stop_timeout = stop_timeout
+        self._grace = grace
         self._stopped_limit = stopped_limit
         self._look_at = 0.0  # when to look for stopped ranks again
         self._verbose = verbose
@@ -89,13 +96,23 @@ class Supervisor:
         self._stop_signal: int | None = None  # the signal that asked us to stop
         self._trouble: str | None = None  # the launcher's own reason to stop
         self._over = False
+        self._said: set[str] = set()
+        self._debugged = debugged
+        self._input: debugging.InputSender | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody, not a failure, has ended the job."""
+        return self._stop_signal is not None and self._trouble is None
 
     # -- the loop ------------------------------------------------------------------------------
 
     def run(self, argv: Sequence[str], env: dict[str, str]) -> int:
         """Runs mpirun to its end and returns the exit code of tfhvdrun."""
         self._select.register(self._listener, selectors.EVENT_READ, self._on_connect)
-        self._watch_signals()
+        self._select.register(self._signals.fd, selectors.EVENT_READ, self._on_signals)
+        if self._debugged is not None:
+            self._input = debugging.InputSender(self._select)
         orphans.adopt()
         self._mpirun = mpirun = _start(argv, env)
         for pipe in (mpirun.stdout, mpirun.stderr):
@@ -128,21 +145,11 @@ class Supervisor:
             shutil.rmtree(folder, ignore_errors=True)
         return self._conclude(mpirun)
 
-    def _watch_signals(self) -> None:
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        for number in (*_STOPPING, *_PASSED_ON):
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job
-                signal.signal(number, lambda number, stack: None)
-        signal.signal(signal.SIGCHLD, lambda number, stack: None)
-        self._select.register(read, selectors.EVENT_READ, lambda: self._on_signals(read))
-
-    def _on_signals(self, read: int) -> None:
-        for number in os.read(read, 4096):
-            if number in _PASSED_ON:
+    def _on_signals(self) -> None:
+        for number in self._signals.take():
+            if number in PASSED_ON:
                 self._tell_ranks(number)
-            elif number in _STOPPING:
+            elif number in STOPPING:
                 self._stop(number)
 
     # -- workers -------------------------------------------------------------------------------
@@ -197,13 +204,26 @@ class Supervisor:
             raise wire.WireError("not one of our workers")
         peer.rank = self._ranks[rank] = Rank(rank, str(fields["host"]))
         peer.send(wire.frame(wire.WELCOME))
+        if self._verbose and fields.get("share"):
+            self._say_share(peer.rank.host, int(fields["share"]))
+        if self._input is not None and rank == self._debugged:
+            self._input.to(peer.send)
         if self._stopped_at is not None:
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
+
+    def _say_share(self, host: str, share: int) -> None:
+        text = f"tfhvdrun: each rank on host {host} takes {share} of its cores, unless one of "
+        text += f"{', '.join(cores.VARIABLES)} says otherwise (off: --no-share-cores)"
+        if text not in self._said:
+            self._said.add(text)
+            self._say(0, text)
 
     def _on_end(self, rank: Rank, ending: Ending, at: float) -> None:
         now = time.monotonic()
         rank.end(ending, at, self._stopped_at)
         self._output.finish(rank.rank)
+        if self._input is not None and rank.rank == self._debugged:
+            self._input.stop()
         if ending.failed and not self._steps:
             self._steps = stopping.plan(now, signal.SIGTERM, self._stop_timeout, FAILURE_GRACE)
 
@@ -239,12 +259,16 @@ class Supervisor:
 
     def _stop(self, number: int) -> None:
         """We were asked to stop: the first time politely, the second time at once."""
-        first = number if number in _STOPPING else signal.SIGTERM
+        first = number if number in STOPPING else signal.SIGTERM
+        timeout = self._stop_timeout
         if self._stop_signal is not None:
             first = signal.SIGKILL
+        elif number == signal.SIGTERM and self._trouble is None:
+            timeout = self._grace
+            self._say(0, f"tfhvdrun: SIGTERM: the ranks have {timeout:g} s to end by themselves")
         self._stop_signal = self._stop_signal or number
         now = time.monotonic()
-        self._steps = stopping.plan(now, first, self._stop_timeout)
+        self._steps = stopping.plan(now, first, timeout)
         if len(self._ranks) < self._num_proc:  # Ranks that have not started cannot be told.
             self._steps += stopping.plan_for_mpirun(now)
 
@@ -294,6 +318,7 @@ class Supervisor:
         for key in list(self._select.get_map().values()):
             if key.fd in pipes:
                 self._drain(key.fd)
+        self._select.close()
         self._listener.close()
         self._output.close()
         if self._trouble is not None:

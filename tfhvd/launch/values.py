@@ -66,6 +66,14 @@ def interfaces(text: str) -> tuple[str, ...]:
     return names
 
 
+def output(text: str) -> int | Path | None:
+    """Whose output is shown: ``output("rank0") == 0``, all: None; or else a folder for it."""
+    if text in ("", "all"):
+        return None
+    match = re.fullmatch(r"rank([0-9]{1,6})", text)
+    return int(match[1]) if match else Path(text)
+
+
 def port(text: str) -> int:
     """1 to 65535."""
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 65536:

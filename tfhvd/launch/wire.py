@@ -2,7 +2,8 @@
 
 A frame is one byte of kind, four bytes of length (big endian) and the payload:
 
-    worker -> launcher   H hello   JSON {token, rank, host, pid}
+    worker -> launcher   H hello   JSON {token, rank, host, pid, share}; share: the cores that
+                                   the rank takes, or null
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
                          X exit    JSON {code, ago} or {signal, told, stopped, ago} or {error}; the
@@ -11,6 +12,7 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
                                    seconds, as by SIGSTOP; sent again and again
+                         I input   bytes for the rank's stdin; none: its end
                          Q quit    (empty): the job is over, the worker may end
 """
 
@@ -22,7 +24,7 @@ import struct
 from typing import Any
 
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT = b"H", b"O", b"E", b"N", b"X"
-WELCOME, SIGNAL, LOOK, QUIT = b"W", b"S", b"L", b"Q"
+WELCOME, SIGNAL, LOOK, INPUT, QUIT = b"W", b"S", b"L", b"I", b"Q"
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
@@ -68,7 +70,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXWSLQ":
+            if length > LIMIT or kind not in b"HOENXWSLIQ":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

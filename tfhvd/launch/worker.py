@@ -25,9 +25,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tfhvd.launch import notice, orphans, wire
+from tfhvd.launch import cores, debugging, notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, TOKEN
 from tfhvd.launch.rank import rank_of
 
@@ -38,10 +38,13 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 _PR_SET_PDEATHSIG = 1
 
 
-def connect(addresses: str, token: str, rank: int) -> tuple[socket.socket, wire.Reader]:
+def connect(
+    addresses: str, token: str, rank: int, share: int | None = None
+) -> tuple[socket.socket, wire.Reader]:
     """Reaches the launcher at the first of ``host:port,...`` that welcomes us.
 
-    Raises OSError with every address's reason. The caller owns the socket.
+    Tells it how many cores the rank takes, if it takes a share. Raises OSError with every address's
+    reason. The caller owns the socket.
     """
     reasons = []
     for address in addresses.split(","):
@@ -55,7 +58,7 @@ def connect(addresses: str, token: str, rank: int) -> tuple[socket.socket, wire.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.notice_lost_hosts(sock)
             hello = {"token": token, "rank": rank, "host": socket.gethostname()}
-            sock.sendall(wire.frame_json(wire.HELLO, **hello, pid=os.getpid()))
+            sock.sendall(wire.frame_json(wire.HELLO, **hello, pid=os.getpid(), share=share))
             reader = wire.Reader()
             frames = reader.feed(_read_exactly(sock, len(wire.frame(wire.WELCOME))))
             if [kind for kind, _ in frames] != [wire.WELCOME]:
@@ -79,7 +82,7 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-def _start(command: Sequence[str], notices: str) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], env: Mapping[str, str], stdin: int) -> subprocess.Popen[bytes]:
     """Starts the rank in a process group of its own, to die with us; raises OSError."""
     libc, parent = ctypes.CDLL(None), os.getpid()
 
@@ -89,12 +92,10 @@ def _start(command: Sequence[str], notices: str) -> subprocess.Popen[bytes]:
         if os.getppid() != parent:
             os._exit(1)
 
-    env = {name: value for name, value in os.environ.items() if name not in (ADDRESS, TOKEN)}
-    env[notice.NOTICE] = notices
     # close_fds=False: MPICH hands its ranks an open descriptor (PMI_FD).
     return subprocess.Popen(
         list(command),
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=env,
@@ -117,6 +118,7 @@ class Worker:
         self._status: int | None = None  # as Popen.returncode: negative for a signal
         self._ended_at = 0.0
         self._open_pipes = 0
+        self._input: debugging.InputWriter | None = None
         self._kill_at: float | None = None  # when to kill the rank that was asked to stop
         self._ended_by_mpirun = False
         self._was_stopped = False  # SIGSTOP had stopped the rank when it was killed
@@ -124,8 +126,14 @@ class Worker:
         self._told = False  # the EXIT frame is sent (or nobody is there to take it)
         self._over = False  # the job is over, or launcher or mpirun are gone
 
-    def run(self, command: Sequence[str]) -> None:
-        """Runs the command to its end, and returns when the launcher says so or is gone."""
+    def run(self, command: Sequence[str], env: Mapping[str, str], *, has_input: bool) -> None:
+        """Runs the command to its end, and returns when the launcher says so or is gone.
+
+        Args:
+            command: the rank's.
+            env: its environment.
+            has_input: whether the launcher sends what it reads from stdin; else there is nothing.
+        """
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -136,12 +144,16 @@ class Worker:
         self._select.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
         self._select.register(self._notices.sock, selectors.EVENT_READ, self._on_notices)
         try:
-            self._rank = _start(command, self._notices.address)
+            stdin = subprocess.PIPE if has_input else subprocess.DEVNULL
+            env = {**env, notice.NOTICE: self._notices.address}
+            self._rank = _start(command, env, stdin)
         except OSError as error:
             text = f"cannot start {command[0]!r}: {error.strerror or error}"
             self._status, self._told = 127, True
             self._send(wire.frame_json(wire.EXIT, error=text))
         else:
+            if self._rank.stdin is not None:
+                self._input = debugging.InputWriter(self._select, self._rank.stdin)
             for pipe, kind in ((self._rank.stdout, wire.OUTPUT), (self._rank.stderr, wire.ERRORS)):
                 assert pipe is not None
                 fd = pipe.fileno()
@@ -224,6 +236,8 @@ class Worker:
                 self._signal(fields["signal"], group=fields["group"])
             elif kind == wire.LOOK:
                 self._end_if_stopped(wire.read_json(payload)["limit"])
+            elif kind == wire.INPUT and self._input is not None:
+                self._input.feed(payload)
             elif kind == wire.QUIT:
                 self._over = True
         if not data:
@@ -286,8 +300,9 @@ def main(argv: Sequence[str]) -> int:
         os.execvp(command[0], command)
     rank = rank_of(os.environ)
     addresses = os.environ[ADDRESS]
+    share = cores.share(cores.measure(os.environ)) if cores.SHARE in os.environ else None
     try:
-        sock, reader = connect(addresses, os.environ.get(TOKEN, ""), rank)
+        sock, reader = connect(addresses, os.environ.get(TOKEN, ""), rank, share)
     except OSError as error:
         print(
             f"tfhvdrun: rank {rank} on host {socket.gethostname()} cannot reach the launcher "
@@ -297,8 +312,21 @@ def main(argv: Sequence[str]) -> int:
         )
         return CANNOT_REACH
     orphans.adopt()
-    Worker(sock, reader).run(command)
+    Worker(sock, reader).run(
+        command,
+        _rank_environment(rank, share),
+        has_input=debugging.has_input(rank, os.environ),
+    )
     return 0
+
+
+def _rank_environment(rank: int, share: int | None) -> dict[str, str]:
+    """Ours, without what is the worker's alone."""
+    ours = (ADDRESS, TOKEN, cores.SHARE, debugging.PDB)
+    env = {name: value for name, value in os.environ.items() if name not in ours}
+    env.update(cores.variables(share, env))
+    env.update(debugging.rank_variables(rank, os.environ))
+    return env
 
 
 if __name__ == "__main__":

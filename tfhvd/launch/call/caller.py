@@ -27,7 +27,7 @@ from tfhvd.launch.job import Job
 _Given = TypeVar("_Given")
 
 # How the launcher's words on a failure begin; the first of them name the rank that failed first.
-_VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |error:|mpirun |stopped by )")
+_VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |host |error:|mpirun |stopped by )")
 
 _PACKAGE = Path(__file__).resolve().parents[3]  # the folder that `import tfhvd` is found in
 
