@@ -120,8 +120,8 @@ const std::vector<Row>& Rows() {
         "each alone."},
        Integer(&Config::fusion_threshold, 1099511627776.0)},
       {{"CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0", "0 to 1000 milliseconds",
-        "The longest time that a tensor that is ready on every rank may wait for others to be "
-        "fused with; 0 sends it at once. Locked steps do not wait, since their tensors are known."},
+        "How long a tensor that is ready on every rank may wait for others to be fused with; 0: "
+        "not at all. Locked steps never wait."},
        Real(&Config::cycle_time, 1000.0)},
       {{"CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024", "0 to 1000000 tensors",
         "How many tensors can have a number, which is sent instead of the name. A step that "
@@ -132,8 +132,7 @@ const std::vector<Row>& Rows() {
         "submitted."},
        ReadStallCheckDisable},
       {{"STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "60", "0.1 to 10^6 seconds",
-        "A tensor that waits this long for some rank is reported, with the ranks that are "
-        "missing."},
+        "A tensor that waits this long for some rank is reported, with the missing ranks."},
        [](const std::string& text, Config* config) {
          return ParseNumber(text, 0.1, 1e6, &config->stall_check_time);
        }},

@@ -56,7 +56,7 @@ def test_help_shows_examples():
         ("--collectives gather", "--collectives has no gather; choose from allreduce,"),
         ("--model vgg", "invalid choice: 'vgg'"),
         ("--model tiny --sizes 4", "Name them: --collectives allreduce"),
-        ("--rivals none mpi", "--rivals none mpi contradicts itself; write none alone"),
+        ("--rivals none mpi", "--rivals none mpi is contradictory; write only none"),
         ("--repetitions 0", "not a count: '0'; write a number above 0"),
         ("--repetitions many", "not a count: 'many'"),
         ("--seconds nan", "not a time: 'nan'"),

@@ -51,7 +51,7 @@ def test_tape(scale):
         assert_close(found, expected)
         assert_close(own, [expected[0], expected[1], expected[3]])
         assert_close(shared, [expected[2]])
-    with pytest.raises(TypeError, match="local_layers takes layers of Keras"):
+    with pytest.raises(TypeError, match="local_layers takes Keras layers"):
         tfhvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[variable])
 
 

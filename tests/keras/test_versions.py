@@ -15,7 +15,7 @@ from tfhvd.errors import UnavailableError
 pytestmark = pytest.mark.ranks(1)
 
 KERAS = (
-    r"keras 3\.99 has no {}, with which tfhvd would .*; tfhvd works with keras 3\.3 to 3\.15\. "
+    r"keras 3\.99 has no {}, which tfhvd needs to .*; tfhvd works with keras 3\.3 to 3\.15\. "
     r"Type: pip install 'keras>=3\.3,<3\.16', or install a newer tfhvd\."
 )
 
@@ -91,8 +91,8 @@ def test_modules_of_tensorflow():
     of = private.of_module
     for module in ("tensorflow.python.ops.control_flow_util", "tensorflow.python.nowhere"):
         text = (
-            rf"tensorflow {re.escape(tf.__version__)} has no {module}\.Nothing, with which tfhvd "
-            "would test it; tfhvd works with tensorflow 2.16 to 2.21. Type: pip install "
+            rf"tensorflow {re.escape(tf.__version__)} has no {module}\.Nothing, which tfhvd "
+            "needs to test it; tfhvd works with tensorflow 2.16 to 2.21. Type: pip install "
             "'tensorflow>=2.16"
         )
         with pytest.raises(UnavailableError, match=text):

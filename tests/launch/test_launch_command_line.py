@@ -9,16 +9,16 @@ import pytest
 
 from tfhvd.launch import address, environment, mpi
 from tfhvd.launch.arguments import parse
-from tfhvd.launch.command_line import Place, build
+from tfhvd.launch.command_line import Node, build
 from tfhvd.launch.errors import UsageError
 
 OPENMPI5 = mpi.Mpi(Path("/m/mpirun"), "openmpi", 5)
 OPENMPI4 = mpi.Mpi(Path("/m/mpirun"), "openmpi", 4)
 MPICH = mpi.Mpi(Path("/m/mpirun"), "mpich", 4)
-PLACE = Place(cores=2)
+PLACE = Node(cores=2)
 
 
-def line(words: str, which: mpi.Mpi, place: Place = PLACE) -> str:
+def line(words: str, which: mpi.Mpi, place: Node = PLACE) -> str:
     return " ".join(build(parse(words.split()), which, place, ["WORKER"], ["PATH", "TFHVD_X"]))
 
 
@@ -40,7 +40,7 @@ def test_more_ranks_than_cores():
 
 
 def test_a_batch_system_says_where():
-    allocated = line("-np 64 true", OPENMPI5, Place(cores=2, in_allocation=True))
+    allocated = line("-np 64 true", OPENMPI5, Node(cores=2, in_allocation=True))
     assert "--oversubscribe" not in allocated and "-x PATH -x TFHVD_X" in allocated
 
 

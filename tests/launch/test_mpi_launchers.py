@@ -34,7 +34,7 @@ def test_mpirun():
     assert [rank.out for rank in job.ranks] == ["0 2 0 2\n", "1 2 1 2\n"], job
 
 
-def test_no_starter():
+def test_no_launcher():
     job = mpi.run_ranks(1, REPORT, mpirun=False)
     assert job.code == 0, job
     assert job.ranks[0].out == "0 1 0 1\n", job

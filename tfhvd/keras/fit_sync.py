@@ -51,7 +51,7 @@ from tfhvd.keras.model_state import (
 )
 from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of, reduces
 from tfhvd.keras.progress_bars import has_peers
-from tfhvd.keras.update_check import UpdateCheck, check_batch
+from tfhvd.keras.update_check import UpdateCheck, check_batches
 from tfhvd.ops import allgather, join
 from tfhvd.runtime import process, updates
 from tfhvd.runtime.library import load_native
@@ -75,8 +75,7 @@ def keep_in_step(package: str) -> None:
     updates.note_keras_updates()
     compilation.avoid(package)
     keras_compat.surround(package, "fit", "keep the ranks in step", has_peers, _around_fit)
-    use = "see whether gradients are reduced"
-    keras_compat.surround(package, "train_on_batch", use, has_peers, _around_batch)
+    check_batches(package)
     progress_bars.choose_outside_of_fit(package)
 
 
@@ -91,12 +90,6 @@ def _around_fit(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     progress_bars.choose(model, arguments)
     with _in_step(model, arguments) if _may_train_together(model) else contextlib.nullcontext():
         yield
-
-
-@contextlib.contextmanager
-def _around_batch(model: Model, _arguments: dict[str, Any]) -> Iterator[None]:
-    yield
-    check_batch(model)
 
 
 def _may_train_together(model: Model) -> bool:

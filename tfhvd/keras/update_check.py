@@ -7,12 +7,15 @@ where a callback meets them; else they are found out by a rendezvous for which n
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.model_state import reducing_optimizers
+from tfhvd.keras.progress_bars import has_peers
 from tfhvd.runtime import process, updates
 from tfhvd.runtime.library import load_native
 
@@ -85,12 +88,22 @@ class UpdateCheck:
         return time.monotonic() - self._begun > _LATEST
 
 
-def check_batch(model: Model) -> None:
-    """Warns once of a model that `train_on_batch` trains by an optimizer that is not distributed.
+def check_batches(package: str) -> None:
+    """Makes a Keras warn where `train_on_batch` trains by an optimizer that is not distributed.
 
-    A warning and no error, whatever TFHVD_CHECK_SYNC says but "off": one rank may train a model of
-    its own, and no other rank need call anything at the same time.
+    Once for a model. No error, whatever TFHVD_CHECK_SYNC says but "off": one rank may train a model
+    of its own, and no other rank need call anything at the same time.
+
+    Args:
+        package: "keras" or "tf_keras", imported.
     """
+    use = "see whether gradients are reduced"
+    keras_compat.surround(package, "train_on_batch", use, has_peers, _around_batch)
+
+
+@contextlib.contextmanager
+def _around_batch(model: Model, _arguments: dict[str, Any]) -> Iterator[None]:
+    yield
     if not updates.is_asked_for() or vars(model).get(_CHECKED):
         return
     vars(model)[_CHECKED] = True  # past Keras' __setattr__
@@ -98,9 +111,9 @@ def check_batch(model: Model) -> None:
         return
     name = type(getattr(model, "optimizer", None)).__name__
     _logger.warning(
-        "train_on_batch on rank %d: %s is not a distributed optimizer, so the weights of this model "
-        "will differ between the %d ranks that train it. Write: %s TFHVD_CHECK_SYNC=off checks "
-        "nothing.",
+        "train_on_batch on rank %d: %s is not a distributed optimizer, so the weights of this "
+        "model will differ between the %d ranks that train it. Write: %s TFHVD_CHECK_SYNC=off "
+        "checks nothing.",
         process.rank(),
         name,
         process.size(),

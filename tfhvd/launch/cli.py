@@ -58,13 +58,13 @@ def _answer(task: str) -> str:
 
 def _run(job: Job) -> int:
     found = mpi.identify(mpi.find_mpirun(job.mpirun))
-    place = command_line.Place(environment.physical_cores(), environment.in_allocation(os.environ))
-    remote = command_line.is_remote(job, place)
+    node = command_line.Node(environment.physical_cores(), environment.in_allocation(os.environ))
+    remote = command_line.is_remote(job, node)
     env = environment.build(job, os.environ, root=os.geteuid() == 0)
     if not remote:
         check_command(job.command[0], env.get("PATH", os.defpath))
     output = _output(job)
-    _check_hosts(job, env, place, output)
+    _check_hosts(job, env, node, output)
     for warning in job.warnings:
         output.message(f"tfhvdrun: warning: {warning}\n".encode())
     if environment.chooses_legacy_keras(job, os.environ):
@@ -73,12 +73,12 @@ def _run(job: Job) -> int:
         output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
     pipe = signals.SignalPipe()
     with _host_file(command_line.host_file(job, found)) as path:
-        place = dataclasses.replace(place, host_file=path)
+        node = dataclasses.replace(node, host_file=path)
         restarts = 0
         while True:
             if job.max_restarts:
                 env[environment.RESTARTS] = str(restarts)
-            code, interrupted = _start(job, found, place, env, output, pipe)
+            code, interrupted = _start(job, found, node, env, output, pipe)
             if code == 0 or interrupted or restarts == job.max_restarts:
                 return code
             restarts += 1
@@ -104,13 +104,13 @@ def _output(job: Job, *, append: bool = False) -> Output:
 def _start(
     job: Job,
     found: mpi.Mpi,
-    place: command_line.Place,
+    node: command_line.Node,
     env: dict[str, str],
     output: Output,
     pipe: signals.SignalPipe,
 ) -> tuple[int, bool]:
     """Runs the job once; returns its exit code, and whether somebody has ended it."""
-    remote = command_line.is_remote(job, place)
+    remote = command_line.is_remote(job, node)
     listener = address.listen(remote=remote)
     env[environment.TOKEN] = token = secrets.token_hex(16)
     env[environment.ADDRESS] = address.addresses(
@@ -119,7 +119,7 @@ def _start(
         hosts=[host.name for host in job.hosts],
         nics=job.nics,
     )
-    line = command_line.build(job, found, place, worker_words(), environment.exported(job, env))
+    line = command_line.build(job, found, node, worker_words(), environment.exported(job, env))
     if job.verbose:
         output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
     supervisor = Supervisor(
@@ -138,10 +138,8 @@ def _start(
     return supervisor.run(line, env), supervisor.interrupted
 
 
-def _check_hosts(
-    job: Job, env: Mapping[str, str], place: command_line.Place, output: Output
-) -> None:
-    hosts = ssh_check.hosts_to_check(job, env, in_allocation=place.in_allocation)
+def _check_hosts(job: Job, env: Mapping[str, str], node: command_line.Node, output: Output) -> None:
+    hosts = ssh_check.hosts_to_check(job, env, in_allocation=node.in_allocation)
     if not hosts or shutil.which("ssh", path=env.get("PATH", os.defpath)) is None:
         return
     lines = ssh_check.failures(hosts, ssh_check.arguments(job, env), env)

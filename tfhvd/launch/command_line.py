@@ -13,7 +13,7 @@ from tfhvd.launch.mpi import Mpi
 
 
 @dataclass(frozen=True)
-class Place:
+class Node:
     """What the line depends on besides the job.
 
     Attributes:
@@ -27,11 +27,11 @@ class Place:
     host_file: Path | None = None
 
 
-def is_remote(job: Job, place: Place) -> bool:
+def is_remote(job: Job, node: Node) -> bool:
     """Whether ranks may run on other hosts."""
     if job.hosts:
         return not all(is_local(host.name) for host in job.hosts)
-    return place.in_allocation
+    return node.in_allocation
 
 
 def host_file(job: Job, mpi: Mpi) -> str | None:
@@ -51,34 +51,34 @@ def host_file(job: Job, mpi: Mpi) -> str | None:
 
 
 def build(
-    job: Job, mpi: Mpi, place: Place, worker: Sequence[str], exported: Sequence[str]
+    job: Job, mpi: Mpi, node: Node, worker: Sequence[str], exported: Sequence[str]
 ) -> list[str]:
     """The whole mpirun line.
 
     Args:
         job: what the user asks for.
         mpi: whose arguments to use.
-        place: this machine.
+        node: this machine.
         worker: the words that start the process around each rank; the command follows them.
         exported: names of variables to carry to other hosts.
     """
     vendor = _openmpi if mpi.vendor == "openmpi" else _mpich
-    options = vendor(job, mpi, place, exported)
+    options = vendor(job, mpi, node, exported)
     start = [str(mpi.mpirun), "-np", str(job.num_proc)]
     return [*start, *options, *job.mpi_args, *worker, *job.command]
 
 
-def _openmpi(job: Job, mpi: Mpi, place: Place, exported: Sequence[str]) -> list[str]:
+def _openmpi(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[str]:
     # A rank has several threads: bound to one core they would take turns.
     line = [*(job.binding_args or ("--bind-to", "none"))]
-    remote = is_remote(job, place)
-    if place.host_file is not None:
-        line += ["--hostfile", str(place.host_file)]
+    remote = is_remote(job, node)
+    if node.host_file is not None:
+        line += ["--hostfile", str(node.host_file)]
     elif job.hosts:
         line += ["--host", ",".join(map(str, job.hosts))]
-    elif not remote and job.num_proc > place.cores:
+    elif not remote and job.num_proc > node.cores:
         line += ["--oversubscribe"]
-    if not remote and job.num_proc > place.cores:
+    if not remote and job.num_proc > node.cores:
         line += ["--mca", "mpi_yield_when_idle", "1"]
     if job.nics:
         nics = ",".join(job.nics)
@@ -99,8 +99,8 @@ def _runtime(mpi: Mpi, new: str, old: str, value: str) -> list[str]:
     return ["--prtemca", new, value] if mpi.major >= 5 else ["--mca", old, value]
 
 
-def _mpich(job: Job, mpi: Mpi, place: Place, exported: Sequence[str]) -> list[str]:
-    del mpi, place, exported  # Hydra carries the whole environment by itself.
+def _mpich(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[str]:
+    del mpi, node, exported  # Hydra carries the whole environment by itself.
     line = [*(job.binding_args or ("-bind-to", "none"))]
     if job.hosts:
         line += ["-hosts", ",".join(map(str, job.hosts))]

@@ -52,7 +52,7 @@ class Ending:
         if self.signal is not None:
             whom = " because mpirun ended the job" if self.told else ""
             return f"killed by {signal_name(self.signal)}{whom}"
-        return self.error or "gone without a word: its host, the network to it, or its worker"
+        return self.error or "lost without a message: its host, its network or its worker failed"
 
 
 def signal_name(number: int) -> str:
@@ -175,7 +175,7 @@ def report(rank: Rank) -> list[str]:
     lines = [f"tfhvdrun: rank {rank.rank} on host {rank.host} failed first: {ending}"]
     words = last_lines_of(rank.last_lines)
     if ending.signal == signal.SIGKILL and not ending.stopped:
-        lines[0] += " (by somebody, or by the kernel for want of memory)"
+        lines[0] += " (by a user, or by the kernel because memory ran out)"
     if words:
         lines += ["tfhvdrun: its last lines:", *(f"    {word}" for word in words)]
     elif ending.error is None:

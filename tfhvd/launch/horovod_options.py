@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_TUNED = "there is nothing to tune: no setting has to be found by trying"
-_ELASTIC = "a job has as many ranks at its end as at its beginning (docs/migrating.md)"
-_LEVELS = "tfhvd itself chooses to reduce within each host first (TFHVD_CPU_OPERATIONS)"
-_MPI = "ranks meet through MPI"
+_TUNED = "there is nothing to tune"
+_ELASTIC = "the number of ranks of a job does not change (docs/migrating.md)"
+_LEVELS = "tfhvd itself chooses when to reduce within each host first (TFHVD_CPU_OPERATIONS)"
+_MPI = "ranks find each other through MPI"
 _THREADS = "tfhvd calls MPI from one thread"
 _STAMPS = "tfhvd's log has no times; --timestamps puts one before each line of the ranks' output"
 

@@ -16,7 +16,7 @@ from tfhvd.launch.rank import rank_of
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 NOTE = (
-    f"tf.keras is Keras 2 here ({VARIABLE}=1), for which scripts of Horovod's are written. For "
+    f"tf.keras is Keras 2 here ({VARIABLE}=1), since scripts for Horovod are written for it. For "
     f"Keras 3 set {VARIABLE}=0"
 )
 

@@ -52,7 +52,7 @@ class LineMerger:
     def __init__(self, write: Callable[[Hashable, bytes], None], *, terminal: bool) -> None:
         self._write = write
         self._terminal = terminal
-        self._patience = SHOW_AFTER if terminal else SHOW_AFTER_IN_FILE
+        self._show_after = SHOW_AFTER if terminal else SHOW_AFTER_IN_FILE
         self._lines: dict[Hashable, _Line] = {}
         self._holder: Hashable | None = None
 
@@ -82,7 +82,7 @@ class LineMerger:
     def tick(self, now: float) -> None:
         """Shows unfinished lines whose time has come. Call it every few hundredths of a second."""
         for source, line in self._lines.items():
-            if len(line.text) == line.shown or line.gave_way or now < line.since + self._patience:
+            if len(line.text) == line.shown or line.gave_way or now < line.since + self._show_after:
                 continue
             holder = self._lines.get(self._holder)
             if holder is None or holder is line or now > holder.heard + GIVE_WAY_AFTER:

@@ -14,7 +14,7 @@ from tfhvd.launch.horovod_options import IDLE, SILENT
 
 USAGE = "tfhvdrun -np N [-H host:slots,... | --hostfile FILE] [options] command [arguments ...]"
 _END = """\
-options of horovodrun that are taken, with a warning, and have no effect:
+options of horovodrun that are accepted with a warning and have no effect:
 {idle}
 
 Ranks have no input, but for --pdb: what they read from stdin is empty.

@@ -353,7 +353,7 @@ class Supervisor:
         return self._say(
             code if code > 0 else 1,
             f"tfhvdrun: error: mpirun ended (exit code {code}) before {count} of "
-            f"{self._num_proc} ranks had started; what it said stands above",
+            f"{self._num_proc} ranks had started; its own messages are above",
         )
 
     def _drain(self, fd: int) -> None:

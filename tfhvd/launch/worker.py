@@ -113,7 +113,7 @@ class Worker:
         self._reader = reader
         self._select = selectors.DefaultSelector()
         self._notices = notice.Receiver()
-        self._starter = os.getppid()
+        self._parent = os.getppid()
         self._rank: subprocess.Popen[bytes] | None = None
         self._status: int | None = None  # as Popen.returncode: negative for a signal
         self._ended_at = 0.0
@@ -161,12 +161,12 @@ class Worker:
                 handler = lambda fd=fd, kind=kind: self._on_output(fd, kind)  # noqa: E731
                 self._select.register(fd, selectors.EVENT_READ, handler)
         while not (self._told and self._over):
-            for key, _ in self._select.select(timeout=self._patience()):
+            for key, _ in self._select.select(timeout=self._timeout()):
                 key.data()
             self._look_around()
         orphans.sweep()
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         if self._status is not None and not self._told:
             return 0.05
         if self._kill_at is not None:
@@ -186,7 +186,7 @@ class Worker:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL, group=True)
-        if os.getppid() != self._starter and not self._over:
+        if os.getppid() != self._parent and not self._over:
             self._ended_by_mpirun = True
             self._end_alone()
 

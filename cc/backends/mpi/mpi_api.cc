@@ -165,6 +165,13 @@ int Isend(const void* data, int bytes, int to, int tag, MpiHandle comm, MpiHandl
   return error;
 }
 
+int Issend(const void* data, int bytes, int to, int tag, MpiHandle comm, MpiHandle* request) {
+  MPI_Request r = MPI_REQUEST_NULL;
+  const int error = MPI_Issend(data, bytes, MPI_BYTE, to, tag, Comm(comm), &r);
+  *request = Wrap(r);
+  return error;
+}
+
 int Irecv(void* data, int bytes, int from, int tag, MpiHandle comm, MpiHandle* request) {
   MPI_Request r = MPI_REQUEST_NULL;
   const int error = MPI_Irecv(data, bytes, MPI_BYTE, from, tag, Comm(comm), &r);
@@ -211,6 +218,7 @@ extern "C" __attribute__((visibility("default"))) const tfhvd::MpiApi* tfhvd_mpi
                                     FreeComm,
                                     LargestTag,
                                     Isend,
+                                    Issend,
                                     Irecv,
                                     Test,
                                     Cancel,

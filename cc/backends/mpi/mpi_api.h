@@ -16,7 +16,7 @@
 namespace tfhvd {
 
 // Raised with every change of the table.
-constexpr int kMpiApiVersion = 3;
+constexpr int kMpiApiVersion = 4;
 
 using MpiHandle = uintptr_t;  // a communicator or request of MPI
 
@@ -51,6 +51,8 @@ struct MpiApi {
 
   // Messages are bytes.
   int (*Isend)(const void* data, int bytes, int to, int tag, MpiHandle comm, MpiHandle* request);
+  // Is done once the receiver has begun to take it.
+  int (*Issend)(const void* data, int bytes, int to, int tag, MpiHandle comm, MpiHandle* request);
   int (*Irecv)(void* data, int bytes, int from, int tag, MpiHandle comm, MpiHandle* request);
   int (*Test)(MpiHandle* request, int* done);  // a request that is done is gone
   int (*Cancel)(MpiHandle* request);           // then Test until it is done

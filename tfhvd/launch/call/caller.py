@@ -185,15 +185,15 @@ def _payload(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             f"tfhvd.run cannot pickle the function or its arguments ({error}); pass what "
             "cloudpickle can write, and make sessions, models and files within the function."
         ) from error
-    # The paths first: they must be in place before the call is read.
+    # The paths first: they must be set before the call is read.
     return pickle.dumps(([str(Path(path or ".").resolve()) for path in sys.path], call))
 
 
 def _call(job: Job, words: Sequence[str], payload: bytes) -> list[Any]:
-    place = command_line.Place(environment.physical_cores(), environment.in_allocation(os.environ))
+    node = command_line.Node(environment.physical_cores(), environment.in_allocation(os.environ))
     exchange = Exchange(
         payload,
-        remote=command_line.is_remote(job, place),
+        remote=command_line.is_remote(job, node),
         hosts=[host.name for host in job.hosts],
         nics=job.nics,
     )

@@ -84,12 +84,12 @@ def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:
         OSError: with every address's reason, if none leads to the exchange.
     """
     reasons = []
-    for place in addresses.split(","):
-        host, _, port = place.rpartition(":")
+    for target in addresses.split(","):
+        host, _, port = target.rpartition(":")
         try:
             sock = socket.create_connection((host, int(port)), timeout=10)
         except OSError as error:
-            reasons.append(f"{place}: {error}")
+            reasons.append(f"{target}: {error}")
             continue
         try:
             sock.settimeout(None)
@@ -97,7 +97,7 @@ def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:
             sock.sendall(_HELLO.pack(token.encode(), rank))
             return sock, receive(sock)
         except OSError as error:
-            reasons.append(f"{place}: {error}")
+            reasons.append(f"{target}: {error}")
             sock.close()
     raise OSError("; ".join(reasons))
 
