@@ -12,6 +12,10 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
+// After a stall that ended the job: how long ranks that leave it wait for the others to leave.
+// Those have been waited for as long as the limit allows already.
+constexpr double kLeaveSeconds = 1.0;
+
 // What a number of a cache can stand for: what means the same whenever it is agreed.
 bool MayRepeat(Collective kind) {
   return kind != Collective::kJoin && kind != Collective::kAddProcessSet &&
@@ -332,7 +336,7 @@ double Coordinator::wake_at() const {
 
 Status Coordinator::lost(double now) const {
   const bool some_left = num_left_ > 0 && num_left_ < size();
-  if (stalled_ && some_left && now - first_left_at_ >= options_.stall_shutdown_time) return fatal_;
+  if (stalled_ && some_left && now - first_left_at_ >= kLeaveSeconds) return fatal_;
   return roll_call_.Check(now);
 }
 

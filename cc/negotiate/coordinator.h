@@ -73,7 +73,7 @@ class Coordinator {
   std::string TakeWarning() { return std::exchange(warning_, {}); }
 
   // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or do not
-  // leave though it has stalled for too long, and others have left.
+  // leave soon though it has stalled for too long, and others have left.
   Status lost(double now) const;
 
   // When Step has something to do though nothing arrives; a time in the past means now.
