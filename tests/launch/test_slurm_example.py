@@ -1,4 +1,4 @@
-"""The example's batch script, under stand-ins for Slurm: its variables, and a srun of mpirun's."""
+"""The batch script of the examples, with fakes for what Slurm gives it: variables, and srun."""
 
 from __future__ import annotations
 
