@@ -13,7 +13,7 @@ from launching import launch, script, wait_until_gone
 
 from tfhvd.launch import address, environment, mpi, ssh_check
 from tfhvd.launch.arguments import parse
-from tfhvd.launch.command_line import Place, build, host_file
+from tfhvd.launch.command_line import Node, build, host_file
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host, parse_hosts
 
@@ -52,13 +52,13 @@ def test_a_host_file_with_users_and_addresses(tmp_path):
 
 
 def test_what_mpirun_is_given():
-    place = Place(cores=2)
+    node = Node(cores=2)
     job = parse(["-H", "joe@a:4,b:2", "true"])
     assert host_file(job, OPENMPI) is None
-    assert "--host joe@a:4,b:2" in " ".join(build(job, OPENMPI, place, [], []))
+    assert "--host joe@a:4,b:2" in " ".join(build(job, OPENMPI, node, [], []))
     job = parse(["-H", "joe@a:4,[fd00::3]:2", "true"])
     assert host_file(job, OPENMPI) == "joe@a slots=4\nfd00::3 slots=2\n"
-    line = " ".join(build(job, OPENMPI, Place(2, host_file=Path("/f")), [], []))
+    line = " ".join(build(job, OPENMPI, Node(2, host_file=Path("/f")), [], []))
     assert "--hostfile /f" in line and "--host " not in line
     with pytest.raises(UsageError, match="MPICH's mpirun takes no IPv6 addresses"):
         host_file(job, MPICH)
@@ -198,6 +198,6 @@ def test_a_launcher_that_is_reached_by_ipv6():
         pytest.skip("no IPv6")
     with address.listen(remote=True) as listener:
         port = listener.getsockname()[1]
-        for place in ("127.0.0.1", "::1"):
-            socket.create_connection((place, port), timeout=5).close()
+        for node in ("127.0.0.1", "::1"):
+            socket.create_connection((node, port), timeout=5).close()
     assert address._towards("::1") == [], "which means something else elsewhere"
