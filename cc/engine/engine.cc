@@ -213,6 +213,7 @@ class Engine::Impl {
     if (!recorded.ok()) log_.Error(recorded.message());
     const double deadline = Now() + (lost.ok() ? kFlushSeconds : kLostFlushSeconds);
     for (Backoff backoff; !control_->Flushed() && Now() < deadline;) backoff.Pause();
+    stages_.CompleteRest();
     End();
     MutexLock lock(&over_mutex_);
     over_ = true;

@@ -71,6 +71,9 @@ class Stages : public WaitMonitor {
   // pending with `why`.
   void Finish(const Status& lost, const Status& why);
 
+  // Completes what may have been touched until the last call of MPI, which has been by now.
+  void CompleteRest() { executor_.CompleteRest(); }
+
   const Consensus& consensus() const { return consensus_; }
   // When Run has something to do though nothing arrives, and whether a message is likely to.
   double wake_at(double now) const;

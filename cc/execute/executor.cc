@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <set>
 #include <string>
 
 #include "cc/base/backoff.h"
@@ -17,9 +16,6 @@ using Clock = std::chrono::steady_clock;
 // the memory of a job that has failed; waiting on would be to hang.
 constexpr std::chrono::seconds kRestSeconds(30);
 
-// How long memory that nobody can keep is waited for after a failure.
-constexpr std::chrono::seconds kSettleSeconds(1);
-
 }  // namespace
 
 Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed) {
@@ -27,19 +23,23 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
   for (const Plan& plan : plans) {
     for (const Piece& piece : plan.pieces) ++left[piece.agreed];
   }
+  std::vector<bool> touched(agreed.size(), false);  // may still be, by a plan that failed
   Status broken;
   for (const Plan& plan : plans) {
     if (broken.ok()) {
       broken = RunPlan(plan, &agreed);
-      // Tensors are given back below: what may still touch them keeps them.
       if (!broken.ok()) {
         Break(broken, plan.device != DeviceKind::kHost);
-        Retain(plan, agreed);
+        if (!Settled()) Retain(plan, agreed, &touched);
       }
     }
     for (const Piece& piece : plan.pieces) {
       Agreed& a = agreed[piece.agreed];
       if (--left[piece.agreed] > 0) continue;
+      if (touched[piece.agreed] && !a.entry.retain) {
+        incomplete_.emplace_back(std::move(a.entry), broken);
+        continue;
+      }
       const auto& number = a.entry.extras().number;
       if (broken.ok() && number) number(a.decision.number);
       if (observer_ != nullptr && observer_->on()) observer_->Done(a.entry.id, broken);
@@ -110,22 +110,23 @@ bool Executor::Settled() {
   return settled;
 }
 
-// The memory of a plan that failed, where a communicator may still touch it.
-void Executor::Retain(const Plan& plan, const std::vector<Agreed>& agreed) {
-  if (Settled()) return;
-  bool all = true;
-  std::set<int> seen;  // a group is kept as one
+// Keeps the memory of a plan that failed, as far as it can be kept, and notes its entries.
+void Executor::Retain(const Plan& plan, const std::vector<Agreed>& agreed,
+                      std::vector<bool>* touched) {
   for (const Piece& piece : plan.pieces) {
-    if (!seen.insert(piece.agreed).second) continue;
-    const Entry& entry = agreed[static_cast<size_t>(piece.agreed)].entry;
-    if (entry.retain) {
-      retained_.push_back(entry.retain());
-    } else {
-      all = false;
-    }
+    if ((*touched)[piece.agreed]) continue;  // a group is kept as one
+    (*touched)[piece.agreed] = true;
+    const Entry& entry = agreed[piece.agreed].entry;
+    if (entry.retain) retained_.push_back(entry.retain());
   }
-  const auto deadline = Clock::now() + kSettleSeconds;
-  for (Backoff backoff; !all && !Settled() && Clock::now() < deadline;) backoff.Pause();
+}
+
+void Executor::CompleteRest() {
+  for (auto& [entry, why] : incomplete_) {
+    if (observer_ != nullptr && observer_->on()) observer_->Done(entry.id, why);
+    entry.done(why);
+  }
+  incomplete_.clear();
 }
 
 Executor::~Executor() {

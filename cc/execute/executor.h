@@ -61,7 +61,7 @@ class Executor {
 
   // Runs `plans`, which were made from `agreed`, and completes every entry of it, each as soon as
   // its last tensor is done. An error means that a communicator is broken and the job with it; the
-  // entries not done by then have failed with it.
+  // entries not done by then have failed with it, some only in CompleteRest.
   Status Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed);
 
   // Whether work on the accelerator has failed since; as an error of Run. Never blocks. Lets go of
@@ -74,6 +74,11 @@ class Executor {
   // No plan follows. Where the job is lost every communicator fails with `lost`. Returns once the
   // accelerator touches no tensor any more: what hangs is given up after `seconds`.
   void Finish(const Status& lost, double seconds);
+
+  // Completes what Run has not: entries of a plan that failed, whose memory nobody can keep, and
+  // which a communicator may touch while it is called. REQUIRES: Finish was called, and no
+  // communicator or control plane is called from now on.
+  void CompleteRest();
 
  private:
   // A phase of the plan that is run, for who observes it: as long as this object lives.
@@ -93,7 +98,7 @@ class Executor {
   Status LookAtAccelerator();
   Status OnDeviceWait(double waited);
   std::string Named(const std::string& does) const;
-  void Retain(const Plan& plan, const std::vector<Agreed>& agreed);
+  void Retain(const Plan& plan, const std::vector<Agreed>& agreed, std::vector<bool>* touched);
   bool Settled();
   void Break(const Status& why, bool on_accelerator);
   void AbortAccelerator(const Status& why);
@@ -139,7 +144,8 @@ class Executor {
   const std::vector<Agreed>* agreed_ = nullptr;  // likewise
   // The memory of failed plans, until no communicator touches it any more.
   std::vector<std::shared_ptr<void>> retained_;
-  Observer* observer_ = nullptr;   // Not owned.
+  std::vector<std::pair<Entry, Status>> incomplete_;  // see CompleteRest
+  Observer* observer_ = nullptr;                      // Not owned.
   std::vector<EntryId> observed_;  // of the plan that is run; empty where nobody observes it
 };
 

@@ -95,7 +95,7 @@ struct Entry {
 
   // Gives what keeps the memory of inputs and outputs for as long as it lives. Called before
   // `done`, on the same thread, where a call that failed may touch them for a while longer. May be
-  // empty: then the engine waits a moment instead, for as long as it is reasonable.
+  // empty: then `done` comes only when the engine calls no communicator any more.
   std::function<std::shared_ptr<void>()> retain;
 
   // Called exactly once: on the host when the outputs are there; on an accelerator when `stream`

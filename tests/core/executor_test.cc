@@ -74,8 +74,10 @@ class FakeCommunicator : public Communicator {
     return Status::Ok();
   }
   void Abort(const Status&) override {}
+  bool settled() override { return is_settled; }
 
   Status failure;
+  bool is_settled = true;
   int64_t from_rank_0 = 0;
   bool exchanged = false;
   std::vector<std::string> calls;
@@ -280,6 +282,28 @@ TEST(AFailureCompletesEverythingWithIt) {
     EXPECT_ERROR(w->status, StatusCode::kAborted, "rank 0 is gone");
   }
   EXPECT_EQ(bench.communicator.calls.size(), size_t{1});  // a broken communicator is left alone
+}
+
+// Memory that nobody can keep is given back when no message can come in any more.
+TEST(WhatAFailedCallMayStillTouchIsCompletedLast) {
+  Bench bench;
+  bench.communicator.failure = Status::Aborted("under way");
+  bench.communicator.is_settled = false;
+  Work touched{Values{1}};
+  Work kept{Values{2}};
+  Work untouched{Values{3}};
+  bench.threshold = 4;  // each alone
+  Agreed with_retain = Of(Collective::kAllReduce, &kept);
+  with_retain.entry.retain = [] { return std::make_shared<int>(0); };
+  EXPECT_ERROR(bench.Run(Of(Collective::kAllReduce, &touched), std::move(with_retain),
+                         Of(Collective::kAllReduce, &untouched)),
+               StatusCode::kAborted, "under way");
+  EXPECT_EQ(touched.done, 0);
+  EXPECT_EQ(kept.done, 1);
+  EXPECT_EQ(untouched.done, 1);
+  bench.executor.CompleteRest();
+  EXPECT_EQ(touched.done, 1);
+  EXPECT_ERROR(touched.status, StatusCode::kAborted, "under way");
 }
 
 TEST(ABarrierIsABarrier) {

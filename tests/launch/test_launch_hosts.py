@@ -198,6 +198,6 @@ def test_a_launcher_that_is_reached_by_ipv6():
         pytest.skip("no IPv6")
     with address.listen(remote=True) as listener:
         port = listener.getsockname()[1]
-        for node in ("127.0.0.1", "::1"):
-            socket.create_connection((node, port), timeout=5).close()
+        for ip in ("127.0.0.1", "::1"):
+            socket.create_connection((ip, port), timeout=5).close()
     assert address._towards("::1") == [], "which means something else elsewhere"

@@ -11,8 +11,8 @@ namespace tfhvd {
 MpiControlPlane::MpiControlPlane(const MpiApi* api, MpiHandle comm, int tag, int rank, int size)
     : api_(api), comm_(comm), tag_(tag), rank_(rank), size_(size) {}
 
+// Calls MPI no more: that could move data of a failed collective, into memory that is gone.
 MpiControlPlane::~MpiControlPlane() {
-  (void)Push();
   if (sent_.empty() && arriving_.empty()) return;
   auto* const left = new std::list<Transfer>(std::move(sent_));
   left->splice(left->end(), arriving_);
