@@ -62,7 +62,7 @@ def test_what_was_chosen_for_the_user_is_said(job_of, ranks):
     job = job_of(ranks)
     said = "each rank uses the one with its number on the host" in job.ranks[0].err
     assert said == (ranks > 1), str(job)
-    assert ("by way of the host" in job.ranks[0].err) == (ranks == 2), str(job)  # without NCCL
+    assert ("through the host" in job.ranks[0].err) == (ranks == 2), str(job)  # without NCCL
 
 
 def test_two_ranks_on_one_gpu_are_refused_unless_it_goes_by_way_of_the_host(environ):
@@ -73,4 +73,4 @@ def test_two_ranks_on_one_gpu_are_refused_unless_it_goes_by_way_of_the_host(envi
         assert "set_visible_devices" in rank.out
         assert "TFHVD_GPU_OPERATIONS=host" in rank.out
         assert rank.out.endswith("[1.0]\n"), str(job)
-    assert "by way of the host" not in job.ranks[0].err
+    assert "through the host" not in job.ranks[0].err
