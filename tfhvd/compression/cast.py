@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Union
 
 import tensorflow as tf
 
@@ -18,12 +18,12 @@ class Compressor:
     """
 
     @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
         """Returns what travels, and what `decompress` needs to know to undo it."""
         raise NotImplementedError
 
     @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+    def decompress(tensor: tf.Tensor, ctx: object) -> tf.Tensor:
         """Returns a tensor of the type that was compressed."""
         raise NotImplementedError
 
@@ -32,12 +32,12 @@ class NoneCompressor(Compressor):
     """Leaves tensors as they are."""
 
     @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
         """Returns the tensor and None."""
         return tensor, None
 
     @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+    def decompress(tensor: tf.Tensor, ctx: object) -> tf.Tensor:
         """Returns the tensor."""
         del ctx
         return tensor
@@ -49,13 +49,13 @@ class _CastCompressor(Compressor):
     travels_as: tf.DType
 
     @classmethod
-    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
         """Returns the tensor in 16 bits if it is wider, and its type."""
         wide = tensor.dtype in _WIDE
         return (tf.cast(tensor, cls.travels_as) if wide else tensor), tensor.dtype
 
     @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+    def decompress(tensor: tf.Tensor, ctx: object) -> tf.Tensor:
         """Returns the tensor in its first type."""
         return tensor if tensor.dtype == ctx else tf.cast(tensor, ctx)
 

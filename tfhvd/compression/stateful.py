@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -99,7 +99,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         self._loaded: Saved | None = None  # for variables that have no state yet
 
     @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
         """Refuses: a plain reduction has no variable to keep a state for.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import tensorflow as tf
 
@@ -12,9 +12,11 @@ from tfhvd.data.agreement import Given, check, warn_of_pipeline
 from tfhvd.data.division import UNEVEN, Division
 from tfhvd.runtime.process_sets import ProcessSet, checked_id, global_process_set
 
+_Data = TypeVar("_Data")
+
 
 def shard(
-    data: Any,
+    data: _Data,
     *,
     shuffle: bool = False,
     seed: int = 0,
@@ -23,7 +25,7 @@ def shard(
     buffer_size: int | None = None,
     compare: bool = True,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> _Data:
     """Returns this rank's part of the data: each element is on one rank, once an epoch.
 
     All ranks give the same data, in the same order; element i of that order, or of the shuffled

@@ -126,7 +126,7 @@ def _build_alike(
         built = [of_rank[number] for of_rank in [of_ranks[root], *of_ranks]]
         positions = next((p for p in built if p is not None), None)
         if positions is None and optimizer is getattr(model, "optimizer", None):
-            positions = range(len(variables))
+            positions = list(range(len(variables)))
         if positions:
             keras_compat.build_optimizer(optimizer, [variables[i] for i in positions])
 

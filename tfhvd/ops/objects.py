@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,17 +23,19 @@ from tfhvd.runtime import process, process_sets
 if TYPE_CHECKING:
     from tfhvd.compat.types import Session
 
+_T = TypeVar("_T")
+
 _FAILED = -1  # in the place of a length: the object could not be pickled
 _MADE = "tfhvd/collectives_of_objects"  # a collection of a session's graph
 
 
 def broadcast_object(
-    obj: Any,
+    obj: _T,
     root_rank: int = 0,
     session: Session | None = None,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
-) -> Any:
+) -> _T:
     """Returns the root's object on every rank.
 
     Args:
@@ -70,7 +72,7 @@ def broadcast_object_fn(
     session: Session | None = None,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
-) -> Callable[[Any], Any]:
+) -> Callable[[_T], _T]:
     """Returns a function of one argument, the object, that calls `broadcast_object`.
 
     Args:
@@ -98,11 +100,11 @@ def broadcast_object_fn(
 
 
 def allgather_object(
-    obj: Any,
+    obj: _T,
     session: Session | None = None,
     name: str | None = None,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
-) -> list[Any]:
+) -> list[_T]:
     """Returns every rank's object, in the order of ranks.
 
     Args:

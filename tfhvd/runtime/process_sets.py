@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
@@ -221,7 +221,9 @@ def is_communicator(thing: object) -> TypeGuard[Communicator]:
     return hasattr(thing, "Get_group")
 
 
-def ranks_and_sets_of(comm: Any) -> tuple[tuple[int, ...] | None, list[Communicator]]:
+def ranks_and_sets_of(
+    comm: Sequence[int] | Communicator | Sequence[Communicator] | None,
+) -> tuple[tuple[int, ...] | None, list[Communicator]]:
     """Reads the `comm` of `init`.
 
     Returns:

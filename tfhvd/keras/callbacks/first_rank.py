@@ -35,7 +35,7 @@ class FirstRankCallback(Callback):
         for hook in hooks:
             setattr(cls, hook, _on_the_first_rank(hook))
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._arguments = (args, kwargs)
         self._is_first = False
@@ -56,13 +56,13 @@ class FirstRankCallback(Callback):
                 self._of_other_keras = cls(*args, **kwargs)
             self._of_other_keras.set_model(model)
 
-    def set_params(self, params: dict[str, Any]) -> None:
+    def set_params(self, params: dict[str, object]) -> None:
         """Takes the parameters of `fit`."""
         super().set_params(params)
         if self._of_other_keras is not None:
             self._of_other_keras.set_params(params)
 
-    def tell(self, hook: str, *args: Any, **kwargs: Any) -> None:
+    def tell(self, hook: str, *args: object, **kwargs: object) -> None:
         """Calls a hook of whoever writes: this object as Keras' callback, or the other Keras'."""
         if not self._is_first:
             return
@@ -88,7 +88,7 @@ class FirstRankCallback(Callback):
 
 
 def _on_the_first_rank(name: str) -> Callable[..., None]:
-    def hook(self: FirstRankCallback, *args: Any, **kwargs: Any) -> None:
+    def hook(self: FirstRankCallback, *args: object, **kwargs: object) -> None:
         self.tell(name, *args, **kwargs)
 
     hook.__name__ = name

@@ -66,7 +66,7 @@ class LARS(keras.optimizers.SGD):
         nesterov: bool = False,
         exclude: Sequence[str] | None = _BIASES_AND_NORMALIZATION,
         name: str = "lars",
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         if weight_decay < 0 or epsilon < 0 or trust_coefficient <= 0:
             raise ValueError(
@@ -97,7 +97,7 @@ class LARS(keras.optimizers.SGD):
             gradient = self._scaled(gradient, ops.convert_to_tensor(variable), decay)
         super().update_step(gradient, variable, learning_rate)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments that an optimizer like this one is made of."""
         config = super().get_config()
         config.update(

@@ -25,6 +25,7 @@ from tfhvd.launch.errors import UsageError
 from tfhvd.launch.job import Job
 
 _Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 # How the launcher's words on a failure begin; the first of them name the rank that failed first.
 _VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |host |error:|mpirun |stopped by )")
@@ -33,9 +34,9 @@ _PACKAGE = Path(__file__).resolve().parents[3]  # the folder that `import tfhvd`
 
 
 def run(
-    func: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
+    func: Callable[..., _Result],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
     np: int | None = None,
     min_np: int | None = None,
     max_np: int | None = None,
@@ -58,7 +59,7 @@ def run(
     network_interfaces: str | None = None,
     num_proc: int | None = None,
     env: Mapping[str, str] | None = None,
-) -> list[Any]:
+) -> list[_Result]:
     """Calls a function on every rank of a new job, and returns what each rank's call returns.
 
     The function calls `hvd.init()` itself. What the ranks print is printed here, with the rank
