@@ -77,7 +77,7 @@ class TestStart:
             np.testing.assert_array_equal(actual, value)
         assert_same_on_all_ranks(state(again))
         assert int(again.optimizer.iterations) == 10
-        assert ("goes on from rank 0's state" in caplog.text) == (hvd.rank() != 0)
+        assert ("continues from rank 0's state" in caplog.text) == (hvd.rank() != 0)
 
     @in_both_keras
     @pytest.mark.parametrize("epochs", [(0, 2), (2, 0)])

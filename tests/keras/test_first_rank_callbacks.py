@@ -109,7 +109,7 @@ def test_metrics_that_are_averaged_too_late(caplog, tmp_path):
     for callbacks in ([log, hvd.callbacks.MetricAverageCallback()], [log]):
         caplog.clear()
         compiled(keras_of("keras")).fit(*data(seed=0), verbose=0, callbacks=callbacks)
-        said = [r.getMessage() for r in caplog.records if "CSVLogger before it" in r.getMessage()]
+        said = [r.getMessage() for r in caplog.records if "before CSVLogger" in r.getMessage()]
         assert len(said) == (hvd.rank() == 0 and len(callbacks) == 2)
 
 
