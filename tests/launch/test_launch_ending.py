@@ -160,8 +160,8 @@ def test_stderr_is_kept_as_lines_also_in_pieces():
 
 def test_the_report_of_a_rank_that_is_gone():
     assert report(ended(1, Ending(lost=True), 2.0))[0] == (
-        "tfhvdrun: rank 1 on host n1 failed first: gone without a word: its host, the network to "
-        "it, or its worker"
+        "tfhvdrun: rank 1 on host n1 failed first: lost without a message: its host, its network "
+        "or its worker failed"
     )
 
 
