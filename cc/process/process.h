@@ -27,9 +27,9 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
 // TFHVD_SHUTDOWN_TIMEOUT_SECONDS, and the result says whether everybody took note. Not started: ok.
 Status ShutdownProcess(const std::string& reason);
 
-// Ends the transport (MPI), if tfhvd began it: once, when the process ends. `ended`: whether it did.
-// After a job that was lost it does not, for MPI waits for every rank there, also for those that
-// are gone or stopped. REQUIRES: ShutdownProcess has returned ok, or no job was begun.
+// Ends the transport (MPI), if tfhvd began it: once, when the process ends. `ended`: whether it
+// did. After a job that was lost it does not, for MPI waits for every rank there, also for those
+// that are gone or stopped. REQUIRES: ShutdownProcess has returned ok, or no job was begun.
 Status FinalizeProcess(bool* ended);
 
 // The running engine, or null before InitProcess and after ShutdownProcess. Shared: an entry in
