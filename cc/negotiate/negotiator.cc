@@ -104,19 +104,19 @@ void Negotiator::Leave(const std::string& reason) {
 }
 
 Status Negotiator::SendAnnouncement() {
-  if (locked_) return confirm_owed_ ? SendWord("", 0.0) : Status::Ok();
-  if (next_.empty() && !confirm_owed_) return Status::Ok();
+  if (locked_) return answer_owed_ ? SendWord("", 0.0) : Status::Ok();
+  if (next_.empty() && !answer_owed_ && !confirm_owed()) return Status::Ok();
   next_.seen = said_seen_ = seen_;
-  confirm_owed_ = false;
+  answer_owed_ = false;
   Announcement announcement;
   std::swap(announcement, next_);
   return channel_->Send(kCoordinatorRank, Encode(announcement));
 }
 
 // Says nothing but that this rank runs, and for how long it has waited in a collective; not that it
-// has seen more: what follows from that (withdrawals) is announced first.
+// has seen more: what follows from that (withdrawals) is announced first. So it confirms nothing.
 Status Negotiator::SendWord(const std::string& what, double waited) {
-  confirm_owed_ = false;
+  answer_owed_ = false;
   Announcement word;
   word.seen = said_seen_;
   word.waited_ms = static_cast<int64_t>(waited * 1000.0);
@@ -141,14 +141,14 @@ Status Negotiator::TakeMessages(Outcome* outcome) {
     }
     Agreement agreement;
     TFHVD_RETURN_IF_ERROR(Decode(message->bytes, &agreement));
-    if (agreement.confirm) confirm_owed_ = true;
+    if (agreement.confirm) answer_owed_ = true;
     arrived_.push_back(std::move(agreement));
   }
 }
 
 Status Negotiator::Step(double now, Outcome* outcome) {
   now_ = now;
-  if (!locked_ && (!next_.empty() || confirm_owed_)) outcome->progress = true;
+  if (!locked_ && (!next_.empty() || answer_owed_ || confirm_owed())) outcome->progress = true;
   TFHVD_RETURN_IF_ERROR(SendAnnouncement());
   TFHVD_RETURN_IF_ERROR(TakeMessages(outcome));
   while (!arrived_.empty()) {
@@ -162,7 +162,7 @@ Status Negotiator::Step(double now, Outcome* outcome) {
 Status Negotiator::Poll(double now, bool* anything) {
   now_ = now;
   TFHVD_RETURN_IF_ERROR(TakeMessages(nullptr));
-  *anything = !arrived_.empty() || confirm_owed_;
+  *anything = !arrived_.empty() || answer_owed_;
   return Status::Ok();
 }
 
@@ -180,7 +180,7 @@ Status Negotiator::ReportWait(const std::string& what, double waited, double now
   const double check = config_.stall_check ? config_.stall_check_time : 0.0;
   const double shutdown = config_.stall_check ? config_.stall_shutdown_time : 0.0;
   const double interval = RollCall::Interval(check, shutdown);
-  if (confirm_owed_ || std::min(waited, now - wait_reported_) >= interval) {
+  if (answer_owed_ || std::min(waited, now - wait_reported_) >= interval) {
     wait_reported_ = now;
     TFHVD_RETURN_IF_ERROR(SendWord(what, waited));
   }
@@ -207,7 +207,7 @@ Status Negotiator::ReportWait(const std::string& what, double waited, double now
 
 Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
   seen_ = std::max(seen_, agreement.sequence);
-  if (agreement.confirm) confirm_owed_ = true;
+  if (agreement.confirm) to_confirm_ = seen_;
   std::vector<Agreed> together;
   for (Agreement::Item& item : agreement.items) {
     TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), &together, outcome));
@@ -368,7 +368,7 @@ std::vector<Entry> Negotiator::TakeAll() {
 bool Negotiator::expecting() const { return !locked_ && (!idle() || left_); }
 
 double Negotiator::wake_at(double now) const {
-  if (!next_.empty() || confirm_owed_) return now;
+  if (!next_.empty() || answer_owed_ || confirm_owed()) return now;
   const bool checks = config_.stall_check && !idle() && topology_.rank != kCoordinatorRank;
   return checks ? now + 1.0 : std::numeric_limits<double>::infinity();
 }

@@ -66,6 +66,7 @@ class Negotiator {
   Status ReportWait(const std::string& what, double waited, double now);
 
   // Takes what has arrived and keeps it for Step; whether there is anything that Step has to do.
+  // REQUIRES: a step is locked, so that nothing is to be announced.
   Status Poll(double now, bool* anything);
 
   // Whether another rank has sent an alarm, to this rank and to the others: the job is lost.
@@ -125,6 +126,8 @@ class Negotiator {
   Status FindRecord(CacheId id, const ResponseCache::Record** record) const;
   Status FindSubmitted(const Key& key, Node** pending);
   Status CheckCoordinator(double now);
+  // Whether the coordinator waits to be told that this rank has seen an agreement.
+  bool confirm_owed() const { return said_seen_ < to_confirm_; }
 
   const Config config_;
   const Log& log_;
@@ -147,12 +150,13 @@ class Negotiator {
   // Items beyond the ends of those lists are stale.
   std::vector<Pending*> known_owners_;
   std::vector<Pending*> request_owners_;
-  bool confirm_owed_ = false;  // the coordinator asked for a word
 
   bool locked_ = false;
   std::shared_ptr<const LockedStep> to_begin_;
   uint64_t seen_ = 0;
-  uint64_t said_seen_ = 0;  // of it, what was sent to the coordinator
+  uint64_t said_seen_ = 0;    // of it, what was sent to the coordinator
+  uint64_t to_confirm_ = 0;   // of it, the last that the coordinator wants to be told of
+  bool answer_owed_ = false;  // the coordinator asked for a sign of life, which any message is
   bool left_ = false;
   bool over_ = false;
   double now_ = 0.0;            // of the step under way

@@ -231,10 +231,13 @@ class Job {
   }
   int size() const { return network.size; }
 
-  void StepAny() {
+  // A rank does what its engine does: a step, and now and then a wait in a collective after it.
+  void StepOne(size_t r) {
     now += 0.001;
-    ranks[static_cast<size_t>(Below(&random, size()))]->Step();
+    ranks[r]->Step();
+    if (Below(&random, 4) == 0) EXPECT_OK(ranks[r]->Wait(0.2));
   }
+  void StepAny() { StepOne(static_cast<size_t>(Below(&random, size()))); }
 
   // Until nothing moves any more.
   void Settle() {

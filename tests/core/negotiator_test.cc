@@ -157,8 +157,7 @@ void RunFailingSteps(int size, int64_t capacity, uint32_t seed) {
     const auto r = static_cast<size_t>(Below(&job.random, size));
     // A rank sees failures as they complete, before its next Step.
     if (!job.ranks[r]->fresh_failures.empty() || Below(&job.random, 2) == 0) advance(r);
-    job.now += 0.001;
-    job.ranks[r]->Step();
+    job.StepOne(r);
   }
   for (int i = 0; i < 40 * kNames; ++i) {
     job.Settle();
@@ -181,6 +180,31 @@ TEST(StepsThatFailDoNotMixWithTheNext) {
   for (uint32_t seed = 0; seed < testing::Sweep(60u); ++seed) {
     for (int64_t capacity : {0, 2, 1024})
       RunFailingSteps(2 + static_cast<int>(seed % 4), capacity, seed);
+  }
+}
+
+// An error and a collective that waits for others come in one agreement: a sign of life out of that
+// wait is no confirmation of the error, which the coordinator waits for before it decides anything.
+TEST(ASignOfLifeOutOfACollectiveConfirmsNothing) {
+  for (const size_t waiting : {size_t{0}, size_t{1}}) {
+    Job job(2, ConfigOf(1024), 1);
+    for (auto& rank : job.ranks) rank->control.prompt = true;
+    Player& one = *job.ranks[waiting];
+    Player& other = *job.ranks[1 - waiting];
+    one.Submit("announced before", 0, 1);
+    one.Submit("bad", 0, 1);
+    other.Submit("bad", 0, 2);
+    for (Player* rank : {&one, &other}) rank->Submit("good", 0, 1);
+    for (int i = 0; i < 4 && one.executed.empty(); ++i) {
+      other.Step();
+      one.Step();
+    }
+    ASSERT_EQ(one.failed.size(), size_t{1});
+    ASSERT_EQ(one.executed.size(), size_t{1});
+    EXPECT_OK(one.Wait(0.2));
+    other.Submit("announced before", 0, 1);
+    job.Settle();
+    job.ExpectNothingOpen();
   }
 }
 
