@@ -276,7 +276,7 @@ def find_compiler() -> str:
             return path
     raise BuildError(
         f"No C++ compiler. Received: CXX={named or 'not set'}, and none found on PATH. "
-        "Expected: g++ 9 or newer. Type (Debian, Ubuntu): apt-get install g++"
+        "Expected: g++ 12 or newer. Type (Debian, Ubuntu): apt-get install g++"
     )
 
 

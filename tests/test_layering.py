@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "as_horovod": {"horovod_alias"},
     "settings": {"runtime"},
     "installation": {"compat", "runtime", "_version"},
-    "learning_rate": {"runtime"},
+    "lr_scaling": {"runtime"},
     "timeline": {"runtime"},
     "tape": _BELOW_OPS | {"ops", "gradients"},
     "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},

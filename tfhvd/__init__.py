@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from tfhvd.keras.batch_norm import SyncBatchNormalization
     from tfhvd.launch.call.caller import run
-    from tfhvd.learning_rate import scaled_lr
+    from tfhvd.lr_scaling import scaled_lr
     from tfhvd.ops import (
         Adasum,
         Average,
@@ -119,7 +119,7 @@ _HOMES = {
     ),
     "tfhvd.keras.batch_norm": ("SyncBatchNormalization",),
     "tfhvd.launch.call.caller": ("run",),
-    "tfhvd.learning_rate": ("scaled_lr",),
+    "tfhvd.lr_scaling": ("scaled_lr",),
     "tfhvd.ops": (
         "Adasum",
         "Average",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import tensorflow as tf
 
@@ -252,10 +252,28 @@ class _Reduces(Wrapped):
             )
         return self._tfhvd.reduce.split(flat, of)
 
-    def jacobian(self, *args: Any, **kwargs: Any) -> Nested:
-        """Computes this rank's own jacobian, with the arguments of `tf.GradientTape.jacobian`."""
-        return self._tfhvd.plain.jacobian(*args, **kwargs)
+    def jacobian(
+        self,
+        target: tf.Tensor,
+        sources: Nested,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+        parallel_iterations: int | None = None,
+        experimental_use_pfor: bool = True,
+    ) -> Nested:
+        """Computes this rank's own jacobian: see `tf.GradientTape.jacobian`."""
+        return self._tfhvd.plain.jacobian(
+            target, sources, unconnected_gradients, parallel_iterations, experimental_use_pfor
+        )
 
-    def batch_jacobian(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Computes this rank's own jacobians, with `tf.GradientTape.batch_jacobian`'s arguments."""
-        return self._tfhvd.plain.batch_jacobian(*args, **kwargs)
+    def batch_jacobian(
+        self,
+        target: tf.Tensor,
+        source: tf.Tensor,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+        parallel_iterations: int | None = None,
+        experimental_use_pfor: bool = True,
+    ) -> tf.Tensor | None:
+        """Computes this rank's own jacobians: see `tf.GradientTape.batch_jacobian`."""
+        return self._tfhvd.plain.batch_jacobian(
+            target, source, unconnected_gradients, parallel_iterations, experimental_use_pfor
+        )

@@ -15,7 +15,7 @@
 #include "cc/engine/batching_window.h"
 #include "cc/engine/clock.h"
 #include "cc/engine/stages.h"
-#include "cc/engine/vote_wait.h"
+#include "cc/engine/vote_polling.h"
 #include "cc/observe/timeline.h"
 #include "cc/queue/submission_queue.h"
 
@@ -181,12 +181,12 @@ class Engine::Impl {
   bool RunBucket() TFHVD_REQUIRES(running_) {
     if (!consensus().locked()) return true;
     bool waits = false;  // for votes
-    vote_wait_.Begin(Now());
+    vote_polling_.Begin(Now());
     do {
       control_->BeginInline();
       waits = stages_.RunBucket();
-    } while (waits && vote_wait_.Pause(Now()));
-    vote_wait_.Ended(!waits);
+    } while (waits && vote_polling_.Pause(Now()));
+    vote_polling_.Ended(!waits);
     control_->BeginInline();  // what rang for the votes has been answered
     const bool rest =
         waits || !consensus().locked() || stages_.anything_to_run() || !PrepareToSleep();
@@ -323,7 +323,7 @@ class Engine::Impl {
   std::atomic<bool> inline_{false};
   Stages stages_;  // the runner's, but for stop_asked
   BatchingWindow window_ TFHVD_GUARDED_BY(running_);
-  VoteWait vote_wait_ TFHVD_GUARDED_BY(running_);
+  VotePolling vote_polling_ TFHVD_GUARDED_BY(running_);
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
   Status peers_ TFHVD_GUARDED_BY(running_);  // whether all are there, as far as this host sees
   double looked_ TFHVD_GUARDED_BY(running_) = 0.0;  // when that was asked

@@ -71,9 +71,10 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 
 // Each tensor, one or several, has a result of its shape.
 template <Collective kKind>
-class InPlaceKernel : public CollectiveKernel {
+class InTopologyValueKernel : public CollectiveKernel {
  public:
-  explicit InPlaceKernel(tensorflow::OpKernelConstruction* ctx) : CollectiveKernel(ctx, kKind) {}
+  explicit InTopologyValueKernel(tensorflow::OpKernelConstruction* ctx)
+      : CollectiveKernel(ctx, kKind) {}
 
  private:
   absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine&,

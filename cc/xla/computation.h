@@ -58,7 +58,7 @@ class Computation : public tensorflow::ResourceBase {
   std::map<std::string, std::optional<xla::XlaOp>> names;
 
   // What the last loop or branch with collectives in it gave; invalid where there was none.
-  xla::XlaOp last_whole;
+  xla::XlaOp last_region;
 
   std::string DebugString() const override { return "tfhvd's collectives of one computation"; }
 };

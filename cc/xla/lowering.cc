@@ -198,9 +198,9 @@ class CollectiveLowering : public Lowering {
       operands->push_back(*last->second);
       shapes->push_back(Number());
     }
-    if (!computation->last_whole.valid()) return absl::OkStatus();
-    TF_ASSIGN_OR_RETURN(const xla::Shape shape, ctx->builder()->GetShape(computation->last_whole));
-    operands->push_back(computation->last_whole);
+    if (!computation->last_region.valid()) return absl::OkStatus();
+    TF_ASSIGN_OR_RETURN(const xla::Shape shape, ctx->builder()->GetShape(computation->last_region));
+    operands->push_back(computation->last_region);
     shapes->push_back(RowMajor(shape));
     return absl::OkStatus();
   }
@@ -335,8 +335,9 @@ class DoneLowering : public Lowering {
   }
 };
 
-// TfhvdTurn: see cc/tf/turn.cc. A done of nothing, which hands on the value in its place.
-class TurnLowering : public Lowering {
+// TfhvdAfterCollectives: see cc/tf/ordering.cc. A done of nothing, which hands on the value in its
+// place.
+class AfterCollectivesLowering : public Lowering {
  public:
   using Lowering::Lowering;
 
@@ -349,14 +350,14 @@ class TurnLowering : public Lowering {
   }
 };
 
-// TfhvdSeen: see cc/tf/turn.cc.
-class SeenLowering : public Lowering {
+// TfhvdBeforeCollectives: see cc/tf/ordering.cc.
+class BeforeCollectivesLowering : public Lowering {
  public:
   using Lowering::Lowering;
 
  private:
   absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const override {
-    computation->last_whole = ctx->Input(0);
+    computation->last_region = ctx->Input(0);
     computation->before_next_done.push_back(ctx->Input(0));
     return absl::OkStatus();
   }
@@ -379,8 +380,8 @@ TFHVD_REGISTER_LOWERING("TfhvdAlltoall", AlltoallLowering);
 TFHVD_REGISTER_LOWERING("TfhvdBroadcast", LoweringOf<Collective::kBroadcast>);
 TFHVD_REGISTER_LOWERING("TfhvdBarrier", LoweringOf<Collective::kBarrier>);
 TFHVD_REGISTER_LOWERING("TfhvdDone", DoneLowering);
-TFHVD_REGISTER_LOWERING("TfhvdTurn", TurnLowering);
-TFHVD_REGISTER_LOWERING("TfhvdSeen", SeenLowering);
+TFHVD_REGISTER_LOWERING("TfhvdAfterCollectives", AfterCollectivesLowering);
+TFHVD_REGISTER_LOWERING("TfhvdBeforeCollectives", BeforeCollectivesLowering);
 
 }  // namespace
 }  // namespace tfhvd

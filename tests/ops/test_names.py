@@ -16,7 +16,7 @@ def collectives(graph):
     return {
         o.name: o.get_attr("tensor_name").decode()
         for o in graph.get_operations()
-        if o.type.startswith("Tfhvd") and o.type != "TfhvdPlace"
+        if o.type.startswith("Tfhvd") and o.type != "TfhvdTopologyValue"
     }
 
 

@@ -37,7 +37,7 @@ Callbacks = Union[CallbackList, Callback, Sequence[Callback], None]
 Nested = Any  # tensors, variables and None, in lists, tuples and dicts as tf.nest takes them
 ArrayStore = Any  # where Keras 3 keeps a layer's arrays in a file: its own store, or h5py's group
 
-Logs = Optional[dict[str, Any]]  # what `fit` tells callbacks: numbers, or tensors of one
+Logs = Optional[dict[str, Union[float, tf.Tensor]]]  # what `fit` tells callbacks
 
 Session = tf.compat.v1.Session
 Communicator = MPI.Comm

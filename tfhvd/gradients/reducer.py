@@ -25,7 +25,7 @@ from tfhvd.gradients.indexed_slices import SlicesReducer, is_sparse, name_of_fir
 from tfhvd.gradients.local_variables import LocalVariables
 from tfhvd.gradients.options import ReductionOptions
 from tfhvd.ops import Average, Sum, allgather, allreduce, compiled, grouped_allreduce
-from tfhvd.ops.names import Identity, outermost_graph, place_of_variable
+from tfhvd.ops.names import Identity, label_of_variable, outermost_graph
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.runtime import updates
 
@@ -74,7 +74,7 @@ class GradientReducer:
             gradients: tensors of any shape, IndexedSlices, or None for what has no gradient. Which
                 are None must be the same on every rank.
             variables: what the gradients belong to, in the same order: they give the names.
-            generic_names: whether names say the place among the shared gradients only.
+            generic_names: whether names say the index among the shared gradients only.
 
         Returns:
             The reduced gradients in the same order, with the same shapes and types, None where None
@@ -291,7 +291,7 @@ def _unique_names(prefix: str, variables: Sequence[Variable | None]) -> list[str
         used = collection[0]
     names = []
     for position, variable in enumerate(variables):
-        wanted = f"{prefix}/{place_of_variable(position, variable_name(variable))}"
+        wanted = f"{prefix}/{label_of_variable(position, variable_name(variable))}"
         name, count = wanted, 1
         while name in used:
             name, count = f"{wanted}_{count}", count + 1

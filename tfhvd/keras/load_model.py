@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def load_model(
     filepath: str | pathlib.Path,
     custom_optimizers: Sequence[type] | None = None,
-    custom_objects: dict[str, Any] | None = None,
+    custom_objects: dict[str, object] | None = None,
     compression: AnyCompression = Compression.none,
     legacy_opts: bool = False,
     safe_mode: bool = True,
@@ -61,7 +61,7 @@ def load_model(
     Example:
         >>> model = hvd.load_model("model.keras")
     """
-    objects = {cls.__name__: cls for cls in custom_optimizers or ()}
+    objects: dict[str, object] = {cls.__name__: cls for cls in custom_optimizers or ()}
     objects.update(custom_objects or {})
     keras = _keras_of(pathlib.Path(filepath))
     model = keras.models.load_model(str(filepath), custom_objects=objects, safe_mode=safe_mode)

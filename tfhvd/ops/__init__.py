@@ -12,15 +12,15 @@ from tfhvd.ops.grouped_reducescatter import grouped_reducescatter
 from tfhvd.ops.join import join
 from tfhvd.ops.load_ops import load_ops
 from tfhvd.ops.objects import allgather_object, broadcast_object, broadcast_object_fn
-from tfhvd.ops.place import (
+from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
+from tfhvd.ops.reducescatter import reducescatter
+from tfhvd.ops.topology import (
     local_rank_op,
     local_size_op,
     process_set_included_op,
     rank_op,
     size_op,
 )
-from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
-from tfhvd.ops.reducescatter import reducescatter
 
 __all__ = [
     "Adasum",

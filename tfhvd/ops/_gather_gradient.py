@@ -25,8 +25,8 @@ def gather_gradients(forward: tf.Operation, gradients: list[tf.Tensor]) -> list[
     # Also where all are known to have as many: other ranks may not have compiled their function.
     before, _ = rows_of_ranks(tf.stack(rows), name.part("rows"), set_id)
     if compiled.has_compiled(forward):
-        place = tf.cast(_kernels.place_in(set_id), tf.int64)
-        begins = [n * place for n in rows]
+        index = tf.cast(_kernels.index_in(set_id), tf.int64)
+        begins = [n * index for n in rows]
     else:
         begins = tf.unstack(before, num=len(rows))
     gradients = [
@@ -49,8 +49,8 @@ def rows_of_ranks(mine: tf.Tensor, name: Name, set_id: int) -> tuple[tf.Tensor, 
         The sums of the numbers of the ranks before this one, of shape [n]; and the numbers of all
         ranks that have not joined, of shape [ranks, n].
     """
-    place = tf.cast(_kernels.place_in(set_id), tf.int64)
-    every = _kernels.gather(tf.concat([[place], mine], 0)[tf.newaxis], name, set_id)
+    index = tf.cast(_kernels.index_in(set_id), tf.int64)
+    every = _kernels.gather(tf.concat([[index], mine], 0)[tf.newaxis], name, set_id)
     numbers = every[:, 1:]
-    is_before = every[:, :1] < place
+    is_before = every[:, :1] < index
     return tf.reduce_sum(tf.where(is_before, numbers, tf.zeros_like(numbers)), 0), numbers

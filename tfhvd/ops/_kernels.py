@@ -107,25 +107,25 @@ def broadcast_all(
 
 
 def rank() -> tf.Tensor:
-    """Returns this process's rank: see `place_in`."""
+    """Returns this process's rank: see `index_in`."""
     return _known_late("rank", 0, process.rank)
 
 
-def place_in(process_set_id: int) -> tf.Tensor:
+def index_in(process_set_id: int) -> tf.Tensor:
     """Returns how many of a process set's ranks are below this one, as an int32 scalar.
 
     In a graph it is a number that TensorFlow does not know before the graph runs. From one that it
     knows, such as a constant 0, it finds out which parts of a graph have no effect and leaves them
     out, with the collectives in them, on this rank alone.
     """
-    return _known_late("place", process_set_id, lambda: by_id(process_set_id).rank())
+    return _known_late("index", process_set_id, lambda: by_id(process_set_id).rank())
 
 
 def _known_late(what: str, process_set_id: int, now: Callable[[], int]) -> tf.Tensor:
     # XLA leaves out no collective, and makes a program for this rank anyway.
     if tf.executing_eagerly() or compiled.is_compiled():
         return tf.constant(now(), tf.int32)
-    return load_tf_ops().tfhvd_place(what=what, process_set_id=process_set_id)
+    return load_tf_ops().tfhvd_topology_value(what=what, process_set_id=process_set_id)
 
 
 def barrier(name: Name, process_set_id: int) -> None:

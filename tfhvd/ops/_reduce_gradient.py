@@ -98,14 +98,14 @@ def _of_product(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         totals = _kernels.gather_all(gradients, of.name, of.set_id)
     else:
         totals = _kernels.reduce(gradients, Sum, of.name, of.set_id)
-    place = _kernels.place_in(of.set_id)
+    index = _kernels.index_in(of.set_id)
     factor = of.postscale * of.prescale ** by_id(of.set_id).size()
     results = []
     for i, (x, total) in enumerate(zip(of.inputs, totals)):
         wide = tf.float32 if x.dtype in _HALF else x.dtype
         all_x = _inputs_of_all_ranks(of, i, wide, absent=1)
-        before = tf.gather(tf.math.cumprod(all_x, exclusive=True), place)
-        after = tf.gather(tf.math.cumprod(all_x, exclusive=True, reverse=True), place)
+        before = tf.gather(tf.math.cumprod(all_x, exclusive=True), index)
+        after = tf.gather(tf.math.cumprod(all_x, exclusive=True, reverse=True), index)
         gradient = tf.cast(total, wide) * before * after * tf.cast(factor, wide)
         results.append(tf.cast(gradient, x.dtype))
     return results
@@ -114,7 +114,7 @@ def _of_product(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
 def _of_adasum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     """Goes back through the tree of ranks, all of whose inputs every rank gets for that."""
     totals = _kernels.reduce(gradients, Sum, of.name, of.set_id)
-    size, place = by_id(of.set_id).size(), _kernels.place_in(of.set_id)
+    size, index = by_id(of.set_id).size(), _kernels.index_in(of.set_id)
     factor = of.postscale * of.prescale  # of what is scaled alike the combination is scaled too
     results = []
     for i, (x, total) in enumerate(zip(of.inputs, totals)):
@@ -123,7 +123,7 @@ def _of_adasum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
             tape.watch(all_x)
             combined = _adasum(tf.unstack(all_x, size))
         weights = tf.cast(total, tf.float64) * factor
-        gradient = tf.gather(tape.gradient(combined, all_x, output_gradients=weights), place)
+        gradient = tf.gather(tape.gradient(combined, all_x, output_gradients=weights), index)
         results.append(tf.cast(gradient, x.dtype))
     return results
 
@@ -148,12 +148,12 @@ def _inputs_of_all_ranks(of: _Reduction, i: int, dtype: tf.DType, absent: float)
     """Gathers one of the inputs, a row for each rank of the process set; of shape [ranks, ...].
 
     In the row of a rank that has joined is `absent`: it sends nothing or, where XLA has fixed the
-    shapes, zeros, also for its place.
+    shapes, zeros, also for its index.
     """
     x, ranks = of.inputs[i], by_id(of.set_id)
-    place = tf.cast(tf.reshape(1 + _kernels.place_in(of.set_id), [1, 1]), tf.int64)
+    index = tf.cast(tf.reshape(1 + _kernels.index_in(of.set_id), [1, 1]), tf.int64)
     rows, places = _kernels.gather_all(
-        [x[tf.newaxis], place], of.name.part(f"factors_{i}"), of.set_id
+        [x[tf.newaxis], index], of.name.part(f"factors_{i}"), of.set_id
     )
     rows, fill = tf.cast(rows, dtype), tf.cast(absent, dtype)
     if compiled.is_compiled():

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.ops import allgather
-from tfhvd.ops.names import Identity, name_by_place
+from tfhvd.ops.names import Identity, name_by_occurrence
 from tfhvd.runtime.process import is_initialized
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
@@ -64,7 +64,7 @@ def moments(
     squares = tf.reduce_sum(tf.square(away), axes)
     own = tf.stack([tf.stop_gradient(count), mean, squares])[tf.newaxis]
     # Not by the layer's name: ranks may number their layers differently.
-    name = Identity(name_by_place("batch_normalization/moments").text)
+    name = Identity(name_by_occurrence("batch_normalization/moments").text)
     counts, means, sums = tf.unstack(allgather(own, name=name, process_set=process_set), axis=1)
     total = tf.reduce_sum(counts, 0)
     mean = tf.math.divide_no_nan(tf.reduce_sum(counts * means, 0), total)

@@ -15,7 +15,7 @@ has begun them, so they come to their end.
 Two collectives of one name cannot be under way together: the second depends on the first, so that a
 function may be called twice that gives what it calls a fixed name.
 
-A loop, a branch or a call of another function with collectives of its own is run as a whole. It
+A loop, a branch or a call of another function with collectives of its own is an atomic region. It
 comes after the beginning of its level, and whatever follows from it is of the next one. Several of
 them run in the order of the program, which TensorFlow keeps among operations with effects; on all
 ranks it has to be the same, compiled or not.
@@ -209,14 +209,14 @@ class _Order:
         effects = graphs.effects_of(operation)
         level = max([level, *(self._effects.get(effect, 0) for effect in effects.after)])
         if any(node.op.startswith("Tfhvd") for node in nodes):
-            last = self._run_as_a_whole(operation, level)
+            last = self._run_region(operation, level)
             self._over.update(dict.fromkeys(keys, last))
             level += 1
         for effect in effects.changed:
             self._effects[effect] = max(self._effects.get(effect, 0), level)
         return level
 
-    def _run_as_a_whole(self, operation: tf.Operation, level: int) -> tf.Operation:
+    def _run_region(self, operation: tf.Operation, level: int) -> tf.Operation:
         """Runs a barrier, or what has collectives of its own, once those of its level are begun.
 
         Returns:
@@ -232,8 +232,8 @@ class _Order:
             return operation
         with self.graph.as_default(), tf.control_dependencies(None):
             with tf.control_dependencies(operation.control_inputs):
-                turn = load_tf_ops().tfhvd_turn(first)
-            seen = load_tf_ops().tfhvd_seen(results[0])
+                turn = load_tf_ops().tfhvd_after_collectives(first)
+            seen = load_tf_ops().tfhvd_before_collectives(results[0])
         for added in (turn.op, seen):
             graphs.run_independently(added)
         graphs.replace_input(operation, 0, turn)

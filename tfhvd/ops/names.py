@@ -84,8 +84,8 @@ def name_of(
     return Name(_unique(f"{kind}.{getattr(graph, 'name', 'graph')}{of}", set_id), anonymous=False)
 
 
-def place_of_variable(position: int, name: str | None) -> str:
-    """Names one of a list of variables by its place in it and the last part of its name.
+def label_of_variable(position: int, name: str | None) -> str:
+    """Names one of a list of variables by its index in it and the last part of its name.
 
     The rest of the name may differ between ranks, see _without_numbers.
     """
@@ -95,11 +95,11 @@ def place_of_variable(position: int, name: str | None) -> str:
 
 def name_of_variable(prefix: str, position: int, name: str | None) -> Name:
     """Names a collective on one of a list of variables."""
-    return name_by_place(f"{prefix}/{place_of_variable(position, name)}")
+    return name_by_occurrence(f"{prefix}/{label_of_variable(position, name)}")
 
 
-def name_by_place(text: str, set_id: int = 0) -> Name:
-    """Names a collective, in a graph by its place among those of that name."""
+def name_by_occurrence(text: str, set_id: int = 0) -> Name:
+    """Names a collective, in a graph by which it is among those of that name."""
     return Name(text if tf.executing_eagerly() else _unique(text, set_id), anonymous=False)
 
 
@@ -108,7 +108,7 @@ def name_of_gradient(forward: tf.Operation) -> Name:
     text = f"{forward.get_attr('tensor_name').decode()}/gradient"
     if forward.get_attr("anonymous"):
         return Name(text, anonymous=True)
-    return name_by_place(text, forward.get_attr("process_set_id"))
+    return name_by_occurrence(text, forward.get_attr("process_set_id"))
 
 
 def check_order(kind: str) -> None:

@@ -90,7 +90,7 @@ class Membership:
         """Has a function called whenever the process leaves, for what is of that job alone."""
         self._at_leaving.append(forget)
 
-    def place(self) -> Topology:
+    def require_topology(self) -> Topology:
         """Returns the topology. Raises NotInitializedError where the process is in no job."""
         if self.topology is None:
             raise NotInitializedError(_FORKED if self.forked else _NOT_INITIALIZED)
@@ -98,7 +98,7 @@ class Membership:
 
     def check(self) -> None:
         """Raises NotInitializedError where the process is in no job."""
-        self.place()
+        self.require_topology()
 
     def _prepare_for_the_end(self) -> None:
         if self._prepared:

@@ -127,7 +127,7 @@ def rank() -> int:
         >>> if hvd.rank() == 0:
         ...     model.save("model.keras")
     """
-    return membership.place().rank
+    return membership.require_topology().rank
 
 
 def size() -> int:
@@ -136,7 +136,7 @@ def size() -> int:
     Example:
         >>> dataset = dataset.shard(hvd.size(), hvd.rank())
     """
-    return membership.place().size
+    return membership.require_topology().size
 
 
 def local_rank() -> int:
@@ -147,7 +147,7 @@ def local_rank() -> int:
         >>> if gpus:
         ...     tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     """
-    return membership.place().local_rank
+    return membership.require_topology().local_rank
 
 
 def local_size() -> int:
@@ -156,7 +156,7 @@ def local_size() -> int:
     Example:
         >>> threads = os.cpu_count() // hvd.local_size()
     """
-    return membership.place().local_size
+    return membership.require_topology().local_size
 
 
 def cross_rank() -> int:
@@ -166,7 +166,7 @@ def cross_rank() -> int:
         >>> if hvd.local_rank() == 0:
         ...     print(f"host {hvd.cross_rank()} is there")
     """
-    return membership.place().cross_rank
+    return membership.require_topology().cross_rank
 
 
 def cross_size() -> int:
@@ -176,7 +176,7 @@ def cross_size() -> int:
         >>> hvd.cross_size() * hvd.local_size() == hvd.size()  # where all hosts have as many
         True
     """
-    return membership.place().cross_size
+    return membership.require_topology().cross_size
 
 
 def is_homogeneous() -> bool:
@@ -186,4 +186,4 @@ def is_homogeneous() -> bool:
         >>> hvd.is_homogeneous()
         True
     """
-    return membership.place().homogeneous
+    return membership.require_topology().homogeneous

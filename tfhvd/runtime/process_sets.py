@@ -74,17 +74,17 @@ class ProcessSet:
 
     def size(self) -> int:
         """Returns the number of ranks in the set."""
-        return len(self._named) if self._named is not None else membership.place().size
+        return len(self._named) if self._named is not None else membership.require_topology().size
 
     def rank(self) -> int:
         """Returns this process's rank within the set, from 0; -1 where it is not in it."""
         if self._named is None:
-            return membership.place().rank
-        return self._named.index(membership.place().rank) if self.included() else -1
+            return membership.require_topology().rank
+        return self._named.index(membership.require_topology().rank) if self.included() else -1
 
     def included(self) -> bool:
         """Returns whether this process is in the set."""
-        return self._named is None or membership.place().rank in self._named
+        return self._named is None or membership.require_topology().rank in self._named
 
     def __repr__(self) -> str:
         ranks = "all ranks" if self._named is None else list(self._named)
@@ -200,7 +200,7 @@ def checked_id(process_set: ProcessSet) -> int:
         )
     if process_set._named is not None and not process_set.included():
         raise ValueError(
-            f"This rank is not in the process set: rank {membership.place().rank}, "
+            f"This rank is not in the process set: rank {membership.require_topology().rank}, "
             f"{process_set!r}. Call on its ranks only: if process_set.included(): ..."
         )
     return process_set.process_set_id

@@ -1,5 +1,5 @@
-// TfhvdPlace: a number that says where this process stands, read when the operation runs: a graph
-// that was saved, or is run by another rank, gives that rank's.
+// TfhvdTopologyValue: a number that says where this process stands, read when the operation runs: a
+// graph that was saved, or is run by another rank, gives that rank's.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -14,9 +14,9 @@
 namespace tfhvd {
 namespace {
 
-REGISTER_OP("TfhvdPlace")
+REGISTER_OP("TfhvdTopologyValue")
     .Output("value: int32")
-    .Attr("what: {'rank', 'local_rank', 'size', 'local_size', 'included', 'place'}")
+    .Attr("what: {'rank', 'local_rank', 'size', 'local_size', 'included', 'index'}")
     .Attr("process_set_id: int = 0")
     .SetIsStateful()  // not folded into a constant
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
@@ -24,9 +24,9 @@ REGISTER_OP("TfhvdPlace")
         "This process's rank, the number of ranks, or of a process set: whether it is in it (1 or "
         "0), and how many of its ranks are below this one.");
 
-class PlaceKernel : public tensorflow::OpKernel {
+class TopologyValueKernel : public tensorflow::OpKernel {
  public:
-  explicit PlaceKernel(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit TopologyValueKernel(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("what", &what_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("process_set_id", &process_set_));
   }
@@ -51,7 +51,7 @@ class PlaceKernel : public tensorflow::OpKernel {
     if (what_ == "local_rank") return topology.local_rank;
     if (what_ == "local_size") return topology.local_size;
     if (what_ == "size") return static_cast<int>(members.size());
-    if (what_ == "place") {
+    if (what_ == "index") {
       return static_cast<int>(std::lower_bound(members.begin(), members.end(), topology.rank) -
                               members.begin());
     }
@@ -62,7 +62,8 @@ class PlaceKernel : public tensorflow::OpKernel {
   int process_set_ = 0;
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdPlace").Device(tensorflow::DEVICE_CPU), PlaceKernel);
+REGISTER_KERNEL_BUILDER(Name("TfhvdTopologyValue").Device(tensorflow::DEVICE_CPU),
+                        TopologyValueKernel);
 
 }  // namespace
 }  // namespace tfhvd

@@ -1,10 +1,11 @@
-// TfhvdTurn and TfhvdSeen: before and after a loop or branch with collectives in it, in compiled
-// functions.
+// TfhvdAfterCollectives and TfhvdBeforeCollectives: the order of a loop or branch with collectives
+// in it among other collectives, in compiled functions.
 //
 // TensorFlow hands operations to XLA in the order of the program, and XLA keeps only what follows
-// from data. So what a loop begins with takes its turn behind the collectives that were begun, and
-// the next that are waited for come after they have seen what it gave. Uncompiled there is nothing
-// to do: TensorFlow keeps its order itself.
+// from data. So an input of the loop passes through TfhvdAfterCollectives, which depends on the
+// collectives that were begun before it; and one of its results goes into TfhvdBeforeCollectives,
+// on which the collectives depend that are waited for next. Uncompiled there is nothing to do:
+// TensorFlow keeps its order itself.
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -14,7 +15,7 @@
 namespace tfhvd {
 namespace {
 
-REGISTER_OP("TfhvdTurn")
+REGISTER_OP("TfhvdAfterCollectives")
     .Input("value: T")
     .Output("same: T")
     .Attr("T: {bool, int32, int64}")
@@ -22,14 +23,14 @@ REGISTER_OP("TfhvdTurn")
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape)
     .Doc("Gives its input once all collectives before it are begun, or over.");
 
-REGISTER_OP("TfhvdSeen")
+REGISTER_OP("TfhvdBeforeCollectives")
     .Input("value: T")
     .Attr("T: " TFHVD_OP_TYPES)
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Has the collectives after it be waited for only once its input is there.");
 
-class TurnKernel : public tensorflow::OpKernel {
+class AfterCollectivesKernel : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
 
@@ -38,7 +39,7 @@ class TurnKernel : public tensorflow::OpKernel {
   bool IsExpensive() override { return false; }
 };
 
-class SeenKernel : public tensorflow::OpKernel {
+class BeforeCollectivesKernel : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
 
@@ -47,8 +48,10 @@ class SeenKernel : public tensorflow::OpKernel {
   bool IsExpensive() override { return false; }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfhvdTurn").Device(tensorflow::DEVICE_CPU), TurnKernel);
-REGISTER_KERNEL_BUILDER(Name("TfhvdSeen").Device(tensorflow::DEVICE_CPU), SeenKernel);
+REGISTER_KERNEL_BUILDER(Name("TfhvdAfterCollectives").Device(tensorflow::DEVICE_CPU),
+                        AfterCollectivesKernel);
+REGISTER_KERNEL_BUILDER(Name("TfhvdBeforeCollectives").Device(tensorflow::DEVICE_CPU),
+                        BeforeCollectivesKernel);
 
 }  // namespace
 }  // namespace tfhvd

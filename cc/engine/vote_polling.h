@@ -1,4 +1,4 @@
-// VoteWait: how long a submitting thread that runs the stages polls for the other ranks' votes
+// VotePolling: how long a submitting thread that runs the stages polls for the other ranks' votes
 // before it leaves them to the engine's thread, whose waking costs more than everything else. Ranks
 // that run alike vote within a few microseconds, sometimes within a hundred. Where votes keep
 // coming later, polling is a waste. After the first few polls the thread yields its core, above all
@@ -11,7 +11,7 @@
 
 namespace tfhvd {
 
-class VoteWait {
+class VotePolling {
  public:
   // Times are in seconds.
   void Begin(double now) {

@@ -21,7 +21,7 @@ def rank_op(name: str | None = None) -> tf.Tensor:
     Example:
         >>> file = tf.strings.join(["part-", tf.strings.as_string(hvd.rank_op())])
     """
-    return _place("rank", 0, name)
+    return _value("rank", 0, name)
 
 
 def local_rank_op(name: str | None = None) -> tf.Tensor:
@@ -37,7 +37,7 @@ def local_rank_op(name: str | None = None) -> tf.Tensor:
     Example:
         >>> seed = 42 + hvd.local_rank_op()
     """
-    return _place("local_rank", 0, name)
+    return _value("local_rank", 0, name)
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
@@ -55,7 +55,7 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     Example:
         >>> mean = hvd.allreduce(x, op=hvd.Sum) / tf.cast(hvd.size_op(), x.dtype)
     """
-    return _place("size", process_set_id, name)
+    return _value("size", process_set_id, name)
 
 
 def local_size_op(name: str | None = None) -> tf.Tensor:
@@ -71,7 +71,7 @@ def local_size_op(name: str | None = None) -> tf.Tensor:
     Example:
         >>> readers = 16 // hvd.local_size_op()
     """
-    return _place("local_size", 0, name)
+    return _value("local_size", 0, name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
@@ -89,12 +89,12 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
     Example:
         >>> weight = tf.cast(hvd.process_set_included_op(even.process_set_id), tf.float32)
     """
-    return _place("included", process_set_id, name)
+    return _value("included", process_set_id, name)
 
 
-def _place(what: str, process_set_id: int, name: str | None) -> tf.Tensor:
+def _value(what: str, process_set_id: int, name: str | None) -> tf.Tensor:
     process.check_running()
-    return load_tf_ops().tfhvd_place(what=what, process_set_id=process_set_id, name=name)
+    return load_tf_ops().tfhvd_topology_value(what=what, process_set_id=process_set_id, name=name)
 
 
-tf.no_gradient("TfhvdPlace")
+tf.no_gradient("TfhvdTopologyValue")
