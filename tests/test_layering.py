@@ -73,6 +73,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"runtime"},
     "installation": {"compat", "runtime", "_version"},
     "lr_scaling": {"runtime"},
+    "ray": {"errors", "launch"},
+    "dask": {"errors", "launch"},
     "timeline": {"runtime"},
     "tape": _BELOW_OPS | {"ops", "gradients"},
     "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def test_other_hosts():
     assert line(words, MPICH) == (
         "/m/mpirun -np 4 -bind-to none -hosts a:2,b:2 -iface e0 --quiet WORKER true"
     )
+
+
+def test_another_program_in_the_place_of_ssh():
+    words = "-np 2 -H a:1,b:1 --remote-shell sh true"
+    shell = shutil.which("sh")
+    assert f"--prtemca plm_ssh_agent {shell} --prtemca plm_ssh_no_tree_spawn 1" in line(
+        words, OPENMPI5
+    )
+    assert f"--mca plm_rsh_agent {shell} --mca plm_rsh_no_tree_spawn 1" in line(words, OPENMPI4)
+    assert f"-launcher ssh -launcher-exec {shell}" in line(words, MPICH)
+    with pytest.raises(UsageError, match="a program that can be run"):
+        parse(["--remote-shell", "no-such-program", "-np", "1", "true"])
 
 
 def test_binding_and_tcp():

@@ -180,17 +180,33 @@ exec env -i HOME=/tmp PATH=/usr/bin:/bin bash -c "$*"
 
 
 @pytest.mark.parametrize("host", ["joe@far1", "[fd00::77]"])
-def test_a_job_on_another_host(tmp_path, host):
+@pytest.mark.parametrize("by", ["--remote-shell={}", "--mpi-args=--prtemca plm_ssh_agent {}"])
+def test_a_job_on_another_host(tmp_path, host, by):
     agent = tmp_path / "agent"
     agent.write_text(AGENT)
     agent.chmod(0o755)
     path = script(tmp_path, "print([os.environ.get(n) for n in ('MINE', 'LINES2', 'HOME')])\n")
-    words = ("-np", 1, "-H", f"{host}:1", f"--mpi-args=--prtemca plm_ssh_agent {agent}")
+    words = ("-np", 1, "-H", f"{host}:1", by.format(agent))
     mine = {"MINE": "a;b 'c'", "LINES2": "x\ny"}
     result = launch(*words, sys.executable, path, **mine, HOME="/home/me")
     assert result.code == 0, result.err
     assert result.out == f"[0] {[*mine.values(), '/tmp']}\n"
-    assert (tmp_path / "agent.log").read_text() == host.strip("[]") + "\n"
+    # Our own option has the host tried before, as ssh is.
+    calls = 2 if by.startswith("--remote-shell") else 1
+    assert (tmp_path / "agent.log").read_text() == calls * (host.strip("[]") + "\n")
+
+
+def test_a_host_that_the_program_in_the_place_of_ssh_does_not_reach(tmp_path):
+    shell = tmp_path / "shell"
+    shell.write_text('#!/bin/sh\necho "no node $1" >&2\nexit 1\n')
+    shell.chmod(0o755)
+    result = launch("-H", "far1:1", "--remote-shell", shell, "true")
+    assert result.code == 2
+    assert result.err.splitlines() == [
+        f"tfhvdrun: host far1 cannot be reached by --remote-shell {shell}: no node far1. "
+        f"Type: {shell} far1 true, which must end without an error",
+        f"tfhvdrun: error: {shell} reaches 0 of 1 hosts (without this check: --no-ssh-check)",
+    ]
 
 
 def test_a_launcher_that_is_reached_by_ipv6():

@@ -46,6 +46,12 @@ def addresses(
     return ",".join(f"{name}:{port}" for name in [*names, "127.0.0.1"])
 
 
+def own() -> set[str]:
+    """This machine's IPv4 addresses, and those by which IPv6 leaves it."""
+    found = {_of_interface(name) for _, name in socket.if_nameindex()}
+    return {name for name in found if name} | set(_towards(socket.gethostname()))
+
+
 def _towards(host: str) -> list[str]:
     """Our own addresses on the way to a host; nothing is sent."""
     found = []

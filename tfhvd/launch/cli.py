@@ -140,15 +140,17 @@ def _start(
 
 def _check_hosts(job: Job, env: Mapping[str, str], node: command_line.Node, output: Output) -> None:
     hosts = ssh_check.hosts_to_check(job, env, in_allocation=node.in_allocation)
-    if not hosts or shutil.which("ssh", path=env.get("PATH", os.defpath)) is None:
+    if not hosts:
         return
-    lines = ssh_check.failures(hosts, ssh_check.arguments(job, env), env)
+    if job.remote_shell is None and shutil.which("ssh", path=env.get("PATH", os.defpath)) is None:
+        return
+    lines = ssh_check.failures(hosts, ssh_check.arguments(job, env), env, job.remote_shell)
     for line in lines:
         output.message(f"tfhvdrun: {line}\n".encode())
     if lines:
         raise UsageError(
-            f"ssh reaches {len(hosts) - len(lines)} of {len(hosts)} hosts (without this check: "
-            "--no-ssh-check)"
+            f"{job.remote_shell or 'ssh'} reaches {len(hosts) - len(lines)} of {len(hosts)} hosts "
+            "(without this check: --no-ssh-check)"
         )
 
 

@@ -88,6 +88,10 @@ def _openmpi(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[st
         line += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
     if job.ssh_args:
         line += _runtime(mpi, "plm_ssh_args", "plm_rsh_args", " ".join(job.ssh_args))
+    if job.remote_shell is not None:
+        line += _runtime(mpi, "plm_ssh_agent", "plm_rsh_agent", str(job.remote_shell))
+        # Else hosts would start others, on which that program may be missing.
+        line += _runtime(mpi, "plm_ssh_no_tree_spawn", "plm_rsh_no_tree_spawn", "1")
     if remote:
         for name in exported:
             line += ["-x", name]
@@ -106,4 +110,6 @@ def _mpich(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[str]
         line += ["-hosts", ",".join(map(str, job.hosts))]
     if job.nics:
         line += ["-iface", job.nics[0]]
+    if job.remote_shell is not None:
+        line += ["-launcher", "ssh", "-launcher-exec", str(job.remote_shell)]
     return line

@@ -19,6 +19,7 @@ class Job:
         env: (name, value) for the ranks; the value None means the launcher's own value.
         settings: TFHVD_* variables that the options set.
         ssh_check: whether to try ssh to all hosts before mpirun does.
+        remote_shell: a program that takes the place of ssh.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
         output: the only rank whose output is shown, None for all; or the folder that gets it.
         grace: how long ranks may take to end once SIGTERM has asked the launcher to.
@@ -40,6 +41,7 @@ class Job:
     ssh_port: int | None = None
     ssh_identity_file: Path | None = None
     ssh_check: bool = True
+    remote_shell: Path | None = None
     mpirun: Path | None = None
     mpi_args: tuple[str, ...] = ()
     binding_args: tuple[str, ...] = ()

@@ -44,7 +44,9 @@ def make_parser() -> Parser:
     """The parser of tfhvdrun's options."""
     parser = Parser()
     parser.add_options("the job", *_job_options())
-    parser.add_options("how ranks are started and ended", *_start_options())
+    parser.add_options(
+        "how ranks are started and ended", *_time_options(), *_host_options(), *_mpi_options()
+    )
     parser.add_options("settings of tfhvd (docs/settings.md)", *_settings())
     parser.add_options(
         "instead of a job",
@@ -146,7 +148,7 @@ def _job_options() -> list[Row]:
     ]
 
 
-def _start_options() -> list[Row]:
+def _time_options() -> list[Row]:
     return [
         _value(
             *("--start-timeout",),
@@ -176,6 +178,11 @@ def _start_options() -> list[Row]:
             convert=values.whole(0),
             help="how often a job that fails is started again (default 0)",
         ),
+    ]
+
+
+def _host_options() -> list[Row]:
+    return [
         _value(
             *("--network-interfaces", "--network-interface", "--nics"),
             dest="nics",
@@ -202,6 +209,18 @@ def _start_options() -> list[Row]:
             dest="no_ssh_check",
             help="do not try ssh to all hosts before the job is started",
         ),
+        _value(
+            "--remote-shell",
+            dest="remote_shell",
+            metavar="FILE",
+            convert=values.program,
+            help="a program in the place of ssh: it is called as FILE HOST COMMAND...",
+        ),
+    ]
+
+
+def _mpi_options() -> list[Row]:
+    return [
         _value("--mpirun", dest="mpirun", metavar="FILE", convert=Path, help="the mpirun to use"),
         _value(
             "--mpi-args",

@@ -1,5 +1,7 @@
 """Before a job on several hosts: can all of them be reached by ssh, without a password?
 
+Or by the program that takes the place of ssh (`--remote-shell`).
+
 mpirun would say so of one host, late, and in words of its own.
 """
 
@@ -13,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from tfhvd.launch.hosts import Host, is_local
 from tfhvd.launch.job import Job
@@ -54,15 +57,20 @@ def arguments(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
     return ()
 
 
-def command(host: Host, ssh_args: Sequence[str]) -> list[str]:
-    """What asks one host; it never waits for somebody to type."""
+def command(host: Host, ssh_args: Sequence[str], shell: Path | None = None) -> list[str]:
+    """What asks one host; it never waits for somebody to type. ``shell``: in the place of ssh."""
+    if shell is not None:
+        return [str(shell), host.target, "true"]
     user = ["-l", host.user] if host.user else []
     limits = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT}"]
     return ["ssh", *limits, *ssh_args, *user, host.name, "true"]
 
 
 def failures(
-    hosts: Iterable[Host], ssh_args: Sequence[str], environ: Mapping[str, str]
+    hosts: Iterable[Host],
+    ssh_args: Sequence[str],
+    environ: Mapping[str, str],
+    shell: Path | None = None,
 ) -> list[str]:
     """Asks all hosts at once; returns a line for each that cannot be reached."""
     with contextlib.ExitStack() as stack:
@@ -70,7 +78,7 @@ def failures(
         for host in hosts:
             errors = stack.enter_context(tempfile.TemporaryFile())
             process = subprocess.Popen(
-                command(host, ssh_args),
+                command(host, ssh_args, shell),
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -87,7 +95,7 @@ def failures(
             if process.returncode != 0:
                 errors.seek(0)
                 said = errors.read().decode(errors="replace")
-                lines.append(explain(host, ssh_args, said, process.returncode))
+                lines.append(explain(host, ssh_args, said, process.returncode, shell))
         return lines
 
 
@@ -99,12 +107,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def explain(host: Host, ssh_args: Sequence[str], said: str, code: int | None) -> str:
+def explain(
+    host: Host, ssh_args: Sequence[str], said: str, code: int | None, shell: Path | None = None
+) -> str:
     """What happened to a host, and what to type. ``code`` None: ssh has not ended in time."""
     words = [line.strip() for line in said.splitlines() if line.strip()]
-    last = words[-1].rstrip(".") if words else f"ssh ended with exit code {code}"
+    name = shell.name if shell is not None else "ssh"
+    last = words[-1].rstrip(".") if words else f"{name} ended with exit code {code}"
     if code is None:
         last = f"no answer within {LIMIT:g} s"
+    if shell is not None:
+        line = shlex.join(command(host, ssh_args, shell))
+        return (
+            f"host {host.name} cannot be reached by --remote-shell {shell}: {last}. Type: {line}, "
+            "which must end without an error"
+        )
     login = shlex.join([*ssh_args, host.target])
     return f"host {host.name} cannot be reached by ssh: {last}. {_advice(said, host.name, login)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,14 @@ def key_file(text: str) -> Path:
     if not path.is_file():
         raise ValueError("a file with a private key")
     return path.absolute()
+
+
+def program(text: str) -> Path:
+    """A program that can be run, on PATH or by its path."""
+    path = shutil.which(str(Path(text).expanduser()))
+    if path is None:
+        raise ValueError("a program that can be run")
+    return Path(path).absolute()
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ def run(
     network_interfaces: str | None = None,
     num_proc: int | None = None,
     env: Mapping[str, str] | None = None,
+    remote_shell: str | os.PathLike[str] | None = None,
 ) -> list[_Result]:
     """Calls a function on every rank of a new job, and returns what each rank's call returns.
 
@@ -93,6 +94,7 @@ def run(
         network_interfaces: the newer name of `network_interface`.
         num_proc: the newer name of `np`.
         env: variables for the ranks, beside those of this process.
+        remote_shell: a program in the place of ssh, which is called as `FILE HOST COMMAND...`.
 
     Returns:
         The results, rank 0's first.
@@ -134,6 +136,7 @@ def run(
             "--ssh-identity-file": ssh_identity_file,
             "--output-filename": output_filename,
             "--mpi-args": mpi_args,
+            "--remote-shell": remote_shell,
             "--nics": _one(
                 network_interface, network_interfaces, "network_interface", "network_interfaces"
             ),
@@ -145,7 +148,7 @@ def run(
         job = arguments.parse([*words, *command])
     except UsageError as error:
         raise ValueError(f"tfhvd.run: {error}") from None
-    return _call(job, [*words, *command], _payload(func, tuple(args), dict(kwargs or {})))
+    return _call(job, [*words, *command], payload_of(func, args, kwargs or {}))
 
 
 def _refuse(given: Mapping[str, object]) -> None:
@@ -174,13 +177,20 @@ def _env_words(env: Mapping[str, str] | None) -> list[str]:
     return [f"--env={name}={value}" for name, value in (env or {}).items()]
 
 
-def _payload(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def payload_of(
+    func: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
+) -> bytes:
+    """Pickles a call for another process, which reads it by `call_of`.
+
+    Raises:
+        TypeError: if it cannot be pickled.
+    """
     import cloudpickle  # Here, so that the launcher itself needs it not.
 
     if not callable(func):
         raise TypeError(f"Received: func={func!r}. Expected: a function.")
     try:
-        call = cloudpickle.dumps((func, args, kwargs))
+        call = cloudpickle.dumps((func, tuple(args), dict(kwargs)))
     except Exception as error:
         raise TypeError(
             f"tfhvd.run cannot pickle the function or its arguments ({error}); pass what "

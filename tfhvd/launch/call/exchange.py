@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import pickle
 import secrets
 import socket
 import struct
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tfhvd.launch import address
 
@@ -69,12 +72,22 @@ class Exchange:
 
     def _attend(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError):
-            token, rank = _HELLO.unpack(_exactly(sock, _HELLO.size))
+            token, rank = _HELLO.unpack(exactly(sock, _HELLO.size))
             if not hmac.compare_digest(token, self._token.encode()):
                 return
             send(sock, self._payload)
             self.answers.append((rank, receive(sock)))
             sock.sendall(b"\0")  # the rank may end: its message is here
+
+
+def call_of(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Reads a call that another process has pickled, with what that one finds on its `sys.path`."""
+    import cloudpickle
+
+    paths, call = pickle.loads(payload)
+    sys.path += [path for path in paths if path not in sys.path]
+    func, args, kwargs = cloudpickle.loads(call)
+    return func, args, kwargs
 
 
 def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:
@@ -110,11 +123,12 @@ def send(sock: socket.socket, message: bytes) -> None:
 
 def receive(sock: socket.socket) -> bytes:
     """Receives a message; raises OSError where the other side is gone."""
-    (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
-    return _exactly(sock, length)
+    (length,) = _LENGTH.unpack(exactly(sock, _LENGTH.size))
+    return exactly(sock, length)
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes:
+def exactly(sock: socket.socket, count: int) -> bytes:
+    """Receives so many bytes; raises OSError where the other side is gone."""
     data = bytearray()
     while len(data) < count:
         more = sock.recv(min(count - len(data), 1 << 20))

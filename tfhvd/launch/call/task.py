@@ -33,9 +33,7 @@ def main() -> None:
     done = threading.Event()
     threading.Thread(target=_watch, args=(sock, done), daemon=True).start()
     try:
-        paths, call = pickle.loads(payload)
-        sys.path += [path for path in paths if path not in sys.path]
-        function, args, kwargs = cloudpickle.loads(call)
+        function, args, kwargs = exchange.call_of(payload)
         answer = cloudpickle.dumps(("returned", function(*args, **kwargs)))
     except BaseException as error:
         _send(sock, done, _failure(error))

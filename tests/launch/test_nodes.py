@@ -1,0 +1,171 @@
+"""Machines that a cluster's scheduler gives to a job: their servers, and jobs on them."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import launching
+import network
+import pytest
+
+import tfhvd
+from tfhvd.launch.call import exchange, remote_shell
+from tfhvd.launch.call.caller import payload_of
+from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer, execute
+from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+
+TOKEN = "t" * TOKEN_LENGTH
+
+
+@pytest.fixture(name="node")
+def _node():
+    server = NodeServer(TOKEN)
+    yield Node("127.0.0.1", server.port)
+    server.close()
+
+
+def test_a_command_runs_there_with_its_output_here(node, capfdbinary):
+    assert execute(node, TOKEN, "echo hello; printf 'a\\nb' >&2; exit 3") == 3
+    assert tuple(capfdbinary.readouterr()) == (b"hello\n", b"a\nb")
+    assert execute(node, TOKEN, "kill -TERM $$") == 128 + 15
+    assert execute(node, TOKEN, "yes x | head -c 3000000") == 0
+    assert len(capfdbinary.readouterr().out) == 3_000_000
+
+
+def test_a_stranger_is_sent_away(node):
+    for token in ("f" * TOKEN_LENGTH, "short"):
+        with socket.create_connection((node.host, node.port)) as sock:
+            sock.sendall(token.encode())
+            sock.shutdown(socket.SHUT_WR)
+            assert sock.recv(1) == b""
+    with pytest.raises(OSError):
+        execute(node, "f" * TOKEN_LENGTH, "echo never")
+
+
+def test_what_runs_ends_with_who_has_asked(node, tmp_path):
+    mark = str(tmp_path / "mark")
+    with socket.create_connection((node.host, node.port)) as sock:
+        sock.sendall(TOKEN.encode())
+        exchange.send(sock, f"touch {mark}; exec sleep 60 {mark}".encode())
+        while not (tmp_path / "mark").exists():
+            time.sleep(0.01)
+    assert launching.wait_until_gone(mark) == []
+
+
+def test_a_closed_server_takes_nobody(node):
+    server = NodeServer(TOKEN)
+    server.close()
+    with pytest.raises(OSError):
+        execute(Node("127.0.0.1", server.port), TOKEN, "echo never")
+
+
+def test_a_program_in_the_place_of_ssh(node):
+    with remote_shell.program([node], TOKEN) as shell:
+        assert shell.stat().st_mode & 0o077 == 0, "it holds the token"
+
+        def call(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [str(shell), *words], capture_output=True, text=True, env=launching.environment()
+            )
+
+        done = call("-x", "127.0.0.1", "echo", "$((1 + 1))", ";", "exit 4")
+        assert (done.returncode, done.stdout) == (4, "2\n"), done.stderr
+        done = call("far", "true")
+        assert done.returncode == 255
+        assert done.stderr == "host far is not one of this job's: 127.0.0.1\n"
+    assert not shell.exists()
+
+
+def test_a_server_that_is_gone():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        gone = Node("127.0.0.1", listener.getsockname()[1])
+    with remote_shell.program([gone], TOKEN) as shell:
+        done = subprocess.run(
+            [str(shell), "127.0.0.1", "true"],
+            capture_output=True,
+            text=True,
+            env=launching.environment(),
+        )
+    assert done.returncode == 255
+    assert "the server of tfhvd on 127.0.0.1 does not answer" in done.stderr
+
+
+def test_a_job(node):
+    def work(offset):
+        import os
+
+        import tfhvd as hvd
+
+        hvd.init()
+        return hvd.rank() + offset, hvd.size(), os.environ["COLOUR"], os.environ["OF_NODE"]
+
+    two = Node(node.host, node.port, slots=2)
+    task = Work(payload_of(work, (5,), {}), {"COLOUR": "blue"})
+    outcome = run_on_nodes(task, [two], TOKEN, {node.host: {"OF_NODE": "yes"}})
+    assert results_of(outcome) == [(5, 2, "blue", "yes"), (6, 2, "blue", "yes")]
+
+
+def test_a_job_that_fails(node):
+    def work():
+        raise KeyError("no such sample")
+
+    outcome = run_on_nodes(Work(payload_of(work, (), {})), [node], TOKEN)
+    with pytest.raises(tfhvd.RankFailedError, match=r"rank 0 of .* failed with KeyError") as e:
+        results_of(outcome)
+    assert e.value.rank == 0
+    assert isinstance(e.value.__cause__, KeyError)
+
+
+# On one of two hosts: opens a server, and where it is the first, starts the job on both.
+HOST = """
+import pathlib, sys, time
+from tfhvd.launch.call.caller import payload_of
+from tfhvd.launch.call.node import Node, NodeServer
+from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+
+def work():
+    import os, socket
+    import tensorflow as tf
+    import tfhvd as hvd
+    hvd.init()
+    total = float(hvd.allreduce(tf.constant(hvd.rank() + 1.0), op=hvd.Sum))
+    return hvd.rank(), hvd.local_size(), hvd.cross_rank(), total, os.environ["OF_NODE"]
+
+folder, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+server = NodeServer("t" * 32)
+(folder / "new").write_text(str(server.port))
+(folder / "new").rename(folder / str(number))
+if number:
+    time.sleep(600)
+while not (folder / "1").exists():
+    time.sleep(0.05)
+nodes = [
+    Node(f"10.77.0.{i + 1}", int((folder / str(i)).read_text()), slots=2) for i in range(2)
+]
+own = {node.host: {"OF_NODE": node.host} for node in nodes}
+print(results_of(run_on_nodes(Work(payload_of(work, (), {})), nodes, "t" * 32, own)), flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_two_hosts_without_ssh(tmp_path):
+    if not network.available():
+        pytest.skip("only root can make hosts with networks of their own")
+    (tmp_path / "host.py").write_text(HOST)
+    with network.hosts(2) as net:
+        folders = [tmp_path / "shared"]
+        folders[0].mkdir()
+        words = [sys.executable, str(tmp_path / "host.py"), str(folders[0])]
+        env = launching.environment()
+        with subprocess.Popen([*net.run_on(1), *words, "1"], env=env) as other:
+            try:
+                first = subprocess.run(
+                    [*net.run_on(0), *words, "0"], capture_output=True, text=True, env=env
+                )
+            finally:
+                other.kill()
+    expected = [(rank, 2, rank // 2, 10.0, f"10.77.0.{rank // 2 + 1}") for rank in range(4)]
+    assert str(expected) in first.stdout, first.stdout + first.stderr

@@ -1,0 +1,112 @@
+"""tfhvd on a Dask cluster: `tfhvd.dask.run`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from distributed import Client, Worker, default_client
+
+from tfhvd.errors import TfhvdError
+from tfhvd.launch.call.caller import payload_of
+from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
+from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+
+_Result = TypeVar("_Result")
+
+
+def run(
+    func: Callable[..., _Result],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    num_workers: int | None = None,
+    client: Client | None = None,
+    env: Mapping[str, str] | None = None,
+    start_timeout: float | None = None,
+) -> list[_Result]:
+    """Calls a function on every rank of a new job on a Dask cluster, and returns the results.
+
+    A rank runs beside each Dask worker, on that worker's machine; give the workers no other tasks
+    meanwhile. Needs no ssh. All machines must have tfhvd, TensorFlow and MPI at the same paths.
+
+    Args:
+        func: what to call. It calls `hvd.init()` itself.
+        args: its positional arguments, the same on every rank.
+        kwargs: its named arguments.
+        num_workers: the number of ranks; by default one for each Dask worker.
+        client: of the cluster; by default the one that was made last.
+        env: variables for the ranks.
+        start_timeout: the seconds in which all ranks must have started; 120 by default.
+
+    Returns:
+        The results, rank 0's first.
+
+    Raises:
+        RankFailedError: if the function raises on a rank, or a rank ends otherwise; as in
+            `tfhvd.run`.
+        TfhvdError: if the cluster has fewer workers.
+        ValueError: if `num_workers` is below 1, or there is no client.
+
+    Example:
+        >>> def train():
+        ...     import tfhvd.keras as hvd
+        ...     hvd.init()
+        ...     return hvd.rank()
+        >>> client = distributed.Client("tcp://scheduler:8786")
+        >>> tfhvd.dask.run(train, num_workers=2)
+        [0, 1]
+    """
+    if num_workers is not None and num_workers < 1:
+        raise ValueError(f"Received: num_workers={num_workers}. Expected: 1 or above.")
+    client = client or default_client()
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    chosen = _chosen(workers, len(workers) if num_workers is None else num_workers)
+    token = secrets.token_hex(TOKEN_LENGTH // 2)
+    first_of = {workers[name]["host"]: name for name in reversed(chosen)}
+    work = Work(payload_of(func, args, kwargs or {}), env, start_timeout)
+    try:
+        ports = client.run(_open, token, workers=list(first_of.values()))
+        slots = [workers[name]["host"] for name in chosen]
+        nodes = [
+            Node(host, ports[first_of[host]], slots.count(host)) for host in dict.fromkeys(slots)
+        ]
+        leading = client.submit(
+            run_on_nodes,
+            work,
+            nodes,
+            token,
+            workers=[chosen[0]],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        return results_of(leading.result())
+    finally:
+        client.run(_close, token, workers=list(first_of.values()), on_error="ignore")
+
+
+def _chosen(workers: Mapping[str, Mapping[str, Any]], number: int) -> list[str]:
+    """The addresses of so many workers, those of one machine one after the other."""
+    if not 0 < number <= len(workers):
+        raise TfhvdError(
+            f"The Dask cluster has {len(workers)} workers, and num_workers={number} asks for more; "
+            "start more (as with cluster.scale), or pass a smaller num_workers."
+            if workers
+            else "The Dask cluster has no workers; start some (as with cluster.scale)."
+        )
+    machines = list(dict.fromkeys(worker["host"] for worker in workers.values()))
+    return sorted(workers, key=lambda name: machines.index(workers[name]["host"]))[:number]
+
+
+def _open(token: str, dask_worker: Worker) -> int:
+    """Opens a server on a worker; returns its port."""
+    servers: dict[str, NodeServer] = dask_worker.__dict__.setdefault("_tfhvd_servers", {})
+    servers[token] = NodeServer(token)
+    return servers[token].port
+
+
+def _close(token: str, dask_worker: Worker) -> None:
+    server = dask_worker.__dict__.get("_tfhvd_servers", {}).pop(token, None)
+    if server is not None:
+        server.close()

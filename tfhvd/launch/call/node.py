@@ -1,0 +1,159 @@
+"""A machine that a cluster's scheduler gives to a job, such as Ray's, Dask's or Spark's.
+
+Such a cluster runs our functions, and need not have ssh. So one of our functions on each machine
+keeps a `NodeServer`, which runs commands for who knows its token, as sshd does for who has a key;
+the launcher reaches it by `remote_shell`. The token is checked before anything else is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import IO
+
+from tfhvd.launch import address
+from tfhvd.launch.call import exchange
+
+TOKEN_LENGTH = 32  # bytes of ASCII
+
+# What a message of a server is about, by its first byte.
+_OUT, _ERR, _ENDED = b"o", b"e", b"x"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine with a server.
+
+    Attributes:
+        host: its address, by which the others reach it.
+        port: of its server.
+        slots: how many ranks it takes.
+    """
+
+    host: str
+    port: int
+    slots: int = 1
+
+    def to_json(self) -> str:
+        """As `from_json` reads it."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Node:
+        """As `to_json` wrote it."""
+        return Node(**json.loads(text))
+
+
+class NodeServer:
+    """Runs commands for the launcher, each in a shell of its own, until closed.
+
+    What a command starts ends with its connection; but a daemon that has left it, such as mpirun's,
+    ends by itself with mpirun.
+
+    Args:
+        token: what a caller has to say first, of `TOKEN_LENGTH` characters.
+
+    Attributes:
+        port: where it listens, on every network.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+        self._listener = address.listen(remote=True)
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        """Takes no further command."""
+        with contextlib.suppress(OSError):  # wakes the thread that waits in accept
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._attend, args=(sock,), daemon=True).start()
+
+    def _attend(self, sock: socket.socket) -> None:
+        with sock, contextlib.suppress(OSError):
+            if not hmac.compare_digest(exchange.exactly(sock, TOKEN_LENGTH), self._token):
+                return
+            _Command(sock, exchange.receive(sock).decode()).run()
+
+
+class _Command:
+    """A command, and the connection that its output leaves by."""
+
+    def __init__(self, sock: socket.socket, text: str) -> None:
+        self._sock = sock
+        self._sending = threading.Lock()
+        self._process = subprocess.Popen(
+            ["sh", "-c", text],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def run(self) -> None:
+        process = self._process
+        threading.Thread(target=self._end_with_caller, daemon=True).start()
+        pumps = [
+            threading.Thread(target=self._pump, args=(kind, stream), daemon=True)
+            for kind, stream in ((_OUT, process.stdout), (_ERR, process.stderr))
+        ]
+        for pump in pumps:
+            pump.start()
+        code = process.wait()
+        for pump in pumps:
+            pump.join()
+        self._send(_ENDED, str(code).encode())
+
+    def _pump(self, kind: bytes, stream: IO[bytes]) -> None:
+        while data := os.read(stream.fileno(), 1 << 16):
+            self._send(kind, data)
+
+    def _send(self, kind: bytes, data: bytes) -> None:
+        with self._sending, contextlib.suppress(OSError):  # whoever asked may be gone
+            exchange.send(self._sock, kind + data)
+
+    def _end_with_caller(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.recv(1)  # who asks says nothing more: this is its end
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def execute(node: Node, token: str, command: str) -> int:
+    """Runs a command of a shell on a node, with its output here; returns its exit code.
+
+    Raises:
+        OSError: if the node's server cannot be reached, or is lost meanwhile.
+    """
+    with socket.create_connection((node.host, node.port), timeout=10) as sock:
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.sendall(token.encode())
+        exchange.send(sock, command.encode())
+        streams: Mapping[bytes, IO[bytes]] = {_OUT: sys.stdout.buffer, _ERR: sys.stderr.buffer}
+        while True:
+            message = exchange.receive(sock)
+            kind, data = message[:1], message[1:]
+            if kind == _ENDED:
+                code = int(data)
+                return code if code >= 0 else 128 - code  # as a shell says it of a signal
+            streams[kind].write(data)
+            streams[kind].flush()
