@@ -231,6 +231,20 @@ TEST(ABucketWaitsForEveryRank) {
   EXPECT_TRUE(AllLocked(*job));
 }
 
+TEST(AThreadThatSubmitsRunsOneBucketThoughTwoAreComplete) {
+  const auto job = LockedJob(1);
+  Player& rank = *job->ranks[0];
+  for (const int step : {1, 2}) {
+    for (const char* name : {"a", "b"}) rank.Submit(name, step, 4, true);
+  }
+  for (const size_t buckets : {size_t{1}, size_t{1}, size_t{0}}) {
+    Consensus::Outcome outcome;
+    EXPECT_FALSE(rank.consensus.StepOneBucket(job->now, &outcome));  // nobody's vote is missing
+    ASSERT_EQ(outcome.agreed.size(), buckets);
+    if (buckets > 0) EXPECT_EQ(outcome.agreed[0].size(), size_t{2});
+  }
+}
+
 TEST(AnotherTensorEndsItEverywhere) {
   const auto job = LockedJob(3);
   job->ranks[1]->Submit("other", 0, 4);

@@ -318,6 +318,19 @@ def test_wrong_arguments(mode, kind, arguments, text):
 
 
 @in_both_modes
+def test_slices_are_refused_where_they_mean_nothing(mode):
+    slices = tf.IndexedSlices([1.0], [0], [1])
+    for call in (
+        hvd.allgather,
+        hvd.alltoall,
+        hvd.reducescatter,
+        lambda x: hvd.broadcast(x, 0),
+    ):
+        with pytest.raises(NotImplementedError, match="IndexedSlices"):
+            run(mode, lambda call=call: call(slices))
+
+
+@in_both_modes
 @pytest.mark.ranks(1, 2, 4)
 def test_adasum_adds_orthogonal_and_averages_parallel_gradients(mode):
     for dtype in FLOATS:
