@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import dockerfile_steps
@@ -104,6 +106,51 @@ def test_fields_of_the_operator():
 @pytest.mark.parametrize("role", ["job", "launcher"])
 def test_scripts_are_of_bash(role):
     subprocess.run(["bash", "-n", "-c", script(TEMPLATES[role])], check=True)
+
+
+def run_script(folder: Path, text: str, **variables: str) -> list[str]:
+    """Runs a pod's script with fakes for the programs that it calls; returns what they were told.
+
+    The fake ssh fails the first time, as where a pod has not started yet.
+    """
+    log = folder / "log"
+    bodies = {
+        "ssh": 'n=$(grep -c "^ssh" "$LOG"); ((n > 1))',
+        "sleep": "true",
+        "tfhvdrun": "true",
+        "tfhvd-sshd": "true",
+    }
+    for name, body in bodies.items():
+        program = folder / name
+        program.write_text(f'#!/bin/bash\necho "{name} $*" >>"$LOG"\n{body}\n')
+        program.chmod(0o755)
+    path = os.pathsep.join([str(folder), os.environ["PATH"]])
+    env = {"PATH": path, "LOG": str(log), **variables}
+    subprocess.run(["bash", "-c", text], env=env, check=True, timeout=60)
+    return log.read_text().splitlines()
+
+
+def test_the_first_pod_waits_for_the_others_and_starts_the_job(tmp_path):
+    program = "examples/keras_digits.py"
+    said = run_script(tmp_path, script(TEMPLATES["job"]), JOB_COMPLETION_INDEX="0")
+    ask = "ssh -n tfhvd-1.tfhvd true"
+    start = f"tfhvdrun -H tfhvd-0:2,tfhvd-1.tfhvd:2 python {program}"
+    assert said == [ask, "sleep 2", ask, start]
+
+
+def test_the_other_pods_serve_ssh(tmp_path):
+    said = run_script(tmp_path, script(TEMPLATES["job"]), JOB_COMPLETION_INDEX="1")
+    assert said == ["tfhvd-sshd "]
+
+
+def test_the_launcher_waits_for_all_workers_and_starts_the_job(tmp_path):
+    hosts = tmp_path / "hostfile"
+    hosts.write_text("a.b.svc slots=2\nc.d.svc slots=2\n")
+    text = script(TEMPLATES["launcher"]).replace(HOSTFILE, str(hosts))
+    said = run_script(tmp_path, text)
+    first, second = "ssh -n a.b.svc true", "ssh -n c.d.svc true"
+    start = f"tfhvdrun --hostfile {hosts} python examples/keras_digits.py"
+    assert said == [first, "sleep 2", first, second, start]
 
 
 def test_pods_have_the_names_that_the_job_uses():
