@@ -24,9 +24,10 @@ options=(
 /usr/sbin/sshd -D -e -f /dev/null -p "$port" -h "$folder/host_key" "${options[@]}" &
 server=$!
 
-# MPI's daemon on this host, of Open MPI or MPICH. It has no session of ssh once it runs.
+# Whether MPI's daemon runs here, of Open MPI or MPICH: the ranks are its children. A process that has
+# ended, and for which nobody has waited, has no command line.
 daemon_runs() {
-  grep -qsx -e prted -e hydra_pmi_proxy /proc/[0-9]*/comm
+  grep -qszE '(^|/)(prted|hydra_pmi_proxy)$' /proc/[0-9]*/cmdline
 }
 
 # `kubectl delete` and `docker stop` send SIGTERM to all containers. tfhvdrun then asks the ranks to

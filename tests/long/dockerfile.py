@@ -234,8 +234,32 @@ def check(image: Image) -> None:
         start = ["tfhvdrun", "-H", "127.0.0.2:2", "python", "-c", program]
         said = output(image, start, timeout=300)
         assert sorted(re.findall(r"rank \d of \d", said)) == ["rank 0 of 2", "rank 1 of 2"], said
+        check_ending(image, server)
+
+
+def check_ending(image: Image, server: subprocess.Popen[bytes]) -> None:
+    """Where all containers are ended at once, ranks have time to save, and sshd waits for them."""
+    say("SIGTERM")
+    rank = "trap 'sleep 2; echo saved; exit' TERM; echo ready; while :; do sleep 0.1; done"
+    job = subprocess.Popen(
+        image.command(["tfhvdrun", "-H", "127.0.0.2:2", "sh", "-c", rank]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert job.stdout is not None
+        assert [job.stdout.readline().split()[-1] for _ in range(2)] == ["ready", "ready"]
         server.terminate()
+        job.terminate()
+        time.sleep(1)  # half of what the ranks take
+        assert server.poll() is None, "sshd has not waited"
+        said, _ = job.communicate(timeout=60)
+        assert said.count("saved") == 2, said
         assert server.wait(timeout=30) == 128 + 15
+    finally:
+        job.kill()
+        job.wait()
 
 
 def output(image: Image, words: Sequence[str], timeout: float = 60) -> str:
