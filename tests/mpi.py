@@ -25,6 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "TFHVD_TEST_JOB"
+_AFTER_LAUNCHER = 5  # seconds in which a rank that outlives mpirun may write what is waited for
 SECONDS_TO_START = 240  # all ranks import TensorFlow at once, on cores that others use as well
 
 # A process that is not started by an mpirun must not look as if it were.
@@ -129,7 +130,7 @@ def run_ranks(
             )
         try:
             if while_running is not None:
-                while_running(Processes(mark, output))
+                while_running(Processes(mark, output, process))
             code = _wait(process, timeout)
         finally:
             seconds = time.monotonic() - began
@@ -154,9 +155,12 @@ def _wait(process: subprocess.Popen[bytes], timeout: float | Callable[[], float]
 class Processes:
     """The processes of one job."""
 
-    def __init__(self, mark: str, output: Path) -> None:
+    def __init__(
+        self, mark: str, output: Path, launcher: subprocess.Popen[bytes] | None = None
+    ) -> None:
         self._mark = f"{MARK}={mark}".encode()
         self._output = output
+        self._launcher = launcher
 
     def of_rank(self, rank: int) -> int:
         """The process id of a rank's program, once it has written it to the file `pid.RANK`."""
@@ -167,7 +171,13 @@ class Processes:
     def wait_for_file(self, name: str, seconds: float = 60) -> str:
         """What a rank has written to a file of the job's folder, once it has a whole line."""
         path = self._output / name
-        wait_for(lambda: path.exists() and path.read_text().endswith("\n"), seconds)
+        until = time.monotonic() + seconds
+        while not (path.exists() and path.read_text().endswith("\n")):
+            if time.monotonic() > until:
+                raise TimeoutError(f"waited {seconds} s in vain")
+            if self._launcher is not None and self._launcher.poll() is not None:
+                until = min(until, time.monotonic() + _AFTER_LAUNCHER)
+            time.sleep(0.02)
         return path.read_text()
 
     def time_in_file(self, name: str) -> float:
@@ -263,7 +273,10 @@ def _environment(mark: str, output: Path, more: Mapping[str, str]) -> dict[str, 
         "TF_NUM_INTEROP_THREADS": "2",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "",
-        # Where a rank is killed, Open MPI leaves shared memory: here it goes with the folder.
+        # Where a rank is killed, Open MPI leaves shared memory, and where mpirun is, files by whose
+        # names another one with its process id could not start: here they go with the folder.
+        "PRTE_MCA_prte_local_tmpdir_base": str(output),
+        "OMPI_MCA_orte_local_tmpdir_base": str(output),
         "OMPI_MCA_btl_sm_backing_directory": str(output),
         "TFHVD_TEST_OUTPUT": str(output),
         MARK: mark,

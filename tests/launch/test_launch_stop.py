@@ -187,6 +187,19 @@ def test_when_mpirun_is_killed_the_report_says_so(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
+def test_what_a_killed_launcher_leaves_stops_no_later_one(tmp_path):
+    """Open MPI names its files by mpirun's process id, and fails where another's are there."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    path = script(tmp_path, READY + "time.sleep(60)\n")
+    with started("-np", 1, sys.executable, path, TMPDIR=str(folder)) as process:
+        wait_for_lines(process.stdout, 1)
+        process.kill()
+        process.wait(10)
+    assert wait_until_gone(str(path)) == []
+    assert [entry.name for entry in folder.iterdir() if entry.name.startswith("ompi")] == []
+
+
 def test_a_reader_that_goes_away_ends_the_job(tmp_path):
     path = script(tmp_path, 'while True: print("line"); time.sleep(0.01)\n')
     with started("-np", 1, sys.executable, path) as process:

@@ -72,7 +72,7 @@ def _run(job: Job) -> int:
     if isinstance(job.output, Path):
         output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
     pipe = signals.SignalPipe()
-    with _host_file(command_line.host_file(job, found)) as path:
+    with _host_file(command_line.host_file(job, found)) as path, _own_folder(env):
         node = dataclasses.replace(node, host_file=path)
         restarts = 0
         while True:
@@ -164,6 +164,22 @@ def _host_file(content: str | None) -> Iterator[Path | None]:
         file.write(content)
         file.flush()
         yield Path(file.name)
+
+
+@contextlib.contextmanager
+def _own_folder(env: dict[str, str]) -> Iterator[None]:
+    """A folder for mpirun's own files, for as long as it runs.
+
+    Open MPI's mpirun names them by its process id, and does not remove them where it is killed: a
+    later one with that id could not start.
+    """
+    folder = tempfile.mkdtemp(prefix="tfhvdrun-")
+    for name in environment.FOLDERS:
+        env.setdefault(name, folder)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def worker_words() -> list[str]:

@@ -17,6 +17,9 @@ ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"
 RESTARTS = "TFHVD_RESTART_COUNT"  # for the program: how often it has been started again
 
+# Where Open MPI's mpirun keeps its own files on this host, from 5.0 on and before.
+FOLDERS = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base")
+
 # What is each host's, terminal's or login's own; and what an MPI or a batch system tells each
 # process of itself.
 _OWN = re.compile(

@@ -9,13 +9,11 @@ import contextlib
 import ctypes
 import os
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from tfhvd.launch import cores, debugging, orphans, stopping, wire
 from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
@@ -140,9 +138,6 @@ class Supervisor:
             if gone_at is not None and (not self._peers or now > gone_at + _LINGER):
                 break
         orphans.sweep()
-        if mpirun.returncode < 0:  # It was killed, and had no time to tidy up.
-            folder = Path(env.get("TMPDIR", "/tmp"), f"ompi.{mpirun.pid}")
-            shutil.rmtree(folder, ignore_errors=True)
         return self._conclude(mpirun)
 
     def _on_signals(self) -> None:
