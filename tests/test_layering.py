@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lr_scaling": {"runtime"},
     "ray": {"errors", "launch"},
     "dask": {"errors", "launch"},
+    "spark": {"launch"},
     "timeline": {"runtime"},
     "tape": _BELOW_OPS | {"ops", "gradients"},
     "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},

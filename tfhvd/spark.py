@@ -1,0 +1,97 @@
+"""tfhvd on a Spark cluster: `tfhvd.spark.run`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pyspark import BarrierTaskContext, SparkContext
+
+from tfhvd.launch.call.caller import payload_of
+from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
+from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+
+_Result = TypeVar("_Result")
+
+
+def run(
+    fn: Callable[..., _Result],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    num_proc: int | None = None,
+    start_timeout: float | None = None,
+    env: Mapping[str, str] | None = None,
+) -> list[_Result]:
+    """Calls a function on every rank of a new job on a Spark cluster, and returns the results.
+
+    A barrier stage of `num_proc` tasks holds Spark's cores; each rank runs beside its task. Spark
+    starts such a stage once it has cores for all of its tasks. Needs no ssh. All machines must have
+    tfhvd, TensorFlow and MPI at the same paths.
+
+    Args:
+        fn: what to call. It calls `hvd.init()` itself.
+        args: its positional arguments, the same on every rank.
+        kwargs: its named arguments.
+        num_proc: the number of ranks; by default `SparkContext.defaultParallelism`.
+        start_timeout: the seconds in which all ranks must have started; 120 by default.
+        env: variables for the ranks.
+
+    Returns:
+        The results, rank 0's first.
+
+    Raises:
+        RankFailedError: if the function raises on a rank, or a rank ends otherwise; as in
+            `tfhvd.run`.
+        ValueError: if `num_proc` is below 1.
+        py4j.protocol.Py4JJavaError: as Spark does, such as for a stage that the cluster has too few
+            cores for.
+
+    Example:
+        >>> def train():
+        ...     import tfhvd.keras as hvd
+        ...     hvd.init()
+        ...     return hvd.rank()
+        >>> spark = pyspark.sql.SparkSession.builder.getOrCreate()
+        >>> tfhvd.spark.run(train, num_proc=2)
+        [0, 1]
+    """
+    if num_proc is not None and num_proc < 1:
+        raise ValueError(f"Received: num_proc={num_proc}. Expected: 1 or above.")
+    context = SparkContext.getOrCreate()
+    number = context.defaultParallelism if num_proc is None else num_proc
+    token = secrets.token_hex(TOKEN_LENGTH // 2)
+    work = Work(payload_of(fn, args, kwargs or {}), env, start_timeout)
+    stage = context.parallelize(range(number), number).barrier()
+    [outcome] = stage.mapPartitions(lambda _: _task(work, token)).collect()
+    return results_of(outcome)
+
+
+def _task(work: Work, token: str) -> Iterator[bytes]:
+    """One task of the stage. The first of them starts the job, and gives its outcome."""
+    context = BarrierTaskContext.get()
+    number = context.partitionId()
+    host = context.getTaskInfos()[number].address.rpartition(":")[0]
+    server = NodeServer(token)
+    try:
+        said = context.allGather(json.dumps([host, server.port]))
+        if number == 0:
+            yield run_on_nodes(work, _nodes([json.loads(text) for text in said]), token)
+        context.barrier()  # the others' servers are needed until then
+    finally:
+        server.close()
+
+
+def _nodes(found: Sequence[tuple[str, Any]]) -> list[Node]:
+    """The tasks by machine, that of the first task first; one server for a machine is enough.
+
+    Args:
+        found: of each task, its machine and the port of its server.
+    """
+    ports: dict[str, int] = {}
+    slots: dict[str, int] = {}
+    for host, port in found:
+        ports.setdefault(host, port)
+        slots[host] = slots.get(host, 0) + 1
+    return [Node(host, port, slots[host]) for host, port in ports.items()]
