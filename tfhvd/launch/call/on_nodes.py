@@ -57,7 +57,8 @@ def run_on_nodes(
         f"{f'[{node.host}]' if ':' in node.host else node.host}:{node.slots}" for node in nodes
     )
     func, args, kwargs = exchange.call_of(work.payload)
-    func = _OnNode(func, {host: dict(env) for host, env in (node_env or {}).items()})
+    own = {host: dict(env) for host, env in (node_env or {}).items()}
+    func = _OnNode(func, own, nodes[0].host if len(nodes) == 1 else None)
     import cloudpickle
 
     try:
@@ -92,13 +93,15 @@ def results_of(outcome: bytes) -> list[Any]:
 class _OnNode:
     """A function that finds out first which node it is on, and sets that node's variables."""
 
-    def __init__(self, func: Callable[..., Any], env: dict[str, dict[str, str]]) -> None:
+    def __init__(
+        self, func: Callable[..., Any], env: dict[str, dict[str, str]], only: str | None
+    ) -> None:
         self._func = func
         self._env = env
+        self._only = only  # the host of the only node, which need not be an address of an interface
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        own = address.own()
-        for host, variables in self._env.items():
-            if host in own or len(self._env) == 1:
-                os.environ.update(variables)
+        own = address.own() if self._only is None else {self._only}
+        for host in own & self._env.keys():
+            os.environ.update(self._env[host])
         return self._func(*args, **kwargs)
