@@ -183,6 +183,35 @@ TEST(PeersThatCannotBeReachedEndInAnErrorOnEveryRank) {
   });
 }
 
+// As the engine, once another rank has told it that the job is lost.
+class EndsInit : public WaitMonitor {
+ public:
+  Status OnWait(const Wait& wait) override {
+    const bool init = std::string(wait.call) == "ncclCommInitRankConfig";
+    return init ? Status::Aborted("rank 1 has ended") : Status::Ok();
+  }
+};
+
+TEST(AWaitForPeersEndsWhereTheMonitorSaysSo) {
+  const FakeSetting unreachable("NCCL_UNREACHABLE", 1);
+  const CudaDriver driver = Driver();
+  const NcclApi api = Nccl();
+  OnRanks(2, [&](Communicator* host) {
+    GpuRank gpu(driver, host->rank());
+    EndsInit monitor;
+    host->SetWaitMonitor(&monitor);
+    NcclOptions options;
+    options.deadline = 600.0;
+    options.log = Log(LogLevel::kFatal, 0);
+    std::unique_ptr<Communicator> comm;
+    EXPECT_ERROR(NcclCommunicator::Make(api, &gpu.device, host,
+                                        MakeStagedCommunicator(&gpu.device, host), options, &comm),
+                 StatusCode::kAborted, "rank 1 has ended");
+    host->SetWaitMonitor(nullptr);
+    EXPECT_OK(host->Barrier());
+  });
+}
+
 // One rank knows what is wrong, the others see nobody come: all say what the one knows.
 TEST(NcclsOwnWordsComeWithTheirLikelyCauseFromWhicheverRankHeardThem) {
   const struct {
