@@ -232,14 +232,14 @@ class _Order:
             return operation
         with self.graph.as_default(), tf.control_dependencies(None):
             with tf.control_dependencies(operation.control_inputs):
-                turn = load_tf_ops().tfhvd_after_collectives(first)
-            seen = load_tf_ops().tfhvd_before_collectives(results[0])
-        for added in (turn.op, seen):
+                begun = load_tf_ops().tfhvd_after_collectives(first)
+            given = load_tf_ops().tfhvd_before_collectives(results[0])
+        for added in (begun.op, given):
             graphs.run_independently(added)
-        graphs.replace_input(operation, 0, turn)
-        graphs.add_control_input(self.gate(level + 1), seen)
-        self._levels[turn.op.name], self._levels[seen.name] = level, level + 1
-        return seen
+        graphs.replace_input(operation, 0, begun)
+        graphs.add_control_input(self.gate(level + 1), given)
+        self._levels[begun.op.name], self._levels[given.name] = level, level + 1
+        return given
 
 
 def _keys_of(nodes: Iterable[tf.compat.v1.NodeDef]) -> list[tuple[int, bytes]]:
