@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import launching
 import pytest
+from cluster_work import MARK, work
 
 from tfhvd.errors import RankFailedError, TfhvdError
 
 pytestmark = pytest.mark.thorough
-
-MARK = "TFHVD_TEST_OF_DASK"
 
 
 @pytest.fixture(scope="module", name="client")
@@ -30,18 +27,6 @@ def _client():
         distributed.Client(cluster) as client,
     ):
         yield client
-
-
-def work(offset: int, fails_on: int = -1) -> tuple[float, int, str]:
-    import tensorflow as tf
-
-    import tfhvd as hvd
-
-    hvd.init()
-    if hvd.rank() == fails_on:
-        raise KeyError("no such sample")
-    total = hvd.allreduce(tf.constant(float(hvd.rank() + offset)), op=hvd.Sum)
-    return float(total), hvd.rank(), os.environ[MARK]
 
 
 def test_results(client):

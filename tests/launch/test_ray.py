@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 
 import launching
 import pytest
+from cluster_work import MARK, work
 
 from tfhvd.errors import RankFailedError, TfhvdError
 
 pytestmark = pytest.mark.thorough
 
-MARK = "TFHVD_TEST_OF_RAY"
 REASON = "type: pip install -r tests/requirements-clusters.txt"
 
 
@@ -35,18 +34,6 @@ def _ray():
         )
         yield ray
         ray.shutdown()
-
-
-def work(offset: int, fails_on: int = -1) -> tuple[float, int, str]:
-    import tensorflow as tf
-
-    import tfhvd as hvd
-
-    hvd.init()
-    if hvd.rank() == fails_on:
-        raise KeyError("no such sample")
-    total = hvd.allreduce(tf.constant(float(hvd.rank() + offset)), op=hvd.Sum)
-    return float(total), hvd.rank(), os.environ[MARK]
 
 
 def test_results_and_cores(ray):

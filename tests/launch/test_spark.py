@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 
 import launching
 import pytest
+from cluster_work import MARK, work
 
 from tfhvd.errors import RankFailedError
 
 pytestmark = pytest.mark.thorough
 
-MARK = "TFHVD_TEST_OF_SPARK"
 REASON = "type: pip install pyspark, and: apt install default-jre-headless"
 
 
@@ -35,18 +34,6 @@ def _spark():
         )
         yield session
         session.stop()
-
-
-def work(offset: int, fails_on: int = -1) -> tuple[float, int, str]:
-    import tensorflow as tf
-
-    import tfhvd as hvd
-
-    hvd.init()
-    if hvd.rank() == fails_on:
-        raise KeyError("no such sample")
-    total = hvd.allreduce(tf.constant(float(hvd.rank() + offset)), op=hvd.Sum)
-    return float(total), hvd.rank(), os.environ[MARK]
 
 
 def test_results(spark):
