@@ -15,7 +15,7 @@ REGISTER_OP("TfhvdAllreduce")
     .SetShapeFn(SameShapes)
     .Doc("Reduces a tensor over all ranks; every rank gets the result. See cc/base/arithmetic.h.");
 
-TFHVD_REGISTER_KERNEL("TfhvdAllreduce", InTopologyValueKernel<Collective::kAllReduce>);
+TFHVD_REGISTER_KERNEL("TfhvdAllreduce", InPlaceKernel<Collective::kAllReduce>);
 
 }  // namespace
 }  // namespace tfhvd

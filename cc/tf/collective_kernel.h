@@ -71,9 +71,9 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 
 // Each tensor, one or several, has a result of its shape.
 template <Collective kKind>
-class InTopologyValueKernel : public CollectiveKernel {
+class InPlaceKernel : public CollectiveKernel {
  public:
-  explicit InTopologyValueKernel(tensorflow::OpKernelConstruction* ctx)
+  explicit InPlaceKernel(tensorflow::OpKernelConstruction* ctx)
       : CollectiveKernel(ctx, kKind) {}
 
  private:

@@ -15,7 +15,7 @@ REGISTER_OP("TfhvdGroupedAllreduce")
     .SetShapeFn(SameShapes)
     .Doc("Reduces each of several tensors over all ranks, as one unit.");
 
-TFHVD_REGISTER_KERNEL("TfhvdGroupedAllreduce", InTopologyValueKernel<Collective::kAllReduce>);
+TFHVD_REGISTER_KERNEL("TfhvdGroupedAllreduce", InPlaceKernel<Collective::kAllReduce>);
 
 }  // namespace
 }  // namespace tfhvd
