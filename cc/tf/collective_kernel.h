@@ -73,8 +73,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 template <Collective kKind>
 class InPlaceKernel : public CollectiveKernel {
  public:
-  explicit InPlaceKernel(tensorflow::OpKernelConstruction* ctx)
-      : CollectiveKernel(ctx, kKind) {}
+  explicit InPlaceKernel(tensorflow::OpKernelConstruction* ctx) : CollectiveKernel(ctx, kKind) {}
 
  private:
   absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine&,
