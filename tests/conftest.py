@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
+import mpi
 import pytest
 import rank_worker
 import ranks
+
+# For build_tools, which is not installed. At the end, so that tfhvd is the one that is installed.
+sys.path.append(str(mpi.ROOT))
 
 
 def pytest_configure(config: pytest.Config) -> None:

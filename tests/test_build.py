@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 from test_layering import MAY_INCLUDE
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from build_tools import compiler, find, products
 
-from build_tools import compiler, find, products  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
 
 BAZEL = shutil.which("bazel")
 

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from build_tools import find, needs, old_system, products, references, variants
+from build_tools.compiler import Link, Unit, compile_all, link_all
 
-from build_tools import find, needs, old_system, products, references, variants  # noqa: E402
-from build_tools.compiler import Link, Unit, compile_all, link_all  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
 
 # As `readelf --dyn-syms --wide` prints them.
 TABLE = """

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from build_tools import workplace
 
-from build_tools import workplace  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
 
 # Holds a folder, says so, and ends when it is told to.
 HOLD = """
