@@ -15,14 +15,17 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,6 +39,8 @@ PYTHONS = {
     20: (9, 13),
     21: (10, 13),
 }
+
+LIMIT = 3 * 3600  # seconds after which a command is killed
 
 # Which tests. Those on one rank differ from those on two in nothing that depends on versions.
 TESTS = (
@@ -151,12 +156,17 @@ class Run:
         return self._do("python", "-c", _VERSIONS).strip()
 
     def test(self, arguments: list[str]) -> tuple[int, int]:
-        """Runs the tests; returns how many have passed and failed."""
-        said = self._do("python", "-m", "pytest", *(arguments or TESTS), check=False)
-        last = said.strip().splitlines()[-1] if said.strip() else ""
-        counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last)}
-        failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-        return counts.get("passed", 0), failed
+        """Runs the tests; returns how many have passed and failed.
+
+        Raises:
+            subprocess.CalledProcessError: if pytest itself fails, as where no test was collected.
+        """
+        report = self._sources.parent / "report.xml"
+        words = ("python", "-m", "pytest", f"--junitxml={report}", *(arguments or TESTS))
+        self._do(*words, allowed=(0, 1))  # 1: a test has failed
+        [suite] = ElementTree.parse(report).getroot().iter("testsuite")
+        failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+        return int(suite.attrib["tests"]) - failed - int(suite.attrib["skipped"]), failed
 
     def _copy(self) -> None:
         listed = subprocess.run(
@@ -171,11 +181,11 @@ class Run:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, target)
 
-    def _do(self, *words: str, check: bool = True) -> str:
+    def _do(self, *words: str, allowed: Sequence[int] = (0,)) -> str:
         """Runs a command in the environment; returns what it prints.
 
         Raises:
-            subprocess.CalledProcessError: if it fails and `check` is set.
+            subprocess.CalledProcessError: if its exit code is none of these.
         """
         programs = self._environment / "bin"
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -193,12 +203,17 @@ class Run:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
+                start_new_session=True,
             ) as process:
+                limit = threading.Timer(LIMIT, os.killpg, (process.pid, signal.SIGKILL))
+                limit.start()
                 for line in process.stdout or ():
                     log.write(line)
                     log.flush()
                     lines.append(line)
-        if check and process.returncode:
+                process.wait()
+                limit.cancel()
+        if process.returncode not in allowed:
             raise subprocess.CalledProcessError(process.returncode, words, "".join(lines))
         return "".join(lines)
 

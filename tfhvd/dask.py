@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from distributed import Client, Worker, default_client
+from distributed import Client, Future, Worker, default_client, get_worker, wait
 
 from tfhvd.errors import TfhvdError
-from tfhvd.launch.call.caller import payload_of
+from tfhvd.launch.call.caller import Outcome, payload_of
 from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
-from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+from tfhvd.launch.call.on_nodes import Work, run_on_nodes
 
 _Result = TypeVar("_Result")
+
+_CHECK = 5  # seconds after which to see again whether rank 0's worker is still there
 
 
 def run(
@@ -45,7 +50,7 @@ def run(
     Raises:
         RankFailedError: if the function raises on a rank, or a rank ends otherwise; as in
             `tfhvd.run`.
-        TfhvdError: if the cluster has fewer workers.
+        TfhvdError: if the cluster has fewer workers, or loses the one of rank 0.
         ValueError: if `num_workers` is below 1, or there is no client.
 
     Example:
@@ -72,7 +77,7 @@ def run(
             Node(host, ports[first_of[host]], slots.count(host)) for host in dict.fromkeys(slots)
         ]
         leading = client.submit(
-            run_on_nodes,
+            _lead,
             work,
             nodes,
             token,
@@ -81,7 +86,7 @@ def run(
             pure=False,
             retries=0,
         )
-        return results_of(leading.result())
+        return _outcome(client, leading, chosen[0]).results()
     finally:
         client.run(_close, token, workers=list(first_of.values()), on_error="ignore")
 
@@ -99,14 +104,53 @@ def _chosen(workers: Mapping[str, Mapping[str, Any]], number: int) -> list[str]:
     return sorted(workers, key=lambda name: machines.index(workers[name]["host"]))[:number]
 
 
+def _outcome(client: Client, leading: Future, name: str) -> Outcome:
+    """Waits for the job; raises TfhvdError where its first worker is gone.
+
+    Dask itself would wait for a worker of that name to come back, which would know nothing of it.
+    """
+    while True:
+        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+            wait(leading, timeout=_CHECK)
+        if leading.done():
+            return leading.result()
+        if name not in client.scheduler_info(n_workers=-1)["workers"]:
+            leading.cancel()
+            raise TfhvdError(
+                f"The Dask cluster has lost the worker {name}, beside which rank 0 ran, and the "
+                "job with it. Its log may say why; often it was short of memory."
+            )
+
+
+class _Job:
+    """What a worker knows of a job on its machine."""
+
+    def __init__(self, token: str) -> None:
+        self.server = NodeServer(token)
+        self.cancelled = threading.Event()
+
+
+def _jobs(worker: Worker) -> dict[str, _Job]:
+    """A worker's jobs, by their tokens."""
+    jobs: dict[str, _Job] = worker.__dict__.setdefault("_tfhvd_jobs", {})
+    return jobs
+
+
 def _open(token: str, dask_worker: Worker) -> int:
     """Opens a server on a worker; returns its port."""
-    servers: dict[str, NodeServer] = dask_worker.__dict__.setdefault("_tfhvd_servers", {})
-    servers[token] = NodeServer(token)
-    return servers[token].port
+    jobs = _jobs(dask_worker)
+    jobs[token] = _Job(token)
+    return jobs[token].server.port
+
+
+def _lead(work: Work, nodes: list[Node], token: str) -> Outcome:
+    """Starts the job from its first worker."""
+    return run_on_nodes(work, nodes, token, cancelled=_jobs(get_worker())[token].cancelled)
 
 
 def _close(token: str, dask_worker: Worker) -> None:
-    server = dask_worker.__dict__.get("_tfhvd_servers", {}).pop(token, None)
-    if server is not None:
-        server.close()
+    """Ends what is left of the job, as after Ctrl-C."""
+    job = _jobs(dask_worker).pop(token, None)
+    if job is not None:
+        job.cancelled.set()
+        job.server.close()

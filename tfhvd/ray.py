@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tfhvd.errors import TfhvdError
-from tfhvd.launch.call.caller import payload_of
+from tfhvd.launch.call.caller import Outcome, payload_of
 from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
-from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+from tfhvd.launch.call.on_nodes import Work, run_on_nodes
 
 _Result = TypeVar("_Result")
 
@@ -52,7 +52,7 @@ def run(
         RankFailedError: if the function raises on a rank, or a rank ends otherwise; as in
             `tfhvd.run`.
         TfhvdError: if Ray has no room for the workers.
-        ValueError: if `num_workers` is below 1.
+        ValueError: if `num_workers` is below 1, or a worker is to have neither CPUs nor GPUs.
 
     Example:
         >>> def train():
@@ -66,6 +66,11 @@ def run(
         raise ValueError(f"Received: num_workers={num_workers}. Expected: 1 or above.")
     each = {"CPU": cpus_per_worker, "GPU": gpus_per_worker}
     each = {name: amount for name, amount in each.items() if amount > 0}
+    if not each:
+        raise ValueError(
+            f"Received: cpus_per_worker={cpus_per_worker}, gpus_per_worker={gpus_per_worker}. "
+            "Expected: one of them above 0."
+        )
     group = placement_group([dict(each) for _ in range(num_workers)], strategy="PACK")
     try:
         if not group.wait(start_timeout):
@@ -91,7 +96,8 @@ def run(
         found = ray.get([worker.describe.remote() for worker in workers])
         nodes, node_env = _nodes(found)
         work = Work(payload_of(func, args, kwargs or {}), env, start_timeout)
-        return results_of(ray.get(workers[0].lead.remote(work, nodes, node_env)))
+        outcome: Outcome = ray.get(workers[0].lead.remote(work, nodes, node_env))
+        return outcome.results()
     finally:
         remove_placement_group(group)  # and the workers with it
 
@@ -129,5 +135,5 @@ class _Worker:
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         return ray.util.get_node_ip_address(), self._server.port, [str(gpu) for gpu in gpus]
 
-    def lead(self, work: Work, nodes: list[Node], node_env: dict[str, dict[str, str]]) -> Any:
+    def lead(self, work: Work, nodes: list[Node], node_env: dict[str, dict[str, str]]) -> Outcome:
         return run_on_nodes(work, nodes, self._token, node_env)

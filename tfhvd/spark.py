@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from pyspark import BarrierTaskContext, SparkContext
 
-from tfhvd.launch.call.caller import payload_of
+from tfhvd.launch.call.caller import Outcome, payload_of
 from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
-from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+from tfhvd.launch.call.on_nodes import Work, run_on_nodes
 
 _Result = TypeVar("_Result")
 
@@ -64,15 +64,16 @@ def run(
     token = secrets.token_hex(TOKEN_LENGTH // 2)
     work = Work(payload_of(fn, args, kwargs or {}), env, start_timeout)
     stage = context.parallelize(range(number), number).barrier()
+    outcome: Outcome
     [outcome] = stage.mapPartitions(lambda _: _task(work, token)).collect()
-    return results_of(outcome)
+    return outcome.results()
 
 
-def _task(work: Work, token: str) -> Iterator[bytes]:
+def _task(work: Work, token: str) -> Iterator[Outcome]:
     """One task of the stage. The first of them starts the job, and gives its outcome."""
     context = BarrierTaskContext.get()
     number = context.partitionId()
-    host = context.getTaskInfos()[number].address.rpartition(":")[0]
+    host = context.getTaskInfos()[number].address.rpartition(":")[0].strip("[]")  # of IPv6
     server = NodeServer(token)
     try:
         said = context.allGather(json.dumps([host, server.port]))

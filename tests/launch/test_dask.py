@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import launching
 import pytest
 from cluster_work import MARK, work
@@ -45,6 +54,45 @@ def test_a_rank_that_raises_is_named(client):
         tfhvd.dask.run(work, (10,), {"fails_on": 1}, env={MARK: ""})
     assert e.value.rank == 1
     assert isinstance(e.value.__cause__, KeyError)
+
+
+def _stays(mark: str) -> None:
+    """What a rank does until its job is ended: its mark is in the command line of a child."""
+    code = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(600)"
+    subprocess.run([sys.executable, "-c", code, mark])
+
+
+def _when_there(mark: Path, act: Callable[[], None]) -> None:
+    def wait() -> None:
+        while not mark.exists():
+            time.sleep(0.05)
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def test_ctrl_c_ends_the_job(client, tmp_path):
+    import tfhvd.dask
+
+    mark = tmp_path / "mark"
+    _when_there(mark, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        tfhvd.dask.run(_stays, (str(mark),), num_workers=1)
+    assert launching.wait_until_gone(str(mark)) == []
+    assert tfhvd.dask.run(work, (1,), env={MARK: ""}) == [(3.0, 0, ""), (3.0, 1, "")]
+
+
+def test_the_first_worker_is_lost(client, tmp_path):
+    import tfhvd.dask
+
+    mark = tmp_path / "mark"
+    processes = client.run(os.getpid)
+    first = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
+    _when_there(mark, lambda: os.kill(processes[first], signal.SIGKILL))
+    with pytest.raises(TfhvdError, match=f"has lost the worker {first}"):
+        tfhvd.dask.run(_stays, (str(mark),), num_workers=1)
+    assert launching.wait_until_gone(str(mark)) == []
+    client.wait_for_workers(2, timeout=60)
 
 
 def test_too_few_workers(client):

@@ -85,6 +85,7 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np python train.py", "-np must be a whole number, at least 1. Received: 'python'"),
         ("-np 2 --fusion 3 true", "unknown option --fusion. Did you mean --fusion-threshold-mb?"),
         ("-np 2 --mpi-args --quiet true", "written with =, as in --mpi-args=--quiet"),
+        ("-np 2 --remote-shell sh -p 22 true", "--ssh-port is for ssh, in whose place"),
         ("-np 2 -i /no/key true", "-i must be a file with a private key. Received: '/no/key'"),
         ("-np 2 --host-discovery-script s true", "Give the hosts that the script prints: -H"),
         ("-np 2 --verbos true", "Did you mean --verbose?"),
@@ -102,7 +103,7 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np 2 --log-level loud true", "--log-level must be one of trace, debug"),
         ("-np 2 --output rank2 true", "--output rank2 names a rank that this job has not. Its r"),
         ("-np 2 no-such-command-here", "command not found: no-such-command-here"),
-        ("-np 2 --mpirun /no/mpirun true", "--mpirun /no/mpirun is not a program"),
+        ("-np 2 --mpirun /no/mpirun true", "--mpirun must be a program that can be run."),
         ("-np 2 --mpirun true true", "is neither Open MPI nor MPICH"),
     ],
 )

@@ -65,13 +65,32 @@ def test_other_hosts():
 def test_another_program_in_the_place_of_ssh():
     words = "-np 2 -H a:1,b:1 --remote-shell sh true"
     shell = shutil.which("sh")
-    assert f"--prtemca plm_ssh_agent {shell} --prtemca plm_ssh_no_tree_spawn 1" in line(
-        words, OPENMPI5
-    )
-    assert f"--mca plm_rsh_agent {shell} --mca plm_rsh_no_tree_spawn 1" in line(words, OPENMPI4)
+    new = f"--prtemca plm ssh --prtemca plm_ssh_agent {shell} --prtemca plm_ssh_no_tree_spawn 1"
+    assert new in line(words, OPENMPI5)
+    old = f"--mca plm rsh --mca plm_rsh_agent {shell} --mca plm_rsh_no_tree_spawn 1"
+    assert old in line(words, OPENMPI4)
     assert f"-launcher ssh -launcher-exec {shell}" in line(words, MPICH)
     with pytest.raises(UsageError, match="a program that can be run"):
         parse(["--remote-shell", "no-such-program", "-np", "1", "true"])
+
+
+def test_a_program_beside_the_script(tmp_path, monkeypatch):
+    (tmp_path / "agent").write_text("#!/bin/sh\n")
+    (tmp_path / "agent").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    job = parse(["--remote-shell", "./agent", "--mpirun", "./agent", "-np", "1", "true"])
+    assert job.remote_shell == job.mpirun == tmp_path / "agent"
+
+
+def test_the_folder_of_mpirun_is_where_the_user_says():
+    def folders(words: list[str], env: dict[str, str]) -> list[str]:
+        job = parse([*words, "-np", "1", "true"])
+        return [name[:4] for name in environment.folders_to_set(job, env)]
+
+    assert folders([], {}) == ["PRTE", "OMPI"]
+    assert folders([], {"PRTE_MCA_prte_tmpdir_base": "/scratch"}) == ["OMPI"]
+    assert folders([], {"OMPI_MCA_orte_local_tmpdir_base": "/scratch"}) == ["PRTE"]
+    assert folders(["--mpi-args=--prtemca prte_tmpdir_base /scratch"], {}) == ["OMPI"]
 
 
 def test_binding_and_tcp():

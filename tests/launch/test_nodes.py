@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pickle
+import resource
 import socket
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import launching
 import network
 import pytest
 
 import tfhvd
-from tfhvd.launch.call import exchange, remote_shell
+from tfhvd.launch.call import exchange, on_nodes, remote_shell
 from tfhvd.launch.call.caller import payload_of
 from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer, execute
-from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+from tfhvd.launch.call.on_nodes import Work, run_on_nodes
 
 TOKEN = "t" * TOKEN_LENGTH
+
+
+# A command that makes the file named behind it, and stays.
+STAYS = """python3 -c 'import sys, time; open(sys.argv[1], "w").close(); time.sleep(60)'"""
+
+
+def _wait_for(mark: str) -> None:
+    until = time.monotonic() + 30
+    while not Path(mark).exists():
+        assert time.monotonic() < until, "the command has not started"
+        time.sleep(0.01)
+    assert launching.processes_naming(mark)
 
 
 @pytest.fixture(name="node")
@@ -49,10 +67,55 @@ def test_what_runs_ends_with_who_has_asked(node, tmp_path):
     mark = str(tmp_path / "mark")
     with socket.create_connection((node.host, node.port)) as sock:
         sock.sendall(TOKEN.encode())
-        exchange.send(sock, f"touch {mark}; exec sleep 60 {mark}".encode())
-        while not (tmp_path / "mark").exists():
+        exchange.send(sock, f"{STAYS} {mark}; true".encode())
+        _wait_for(mark)
+    assert launching.wait_until_gone(mark) == []
+
+
+def test_what_outlives_its_shell_ends_with_who_has_asked(node, tmp_path):
+    mark = str(tmp_path / "mark")
+    with socket.create_connection((node.host, node.port)) as sock:
+        sock.sendall(TOKEN.encode())
+        exchange.send(sock, f"{STAYS} {mark} & echo shell $$".encode())
+        shell = int(exchange.receive(sock).split()[1])
+        _wait_for(mark)
+        while Path(f"/proc/{shell}").exists():
             time.sleep(0.01)
     assert launching.wait_until_gone(mark) == []
+
+
+def test_what_runs_ends_with_the_server(tmp_path):
+    server = NodeServer(TOKEN)
+    mark = str(tmp_path / "mark")
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        sock.sendall(TOKEN.encode())
+        exchange.send(sock, f"{STAYS} {mark}; true".encode())
+        _wait_for(mark)
+        server.close()
+        assert exchange.receive(sock) == b"x-9"
+    assert launching.wait_until_gone(mark) == []
+
+
+def test_a_server_outlives_a_want_of_descriptors(node):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    sock = socket.socket()
+    used = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, hard))
+    try:
+        held = []
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        sock.connect((node.host, node.port))
+        time.sleep(0.3)  # in which the server cannot take it
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for number in held:
+            os.close(number)
+    with sock:
+        sock.sendall(TOKEN.encode())
+        exchange.send(sock, b"exit 5")
+        assert exchange.receive(sock) == b"x5"
 
 
 def test_a_closed_server_takes_nobody(node):
@@ -105,7 +168,7 @@ def test_a_job(node):
     two = Node(node.host, node.port, slots=2)
     task = Work(payload_of(work, (5,), {}), {"COLOUR": "blue"})
     outcome = run_on_nodes(task, [two], TOKEN, {node.host: {"OF_NODE": "yes"}})
-    assert results_of(outcome) == [(5, 2, "blue", "yes"), (6, 2, "blue", "yes")]
+    assert outcome.results() == [(5, 2, "blue", "yes"), (6, 2, "blue", "yes")]
 
 
 def test_a_job_that_fails(node):
@@ -114,9 +177,70 @@ def test_a_job_that_fails(node):
 
     outcome = run_on_nodes(Work(payload_of(work, (), {})), [node], TOKEN)
     with pytest.raises(tfhvd.RankFailedError, match=r"rank 0 of .* failed with KeyError") as e:
-        results_of(outcome)
+        outcome.results()
     assert e.value.rank == 0
     assert isinstance(e.value.__cause__, KeyError)
+
+
+def test_what_ranks_have_pickled_is_read_by_the_program_alone(node, tmp_path, monkeypatch):
+    """A cluster's processes need not find the modules of the program."""
+    (tmp_path / "own_module.py").write_text(
+        "class Score(float): pass\n"
+        "class Wrong(Exception): pass\n"
+        "def work(wrong):\n"
+        "    if wrong: raise Wrong('so')\n"
+        "    return Score(0.5)\n"
+    )
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        import own_module
+
+        good = payload_of(own_module.work, (False,), {})
+        bad = payload_of(own_module.work, (True,), {})
+    names = vars(own_module)
+    monkeypatch.delitem(sys.modules, "own_module")
+    env = {node.host: {"A": "b"}}
+    outcomes = [run_on_nodes(Work(call), [node], TOKEN, env) for call in (good, bad)]
+    assert "own_module" not in sys.modules
+    outcomes = pickle.loads(pickle.dumps(outcomes))  # on its way to the program
+    monkeypatch.setitem(sys.modules, "own_module", own_module)
+    assert type(outcomes[0].results()[0]) is names["Score"]
+    with pytest.raises(tfhvd.RankFailedError) as e:
+        outcomes[1].results()
+    assert type(e.value.__cause__) is names["Wrong"]
+
+
+def test_a_job_that_is_cancelled(node, tmp_path):
+    mark = str(tmp_path / "mark")
+
+    def work():
+        import pathlib
+        import time
+
+        pathlib.Path(mark).touch()
+        time.sleep(600)
+
+    cancelled = threading.Event()
+
+    def cancel():
+        while not Path(mark).exists():
+            time.sleep(0.05)
+        cancelled.set()
+
+    threading.Thread(target=cancel, daemon=True).start()
+    task = Work(payload_of(work, (), {}))
+    outcome = run_on_nodes(task, [node], TOKEN, cancelled=cancelled)
+    assert outcome.code == 130
+    with pytest.raises(tfhvd.RankFailedError, match="failed with KeyboardInterrupt"):
+        outcome.results()
+
+
+def test_a_rank_that_cannot_tell_where_it_is(node):
+    call = payload_of(print, (), {})
+    elsewhere = Node("203.0.113.1", 1)
+    wrapped = on_nodes._OnNode(call, {node.host + "9": {"A": "b"}, elsewhere.host: {}}, None)
+    with pytest.raises(tfhvd.TfhvdError, match=r"which of the job's machines .* 203\.0\.113\.1"):
+        wrapped()
 
 
 # On one of two hosts: opens a server, and where it is the first, starts the job on both.
@@ -124,7 +248,7 @@ HOST = """
 import pathlib, sys, time
 from tfhvd.launch.call.caller import payload_of
 from tfhvd.launch.call.node import Node, NodeServer
-from tfhvd.launch.call.on_nodes import Work, results_of, run_on_nodes
+from tfhvd.launch.call.on_nodes import Work, run_on_nodes
 
 def work():
     import os, socket
@@ -140,13 +264,15 @@ server = NodeServer("t" * 32)
 (folder / "new").rename(folder / str(number))
 if number:
     time.sleep(600)
+until = time.monotonic() + 120
 while not (folder / "1").exists():
+    assert time.monotonic() < until, "the other host has not started"
     time.sleep(0.05)
 nodes = [
     Node(f"10.77.0.{i + 1}", int((folder / str(i)).read_text()), slots=2) for i in range(2)
 ]
 own = {node.host: {"OF_NODE": node.host} for node in nodes}
-print(results_of(run_on_nodes(Work(payload_of(work, (), {})), nodes, "t" * 32, own)), flush=True)
+print(run_on_nodes(Work(payload_of(work, (), {})), nodes, "t" * 32, own).results(), flush=True)
 """
 
 
@@ -163,7 +289,11 @@ def test_two_hosts_without_ssh(tmp_path):
         with subprocess.Popen([*net.run_on(1), *words, "1"], env=env) as other:
             try:
                 first = subprocess.run(
-                    [*net.run_on(0), *words, "0"], capture_output=True, text=True, env=env
+                    [*net.run_on(0), *words, "0"],
+                    capture_output=True,
+                    text=True,
+                    env=env,
+                    timeout=300,
                 )
             finally:
                 other.kill()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import socket
 import struct
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 
 _SIOCGIFADDR = 0x8915
+
+# What accept() fails of without being closed.
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 def listen(*, remote: bool) -> socket.socket:
@@ -19,6 +24,34 @@ def listen(*, remote: bool) -> socket.socket:
                 ("", 0), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True
             )
     return socket.create_server(("" if remote else "127.0.0.1", 0), backlog=1024)
+
+
+def connections(listener: socket.socket) -> Iterator[socket.socket]:
+    """Every connection to a listening socket, each the caller's own, until `stop` is called."""
+    while True:
+        try:
+            sock, _ = listener.accept()
+        except OSError as error:
+            if error.errno not in _PASSING:
+                return
+            time.sleep(0.1)  # until some other file of this process is closed
+            continue
+        yield sock
+
+
+def stop(listener: socket.socket) -> None:
+    """Ends `connections` in another thread, which close() alone would not wake."""
+    with contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+def detect_loss(sock: socket.socket) -> None:
+    """Lets a connection fail within a minute after the other machine is gone."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)  # seconds
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 def addresses(

@@ -13,6 +13,8 @@ from tfhvd.launch.job import Job
 from tfhvd.launch.options import make_parser
 from tfhvd.launch.parser import USAGE
 
+_OF_SSH = {"ssh_port": "--ssh-port", "ssh_identity_file": "--ssh-identity-file"}
+
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     """Turns the words after ``tfhvdrun`` into a Job; raises UsageError with one clear line.
@@ -46,6 +48,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     check_slots(num_proc, hosts)
     _check_rank("--output rank", given.get("output"), num_proc)
     _check_rank("--pdb ", given.get("pdb"), num_proc)
+    of_ssh = [flag for name, flag in _OF_SSH.items() if name in given]
+    if "remote_shell" in given and of_ssh:
+        raise UsageError(
+            f"{of_ssh[0]} is for ssh, in whose place --remote-shell has another program. Give one "
+            "of them, or have that program pass it on"
+        )
     as_they_are = {name.name for name in fields(Job)} - {"command", "num_proc", "hosts"}
     return Job(
         command=command,

@@ -57,7 +57,7 @@ def _answer(task: str) -> str:
 
 
 def _run(job: Job) -> int:
-    found = mpi.identify(mpi.find_mpirun(job.mpirun))
+    found = mpi.identify(job.mpirun or mpi.find_mpirun())
     node = command_line.Node(environment.physical_cores(), environment.in_allocation(os.environ))
     remote = command_line.is_remote(job, node)
     env = environment.build(job, os.environ, root=os.geteuid() == 0)
@@ -72,7 +72,7 @@ def _run(job: Job) -> int:
     if isinstance(job.output, Path):
         output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
     pipe = signals.SignalPipe()
-    with _host_file(command_line.host_file(job, found)) as path, _own_folder(env):
+    with _host_file(command_line.host_file(job, found)) as path, _own_folder(job, env):
         node = dataclasses.replace(node, host_file=path)
         restarts = 0
         while True:
@@ -167,15 +167,15 @@ def _host_file(content: str | None) -> Iterator[Path | None]:
 
 
 @contextlib.contextmanager
-def _own_folder(env: dict[str, str]) -> Iterator[None]:
+def _own_folder(job: Job, env: dict[str, str]) -> Iterator[None]:
     """A folder for mpirun's own files, for as long as it runs.
 
     Open MPI's mpirun names them by its process id, and does not remove them where it is killed: a
     later one with that id could not start.
     """
     folder = tempfile.mkdtemp(prefix="tfhvdrun-")
-    for name in environment.FOLDERS:
-        env.setdefault(name, folder)
+    for name in environment.folders_to_set(job, env):
+        env[name] = folder
     try:
         yield
     finally:

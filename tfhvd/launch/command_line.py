@@ -89,6 +89,8 @@ def _openmpi(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[st
     if job.ssh_args:
         line += _runtime(mpi, "plm_ssh_args", "plm_rsh_args", " ".join(job.ssh_args))
     if job.remote_shell is not None:
+        # Also where a batch system would have mpirun start its daemons in its own way.
+        line += ["--prtemca", "plm", "ssh"] if mpi.major >= 5 else ["--mca", "plm", "rsh"]
         line += _runtime(mpi, "plm_ssh_agent", "plm_rsh_agent", str(job.remote_shell))
         # Else hosts would start others, on which that program may be missing.
         line += _runtime(mpi, "plm_ssh_no_tree_spawn", "plm_rsh_no_tree_spawn", "1")

@@ -17,8 +17,12 @@ ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"
 RESTARTS = "TFHVD_RESTART_COUNT"  # for the program: how often it has been started again
 
-# Where Open MPI's mpirun keeps its own files on this host, from 5.0 on and before.
-FOLDERS = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base")
+# Open MPI's parameters that say where mpirun keeps its own files, from 5.0 on and before: on this
+# host, and on all hosts. It refuses to be told both.
+_FOLDERS = (
+    ("PRTE_MCA_", "prte_local_tmpdir_base", "prte_tmpdir_base"),
+    ("OMPI_MCA_", "orte_local_tmpdir_base", "orte_tmpdir_base"),
+)
 
 # What is each host's, terminal's or login's own; and what an MPI or a batch system tells each
 # process of itself.
@@ -62,6 +66,16 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
     if chooses_legacy_keras(job, base):
         env[legacy_keras.VARIABLE] = "1"
     return env
+
+
+def folders_to_set(job: Job, env: Mapping[str, str]) -> list[str]:
+    """Variables that say where mpirun keeps its own files, but for what the user has said of it."""
+    return [
+        prefix + here
+        for prefix, here, everywhere in _FOLDERS
+        if not {prefix + here, prefix + everywhere} & env.keys()
+        and not {here, everywhere} & set(job.mpi_args)
+    ]
 
 
 def chooses_legacy_keras(job: Job, base: Mapping[str, str]) -> bool:

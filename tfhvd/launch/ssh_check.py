@@ -37,11 +37,14 @@ _OTHER_WORDS = ("plm", "plm_rsh_agent", "plm_ssh_agent", "-launcher", "-bootstra
 
 
 def hosts_to_check(job: Job, environ: Mapping[str, str], *, in_allocation: bool) -> list[Host]:
-    """The hosts that mpirun will reach by ssh: none where something else starts the daemons."""
+    """The hosts that mpirun will reach by ssh, or by the program that we put in its place.
+
+    None where something else starts the daemons.
+    """
     other = any(name in environ for name in _OTHERS) or any(
         word in _OTHER_WORDS or word.startswith("-launcher") for word in job.mpi_args
     )
-    if in_allocation or other or not job.ssh_check:
+    if not job.ssh_check or (job.remote_shell is None and (in_allocation or other)):
         return []
     return [host for host in job.hosts if not is_local(host.name)]
 

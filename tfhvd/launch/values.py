@@ -92,7 +92,8 @@ def key_file(text: str) -> Path:
 
 def program(text: str) -> Path:
     """A program that can be run, on PATH or by its path."""
-    path = shutil.which(str(Path(text).expanduser()))
+    name = str(Path(text).expanduser().absolute()) if "/" in text else text
+    path = shutil.which(name)
     if path is None:
         raise ValueError("a program that can be run")
     return Path(path).absolute()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -22,7 +23,6 @@ from tfhvd.errors import RankFailedError
 from tfhvd.launch import arguments, command_line, environment
 from tfhvd.launch.call.exchange import Exchange
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.job import Job
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -126,7 +126,7 @@ def run(
     np = _one(np, num_proc, "np", "num_proc")
     if np is None and not hosts and hostfile is None:
         np = 1
-    words = _words(
+    words = option_words(
         {
             "-np": np,
             "--hosts": hosts,
@@ -141,14 +141,10 @@ def run(
                 network_interface, network_interfaces, "network_interface", "network_interfaces"
             ),
         },
-        [*(["--verbose"] if verbose else []), *_env_words(env)],
+        env,
     )
-    command = [executable or sys.executable, "-m", "tfhvd.launch.call.task"]
-    try:
-        job = arguments.parse([*words, *command])
-    except UsageError as error:
-        raise ValueError(f"tfhvd.run: {error}") from None
-    return _call(job, [*words, *command], payload_of(func, args, kwargs or {}))
+    words += ["--verbose"] if verbose else []
+    return call(words, payload_of(func, args, kwargs or {}), executable).results()
 
 
 def _refuse(given: Mapping[str, object]) -> None:
@@ -168,13 +164,10 @@ def _one(first: _Given | None, second: _Given | None, name: str, other: str) -> 
     return second if first is None else first
 
 
-def _words(options: Mapping[str, object], more: Sequence[str]) -> list[str]:
+def option_words(options: Mapping[str, object], env: Mapping[str, str] | None) -> list[str]:
+    """The launcher's options, but for those that are None, and variables for the ranks."""
     words = [f"{flag}={value}" for flag, value in options.items() if value is not None]
-    return [*words, *more]
-
-
-def _env_words(env: Mapping[str, str] | None) -> list[str]:
-    return [f"--env={name}={value}" for name, value in (env or {}).items()]
+    return words + [f"--env={name}={value}" for name, value in (env or {}).items()]
 
 
 def payload_of(
@@ -200,7 +193,49 @@ def payload_of(
     return pickle.dumps(([str(Path(path or ".").resolve()) for path in sys.path], call))
 
 
-def _call(job: Job, words: Sequence[str], payload: bytes) -> list[Any]:
+@dataclass(frozen=True)
+class Outcome:
+    """How a job has ended, as plain values: what the ranks have pickled is still bytes.
+
+    Attributes:
+        size: the number of ranks.
+        answers: what ranks have sent, as (rank, message), in the order of arrival.
+        code: the launcher's exit code.
+        last_lines: the launcher's own last lines.
+    """
+
+    size: int
+    answers: Sequence[tuple[int, bytes]]
+    code: int
+    last_lines: Sequence[str]
+
+    def results(self) -> list[Any]:
+        """What each rank's call has returned, or raises RankFailedError."""
+        return _results(self.size, self.answers, self.code, self.last_lines)
+
+
+def call(
+    words: Sequence[str],
+    payload: bytes,
+    executable: str | None = None,
+    cancelled: threading.Event | None = None,
+) -> Outcome:
+    """Has every rank of a new job make a call, and waits for the job.
+
+    Args:
+        words: the launcher's options.
+        payload: of `payload_of`.
+        executable: the Python of the ranks; by default the one of this process.
+        cancelled: ends the job when it is set. It is set at the end in any case.
+
+    Raises:
+        ValueError: for options that cannot be meant.
+    """
+    line = [*words, executable or sys.executable, "-m", "tfhvd.launch.call.task"]
+    try:
+        job = arguments.parse(line)
+    except UsageError as error:
+        raise ValueError(f"tfhvd.run: {error}") from None
     node = command_line.Node(environment.physical_cores(), environment.in_allocation(os.environ))
     exchange = Exchange(
         payload,
@@ -213,13 +248,17 @@ def _call(job: Job, words: Sequence[str], payload: bytes) -> list[Any]:
         [str(_PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     try:
-        code, last = _supervise([sys.executable, "-m", "tfhvd.launch", *words], env)
+        code, last = _supervise(
+            [sys.executable, "-m", "tfhvd.launch", *line], env, cancelled or threading.Event()
+        )
     finally:
         exchange.close()
-    return _results(job.num_proc, exchange.answers, code, last)
+    return Outcome(job.num_proc, tuple(exchange.answers), code, tuple(last))
 
 
-def _supervise(line: Sequence[str], env: Mapping[str, str]) -> tuple[int, list[str]]:
+def _supervise(
+    line: Sequence[str], env: Mapping[str, str], cancelled: threading.Event
+) -> tuple[int, list[str]]:
     """Runs the launcher to its end; returns its exit code and its own last lines."""
     launcher = subprocess.Popen(
         list(line),
@@ -238,13 +277,20 @@ def _supervise(line: Sequence[str], env: Mapping[str, str]) -> tuple[int, list[s
     ]
     for pump in pumps:
         pump.start()
+
+    def interrupt() -> None:
+        cancelled.wait()
+        launcher.send_signal(signal.SIGINT)  # nothing where it has ended
+
+    threading.Thread(target=interrupt, daemon=True).start()
     try:
         code = launcher.wait()
     except BaseException:
-        launcher.send_signal(signal.SIGINT)
+        cancelled.set()
         launcher.wait()
         raise
     finally:
+        cancelled.set()
         for pump in pumps:
             pump.join()
     return code, last
@@ -259,7 +305,9 @@ def _pump(source: IO[str], target: IO[str], last: list[str] | None) -> None:
         target.flush()
 
 
-def _results(size: int, answers: list[tuple[int, bytes]], code: int, last: list[str]) -> list[Any]:
+def _results(
+    size: int, answers: Sequence[tuple[int, bytes]], code: int, last: Sequence[str]
+) -> list[Any]:
     results: dict[int, Any] = {}
     raised: dict[int, tuple[str, str, bytes | None]] = {}  # by rank, in the order of arrival
     for rank, message in answers:

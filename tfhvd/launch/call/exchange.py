@@ -24,6 +24,8 @@ from tfhvd.launch import address
 ADDRESS = "TFHVDRUN_CALL_ADDRESS"
 TOKEN = "TFHVDRUN_CALL_TOKEN"
 
+HELLO_LIMIT = 30  # seconds in which whoever connects must have said its token
+
 _LENGTH = struct.Struct("!Q")
 _HELLO = struct.Struct("!32sI")  # token, rank
 
@@ -57,24 +59,20 @@ class Exchange:
 
     def close(self) -> None:
         """Takes no further rank."""
-        # Wakes the thread that waits in accept, which close() alone would not.
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        address.stop(self._listener)
 
     def _serve(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
+        for sock in address.connections(self._listener):
             threading.Thread(target=self._attend, args=(sock,), daemon=True).start()
 
     def _attend(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError):
+            sock.settimeout(HELLO_LIMIT)
             token, rank = _HELLO.unpack(exactly(sock, _HELLO.size))
             if not hmac.compare_digest(token, self._token.encode()):
                 return
+            sock.settimeout(None)
+            address.detect_loss(sock)
             send(sock, self._payload)
             self.answers.append((rank, receive(sock)))
             sock.sendall(b"\0")  # the rank may end: its message is here
@@ -106,7 +104,7 @@ def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:
             continue
         try:
             sock.settimeout(None)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            address.detect_loss(sock)
             sock.sendall(_HELLO.pack(token.encode(), rank))
             return sock, receive(sock)
         except OSError as error:

@@ -68,29 +68,44 @@ class NodeServer:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
+        self._lock = threading.Lock()
+        self._running: set[_Command] = set()
+        self._closed = False
         self._listener = address.listen(remote=True)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        """Takes no further command."""
-        with contextlib.suppress(OSError):  # wakes the thread that waits in accept
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        """Takes no further command, and ends those that run."""
+        address.stop(self._listener)
+        with self._lock:
+            self._closed = True
+            running = list(self._running)
+        for command in running:
+            command.end()
 
     def _serve(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
+        for sock in address.connections(self._listener):
             threading.Thread(target=self._attend, args=(sock,), daemon=True).start()
 
     def _attend(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError):
+            sock.settimeout(exchange.HELLO_LIMIT)
             if not hmac.compare_digest(exchange.exactly(sock, TOKEN_LENGTH), self._token):
                 return
-            _Command(sock, exchange.receive(sock).decode()).run()
+            text = exchange.receive(sock).decode()
+            sock.settimeout(None)
+            address.detect_loss(sock)
+            with self._lock:
+                if self._closed:
+                    return
+                command = _Command(sock, text)
+                self._running.add(command)
+            try:
+                command.run()
+            finally:
+                with self._lock:
+                    self._running.discard(command)
 
 
 class _Command:
@@ -99,6 +114,7 @@ class _Command:
     def __init__(self, sock: socket.socket, text: str) -> None:
         self._sock = sock
         self._sending = threading.Lock()
+        self._over = threading.Event()  # its shell has ended, and nothing of its output is left
         self._process = subprocess.Popen(
             ["sh", "-c", text],
             stdin=subprocess.DEVNULL,
@@ -119,7 +135,14 @@ class _Command:
         code = process.wait()
         for pump in pumps:
             pump.join()
+        self._over.set()
         self._send(_ENDED, str(code).encode())
+
+    def end(self) -> None:
+        """Kills what still runs."""
+        if not self._over.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _pump(self, kind: bytes, stream: IO[bytes]) -> None:
         while data := os.read(stream.fileno(), 1 << 16):
@@ -132,9 +155,7 @@ class _Command:
     def _end_with_caller(self) -> None:
         with contextlib.suppress(OSError):
             self._sock.recv(1)  # who asks says nothing more: this is its end
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self.end()
 
 
 def execute(node: Node, token: str, command: str) -> int:
@@ -145,7 +166,7 @@ def execute(node: Node, token: str, command: str) -> int:
     """
     with socket.create_connection((node.host, node.port), timeout=10) as sock:
         sock.settimeout(None)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        address.detect_loss(sock)
         sock.sendall(token.encode())
         exchange.send(sock, command.encode())
         streams: Mapping[bytes, IO[bytes]] = {_OUT: sys.stdout.buffer, _ERR: sys.stderr.buffer}

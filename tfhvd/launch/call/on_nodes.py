@@ -1,21 +1,22 @@
 """A job on machines of a cluster's scheduler, for the adapters of Ray, Dask and Spark.
 
 An adapter has one function of its own run on every machine. Each keeps a `NodeServer`; one of them
-calls `run_on_nodes`, which is `tfhvd.run` with these machines as its hosts.
+calls `run_on_nodes`, which is `tfhvd.run` with these machines as its hosts. What the user's program
+has pickled is read by its ranks alone, and what they have pickled by the user's program alone: a
+cluster's own processes may look for modules elsewhere.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from tfhvd.errors import RankFailedError
+from tfhvd.errors import TfhvdError
 from tfhvd.launch import address
-from tfhvd.launch.call import exchange, remote_shell
-from tfhvd.launch.call.caller import run
+from tfhvd.launch.call import caller, exchange, remote_shell
 from tfhvd.launch.call.node import Node
 
 
@@ -24,14 +25,13 @@ class Work:
     """What every rank is to do.
 
     Attributes:
-        payload: what to call and with what, as `payload_of` pickles it: not the function itself,
-            for a cluster would look for its module elsewhere than its caller does.
+        payload: what to call and with what, of `payload_of`.
         env: variables for all ranks.
         start_timeout: the seconds in which all ranks must have started.
     """
 
-    payload: bytes
-    env: Mapping[str, str] | None = None
+    payload: bytes = field(repr=False)
+    env: Mapping[str, str] | None = field(default=None, repr=False)
     start_timeout: float | None = None
 
 
@@ -40,7 +40,8 @@ def run_on_nodes(
     nodes: Sequence[Node],
     token: str,
     node_env: Mapping[str, Mapping[str, str]] | None = None,
-) -> bytes:
+    cancelled: threading.Event | None = None,
+) -> caller.Outcome:
     """Starts a job on these nodes, and waits for it. Called on the first of them.
 
     Args:
@@ -48,60 +49,44 @@ def run_on_nodes(
         nodes: where, each with its number of ranks; rank 0 is on the first.
         token: of the nodes' servers.
         node_env: by the host of a node, variables for its ranks alone.
-
-    Returns:
-        What `results_of` takes: the results, or the error, which a cluster would else put in an
-        exception of its own.
+        cancelled: ends the job when it is set.
     """
+    payload = work.payload
+    if node_env:
+        only = nodes[0].host if len(nodes) == 1 else None
+        own = {node.host: dict(node_env.get(node.host, {})) for node in nodes}
+        payload = caller.payload_of(_OnNode(payload, own, only), (), {})
     hosts = ",".join(
         f"{f'[{node.host}]' if ':' in node.host else node.host}:{node.slots}" for node in nodes
     )
-    func, args, kwargs = exchange.call_of(work.payload)
-    own = {host: dict(env) for host, env in (node_env or {}).items()}
-    func = _OnNode(func, own, nodes[0].host if len(nodes) == 1 else None)
-    import cloudpickle
-
-    try:
-        with remote_shell.program(nodes, token) as shell:
-            results = run(
-                func,
-                args,
-                kwargs,
-                np=sum(node.slots for node in nodes),
-                hosts=hosts,
-                env=work.env,
-                start_timeout=work.start_timeout,
-                remote_shell=shell,
-            )
-    except RankFailedError as error:
-        cause = error.__cause__
-        try:
-            return bytes(cloudpickle.dumps((None, error, cause)))
-        except Exception:  # the cause is of a kind that cannot be pickled
-            return bytes(cloudpickle.dumps((None, error, None)))
-    return bytes(cloudpickle.dumps((results, None, None)))
-
-
-def results_of(outcome: bytes) -> list[Any]:
-    """Returns the results of a job, rank 0's first, or raises its error."""
-    results, error, cause = pickle.loads(outcome)
-    if error is not None:
-        raise error from cause
-    return list(results)
+    with remote_shell.program(nodes, token) as shell:
+        options = {
+            "-np": sum(node.slots for node in nodes),
+            "--hosts": hosts,
+            "--start-timeout": work.start_timeout,
+            "--remote-shell": shell,
+        }
+        return caller.call(caller.option_words(options, work.env), payload, cancelled=cancelled)
 
 
 class _OnNode:
-    """A function that finds out first which node it is on, and sets that node's variables."""
+    """A pickled call whose rank finds out first which node it is on, for that node's variables."""
 
-    def __init__(
-        self, func: Callable[..., Any], env: dict[str, dict[str, str]], only: str | None
-    ) -> None:
-        self._func = func
+    def __init__(self, payload: bytes, env: Mapping[str, Mapping[str, str]], only: str | None):
+        self._payload = payload
         self._env = env
         self._only = only  # the host of the only node, which need not be an address of an interface
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self) -> Any:
         own = address.own() if self._only is None else {self._only}
-        for host in own & self._env.keys():
+        here = own & self._env.keys()
+        if not here:
+            raise TfhvdError(
+                f"This rank cannot tell which of the job's machines it is on: its addresses are "
+                f"{', '.join(sorted(own))}, and the cluster calls its machines "
+                f"{', '.join(sorted(self._env))}. Have the cluster name them by their addresses."
+            )
+        for host in here:
             os.environ.update(self._env[host])
-        return self._func(*args, **kwargs)
+        func, args, kwargs = exchange.call_of(self._payload)
+        return func(*args, **kwargs)

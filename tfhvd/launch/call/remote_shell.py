@@ -39,6 +39,9 @@ def main(argv: Sequence[str]) -> int:
     words = list(argv)
     while words and words[0].startswith("-"):
         words.pop(0)  # options of ssh, as mpirun adds them
+    if not words:
+        print("there is no host to run a command on: HOST WORD ...", file=sys.stderr)
+        return 255
     host, command = words[0], " ".join(words[1:])  # as ssh does
     nodes = {node.host: node for node in map(Node.from_json, json.loads(os.environ[_NODES]))}
     if host not in nodes:
