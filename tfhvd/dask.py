@@ -65,7 +65,7 @@ def run(
     if num_workers is not None and num_workers < 1:
         raise ValueError(f"Received: num_workers={num_workers}. Expected: 1 or above.")
     client = client or default_client()
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = _workers(client)
     chosen = _chosen(workers, len(workers) if num_workers is None else num_workers)
     token = secrets.token_hex(TOKEN_LENGTH // 2)
     first_of = {workers[name]["host"]: name for name in reversed(chosen)}
@@ -88,7 +88,14 @@ def run(
         )
         return _outcome(client, leading, chosen[0]).results()
     finally:
-        client.run(_close, token, workers=list(first_of.values()), on_error="ignore")
+        there = [name for name in first_of.values() if name in _workers(client)]
+        client.run(_close, token, workers=there, on_error="ignore")
+
+
+def _workers(client: Client) -> Mapping[str, Mapping[str, Any]]:
+    """What the scheduler knows of each worker that it has now, by its address."""
+    workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    return workers
 
 
 def _chosen(workers: Mapping[str, Mapping[str, Any]], number: int) -> list[str]:
@@ -114,7 +121,7 @@ def _outcome(client: Client, leading: Future, name: str) -> Outcome:
             wait(leading, timeout=_CHECK)
         if leading.done():
             return leading.result()
-        if name not in client.scheduler_info(n_workers=-1)["workers"]:
+        if name not in _workers(client):
             leading.cancel()
             raise TfhvdError(
                 f"The Dask cluster has lost the worker {name}, beside which rank 0 ran, and the "
