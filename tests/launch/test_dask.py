@@ -76,8 +76,13 @@ def test_ctrl_c_ends_the_job(client, tmp_path):
 
     mark = tmp_path / "mark"
     _when_there(mark, lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        tfhvd.dask.run(_stays, (str(mark),), num_workers=1)
+    # As in a terminal: a shell's background job ignores it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            tfhvd.dask.run(_stays, (str(mark),), num_workers=1)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert launching.wait_until_gone(str(mark)) == []
     assert tfhvd.dask.run(work, (1,), env={MARK: ""}) == [(3.0, 0, ""), (3.0, 1, "")]
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -210,7 +211,9 @@ def test_what_ranks_have_pickled_is_read_by_the_program_alone(node, tmp_path, mo
     assert type(e.value.__cause__) is names["Wrong"]
 
 
-def test_a_job_that_is_cancelled(node, tmp_path):
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_a_job_that_is_cancelled(node, tmp_path, handler):
+    """Also where this process ignores SIGINT, as a shell's background job does."""
     mark = str(tmp_path / "mark")
 
     def work():
@@ -229,7 +232,11 @@ def test_a_job_that_is_cancelled(node, tmp_path):
 
     threading.Thread(target=cancel, daemon=True).start()
     task = Work(payload_of(work, (), {}))
-    outcome = run_on_nodes(task, [node], TOKEN, cancelled=cancelled)
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        outcome = run_on_nodes(task, [node], TOKEN, cancelled=cancelled)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert outcome.code == 130
     with pytest.raises(tfhvd.RankFailedError, match="failed with KeyboardInterrupt"):
         outcome.results()

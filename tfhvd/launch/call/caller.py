@@ -249,7 +249,9 @@ def call(
     )
     try:
         code, last = _supervise(
-            [sys.executable, "-m", "tfhvd.launch", *line], env, cancelled or threading.Event()
+            [sys.executable, "-m", "tfhvd.launch.call.launcher", *line],
+            env,
+            cancelled or threading.Event(),
         )
     finally:
         exchange.close()
