@@ -67,8 +67,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
             are added up.
         num_groups: Horovod's old name for a number given as `groups`.
         groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
-            own.
+            reduced together, all or none; None to have small ones put together. IndexedSlices are
+            reduced on their own.
         process_set: the ranks that take part.
         scale_local_gradients: whether gradients that stay each rank's own are divided by the number
             of ranks, as they would be in an average.
@@ -141,8 +141,8 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
         average_aggregated_gradients: whether those calls' gradients are averaged; otherwise they
             are added up.
         groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
-            own.
+            reduced together, all or none; None to have small ones put together. IndexedSlices are
+            reduced on their own.
         process_set: the ranks that take part.
         local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
             None for no layer.

@@ -61,8 +61,8 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
             rest of the division by the number of ranks follows the sum.
         num_groups: Horovod's old name for a number given as `groups`.
         groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
-            own.
+            reduced together, all or none; None to have small ones put together. IndexedSlices are
+            reduced on their own.
         process_set: the ranks that take part.
         scale_local_gradients: whether gradients that stay each rank's own are divided by the number
             of ranks, as they would be in an average.
@@ -127,8 +127,8 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
             rest of the division by the number of ranks follows the sum.
         num_groups: Horovod's old name for a number given as `groups`.
         groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
-            own.
+            reduced together, all or none; None to have small ones put together. IndexedSlices are
+            reduced on their own.
         process_set: the ranks that take part.
         local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
             None for no layer.

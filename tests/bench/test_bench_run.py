@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from types import SimpleNamespace
 
 import mpi
@@ -95,6 +96,46 @@ def test_everything_on_two_ranks(tmp_path):
     assert "tfhvd.bench: 1/10 MultiWorkerMirroredStrategy" in job.ranks[0].err
     assert "tfhvd.bench: 10/10 training of tiny" in job.ranks[0].err
     assert not job.left
+
+
+def test_what_reduces_the_tensors(tmp_path):
+    out = tmp_path / "out.json"
+    words = "--tensors 3x1K --through ops tape optimizer --rivals none --json"
+    job = bench(2, *words.split(), out, *QUICK)
+    assert [rank.code for rank in job.ranks] == [0, 0], job
+    _, rows = rows_of(out)
+    assert [(row["workload"], row["subject"]) for row in rows if row["subject"] != "memcpy"] == [
+        ("3 x 1 KiB", "tf.identity"),
+        ("3 x 1 KiB", "tfhvd"),
+        ("3 x 1 KiB, tape", "plain tape"),
+        ("3 x 1 KiB, tape", "tfhvd"),
+        ("3 x 1 KiB, optimizer", "plain optimizer"),
+        ("3 x 1 KiB, optimizer", "tfhvd"),
+    ]
+    above = [line.split()[-4] for line in job.ranks[0].out.splitlines() if " tfhvd " in line]
+    assert len(above) == 3 and "-" not in above, job.ranks[0].out
+
+
+@pytest.mark.parametrize("through", ["tape", "optimizer"])
+def test_a_wrong_sum_is_not_timed(through):
+    class Keras:
+        @staticmethod
+        def DistributedOptimizer(optimizer, op):  # noqa: N802
+            del op
+            return optimizer
+
+    class OfTwoRanks(SimpleNamespace):
+        @staticmethod
+        def DistributedGradientTape(tape, op):  # noqa: N802
+            del op
+            return tape
+
+    package = OfTwoRanks(__name__="of_two_ranks", Sum=None, rank=lambda: 0, size=lambda: 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "of_two_ranks.keras", Keras)
+        patch.setitem(sys.modules, "of_two_ranks", package)
+        with pytest.raises(WrongResultError, match=r"from 1\.0 to 1\.0\. Expected: .*3"):
+            of_tensors("x", package, parse_tensors("2x1K"), Setting(), through)
 
 
 def test_alone(tmp_path):

@@ -9,6 +9,7 @@ package tfhvd.bench is used, without its operations.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -35,13 +36,15 @@ def main() -> None:
     ranks = PackageRanks(hvd)
     rows = []
     setting = subjects.Setting()
-    for tensors in [*wanted.tensors, *map(model, wanted.models)]:
+    sets = [*wanted.tensors, *map(model, wanted.models)]
+    for tensors, through in itertools.product(sets, wanted.through):
         found = [
-            subjects.identity(tensors, setting),
-            subjects.of_tensors(NAME, hvd, tensors, setting),
+            subjects.alone(tensors, setting, through),
+            subjects.of_tensors(NAME, hvd, tensors, setting, through),
         ]
+        workload = subjects.workload(tensors, through)
         for name, times in measure(found, wanted.effort, ranks).items():
-            facts = (GRADIENTS, tensors.name, name, tensors.bytes, len(tensors.shapes), times)
+            facts = (GRADIENTS, workload, name, tensors.bytes, len(tensors.shapes), times)
             rows.append(carried(*facts, ranks.size) if name == NAME else Row(*facts))
     if "tiny" in wanted.models:
         rounds = max(1, round(4 * wanted.effort.seconds))

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import targets
@@ -32,7 +32,9 @@ ROOT = HERE.parents[1]
 RANKS = "2"
 
 TENSORS = {"1 x 4 B": "1x4", "500 x 1 KiB": "500x1K", "1 x 64 MiB": "1x64M"}
+TAPE = ", tape"  # behind the name of such a workload: DistributedGradientTape reduces the tensors
 MODELS = ("resnet50", "bert", "tiny")
+WORKLOADS = (*TENSORS, "500 x 1 KiB" + TAPE, *MODELS)
 FIT = "fit of tiny"
 # The columns beside tfhvd's own, in their order.
 COLUMNS = ("Horovod", "Horovod, 0.1 ms", "Horovod, Gloo", "MultiWorkerMirrored", "MPI", "memcpy")
@@ -63,6 +65,10 @@ class Contender:
     def run(self, only: frozenset[str], seconds: float) -> list[dict]:
         """Returns the rows of one run of the job."""
         mine = self.workloads & only
+        through_tape = {name.removesuffix(TAPE) for name in mine if name.endswith(TAPE)}
+        return self._rows(mine, "ops", seconds) + self._rows(through_tape, "tape", seconds)
+
+    def _rows(self, mine: Collection[str], through: str, seconds: float) -> list[dict]:
         tensors = [short for name, short in TENSORS.items() if name in mine]
         models = [name for name in MODELS if name in mine]
         if not tensors and not models:
@@ -70,6 +76,7 @@ class Contender:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "rows.json"
             words = [*self.words, "--seconds", str(seconds), "--json", str(out)]
+            words += ["--through", through]
             words += ["--tensors", *tensors] if tensors else []
             words += ["--model", *models] if models else []
             _run([*self.mpirun, *words], self.env)
@@ -107,7 +114,7 @@ def _mpirun(python: Path) -> tuple[str, ...]:
 def contenders(horovod: Path | None) -> list[Contender]:
     """Returns all that take part, in the order in which they run."""
     ours = _tfhvdrun()
-    everything = frozenset([*TENSORS, *MODELS])
+    everything = frozenset(WORKLOADS)
     bench = ("-m", "tfhvd.bench", "--no-progress")
     found = [
         Contender("tfhvd", (*bench, "--rivals", "mpi"), ours, {}, everything),
@@ -116,13 +123,13 @@ def contenders(horovod: Path | None) -> list[Contender]:
             (*bench, "--rivals", "mwms"),
             ours,
             {},
-            everything - {"bert", "tiny"},
+            everything - {"bert", "tiny", "500 x 1 KiB" + TAPE},
         ),
     ]
     if horovod is None:
         return found
     job = (str(HERE / "horovod_job.py"),)
-    few = frozenset(["1 x 4 B", "500 x 1 KiB"])
+    few = frozenset(["1 x 4 B", "500 x 1 KiB", "500 x 1 KiB" + TAPE])
     gloo = {"HOROVOD_CPU_OPERATIONS": "gloo"}
     return [
         *found,
@@ -170,8 +177,8 @@ def columns_of(contender: str, row: dict) -> Iterator[str]:
     subject = row["subject"]
     if contender == "tfhvd":
         yield subject
-    elif contender == "Horovod" and subject == targets.IDENTITY:
-        yield targets.RIVAL_IDENTITY
+    elif contender == "Horovod" and subject in targets.ALONE:
+        yield targets.RIVAL_ALONE
     elif contender.startswith("Horovod") and subject == "alone":
         yield f"alone beside {contender}"
     elif subject == contender.partition(",")[0]:
@@ -211,8 +218,9 @@ def rows_of(figures: targets.Figures, idle_share: float | None) -> list[dict[str
         times = figures.get(target.workload, {})
         if targets.OURS not in times:
             continue
-        shown = [targets.OURS, "tfhvd p99", targets.IDENTITY, *COLUMNS]
-        raw = {f"{name}, ms": _ms(times.get(name)) for name in shown}
+        raw = {f"{name}, ms": _ms(times.get(name)) for name in (targets.OURS, "tfhvd p99")}
+        raw["alone, ms"] = _ms(times.get(targets.alone_of(times)))
+        raw |= {f"{name}, ms": _ms(times.get(name)) for name in COLUMNS}
         verdict = targets.judge(target, times)
         rows.append({"case": target.workload, **raw, **_prefixed(verdict)})
     if targets.OURS in (fit := figures.get(FIT, {})):
@@ -252,7 +260,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="default: 2")
     parser.add_argument("--seconds", type=float, default=0.5, help="about, for each figure")
     parser.add_argument("--json", type=Path, help="write all medians to this file as well")
-    everything = [*TENSORS, *MODELS, "idle"]
+    everything = [*WORKLOADS, "idle"]
     parser.add_argument("--only", nargs="+", choices=everything, default=everything)
     options = parser.parse_args()
     if options.with_horovod and not options.with_horovod.is_file():

@@ -71,7 +71,7 @@ class Bench:
 
     def run(self) -> None:
         """Measures everything, prints the tables and writes the files."""
-        steps = len(self._collectives) * len(self._options.sizes) + len(self._sets())
+        steps = len(self._collectives) * len(self._options.sizes) + len(self._runs_of_sets())
         steps += bool(self._mwms_sets()) + ("tiny" in self._options.models)
         speaks = self._ranks.rank == 0 and self._options.progress
         self._progress = Progress(steps, sys.stderr if speaks else None)
@@ -169,7 +169,7 @@ class Bench:
             return subjects.of_collective(name, package, collective, given, dtype, self._setting)
 
         tensor = TensorSet(collective.name, ((given,),))
-        found = [subjects.identity(tensor, self._setting, dtype), of(OURS, self._hvd)]
+        found = [subjects.alone(tensor, self._setting, dtype=dtype), of(OURS, self._hvd)]
         if self._horovod and collective.name in offered_by(self._horovod):
             found.append(of(rivals.TITLES[rivals.HOROVOD], self._horovod))
         if self._mpi and (plain := self._mpi.subject(collective, given, dtype)):
@@ -179,18 +179,21 @@ class Bench:
             self._add_mwms(times, _mwms_name(used))
         return self._add(COLLECTIVE, collective.name, used, 1, times)
 
+    def _runs_of_sets(self) -> list[tuple[TensorSet, str]]:
+        return [(tensors, through) for tensors in self._sets() for through in self._options.through]
+
     def _run_sets(self) -> Iterator[Row]:
-        for number, tensors in enumerate(self._sets()):
+        for number, (tensors, through) in enumerate(self._runs_of_sets()):
             if number == 0:
                 self._print("", report.header(GRADIENTS))
-            self._progress.begin(f"gradients of {tensors.name}")
-            found = [
-                subjects.identity(tensors, self._setting),
-                subjects.of_tensors(OURS, self._hvd, tensors, self._setting),
-            ]
+            name = subjects.workload(tensors, through)
+            self._progress.begin(f"gradients of {name}")
+            packages = {OURS: self._hvd}
             if self._horovod:
-                title = rivals.TITLES[rivals.HOROVOD]
-                found.append(subjects.of_tensors(title, self._horovod, tensors, self._setting))
+                packages[rivals.TITLES[rivals.HOROVOD]] = self._horovod
+            how = (tensors, self._setting, through)
+            found = [subjects.alone(*how)]
+            found += [subjects.of_tensors(title, one, *how) for title, one in packages.items()]
             if self._mpi:
                 one = self._mpi.subject(COLLECTIVES["allreduce"], tensors.elements, "float32")
                 if one is not None:
@@ -198,7 +201,7 @@ class Bench:
             found.append(subjects.memcpy(tensors.bytes))
             times = measure(found, self._options.effort, self._ranks)
             self._add_mwms(times, tensors.name)
-            yield from self._add(GRADIENTS, tensors.name, tensors.bytes, len(tensors.shapes), times)
+            yield from self._add(GRADIENTS, name, tensors.bytes, len(tensors.shapes), times)
 
     def _run_training(self) -> None:
         from tfhvd.keras import DistributedOptimizer
@@ -266,7 +269,7 @@ class Bench:
     ) -> list[Row]:
         rows = [
             Row(kind, workload, name, size, tensors, taken)
-            if name in (subjects.IDENTITY, "memcpy")
+            if name in (*subjects.ALONE.values(), "memcpy")
             else report.carried(kind, workload, name, size, tensors, taken, self._ranks.size)
             for name, taken in times.items()
         ]

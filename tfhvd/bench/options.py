@@ -12,6 +12,7 @@ from tfhvd.bench import plot
 from tfhvd.bench.collectives import COLLECTIVES
 from tfhvd.bench.measure import Effort
 from tfhvd.bench.rivals import MPI, RIVALS
+from tfhvd.bench.subjects import ALONE, OPS
 from tfhvd.bench.workloads import DEFAULT_SIZES, MODELS, TensorSet, parse_size, parse_tensors
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8")
@@ -45,6 +46,7 @@ class Options:
         rivals: names of rivals.RIVALS; one that is missing is an error if `rivals_wanted`.
         rivals_wanted: whether the user named them.
         effort: how long to measure.
+        through: what reduces the tensors of sets and models: of subjects.ALONE.
         eager: call operations one by one.
         device: "auto", "cpu" or "gpu".
         threads: of TensorFlow, for computation.
@@ -62,6 +64,7 @@ class Options:
     rivals: tuple[str, ...] = (MPI,)
     rivals_wanted: bool = False
     effort: Effort = dataclasses.field(default_factory=Effort)
+    through: tuple[str, ...] = (OPS,)
     eager: bool = False
     device: str = "auto"
     threads: int = 1
@@ -147,6 +150,14 @@ def _parser() -> _Parser:
         "MultiWorkerMirroredStrategy), none",
     )
     how = parser.add_argument_group("how")
+    how.add_argument(
+        "--through",
+        nargs="+",
+        choices=tuple(ALONE),
+        default=[OPS],
+        help="what reduces the tensors of --tensors and --model: an allreduce for each (ops; the "
+        "default), DistributedGradientTape, DistributedOptimizer",
+    )
     how.add_argument("--eager", action="store_true", help="without tf.function")
     how.add_argument("--device", choices=("auto", "cpu", "gpu"), default="auto")
     how.add_argument("--threads", type=count, default=1, help="for computation (default: 1)")
@@ -201,6 +212,7 @@ def parse(words: Sequence[str]) -> Options:
         rivals=() if got.rivals == ["none"] else _unique(got.rivals or [MPI]),
         rivals_wanted=bool(got.rivals),
         effort=Effort(got.repetitions, got.seconds),
+        through=_unique(got.through),
         eager=got.eager,
         device=got.device,
         threads=got.threads,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfhvd.bench.metrics import Times, algorithm_bandwidth, bus_bandwidth
+from tfhvd.bench.subjects import ALONE
 from tfhvd.bench.workloads import format_bytes
 
 OURS = "tfhvd"
@@ -83,7 +84,7 @@ def carried(
 
 
 _COLUMNS = (
-    ("workload", 13, "<"),
+    ("workload", 19, "<"),
     ("bytes", 9, ">"),
     ("tensors", 7, ">"),
     ("subject", 19, "<"),
@@ -109,7 +110,7 @@ _TRAINING_COLUMNS = (
 )
 LEGEND = """\
 p50, p99: half, 99 of 100 repetitions took less, on the slowest rank. above TF: p50 less that of
-tf.identity in place of the collectives. algbw, busbw: GB/s, as in nccl-tests."""
+the first line, which is the same without collectives. algbw, busbw: GB/s, as in nccl-tests."""
 TRAINING_LEGEND = """\
 Steps of 64 images. alone: every rank trains its own model at the same time. of alone: throughput
 as a part of that. exposed: what a step takes longer, that is, communication that nothing hides."""
@@ -132,7 +133,7 @@ def median_of(rows: Sequence[Row], subject: str) -> float | None:
 
 
 def _line(row: Row, rows: Sequence[Row]) -> str:
-    identity = median_of(rows, "tf.identity")
+    alone = next((row.times.median for row in rows if row.subject in ALONE.values()), None)
     ours = median_of(rows, OURS)
     in_tensorflow = row.busbw is not None and row.subject != "MPI"
     cells = (
@@ -142,9 +143,7 @@ def _line(row: Row, rows: Sequence[Row]) -> str:
         row.subject,
         str(row.times.count),
         *_times(row.times),
-        "-"
-        if identity is None or not in_tensorflow
-        else format_seconds(row.times.median - identity),
+        "-" if alone is None or not in_tensorflow else format_seconds(row.times.median - alone),
         "-" if row.algbw is None else _digits(row.algbw),
         "-" if row.busbw is None else _digits(row.busbw),
         _digits(row.times.median / ours) if ours else "-",

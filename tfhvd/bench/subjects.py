@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,9 @@ from tfhvd.bench.collectives import Collective
 from tfhvd.bench.measure import Subject
 from tfhvd.bench.workloads import TensorSet
 
-IDENTITY = "tf.identity"
+OPS, TAPE, OPTIMIZER = "ops", "tape", "optimizer"
+# What gradients are reduced through, and what the same step without a reduction is called.
+ALONE = {OPS: "tf.identity", TAPE: "plain tape", OPTIMIZER: "plain optimizer"}
 
 
 class WrongResultError(Exception):
@@ -82,29 +85,95 @@ def of_collective(
     return Subject(name, step)
 
 
-def of_tensors(name: str, package: ModuleType, tensors: TensorSet, setting: Setting) -> Subject:
-    """One allreduce for each tensor of a set, as a training step has it. Raises as above."""
-    made = _make(tensors, package.rank() + 1, setting)
+def workload(tensors: TensorSet, through: str) -> str:
+    """The name of a set that is reduced through something: "500 x 1 KiB, tape"."""
+    return tensors.name if through == OPS else f"{tensors.name}, {through}"
 
-    def run() -> list[Any]:
+
+def of_tensors(
+    name: str, package: ModuleType, tensors: TensorSet, setting: Setting, through: str = OPS
+) -> Subject:
+    """The reduction of all tensors of a set, as a training step has it.
+
+    Args:
+        name: the subject's.
+        package: with Horovod's API.
+        tensors: the gradients.
+        setting: how it is run.
+        through: OPS for an allreduce of each; TAPE or OPTIMIZER for the package's own.
+
+    Raises:
+        WrongResultError: a result is not the sum.
+    """
+    step, results = _STEPS[through](_make(tensors, package.rank() + 1, setting), setting, package)
+    run = setting.compiled(step)
+    total = package.size() * (package.size() + 1) // 2
+    for result in results(run()):
+        _check(result, total, f"{name} {tensors.name}", package.rank())
+    return Subject(name, run)
+
+
+def alone(
+    tensors: TensorSet, setting: Setting, through: str = OPS, dtype: str = "float32"
+) -> Subject:
+    """The same step without a reduction: TensorFlow's own cost."""
+    step, _ = _STEPS[through](_make(tensors, 1, setting, dtype), setting, None)
+    return Subject(ALONE[through], setting.compiled(step))
+
+
+# A step, and how the reduced gradients are read from what its first call gives.
+_Step = tuple[Callable[[], Any], Callable[[Any], Sequence[Any]]]
+
+
+def _through_ops(made: Sequence[Any], setting: Setting, package: ModuleType | None) -> _Step:
+    import tensorflow as tf
+
+    del setting
+    if package is None:
+        return lambda: [tf.identity(x) for x in made], list
+
+    def step() -> list[Any]:
         return [
             package.allreduce(x, op=package.Sum, name=f"bench.gradient.{i}")
             for i, x in enumerate(made)
         ]
 
-    step = setting.compiled(run)
-    total = package.size() * (package.size() + 1) // 2
-    for result in step():
-        _check(result, total, f"{name} {tensors.name}", package.rank())
-    return Subject(name, step)
+    return step, list
 
 
-def identity(tensors: TensorSet, setting: Setting, dtype: str = "float32") -> Subject:
-    """The same step with tf.identity in place of each collective: TensorFlow's own cost."""
+def _through_tape(made: Sequence[Any], setting: Setting, package: ModuleType | None) -> _Step:
     import tensorflow as tf
 
-    made = _make(tensors, 1, setting, dtype)
-    return Subject(IDENTITY, setting.compiled(lambda: [tf.identity(x) for x in made]))
+    variables = _variables(made, setting)
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            outputs = [tf.identity(variable) for variable in variables]
+        if package is not None:
+            tape = package.DistributedGradientTape(tape, op=package.Sum)
+        return tape.gradient(outputs, variables, output_gradients=list(made))
+
+    return step, list
+
+
+def _through_optimizer(made: Sequence[Any], setting: Setting, package: ModuleType | None) -> _Step:
+    import tensorflow as tf
+
+    variables = _variables(made, setting)
+    optimizer = tf.keras.optimizers.SGD(1.0)
+    if package is not None:
+        keras = importlib.import_module(f"{package.__name__}.keras")
+        optimizer = keras.DistributedOptimizer(optimizer, op=package.Sum)
+    optimizer.build(variables)
+
+    def step() -> None:
+        # Made anew, as gradients are: an optimizer may forward what is constant.
+        optimizer.apply_gradients([(tf.identity(x), v) for x, v in zip(made, variables)])
+
+    return step, lambda _: [-variable for variable in variables]
+
+
+_STEPS = {OPS: _through_ops, TAPE: _through_tape, OPTIMIZER: _through_optimizer}
 
 
 def memcpy(size: int) -> Subject:
@@ -120,6 +189,13 @@ def _make(
 
     with tf.device(setting.device):
         return [tf.cast(tf.fill(shape, value), dtype) for shape in tensors.shapes]
+
+
+def _variables(made: Sequence[Any], setting: Setting) -> list[Any]:
+    import tensorflow as tf
+
+    with tf.device(setting.device):
+        return [tf.Variable(tf.zeros_like(x)) for x in made]
 
 
 def _check(result: Any, expected: Any, what: str, rank: int) -> None:

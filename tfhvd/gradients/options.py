@@ -42,8 +42,8 @@ class ReductionOptions:
         average_aggregated_gradients: whether those calls' gradients are averaged; otherwise they
             are added up.
         groups: into how many groups, or which lists of variables, dense gradients are put to be
-            reduced together, all or none; None for no groups. IndexedSlices are reduced on their
-            own.
+            reduced together, all or none; None to have small ones put together. IndexedSlices are
+            reduced on their own.
         num_groups: Horovod's old name for a number given as `groups`.
         process_set: the ranks that take part.
         local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;

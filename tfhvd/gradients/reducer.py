@@ -20,7 +20,7 @@ from tfhvd.compression import (
     without_state,
 )
 from tfhvd.compression.stateful import Exchange
-from tfhvd.gradients import sample_weights
+from tfhvd.gradients import buckets, sample_weights
 from tfhvd.gradients.indexed_slices import SlicesReducer, is_sparse, name_of_first, sum_duplicates
 from tfhvd.gradients.local_variables import LocalVariables
 from tfhvd.gradients.options import ReductionOptions
@@ -165,7 +165,7 @@ class GradientReducer:
             for i in [i for i in dense if i not in rows and compression.compresses(gradients[i])]:
                 reduced[i] = compression(gradients[i], variables[i], self._exchange(names[i]))
             dense = [i for i in dense if reduced[i] is None]
-        groups = self._grouped([i for i in dense if i not in rows], variables)
+        groups = self._grouped([i for i in dense if i not in rows], gradients, variables)
         groups += [[i] for i in dense if i in rows]  # as on ranks where they are slices
         reduce_all = self._reduce_compiled if compiled.is_compiled() else self._reduce_groups
         for i, tensor in zip(itertools.chain(*groups), reduce_all(groups, gradients, names)):
@@ -192,12 +192,17 @@ class GradientReducer:
             weight=self._weight(),
         )
 
-    def _grouped(self, dense: list[int], variables: list[Variable]) -> list[list[int]]:
+    def _grouped(
+        self, dense: list[int], gradients: list[Gradient], variables: list[Variable]
+    ) -> list[list[int]]:
         """Divides the positions of dense gradients into what is reduced together."""
         if not self.options.groups:
-            # A graph reduces each gradient as soon as it is there. Eager calls wait, so that one
-            # call is best.
-            return [dense] if tf.executing_eagerly() and dense else [[i] for i in dense]
+            if tf.executing_eagerly():  # where each call waits for its results
+                return [dense] if dense else []
+            if compiled.is_compiled():  # where an operation costs nothing
+                return [[i] for i in dense]
+            parts = [_part(gradients[i], variables[i]) for i in dense]
+            return [[dense[at] for at in bucket] for bucket in buckets.divide(parts)]
         if isinstance(self.options.groups, int):
             count = min(self.options.groups, len(dense))
             cuts = [len(dense) * i // count for i in range(count + 1)] if count else []
@@ -274,6 +279,13 @@ def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
     if isinstance(factor, float):
         return gradient * tf.cast(factor, gradient.dtype)
     return tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
+
+
+def _part(gradient: tf.Tensor, variable: Variable) -> buckets.Part:
+    """What a gradient's bucket depends on: what is the same on every rank."""
+    elements = tf.TensorShape(variable.shape).num_elements()
+    size = None if elements is None else elements * gradient.dtype.size
+    return buckets.Part(size, (gradient.dtype, gradient.device))
 
 
 def _unique_names(prefix: str, variables: Sequence[Variable | None]) -> list[str]:
