@@ -130,12 +130,12 @@ def sent(kind, distributed, variables):
 @pytest.mark.parametrize(
     ("arguments", "sizes", "factors"),
     [
-        ({}, [1, 1, 1, 1, 1], (1.0, 1.0)),
+        ({}, [5], (1.0, 1.0)),
         ({"groups": 2}, [2, 3], (1.0, 1.0)),
         ({"num_groups": 3}, [1, 2, 2], (1.0, 1.0)),
         ({"num_groups": 9}, [1, 1, 1, 1, 1], (1.0, 1.0)),
         ({"groups": [[0, 3], [1, 2]]}, [2, 2, 1], (1.0, 1.0)),
-        ({"gradient_predivide_factor": 4.0}, [1, 1, 1, 1, 1], (0.25, 4.0)),
+        ({"gradient_predivide_factor": 4.0}, [5], (0.25, 4.0)),
     ],
     ids=str,
 )
