@@ -1,0 +1,38 @@
+"""What slows a command down ends with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("slow.py")
+
+
+def slow(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(PROGRAM), *words], capture_output=True, text=True)
+
+
+def test_beside_a_busy_process():
+    # The one beside it is this shell's sibling.
+    done = slow("--busy", "1", "sh", "-c", "pgrep -P $PPID -f '[w]hile True'; exit 3")
+    assert done.returncode == 3, done.stderr
+    [beside] = done.stdout.split()
+    assert not Path("/proc", beside).exists()
+
+
+def test_with_a_limit():
+    done = slow("--quota", "50", "sh", "-c", "cat /proc/self/cgroup; exit 4")
+    if done.returncode == 1:
+        assert "slow.py: cannot limit the processor's time:" in done.stderr
+        assert "Run as root" in done.stderr
+        return
+    assert done.returncode == 4, done.stderr
+    groups = [line.rpartition("/")[2] for line in done.stdout.splitlines()]
+    [own] = {name for name in groups if name.startswith("tfhvd-slow-")}
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/{own}"))
+
+
+def test_a_mistake_is_said():
+    assert "there is no command to run" in slow("--busy", "1").stderr
+    assert "Received: --quota 0" in slow("--quota", "0", "true").stderr
