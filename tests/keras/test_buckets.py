@@ -123,3 +123,26 @@ def test_a_gradient_whose_shape_differs_is_an_error_on_every_rank(at, more):
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"shapes|numbers of tensors"):
         step()
+
+
+def _of_ranks(variables: list[tf.Variable]) -> list[tf.Tensor]:
+    with hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Sum) as tape:
+        loss = tf.add_n([tf.reduce_sum(v) for v in variables]) * (hvd.rank() + 1.0)
+    return tape.gradient(loss, variables)
+
+
+@pytest.mark.ranks(2)
+def test_one_rank_compiles():
+    variables = [tf.Variable(tf.ones(10 * KIB)) for _ in range(40)]
+    function = tf.function(lambda: _of_ranks(variables), jit_compile=hvd.rank() == 0)
+    for _ in range(3):
+        for gradient in function():
+            np.testing.assert_array_equal(gradient, np.full(10 * KIB, 3.0))
+
+
+@pytest.mark.ranks(2)
+def test_one_rank_traces_nothing():
+    variables = [tf.Variable(tf.ones(10 * KIB)) for _ in range(40)]
+    function = tf.function(lambda: _of_ranks(variables))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="numbers of tensors"):
+        _of_ranks(variables) if hvd.rank() == 0 else function()

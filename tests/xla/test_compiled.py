@@ -378,8 +378,9 @@ def gradients_of(weights, between=0):
 
 def test_gradients_set_off_during_the_backward_pass():
     layers = 6
-    f = gradients_of([tf.Variable(tf.ones([64, 64])) for _ in range(layers)])
-    schedule = f.experimental_get_compiler_ir(tf.ones([32, 64]))("optimized_hlo")
+    # Each large enough not to share an operation with others.
+    f = gradients_of([tf.Variable(tf.ones([512, 512])) for _ in range(layers)])
+    schedule = f.experimental_get_compiler_ir(tf.ones([32, 512]))("optimized_hlo")
     lines = schedule[schedule.index("ENTRY ") :].splitlines()
     order = "".join(
         "S" * ('"tfhvd_start"' in line) + "D" * ('"tfhvd_done"' in line) + "p" * (" dot(" in line)
@@ -432,7 +433,8 @@ def test_the_first_gradient_is_being_reduced_before_the_last_one_is_computed(tmp
     hvd.stop_timeline()
     times = phases_of(tmp_path / f"{hvd.rank()}.json")
     [first] = [t for (row, n), t in times.items() if f"/{layers - 1}." in row and n == "ALLREDUCE"]
-    [last] = [t for (row, n), t in times.items() if "/0." in row and n == "NEGOTIATE_ALLREDUCE"]
+    # The other two share an operation, which has the name of the first of them.
+    [last] = [t for (row, n), t in times.items() if "/1." in row and n == "NEGOTIATE_ALLREDUCE"]
     assert len(first) == len(last) == steps
     own = [begun < handed_over for begun, handed_over in zip(first, last)]
     of_ranks = hvd.allgather([own], name="in time").numpy()

@@ -197,10 +197,10 @@ class GradientReducer:
     ) -> list[list[int]]:
         """Divides the positions of dense gradients into what is reduced together."""
         if not self.options.groups:
-            if tf.executing_eagerly():  # where each call waits for its results
-                return [dense] if dense else []
-            if compiled.is_compiled():  # where an operation costs nothing
-                return [[i] for i in dense]
+            if tf.executing_eagerly():
+                # One call, for it waits for its results. It begins as the first bucket of a graph
+                # does, so that ranks of which only some trace a function meet, and are told.
+                return [dense[::-1]] if dense else []
             parts = [_part(gradients[i], variables[i]) for i in dense]
             return [[dense[at] for at in bucket] for bucket in buckets.divide(parts)]
         if isinstance(self.options.groups, int):
