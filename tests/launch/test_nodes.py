@@ -242,6 +242,19 @@ def test_a_job_that_is_cancelled(node, tmp_path, handler):
         outcome.results()
 
 
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_a_job_that_is_cancelled_before_it_begins(node, handler):
+    cancelled = threading.Event()
+    cancelled.set()
+    task = Work(payload_of(time.sleep, (600,), {}))
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        outcome = run_on_nodes(task, [node], TOKEN, cancelled=cancelled)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert outcome.code in (130, -signal.SIGINT)
+
+
 def test_a_rank_that_cannot_tell_where_it_is(node):
     call = payload_of(print, (), {})
     elsewhere = Node("203.0.113.1", 1)

@@ -30,6 +30,8 @@ _Result = TypeVar("_Result")
 # How the launcher's words on a failure begin; the first of them name the rank that failed first.
 _VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |host |error:|mpirun |stopped by )")
 
+_AGAIN = 10  # seconds after which a launcher that was still starting is interrupted again
+
 _PACKAGE = Path(__file__).resolve().parents[3]  # the folder that `import tfhvd` is found in
 
 
@@ -280,9 +282,13 @@ def _supervise(
     for pump in pumps:
         pump.start()
 
+    over = threading.Event()
+
     def interrupt() -> None:
         cancelled.wait()
-        launcher.send_signal(signal.SIGINT)  # nothing where it has ended
+        while not over.is_set():
+            launcher.send_signal(signal.SIGINT)  # nothing where it has ended
+            over.wait(_AGAIN)
 
     threading.Thread(target=interrupt, daemon=True).start()
     try:
@@ -292,6 +298,7 @@ def _supervise(
         launcher.wait()
         raise
     finally:
+        over.set()
         cancelled.set()
         for pump in pumps:
             pump.join()
