@@ -24,7 +24,8 @@ namespace {
 struct State {
   Mutex lifecycle;  // held by Init, Shutdown and Finalize; taken before `mutex`
   std::unique_ptr<World> world TFHVD_GUARDED_BY(lifecycle);  // of all that were started together
-  bool lost TFHVD_GUARDED_BY(lifecycle) = false;             // some job of this process was
+  // A job was lost, and none of all processes has ended well since.
+  bool lost TFHVD_GUARDED_BY(lifecycle) = false;
   // Jobs of some of them, by their ranks.
   std::map<std::vector<int>, std::unique_ptr<World>> parts TFHVD_GUARDED_BY(lifecycle);
 
@@ -129,7 +130,11 @@ Status ShutdownProcess(const std::string& reason) {
                            std::to_string(config.shutdown_timeout) + " s that rank " +
                            std::to_string(engine->topology().rank) + " leaves the job");
   }
-  if (!engine->lost().ok()) state.lost = true;
+  if (!engine->lost().ok()) {
+    state.lost = true;
+  } else if (engine->topology().size == state.world->size()) {
+    state.lost = false;  // every process was there once more, and has left
+  }
   state.world->SetWaitMonitor(nullptr);
   for (auto& [ranks, part] : state.parts) {
     if (part != nullptr) part->SetWaitMonitor(nullptr);

@@ -29,7 +29,8 @@ Status ShutdownProcess(const std::string& reason);
 
 // Ends the transport (MPI), if tfhvd began it: once, when the process ends. `ended`: whether it
 // did. After a job that was lost it does not, for MPI waits for every rank there, also for those
-// that are gone or stopped. REQUIRES: ShutdownProcess has returned ok, or no job was begun.
+// that are gone or stopped; unless all of them have begun and ended a job since. REQUIRES:
+// ShutdownProcess has returned ok, or no job was begun.
 Status FinalizeProcess(bool* ended);
 
 // The running engine, or null before InitProcess and after ShutdownProcess. Shared: an entry in
