@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -90,6 +91,7 @@ def main() -> int:
         parser.error("there is no command to run")
     if options.quota is not None and options.quota < 1:
         parser.error(f"Received: --quota {options.quota}. Expected: percent of a core, 1 or more.")
+    signal.signal(signal.SIGTERM, lambda number, stack: sys.exit(128 + number))
     try:
         with limited(options.quota) as words, busy(options.busy):
             return subprocess.run([*words, *options.command], check=False).returncode

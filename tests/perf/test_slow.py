@@ -21,6 +21,16 @@ def test_beside_a_busy_process():
     assert not Path("/proc", beside).exists()
 
 
+def test_it_is_asked_to_end():
+    words = [sys.executable, str(PROGRAM), "--busy", "1", "sh", "-c", "echo; exec sleep 60"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as program:
+        program.stdout.read(1)
+        children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+        program.terminate()
+        assert program.wait(10) == 143
+    assert len(children) == 2 and not any(Path("/proc", child).exists() for child in children)
+
+
 def test_with_a_limit():
     done = slow("--quota", "50", "sh", "-c", "cat /proc/self/cgroup; exit 4")
     if done.returncode == 1:

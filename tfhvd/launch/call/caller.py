@@ -7,6 +7,7 @@ travel through `exchange`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import re
@@ -14,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -30,7 +31,7 @@ _Result = TypeVar("_Result")
 # How the launcher's words on a failure begin; the first of them name the rank that failed first.
 _VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |host |error:|mpirun |stopped by )")
 
-_AGAIN = 10  # seconds after which a launcher that was still starting is interrupted again
+_AGAIN = 10  # seconds after which a launcher that has not ended is interrupted again
 
 _PACKAGE = Path(__file__).resolve().parents[3]  # the folder that `import tfhvd` is found in
 
@@ -264,45 +265,56 @@ def _supervise(
     line: Sequence[str], env: Mapping[str, str], cancelled: threading.Event
 ) -> tuple[int, list[str]]:
     """Runs the launcher to its end; returns its exit code and its own last lines."""
-    launcher = subprocess.Popen(
-        list(line),
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # Ctrl-C is ours to pass on, once.
-    )
-    last: list[str] = []
-    pumps = [
-        threading.Thread(target=_pump, args=(launcher.stdout, sys.stdout, None), daemon=True),
-        threading.Thread(target=_pump, args=(launcher.stderr, sys.stderr, last), daemon=True),
-    ]
-    for pump in pumps:
-        pump.start()
+    with contextlib.ExitStack() as blocked:
+        blocked.enter_context(_without_interrupts())  # The launcher unblocks its own.
+        launcher = subprocess.Popen(
+            list(line),
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C is ours to pass on, once.
+        )
+        last: list[str] = []
+        pumps = [
+            threading.Thread(target=_pump, args=(launcher.stdout, sys.stdout, None), daemon=True),
+            threading.Thread(target=_pump, args=(launcher.stderr, sys.stderr, last), daemon=True),
+        ]
+        over = threading.Event()
 
-    over = threading.Event()
+        def interrupt() -> None:
+            cancelled.wait()
+            while not over.is_set():
+                launcher.send_signal(signal.SIGINT)  # nothing where it has ended
+                over.wait(_AGAIN)
 
-    def interrupt() -> None:
-        cancelled.wait()
-        while not over.is_set():
-            launcher.send_signal(signal.SIGINT)  # nothing where it has ended
-            over.wait(_AGAIN)
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    try:
-        code = launcher.wait()
-    except BaseException:
-        cancelled.set()
-        launcher.wait()
-        raise
-    finally:
-        over.set()
-        cancelled.set()
-        for pump in pumps:
-            pump.join()
+        for thread in (*pumps, threading.Thread(target=interrupt, daemon=True)):
+            thread.start()
+        try:
+            blocked.close()  # Here, so that Ctrl-C meets one who ends the launcher.
+            code = launcher.wait()
+        except BaseException:
+            cancelled.set()
+            launcher.wait()
+            raise
+        finally:
+            over.set()
+            cancelled.set()
+            for pump in pumps:
+                pump.join()
     return code, last
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Blocks SIGINT for this thread, and for what it starts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _pump(source: IO[str], target: IO[str], last: list[str] | None) -> None:
