@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import mpi
 import pytest
@@ -33,6 +34,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not ranks.is_worker():
         ranks.hand_over(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    report = yield
+    if isinstance(item, ranks.RankItem) and call.when == "call":
+        report.duration = item.seconds  # not those of the job, which has run the others, too
+    return report
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ class Worker:
         self._rank = int(next((os.environ[v] for v in variables if v in os.environ), "0"))
         self._number = 0
         self._outcome, self._texts = "passed", list[str]()
+        self._began = 0.0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         tests = json.loads((self._folder / "tests.json").read_text())
@@ -62,6 +63,7 @@ class Worker:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
         self._file("begun").touch()
         self._outcome, self._texts = "passed", []
+        self._began = time.monotonic()
         faulthandler.dump_traceback_later(SECONDS_PER_TEST, exit=True, file=sys.__stderr__)
         result = yield
         faulthandler.cancel_dump_traceback_later()
@@ -80,7 +82,8 @@ class Worker:
     def _report(self) -> None:
         """Writes this rank's result, and waits for the others'. Ends the process if one failed."""
         draft = self._file("draft")
-        draft.write_text(json.dumps({"outcome": self._outcome, "text": "\n".join(self._texts)}))
+        result = {"outcome": self._outcome, "text": "\n".join(self._texts)}
+        draft.write_text(json.dumps({**result, "seconds": time.monotonic() - self._began}))
         draft.rename(self._file("json"))
         patience = SECONDS_AFTER_FAILURE if self._outcome == "failed" else SECONDS_PER_TEST
         deadline = time.monotonic() + patience

@@ -43,10 +43,17 @@ SECONDS_TO_SPARE = 20  # a rank that hangs says where, and ends itself; this is 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """Of one test on all ranks: "passed", "failed" or "skipped", and why."""
+    """Of one test on all ranks.
+
+    Attributes:
+        outcome: "passed", "failed" or "skipped".
+        text: why.
+        seconds: how long the slowest rank took.
+    """
 
     outcome: str
     text: str = ""
+    seconds: float = 0.0
 
 
 class Progress:
@@ -117,6 +124,11 @@ def _run(ranks: int, tests: list[str]) -> dict[str, Result]:
                 break
             results[test] = _merged(reports, job)
     last = list(results)[-1]
+    # The start and the end of the job count as its first test's.
+    others = job.seconds - sum(result.seconds for result in results.values())
+    results[tests[0]] = dataclasses.replace(
+        results[tests[0]], seconds=results[tests[0]].seconds + max(others, 0.0)
+    )
     if job.left:
         results[last] = Result("failed", f"processes outlived the job: {job.left}\n{job}")
     elif job.code != 0 and all(result.outcome != "failed" for result in results.values()):
@@ -136,10 +148,13 @@ def _merged(files: list[Path], job: mpi.Job) -> Result:
     if None in parts:
         ended = [str(rank) for rank, part in enumerate(parts) if part is None]
         texts.append(f"the test did not come to its end on rank {', '.join(ended)}\n{job}")
+    seconds = max((part["seconds"] for part in parts if part is not None), default=0.0)
     if texts:
-        return Result("failed", "\n".join(texts))
+        return Result("failed", "\n".join(texts), seconds)
     skipped = [part for part in parts if part["outcome"] == "skipped"]
-    return Result("skipped", skipped[0]["text"]) if skipped else Result("passed")
+    if skipped:
+        return Result("skipped", skipped[0]["text"], seconds)
+    return Result("passed", seconds=seconds)
 
 
 class FailedOnARankError(Exception):
@@ -152,10 +167,12 @@ class RankItem(pytest.Item):
     def __init__(self, *, ranks: int, jobs: Jobs, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._ranks, self._jobs = ranks, jobs
+        self.seconds = 0.0  # what the test itself has taken, once it has run
         jobs.add(self.path, ranks, self.nodeid)
 
     def runtest(self) -> None:
         result = self._jobs.result(self.path, self._ranks, self.nodeid)
+        self.seconds = result.seconds
         if result.outcome == "failed":
             raise FailedOnARankError(result.text)
         if result.outcome == "skipped":
