@@ -1,6 +1,6 @@
 """Hosts with a network between them, on one machine: Linux namespaces, which root may make.
 
-    with network.hosts(3) as net:
+    with network.hosts(3, megabits=500) as net:
         net.run_on(0)    # words of a command that runs the one behind them on the first host
         net.launcher(2)  # mpirun's options for two ranks on each host
         net.cut_off(2)   # nothing reaches the third host, and nothing leaves it
@@ -86,8 +86,13 @@ class Network:
 
 
 @contextlib.contextmanager
-def hosts(count: int) -> Iterator[Network]:
-    """Makes hosts; removes them, with all that runs on them."""
+def hosts(count: int, megabits: float | None = None) -> Iterator[Network]:
+    """Makes hosts; removes them, with all that runs on them.
+
+    Args:
+        count: how many.
+        megabits: what each can send, and receive at the same time, in a second; None: no limit.
+    """
     mark = uuid.uuid4().hex[:6]
     switch = f"tfhvd-{mark}"  # the bridge has a namespace too, so that nothing is left outside
     names = [f"{switch}-{number}" for number in range(count)]
@@ -108,6 +113,9 @@ def hosts(count: int) -> Iterator[Network]:
             _ip("-n", name, "addr", "add", f"10.77.0.{number + 1}/24", "dev", "net0")
             _ip("-n", name, "link", "set", "net0", "up")
             _ip("-n", name, "link", "set", "lo", "up")
+            if megabits is not None:
+                _limit(name, "net0", megabits)
+                _limit(switch, f"port{number}", megabits)
             etc = Path("/etc/netns") / name  # what the host has for /etc/hosts
             etc.mkdir(parents=True)
             stack.callback(shutil.rmtree, etc)
@@ -121,6 +129,15 @@ def _remove(name: str) -> None:
     if pids.strip():
         subprocess.run(["kill", "-KILL", *pids.split()], capture_output=True)
     _ip("netns", "del", name)
+
+
+def _limit(namespace: str, device: str, megabits: float) -> None:
+    """Limits what leaves by a device; what waits there is as much as 100 ms let through."""
+    limit = ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "100ms")
+    words = ["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *limit]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{shlex.join(words)}: {done.stderr.strip()}")
 
 
 def _ip(*words: str) -> None:

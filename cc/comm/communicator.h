@@ -46,7 +46,16 @@ class Communicator {
   virtual Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                            const Reduction& reduction) = 0;
 
-  // The same for values that lie in several places, whose bytes come one after the other, without
+  // The same, but it may go on after StartAllReduce has returned: while the caller does other
+  // things, and within these two calls. FinishAllReduce waits for the oldest that has been started.
+  // Until all are finished no other call is made; the buffers are in use until then.
+  virtual Status StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                const Reduction& reduction) {
+    return AllReduce(in, out, count, dtype, reduction);
+  }
+  virtual Status FinishAllReduce() { return Status::Ok(); }
+
+  // AllReduce for values that lie in several places, whose bytes come one after the other, without
   // packing them. Other ranks may call either, with as many bytes. REQUIRES: takes_spans(bytes).
   virtual Status AllReduceSpans(const std::vector<Span>& spans, DType dtype,
                                 const Reduction& reduction);

@@ -16,6 +16,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -55,7 +57,7 @@ class Conformance {
     const Check checks[] = {&Conformance::CheckBarrier,       &Conformance::CheckAllReduce,
                             &Conformance::CheckAllGather,     &Conformance::CheckBroadcast,
                             &Conformance::CheckReduceScatter, &Conformance::CheckAllToAll,
-                            &Conformance::CheckMixture};
+                            &Conformance::CheckStarted,       &Conformance::CheckMixture};
     for (const Check check : checks) {
       if (!stopped_) (this->*check)();
     }
@@ -134,6 +136,28 @@ class Conformance {
       AllToAll(most, true);
     }
     AllToAll(large_ / size(), true);
+  }
+
+  // Allreduces of which several are under way, with other collectives between such series.
+  void CheckStarted() {
+    Random random(seed_ * 31 + 7);  // the same on every rank
+    for (int series = 0; series < 12 && !stopped_; ++series) {
+      std::deque<Started> under_way;
+      for (int64_t left = 1 + random.Below(9); left > 0 && !stopped_; --left) {
+        const DType dtype = static_cast<DType>(random.Below(kNumRealDTypes));
+        const ReduceOp op = dtype == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum;
+        const int64_t count = random.Below(int64_t{1} << (4 + random.Below(17)));
+        under_way.push_back(Start(count, dtype, {op, 1.0, 1.0}, random.Below(2) == 1));
+        const bool pause =
+            random.Below(3) == comm_.rank() % 3;  // one rank is later than the others
+        if (pause) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        while (!stopped_ && static_cast<int64_t>(under_way.size()) > random.Below(5)) {
+          Finish(&under_way);
+        }
+      }
+      while (!stopped_ && !under_way.empty()) Finish(&under_way);
+      Broadcast(1031, static_cast<int>(random.Below(size())));
+    }
   }
 
   // Collectives of changing kinds and sizes, one right behind the other.
@@ -331,7 +355,45 @@ class Conformance {
     if (comm_.takes_spans(before.bytes())) AllReduceSpans(before, expected, dtype, reduction, what);
   }
 
-  // The same of values that lie in several places on some ranks, here and there in place.
+  // An allreduce that has been started.
+  struct Started {
+    std::vector<Buffer> inputs;
+    Buffer expected{0};
+    Buffer out{0};
+    DType dtype = DType::kFloat32;
+    Reduction reduction;
+    bool in_place = false;
+    std::unique_ptr<Buffer> before;  // its own input, where that is to stay as it was
+  };
+
+  Started Start(int64_t count, DType dtype, const Reduction& reduction, bool in_place) {
+    ++case_;
+    Started started;
+    started.inputs = Inputs(count, dtype, false);
+    started.expected = Reduced(started.inputs, 0, count, dtype, reduction);
+    started.out = Buffer(started.expected.bytes());
+    started.dtype = dtype;
+    started.reduction = reduction;
+    started.in_place = in_place;
+    Buffer& in = started.inputs[static_cast<size_t>(comm_.rank())];
+    started.before = std::make_unique<Buffer>(in);
+    char* const to = in_place ? in.data() : started.out.data();
+    (void)Ok(comm_.StartAllReduce(in.data(), to, count, dtype, reduction), "start");
+    return started;
+  }
+
+  void Finish(std::deque<Started>* under_way) {
+    Started started = std::move(under_way->front());
+    under_way->pop_front();
+    if (!Ok(comm_.FinishAllReduce(), "finish")) return;
+    Buffer& in = started.inputs[static_cast<size_t>(comm_.rank())];
+    const Buffer got = started.in_place ? in : started.out;
+    in = *started.before;
+    CompareReduced(got, started.expected, started.inputs, 0, started.dtype, started.reduction,
+                   Describe("started allreduce", started.dtype, started.reduction));
+  }
+
+  // An allreduce of values that lie in several places on some ranks, here and there in place.
   void AllReduceSpans(const Buffer& in, const Buffer& expected, DType dtype,
                       const Reduction& reduction, const std::string& what) {
     if (comm_.rank() % 3 == 2) {

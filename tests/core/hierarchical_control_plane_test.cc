@@ -47,7 +47,8 @@ class Counted : public ControlPlane {
 
 // Runs `body(plane)` on every rank; returns how many messages went between hosts.
 template <typename Body>
-int OnPlanes(const Hosts& hosts, const Body& body) {
+int OnPlanes(const Hosts& hosts, const Body& body,
+             std::chrono::nanoseconds flush_limit = HierarchicalControlPlane::kFlushLimit) {
   std::atomic<int> sent{0};
   OnWorlds(static_cast<int>(hosts.size()), [&](World* world) {
     const int rank = world->rank();
@@ -60,7 +61,8 @@ int OnPlanes(const Hosts& hosts, const Body& body) {
     ASSERT_OK(MakeShmControlPlane(local.get(), &within));
     ASSERT_OK(world->OpenControlPlane(&across));
     HierarchicalControlPlane plane(layout, rank, std::move(within),
-                                   std::make_unique<Counted>(std::move(across), &sent));
+                                   std::make_unique<Counted>(std::move(across), &sent),
+                                   flush_limit);
     EXPECT_EQ(plane.rank(), rank);
     EXPECT_EQ(plane.size(), static_cast<int>(hosts.size()));
     body(&plane);
@@ -147,11 +149,11 @@ TEST(OneMessageAHost) {
 }
 
 // A leader that hears of an agreement may go into a collective: the others have it by then, though
-// the leader makes no further call.
+// the leader makes no further call. However long that takes, as nothing limits it here.
 TEST(ALeaderHearsLast) {
   std::atomic<bool> other_heard{false};
   const std::string longer(200000, 'x');  // than shared memory holds between two ranks
-  (void)OnPlanes({0, 1, 1}, [&](ControlPlane* plane) {
+  const auto body = [&](ControlPlane* plane) {
     if (plane->rank() == 0) {
       for (int r = 1; r < 3; ++r) EXPECT_OK(plane->Send(r, longer));
       Flush(plane);
@@ -165,6 +167,23 @@ TEST(ALeaderHearsLast) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!other_heard && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     EXPECT_TRUE(other_heard);
+  };
+  (void)OnPlanes({0, 1, 1}, body, hours(1));
+}
+
+// A rank that does not read keeps its leader waiting for a while, not for ever.
+TEST(ALeaderHearsInSpiteOfARankThatDoesNotRead) {
+  std::atomic<bool> leader_heard{false};
+  const std::string longer(200000, 'x');
+  (void)OnPlanes({0, 1, 1}, [&](ControlPlane* plane) {
+    if (plane->rank() == 0) {
+      for (int r = 1; r < 3; ++r) EXPECT_OK(plane->Send(r, longer));
+      Flush(plane);
+      return;
+    }
+    while (plane->rank() == 2 && !leader_heard) std::this_thread::yield();
+    EXPECT_TRUE(Await(plane, true).bytes == longer);
+    leader_heard = true;
   });
 }
 

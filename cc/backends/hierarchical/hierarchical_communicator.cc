@@ -18,6 +18,11 @@ HierarchicalCommunicator::HierarchicalCommunicator(HostLayout layout, int rank,
       options_(options),
       memory_(std::move(memory)) {}
 
+// What a call that failed may still write to is left to the end of the process.
+HierarchicalCommunicator::~HierarchicalCommunicator() {
+  if (!settled()) (void)memory_.release();
+}
+
 void HierarchicalCommunicator::Abort(const Status& why) {
   local_->Abort(why);
   if (across_ != nullptr) across_->Abort(why);

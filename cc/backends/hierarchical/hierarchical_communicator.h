@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -29,8 +30,8 @@
 namespace tfhvd {
 
 struct HierarchicalOptions {
-  // What a lane carries at once. Larger pieces overlap better within the communicator across hosts.
-  int64_t piece_bytes = 4 << 20;
+  // What a lane carries in one call. The levels work side by side on several pieces.
+  int64_t piece_bytes = 2 << 20;
   // Up to so many bytes, one lane carries everything.
   int64_t small_bytes = 16 << 10;
 };
@@ -43,6 +44,7 @@ class HierarchicalCommunicator : public Communicator {
   HierarchicalCommunicator(HostLayout layout, int rank, std::unique_ptr<Communicator> local,
                            std::unique_ptr<Communicator> across, HierarchicalOptions options = {},
                            std::unique_ptr<LevelMemory> memory = MakeHostLevelMemory());
+  ~HierarchicalCommunicator() override;
 
   const char* name() const override { return "hierarchical"; }
   int rank() const override { return rank_; }
@@ -103,8 +105,21 @@ class HierarchicalCommunicator : public Communicator {
   Status BroadcastPiece(char* buffer, int64_t bytes, int root, int lanes);
   Status GatherPiece(const char* own, const Sizes& bytes, const std::vector<char*>& addresses);
   Status CollectLane(const char* own, const Sizes& bytes, const char** collected);
-  Status ReducePiece(const ReduceCall& call, const char* in, char* out, int64_t count, int lanes);
-  Status ReduceAcross(const ReduceCall& call, char* part, int64_t count);
+  // A piece of an allreduce, between the two levels.
+  struct Piece {
+    Sizes counts;          // elements of the parts, by local rank
+    char* part = nullptr;  // this rank's
+    char* out = nullptr;   // where the whole piece goes
+    bool started = false;  // whether the part is in an allreduce of the lane
+  };
+  // So many pieces cross the network, or wait for it, at once.
+  static constexpr size_t kPiecesAcross = 3;
+  Status ReducePieces(const ReduceCall& call, const char* in, char* out, int64_t count,
+                      std::deque<Piece>* across);
+  Status ReduceWithin(const ReduceCall& call, const char* in, const Piece& piece);
+  Status StartAcross(const ReduceCall& call, Piece* piece);
+  Status FinishPiece(const ReduceCall& call, std::deque<Piece>* across);
+  Status ReduceWideAcross(const ReduceCall& call, char* part, int64_t count);
   Status ScatterPiece(const ReduceCall& call, const std::vector<const char*>& blocks,
                       const Sizes& counts, char* out);
   Status HandOut(const char* results, const Sizes& bytes, char* out);
@@ -121,7 +136,7 @@ class HierarchicalCommunicator : public Communicator {
   const std::unique_ptr<Communicator> local_;
   const std::unique_ptr<Communicator> across_;
   const HierarchicalOptions options_;
-  const std::unique_ptr<LevelMemory> memory_;
+  std::unique_ptr<LevelMemory> memory_;
 };
 
 }  // namespace tfhvd

@@ -7,10 +7,12 @@ namespace tfhvd {
 
 HierarchicalControlPlane::HierarchicalControlPlane(HostLayout layout, int rank,
                                                    std::unique_ptr<ControlPlane> local,
-                                                   std::unique_ptr<ControlPlane> across)
+                                                   std::unique_ptr<ControlPlane> across,
+                                                   std::chrono::nanoseconds flush_limit)
     : layout_(std::move(layout)),
       rank_(rank),
       host_(layout_.host_of[static_cast<size_t>(rank)]),
+      flush_limit_(flush_limit),
       local_(std::move(local)),
       across_(std::move(across)),
       votes_(local_->votes() == nullptr ? nullptr
@@ -157,7 +159,7 @@ Status HierarchicalControlPlane::Receive(std::optional<Message>* message) {
   }
   if (inbox_.empty()) return Status::Ok();
   held_ = rank_ != 0 && !local_->Flushed() && !IsAlarm(inbox_.front().bytes) &&
-          Clock::now() - held_since_ < kFlushLimit;
+          Clock::now() - held_since_ < flush_limit_;
   if (held_) return Status::Ok();
   *message = std::move(inbox_.front());
   inbox_.pop_front();

@@ -4,8 +4,7 @@
 // them each other (hierarchical_votes.h). See cc/comm/control_plane.h for the contract; beyond it:
 //
 // - A leader keeps what its host's ranks announce for up to kBatchingWindow, until it has something
-// of
-//   each, and sends it on in one envelope.
+//   of each, and sends it on in one envelope.
 // - A leader takes an agreement once its host's ranks can have it without its help, or a moment
 //   later: in a collective it passes messages on from time to time only.
 // - Messages move on only while the leader's engine makes calls here, so with a stopped leader its
@@ -30,11 +29,15 @@ namespace tfhvd {
 
 class HierarchicalControlPlane : public ControlPlane {
  public:
+  // How long a leader holds an agreement back for a rank of its host that does not read.
+  static constexpr std::chrono::milliseconds kFlushLimit{10};
+
   // `local`: among the ranks of this host, in their order; it has votes on all hosts or on none.
   // `across`: among all ranks, opened by a World; leaders alone use it. Wake and the messages of
   // `local` end a Wait; `across` is looked at again and again.
   HierarchicalControlPlane(HostLayout layout, int rank, std::unique_ptr<ControlPlane> local,
-                           std::unique_ptr<ControlPlane> across);
+                           std::unique_ptr<ControlPlane> across,
+                           std::chrono::nanoseconds flush_limit = kFlushLimit);
 
   int rank() const override { return rank_; }
   int size() const override { return layout_.size(); }
@@ -55,8 +58,6 @@ class HierarchicalControlPlane : public ControlPlane {
 
   // How long what a host's ranks announce waits for the others of that host.
   static constexpr std::chrono::microseconds kBatchingWindow{50};
-  // How long a leader holds an agreement back for a rank of its host that does not read.
-  static constexpr std::chrono::milliseconds kFlushLimit{10};
   // The longest sleep between two looks at the other hosts, while an answer is expected or not.
   static constexpr long kKeenSleepNs = 200000;
   static constexpr long kIdleSleepNs = 250000000;
@@ -75,6 +76,7 @@ class HierarchicalControlPlane : public ControlPlane {
   const HostLayout layout_;
   const int rank_;
   const int host_;
+  const std::chrono::nanoseconds flush_limit_;
   const std::unique_ptr<ControlPlane> local_;
   const std::unique_ptr<ControlPlane> across_;
   const std::unique_ptr<HierarchicalVotes> votes_;  // null where a host's ranks cannot vote

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
 
@@ -20,43 +21,87 @@ Status HierarchicalCommunicator::AllReduce(const void* in, void* out, int64_t co
                                            const Reduction& reduction) {
   TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   const ReduceCall call = MakeCall(dtype, reduction);
-  const int lanes = count * call.item() <= options_.small_bytes ? 1 : layout_.lanes;
-  const int64_t piece = std::max<int64_t>(1, options_.piece_bytes / call.wide_item()) * lanes;
-  for (int64_t done = 0; done < count; done += piece) {
-    TFHVD_RETURN_IF_ERROR(ReducePiece(call, static_cast<const char*>(in) + done * call.item(),
-                                      static_cast<char*>(out) + done * call.item(),
-                                      std::min(piece, count - done), lanes));
+  std::deque<Piece> across;  // the pieces between the two levels, the oldest first
+  Status status =
+      ReducePieces(call, static_cast<const char*>(in), static_cast<char*>(out), count, &across);
+  if (status.ok()) return status;
+  // What the lane still does for this call touches this call's memory no more.
+  if (across_ != nullptr) across_->Abort(status);
+  for (const Piece& piece : across) {
+    if (piece.started) (void)across_->FinishAllReduce();
   }
+  return status;
+}
+
+// While a piece crosses the network, the ranks of a host reduce the next one and put the one before
+// it together.
+Status HierarchicalCommunicator::ReducePieces(const ReduceCall& call, const char* in, char* out,
+                                              int64_t count, std::deque<Piece>* across) {
+  const int lanes = count * call.item() <= options_.small_bytes ? 1 : layout_.lanes;
+  const int64_t most = std::max<int64_t>(1, options_.piece_bytes / call.wide_item()) * lanes;
+  const int64_t slot = (std::min(count, most) + lanes - 1) / lanes * call.wide_item();
+  char* parts = nullptr;
+  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, in_lane() ? kPiecesAcross * slot : 0, &parts));
+  int64_t number = 0;
+  for (int64_t done = 0; done < count; done += most, ++number) {
+    if (across->size() == kPiecesAcross) TFHVD_RETURN_IF_ERROR(FinishPiece(call, across));
+    Piece piece;
+    piece.counts = Divide(std::min(most, count - done), lanes);
+    piece.part = parts + (in_lane() ? number % kPiecesAcross * slot : 0);
+    piece.out = out + done * call.item();
+    TFHVD_RETURN_IF_ERROR(ReduceWithin(call, in + done * call.item(), piece));
+    across->push_back(std::move(piece));
+    TFHVD_RETURN_IF_ERROR(StartAcross(call, &across->back()));
+  }
+  while (!across->empty()) TFHVD_RETURN_IF_ERROR(FinishPiece(call, across));
   return Status::Ok();
 }
 
-Status HierarchicalCommunicator::ReducePiece(const ReduceCall& call, const char* in, char* out,
-                                             int64_t count, int lanes) {
+// Of a piece of the values makes the part that this rank takes across.
+Status HierarchicalCommunicator::ReduceWithin(const ReduceCall& call, const char* in,
+                                              const Piece& piece) {
   const void* values = in;
   if (call.wider()) {
+    const int64_t count = std::accumulate(piece.counts.begin(), piece.counts.end(), int64_t{0});
     char* buffer = nullptr;
     TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, count * call.wide_item(), &buffer));
     TFHVD_RETURN_IF_ERROR(memory_->Widen(buffer, in, count, call.dtype, call.reduction));
     values = buffer;
   }
-  Sizes parts = Divide(count, lanes);
-  const int64_t mine = parts[static_cast<size_t>(local_rank())];
-  char* part = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, mine * call.wide_item(), &part));
-  TFHVD_RETURN_IF_ERROR(local_->ReduceScatter(values, part, parts, call.between, call.within()));
-  if (mine > 0) TFHVD_RETURN_IF_ERROR(ReduceAcross(call, part, mine));
-  for (int64_t& n : parts) n *= call.item();
-  return local_->AllGather(part, out, parts);
+  return local_->ReduceScatter(values, piece.part, piece.counts, call.between, call.within());
 }
 
-// Of a host's part makes the result of all, in place. Where the type is wider, a large
-// part crosses the network in it only once, on the way to the sum.
-Status HierarchicalCommunicator::ReduceAcross(const ReduceCall& call, char* part, int64_t count) {
-  const Reduction across = Between(call.reduction);
-  if (!call.wider() || count * call.wide_item() <= options_.small_bytes) {
-    TFHVD_RETURN_IF_ERROR(across_->AllReduce(part, part, count, call.between, across));
-    return memory_->Complete(part, part, size(), count, call.dtype, call.reduction);
+Status HierarchicalCommunicator::StartAcross(const ReduceCall& call, Piece* piece) {
+  const int64_t mine = piece->counts[static_cast<size_t>(local_rank())];
+  if (mine == 0) return Status::Ok();
+  if (call.wider() && mine * call.wide_item() > options_.small_bytes) {
+    return ReduceWideAcross(call, piece->part, mine);
   }
+  piece->started = true;
+  return across_->StartAllReduce(piece->part, piece->part, mine, call.between,
+                                 Between(call.reduction));
+}
+
+// Puts the oldest piece's parts together.
+Status HierarchicalCommunicator::FinishPiece(const ReduceCall& call, std::deque<Piece>* across) {
+  Piece& piece = across->front();
+  if (piece.started) {
+    piece.started = false;
+    TFHVD_RETURN_IF_ERROR(across_->FinishAllReduce());
+    TFHVD_RETURN_IF_ERROR(memory_->Complete(piece.part, piece.part, size(),
+                                            piece.counts[static_cast<size_t>(local_rank())],
+                                            call.dtype, call.reduction));
+  }
+  for (int64_t& n : piece.counts) n *= call.item();
+  TFHVD_RETURN_IF_ERROR(local_->AllGather(piece.part, piece.out, piece.counts));
+  across->pop_front();
+  return Status::Ok();
+}
+
+// Of a host's part makes the result of all, in place. It crosses the network in the wider type only
+// once, on the way to the sum.
+Status HierarchicalCommunicator::ReduceWideAcross(const ReduceCall& call, char* part,
+                                                  int64_t count) {
   const int64_t each = (count + layout_.hosts() - 1) / layout_.hosts();
   Sizes shares;
   for (int h = 0; h < layout_.hosts(); ++h) {
@@ -65,7 +110,8 @@ Status HierarchicalCommunicator::ReduceAcross(const ReduceCall& call, char* part
   const int64_t mine = shares[static_cast<size_t>(host())];
   char* share = nullptr;
   TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, mine * call.wide_item(), &share));
-  TFHVD_RETURN_IF_ERROR(across_->ReduceScatter(part, share, shares, call.between, across));
+  TFHVD_RETURN_IF_ERROR(
+      across_->ReduceScatter(part, share, shares, call.between, Between(call.reduction)));
   TFHVD_RETURN_IF_ERROR(memory_->Complete(share, share, size(), mine, call.dtype, call.reduction));
   for (int64_t& n : shares) n *= call.item();
   return across_->AllGather(share, part, shares);

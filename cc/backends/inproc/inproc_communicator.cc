@@ -73,6 +73,18 @@ Status InprocCommunicator::AllReduce(const void* in, void* out, int64_t count, D
   return End();
 }
 
+Status InprocCommunicator::StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                          const Reduction& reduction) {
+  started_.emplace_back([=] { return AllReduce(in, out, count, dtype, reduction); });
+  return Status::Ok();
+}
+
+Status InprocCommunicator::FinishAllReduce() {
+  const std::function<Status()> run = std::move(started_.front());
+  started_.pop_front();
+  return run();
+}
+
 Status InprocCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
   InprocCall call;
   call.kind = Collective::kAllGather;

@@ -2,6 +2,8 @@
 // cc/comm/communicator.h for the contract, which it gives no more than: Abort is this rank's alone.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,6 +23,10 @@ class InprocCommunicator : public Communicator {
 
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                    const Reduction& reduction) override;
+  // All of it happens within FinishAllReduce, as late as the contract allows.
+  Status StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
+                        const Reduction& reduction) override;
+  Status FinishAllReduce() override;
   Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) override;
   Status Broadcast(void* buffer, int64_t bytes, int root) override;
   Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts, DType dtype,
@@ -43,6 +49,7 @@ class InprocCommunicator : public Communicator {
     return StillWaits(missing, seconds);
   };
   const int rank_;
+  std::deque<std::function<Status()>> started_;  // allreduces, the oldest first
 };
 
 }  // namespace tfhvd

@@ -8,8 +8,8 @@ namespace tfhvd {
 namespace {
 
 // A broadcast hands the buffer down the tree in pieces of this size, this many ahead of itself.
-constexpr int64_t kBroadcastPiece = 512 << 10;
-constexpr int64_t kBroadcastAhead = 4;
+constexpr int64_t kBroadcastPiece = 128 << 10;
+constexpr int64_t kBroadcastAhead = 16;
 
 // Transfers of one exchange that are under way at once: 16 peers, to and from.
 constexpr MpiTransfers::TransferId kWindow = 32;
@@ -17,7 +17,8 @@ constexpr MpiTransfers::TransferId kWindow = 32;
 }  // namespace
 
 MpiCommunicator::MpiCommunicator(MpiPort port)
-    : transfers_(std::move(port), [this](const tfhvd::Wait& wait) { return OnWait(wait); }) {}
+    : transfers_(std::move(port), [this](const tfhvd::Wait& wait) { return OnWait(wait); }),
+      blocks_(&transfers_) {}
 
 MpiCommunicator::~MpiCommunicator() {
   // MPI may still write into the scratch of a call that failed: it is left to the end of the
@@ -58,15 +59,25 @@ Status MpiCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
   return transfers_.End();
 }
 
-// Binomial tree: counted from the root, rank v's parent is v without its lowest set bit.
+// A tree, counted from the root, passes the buffer down piece by piece. For a little data a
+// binomial one: rank v's parent is v without its lowest set bit. For much a chain: each rank sends
+// it only once, and the first to get it need not send it to several.
 void MpiCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) {
   const int v = (rank() - root + size()) % size();
-  int subtree = 1;  // v's descendants lie below v + subtree
-  while (subtree < size() && (v & subtree) == 0) subtree *= 2;
-  const int parent = (v - subtree + root + size()) % size();
+  int steps = 0;  // of the binomial tree; so often the root would send everything
+  while ((1 << steps) < size()) ++steps;
+  const bool chain = (steps - 1) * bytes > (size() - 2) * kBroadcastPiece;
+  int parent = (v - 1 + root + size()) % size();
   std::vector<int> children;  // the one with the largest subtree first
-  for (int step = subtree / 2; step > 0; step /= 2) {
-    if (v + step < size()) children.push_back((v + step + root) % size());
+  if (chain) {
+    if (v + 1 < size()) children.push_back((v + 1 + root) % size());
+  } else {
+    int subtree = 1;  // v's descendants lie below v + subtree
+    while (subtree < size() && (v & subtree) == 0) subtree *= 2;
+    parent = (v - subtree + root + size()) % size();
+    for (int step = subtree / 2; step > 0; step /= 2) {
+      if (v + step < size()) children.push_back((v + step + root) % size());
+    }
   }
   const int64_t pieces = (bytes + kBroadcastPiece - 1) / kBroadcastPiece;
   const auto size_of = [&](int64_t p) {

@@ -9,12 +9,15 @@
 //   mpi_communicator.cc  barrier, broadcast, alltoall
 //   mpi_gather.cc        allgather: all at once, by doubling, around a ring
 //   mpi_reduce.cc        allreduce, reducescatter: gather and reduce, or in blocks
+//   mpi_block_reduce.h   ... in blocks
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
+#include "cc/backends/mpi/mpi_block_reduce.h"
 #include "cc/backends/mpi/mpi_transfers.h"
 #include "cc/comm/communicator.h"
 
@@ -31,6 +34,9 @@ class MpiCommunicator : public Communicator {
 
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                    const Reduction& reduction) override;
+  Status StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
+                        const Reduction& reduction) override;
+  Status FinishAllReduce() override;
   Status AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) override;
   Status Broadcast(void* buffer, int64_t bytes, int root) override;
   Status ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts, DType dtype,
@@ -44,16 +50,7 @@ class MpiCommunicator : public Communicator {
  private:
   using TransferId = MpiTransfers::TransferId;
 
-  // What one reduction needs to know all along.
-  struct ReduceCall {
-    const char* in;
-    char* out;
-    DType dtype;
-    int64_t item;  // bytes of an element
-    Reduction reduction;
-  };
-  // The elements of one round of a blockwise reduction, and where their inputs are.
-  struct Round;
+  using ReduceCall = MpiBlockReduce::Call;
 
   // Rank `rank()` + distance, around the circle; distance may be negative.
   int Neighbour(int distance) const { return (rank() + distance + size()) % size(); }
@@ -70,13 +67,10 @@ class MpiCommunicator : public Communicator {
   void GatherByDoubling(char* rotated, const std::vector<int64_t>& bytes);
   void GatherAroundRing(char* out, const std::vector<int64_t>& bytes);
   void ReduceGathered(const ReduceCall& call, int64_t count);
-  void ReduceInBlocks(const ReduceCall& call, int64_t count);
-  Round StartExchange(const ReduceCall& call, char* scratch, const std::vector<int64_t>& begins,
-                      const std::vector<int64_t>& counts);
-  bool FinishExchange(const ReduceCall& call, const Round& round, char* result);
-  int64_t PartItems(int64_t item) const;
 
   MpiTransfers transfers_;
+  MpiBlockReduce blocks_;
+  std::deque<MpiBlockReduce::RoundId> started_;  // the ends of allreduces, the oldest first
   std::vector<char> scratch_;
 };
 

@@ -11,7 +11,10 @@
 namespace tfhvd {
 namespace {
 
-constexpr int64_t kLargestMessage = 1 << 30;  // bytes: MPI counts in int
+// Bytes of a message. Over TCP, MPI announces a larger one and sends it when the receiver has
+// answered (Open MPI from 64 KiB on); both words wait behind everything that is on the way between
+// the two, and meanwhile the link idles.
+constexpr int64_t kLargestMessage = 63 << 10;
 
 }  // namespace
 
@@ -21,6 +24,7 @@ MpiTransfers::MpiTransfers(MpiPort port, std::function<Status(const tfhvd::Wait&
 Status MpiTransfers::Begin(const char* what) {
   what_ = what;
   remaining_.clear();
+  looked_.assign(2 * kMpiChannels * port_.members.size(), 0);
   (void)Aborted();
   return failure_;
 }
@@ -30,7 +34,7 @@ Status MpiTransfers::Begin(const char* what) {
 Status MpiTransfers::End() {
   if (Wait(0, next())) return Status::Ok();
   for (Active& active : active_) {
-    if (active.receives) (void)port_.api->Cancel(&active.request);
+    if (active.lane.receives) (void)port_.api->Cancel(&active.request);
   }
   (void)Settle();
   return failure_;
@@ -50,43 +54,41 @@ bool MpiTransfers::Settle() {
   return active_.empty();
 }
 
-MpiTransfers::TransferId MpiTransfers::Send(int to, const void* data, int64_t bytes) {
-  return Start(to, static_cast<char*>(const_cast<void*>(data)), bytes, false);
+MpiTransfers::TransferId MpiTransfers::Send(int to, const void* data, int64_t bytes,
+                                            MpiChannel channel) {
+  return Start({to, false, channel}, static_cast<char*>(const_cast<void*>(data)), bytes);
 }
 
-MpiTransfers::TransferId MpiTransfers::Receive(int from, void* data, int64_t bytes) {
-  return Start(from, static_cast<char*>(data), bytes, true);
+MpiTransfers::TransferId MpiTransfers::Receive(int from, void* data, int64_t bytes,
+                                               MpiChannel channel) {
+  return Start({from, true, channel}, static_cast<char*>(data), bytes);
 }
 
-MpiTransfers::TransferId MpiTransfers::Start(int peer, char* data, int64_t bytes, bool receives) {
+MpiTransfers::TransferId MpiTransfers::Start(const Lane& lane, char* data, int64_t bytes) {
   const TransferId id = next();
   remaining_.push_back(0);
-  const int partner = port_.members[static_cast<size_t>(peer)];
+  const int partner = port_.members[static_cast<size_t>(lane.peer)];
+  const int tag = port_.tag + static_cast<int>(lane.channel);
   for (int64_t done = 0; done < bytes && failure_.ok(); done += kLargestMessage) {
     const int n = static_cast<int>(std::min(kLargestMessage, bytes - done));
     MpiHandle request = 0;
-    const int error =
-        receives ? port_.api->Irecv(data + done, n, partner, port_.tag, port_.comm, &request)
-                 : port_.api->Isend(data + done, n, partner, port_.tag, port_.comm, &request);
+    const int error = lane.receives
+                          ? port_.api->Irecv(data + done, n, partner, tag, port_.comm, &request)
+                          : port_.api->Isend(data + done, n, partner, tag, port_.comm, &request);
     if (error != 0) {
-      Fail(error, receives ? "receiving from" : "sending to", peer);
+      Fail(error, lane);
       break;
     }
-    active_.push_back({request, id, peer, receives});
+    active_.push_back({request, id, lane});
     ++remaining_.back();
   }
   return id;
 }
 
-bool MpiTransfers::Wait(TransferId id) {
+bool MpiTransfers::WaitForProgress() {
   Backoff backoff;
-  std::optional<WaitPacer> pacer;  // since the last progress; made when first needed
-  while (failure_.ok() && remaining_[static_cast<size_t>(id)] > 0) {
-    if (Advance()) {
-      backoff.Reset();
-      pacer.reset();
-      continue;
-    }
+  std::optional<WaitPacer> pacer;  // made when first needed
+  while (failure_.ok() && !active_.empty() && !Advance()) {
     if (Aborted()) break;
     if (backoff.next_sleep_ns() > 0) {
       if (!pacer.has_value()) pacer.emplace();
@@ -97,34 +99,42 @@ bool MpiTransfers::Wait(TransferId id) {
   return failure_.ok();
 }
 
+bool MpiTransfers::Wait(TransferId id) {
+  while (failure_.ok() && !done(id)) (void)WaitForProgress();
+  return failure_.ok();
+}
+
 bool MpiTransfers::Wait(TransferId begin, TransferId end) {
   for (TransferId t = begin; t < end && failure_.ok(); ++t) (void)Wait(t);
   return failure_.ok();
 }
 
+// Looks at the oldest message of each lane, and at those behind it once it is done: MPI delivers
+// them in that order, and each look may cost a system call.
 bool MpiTransfers::Advance() {
-  bool progress = false;
-  for (size_t i = 0; i < active_.size() && failure_.ok();) {
-    Active& active = active_[i];
+  ++looks_;
+  size_t kept = 0;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    const Active active = active_[i];
+    int64_t& looked = looked_[active.lane.index()];
     int done = 0;
-    const int error = port_.api->Test(&active.request, &done);
-    if (error != 0) {
-      const int peer = active.peer;
-      const bool receives = active.receives;
-      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
-      Fail(error, receives ? "receiving from" : "sending to", peer);
-      return false;
+    if (failure_.ok() && looked != looks_) {
+      const int error = port_.api->Test(&active_[i].request, &done);
+      if (error != 0) {
+        Fail(error, active.lane);
+        continue;  // MPI has given the request up
+      }
     }
     if (done == 0) {
-      ++i;
+      looked = looks_;
+      active_[kept++] = active_[i];
       continue;
     }
     --remaining_[static_cast<size_t>(active.id)];
-    active = active_.back();
-    active_.pop_back();
-    progress = true;
   }
-  return progress;
+  const bool progress = kept < active_.size();
+  active_.resize(kept);
+  return progress && failure_.ok();
 }
 
 // Asks the monitor where it is time to.
@@ -134,7 +144,7 @@ bool MpiTransfers::GoesOn(WaitPacer* pacer) {
   const std::string call = std::string("MPI ") + what_;
   wait.call = call.c_str();
   for (const Active& active : active_) {
-    wait.ranks.push_back(port_.members[static_cast<size_t>(active.peer)]);
+    wait.ranks.push_back(port_.members[static_cast<size_t>(active.lane.peer)]);
   }
   std::sort(wait.ranks.begin(), wait.ranks.end());
   wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
@@ -143,9 +153,10 @@ bool MpiTransfers::GoesOn(WaitPacer* pacer) {
   return failure_.ok();
 }
 
-void MpiTransfers::Fail(int error, const char* doing, int peer) {
+void MpiTransfers::Fail(int error, const Lane& lane) {
   failure_ = MessageFailed(*port_.api, error, what_, port_.members[static_cast<size_t>(port_.rank)],
-                           doing, port_.members[static_cast<size_t>(peer)]);
+                           lane.receives ? "receiving from" : "sending to",
+                           port_.members[static_cast<size_t>(lane.peer)]);
 }
 
 bool MpiTransfers::Aborted() {

@@ -2,7 +2,8 @@
 //
 // Sends and receives return at once with an id; waiting polls every one of them (MPI_Test, never
 // a blocking call), backs off while nothing moves, and ends when the call is aborted or the wait
-// monitor says so. Between two ranks messages match in the order in which both post them.
+// monitor says so. Between two ranks messages of a channel match in the order in which both post
+// them.
 //
 // The first failure stays: later transfers do nothing and waits return false, so that algorithms
 // only leave their loops; End says what it was.
@@ -23,11 +24,16 @@
 
 namespace tfhvd {
 
+// Messages of one channel match none of another.
+enum class MpiChannel { kValues, kResults };
+constexpr int kMpiChannels = 2;
+
 // Where a communicator's messages go.
 struct MpiPort {
   const MpiApi* api = nullptr;
   MpiHandle comm = 0;
-  int tag = 0;               // tells this communicator's messages from the others'
+  int tag = 0;               // tells this communicator's messages from the others'; the first of
+                             // kMpiChannels
   std::vector<int> members;  // their ranks in `comm`
   int rank = 0;              // index of this process in `members`
 };
@@ -52,8 +58,9 @@ class MpiTransfers {
 
   // Any number of bytes; none is no message. Peers are indices of the port's members. The buffer is
   // in use until the id is done.
-  TransferId Send(int to, const void* data, int64_t bytes);
-  TransferId Receive(int from, void* data, int64_t bytes);
+  TransferId Send(int to, const void* data, int64_t bytes,
+                  MpiChannel channel = MpiChannel::kValues);
+  TransferId Receive(int from, void* data, int64_t bytes, MpiChannel channel = MpiChannel::kValues);
 
   // The id that comes next: ids count up by one.
   TransferId next() const { return static_cast<TransferId>(remaining_.size()); }
@@ -61,6 +68,12 @@ class MpiTransfers {
   // Wait until the id, or all ids in [begin, end), are done; false after a failure.
   bool Wait(TransferId id);
   bool Wait(TransferId begin, TransferId end);
+
+  bool done(TransferId id) const { return remaining_[static_cast<size_t>(id)] == 0; }
+  bool failed() const { return !failure_.ok(); }
+
+  // Waits until any message is done, if there are any; false after a failure.
+  bool WaitForProgress();
 
   // Lets the messages move on, between pieces of computation.
   void Poll() { (void)Advance(); }
@@ -72,23 +85,35 @@ class MpiTransfers {
   void Abort(const Status& why);
 
  private:
+  // A message from, or to, a peer on a channel.
+  struct Lane {
+    int peer;
+    bool receives;
+    MpiChannel channel;
+
+    size_t index() const {
+      return static_cast<size_t>((2 * peer + (receives ? 1 : 0)) * kMpiChannels +
+                                 static_cast<int>(channel));
+    }
+  };
   struct Active {
     MpiHandle request;
     TransferId id;
-    int peer;
-    bool receives;
+    Lane lane;
   };
-  TransferId Start(int peer, char* data, int64_t bytes, bool receives);
+  TransferId Start(const Lane& lane, char* data, int64_t bytes);
   bool Advance();  // whether something has completed
   bool GoesOn(WaitPacer* pacer);
-  void Fail(int error, const char* doing, int peer);
+  void Fail(int error, const Lane& lane);
   bool Aborted();
 
   const MpiPort port_;
   const std::function<Status(const tfhvd::Wait&)> on_wait_;
   const char* what_ = "";
   std::vector<Active> active_;
-  std::vector<int> remaining_;  // messages to go, by id of the current collective
+  std::vector<int> remaining_;   // messages to go, by id of the current collective
+  int64_t looks_ = 0;            // calls of Advance
+  std::vector<int64_t> looked_;  // by lane: the last of them that found a message not done
   Status failure_;
 
   std::atomic<bool> aborted_{false};

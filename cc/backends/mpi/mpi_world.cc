@@ -117,8 +117,8 @@ class MpiWorld : public World {
     opening.SetWaitMonitor(monitor());
     TFHVD_RETURN_IF_ERROR(
         opening.AllReduce(&tag, &tag, 1, DType::kInt64, Reduction{ReduceOp::kMax, 1.0, 1.0}));
-    TFHVD_RETURN_IF_ERROR(CheckTag(tag));
-    next_tag_ = tag + 1;
+    TFHVD_RETURN_IF_ERROR(CheckTag(tag + kMpiChannels - 1));
+    next_tag_ = tag + kMpiChannels;
     port.tag = static_cast<int>(tag);
     *out = std::make_unique<MpiCommunicator>(std::move(port));
     (*out)->SetWaitMonitor(monitor());
@@ -177,7 +177,7 @@ class MpiWorld : public World {
   MpiHandle data_ = 0;
   int largest_tag_ = 0;
   int next_plane_ = 0;
-  int64_t next_tag_ = kOpeningTag + 1;
+  int64_t next_tag_ = kOpeningTag + kMpiChannels;
   WaitMonitor* monitor_ = nullptr;         // Not owned.
   std::optional<StallGuard> stall_guard_;  // where there is no other
 };

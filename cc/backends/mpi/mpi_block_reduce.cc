@@ -1,0 +1,184 @@
+#include "cc/backends/mpi/mpi_block_reduce.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cc/base/arithmetic.h"
+
+namespace tfhvd {
+namespace {
+
+// In a round a rank reduces a part of this size; with many ranks less, so that the parts of all
+// ranks together stay within kRoundBytes.
+constexpr int64_t kPartBytes = 256 << 10;
+constexpr int64_t kLeastPartBytes = 16 << 10;
+constexpr int64_t kRoundBytes = 2 << 20;
+
+// Rounds whose parts are under way at once: enough that a link is busy while words of MPI's own, or
+// a rank that came late, are waited for.
+constexpr int64_t kRoundsAhead = 8;
+
+// Messages move on between pieces of arithmetic of this size.
+constexpr int64_t kPollBytes = 128 << 10;
+
+// Transfers of one exchange that are under way at once: 16 peers, to and from.
+constexpr size_t kWindow = 32;
+
+}  // namespace
+
+MpiBlockReduce::MpiBlockReduce(MpiTransfers* transfers) : transfers_(transfers) {}
+
+MpiBlockReduce::~MpiBlockReduce() {
+  // MPI may still write into the scratch of rounds that failed: it is left to the end of the
+  // process.
+  if (!transfers_->Settle()) (void)new std::vector<char>(std::move(scratch_));
+}
+
+int64_t MpiBlockReduce::part_bytes() const {
+  return std::max(kLeastPartBytes, std::min(kPartBytes, kRoundBytes / size()));
+}
+
+char* MpiBlockReduce::ScratchOf(RoundId id) {
+  const int64_t slot = (size() - 1) * part_bytes();
+  if (scratch_.empty()) scratch_.resize(static_cast<size_t>(kRoundsAhead * slot));
+  return scratch_.data() + id % kRoundsAhead * slot;
+}
+
+void MpiBlockReduce::AddAllReduce(const Call& call, int64_t count) {
+  const int64_t block = part_bytes() / call.item() * size();
+  for (int64_t at = 0; at < count; at += block) {
+    const int64_t end = std::min(count, at + block);
+    const int64_t each = (end - at + size() - 1) / size();
+    Round round;
+    round.call = call;
+    for (int r = 0; r < size(); ++r) {
+      round.begins.push_back(std::min(end, at + each * r));
+      round.counts.push_back(std::min(each, end - round.begins.back()));
+    }
+    round.result = call.out + round.begins[static_cast<size_t>(rank())] * call.item();
+    round.to_all = true;
+    rounds_.push_back(std::move(round));
+  }
+}
+
+void MpiBlockReduce::AddScatter(const Call& call, const std::vector<int64_t>& counts) {
+  const int64_t part = part_bytes() / call.item();
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  for (int64_t at = 0; at < most; at += part) {
+    Round round;
+    round.call = call;
+    int64_t begin = 0;
+    for (const int64_t n : counts) {
+      const int64_t done = std::min(n, at);
+      round.begins.push_back(begin + done);
+      round.counts.push_back(std::min(part, n - done));
+      begin += n;
+    }
+    round.result = call.out + std::min(at, counts[static_cast<size_t>(rank())]) * call.item();
+    rounds_.push_back(std::move(round));
+  }
+}
+
+// Sends every rank its part of the round, and receives this rank's from all; whether all of that is
+// under way, and not held back by the window.
+bool MpiBlockReduce::PostParts(RoundId id) {
+  Round& round = At(id);
+  const int64_t item = round.call.item();
+  const int64_t own_bytes = round.counts[static_cast<size_t>(rank())] * item;
+  char* const scratch = ScratchOf(id);
+  for (; round.parts_posted < size() - 1; ++round.parts_posted) {
+    const size_t posted = round.parts.size();
+    if (posted >= kWindow && !transfers_->done(round.parts[posted - kWindow])) return false;
+    const int distance = round.parts_posted + 1;
+    const int to = Neighbour(distance);
+    const size_t t = static_cast<size_t>(to);
+    round.parts.push_back(transfers_->Receive(Neighbour(-distance),
+                                              scratch + (distance - 1) * own_bytes, own_bytes,
+                                              MpiChannel::kValues));
+    round.parts.push_back(transfers_->Send(to, round.call.in + round.begins[t] * item,
+                                           round.counts[t] * item, MpiChannel::kValues));
+  }
+  return true;
+}
+
+bool MpiBlockReduce::AllDone(const std::vector<MpiTransfers::TransferId>& ids) const {
+  return std::all_of(ids.begin(), ids.end(),
+                     [this](MpiTransfers::TransferId id) { return transfers_->done(id); });
+}
+
+void MpiBlockReduce::Reduce(RoundId id) {
+  const Round& round = At(id);
+  const Call& call = round.call;
+  const int64_t item = call.item();
+  const size_t own = static_cast<size_t>(rank());
+  const int64_t count = round.counts[own];
+  std::vector<const char*> from(round.counts.size());
+  from[own] = call.in + round.begins[own] * item;
+  for (int distance = 1; distance < size(); ++distance) {
+    from[static_cast<size_t>(Neighbour(-distance))] = ScratchOf(id) + (distance - 1) * count * item;
+  }
+  std::vector<const void*> inputs(from.size());
+  const int64_t piece = kPollBytes / item;
+  for (int64_t at = 0; at < count; at += piece) {
+    for (size_t r = 0; r < inputs.size(); ++r) inputs[r] = from[r] + at * item;
+    ReduceRanks(round.result + at * item, inputs.data(), size(), std::min(piece, count - at),
+                call.dtype, call.reduction);
+    transfers_->Poll();
+  }
+}
+
+// Like PostParts, of this rank's result.
+bool MpiBlockReduce::PostResults(Round* round) {
+  if (!round->to_all) return true;
+  const int64_t item = round->call.item();
+  const int64_t own_bytes = round->counts[static_cast<size_t>(rank())] * item;
+  for (; round->results_posted < size() - 1; ++round->results_posted) {
+    const size_t posted = round->results.size();
+    if (posted >= kWindow && !transfers_->done(round->results[posted - kWindow])) return false;
+    const int distance = round->results_posted + 1;
+    const int from = Neighbour(-distance);
+    const size_t f = static_cast<size_t>(from);
+    round->results.push_back(transfers_->Receive(from, round->call.out + round->begins[f] * item,
+                                                 round->counts[f] * item, MpiChannel::kResults));
+    round->results.push_back(
+        transfers_->Send(Neighbour(distance), round->result, own_bytes, MpiChannel::kResults));
+  }
+  return true;
+}
+
+void MpiBlockReduce::Advance() {
+  transfers_->Poll();
+  bool moved = true;
+  while (moved && !transfers_->failed()) {
+    moved = false;
+    while (posted_ < next() && posted_ < reduced_ + kRoundsAhead && PostParts(posted_)) {
+      ++posted_;
+      moved = true;
+    }
+    if (reduced_ < posted_ && AllDone(At(reduced_).parts)) {
+      Reduce(reduced_++);
+      moved = true;
+    }
+    while (shared_ < reduced_ && PostResults(&At(shared_))) {
+      ++shared_;
+      moved = true;
+    }
+  }
+  while (first_ < shared_ && AllDone(rounds_.front().results)) {
+    rounds_.pop_front();
+    ++first_;
+  }
+}
+
+bool MpiBlockReduce::Wait(RoundId end) {
+  Advance();
+  while (first_ < end && !transfers_->failed()) {
+    if (transfers_->WaitForProgress()) Advance();
+  }
+  if (!transfers_->failed()) return true;
+  rounds_.clear();
+  first_ = posted_ = reduced_ = shared_ = end;
+  return false;
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,159 @@
+"""Gradients between hosts, beside what their links allow.
+
+    python tests/perf/across_hosts.py [--hosts 3] [--ranks-per-host 1] [--megabits 500]
+                                      [--tensors 1x64M 500x1K] [--model resnet50]
+                                      [--with-horovod PYTHON] [--seconds 0.5] [--json FILE]
+
+The hosts are namespaces of this machine with a link of that speed each, both ways (see
+tests/network.py: needs root). All ranks share this machine's cores, which limits fast links. "the
+link" is the time that the best algorithm needs for all bytes: every host must send and receive
+2(h-1)/h of them, in packets of 1514 bytes that carry 1448. Each column is the median of one job's
+steps; the jobs follow each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import network  # noqa: E402  (after its folder is on the path)
+
+PAYLOAD = 1448 / 1514  # of a full packet, with headers of Ethernet, IP and TCP with a time stamp
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A job to measure.
+
+    Attributes:
+        name: of its column.
+        mpirun: the launcher.
+        words: what each rank runs; the workloads follow.
+        env: added to the environment.
+    """
+
+    name: str
+    mpirun: Path
+    words: tuple[str, ...]
+    env: dict[str, str]
+
+
+def seconds_of_link(total_bytes: int, hosts: int, megabits: float) -> float:
+    """How long the links take for an allreduce: ``seconds_of_link(64 << 20, 2, 500)``: 1.12."""
+    return total_bytes * 2 * (hosts - 1) / hosts * 8 / (megabits * 1e6 * PAYLOAD)
+
+
+def contenders(horovod: Path | None) -> list[Contender]:
+    """All that take part; plain MPI runs in tfhvd's job, in turn with it."""
+    mpirun = Path(shutil.which("mpirun") or "mpirun")
+    bench = (sys.executable, "-m", "tfhvd.bench", "--no-progress", "--rivals", "mpi")
+    found = [Contender("tfhvd", mpirun, bench, {})]
+    if horovod is not None:
+        words = (str(horovod), str(HERE / "horovod_job.py"))
+        mpirun = horovod.parent / "mpirun"
+        found.append(Contender("Horovod", mpirun, words, {}))
+        hierarchical = {"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}
+        found.append(Contender("Horovod, hierarchical", mpirun, words, hierarchical))
+    return found
+
+
+def run(
+    contender: Contender, net: network.Network, options: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """Measures one job: the medians in seconds, by workload and column."""
+    settings = {
+        "PYTHONPATH": str(ROOT),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+        **contender.env,
+    }
+    ranks = str(options.hosts * options.ranks_per_host)
+    exported = [word for name in settings for word in ("-x", name)]
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # the hosts have other /dev/shm
+        out = Path(folder) / "rows.json"
+        words = [*net.run_on(0), str(contender.mpirun), *net.launcher(options.ranks_per_host)]
+        words += ["--oversubscribe", "--bind-to", "none", *exported, "-np", ranks]
+        words += [*contender.words, "--seconds", str(options.seconds), "--json", str(out)]
+        words += ["--tensors", *options.tensors] if options.tensors else []
+        words += ["--model", *options.model] if options.model else []
+        job = subprocess.run(
+            words,
+            env={**os.environ, **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if job.returncode:
+            raise SystemExit(f"{contender.name} ended with {job.returncode}:\n{job.stdout[-3000:]}")
+        rows = json.loads(out.read_text())["rows"]
+    medians: dict[str, dict[str, float]] = {}
+    for row in rows:
+        own = row["subject"] == contender.name.partition(",")[0]
+        beside = contender.name == "tfhvd" and row["subject"] in ("MPI", "tf.identity")
+        if own or beside:
+            columns = medians.setdefault(row["workload"], {})
+            columns["bytes"] = row["bytes"]
+            columns[contender.name if own else row["subject"]] = row["p50_us"] / 1e6
+    return medians
+
+
+def table(figures: dict[str, dict[str, float]], names: list[str]) -> list[str]:
+    """Lines of Markdown; of the link's time it says which part of ours it is."""
+    lines = [f"| case | {' | '.join(names)} | link/tfhvd |", "|---" * (len(names) + 2) + "|"]
+    for workload, columns in figures.items():
+        times = [f"{1e3 * columns[name]:.4g} ms" if name in columns else "-" for name in names]
+        share = f"{columns['the link'] / columns['tfhvd']:.0%}"
+        lines.append(f"| {workload} | {' | '.join(times)} | {share} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--hosts", type=int, default=3)
+    parser.add_argument("--ranks-per-host", type=int, default=1)
+    parser.add_argument("--megabits", type=float, default=500.0, help="of each link, in a second")
+    parser.add_argument("--tensors", nargs="*", default=["1x64M", "500x1K"], metavar="COUNTxSIZE")
+    parser.add_argument("--model", nargs="*", default=[])
+    parser.add_argument("--with-horovod", type=Path, metavar="PYTHON")
+    parser.add_argument("--seconds", type=float, default=0.5, help="about, for each figure")
+    parser.add_argument("--json", type=Path, help="write all medians to this file as well")
+    options = parser.parse_args()
+    if not network.available():
+        parser.error("this needs root's right to make namespaces, and the tools ip and unshare")
+    figures: dict[str, dict[str, float]] = {}
+    jobs = contenders(options.with_horovod)
+    with network.hosts(options.hosts, options.megabits) as net:
+        for contender in jobs:
+            print(f"{contender.name} ...", file=sys.stderr, flush=True)
+            for workload, columns in run(contender, net, options).items():
+                figures.setdefault(workload, {}).update(columns)
+    for columns in figures.values():
+        columns["the link"] = seconds_of_link(
+            int(columns["bytes"]), options.hosts, options.megabits
+        )
+    print(
+        f"{options.hosts} hosts of {options.ranks_per_host}, {options.megabits:g} Mbit/s, medians\n"
+    )
+    names = ["tfhvd", "tf.identity", "MPI", *[job.name for job in jobs[1:]], "the link"]
+    print(*table(figures, names), sep="\n")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
