@@ -1,6 +1,6 @@
 """Hosts with a network between them, on one machine: Linux namespaces, which root may make.
 
-    with network.hosts(3, megabits=500) as net:
+    with network.hosts(3) as net:
         net.run_on(0)    # words of a command that runs the one behind them on the first host
         net.launcher(2)  # mpirun's options for two ranks on each host
         net.cut_off(2)   # nothing reaches the third host, and nothing leaves it
@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 # A host without a name: what the host does not share with the others, then the command.
@@ -51,6 +52,19 @@ def available() -> bool:
         return made.returncode == 0
     finally:
         _ip("netns", "del", name)
+
+
+@dataclass(frozen=True)
+class Link:
+    """Between a host and the switch: its packets are of up to 9000 bytes.
+
+    Attributes:
+        megabits: that it carries in a second, each way.
+        milliseconds: that a packet takes from host to host.
+    """
+
+    megabits: float
+    milliseconds: float = 0.0
 
 
 class Network:
@@ -86,36 +100,35 @@ class Network:
 
 
 @contextlib.contextmanager
-def hosts(count: int, megabits: float | None = None) -> Iterator[Network]:
+def hosts(count: int, link: Link | None = None) -> Iterator[Network]:
     """Makes hosts; removes them, with all that runs on them.
 
     Args:
         count: how many.
-        megabits: what each can send, and receive at the same time, in a second; None: no limit.
+        link: of each host; needs g++. None: as fast as this machine's cores.
     """
     mark = uuid.uuid4().hex[:6]
-    switch = f"tfhvd-{mark}"  # the bridge has a namespace too, so that nothing is left outside
+    switch = f"tfhvd-{mark}"
     names = [f"{switch}-{number}" for number in range(count)]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         agent = folder / "on"
         agent.write_text(_ON_HOST)
         agent.chmod(0o755)
-        for name in (switch, *names):
+        for name in names:
             _ip("netns", "add", name)
             stack.callback(_remove, name)
-        _ip("-n", switch, "link", "add", "net", "type", "bridge")
-        _ip("-n", switch, "link", "set", "net", "up")
+        if link is None:
+            # The bridge has a namespace too, so that nothing is left outside.
+            _ip("netns", "add", switch)
+            stack.callback(_remove, switch)
+            _connect_by_bridge(switch, names)
+        else:
+            stack.enter_context(_connect_by_links(names, folder, link))
         for number, name in enumerate(names):
-            end = ("type", "veth", "peer", "name", "net0", "netns", name)
-            _ip("-n", switch, "link", "add", f"port{number}", *end)
-            _ip("-n", switch, "link", "set", f"port{number}", "master", "net", "up")
             _ip("-n", name, "addr", "add", f"10.77.0.{number + 1}/24", "dev", "net0")
             _ip("-n", name, "link", "set", "net0", "up")
             _ip("-n", name, "link", "set", "lo", "up")
-            if megabits is not None:
-                _limit(name, "net0", megabits)
-                _limit(switch, f"port{number}", megabits)
             etc = Path("/etc/netns") / name  # what the host has for /etc/hosts
             etc.mkdir(parents=True)
             stack.callback(shutil.rmtree, etc)
@@ -124,20 +137,40 @@ def hosts(count: int, megabits: float | None = None) -> Iterator[Network]:
         yield Network(agent, names)
 
 
+def _connect_by_bridge(switch: str, names: list[str]) -> None:
+    """Makes each host's net0, an end of a cable to a bridge in the namespace `switch`."""
+    _ip("-n", switch, "link", "add", "net", "type", "bridge")
+    _ip("-n", switch, "link", "set", "net", "up")
+    for number, name in enumerate(names):
+        end = ("type", "veth", "peer", "name", "net0", "netns", name)
+        _ip("-n", switch, "link", "add", f"port{number}", *end)
+        _ip("-n", switch, "link", "set", f"port{number}", "master", "net", "up")
+
+
+@contextlib.contextmanager
+def _connect_by_links(names: list[str], folder: Path, link: Link) -> Iterator[None]:
+    """Makes each host's net0, a device of a program that keeps packets for a while."""
+    program = folder / "network_switch"
+    source = Path(__file__).with_name("network_switch.cc")
+    subprocess.run(["g++", "-std=c++17", "-O2", "-o", program, source], check=True)
+    words = [program, str(link.megabits), str(1000 * link.milliseconds), *names]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != "ready\n":
+                raise OSError(f"{source.name} ended with {process.wait()}")
+            for name in names:
+                _ip("-n", name, "link", "set", "net0", "mtu", "9000", "txqueuelen", "500")
+            yield
+        finally:
+            process.kill()
+
+
 def _remove(name: str) -> None:
     pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout
     if pids.strip():
         subprocess.run(["kill", "-KILL", *pids.split()], capture_output=True)
     _ip("netns", "del", name)
-
-
-def _limit(namespace: str, device: str, megabits: float) -> None:
-    """Limits what leaves by a device; what waits there is as much as 100 ms let through."""
-    limit = ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "100ms")
-    words = ["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *limit]
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise OSError(f"{shlex.join(words)}: {done.stderr.strip()}")
 
 
 def _ip(*words: str) -> None:

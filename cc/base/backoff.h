@@ -19,19 +19,30 @@ class Backoff {
   }
 
   void Reset() {
-    round_ = start_ == kSpinFirst ? 0 : kSpins + kYields;
+    round_ = start_ == kSpinFirst ? 0 : rounds_;
     sleep_ns_ = kFirstSleepNs;
   }
 
+  // What was waited for has come, and the next wait begins: as waits went on to sleep lately, it
+  // spins and yields less, half as often each time; as they did not, twice as often again.
+  void Found() {
+    if (round_ >= rounds_) {
+      rounds_ = rounds_ / 2 > kLeastRounds ? rounds_ / 2 : kLeastRounds;
+    } else if (round_ > 0) {
+      rounds_ = rounds_ * 2 < kMostRounds ? rounds_ * 2 : kMostRounds;
+    }
+    Reset();
+  }
+
   // How long Pause would sleep next: 0 while it still spins or yields.
-  long next_sleep_ns() const { return round_ < kSpins + kYields ? 0 : sleep_ns_; }
+  long next_sleep_ns() const { return round_ < rounds_ ? 0 : sleep_ns_; }
 
   void Pause() {
-    if (round_ < kSpins) {
+    if (round_ < rounds_ / kRoundsToASpin) {
       ++round_;
       return;
     }
-    if (round_ < kSpins + kYields) {
+    if (round_ < rounds_) {
       ++round_;
       sched_yield();
       return;
@@ -45,13 +56,15 @@ class Backoff {
   void Lengthen() { sleep_ns_ = sleep_ns_ * 2 < max_sleep_ns_ ? sleep_ns_ * 2 : max_sleep_ns_; }
 
  private:
-  static constexpr int kSpins = 64;
-  static constexpr int kYields = 256;
+  static constexpr int kMostRounds = 320;  // of spinning and yielding
+  static constexpr int kLeastRounds = 10;
+  static constexpr int kRoundsToASpin = 5;  // the first fifth of them spins
   static constexpr long kFirstSleepNs = 5000;
 
   const long max_sleep_ns_;
   const Start start_;
-  int round_;
+  int rounds_ = kMostRounds;  // before it sleeps
+  int round_ = 0;
   long sleep_ns_;
 };
 

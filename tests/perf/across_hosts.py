@@ -1,14 +1,16 @@
 """Gradients between hosts, beside what their links allow.
 
     python tests/perf/across_hosts.py [--hosts 3] [--ranks-per-host 1] [--megabits 500]
-                                      [--tensors 1x64M 500x1K] [--model resnet50]
-                                      [--with-horovod PYTHON] [--seconds 0.5] [--json FILE]
+                                      [--milliseconds 1] [--tensors 1x64M 500x1K]
+                                      [--model resnet50] [--with-horovod PYTHON] [--seconds 0.5]
+                                      [--json FILE]
 
-The hosts are namespaces of this machine with a link of that speed each, both ways (see
-tests/network.py: needs root). All ranks share this machine's cores, which limits fast links. "the
-link" is the time that the best algorithm needs for all bytes: every host must send and receive
-2(h-1)/h of them, in packets of 1514 bytes that carry 1448. Each column is the median of one job's
-steps; the jobs follow each other.
+The hosts are namespaces of this machine; each has a link of that speed, both ways, and of that
+length, one way (tests/network.py: needs root and g++). All ranks share this machine's cores, which
+limits fast links. "the link" is the time that the best algorithm needs for all bytes: every host
+must send and receive 2(h-1)/h of them, in packets of 9000 bytes that carry 8948, and then waits
+twice for the length of the way. Each column is the median of one job's steps; the jobs follow each
+other.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import network  # noqa: E402  (after its folder is on the path)
 
-PAYLOAD = 1448 / 1514  # of a full packet, with headers of Ethernet, IP and TCP with a time stamp
+PAYLOAD = 8948 / 9000  # of a full packet, with the headers of IP and TCP with a time stamp
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,10 @@ class Contender:
     env: dict[str, str]
 
 
-def seconds_of_link(total_bytes: int, hosts: int, megabits: float) -> float:
-    """How long the links take for an allreduce: ``seconds_of_link(64 << 20, 2, 500)``: 1.12."""
-    return total_bytes * 2 * (hosts - 1) / hosts * 8 / (megabits * 1e6 * PAYLOAD)
+def seconds_of_link(total_bytes: int, hosts: int, link: network.Link) -> float:
+    """How long the links take for an allreduce of so many bytes."""
+    seconds = total_bytes * 2 * (hosts - 1) / hosts * 8 / (link.megabits * 1e6 * PAYLOAD)
+    return seconds + 2 * link.milliseconds / 1e3
 
 
 def contenders(horovod: Path | None) -> list[Contender]:
@@ -127,6 +130,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=3)
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--megabits", type=float, default=500.0, help="of each link, in a second")
+    parser.add_argument("--milliseconds", type=float, default=0.1, help="of each way")
     parser.add_argument("--tensors", nargs="*", default=["1x64M", "500x1K"], metavar="COUNTxSIZE")
     parser.add_argument("--model", nargs="*", default=[])
     parser.add_argument("--with-horovod", type=Path, metavar="PYTHON")
@@ -137,17 +141,17 @@ def main() -> None:
         parser.error("this needs root's right to make namespaces, and the tools ip and unshare")
     figures: dict[str, dict[str, float]] = {}
     jobs = contenders(options.with_horovod)
-    with network.hosts(options.hosts, options.megabits) as net:
+    link = network.Link(options.megabits, options.milliseconds)
+    with network.hosts(options.hosts, link) as net:
         for contender in jobs:
             print(f"{contender.name} ...", file=sys.stderr, flush=True)
             for workload, columns in run(contender, net, options).items():
                 figures.setdefault(workload, {}).update(columns)
     for columns in figures.values():
-        columns["the link"] = seconds_of_link(
-            int(columns["bytes"]), options.hosts, options.megabits
-        )
+        columns["the link"] = seconds_of_link(int(columns["bytes"]), options.hosts, link)
     print(
-        f"{options.hosts} hosts of {options.ranks_per_host}, {options.megabits:g} Mbit/s, medians\n"
+        f"{options.hosts} hosts of {options.ranks_per_host}, {link.megabits:g} Mbit/s, "
+        f"{link.milliseconds:g} ms\n"
     )
     names = ["tfhvd", "tf.identity", "MPI", *[job.name for job in jobs[1:]], "the link"]
     print(*table(figures, names), sep="\n")

@@ -8,25 +8,25 @@
 namespace tfhvd {
 namespace {
 
-// In a round a rank reduces a part of this size; with many ranks less, so that the parts of all
-// ranks together stay within kRoundBytes.
-constexpr int64_t kPartBytes = 256 << 10;
+// In a round a rank reduces a part of the size of a message; with many ranks less, so that the
+// parts of all ranks together stay within kRoundBytes.
 constexpr int64_t kLeastPartBytes = 16 << 10;
 constexpr int64_t kRoundBytes = 2 << 20;
 
-// Rounds whose parts are under way at once: enough that a link is busy while words of MPI's own, or
-// a rank that came late, are waited for.
-constexpr int64_t kRoundsAhead = 8;
-
-// Messages move on between pieces of arithmetic of this size.
-constexpr int64_t kPollBytes = 128 << 10;
+// Rounds whose parts are under way at once.
+constexpr int64_t kLeastRoundsAhead = 4;
+constexpr int64_t kMostRoundsAhead = 16;
 
 // Transfers of one exchange that are under way at once: 16 peers, to and from.
 constexpr size_t kWindow = 32;
 
 }  // namespace
 
-MpiBlockReduce::MpiBlockReduce(MpiTransfers* transfers) : transfers_(transfers) {}
+MpiBlockReduce::MpiBlockReduce(MpiTransfers* transfers)
+    : transfers_(transfers),
+      part_bytes_(std::max(kLeastPartBytes, std::min(kMpiMessageBytes, kRoundBytes / size()))),
+      rounds_ahead_(std::clamp(kMpiBytesAhead / std::max<int64_t>(1, (size() - 1) * part_bytes_),
+                               kLeastRoundsAhead, kMostRoundsAhead)) {}
 
 MpiBlockReduce::~MpiBlockReduce() {
   // MPI may still write into the scratch of rounds that failed: it is left to the end of the
@@ -34,18 +34,14 @@ MpiBlockReduce::~MpiBlockReduce() {
   if (!transfers_->Settle()) (void)new std::vector<char>(std::move(scratch_));
 }
 
-int64_t MpiBlockReduce::part_bytes() const {
-  return std::max(kLeastPartBytes, std::min(kPartBytes, kRoundBytes / size()));
-}
-
 char* MpiBlockReduce::ScratchOf(RoundId id) {
-  const int64_t slot = (size() - 1) * part_bytes();
-  if (scratch_.empty()) scratch_.resize(static_cast<size_t>(kRoundsAhead * slot));
-  return scratch_.data() + id % kRoundsAhead * slot;
+  const int64_t slot = (size() - 1) * part_bytes_;
+  if (scratch_.empty()) scratch_.resize(static_cast<size_t>(rounds_ahead_ * slot));
+  return scratch_.data() + id % rounds_ahead_ * slot;
 }
 
 void MpiBlockReduce::AddAllReduce(const Call& call, int64_t count) {
-  const int64_t block = part_bytes() / call.item() * size();
+  const int64_t block = part_bytes_ / call.item() * size();
   for (int64_t at = 0; at < count; at += block) {
     const int64_t end = std::min(count, at + block);
     const int64_t each = (end - at + size() - 1) / size();
@@ -62,7 +58,7 @@ void MpiBlockReduce::AddAllReduce(const Call& call, int64_t count) {
 }
 
 void MpiBlockReduce::AddScatter(const Call& call, const std::vector<int64_t>& counts) {
-  const int64_t part = part_bytes() / call.item();
+  const int64_t part = part_bytes_ / call.item();
   const int64_t most = *std::max_element(counts.begin(), counts.end());
   for (int64_t at = 0; at < most; at += part) {
     Round round;
@@ -112,19 +108,14 @@ void MpiBlockReduce::Reduce(RoundId id) {
   const int64_t item = call.item();
   const size_t own = static_cast<size_t>(rank());
   const int64_t count = round.counts[own];
-  std::vector<const char*> from(round.counts.size());
-  from[own] = call.in + round.begins[own] * item;
+  std::vector<const void*> inputs(round.counts.size());
+  inputs[own] = call.in + round.begins[own] * item;
   for (int distance = 1; distance < size(); ++distance) {
-    from[static_cast<size_t>(Neighbour(-distance))] = ScratchOf(id) + (distance - 1) * count * item;
+    inputs[static_cast<size_t>(Neighbour(-distance))] =
+        ScratchOf(id) + (distance - 1) * count * item;
   }
-  std::vector<const void*> inputs(from.size());
-  const int64_t piece = kPollBytes / item;
-  for (int64_t at = 0; at < count; at += piece) {
-    for (size_t r = 0; r < inputs.size(); ++r) inputs[r] = from[r] + at * item;
-    ReduceRanks(round.result + at * item, inputs.data(), size(), std::min(piece, count - at),
-                call.dtype, call.reduction);
-    transfers_->Poll();
-  }
+  ReduceRanks(round.result, inputs.data(), size(), count, call.dtype, call.reduction);
+  transfers_->Poll();
 }
 
 // Like PostParts, of this rank's result.
@@ -151,7 +142,7 @@ void MpiBlockReduce::Advance() {
   bool moved = true;
   while (moved && !transfers_->failed()) {
     moved = false;
-    while (posted_ < next() && posted_ < reduced_ + kRoundsAhead && PostParts(posted_)) {
+    while (posted_ < next() && posted_ < reduced_ + rounds_ahead_ && PostParts(posted_)) {
       ++posted_;
       moved = true;
     }

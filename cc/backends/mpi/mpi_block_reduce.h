@@ -76,7 +76,6 @@ class MpiBlockReduce {
   int rank() const { return transfers_->port().rank; }
   int size() const { return static_cast<int>(transfers_->port().members.size()); }
   int Neighbour(int distance) const { return (rank() + distance + size()) % size(); }
-  int64_t part_bytes() const;
   Round& At(RoundId id) { return rounds_[static_cast<size_t>(id - first_)]; }
   char* ScratchOf(RoundId id);
 
@@ -86,6 +85,8 @@ class MpiBlockReduce {
   void Reduce(RoundId id);
 
   MpiTransfers* const transfers_;
+  const int64_t part_bytes_;
+  const int64_t rounds_ahead_;
   std::vector<char> scratch_;  // what arrives, a slot for each round ahead
   std::deque<Round> rounds_;   // under way or to come: from first_ on
   RoundId first_ = 0;

@@ -8,8 +8,8 @@ namespace tfhvd {
 namespace {
 
 // A broadcast hands the buffer down the tree in pieces of this size, this many ahead of itself.
-constexpr int64_t kBroadcastPiece = 128 << 10;
-constexpr int64_t kBroadcastAhead = 16;
+constexpr int64_t kBroadcastPiece = kMpiMessageBytes;
+constexpr int64_t kBroadcastAhead = kMpiBytesAhead / kBroadcastPiece;
 
 // Transfers of one exchange that are under way at once: 16 peers, to and from.
 constexpr MpiTransfers::TransferId kWindow = 32;

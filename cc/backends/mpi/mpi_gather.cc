@@ -15,8 +15,8 @@ constexpr int64_t kSmallTotal = 64 << 10;
 constexpr int64_t kSmallEach = 1 << 10;
 
 // A ring passes blocks on in pieces of this size, with this many receives ahead.
-constexpr int64_t kRingPiece = 512 << 10;
-constexpr size_t kRingAhead = 4;
+constexpr int64_t kRingPiece = kMpiMessageBytes;
+constexpr size_t kRingAhead = kMpiBytesAhead / kRingPiece;
 
 // A piece of a gathered block.
 struct Piece {

@@ -5,19 +5,9 @@
 #include <utility>
 
 #include "cc/backends/mpi/mpi_error.h"
-#include "cc/base/backoff.h"
 #include "cc/base/types.h"
 
 namespace tfhvd {
-namespace {
-
-// Bytes of a message. Over TCP, MPI announces a larger one and sends it when the receiver has
-// answered (Open MPI from 64 KiB on); both words wait behind everything that is on the way between
-// the two, and meanwhile the link idles.
-constexpr int64_t kLargestMessage = 63 << 10;
-
-}  // namespace
-
 MpiTransfers::MpiTransfers(MpiPort port, std::function<Status(const tfhvd::Wait&)> on_wait)
     : port_(std::move(port)), on_wait_(std::move(on_wait)) {}
 
@@ -69,8 +59,8 @@ MpiTransfers::TransferId MpiTransfers::Start(const Lane& lane, char* data, int64
   remaining_.push_back(0);
   const int partner = port_.members[static_cast<size_t>(lane.peer)];
   const int tag = port_.tag + static_cast<int>(lane.channel);
-  for (int64_t done = 0; done < bytes && failure_.ok(); done += kLargestMessage) {
-    const int n = static_cast<int>(std::min(kLargestMessage, bytes - done));
+  for (int64_t done = 0; done < bytes && failure_.ok(); done += kMpiMessageBytes) {
+    const int n = static_cast<int>(std::min(kMpiMessageBytes, bytes - done));
     MpiHandle request = 0;
     const int error = lane.receives
                           ? port_.api->Irecv(data + done, n, partner, tag, port_.comm, &request)
@@ -86,16 +76,16 @@ MpiTransfers::TransferId MpiTransfers::Start(const Lane& lane, char* data, int64
 }
 
 bool MpiTransfers::WaitForProgress() {
-  Backoff backoff;
   std::optional<WaitPacer> pacer;  // made when first needed
   while (failure_.ok() && !active_.empty() && !Advance()) {
     if (Aborted()) break;
-    if (backoff.next_sleep_ns() > 0) {
+    if (backoff_.next_sleep_ns() > 0) {
       if (!pacer.has_value()) pacer.emplace();
       if (!GoesOn(&*pacer)) break;
     }
-    backoff.Pause();
+    backoff_.Pause();
   }
+  backoff_.Found();
   return failure_.ok();
 }
 

@@ -18,11 +18,21 @@
 #include <vector>
 
 #include "cc/backends/mpi/mpi_api.h"
+#include "cc/base/backoff.h"
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/comm/wait_monitor.h"
 
 namespace tfhvd {
+
+// Bytes of a message at most. Over TCP, MPI announces a larger one and sends it when the receiver
+// has answered (Open MPI from 64 KiB on); both words wait behind everything that is on the way
+// between the two, and meanwhile the link idles.
+constexpr int64_t kMpiMessageBytes = 63 << 10;
+
+// What a rank sends ahead of what it receives: more than links hold (1 Gbit/s and 5 ms: 0.6 MB),
+// and little enough that TCP does not lose what waits in a switch.
+constexpr int64_t kMpiBytesAhead = 1 << 20;
 
 // Messages of one channel match none of another.
 enum class MpiChannel { kValues, kResults };
@@ -114,6 +124,7 @@ class MpiTransfers {
   std::vector<int> remaining_;   // messages to go, by id of the current collective
   int64_t looks_ = 0;            // calls of Advance
   std::vector<int64_t> looked_;  // by lane: the last of them that found a message not done
+  Backoff backoff_;
   Status failure_;
 
   std::atomic<bool> aborted_{false};
