@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -139,6 +140,8 @@ def main() -> None:
     options = parser.parse_args()
     if not network.available():
         parser.error("this needs root's right to make namespaces, and the tools ip and unshare")
+    # Whoever ends this program ends what it has started, too.
+    signal.signal(signal.SIGTERM, lambda number, stack: sys.exit(128 + number))
     figures: dict[str, dict[str, float]] = {}
     jobs = contenders(options.with_horovod)
     link = network.Link(options.megabits, options.milliseconds)
