@@ -78,16 +78,16 @@ class TransportSelector {
     return control ? MakeShmControlPlane(host, &transport->control) : Status::Ok();
   }
 
-  // Collective over all of the group: `mine` where every rank's is ok, else kUnavailable on all.
-  static Status Everyone(Communicator* everyone, const Status& mine) {
-    int64_t bad = mine.ok() ? 0 : 1;
-    Reduction max;
-    max.op = ReduceOp::kMax;
-    TFHVD_RETURN_IF_ERROR(everyone->AllReduce(&bad, &bad, 1, DType::kInt64, max));
-    if (!mine.ok() || bad == 0) return mine;
-    return Status::Unavailable("the ranks of another host cannot share memory");
+  // Collective over all of the group: of how many hosts the ranks share memory.
+  static Status CountSharingHosts(const HostLayout& layout, int rank, Communicator* everyone,
+                                  bool shares, int64_t* sharing) {
+    const bool leads = layout.local_of[static_cast<size_t>(rank)] == 0;
+    *sharing = shares && leads ? 1 : 0;
+    return everyone->AllReduce(sharing, sharing, 1, DType::kInt64, Reduction());
   }
 
+  // A host whose ranks cannot share memory uses what carries messages between hosts, within it;
+  // then `transport` keeps the launcher's control plane.
   Status JoinHosts(const Group& group, Communicator* everyone, Transport* transport) const {
     const HostLayout& layout = group.layout;
     if (layout.hosts() == layout.size()) return Status::Unavailable("every host has one rank");
@@ -97,7 +97,10 @@ class TransportSelector {
     const bool control = transport->control != nullptr;
     const Status shared = ShareMemory(group, host.get(), control, &local);
     if (!shared.ok() && shared.code() != StatusCode::kUnavailable) return shared;
-    TFHVD_RETURN_IF_ERROR(Everyone(everyone, shared));
+    int64_t sharing = 0;
+    TFHVD_RETURN_IF_ERROR(CountSharingHosts(layout, group.self, everyone, shared.ok(), &sharing));
+    if (sharing == 0) return Status::Unavailable("the ranks of no host can share memory");
+    if (!shared.ok()) local.communicator = std::move(host);
     std::unique_ptr<Communicator> across;
     const int lane = layout.local_of[static_cast<size_t>(group.self)];
     if (lane < layout.lanes) {
@@ -106,12 +109,17 @@ class TransportSelector {
     transport->communicator = std::make_unique<HierarchicalCommunicator>(
         layout, group.self, std::move(local.communicator), std::move(across));
     if (!control) return Status::Ok();
-    transport->control = std::make_unique<HierarchicalControlPlane>(
-        layout, group.self, std::move(local.control), std::move(transport->control));
+    const bool all = sharing == layout.hosts();
+    if (all) {
+      transport->control = std::make_unique<HierarchicalControlPlane>(
+          layout, group.self, std::move(local.control), std::move(transport->control));
+    }
     if (group.self == 0) {
-      log_.Info("collectives go through shared memory within each of " +
-                std::to_string(layout.hosts()) + " hosts and through " + world_->description() +
-                " across; lanes: " + std::to_string(layout.lanes));
+      const std::string hosts = std::to_string(layout.hosts()) + " hosts";
+      log_.Info("collectives go through shared memory within " +
+                (all ? "each" : std::to_string(sharing)) + " of " + hosts + " and through " +
+                world_->description() + (all ? " across" : " elsewhere") +
+                "; lanes: " + std::to_string(layout.lanes));
     }
     return Status::Ok();
   }

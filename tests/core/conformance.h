@@ -146,7 +146,8 @@ class Conformance {
       for (int64_t left = 1 + random.Below(9); left > 0 && !stopped_; --left) {
         const DType dtype = static_cast<DType>(random.Below(kNumRealDTypes));
         const ReduceOp op = dtype == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum;
-        const int64_t count = random.Below(int64_t{1} << (4 + random.Below(17)));
+        const int64_t most = int64_t{1} << (4 + random.Below(17));
+        const int64_t count = random.Below(std::min(most, large_ / 8));
         under_way.push_back(Start(count, dtype, {op, 1.0, 1.0}, random.Below(2) == 1));
         const bool pause =
             random.Below(3) == comm_.rank() % 3;  // one rank is later than the others

@@ -3,7 +3,8 @@
 //
 //   mpirun -np 4 mpi_conformance          everything but --huge and --stall
 //   mpirun -np 9 mpi_conformance --small  small and mixed sizes alone, for many ranks
-//   mpirun -np 2 mpi_conformance --huge   tensors of more than 2^31 bytes: 2.5 GiB a rank
+//   mpirun -np 20 mpi_conformance --many  several allreduces under way, in exchanges of many
+//   messages mpirun -np 2 mpi_conformance --huge   tensors of more than 2^31 bytes: 2.5 GiB a rank
 //   mpirun -np 2 mpi_conformance --stall  a rank comes late; the others say so
 //   mpirun -np 2 mpi_conformance --errors [--begun]  errors of MPI are returned, also where
 //                                                    somebody else has begun it
@@ -191,6 +192,9 @@ int Run(const std::string& mode, bool begun) {
     Conformance suite(comm.get());
     suite.CheckBarrier();
     suite.CheckMixture();
+  } else if (mode == "--many") {
+    const std::unique_ptr<Communicator> comm = Open(world.get(), AllOf(world->size()));
+    Conformance(comm.get()).UpTo(1 << 20).CheckStarted();
   } else if (mode == "--stall") {
     CheckStall(world.get());
   } else if (mode == "--errors") {

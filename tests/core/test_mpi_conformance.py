@@ -1,4 +1,4 @@
-"""Runs the MPI backend through the suite of all communicators, under mpirun, with 1 to 9 ranks.
+"""Runs the MPI backend through the suite of all communicators, under mpirun, with 1 to 20 ranks.
 
 `tests/core/mpi_conformance.cc` is the program. Its --huge mode (tensors of more than 2^31 bytes,
 2.5 GiB of memory a rank) is for a person to start: see the first lines of the program.
@@ -33,6 +33,14 @@ def test_conforms_beyond_few_ranks(program: Path):
     job = mpi.run_ranks(9, ["-c", EXEC, str(program), "--small"], timeout=300)
     assert job.code == 0, str(job)
     assert all("of 9 conforms" in rank.out for rank in job.ranks), str(job)
+
+
+@pytest.mark.thorough
+def test_conforms_with_many_ranks(program: Path):
+    """With more than 17 ranks not all messages of an exchange are under way at once."""
+    job = mpi.run_ranks(20, ["-c", EXEC, str(program), "--many"], timeout=300)
+    assert job.code == 0, str(job)
+    assert all("of 20 conforms" in rank.out for rank in job.ranks), str(job)
 
 
 def test_a_wait_that_lasts_is_reported_with_the_rank_it_is_for(program: Path):

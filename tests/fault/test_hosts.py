@@ -97,6 +97,23 @@ def test_two_hosts_of_two(tmp_path):
     assert not job.left, job
 
 
+def test_a_host_that_cannot_share_memory_alone_does_without():
+    limited = """
+import resource
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+if host == "b":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+hvd.init()
+"""
+    text = BEGIN.replace("HOSTS", "aabb").replace("\nhvd.init()\n", limited)
+    job = mpi.run_ranks(4, text + CHECKS, env={"TFHVD_LOG_LEVEL": "info"})
+    assert (job.code, job.left) == (0, []), job
+    assert [rank.out for rank in job.ranks] == [f"checked {r % 2} 2\n" for r in range(4)], job
+    assert "shared memory within 1 of 2 hosts" in job.ranks[0].err, job
+    slower = [number for number, rank in enumerate(job.ranks) if "are slower" in rank.err]
+    assert slower == [2], job
+
+
 def test_hosts_of_three_and_one_hear_why_a_rank_left():
     rest = """
 if rank == 2:
