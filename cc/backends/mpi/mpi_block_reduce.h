@@ -41,10 +41,12 @@ class MpiBlockReduce {
   MpiBlockReduce(const MpiBlockReduce&) = delete;
   MpiBlockReduce& operator=(const MpiBlockReduce&) = delete;
 
-  // Adds rounds behind those that are under way: rank r's elements [sum of counts before r,
-  // + counts[r]) of `in`. With `to_all` each result goes to where its elements are in every rank's
-  // `out`; else rank r's lie from `out` on. Input and output may be the same with `to_all`: a part
-  // of the output is received only after the same part of the input has been sent.
+  // Both add rounds behind those that are under way; nothing is sent before Advance.
+  //
+  // AddScatter: rank r gets elements [sum of counts before r, + counts[r]) of the reduction, from
+  // call.out on. Input and output do not overlap.
+  // AddAllReduce: every rank gets all `count`. Input and output may be the same: a part of the
+  // output is written only after the same part of the input has been sent.
   void AddScatter(const Call& call, const std::vector<int64_t>& counts);
   void AddAllReduce(const Call& call, int64_t count);
 
@@ -57,15 +59,13 @@ class MpiBlockReduce {
   // Waits until all rounds before `end` are over; false after a failure, which ends all of them.
   bool Wait(RoundId end);
 
-  bool idle() const { return rounds_.empty(); }
-
  private:
   struct Round {
     Call call;
     std::vector<int64_t> begins;  // of `in`, by rank, in elements
     std::vector<int64_t> counts;
     char* result = nullptr;  // where this rank's elements go
-    bool to_all = false;
+    bool to_all = false;     // whether all ranks get the result, where it lies in `out`
 
     int parts_posted = 0;  // distances so far
     int results_posted = 0;
