@@ -77,9 +77,10 @@ Status HierarchicalCommunicator::StartAcross(const ReduceCall& call, Piece* piec
   if (call.wider() && mine * call.wide_item() > options_.small_bytes) {
     return ReduceWideAcross(call, piece->part, mine);
   }
+  TFHVD_RETURN_IF_ERROR(across_->StartAllReduce(piece->part, piece->part, mine, call.between,
+                                                Between(call.reduction)));
   piece->started = true;
-  return across_->StartAllReduce(piece->part, piece->part, mine, call.between,
-                                 Between(call.reduction));
+  return Status::Ok();
 }
 
 // Puts the oldest piece's parts together.
