@@ -47,8 +47,9 @@ class Communicator {
                            const Reduction& reduction) = 0;
 
   // The same, but it may go on after StartAllReduce has returned: while the caller does other
-  // things, and within these two calls. FinishAllReduce waits for the oldest that has been started.
-  // Until all are finished no other call is made; the buffers are in use until then.
+  // things, and within these two calls. FinishAllReduce waits for the oldest that has been started
+  // without a failure. Until all are finished no other call is made; the buffers are in use until
+  // then.
   virtual Status StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
                                 const Reduction& reduction) {
     return AllReduce(in, out, count, dtype, reduction);
