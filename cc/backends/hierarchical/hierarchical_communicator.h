@@ -31,7 +31,7 @@ namespace tfhvd {
 
 struct HierarchicalOptions {
   // What a lane carries in one call. The levels work side by side on several pieces.
-  int64_t piece_bytes = 2 << 20;
+  int64_t piece_bytes = 4 << 20;
   // Up to so many bytes, one lane carries everything.
   int64_t small_bytes = 16 << 10;
 };
