@@ -1,7 +1,6 @@
 #include "cc/backends/mpi/mpi_block_reduce.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "cc/base/arithmetic.h"
 
@@ -16,9 +15,6 @@ constexpr int64_t kRoundBytes = 2 << 20;
 // Rounds whose parts are under way at once.
 constexpr int64_t kLeastRoundsAhead = 4;
 constexpr int64_t kMostRoundsAhead = 16;
-
-// Transfers of one exchange that are under way at once: 16 peers, to and from.
-constexpr size_t kWindow = 32;
 
 }  // namespace
 
@@ -75,26 +71,36 @@ void MpiBlockReduce::AddScatter(const Call& call, const std::vector<int64_t>& co
   }
 }
 
-// Sends every rank its part of the round, and receives this rank's from all; whether all of that is
-// under way, and not held back by the window.
+// Calls `post(from, to)`, which adds a receive and a send to `ids`, for each distance that has none
+// yet; whether all of them have, and none is held back by the window.
+template <typename Post>
+bool MpiBlockReduce::PostToAll(std::vector<MpiTransfers::TransferId>* ids, const Post& post) {
+  while (static_cast<int>(ids->size()) < 2 * (size() - 1)) {
+    const int64_t posted = static_cast<int64_t>(ids->size());
+    if (posted >= kMpiExchangeWindow &&
+        !transfers_->done((*ids)[static_cast<size_t>(posted - kMpiExchangeWindow)])) {
+      return false;
+    }
+    const int distance = static_cast<int>(posted) / 2 + 1;
+    post(Neighbour(-distance), Neighbour(distance));
+  }
+  return true;
+}
+
+// Sends every rank its part of the round, and receives this rank's from all.
 bool MpiBlockReduce::PostParts(RoundId id) {
   Round& round = At(id);
   const int64_t item = round.call.item();
   const int64_t own_bytes = round.counts[static_cast<size_t>(rank())] * item;
   char* const scratch = ScratchOf(id);
-  for (; round.parts_posted < size() - 1; ++round.parts_posted) {
-    const size_t posted = round.parts.size();
-    if (posted >= kWindow && !transfers_->done(round.parts[posted - kWindow])) return false;
-    const int distance = round.parts_posted + 1;
-    const int to = Neighbour(distance);
+  return PostToAll(&round.parts, [&](int from, int to) {
     const size_t t = static_cast<size_t>(to);
-    round.parts.push_back(transfers_->Receive(Neighbour(-distance),
-                                              scratch + (distance - 1) * own_bytes, own_bytes,
-                                              MpiChannel::kValues));
+    const int64_t slot = static_cast<int64_t>(round.parts.size() / 2);
+    round.parts.push_back(
+        transfers_->Receive(from, scratch + slot * own_bytes, own_bytes, MpiChannel::kValues));
     round.parts.push_back(transfers_->Send(to, round.call.in + round.begins[t] * item,
                                            round.counts[t] * item, MpiChannel::kValues));
-  }
-  return true;
+  });
 }
 
 bool MpiBlockReduce::AllDone(const std::vector<MpiTransfers::TransferId>& ids) const {
@@ -118,23 +124,17 @@ void MpiBlockReduce::Reduce(RoundId id) {
   transfers_->Poll();
 }
 
-// Like PostParts, of this rank's result.
+// Sends this rank's result to all, and receives theirs.
 bool MpiBlockReduce::PostResults(Round* round) {
   if (!round->to_all) return true;
   const int64_t item = round->call.item();
   const int64_t own_bytes = round->counts[static_cast<size_t>(rank())] * item;
-  for (; round->results_posted < size() - 1; ++round->results_posted) {
-    const size_t posted = round->results.size();
-    if (posted >= kWindow && !transfers_->done(round->results[posted - kWindow])) return false;
-    const int distance = round->results_posted + 1;
-    const int from = Neighbour(-distance);
+  return PostToAll(&round->results, [&](int from, int to) {
     const size_t f = static_cast<size_t>(from);
     round->results.push_back(transfers_->Receive(from, round->call.out + round->begins[f] * item,
                                                  round->counts[f] * item, MpiChannel::kResults));
-    round->results.push_back(
-        transfers_->Send(Neighbour(distance), round->result, own_bytes, MpiChannel::kResults));
-  }
-  return true;
+    round->results.push_back(transfers_->Send(to, round->result, own_bytes, MpiChannel::kResults));
+  });
 }
 
 void MpiBlockReduce::Advance() {

@@ -67,9 +67,7 @@ class MpiBlockReduce {
     char* result = nullptr;  // where this rank's elements go
     bool to_all = false;     // whether all ranks get the result, where it lies in `out`
 
-    int parts_posted = 0;  // distances so far
-    int results_posted = 0;
-    std::vector<MpiTransfers::TransferId> parts;  // receive, send, by distance
+    std::vector<MpiTransfers::TransferId> parts;  // by distance from this rank: receive, send
     std::vector<MpiTransfers::TransferId> results;
   };
 
@@ -79,6 +77,8 @@ class MpiBlockReduce {
   Round& At(RoundId id) { return rounds_[static_cast<size_t>(id - first_)]; }
   char* ScratchOf(RoundId id);
 
+  template <typename Post>
+  bool PostToAll(std::vector<MpiTransfers::TransferId>* ids, const Post& post);
   bool PostParts(RoundId id);
   bool PostResults(Round* round);
   bool AllDone(const std::vector<MpiTransfers::TransferId>& ids) const;

@@ -11,9 +11,6 @@ namespace {
 constexpr int64_t kBroadcastPiece = kMpiMessageBytes;
 constexpr int64_t kBroadcastAhead = kMpiBytesAhead / kBroadcastPiece;
 
-// Transfers of one exchange that are under way at once: 16 peers, to and from.
-constexpr MpiTransfers::TransferId kWindow = 32;
-
 }  // namespace
 
 MpiCommunicator::MpiCommunicator(MpiPort port)
@@ -37,7 +34,7 @@ char* MpiCommunicator::Scratch(int64_t bytes) {
 }
 
 void MpiCommunicator::LimitWindow(TransferId begin) {
-  const TransferId oldest = transfers_.next() - kWindow;
+  const TransferId oldest = transfers_.next() - kMpiExchangeWindow;
   if (oldest >= begin) (void)transfers_.Wait(oldest);
 }
 

@@ -34,6 +34,9 @@ constexpr int64_t kMpiMessageBytes = 63 << 10;
 // and little enough that TCP does not lose what waits in a switch.
 constexpr int64_t kMpiBytesAhead = 1 << 20;
 
+// Transfers of one exchange that are under way at once: 16 peers, to and from.
+constexpr int64_t kMpiExchangeWindow = 32;
+
 // Messages of one channel match none of another.
 enum class MpiChannel { kValues, kResults };
 constexpr int kMpiChannels = 2;
