@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -364,7 +363,7 @@ class Conformance {
     DType dtype = DType::kFloat32;
     Reduction reduction;
     bool in_place = false;
-    std::unique_ptr<Buffer> before;  // its own input, where that is to stay as it was
+    Buffer before{0};  // this rank's input, which the result may take the place of
   };
 
   Started Start(int64_t count, DType dtype, const Reduction& reduction, bool in_place) {
@@ -377,7 +376,7 @@ class Conformance {
     started.reduction = reduction;
     started.in_place = in_place;
     Buffer& in = started.inputs[static_cast<size_t>(comm_.rank())];
-    started.before = std::make_unique<Buffer>(in);
+    started.before = in;
     char* const to = in_place ? in.data() : started.out.data();
     (void)Ok(comm_.StartAllReduce(in.data(), to, count, dtype, reduction), "start");
     return started;
@@ -389,7 +388,7 @@ class Conformance {
     if (!Ok(comm_.FinishAllReduce(), "finish")) return;
     Buffer& in = started.inputs[static_cast<size_t>(comm_.rank())];
     const Buffer got = started.in_place ? in : started.out;
-    in = *started.before;
+    in = started.before;
     CompareReduced(got, started.expected, started.inputs, 0, started.dtype, started.reduction,
                    Describe("started allreduce", started.dtype, started.reduction));
   }

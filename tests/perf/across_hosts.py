@@ -17,19 +17,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(HERE.parent))
 
+import jobs  # noqa: E402
 import network  # noqa: E402  (after its folder is on the path)
 
 PAYLOAD = 8948 / 9000  # of a full packet, with the headers of IP and TCP with a time stamp
@@ -76,17 +74,8 @@ def run(
     contender: Contender, net: network.Network, options: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
     """Measures one job: the medians in seconds, by workload and column."""
-    settings = {
-        "PYTHONPATH": str(ROOT),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-        **contender.env,
-    }
     ranks = str(options.hosts * options.ranks_per_host)
-    exported = [word for name in settings for word in ("-x", name)]
+    exported = [word for name in (*jobs.SETTINGS, *contender.env) for word in ("-x", name)]
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # the hosts have other /dev/shm
         out = Path(folder) / "rows.json"
         words = [*net.run_on(0), str(contender.mpirun), *net.launcher(options.ranks_per_host)]
@@ -94,16 +83,7 @@ def run(
         words += [*contender.words, "--seconds", str(options.seconds), "--json", str(out)]
         words += ["--tensors", *options.tensors] if options.tensors else []
         words += ["--model", *options.model] if options.model else []
-        job = subprocess.run(
-            words,
-            env={**os.environ, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if job.returncode:
-            raise SystemExit(f"{contender.name} ended with {job.returncode}:\n{job.stdout[-3000:]}")
+        jobs.run(words, contender.env)
         rows = json.loads(out.read_text())["rows"]
     medians: dict[str, dict[str, float]] = {}
     for row in rows:
@@ -143,12 +123,16 @@ def main() -> None:
     # Whoever ends this program ends what it has started, too.
     signal.signal(signal.SIGTERM, lambda number, stack: sys.exit(128 + number))
     figures: dict[str, dict[str, float]] = {}
-    jobs = contenders(options.with_horovod)
+    rivals = contenders(options.with_horovod)
     link = network.Link(options.megabits, options.milliseconds)
     with network.hosts(options.hosts, link) as net:
-        for contender in jobs:
+        for contender in rivals:
             print(f"{contender.name} ...", file=sys.stderr, flush=True)
-            for workload, columns in run(contender, net, options).items():
+            try:
+                medians = run(contender, net, options)
+            except jobs.JobError as error:
+                sys.exit(str(error))
+            for workload, columns in medians.items():
                 figures.setdefault(workload, {}).update(columns)
     for columns in figures.values():
         columns["the link"] = seconds_of_link(int(columns["bytes"]), options.hosts, link)
@@ -156,7 +140,7 @@ def main() -> None:
         f"{options.hosts} hosts of {options.ranks_per_host}, {link.megabits:g} Mbit/s, "
         f"{link.milliseconds:g} ms\n"
     )
-    names = ["tfhvd", "tf.identity", "MPI", *[job.name for job in jobs[1:]], "the link"]
+    names = ["tfhvd", "tf.identity", "MPI", *[rival.name for rival in rivals[1:]], "the link"]
     print(*table(figures, names), sep="\n")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

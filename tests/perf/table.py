@@ -16,20 +16,19 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import jobs
 import targets
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 RANKS = "2"
+TIMEOUT = 900  # seconds of a job
 
 TENSORS = {"1 x 4 B": "1x4", "500 x 1 KiB": "500x1K", "1 x 64 MiB": "1x64M"}
 TAPE = ", tape"  # behind the name of such a workload: DistributedGradientTape reduces the tensors
@@ -38,10 +37,6 @@ WORKLOADS = (*TENSORS, "500 x 1 KiB" + TAPE, *MODELS)
 FIT = "fit of tiny"
 # The columns beside tfhvd's own, in their order.
 COLUMNS = ("Horovod", "Horovod, 0.1 ms", "Horovod, Gloo", "MultiWorkerMirrored", "MPI", "memcpy")
-
-
-class JobError(Exception):
-    """A job ended badly; the text is its last lines."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,30 +74,8 @@ class Contender:
             words += ["--through", through]
             words += ["--tensors", *tensors] if tensors else []
             words += ["--model", *models] if models else []
-            _run([*self.mpirun, *words], self.env)
+            jobs.run([*self.mpirun, *words], self.env, TIMEOUT)
             return json.loads(out.read_text())["rows"]
-
-
-def _run(command: list[str], env: dict[str, str]) -> None:
-    settings = {
-        "PYTHONPATH": str(ROOT),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-    }
-    job = subprocess.run(
-        command,
-        env={**os.environ, **settings, **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    if job.returncode != 0:
-        raise JobError(f"{' '.join(command)} ended with {job.returncode}:\n{job.stdout[-3000:]}")
 
 
 def _mpirun(python: Path) -> tuple[str, ...]:
@@ -154,7 +127,7 @@ def idle() -> float:
     """Returns the share of a core that the busier rank of an idle job uses."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "idle.json"
-        _run([*_tfhvdrun(), str(HERE / "idle.py"), "--json", str(out)], {})
+        jobs.run([*_tfhvdrun(), str(HERE / "idle.py"), "--json", str(out)], {}, TIMEOUT)
         return max(json.loads(out.read_text()))
 
 
@@ -198,7 +171,7 @@ def measure(options: argparse.Namespace, busy: list[float]) -> dict[str, dict[st
             print(f"round {number + 1}: {contender.name}", file=sys.stderr, flush=True)
             try:
                 rows = contender.run(only, options.seconds)
-            except JobError as error:
+            except jobs.JobError as error:
                 if contender.name == targets.OURS:
                     raise
                 print(f"{contender.name} is left out: {error}", file=sys.stderr, flush=True)
@@ -279,7 +252,7 @@ def main() -> None:
         busy: list[float] = []
         every = measure(options, busy)
         idle_share = idle() if "idle" in options.only else None
-    except JobError as error:
+    except jobs.JobError as error:
         sys.exit(str(error))
     figures = {
         workload: {column: statistics.median(times) for column, times in columns.items()}

@@ -29,28 +29,29 @@ def test_a_table():
     ]
 
 
-# Prints the seconds of a round trip over TCP, from the second on.
+_ANSWER = """
+import socket
+connection = socket.create_server(("", 5000)).accept()[0]
+while data := connection.recv(1):
+    connection.sendall(data)
+"""
+
+# Prints the seconds of each of four round trips.
 _ASK = """
-import socket, sys, time
-with socket.create_server(("", 5000)) as server:
-    if sys.argv[1] == "answers":
-        connection = server.accept()[0]
-        while data := connection.recv(1):
-            connection.sendall(data)
-    else:
-        until = time.monotonic() + 10
-        while True:
-            try:
-                connection = socket.create_connection(("10.77.0.2", 5000))
-                break
-            except OSError:
-                assert time.monotonic() < until
-                time.sleep(0.05)
-        for _ in range(4):
-            began = time.monotonic()
-            connection.sendall(b"x")
-            connection.recv(1)
-            print(time.monotonic() - began)
+import socket, time
+until = time.monotonic() + 10
+while True:
+    try:
+        connection = socket.create_connection(("10.77.0.2", 5000))
+        break
+    except OSError:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+for _ in range(4):
+    began = time.monotonic()
+    connection.sendall(b"x")
+    connection.recv(1)
+    print(time.monotonic() - began)
 """
 
 
@@ -58,12 +59,13 @@ with socket.create_server(("", 5000)) as server:
     not network.available() or shutil.which("g++") is None, reason="needs namespaces and g++"
 )
 def test_hosts_that_are_far_apart():
-    with network.hosts(2, network.Link(megabits=100, milliseconds=20)) as net:
-        words = [sys.executable, "-c", _ASK]
-        with subprocess.Popen([*net.run_on(1), *words, "answers"]) as other:
-            said = subprocess.run(
-                [*net.run_on(0), *words, "asks"], capture_output=True, text=True, check=True
-            ).stdout
-            other.wait(10)
+    link = network.Link(megabits=100, milliseconds=20)
+    with (
+        network.hosts(2, link) as net,
+        subprocess.Popen([*net.run_on(1), sys.executable, "-c", _ANSWER]) as other,
+    ):
+        ask = [*net.run_on(0), sys.executable, "-c", _ASK]
+        said = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+        other.wait(10)
     times = [float(line) for line in said.split()]
     assert len(times) == 4 and min(times) >= 0.04
