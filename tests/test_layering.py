@@ -73,6 +73,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"runtime"},
     "installation": {"compat", "runtime", "_version"},
     "lr_scaling": {"runtime"},
+    # Speaks of jobs from outside; what it asks of an installation is what a rank would find.
+    "diagnose": {"errors", "compat", "runtime", "launch", "installation", "_version"},
+    "__main__": {"diagnose"},
     "ray": {"errors", "launch"},
     "dask": {"errors", "launch"},
     "spark": {"launch"},

@@ -1,0 +1,8 @@
+"""``python -m tfhvd``: the command ``tfhvd``."""
+
+import sys
+
+from tfhvd.diagnose.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
