@@ -56,8 +56,9 @@ _BELOW_OPS = {"errors", "compat", "runtime", "compression"}
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
     "errors": set(),
+    "flight": set(),
     "compat": {"errors"},
-    "launch": {"errors", "_version"},
+    "launch": {"errors", "flight", "_version"},
     "horovod_alias": {"launch"},
     # Of the launcher a rank knows how to take its leave of it.
     "runtime": {"errors", "compat", "launch"},
@@ -74,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "installation": {"compat", "runtime", "_version"},
     "lr_scaling": {"runtime"},
     # Speaks of jobs from outside; what it asks of an installation is what a rank would find.
-    "diagnose": {"errors", "compat", "runtime", "launch", "installation", "_version"},
+    "diagnose": {"errors", "flight", "compat", "runtime", "launch", "installation", "_version"},
     "__main__": {"diagnose"},
     "ray": {"errors", "launch"},
     "dask": {"errors", "launch"},

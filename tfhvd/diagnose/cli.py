@@ -15,7 +15,9 @@ from tfhvd._version import __version__
 from tfhvd.launch.errors import UsageError
 
 # Word -> what it does, in one line of help. Its module has the same name.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "dump": "what the ranks of a running job wait for, and what they did last",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

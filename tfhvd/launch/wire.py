@@ -6,8 +6,9 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    the rank takes, or null
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
-                         X exit    JSON {code, ago} or {signal, told, stopped, ago} or {error}; the
-                                   rank's last frame; ago: seconds since it ended
+                         X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
+                                   ago, doing} or {error}; the rank's last frame; ago: seconds since
+                                   it ended; doing: what, by its flight record
     launcher -> worker   W welcome (empty)
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many

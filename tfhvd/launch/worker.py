@@ -27,13 +27,15 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from tfhvd.launch import cores, debugging, notice, orphans, wire
+from tfhvd import flight
+from tfhvd.launch import cores, debugging, memory_kills, notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, TOKEN
 from tfhvd.launch.rank import rank_of
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
 _STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone
 _DRAIN = 0.5  # seconds to wait for output that the rank's own children may still hold open
+_COUNT_KILLS = 5.0  # seconds from one look to the next
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1
 
@@ -123,6 +125,10 @@ class Worker:
         self._ended_by_mpirun = False
         self._was_stopped = False  # SIGSTOP had stopped the rank when it was killed
         self._stopped_since: float | None = None  # as far as the launcher has let us look
+        self._record: int | None = None  # the rank's flight record: its memory, also after its end
+        # For memory: some seconds ago, and since. Who is killed may take a second to end.
+        self._kills = (memory_kills.count(),) * 2
+        self._count_kills_at = time.monotonic() + _COUNT_KILLS
         self._told = False  # the EXIT frame is sent (or nobody is there to take it)
         self._over = False  # the job is over, or launcher or mpirun are gone
 
@@ -177,6 +183,9 @@ class Worker:
         """Sees who has ended: the rank, its orphans, mpirun."""
         now = time.monotonic()
         self._reap()
+        if self._status is None and now >= self._count_kills_at:
+            self._count_kills_at = now + _COUNT_KILLS
+            self._kills = (self._kills[1], memory_kills.count())
         ended = self._status is not None
         # mpirun follows its SIGTERM with SIGKILL a quarter of a second later.
         drain = 0.0 if self._ended_by_mpirun or self._over else _DRAIN
@@ -205,16 +214,36 @@ class Worker:
         assert self._status is not None
         self._told = True
         self._on_notices()  # the launcher needs them before the end that they explain
-        ago = time.monotonic() - self._ended_at
+        fields: dict[str, object] = {
+            "ago": time.monotonic() - self._ended_at,
+            "doing": self._doing(),
+        }
         if self._status < 0:
-            how = {"told": self._ended_by_mpirun, "stopped": self._was_stopped}
-            self._send(wire.frame_json(wire.EXIT, signal=-self._status, ago=ago, **how))
+            fields |= {"signal": -self._status, "told": self._ended_by_mpirun}
+            fields["stopped"] = self._was_stopped
+            killed = self._status == -signal.SIGKILL
+            fields["out_of_memory"] = killed and memory_kills.count() > self._kills[0]
         else:
-            self._send(wire.frame_json(wire.EXIT, code=self._status, ago=ago))
+            fields["code"] = self._status
+        self._send(wire.frame_json(wire.EXIT, **fields))
+
+    def _doing(self) -> str:
+        """What the rank was doing when it ended; "" where it has left no record."""
+        if self._record is None:
+            return ""
+        try:
+            return flight.read(self._record, self._ended_at).doing()
+        except (OSError, flight.RecordError) as error:
+            return f"What it was doing is not known: {error}."
 
     def _on_notices(self) -> None:
-        for follows in self._notices.take():
-            self._send(wire.frame_json(wire.NOTICE, follows=follows))
+        for taken in self._notices.take():
+            if taken.follows is not None:
+                self._send(wire.frame_json(wire.NOTICE, follows=taken.follows))
+            elif taken.record is not None:
+                if self._record is not None:  # of the job before
+                    os.close(self._record)
+                self._record = taken.record
 
     def _on_output(self, fd: int, kind: bytes) -> None:
         data = os.read(fd, 65536)

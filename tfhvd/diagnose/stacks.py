@@ -1,0 +1,91 @@
+"""The Python stacks of a running rank, asked for from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from tfhvd.diagnose import find
+from tfhvd.runtime import stacks
+
+_LIMIT = 2.0  # seconds for an answer
+_QUIET = 0.05  # seconds without another line: the answer is complete
+_FRAMES = 15  # of each thread
+
+
+def of(pid: int) -> list[list[str]]:
+    """Asks a process for its stacks.
+
+    Args:
+        pid: the process, as `find.Rank` has it.
+
+    Returns:
+        A list of lines for each thread, the main one first, each from its last call outwards. One
+        list with one line where there is no answer: why.
+    """
+    try:
+        text = _ask(pid)
+    except OSError as error:
+        return [[f"no stacks: {error.strerror or error}"]]
+    return text if isinstance(text, list) else parse(text)
+
+
+def parse(text: str) -> list[list[str]]:
+    """Cuts what faulthandler writes into threads.
+
+    Example:
+        >>> parse('Current thread 0x1 (most recent call first):\\n  File "t.py", line 3 in f\\n')
+        [['t.py:3 in f']]
+    """
+    threads: list[list[str]] = []
+    for line in text.splitlines():
+        if "hread 0x" in line:
+            threads.append([])
+        elif threads and line.strip():
+            frame = re.fullmatch(r'  File "(.*)", line (\S+) in (.*)', line)
+            threads[-1].append(f"{frame[1]}:{frame[2]} in {frame[3]}" if frame else line.strip())
+    return [_shortened(thread) for thread in reversed(threads)]
+
+
+def _shortened(thread: list[str]) -> list[str]:
+    if len(thread) <= _FRAMES:
+        return thread
+    return [*thread[: _FRAMES - 1], f"... {len(thread) - _FRAMES + 1} more"]
+
+
+def _ask(pid: int) -> str | list[list[str]]:
+    status = find.status_of(pid)
+    if status["State"].startswith(("T", "t")):
+        return [["no stacks: the process is stopped (SIGSTOP); kill -CONT lets it go on"]]
+    for name, path in find.memory_files(pid):
+        if name.startswith(stacks.NAME):
+            number = int(name.removeprefix(stacks.NAME))
+            # A signal that it does not expect would end the process.
+            if int(status["SigCgt"], 16) >> (number - 1) & 1:
+                return _answer(pid, number, path)
+    return [["no stacks: the process does not answer to such questions"]]
+
+
+def _answer(pid: int, number: int, path: Path) -> str | list[list[str]]:
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.ftruncate(file, 0)
+        os.kill(pid, number)
+        deadline = time.monotonic() + _LIMIT
+        size, grown_at = 0, time.monotonic()
+        while True:
+            time.sleep(_QUIET / 5)
+            now, grown = time.monotonic(), os.fstat(file).st_size
+            if grown != size:
+                size, grown_at = grown, now
+            elif (size > 0 and now > grown_at + _QUIET) or now > deadline:
+                break
+        if size == 0:
+            who = signal.Signals(number).name if number in set(signal.Signals) else number
+            return [[f"no stacks: no answer to signal {who} within {_LIMIT:g} s"]]
+        return os.pread(file, size, 0).decode(errors="replace")
+    finally:
+        os.close(file)
