@@ -56,12 +56,12 @@ _BELOW_OPS = {"errors", "compat", "runtime", "compression"}
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
     "errors": set(),
-    "flight": set(),
+    "watch": set(),
     "compat": {"errors"},
-    "launch": {"errors", "flight", "_version"},
+    "launch": {"errors", "watch", "_version"},
     "horovod_alias": {"launch"},
     # Of the launcher a rank knows how to take its leave of it.
-    "runtime": {"errors", "compat", "launch"},
+    "runtime": {"errors", "compat", "launch", "watch"},
     "compression": {"errors", "compat", "runtime"},
     "ops": _BELOW_OPS,
     "data": {"compat", "runtime", "ops"},
@@ -75,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "installation": {"compat", "runtime", "_version"},
     "lr_scaling": {"runtime"},
     # Speaks of jobs from outside; what it asks of an installation is what a rank would find.
-    "diagnose": {"errors", "flight", "compat", "runtime", "launch", "installation", "_version"},
+    "diagnose": {"errors", "watch", "compat", "runtime", "launch", "installation", "_version"},
     "__main__": {"diagnose"},
     "ray": {"errors", "launch"},
     "dask": {"errors", "launch"},

@@ -13,28 +13,28 @@ from pathlib import Path
 import pytest
 
 from tfhvd.diagnose import cli, dump
-from tfhvd.flight import Collective, Record
+from tfhvd.watch.flight import Collective, Record
 
 TFHVD = [sys.executable, "-m", "tfhvd"]
 ROOT = Path(__file__).parents[2]
 
 
 def collective(number=1, name="loss", submitted=5.0, **more):
-    values = dict(
-        number=number,
-        name=name,
-        origin="train.py:7 in step",
-        kind="allreduce",
-        tensors=1,
-        bytes=4000,
-        submitted=submitted,
-        agreed=None,
-        began=None,
-        ended=None,
-        phase="",
-        waited_for=None,
-        failed=False,
-    )
+    values = {
+        "number": number,
+        "name": name,
+        "origin": "train.py:7 in step",
+        "kind": "allreduce",
+        "tensors": 1,
+        "bytes": 4000,
+        "submitted": submitted,
+        "agreed": None,
+        "began": None,
+        "ended": None,
+        "phase": "",
+        "waited_for": None,
+        "failed": False,
+    }
     return Collective(**{**values, **more})
 
 
@@ -152,7 +152,9 @@ def test_a_running_job_that_nobody_prepared(launcher, tmp_path):
             assert "rank 0 waits, rank 1 has not called it" in said
             assert re.search(r"^rank 1 \(host \S+, process \d+\): 0 of 0 collectives", said, re.M)
             place = re.escape(str(tmp_path / "hangs.py"))
-            assert re.search(rf"^rank 1, the last call first:\n    {place}:8 in <module>", said, re.M)
+            assert re.search(
+                rf"^rank 1, the last call first:\n    {place}:8 in <module>", said, re.M
+            )
             assert re.search(rf"^rank 0, .*\n(    .*\n)+    {place}:7 in <module>", said, re.M)
             # And they go on.
             assert len(wait_until_it_hangs(job.pid)) == 2

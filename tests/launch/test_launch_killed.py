@@ -19,7 +19,7 @@ KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 OTHERS = "else:\n    hvd.add_process_set([0, 1])\n"
 ASLEEP = "else:\n    time.sleep(60)\n"
 DIE_WAITING = f"""
-from tfhvd import flight
+from tfhvd.watch import flight
 from tfhvd.runtime.library import load_native
 
 def die_waiting():

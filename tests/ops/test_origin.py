@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tfhvd as hvd
-from tfhvd import flight
 from tfhvd.runtime.library import load_native
+from tfhvd.watch import flight
 
 FILE = str(Path(__file__))
 on_ranks = pytest.mark.ranks(1, 2)

@@ -7,9 +7,10 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from tfhvd.diagnose import find, stacks
-from tfhvd.flight import Collective, Record, State
+from tfhvd.diagnose import find
 from tfhvd.launch.errors import UsageError
+from tfhvd.watch import stacks
+from tfhvd.watch.flight import Collective, Record, State
 
 _SHOWN = 5  # collectives that wait, of each list
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="?",
         metavar="PID",
-        help="a rank, or what has started the job: mpirun, tfhvdrun; without, all jobs of this host",
+        help="a rank, or what has started the job; without, all jobs of this host",
     )
     parser.add_argument(
         "--last",

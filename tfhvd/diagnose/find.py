@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfhvd import flight
-from tfhvd.flight import Record
 from tfhvd.launch.errors import UsageError
-
-_PROC = Path("/proc")
+from tfhvd.watch import flight, processes
+from tfhvd.watch.flight import Record
 
 
 @dataclass(frozen=True)
@@ -51,9 +48,11 @@ def job_of(pid: int) -> list[Rank]:
     Raises:
         UsageError: if there is no such process, or no rank of it.
     """
-    if not (_PROC / str(pid)).exists():
+    if not (processes.PROC / str(pid)).exists():
         raise UsageError(f"there is no process {pid} on this host.")
-    found = [job for job in jobs() if any(pid in (rank.pid, *_above(rank.pid)) for rank in job)]
+    found = [
+        job for job in jobs() if any(pid in (rank.pid, *processes.above(rank.pid)) for rank in job)
+    ]
     if len(found) == 1:
         return found[0]
     if found:
@@ -68,40 +67,17 @@ def job_of(pid: int) -> list[Rank]:
     )
 
 
-def memory_files(pid: int) -> Iterator[tuple[str, Path]]:
-    """Finds the files in memory that a process has open: name and path of each.
-
-    Raises:
-        OSError: if it has ended, or is another user's.
-    """
-    for link in (_PROC / str(pid) / "fd").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
-            target = os.readlink(link)
-            if target.startswith(flight.MEMORY):
-                yield target.removeprefix(flight.MEMORY).removesuffix(" (deleted)"), link
-
-
-def status_of(pid: int) -> dict[str, str]:
-    """Reads what the kernel says of a process, by its own names such as "State".
-
-    Raises:
-        OSError: if it has ended.
-    """
-    text = (_PROC / str(pid) / "status").read_text(encoding="utf-8")
-    return dict(re.findall(r"^(\w+):\s*(.*)$", text, re.M))
-
-
 def _ranks() -> Iterator[Rank]:
-    for folder in sorted(_PROC.iterdir()):
+    for folder in sorted(processes.PROC.iterdir()):
         if not folder.name.isdecimal():
             continue
         pid = int(folder.name)
         # It may end meanwhile, or be another user's.
         with contextlib.suppress(OSError, flight.RecordError):
-            for name, path in memory_files(pid):
+            for name, path in processes.memory_files(pid):
                 if name == flight.NAME:
                     record = _read(path)
-                    own_number = int(status_of(pid).get("NSpid", str(pid)).split()[-1])
+                    own_number = int(processes.status_of(pid).get("NSpid", str(pid)).split()[-1])
                     if record.pid == own_number:  # else a child that fork has made
                         yield Rank(pid, record)
 
@@ -112,11 +88,3 @@ def _read(path: Path) -> Record:
         return flight.read(file)
     finally:
         os.close(file)
-
-
-def _above(pid: int) -> Iterator[int]:
-    """The processes that have started this one: its parent, and so on."""
-    with contextlib.suppress(OSError, KeyError):
-        while pid > 1:
-            pid = int(status_of(pid)["PPid"])
-            yield pid

@@ -27,10 +27,10 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from tfhvd import flight
 from tfhvd.launch import cores, debugging, memory_kills, notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, TOKEN
 from tfhvd.launch.rank import rank_of
+from tfhvd.watch import flight
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
 _STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
 from tfhvd.launch import notice
-from tfhvd.runtime import stacks
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
+from tfhvd.watch import stacks
 
 if TYPE_CHECKING:
     from tfhvd._native import Topology

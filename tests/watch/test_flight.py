@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from tfhvd import flight
-from tfhvd.flight import RecordError, State
+from tfhvd.watch import flight
+from tfhvd.watch.flight import RecordError, State
 
 SLOTS = 4
 TEXT = b"\0loss\0train.py:7 in step\0shm_ALLREDUCE\0grads (process set 2)\0\0"

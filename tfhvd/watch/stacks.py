@@ -1,26 +1,51 @@
-"""The Python stacks of a running rank, asked for from outside."""
+"""The Python stacks of a process, asked for from outside, also while Python is deadlocked there.
+
+faulthandler's handler in C writes them, without the interpreter's lock, to a file in memory that
+whoever asks opens through /proc. The file's name says which signal asks for them.
+"""
 
 from __future__ import annotations
 
+import faulthandler
+import fcntl
 import os
 import re
 import signal
 import time
 from pathlib import Path
 
-from tfhvd.diagnose import find
-from tfhvd.runtime import stacks
+from tfhvd.watch import processes
 
+_NAME = "tfhvd-stacks-"  # and the signal's number
 _LIMIT = 2.0  # seconds for an answer
 _QUIET = 0.05  # seconds without another line: the answer is complete
 _FRAMES = 15  # of each thread
+
+
+def answer() -> int | None:
+    """Answers from now on, as long as this process lives.
+
+    Returns:
+        The signal that asks for the stacks: a real-time one that nothing else has taken; None where
+        there is none.
+    """
+    for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            break
+    else:
+        return None
+    file = os.memfd_create(f"{_NAME}{number}")
+    # Whoever asks empties the file first: what is written next stands at its beginning.
+    fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+    faulthandler.register(number, file=file, all_threads=True)
+    return number
 
 
 def of(pid: int) -> list[list[str]]:
     """Asks a process for its stacks.
 
     Args:
-        pid: the process, as `find.Rank` has it.
+        pid: the process, as this one sees it.
 
     Returns:
         A list of lines for each thread, the main one first, each from its last call outwards. One
@@ -34,7 +59,7 @@ def of(pid: int) -> list[list[str]]:
 
 
 def parse(text: str) -> list[list[str]]:
-    """Cuts what faulthandler writes into threads.
+    r"""Cuts what faulthandler writes into threads.
 
     Example:
         >>> parse('Current thread 0x1 (most recent call first):\\n  File "t.py", line 3 in f\\n')
@@ -57,12 +82,12 @@ def _shortened(thread: list[str]) -> list[str]:
 
 
 def _ask(pid: int) -> str | list[list[str]]:
-    status = find.status_of(pid)
+    status = processes.status_of(pid)
     if status["State"].startswith(("T", "t")):
         return [["no stacks: the process is stopped (SIGSTOP); kill -CONT lets it go on"]]
-    for name, path in find.memory_files(pid):
-        if name.startswith(stacks.NAME):
-            number = int(name.removeprefix(stacks.NAME))
+    for name, path in processes.memory_files(pid):
+        if name.startswith(_NAME):
+            number = int(name.removeprefix(_NAME))
             # A signal that it does not expect would end the process.
             if int(status["SigCgt"], 16) >> (number - 1) & 1:
                 return _answer(pid, number, path)

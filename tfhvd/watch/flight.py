@@ -12,8 +12,7 @@ import time
 from dataclasses import dataclass
 from enum import Enum
 
-MEMORY = "/memfd:"  # so /proc begins the names of files in memory
-NAME = "tfhvd-flight"
+NAME = "tfhvd-flight"  # of the file in memory
 
 _MAGIC = b"tfhvdrec"
 _VERSION = 1
