@@ -89,11 +89,13 @@ def test_a_process_that_is_gone():
     assert line.startswith("no stacks: No such file or directory")
 
 
-def test_long_stacks_are_cut():
+def test_long_stacks_are_shown_in_part():
     lines = [f'  File "t.py", line {number} in f' for number in range(40)]
-    [thread] = stacks.parse("\n".join(["Current thread 0x1 (most recent call first):", *lines]))
-    assert len(thread) == 15
-    assert (thread[0], thread[-1]) == ("t.py:0 in f", "... 26 more")
+    threads = stacks.parse("\n".join(["Current thread 0x1 (most recent call first):", *lines]))
+    _, text = dump.describe_stacks({0: threads})
+    shown = [line.strip() for line in text.splitlines()]
+    assert len(shown) == 15
+    assert (shown[0], shown[-1]) == ("t.py:0 in f", "... 26 more")
 
 
 @pytest.mark.parametrize("text", ["", "no thread here"])

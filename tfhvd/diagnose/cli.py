@@ -16,6 +16,7 @@ from tfhvd.launch.errors import UsageError
 
 # Word -> what it does, in one line of help. Its module has the same name.
 COMMANDS: dict[str, str] = {
+    "why": "why a running job does not go on",
     "dump": "what the ranks of a running job wait for, and what they did last",
 }
 

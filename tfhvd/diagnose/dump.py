@@ -13,6 +13,7 @@ from tfhvd.watch import stacks
 from tfhvd.watch.flight import Collective, Record, State
 
 _SHOWN = 5  # collectives that wait, of each list
+_FRAMES = 15  # of each thread
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +100,10 @@ def describe_stacks(by_rank: Mapping[int, list[list[str]]]) -> list[str]:
         text = "\n".join(
             line
             for number, thread in enumerate(threads)
-            for line in (*(["  another thread"] if number else []), *(f"    {at}" for at in thread))
+            for line in (
+                *(["  another thread"] if number else []),
+                *(f"    {at}" for at in _shortened(thread)),
+            )
         )
         groups.setdefault(text, []).append(rank)
     # Who is alone is of most interest.
@@ -107,6 +111,12 @@ def describe_stacks(by_rank: Mapping[int, list[list[str]]]) -> list[str]:
     for text, ranks in sorted(groups.items(), key=lambda group: len(group[1])):
         lines += [f"{_ranks(ranks)}, the last call first:", text]
     return lines
+
+
+def _shortened(thread: list[str]) -> list[str]:
+    if len(thread) <= _FRAMES:
+        return thread
+    return [*thread[: _FRAMES - 1], f"... {len(thread) - _FRAMES + 1} more"]
 
 
 def _missing_ranks(job: Sequence[Record]) -> list[str]:

@@ -19,7 +19,6 @@ from tfhvd.watch import processes
 _NAME = "tfhvd-stacks-"  # and the signal's number
 _LIMIT = 2.0  # seconds for an answer
 _QUIET = 0.05  # seconds without another line: the answer is complete
-_FRAMES = 15  # of each thread
 
 
 def answer() -> int | None:
@@ -72,13 +71,7 @@ def parse(text: str) -> list[list[str]]:
         elif threads and line.strip():
             frame = re.fullmatch(r'  File "(.*)", line (\S+) in (.*)', line)
             threads[-1].append(f"{frame[1]}:{frame[2]} in {frame[3]}" if frame else line.strip())
-    return [_shortened(thread) for thread in reversed(threads)]
-
-
-def _shortened(thread: list[str]) -> list[str]:
-    if len(thread) <= _FRAMES:
-        return thread
-    return [*thread[: _FRAMES - 1], f"... {len(thread) - _FRAMES + 1} more"]
+    return threads[::-1]
 
 
 def _ask(pid: int) -> str | list[list[str]]:
