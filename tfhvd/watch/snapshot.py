@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tfhvd.watch import processes, stacks
-from tfhvd.watch.flight import Record
+from tfhvd.watch.flight import Collective, Record, State
+
+_UNFINISHED = (State.WAITING, State.QUEUED, State.RUNNING)
+_KEPT = 100  # collectives of each kind, where it is sent
 
 _OWN = f"{Path(__file__).parents[1]}/"
 _LIBRARIES = (
@@ -67,6 +72,26 @@ def take(pid: int, record: Record) -> Snapshot:
     except (OSError, KeyError, IndexError):
         state, cpu = "", 0.0
     return Snapshot(record, state, cpu, processes.waits_in(pid), threads, time.monotonic())
+
+
+def as_fields(snapshot: Snapshot) -> dict[str, Any]:
+    """Makes what JSON can hold of it, without most of the collectives that are done."""
+    record = snapshot.record
+    kept = (*record.of(*_UNFINISHED)[:_KEPT], *record.of(State.DONE, State.FAILED)[-_KEPT:])
+    shortened = dataclasses.replace(record, collectives=kept)
+    return dataclasses.asdict(dataclasses.replace(snapshot, record=shortened))
+
+
+def of_fields(fields: dict[str, Any]) -> Snapshot:
+    """Makes it of what `as_fields` has made.
+
+    Raises:
+        KeyError, TypeError: if something is missing, or of no use.
+    """
+    record = dict(fields["record"])
+    record["collectives"] = tuple(Collective(**each) for each in record["collectives"])
+    threads = tuple(tuple(map(str, thread)) for thread in fields["threads"])
+    return Snapshot(**{**fields, "record": Record(**record), "threads": threads})
 
 
 def is_users(frame: str) -> bool:

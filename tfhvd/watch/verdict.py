@@ -30,6 +30,7 @@ class Kind(Enum):
     EVALUATING = "a rank evaluates"
     COMPUTING = "a rank computes"
     HELD = "a rank waits for something else"
+    NETWORK = "ranks wait for data of each other"
     ELSEWHERE = "a rank that cannot be seen from here has not come"
     UNKNOWN = "unknown"
 
@@ -64,6 +65,7 @@ _ADVICE = {
     "else runs on its host.",
     Kind.HELD: "It neither computes nor calls a collective: see the line above, and `tfhvd dump "
     "--stacks`.",
+    Kind.NETWORK: "The network between the hosts is cut, or slow for what is sent.",
     Kind.ELSEWHERE: "Type `tfhvd why` on the other hosts.",
 }
 
@@ -75,11 +77,13 @@ class Verdict:
     Attributes:
         kind: the class.
         ranks: those because of which the others wait; empty where nobody is to be named.
+        hangs: whether these ranks were seen to do nothing that would end it.
         lines: the answer in words, for a terminal.
     """
 
     kind: Kind
     ranks: tuple[int, ...]
+    hangs: bool
     lines: tuple[str, ...]
 
 
@@ -106,15 +110,27 @@ def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
         return _verdict(Kind.DEAD, ended, stuck, ranks)
     missing = _missing(stuck)
     if not missing:
-        size = next(iter(ranks.values())).record.size
-        kind = Kind.ELSEWHERE if len(ranks) < size else Kind.UNKNOWN
-        return _verdict(kind, (), stuck, ranks)
+        return _nobody_is_missing(stuck, ranks)
     idle = tuple(rank for rank in missing if not stuck[rank])
     if not idle:
         return _verdict(Kind.DIFFERENT, missing, stuck, ranks)
     kinds = {_doing(first[rank], ranks[rank]) for rank in idle}
+    busy = any(_is_busy(first[rank], ranks[rank]) for rank in idle)
     # Where they do different things, none of these is the reason for all of them.
-    return _verdict(kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN, idle, stuck, ranks)
+    kind = kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
+    return _verdict(kind, idle, stuck, ranks, hangs=not busy)
+
+
+def _nobody_is_missing(
+    stuck: dict[int, tuple[Collective, ...]], ranks: dict[int, Snapshot]
+) -> Verdict:
+    if len(ranks) < next(iter(ranks.values())).record.size:
+        return _verdict(Kind.ELSEWHERE, (), stuck, ranks, hangs=False)
+    running = any(c.state is State.RUNNING for collectives in stuck.values() for c in collectives)
+    hosts = {snapshot.record.host for snapshot in ranks.values()}
+    if running and len(hosts) > 1:
+        return _verdict(Kind.NETWORK, (), stuck, ranks)
+    return _verdict(Kind.UNKNOWN, (), stuck, ranks, hangs=False)
 
 
 def _stuck(before: Snapshot, after: Snapshot) -> tuple[Collective, ...]:
@@ -128,10 +144,10 @@ def _no_wait(first: dict[int, Snapshot], ranks: dict[int, Snapshot]) -> Verdict:
     seconds = max((ranks[rank].taken - first[rank].taken for rank in ranks), default=0.0)
     if any(done.values()):
         text = f"The ranks have done {min(done.values())} collectives in {seconds:.1f} s, and none "
-        return Verdict(Kind.PROGRESS, (), (f"{text}of them waits.",))
+        return Verdict(Kind.PROGRESS, (), False, (f"{text}of them waits.",))
     where = [f"Rank {rank} is at {ranks[rank].line or 'no line of the program'}." for rank in ranks]
     text = f"No rank waits for another one, and none has called a collective in {seconds:.1f} s."
-    return Verdict(Kind.UNKNOWN, (), (text, *where[:8]))
+    return Verdict(Kind.UNKNOWN, (), False, (text, *where[:8]))
 
 
 def _missing(stuck: dict[int, tuple[Collective, ...]]) -> tuple[int, ...]:
@@ -162,10 +178,15 @@ def _doing(before: Snapshot, after: Snapshot) -> Kind:
         for text, kind in _PLACES:
             if text in frame:
                 return kind
-    busy = after.cpu - before.cpu >= _BUSY * (after.taken - before.taken)
-    if busy or after.state == "R" or before.main != after.main:
+    if _is_busy(before, after):
         return Kind.COMPUTING
     return Kind.HELD if after.main else Kind.UNKNOWN
+
+
+def _is_busy(before: Snapshot, after: Snapshot) -> bool:
+    """Whether a rank was seen to take processor time, to want it, or to have moved on."""
+    took = after.cpu - before.cpu >= _BUSY * (after.taken - before.taken)
+    return took or after.state == "R" or before.main != after.main
 
 
 def _verdict(
@@ -173,6 +194,8 @@ def _verdict(
     odd: tuple[int, ...],
     stuck: dict[int, tuple[Collective, ...]],
     ranks: dict[int, Snapshot],
+    *,
+    hangs: bool = True,
 ) -> Verdict:
     lines = [f"{kind.value[0].upper()}{kind.value[1:]}."]
     for rank in odd[:4]:
@@ -193,7 +216,7 @@ def _verdict(
         # Without an odd rank the advice names none.
         of = ranks[odd[0]].record if odd else next(iter(ranks.values())).record
         lines.append(_ADVICE[kind].format(pid=of.pid, host=of.host))
-    return Verdict(kind, odd, tuple(lines))
+    return Verdict(kind, odd, hangs, tuple(lines))
 
 
 def _for_how_long(collective: Collective, snapshot: Snapshot) -> str:
