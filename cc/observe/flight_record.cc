@@ -122,9 +122,12 @@ void FlightRecord::Begin(const std::vector<EntryId>& entries, const char* carrie
   }
 }
 
+void FlightRecord::End(const std::vector<EntryId>&) { phase_ended_.store(Nanoseconds(), kRelaxed); }
+
 void FlightRecord::Done(EntryId entry, const Status& status) {
   FlightSlot* const slot = SlotOf(entry);
-  const int64_t now = Nanoseconds();
+  const bool ran = status.ok() && slot != nullptr && slot->began.load(kRelaxed) != 0;
+  const int64_t now = ran ? phase_ended_.load(kRelaxed) : Nanoseconds();
   if (slot != nullptr) {
     slot->ended.store(now, kRelaxed);
     slot->state.store(status.ok() ? FlightState::kOk : FlightState::kFailed, kRelaxed);

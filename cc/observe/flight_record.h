@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -40,7 +41,7 @@ class FlightRecord : public Observer {
   void WaitedFor(const std::vector<Agreed>& bucket, int rank) override;
   void AgreedOn(const std::vector<Agreed>& together) override;
   void Begin(const std::vector<EntryId>& entries, const char* carrier, const char* call) override;
-  void End(const std::vector<EntryId>&) override {}
+  void End(const std::vector<EntryId>& entries) override;
   void Done(EntryId entry, const Status& status) override;
 
   // For tests: the bytes as a reader gets them.
@@ -66,6 +67,8 @@ class FlightRecord : public Observer {
   char* text_ = nullptr;
 
   std::array<Known, 1024> known_;  // by address; Submitted's
+  // When the last phase ended: what was done in it is done then. One look at the clock for all.
+  std::atomic<int64_t> phase_ended_{0};
 
   Mutex mutex_;
   uint32_t text_used_ TFHVD_GUARDED_BY(mutex_) = 1;  // the first byte is the empty text
