@@ -85,6 +85,12 @@ def test_ranks_that_wait_for_different_collectives():
     )
 
 
+def test_of_ranks_that_differ_the_fewer_are_named():
+    other = collective(name="metric")
+    verdict = verdict_of(rank(0, WAITS), rank(2, other), rank(1, WAITS))
+    assert (verdict.kind, verdict.ranks) == (Kind.DIFFERENT, (2,))
+
+
 def test_who_waits_elsewhere_is_named_rather_than_who_waits_for_it():
     verdict = verdict_of(rank(0, WAITS), rank(1, collective(name="metric")), rank(2))
     assert (verdict.kind, verdict.ranks) == (Kind.HELD, (2,))

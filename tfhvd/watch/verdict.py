@@ -113,7 +113,7 @@ def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
         return _nobody_is_missing(stuck, ranks)
     idle = tuple(rank for rank in missing if not stuck[rank])
     if not idle:
-        return _verdict(Kind.DIFFERENT, missing, stuck, ranks)
+        return _verdict(Kind.DIFFERENT, _minority(missing, stuck), stuck, ranks)
     kinds = {_doing(first[rank], ranks[rank]) for rank in idle}
     busy = any(_is_busy(first[rank], ranks[rank]) for rank in idle)
     # Where they do different things, none of these is the reason for all of them.
@@ -158,6 +158,25 @@ def _missing(stuck: dict[int, tuple[Collective, ...]]) -> tuple[int, ...]:
             if collective.state is State.WAITING and _is_everyones(collective):
                 missing |= {rank for rank in stuck if not _has(stuck[rank], collective)}
     return tuple(sorted(missing))
+
+
+def _minority(
+    missing: tuple[int, ...], stuck: dict[int, tuple[Collective, ...]]
+) -> tuple[int, ...]:
+    """Of ranks that wait for different collectives those that most do not agree with.
+
+    All of them where no group is larger than every other.
+    """
+    groups: dict[frozenset[tuple[str, str]], list[int]] = {}
+    for rank in missing:
+        waits_for = frozenset((c.kind, c.name) for c in stuck[rank] if c.state is State.WAITING)
+        groups.setdefault(waits_for, []).append(rank)
+    sizes = sorted(map(len, groups.values()))
+    if len(sizes) < 2 or sizes[-1] == sizes[-2]:
+        return missing
+    return tuple(
+        rank for group in groups.values() if len(group) < sizes[-1] for rank in sorted(group)
+    )
 
 
 def _is_everyones(collective: Collective) -> bool:
