@@ -74,7 +74,7 @@ StallReport ReportStalls(Tally* tally, const StallTimes& times,
   report.cause = !crosswise.empty()
                      ? crosswise
                      : "\n  A rank may be slow, stopped, or on another path through the program (a "
-                       "condition that depends on the rank).";
+                       "condition that depends on the rank). On its host type: tfhvd why";
   if (fatal != nullptr) {
     report.fatal =
         "stalled for longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS: " + text(*fatal) + crosswise;

@@ -79,14 +79,21 @@ def test_a_hang_is_told_once():
     assert [each.kind for each in job.told] == [Kind.HELD, Kind.STOPPED]
 
 
-def test_a_rank_that_works_is_no_hang():
+def test_a_rank_that_works_is_no_hang_and_is_looked_at_less_and_less():
     job = Job()
-    job.hang(HANGS[0], [seen(0, WAITS, taken=25.0), seen(1, cpu=4.0, taken=25.0)])
+    works = [seen(0, WAITS, taken=25.0), seen(1, cpu=4.0, taken=25.0)]
+    job.hang(HANGS[0], works)
     job.let_pass(60)
+    job.hang(HANGS[0], works)
+    assert job.sent.count(wire.REPORT) == 4
+    job.let_pass(100)
+    job.watch.stuck(job.now)
+    assert job.sent.count(wire.REPORT) == 4
+    job.let_pass(20)
     goes_on = [seen(0, collective(2), done=1, taken=25.0), seen(1, done=1, taken=25.0)]
     job.hang(HANGS[0], goes_on)
     assert job.told == []
-    assert job.sent.count(wire.REPORT) == 4
+    assert job.sent.count(wire.REPORT) == 6
 
 
 def test_workers_that_do_not_answer_are_not_waited_for():

@@ -102,6 +102,26 @@ def test_doing_is_one_sentence(slots, sentence):
     assert parsed(*slots, done=1).doing() == sentence
 
 
+def test_who_has_joined_does_not_wait_in_vain():
+    found = parsed(slot(1, 1, kind=6), slot(2, 1, 2, 3, 4, state=1))
+    assert found.waiting() == []
+    assert [c.number for c in parsed(slot(1, 1), slot(2, 1, 2)).waiting()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"), [(0, 11.0), (1, None)], ids=["waits", "waits for nobody"]
+)
+def test_the_head_says_since_when_a_rank_waits(done, expected):
+    file = os.memfd_create("test")
+    try:
+        os.write(file, record(slot(1, 5), done=done))
+        assert flight.waits_since(file) == expected
+        os.truncate(file, 10)
+        assert flight.waits_since(file) is None
+    finally:
+        os.close(file)
+
+
 @pytest.mark.parametrize("data", [b"", b"tfhvdrec", b"x" * 500, record(version=99)])
 def test_what_is_no_record_is_refused(data):
     with pytest.raises(RecordError):

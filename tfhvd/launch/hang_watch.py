@@ -16,6 +16,7 @@ from tfhvd.watch.verdict import Verdict
 
 _ANSWER = 4.0  # seconds for all views to come: a rank has 2 to write its stacks
 _BETWEEN = 5.0  # seconds between the two looks
+_LONGEST_REST = 4  # times the limit
 
 
 class HangWatch:
@@ -38,7 +39,8 @@ class HangWatch:
         self._ask = ask
         self._tell = tell
         self._probe_at = 0.0
-        self._rest_until = 0.0  # no look begins before
+        self._rest = limit / 2  # seconds from one look to the next
+        self._rest_until = 0.0
         self._looks: list[dict[int, Snapshot]] = []
         self._asked: set[int] = set()  # who has not answered in the last look
         self._until = 0.0  # when the last look is over
@@ -56,8 +58,7 @@ class HangWatch:
             if now >= self._until:
                 self._look(now, _ANSWER)
         elif now >= self._until or not self._asked:
-            self._rest_until = now + self._limit
-            self._judge()
+            self._judge(now)
 
     def stuck(self, now: float) -> None:
         """A worker says that its rank waits without progress."""
@@ -80,14 +81,19 @@ class HangWatch:
         self._asked = set(self._ask(wire.frame(wire.REPORT)))
         self._until = now + seconds
 
-    def _judge(self) -> None:
+    def _judge(self, now: float) -> None:
         looks = [[look[rank] for rank in sorted(look)] for look in self._looks]
         self._looks = []
-        if not looks[0] or not looks[1]:
+        found = verdict.judge(looks[0], looks[1]) if looks[0] and looks[1] else None
+        hangs = found is not None and found.hangs
+        # Where ranks wait for one that works on, a look a minute would be too many.
+        longest = _LONGEST_REST * self._limit
+        self._rest = self._limit if hangs else min(2 * self._rest, longest)
+        self._rest_until = now + self._rest
+        if found is None or not hangs:
             return
-        found = verdict.judge(looks[0], looks[1])
         places = tuple(seen.line for seen in looks[1] if seen.rank in found.ranks)
         news = (found.kind, found.ranks, places)
-        if found.hangs and news != self._told:
+        if news != self._told:
             self._told = news
             self._tell(found, looks)

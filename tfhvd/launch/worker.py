@@ -254,9 +254,12 @@ class Worker:
     def _probe(self, limit: float) -> None:
         if self._record is None or self._status is not None:
             return
-        since = flight.waits_since(self._record)
-        if since is not None and time.monotonic() >= since + limit:
-            self._send(wire.frame(wire.STUCK))
+        with contextlib.suppress(OSError, flight.RecordError):
+            since = flight.waits_since(self._record)
+            if since is None or time.monotonic() < since + limit:
+                return
+            if flight.read(self._record).waiting():
+                self._send(wire.frame(wire.STUCK))
 
     def _view(self) -> bytes:
         """What is seen of the rank. Its stacks may take a moment to come."""

@@ -125,6 +125,14 @@ class Record:
     taken: float
     collectives: tuple[Collective, ...]
 
+    def waiting(self) -> list[Collective]:
+        """Those that other ranks keep from going on: who has joined may wait as long as they train.
+
+        In the order of submission.
+        """
+        unfinished = self.of(State.WAITING, State.QUEUED, State.RUNNING)
+        return [collective for collective in unfinished if collective.kind != "join"]
+
     def of(self, *states: State) -> list[Collective]:
         """Those in one of these states, in the order of submission."""
         return [collective for collective in self.collectives if collective.state in states]

@@ -11,7 +11,6 @@ from typing import Any
 from tfhvd.watch import processes, stacks
 from tfhvd.watch.flight import Collective, Record, State
 
-_UNFINISHED = (State.WAITING, State.QUEUED, State.RUNNING)
 _KEPT = 100  # collectives of each kind, where it is sent
 
 _OWN = f"{Path(__file__).parents[1]}/"
@@ -77,7 +76,7 @@ def take(pid: int, record: Record) -> Snapshot:
 def as_fields(snapshot: Snapshot) -> dict[str, Any]:
     """Makes what JSON can hold of it, without most of the collectives that are done."""
     record = snapshot.record
-    kept = (*record.of(*_UNFINISHED)[:_KEPT], *record.of(State.DONE, State.FAILED)[-_KEPT:])
+    kept = (*record.waiting()[:_KEPT], *record.of(State.DONE, State.FAILED)[-_KEPT:])
     shortened = dataclasses.replace(record, collectives=kept)
     return dataclasses.asdict(dataclasses.replace(snapshot, record=shortened))
 

@@ -13,7 +13,6 @@ from tfhvd.watch.flight import Collective, State
 from tfhvd.watch.snapshot import Snapshot
 
 _BUSY = 0.1  # of one processor: it computes, and on a busy machine it may get no more
-_UNFINISHED = (State.WAITING, State.QUEUED, State.RUNNING)
 
 
 class Kind(Enum):
@@ -135,8 +134,8 @@ def _nobody_is_missing(
 
 def _stuck(before: Snapshot, after: Snapshot) -> tuple[Collective, ...]:
     """What a rank has waited for both times."""
-    then = {collective.number for collective in before.record.of(*_UNFINISHED)}
-    return tuple(c for c in after.record.of(*_UNFINISHED) if c.number in then)
+    then = {collective.number for collective in before.record.waiting()}
+    return tuple(c for c in after.record.waiting() if c.number in then)
 
 
 def _no_wait(first: dict[int, Snapshot], ranks: dict[int, Snapshot]) -> Verdict:
