@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": {"errors", "_version"},
     "horovod_alias": {"launch"},
     # Of the launcher a rank knows how to take its leave of it.
-    "runtime": {"errors", "compat", "launch"},
+    "runtime": {"errors", "compat", "launch", "_version"},
     "compression": {"errors", "compat", "runtime"},
     "ops": _BELOW_OPS,
     "data": {"compat", "runtime", "ops"},
