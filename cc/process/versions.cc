@@ -47,7 +47,8 @@ std::string HostsText(const std::vector<int>& ranks, const std::vector<std::stri
     if (std::find(names.begin(), names.end(), host) == names.end()) names.push_back(host);
   }
   std::string text = names.size() == 1 ? "host " : "hosts ";
-  for (size_t i = 0; i < names.size() && i < kMostNamed; ++i) text += (i > 0 ? ", " : "") + names[i];
+  for (size_t i = 0; i < names.size() && i < kMostNamed; ++i)
+    text += (i > 0 ? ", " : "") + names[i];
   return names.size() > kMostNamed ? text + ", ..." : text;
 }
 

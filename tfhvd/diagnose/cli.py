@@ -15,7 +15,10 @@ from tfhvd._version import __version__
 from tfhvd.launch.errors import UsageError
 
 # Word -> what it does, in one line of help. Its module has the same name.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "doctor": "looks at the machines of a job before it runs: each check passed, warned or failed",
+    "env": "prints what a report of a bug needs: versions, build, settings, machine; no secrets",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

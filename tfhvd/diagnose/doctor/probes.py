@@ -1,0 +1,253 @@
+"""Starts one probe as each rank of a job, by the launcher itself, and asks them.
+
+with Probes(job, words) as probes:
+    probes.wait(12.0)
+    probes.ask_all("facts", 5.0)
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import hmac
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tfhvd.diagnose.doctor.probe import ADDRESS, TOKEN
+from tfhvd.launch import address, command_line, environment
+from tfhvd.launch.ending import last_lines_of
+from tfhvd.launch.job import Job
+
+_PACKAGE = Path(__file__).resolve().parents[3]  # the folder that `import tfhvd` is found in
+_HELLO = 5.0  # seconds in which whoever connects must have said its token
+_AT_ONCE = 64  # probes that are asked at the same time
+_TO_END = 6.0  # seconds for the launcher, and for its ranks within it
+_ENGINE = re.compile(r"\[tfhvd rank \d+\] warning: (.*)")
+_OWN = "tfhvdrun: "
+
+
+class ProbeError(Exception):
+    """A probe does not answer, or has not started; the text says which, and why."""
+
+
+class Probe:
+    """One rank's probe, as the doctor sees it.
+
+    Attributes:
+        rank: its number.
+        host: the name of its machine.
+        version: of tfhvd there.
+        port: where it serves measurements.
+    """
+
+    def __init__(self, sock: socket.socket, hello: Mapping[str, Any]) -> None:
+        self.rank = int(hello["rank"])
+        self.host = str(hello["host"])
+        self.version = str(hello["version"])
+        self.port = int(hello["port"])
+        self._sock = sock
+        self._file = sock.makefile("rw", encoding="utf-8")
+
+    def ask(self, what: str, limit: float, **more: object) -> dict[str, Any]:
+        """Asks, and waits for the answer.
+
+        Raises:
+            ProbeError: there was none within `limit` seconds.
+        """
+        try:
+            self._sock.settimeout(limit)
+            print(json.dumps({"ask": what, **more}), file=self._file, flush=True)
+            line = self._file.readline()
+            if not line:
+                raise OSError("the probe has ended")
+            answer = json.loads(line)
+        except (OSError, ValueError) as error:
+            raise ProbeError(f"rank {self.rank} (host {self.host}): {error}") from error
+        return dict(answer)
+
+    def close(self) -> None:
+        """Lets the probe end."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._sock.close()
+
+
+class Probes:
+    """The probes of a job: a context, which starts the launcher and ends it.
+
+    Args:
+        job: what the launcher's options say.
+        words: these options.
+
+    Attributes:
+        by_rank: the probes that have started.
+    """
+
+    def __init__(self, job: Job, words: Sequence[str]) -> None:
+        self.by_rank: dict[int, Probe] = {}
+        self._job = job
+        self._token = secrets.token_hex(16)
+        own = ["--no-ssh-check", "--no-prefix", "--grace=2", "--stop-timeout=2"]
+        probe = [sys.executable, "-m", "tfhvd.diagnose.doctor.probe"]
+        self._line = [
+            *(sys.executable, "-m", "tfhvd.launch.call.launcher", *own, *words, *probe),
+        ]
+        cores = environment.physical_cores()
+        node = command_line.Node(cores, environment.in_allocation(environment.own()))
+        self._remote = command_line.is_remote(job, node)
+        self._launcher: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Probes:
+        self._listener = address.listen(remote=self._remote)
+        self._said = tempfile.TemporaryFile()
+        env = environment.own()
+        env[ADDRESS] = address.addresses(
+            self._listener.getsockname()[1],
+            remote=self._remote,
+            hosts=[host.name for host in self._job.hosts],
+            nics=self._job.nics,
+        )
+        env[TOKEN] = self._token
+        paths = [str(_PACKAGE), *filter(None, [env.get("PYTHONPATH")])]
+        env["PYTHONPATH"] = os.pathsep.join(paths)
+        self._launcher = subprocess.Popen(
+            self._line,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            start_new_session=True,  # Ctrl-C is ours to pass on, once.
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for probe in self.by_rank.values():
+            probe.close()
+        assert self._launcher is not None
+        try:
+            if kind is not None:
+                self._launcher.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._launcher.wait(_TO_END)
+                return
+            self._launcher.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._launcher.wait(_TO_END)
+                return
+            self._launcher.kill()
+            self._launcher.wait()
+        finally:
+            self._listener.close()
+            self._said.close()
+
+    def wait(self, limit: float) -> None:
+        """Waits until all probes have started.
+
+        Raises:
+            ProbeError: they have not within `limit` seconds, or the launcher has ended.
+        """
+        assert self._launcher is not None
+        until = time.monotonic() + limit
+        self._listener.settimeout(0.1)
+        while len(self.by_rank) < self._job.num_proc:
+            with contextlib.suppress(socket.timeout):
+                sock, _ = self._listener.accept()
+                self._welcome(sock)
+            if self._launcher.poll() is not None:
+                raise ProbeError(self._why() or "the launcher has ended")
+            if time.monotonic() > until:
+                missing = sorted(set(range(self._job.num_proc)) - set(self.by_rank))
+                some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+                said = self._why()
+                raise ProbeError(
+                    f"{len(missing)} of {self._job.num_proc} ranks have not started within "
+                    f"{limit:g} s (rank {some}){f': {said}' if said else ''}"
+                )
+
+    def _welcome(self, sock: socket.socket) -> None:
+        try:
+            sock.settimeout(_HELLO)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            address.detect_loss(sock)
+            hello = json.loads(_line(sock))
+            if not hmac.compare_digest(str(hello["token"]), self._token):
+                raise ValueError("not one of our probes")
+            probe = Probe(sock, hello)
+        except (OSError, ValueError, KeyError, TypeError):
+            sock.close()
+            return
+        self.by_rank[probe.rank] = probe
+
+    def ask_all(
+        self, what: str, limit: float, ranks: Iterable[int] | None = None
+    ) -> tuple[dict[int, dict[str, Any]], list[str]]:
+        """Asks several probes at once.
+
+        Args:
+            what: the question.
+            limit: seconds for each answer.
+            ranks: whom; None for all.
+
+        Returns:
+            The answers by rank; and a line for each probe that did not answer.
+        """
+        answers: dict[int, dict[str, Any]] = {}
+        errors = []
+        chosen = [self.by_rank[rank] for rank in (self.by_rank if ranks is None else ranks)]
+        with concurrent.futures.ThreadPoolExecutor(min(_AT_ONCE, len(chosen))) as pool:
+            asked = {pool.submit(probe.ask, what, limit): probe for probe in chosen}
+            for future, probe in asked.items():
+                try:
+                    answers[probe.rank] = future.result()
+                except ProbeError as error:
+                    errors.append(str(error))
+        return dict(sorted(answers.items())), errors
+
+    def end(self) -> None:
+        """Ends the job although its ranks have not come to their end."""
+        assert self._launcher is not None
+        self._launcher.send_signal(signal.SIGTERM)
+
+    def warnings(self) -> list[str]:
+        """Returns what the engine has warned of, each text once."""
+        return list(dict.fromkeys(_ENGINE.findall(self._text())))
+
+    def _why(self) -> str:
+        """The launcher's word on a failure, or the end of all that was said."""
+        lines = last_lines_of(self._text().splitlines())
+        own = [line for line in lines if line.startswith((f"{_OWN}error", f"{_OWN}rank"))]
+        return (own or lines or [""])[-1].removeprefix(_OWN).removeprefix("error: ").strip()
+
+    def _text(self) -> str:
+        self._said.seek(0)
+        return self._said.read().decode(errors="replace")
+
+
+def _line(sock: socket.socket) -> bytes:
+    """Reads a line byte by byte: whatever follows is not ours to take."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = sock.recv(1)
+        if not byte or len(line) > 1 << 16:
+            raise OSError("no line")
+        line += byte
+    return line
