@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import socket
 from typing import Any
 
+from tfhvd.diagnose import machine
 from tfhvd.diagnose.doctor import preflight, report
-from tfhvd.diagnose.doctor.checks import check_all
+from tfhvd.diagnose.doctor.checks import check_all, interfaces
 from tfhvd.diagnose.doctor.examine import examine
 from tfhvd.diagnose.doctor.finding import Finding, exit_code, failed
 from tfhvd.diagnose.doctor.probes import Probes
@@ -76,6 +78,9 @@ def _examine(job: Job, given: list[tuple[str, str]]) -> tuple[list[Finding], Sur
     environ = environment.build(job, environment.own(), root=False)
     before = preflight.look(job, environ, in_allocation=environment.in_allocation(environ))
     findings = list(before.findings)
+    here = interfaces.missing({socket.gethostname(): machine.interfaces()}, job.nics)
+    if here:
+        return findings + here, None
     reduced = dataclasses.replace(job, hosts=before.usable)
     if job.hosts:
         room = sum(host.slots for host in before.usable)

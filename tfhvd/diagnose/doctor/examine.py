@@ -12,7 +12,7 @@ from tfhvd.diagnose.doctor import schedule
 from tfhvd.diagnose.doctor.checks import interfaces, links, meeting
 from tfhvd.diagnose.doctor.finding import Finding, failed
 from tfhvd.diagnose.doctor.link import Measured
-from tfhvd.diagnose.doctor.probes import Probe, ProbeError, Probes
+from tfhvd.diagnose.doctor.probes import Probe, ProbeError, Probes, ProbeTimeoutError
 from tfhvd.diagnose.doctor.survey import Clock, Link, Survey, ranks_by_host
 from tfhvd.diagnose.facts import Facts
 
@@ -37,11 +37,11 @@ def examine(probes: Probes, nics: Sequence[str]) -> tuple[Survey | None, list[Fi
         probes.wait(_START)
     except ProbeError as error:
         fix = (
-            "tfhvdrun -v with the same options and the command `true` shows all that mpirun says; "
-            "where it finds no way between the hosts: --network-interfaces eth0"
+            "where mpirun finds no way between the hosts, name their network: "
+            "--network-interfaces eth0. All that it says: tfhvdrun -v with these options, and true"
         )
-        said, _, command = str(error).partition(" Type: ")
-        return None, [failed("start", said, command or fix)]
+        text, _, command = str(error).partition(" Type: ")
+        return None, [failed("start", text, command or fix, error.said)]
     others = [p for p in probes.by_rank.values() if p.version != __version__]
     if others:
         text = "; ".join(f"{p.version} on rank {p.rank} (host {p.host})" for p in others[:4])
@@ -50,25 +50,33 @@ def examine(probes: Probes, nics: Sequence[str]) -> tuple[Survey | None, list[Fi
     answers, errors = probes.ask_all("facts", _ANSWER)
     facts = {rank: own_facts.from_json(answer) for rank, answer in answers.items()}
     if errors:
-        return None, [failed("start", text, "run it again with -v") for text in errors]
+        fix = "look at that host: its log, its load, its memory"
+        return None, [failed("start", str(error), fix) for error in errors.values()]
     measured, unmeasured = _links(probes.by_rank, facts, tuple(nics))
     clocks = _clocks(probes.by_rank, facts)
-    met, _ = probes.ask_all("meet", _MEET)
-    hung = facts.keys() - met.keys()
-    if hung:
-        probes.end()
+    met = _meet(probes)
     survey = Survey(
         facts=facts,
         links=measured,
         unmeasured=unmeasured,
         clocks=clocks,
-        meeting={
-            rank: meeting.HANGS if rank in hung else str(met[rank]["error"]) for rank in facts
-        },
+        meeting=met,
         warnings=probes.warnings(),
         nics=tuple(nics),
     )
     return survey, []
+
+
+def _meet(probes: Probes) -> dict[int, str]:
+    """Has all ranks meet; returns what went wrong, by rank."""
+    answers, errors = probes.ask_all("meet", _MEET)
+    found = {rank: str(answer["error"]) for rank, answer in answers.items()}
+    ended = [rank for rank, error in errors.items() if not isinstance(error, ProbeTimeoutError)]
+    if ended:  # One that MPI has ended takes the others with it.
+        return {**found, **dict.fromkeys(errors, probes.why_ended())}
+    if errors:
+        probes.end()
+    return {**found, **dict.fromkeys(errors, meeting.HANGS)}
 
 
 def _clocks(probes: Mapping[int, Probe], facts: Mapping[int, Facts]) -> list[Clock]:

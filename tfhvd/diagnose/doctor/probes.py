@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import ctypes
 import hmac
 import json
 import os
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -36,10 +37,23 @@ _AT_ONCE = 64  # probes that are asked at the same time
 _TO_END = 6.0  # seconds for the launcher, and for its ranks within it
 _ENGINE = re.compile(r"\[tfhvd rank \d+\] warning: (.*)")
 _OWN = "tfhvdrun: "
+_PR_SET_PDEATHSIG = 1
 
 
 class ProbeError(Exception):
-    """A probe does not answer, or has not started; the text says which, and why."""
+    """A probe has ended, or has not started; the text says which, and why.
+
+    Attributes:
+        said: the last lines of the launcher and of mpirun.
+    """
+
+    def __init__(self, message: str, said: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.said = tuple(said)
+
+
+class ProbeTimeoutError(ProbeError):
+    """A probe has not answered in time."""
 
 
 class Probe:
@@ -64,7 +78,8 @@ class Probe:
         """Asks, and waits for the answer.
 
         Raises:
-            ProbeError: there was none within `limit` seconds.
+            ProbeTimeoutError: there was none within `limit` seconds.
+            ProbeError: the probe has ended.
         """
         try:
             self._sock.settimeout(limit)
@@ -73,6 +88,9 @@ class Probe:
             if not line:
                 raise OSError("the probe has ended")
             answer = json.loads(line)
+        except socket.timeout as error:
+            text = f"rank {self.rank} (host {self.host}) has not answered within {limit:g} s"
+            raise ProbeTimeoutError(text) from error
         except (OSError, ValueError) as error:
             raise ProbeError(f"rank {self.rank} (host {self.host}): {error}") from error
         return dict(answer)
@@ -131,6 +149,7 @@ class Probes:
             stdout=self._said,
             stderr=self._said,
             start_new_session=True,  # Ctrl-C is ours to pass on, once.
+            preexec_fn=_end_with_us(),
         )
         return self
 
@@ -173,14 +192,14 @@ class Probes:
                 sock, _ = self._listener.accept()
                 self._welcome(sock)
             if self._launcher.poll() is not None:
-                raise ProbeError(self._why() or "the launcher has ended")
+                raise ProbeError(self._why() or "the launcher has ended", self._last_lines())
             if time.monotonic() > until:
                 missing = sorted(set(range(self._job.num_proc)) - set(self.by_rank))
                 some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-                said = self._why()
                 raise ProbeError(
                     f"{len(missing)} of {self._job.num_proc} ranks have not started within "
-                    f"{limit:g} s (rank {some}){f': {said}' if said else ''}"
+                    f"{limit:g} s (rank {some})",
+                    self._last_lines(),
                 )
 
     def _welcome(self, sock: socket.socket) -> None:
@@ -199,7 +218,7 @@ class Probes:
 
     def ask_all(
         self, what: str, limit: float, ranks: Iterable[int] | None = None
-    ) -> tuple[dict[int, dict[str, Any]], list[str]]:
+    ) -> tuple[dict[int, dict[str, Any]], dict[int, ProbeError]]:
         """Asks several probes at once.
 
         Args:
@@ -208,10 +227,10 @@ class Probes:
             ranks: whom; None for all.
 
         Returns:
-            The answers by rank; and a line for each probe that did not answer.
+            The answers by rank; and the errors of those that did not answer.
         """
         answers: dict[int, dict[str, Any]] = {}
-        errors = []
+        errors: dict[int, ProbeError] = {}
         chosen = [self.by_rank[rank] for rank in (self.by_rank if ranks is None else ranks)]
         with concurrent.futures.ThreadPoolExecutor(min(_AT_ONCE, len(chosen))) as pool:
             asked = {pool.submit(probe.ask, what, limit): probe for probe in chosen}
@@ -219,7 +238,7 @@ class Probes:
                 try:
                     answers[probe.rank] = future.result()
                 except ProbeError as error:
-                    errors.append(str(error))
+                    errors[probe.rank] = error
         return dict(sorted(answers.items())), errors
 
     def end(self) -> None:
@@ -227,19 +246,36 @@ class Probes:
         assert self._launcher is not None
         self._launcher.send_signal(signal.SIGTERM)
 
+    def why_ended(self) -> str:
+        """Returns what the launcher says of a job that has ended by itself, once it has."""
+        assert self._launcher is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._launcher.wait(_TO_END)
+        return self._why() or "the job has ended"
+
     def warnings(self) -> list[str]:
         """Returns what the engine has warned of, each text once."""
         return list(dict.fromkeys(_ENGINE.findall(self._text())))
 
     def _why(self) -> str:
         """The launcher's word on a failure, or the end of all that was said."""
-        lines = last_lines_of(self._text().splitlines())
+        lines = self._last_lines()
         own = [line for line in lines if line.startswith((f"{_OWN}error", f"{_OWN}rank"))]
-        return (own or lines or [""])[-1].removeprefix(_OWN).removeprefix("error: ").strip()
+        text = (own or lines or [""])[-1].removeprefix(_OWN).removeprefix("error: ").strip()
+        return text.replace("its own messages are above", "its own messages are below")
+
+    def _last_lines(self) -> list[str]:
+        return last_lines_of(line for line in self._text().splitlines() if line.strip(" -"))
 
     def _text(self) -> str:
         self._said.seek(0)
         return self._said.read().decode(errors="replace")
+
+
+def _end_with_us() -> Callable[[], None]:
+    """What has a child end when this process does, however it does."""
+    libc = ctypes.CDLL(None)
+    return lambda: libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def _line(sock: socket.socket) -> bytes:

@@ -28,7 +28,7 @@ def text(findings: Sequence[Finding], *, verbose: bool = False) -> str:
 
     Args:
         findings: in the order in which they are printed.
-        verbose: whether to print the details of each as well.
+        verbose: whether to print the details also of what has not failed.
     """
     width = max((len(finding.check) for finding in findings), default=0)
     lines = []
@@ -37,7 +37,7 @@ def text(findings: Sequence[Finding], *, verbose: bool = False) -> str:
         indent = " " * (width + 12)
         if finding.fix:
             lines.append(f"{indent}fix: {finding.fix}")
-        if verbose:
+        if verbose or finding.status is Status.FAILED:
             lines += [indent + detail for detail in finding.details]
     return "\n".join([*lines, _conclusion(findings)])
 

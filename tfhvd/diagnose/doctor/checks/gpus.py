@@ -64,7 +64,7 @@ def _ranks_without(facts: Mapping[int, Facts], taken: Mapping[int, Gpu | None]) 
     without = [rank for rank, gpu in taken.items() if gpu is None]
     if not without:
         return []
-    text = f"{where(facts, without)} have no GPU, and the other ranks have"
+    text = f"{where(facts, without)}: no GPU, and other ranks have one"
     fix = "nvidia-smi on that host says why; or leave it out of -H"
     return [failed("gpus", text, fix)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tfhvd.diagnose.doctor.finding import Finding, failed, passed, warned
 from tfhvd.diagnose.doctor.survey import Survey, hosts_text, ranks_by_host
@@ -36,6 +36,13 @@ def shared(facts: Mapping[int, Facts], nics: tuple[str, ...] = ()) -> list[str]:
     return [network for network in common or () if network not in isolated]
 
 
+def shared_names(facts: Mapping[int, Facts], nics: tuple[str, ...] = ()) -> list[str]:
+    """Returns the names of the interfaces that lead to the networks of `shared`."""
+    networks = shared(facts, nics)
+    every = (i for interfaces in by_host(facts).values() for i in interfaces)
+    return list(dict.fromkeys(i.name for i in every if i.network in networks))
+
+
 def addresses(facts: Mapping[int, Facts], host: str, nics: tuple[str, ...] = ()) -> list[str]:
     """Returns addresses by which the other hosts may reach one, the likeliest first."""
     hosts = by_host(facts)
@@ -59,8 +66,8 @@ def check(survey: Survey) -> list[Finding]:
     if len(hosts) == 1:
         return [passed("network", "one host: its ranks need no network")]
     networks = shared(survey.facts, nics)
-    findings = _missing(hosts, nics) + _packets(hosts, networks)
-    names = _names(hosts, networks)
+    findings = missing(hosts, nics) + _packets(hosts, networks)
+    names = shared_names(survey.facts, nics)
     isolated = list(dict.fromkeys(i.name for i in _isolated(hosts)))
     if isolated and not nics:
         text = f"{', '.join(isolated)} has the same address on several hosts, and leads to none"
@@ -77,7 +84,8 @@ def check(survey: Survey) -> list[Finding]:
     return [passed("network", text, _table(hosts))]
 
 
-def _missing(hosts: Mapping[str, tuple[Interface, ...]], nics: tuple[str, ...]) -> list[Finding]:
+def missing(hosts: Mapping[str, tuple[Interface, ...]], nics: Sequence[str]) -> list[Finding]:
+    """Finds hosts that have none of the interfaces that the user has named."""
     without = [
         host for host, own in hosts.items() if nics and not {i.name for i in own} & set(nics)
     ]
@@ -105,12 +113,6 @@ def _packets(hosts: Mapping[str, tuple[Interface, ...]], networks: list[str]) ->
             fix = f"ip link set {name} mtu {min(sizes)} on all hosts, or large ones can be lost"
             findings.append(warned("network", text, fix))
     return findings
-
-
-def _names(hosts: Mapping[str, tuple[Interface, ...]], networks: list[str]) -> list[str]:
-    return list(
-        dict.fromkeys(i.name for own in hosts.values() for i in own if i.network in networks)
-    )
 
 
 def _table(hosts: Mapping[str, tuple[Interface, ...]]) -> list[str]:
