@@ -9,6 +9,7 @@ from typing import Any
 
 from tfhvd.diagnose import machine
 from tfhvd.diagnose.doctor import preflight, report
+from tfhvd.diagnose.doctor.budget import Budget
 from tfhvd.diagnose.doctor.checks import check_all, interfaces
 from tfhvd.diagnose.doctor.examine import examine
 from tfhvd.diagnose.doctor.finding import Finding, exit_code, failed
@@ -75,6 +76,7 @@ def _job(given: list[tuple[str, str]]) -> Job:
 
 
 def _examine(job: Job, given: list[tuple[str, str]]) -> tuple[list[Finding], Survey | None]:
+    budget = Budget()
     environ = environment.build(job, environment.own(), root=False)
     before = preflight.look(job, environ, in_allocation=environment.in_allocation(environ))
     findings = list(before.findings)
@@ -91,7 +93,7 @@ def _examine(job: Job, given: list[tuple[str, str]]) -> tuple[list[Finding], Sur
     words += ["-np", str(reduced.num_proc)]
     words += ["-H", ",".join(map(str, reduced.hosts))] if reduced.hosts else []
     with Probes(reduced, words) as probes:
-        survey, errors = examine(probes, job.nics)
+        survey, errors = examine(probes, job.nics, budget)
     if survey is not None:
         findings += check_all(survey)
         if len(reduced.hosts) < len(job.hosts):

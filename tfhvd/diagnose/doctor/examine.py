@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from tfhvd._version import __version__
 from tfhvd.diagnose import facts as own_facts
 from tfhvd.diagnose.doctor import schedule
+from tfhvd.diagnose.doctor.budget import Budget
 from tfhvd.diagnose.doctor.checks import interfaces, links, meeting
 from tfhvd.diagnose.doctor.finding import Finding, failed
 from tfhvd.diagnose.doctor.link import Measured
@@ -23,18 +24,21 @@ _MEET = 10.0  # seconds until the ranks have met
 _TIMES = 8  # that a clock is asked
 
 
-def examine(probes: Probes, nics: Sequence[str]) -> tuple[Survey | None, list[Finding]]:
+def examine(
+    probes: Probes, nics: Sequence[str], budget: Budget
+) -> tuple[Survey | None, list[Finding]]:
     """Asks all there is to be asked.
 
     Args:
         probes: which have been started.
         nics: the interfaces that the user has named.
+        budget: the time for all of it.
 
     Returns:
         What was found out, None where nothing could be; and what prevented the rest.
     """
     try:
-        probes.wait(_START)
+        probes.wait(budget.take(_START))
     except ProbeError as error:
         fix = (
             "where mpirun finds no way between the hosts, name their network: "
@@ -47,14 +51,14 @@ def examine(probes: Probes, nics: Sequence[str]) -> tuple[Survey | None, list[Fi
         text = "; ".join(f"{p.version} on rank {p.rank} (host {p.host})" for p in others[:4])
         fix = f"install tfhvd {__version__} there, which is this machine's"
         return None, [failed("versions", f"tfhvd differs: {text}", fix)]
-    answers, errors = probes.ask_all("facts", _ANSWER)
+    answers, errors = probes.ask_all("facts", budget.take(_ANSWER))
     facts = {rank: own_facts.from_json(answer) for rank, answer in answers.items()}
     if errors:
         fix = "look at that host: its log, its load, its memory"
         return None, [failed("start", str(error), fix) for error in errors.values()]
-    measured, unmeasured = _links(probes.by_rank, facts, tuple(nics))
+    measured, unmeasured = _links(probes.by_rank, facts, tuple(nics), budget.take(_LINKS))
     clocks = _clocks(probes.by_rank, facts)
-    met = _meet(probes)
+    met = _meet(probes, budget.take(_MEET))
     survey = Survey(
         facts=facts,
         links=measured,
@@ -67,9 +71,9 @@ def examine(probes: Probes, nics: Sequence[str]) -> tuple[Survey | None, list[Fi
     return survey, []
 
 
-def _meet(probes: Probes) -> dict[int, str]:
+def _meet(probes: Probes, limit: float) -> dict[int, str]:
     """Has all ranks meet; returns what went wrong, by rank."""
-    answers, errors = probes.ask_all("meet", _MEET)
+    answers, errors = probes.ask_all("meet", limit)
     found = {rank: str(answer["error"]) for rank, answer in answers.items()}
     ended = [rank for rank, error in errors.items() if not isinstance(error, ProbeTimeoutError)]
     if ended:  # One that MPI has ended takes the others with it.
@@ -99,14 +103,14 @@ def _clocks(probes: Mapping[int, Probe], facts: Mapping[int, Facts]) -> list[Clo
 
 
 def _links(
-    probes: Mapping[int, Probe], facts: Mapping[int, Facts], nics: tuple[str, ...]
+    probes: Mapping[int, Probe], facts: Mapping[int, Facts], nics: tuple[str, ...], limit: float
 ) -> tuple[list[Link], int]:
     """Measures within each host, between all of them, and again where a link would be named."""
     hosts = ranks_by_host(facts)
     names = list(hosts)
     rounds = schedule.rounds(len(names))
     seconds = schedule.seconds_each(len(rounds))
-    until = time.monotonic() + _LINKS
+    until = time.monotonic() + limit
     within = [name for name in names if len(hosts[name]) > 1]
     found: list[Link] = []
     unmeasured = 0

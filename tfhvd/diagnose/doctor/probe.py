@@ -1,7 +1,8 @@
 """A rank that the doctor has started: does what it is asked over one connection, until it ends.
 
 Started as `python -m tfhvd.diagnose.doctor.probe`, under tfhvdrun. Question and answer are a line
-of JSON each. The first line is the probe's own: rank, version, and where it serves measurements.
+of JSON each, with the question's number. The first line is the probe's own: rank, version, and
+where it serves measurements.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def main() -> None:
     with sock, sock.makefile("rw", encoding="utf-8") as file:
         print(json.dumps(probe.hello()), file=file, flush=True)
         for line in file:
-            print(json.dumps(probe.answer(json.loads(line))), file=file, flush=True)
+            question = json.loads(line)
+            answer = {"number": question["number"], "answer": probe.answer(question)}
+            print(json.dumps(answer), file=file, flush=True)
 
 
 def _connect(addresses: str) -> socket.socket:

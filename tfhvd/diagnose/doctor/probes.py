@@ -72,7 +72,8 @@ class Probe:
         self.version = str(hello["version"])
         self.port = int(hello["port"])
         self._sock = sock
-        self._file = sock.makefile("rw", encoding="utf-8")
+        self._unread = b""
+        self._asked = 0  # questions; an answer that comes too late has the number of an earlier one
 
     def ask(self, what: str, limit: float, **more: object) -> dict[str, Any]:
         """Asks, and waits for the answer.
@@ -81,26 +82,36 @@ class Probe:
             ProbeTimeoutError: there was none within `limit` seconds.
             ProbeError: the probe has ended.
         """
+        self._asked += 1
+        question = {"ask": what, "number": self._asked, **more}
+        until = time.monotonic() + limit
         try:
             self._sock.settimeout(limit)
-            print(json.dumps({"ask": what, **more}), file=self._file, flush=True)
-            line = self._file.readline()
-            if not line:
-                raise OSError("the probe has ended")
-            answer = json.loads(line)
+            self._sock.sendall(json.dumps(question).encode() + b"\n")
+            answer: dict[str, Any] = {}
+            while answer.get("number") != self._asked:
+                answer = json.loads(self._read_line(until))
+            return dict(answer["answer"])
         except socket.timeout as error:
-            text = f"rank {self.rank} (host {self.host}) has not answered within {limit:g} s"
+            text = f"rank {self.rank} (host {self.host}) has not answered within {limit:.0f} s"
             raise ProbeTimeoutError(text) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError) as error:
             raise ProbeError(f"rank {self.rank} (host {self.host}): {error}") from error
-        return dict(answer)
+
+    def _read_line(self, until: float) -> bytes:
+        while b"\n" not in self._unread:
+            self._sock.settimeout(max(0.001, until - time.monotonic()))
+            more = self._sock.recv(1 << 16)
+            if not more:
+                raise OSError("the probe has ended")
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
 
     def close(self) -> None:
         """Lets the probe end."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):
-            self._file.close()
         self._sock.close()
 
 
@@ -198,7 +209,7 @@ class Probes:
                 some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
                 raise ProbeError(
                     f"{len(missing)} of {self._job.num_proc} ranks have not started within "
-                    f"{limit:g} s (rank {some})",
+                    f"{limit:.0f} s (rank {some})",
                     self._last_lines(),
                 )
 
