@@ -101,6 +101,9 @@ class FakeProbes:
     def end(self) -> None:
         self.ended = True
 
+    def finish(self) -> bool:
+        return True
+
     def why_ended(self) -> str:
         return "mpirun was killed"
 
@@ -159,6 +162,7 @@ def test_a_budget():
     assert Budget(100.0).take(7.0) == 7.0
     assert 0 < Budget(3.0).take(7.0) <= 3.0
     assert Budget(0.0).take(7.0) == 1.0
+    assert Budget(0.0).take(7.0, least=5.0) == 5.0
 
 
 def test_what_a_probe_answers(monkeypatch):

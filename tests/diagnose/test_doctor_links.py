@@ -107,11 +107,26 @@ def test_one_of_two_addresses_that_leads_nowhere():
 
 def test_a_link_is_measured_again_before_it_is_named():
     slow, fine = link("a", "b", 100, 900), link("a", "c", 900, 900)
-    assert links.suspects([slow, fine]) == [slow]
+    broken = Link("b", "c", Measured(error="gone"))
+    assert links.suspects([broken, slow, fine]) == [slow, broken]
     assert links.suspects([fine]) == []
-    again = links.better(slow, link("a", "b", 850, 800, 0.05))
-    assert again == link("a", "b", 850, 900, 0.05)
-    assert links.better(slow, Link("a", "b", Measured(error="gone"))) == slow
+    again = replace(slow, again=link("a", "b", 850, 800, 0.05).measured)
+    assert again.best == link("a", "b", 850, 900, 0.05).measured
+    assert replace(slow, again=broken.measured).best == slow.measured
+    assert replace(broken, again=fine.measured).best == fine.measured
+    only(links.check, survey(THREE, links=[again, fine]), Status.PASSED)
+
+
+def test_a_link_that_could_not_be_measured_again_is_not_named():
+    found = [replace(link("a", "b", 600, 5000), doubtful=True), link("a", "c", 5000, 5000)]
+    assert links.suspects(found)
+    only(links.check, survey(THREE, links=found), Status.PASSED)
+
+
+def test_what_is_usual_goes_by_measurements_at_the_same_time():
+    found = [link(a, b, 4000, 4000) for a, b in (("a", "b"), ("b", "c"), ("a", "c"))]
+    found[0] = replace(found[0], again=link("a", "b", 13000, 13000).measured)
+    only(links.check, survey(THREE, links=found), Status.PASSED)
 
 
 def test_a_measurement():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-SECONDS = 26.0  # for all questions; the end of a job that hangs takes a few more
-_LEAST = 1.0  # seconds that are given in any case
+SECONDS = 22.0  # for all questions; the last one, and the end of a job that hangs, take more
 
 
 class Budget:
@@ -18,6 +17,6 @@ class Budget:
     def __init__(self, seconds: float = SECONDS) -> None:
         self._until = time.monotonic() + seconds
 
-    def take(self, most: float) -> float:
-        """Returns how many of `most` seconds a step may have."""
-        return min(most, max(_LEAST, self._until - time.monotonic()))
+    def take(self, most: float, least: float = 1.0) -> float:
+        """Returns how many of `most` seconds a step may have: `least` in any case."""
+        return min(most, max(least, self._until - time.monotonic()))

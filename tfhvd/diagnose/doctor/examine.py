@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
@@ -20,8 +21,11 @@ from tfhvd.diagnose.facts import Facts
 _START = 12.0  # seconds until all probes have started
 _ANSWER = 8.0  # seconds for an answer that takes no time by itself
 _LINKS = 8.0  # seconds for all measurements; what is not done by then is left out
-_MEET = 10.0  # seconds until the ranks have met
+_AGAIN = 5.0  # the same for second ones
+_MEASURE = 6.0  # seconds for the answer of one
+_MEET, _MEET_LEAST = 10.0, 5.0  # seconds until the ranks have met
 _TIMES = 8  # that a clock is asked
+_CLOCK = 2.0  # seconds for an answer
 
 
 def examine(
@@ -56,9 +60,10 @@ def examine(
     if errors:
         fix = "look at that host: its log, its load, its memory"
         return None, [failed("start", str(error), fix) for error in errors.values()]
-    measured, unmeasured = _links(probes.by_rank, facts, tuple(nics), budget.take(_LINKS))
+    measured, unmeasured = _links(probes.by_rank, facts, tuple(nics), budget)
     clocks = _clocks(probes.by_rank, facts)
-    met = _meet(probes, budget.take(_MEET))
+    met = _meet(probes, budget.take(_MEET, _MEET_LEAST))
+    probes.finish()
     survey = Survey(
         facts=facts,
         links=measured,
@@ -92,7 +97,7 @@ def _clocks(probes: Mapping[int, Probe], facts: Mapping[int, Facts]) -> list[Clo
             for _ in range(_TIMES):
                 before = time.time()
                 began = time.perf_counter()
-                there = float(probes[ranks[0]].ask("time", _ANSWER)["time"])
+                there = float(probes[ranks[0]].ask("time", _CLOCK)["time"])
                 took = time.perf_counter() - began
                 found.append((took, there - before - took / 2))
         except ProbeError:
@@ -103,19 +108,19 @@ def _clocks(probes: Mapping[int, Probe], facts: Mapping[int, Facts]) -> list[Clo
 
 
 def _links(
-    probes: Mapping[int, Probe], facts: Mapping[int, Facts], nics: tuple[str, ...], limit: float
+    probes: Mapping[int, Probe], facts: Mapping[int, Facts], nics: tuple[str, ...], budget: Budget
 ) -> tuple[list[Link], int]:
     """Measures within each host, between all of them, and again where a link would be named."""
     hosts = ranks_by_host(facts)
     names = list(hosts)
     rounds = schedule.rounds(len(names))
     seconds = schedule.seconds_each(len(rounds))
-    until = time.monotonic() + limit
+    until = time.monotonic() + budget.take(_LINKS)
     within = [name for name in names if len(hosts[name]) > 1]
     found: list[Link] = []
     unmeasured = 0
 
-    def between(first: str, second: str, seconds: float) -> Link:
+    def between(first: str, second: str) -> Link:
         targets = interfaces.addresses(facts, second, nics)
         return _measure(
             probes, (first, hosts[first][0]), (second, hosts[second][0]), targets, seconds
@@ -131,13 +136,18 @@ def _links(
             if time.monotonic() > until:
                 unmeasured += len(pairs)
                 continue
-            named = [(names[first], names[second], seconds) for first, second in pairs]
+            named = [(names[first], names[second]) for first, second in pairs]
             found += pool.map(lambda pair: between(*pair), named)
+    until = time.monotonic() + budget.take(_AGAIN)
     for suspect in links.suspects(found):
-        if time.monotonic() > until:
-            break
-        again = between(suspect.first, suspect.second, 2 * seconds)
-        found[found.index(suspect)] = links.better(suspect, again)
+        doubtful = time.monotonic() > until
+        again = None
+        if not doubtful:
+            one = suspect.first == suspect.second
+            measured = inside(suspect.first) if one else between(suspect.first, suspect.second)
+            again = measured.measured
+        at = found.index(suspect)
+        found[at] = dataclasses.replace(suspect, again=again, doubtful=doubtful)
     return found, unmeasured
 
 
@@ -152,7 +162,7 @@ def _measure(
     try:
         answer = probes[first[1]].ask(
             "measure",
-            _LINKS,
+            _MEASURE,
             addresses=list(targets),
             port=probes[second[1]].port,
             seconds=seconds,

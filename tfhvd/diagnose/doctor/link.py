@@ -10,6 +10,7 @@ that is asked serves; the other one begins with a token and the kind of measurem
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import hmac
@@ -85,6 +86,9 @@ class Server:
                     sock.sendall(byte)
             elif kind == b"U":
                 sock.sendall(_RATE.pack(_rate(sock, seconds)))
+                # What is left unread when a socket is closed takes the answer with it.
+                while sock.recv(_CHUNK):
+                    pass
             elif kind == b"D":
                 chunk = bytes(_CHUNK)
                 while True:
@@ -100,15 +104,10 @@ def measure(targets: Sequence[str], port: int, token: str, seconds: float) -> Me
         token: the server's.
         seconds: for each way.
     """
-    refused = []
-    found = ""
-    for target in targets:
-        try:
-            _open(target, port, token, b"P").close()
-        except OSError as error:
-            refused.append((target, error.strerror or str(error)))
-        else:
-            found = found or target
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(targets))) as pool:
+        reasons = list(pool.map(lambda target: _why_not(target, port, token), targets))
+    refused = [(target, why) for target, why in zip(targets, reasons) if why]
+    found = next((target for target, why in zip(targets, reasons) if not why), "")
     if not found:
         return Measured(refused=tuple(refused), error="no address leads there")
     try:
@@ -116,11 +115,22 @@ def measure(targets: Sequence[str], port: int, token: str, seconds: float) -> Me
             round_trip = _ping(sock)
         with _open(found, port, token, b"U", seconds) as sock:
             up = _send(sock)
+            # What is not sent yet shall not be in the way of other measurements.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         with _open(found, port, token, b"D", seconds) as sock:
             down = _rate(sock, seconds)
     except OSError as error:
         return Measured(found, refused=tuple(refused), error=str(error))
     return Measured(found, round_trip, up, down, tuple(refused))
+
+
+def _why_not(target: str, port: int, token: str) -> str:
+    """Why an address does not lead to the server; "" where it does."""
+    try:
+        _open(target, port, token, b"P").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _open(target: str, port: int, token: str, kind: bytes, seconds: float = 0.0) -> socket.socket:

@@ -170,21 +170,16 @@ class Probes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for probe in self.by_rank.values():
-            probe.close()
         assert self._launcher is not None
         try:
             if kind is not None:
-                self._launcher.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._launcher.wait(_TO_END)
+                self.end()
+            if self.finish():
                 return
-            self._launcher.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._launcher.wait(_TO_END)
-                return
-            self._launcher.kill()
-            self._launcher.wait()
+            self.end()
+            if not self.finish():
+                self._launcher.kill()
+                self._launcher.wait()
         finally:
             self._listener.close()
             self._said.close()
@@ -257,15 +252,22 @@ class Probes:
         assert self._launcher is not None
         self._launcher.send_signal(signal.SIGTERM)
 
-    def why_ended(self) -> str:
-        """Returns what the launcher says of a job that has ended by itself, once it has."""
+    def finish(self) -> bool:
+        """Asks nothing more, and waits for the end of the job; returns whether it has ended."""
         assert self._launcher is not None
+        for probe in self.by_rank.values():
+            probe.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._launcher.wait(_TO_END)
+        return self._launcher.poll() is not None
+
+    def why_ended(self) -> str:
+        """Returns what the launcher says of a job that has ended by itself."""
+        self.finish()
         return self._why() or "the job has ended"
 
     def warnings(self) -> list[str]:
-        """Returns what the engine has warned of, each text once."""
+        """Returns what the engine has warned of, each text once; complete after `finish`."""
         return list(dict.fromkeys(_ENGINE.findall(self._text())))
 
     def _why(self) -> str:

@@ -19,12 +19,31 @@ class Link:
     Attributes:
         first: the name of the host that measured.
         second: of the other one; of the same where two of its ranks did.
-        measured: the result; "up" is from the first to the second.
+        measured: the result, while others measured, too; "up" is from the first to the second.
+        again: that of a second measurement, alone; None where there was none.
+        doubtful: whether there should have been one, and was no time for it.
     """
 
     first: str
     second: str
     measured: Measured
+    again: Measured | None = None
+    doubtful: bool = False
+
+    @property
+    def best(self) -> Measured:
+        """The best of both measurements: what disturbs a link only makes it worse."""
+        one, other = self.measured, self.again
+        if other is None or other.error:
+            return one
+        if one.error:
+            return other
+        return dataclasses.replace(
+            other,
+            round_trip=min(one.round_trip, other.round_trip),
+            up=max(one.up, other.up),
+            down=max(one.down, other.down),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,26 +35,15 @@ class _Way:
 
 def suspects(links: Sequence[Link]) -> list[Link]:
     """Returns the links that would be named: those to be measured once more, without others."""
-    good = _measured(links)
-    named = {(way.start, way.end) for way in (*_slow(good), *_uneven(good))}
-    named |= {(link.first, link.second) for link in _late(good)}
-    return [link for link in good if {(link.first, link.second), (link.second, link.first)} & named]
-
-
-def better(one: Link, other: Link) -> Link:
-    """Returns the best of two measurements of a link: what disturbs it only makes it worse."""
-    if other.measured.error:
-        return one
-    first, second = one.measured, other.measured
-    return dataclasses.replace(
-        one,
-        measured=dataclasses.replace(
-            second,
-            round_trip=min(first.round_trip, second.round_trip),
-            up=max(first.up, second.up),
-            down=max(first.down, second.down),
-        ),
-    )
+    named = {(way.start, way.end) for way in (*_slow(links), *_uneven(links))}
+    named |= {(link.first, link.second) for link in _late(links)}
+    found = [
+        link
+        for link in links
+        if link.best.error or {(link.first, link.second), (link.second, link.first)} & named
+    ]
+    # Those that cannot be measured take the longest.
+    return sorted(found, key=lambda link: (bool(link.best.error), link.best.up + link.best.down))
 
 
 def check(survey: Survey) -> list[Finding]:
@@ -63,12 +52,13 @@ def check(survey: Survey) -> list[Finding]:
     if not links:
         return []
     findings = _broken(links)
-    good = _measured(links)
-    ways = _ways(good)
-    uneven = _uneven(good)
-    slow = [way for way in _slow(good) if way not in uneven]
+    ways = _ways(links)
+    sure = [link for link in links if not link.doubtful]
+    uneven = _uneven(sure)
+    slow = [way for way in _slow(links) if way not in uneven and way in _ways(sure)]
     if slow:
-        text = f"slow{_of_host(slow, ways)}: {_named(slow)}; others have {_bits(_usual_rate(ways))}"
+        usual = _bits(_usual_rate(links))
+        text = f"slow{_of_host(slow, ways)}: {_named(slow)}; others have {usual}"
         findings.append(warned("links", text, _LOOK))
     if uneven:
         other = {(way.start, way.end): way for way in ways}
@@ -77,11 +67,11 @@ def check(survey: Survey) -> list[Finding]:
         )
         text = f"slow one way{_of_host(uneven, ways)}: {pairs}"
         findings.append(warned("links", text, _LOOK))
-    late = _late(good)
+    late = [link for link in _late(links) if not link.doubtful]
     if late:
-        usual = _time(_usual_round_trip(_between(good)))
+        usual = _time(_usual_round_trip(links))
         text = ", ".join(
-            f"{link.first} and {link.second} {_time(link.measured.round_trip)}"
+            f"{link.first} and {link.second} {_time(link.best.round_trip)}"
             for link in late[:_MOST_NAMED]
         )
         findings.append(
@@ -109,29 +99,26 @@ def check(survey: Survey) -> list[Finding]:
                 "run it again with fewer hosts",
             )
         )
-    return findings or [passed("links", _summary(good), _table(links))]
-
-
-def _measured(links: Iterable[Link]) -> list[Link]:
-    return [link for link in links if not link.measured.error]
+    return findings or [passed("links", _summary(links), _table(links))]
 
 
 def _between(links: Iterable[Link]) -> list[Link]:
-    return [link for link in links if link.first != link.second]
+    """The links between hosts that could be measured."""
+    return [link for link in links if link.first != link.second and not link.best.error]
 
 
 def _ways(links: Iterable[Link]) -> list[_Way]:
     ways = []
     for link in _between(links):
-        ways.append(_Way(link.first, link.second, link.measured.up))
-        ways.append(_Way(link.second, link.first, link.measured.down))
+        ways.append(_Way(link.first, link.second, link.best.up))
+        ways.append(_Way(link.second, link.first, link.best.down))
     return ways
 
 
 def _broken(links: Sequence[Link]) -> list[Finding]:
     findings = []
     for link in links:
-        about = link.measured
+        about = link.best
         why = "; ".join(f"{address}: {reason}" for address, reason in about.refused)
         if about.error:
             reason = why if about.refused and not about.address else about.error
@@ -152,16 +139,20 @@ def _slow(links: Sequence[Link]) -> list[_Way]:
     ways = _ways(links)
     if len({way.start for way in ways}) < 3:
         return []
-    usual = _usual_rate(ways)
+    usual = _usual_rate(links)
     return [way for way in ways if way.rate * _SLOWER < usual]
 
 
-def _usual_rate(ways: Sequence[_Way]) -> float:
-    """The median of the hosts' fastest: of three hosts, one slow one has most of the links."""
+def _usual_rate(links: Sequence[Link]) -> float:
+    """The median of the hosts' fastest: of three hosts, one slow one has most of the links.
+
+    By the first measurements: a second one, alone, may be faster than what is usual.
+    """
     fastest: dict[str, float] = {}
-    for way in ways:
-        for host in (way.start, way.end):
-            fastest[host] = max(fastest.get(host, 0.0), way.rate)
+    for link in _between(links):
+        for host in (link.first, link.second):
+            rate = max(link.measured.up, link.measured.down)
+            fastest[host] = max(fastest.get(host, 0.0), rate)
     return statistics.median(fastest.values())
 
 
@@ -180,16 +171,16 @@ def _late(links: Sequence[Link]) -> list[Link]:
     between = _between(links)
     if len(between) < 2:
         return []
-    usual = _usual_round_trip(between)
+    usual = _usual_round_trip(links)
     most = max(_LATER * usual, usual + _LATER_BY)
-    return [link for link in between if link.measured.round_trip > most]
+    return [link for link in between if link.best.round_trip > most]
 
 
-def _usual_round_trip(between: Sequence[Link]) -> float:
+def _usual_round_trip(links: Sequence[Link]) -> float:
     shortest: dict[str, float] = {}
-    for link in between:
+    for link in _between(links):
         for host in (link.first, link.second):
-            trip = link.measured.round_trip
+            trip = link.best.round_trip
             shortest[host] = min(shortest.get(host, trip), trip)
     return statistics.median(shortest.values())
 
@@ -213,10 +204,10 @@ def _named(ways: Sequence[_Way]) -> str:
 def _summary(links: Sequence[Link]) -> str:
     ways = _ways(links)
     if not ways:
-        within = [link.measured.round_trip for link in links]
+        within = [link.best.round_trip for link in links if not link.best.error]
         return f"within the host {_time(min(within))} there and back" if within else "none"
     rates = [way.rate for way in ways]
-    trips = [link.measured.round_trip for link in _between(links)]
+    trips = [link.best.round_trip for link in _between(links)]
     return (
         f"between hosts {_range(_bits(min(rates)), _bits(max(rates)))}, "
         f"{_range(_time(min(trips)), _time(max(trips)))} there and back"
@@ -231,7 +222,7 @@ def _table(links: Sequence[Link]) -> list[str]:
     rows = []
     for link in links:
         names = link.first if link.first == link.second else f"{link.first} - {link.second}"
-        about = link.measured
+        about = link.best
         if not about.error:
             rows.append(
                 f"{names}: {_bits(about.up)} and {_bits(about.down)}, "
