@@ -11,7 +11,7 @@ def rounds(count: int) -> list[list[tuple[int, int]]]:
 
     Example:
         >>> rounds(3)
-        [[(1, 2)], [(0, 2)], [(0, 1)]]
+        [[(1, 2)], [(0, 1)], [(0, 2)]]
     """
     if count < 2:
         return []
