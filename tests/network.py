@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,11 +60,13 @@ class Link:
 
     Attributes:
         megabits: that it carries in a second, each way.
-        milliseconds: that a packet takes from host to host.
+        milliseconds: that a packet takes from host to host; of all hosts the same.
+        receives: megabits, where the host receives at another speed than it sends.
     """
 
     megabits: float
     milliseconds: float = 0.0
+    receives: float | None = None
 
 
 class Network:
@@ -78,6 +80,16 @@ class Network:
     def __init__(self, agent: Path, names: list[str]) -> None:
         self._agent = agent
         self._names = names
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts' names, by which they reach each other."""
+        return list(self._names)
+
+    @property
+    def agent(self) -> Path:
+        """A program that is called as ssh is."""
+        return self._agent
 
     def run_on(self, host: int) -> list[str]:
         """Words before a command's own, which run it on a host."""
@@ -94,18 +106,27 @@ class Network:
             *("--mca", "btl_tcp_if_include", "net0", "--host", hosts),
         ]
 
+    def add_bridge(self, host: str, name: str, address: str) -> None:
+        """Makes an interface that leads nowhere, as Docker does on each host."""
+        _ip("-n", host, "link", "add", name, "type", "bridge")
+        _ip("-n", host, "addr", "add", address, "dev", name)
+        _ip("-n", host, "link", "set", name, "up")
+
     def cut_off(self, host: int) -> None:
         """Loses what goes to a host or comes from it, from now on, without a word to anybody."""
         _ip("-n", self._names[host], "link", "set", "net0", "down")
 
 
 @contextlib.contextmanager
-def hosts(count: int, link: Link | None = None) -> Iterator[Network]:
+def hosts(
+    count: int, link: Link | None = None, unlike: Mapping[int, Link] | None = None
+) -> Iterator[Network]:
     """Makes hosts; removes them, with all that runs on them.
 
     Args:
         count: how many.
         link: of each host; needs g++. None: as fast as this machine's cores.
+        unlike: by host, the links of those that have others.
     """
     mark = uuid.uuid4().hex[:6]
     switch = f"tfhvd-{mark}"
@@ -124,7 +145,8 @@ def hosts(count: int, link: Link | None = None) -> Iterator[Network]:
             stack.callback(_remove, switch)
             _connect_by_bridge(switch, names)
         else:
-            stack.enter_context(_connect_by_links(names, folder, link))
+            links = [(unlike or {}).get(number, link) for number in range(count)]
+            stack.enter_context(_connect_by_links(names, folder, links))
         for number, name in enumerate(names):
             _ip("-n", name, "addr", "add", f"10.77.0.{number + 1}/24", "dev", "net0")
             _ip("-n", name, "link", "set", "net0", "up")
@@ -148,12 +170,14 @@ def _connect_by_bridge(switch: str, names: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def _connect_by_links(names: list[str], folder: Path, link: Link) -> Iterator[None]:
+def _connect_by_links(names: list[str], folder: Path, links: list[Link]) -> Iterator[None]:
     """Makes each host's net0, a device of a program that keeps packets for a while."""
     program = folder / "network_switch"
     source = Path(__file__).with_name("network_switch.cc")
     subprocess.run(["g++", "-std=c++17", "-O2", "-o", program, source], check=True)
-    words = [program, str(link.megabits), str(1000 * link.milliseconds), *names]
+    words = [program, str(1000 * links[0].milliseconds)]
+    for name, link in zip(names, links):
+        words.append(f"{name}:{link.megabits}:{link.receives or link.megabits}")
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -1,12 +1,13 @@
 // A switch for hosts that are network namespaces, with links of a given speed and length: where the
 // kernel cannot delay packets itself (tests/network.py).
 //
-//   network_switch MEGABITS MICROSECONDS NAMESPACE ...
+//   network_switch MICROSECONDS NAMESPACE:MEGABITS:MEGABITS ...
 //
 // Makes the device net0 in each namespace. A packet to 10.77.0.N goes to the N-th: it waits for the
-// sender's link and the receiver's, each of so many megabits a second, and takes so many
-// microseconds. What would wait for the receiver's link longer than kMostWaiting is lost, as in a
-// switch. Prints a line when the devices are there; goes on until it is killed.
+// sender's link and the receiver's, each of so many megabits a second (what its host sends, and
+// what it receives), and takes so many microseconds. What would wait for the receiver's link longer
+// than kMostWaiting is lost, as in a switch. Prints a line when the devices are there; goes on
+// until it is killed.
 #include <fcntl.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
@@ -39,6 +40,8 @@ struct Packet {
 
 struct Host {
   int device = -1;
+  double send_ns_per_byte = 0.0;
+  double receive_ns_per_byte = 0.0;
   int64_t sends_until = 0;  // when its link is free again, each way
   int64_t receives_until = 0;
   std::deque<Packet> arriving;
@@ -68,20 +71,36 @@ int OpenDevice(const std::string& name) {
   return device;
 }
 
+int64_t TimeOf(ssize_t bytes, double ns_per_byte) {
+  return static_cast<int64_t>(ns_per_byte * static_cast<double>(bytes));
+}
+
+// Reads NAMESPACE:MEGABITS:MEGABITS.
+Host OpenHost(const std::string& word) {
+  const size_t second = word.rfind(':');
+  const size_t first = word.rfind(':', second - 1);
+  Host host;
+  host.send_ns_per_byte = 8e3 / std::atof(word.c_str() + first + 1);
+  host.receive_ns_per_byte = 8e3 / std::atof(word.c_str() + second + 1);
+  host.device = OpenDevice(word.substr(0, first));
+  return host;
+}
+
 // Takes what a host sends, as far as its link is free.
-void Take(std::vector<Host>* hosts, Host* from, double ns_per_byte, int64_t delay) {
+void Take(std::vector<Host>* hosts, Host* from, int64_t delay) {
   char packet[kPacketBytes];
   while (from->sends_until < Now() + kReadAhead) {
     const ssize_t bytes = read(from->device, packet, sizeof packet);
     if (bytes <= 0) return;
     const size_t to = static_cast<unsigned char>(packet[19]) - size_t{1};  // of the address
     if (bytes < 20 || (packet[0] & 0xf0) != 0x40 || to >= hosts->size()) continue;
-    const int64_t takes = static_cast<int64_t>(ns_per_byte * static_cast<double>(bytes));
+    const int64_t takes = TimeOf(bytes, from->send_ns_per_byte);
     from->sends_until = std::max(from->sends_until, Now()) + takes;
     Host& receiver = (*hosts)[to];
     const int64_t begins = std::max(receiver.receives_until, from->sends_until - takes);
     if (begins - from->sends_until > kMostWaiting) continue;
-    receiver.receives_until = begins + takes;
+    receiver.receives_until =
+        std::max(begins + TimeOf(bytes, receiver.receive_ns_per_byte), from->sends_until);
     receiver.arriving.push_back({receiver.receives_until + delay, {packet, packet + bytes}});
   }
 }
@@ -89,11 +108,10 @@ void Take(std::vector<Host>* hosts, Host* from, double ns_per_byte, int64_t dela
 }  // namespace
 
 int main(int count, char** words) {
-  if (count < 4) return 2;
-  const double ns_per_byte = 8e3 / std::atof(words[1]);
-  const int64_t delay = static_cast<int64_t>(1e3 * std::atof(words[2]));
-  std::vector<Host> hosts(static_cast<size_t>(count - 3));
-  for (size_t i = 0; i < hosts.size(); ++i) hosts[i].device = OpenDevice(words[i + 3]);
+  if (count < 3) return 2;
+  const int64_t delay = static_cast<int64_t>(1e3 * std::atof(words[1]));
+  std::vector<Host> hosts;
+  for (int i = 2; i < count; ++i) hosts.push_back(OpenHost(words[i]));
   prctl(PR_SET_TIMERSLACK, 1000);
   std::puts("ready");
   std::fflush(stdout);
@@ -116,7 +134,7 @@ int main(int count, char** words) {
     const timespec timeout = {wait / 1'000'000'000, wait % 1'000'000'000};
     if (ppoll(polled.data(), polled.size(), &timeout, nullptr) <= 0) continue;
     for (size_t i = 0; i < hosts.size(); ++i) {
-      if ((polled[i].revents & POLLIN) != 0) Take(&hosts, &hosts[i], ns_per_byte, delay);
+      if ((polled[i].revents & POLLIN) != 0) Take(&hosts, &hosts[i], delay);
     }
   }
 }

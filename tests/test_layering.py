@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": {"errors", "watch", "_version"},
     "horovod_alias": {"launch"},
     # Of the launcher a rank knows how to take its leave of it.
-    "runtime": {"errors", "compat", "launch", "watch"},
+    "runtime": {"errors", "compat", "launch", "watch", "_version"},
     "compression": {"errors", "compat", "runtime"},
     "ops": _BELOW_OPS,
     "data": {"compat", "runtime", "ops"},

@@ -12,7 +12,7 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 8;
+constexpr int kProtocol = 9;
 
 std::string HostName() {
   char name[256] = {0};
@@ -41,7 +41,8 @@ std::string EncodeHandshake(const Handshake& handshake) {
          "\n" + std::to_string(handshake.fusion_threshold) + "\n" +
          std::to_string(static_cast<int>(handshake.cpu_operations)) + "\n" + density + "\n" +
          std::to_string(handshake.local_process) + "\n" + std::to_string(handshake.pid) + "\n" +
-         handshake.pid_namespace + "\n";
+         handshake.pid_namespace + "\n" + handshake.versions.tfhvd + "\n" +
+         handshake.versions.tensorflow + "\n";
 }
 
 Status DecodeHandshake(const std::string& text, Handshake* handshake) {
@@ -52,14 +53,18 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   std::string density;
   std::string local_process;
   std::string pid;
-  if (!std::getline(in, protocol) || !std::getline(in, handshake->host) ||
-      !std::getline(in, handshake->machine) || !std::getline(in, threshold) ||
-      !std::getline(in, operations) || !std::getline(in, density) ||
-      !std::getline(in, local_process) || !std::getline(in, pid) ||
-      !std::getline(in, handshake->pid_namespace)) {
+  bool whole = std::getline(in, protocol) && std::getline(in, handshake->host);
+  handshake->protocol = std::atoi(protocol.c_str());
+  const bool other = whole && handshake->protocol != kProtocol;
+  whole = whole && std::getline(in, handshake->machine) && std::getline(in, threshold) &&
+          std::getline(in, operations) && std::getline(in, density) &&
+          std::getline(in, local_process) && std::getline(in, pid) &&
+          std::getline(in, handshake->pid_namespace) &&
+          std::getline(in, handshake->versions.tfhvd) &&
+          std::getline(in, handshake->versions.tensorflow);
+  if (!whole && !other) {
     return Status::Internal("a rank sent a malformed handshake: '" + text + "'");
   }
-  handshake->protocol = std::atoi(protocol.c_str());
   handshake->fusion_threshold = std::atoll(threshold.c_str());
   handshake->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
   handshake->sparse_density = std::strtod(density.c_str(), nullptr);
@@ -68,7 +73,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   return Status::Ok();
 }
 
-Handshake MakeHandshake(const Config& config) {
+Handshake MakeHandshake(const Config& config, const Versions& versions) {
   Handshake handshake;
   handshake.protocol = kProtocol;
   handshake.host = config.test_host.empty() ? HostName() : config.test_host;
@@ -81,12 +86,14 @@ Handshake MakeHandshake(const Config& config) {
   handshake.local_process = ReadLaunchHints().local_process;
   handshake.pid = static_cast<int>(getpid());
   handshake.pid_namespace = PidNamespace();
+  handshake.versions = versions;
   return handshake;
 }
 
-Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology) {
+Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology,
+                          const Versions& versions) {
   const int size = communicator->size();
-  const Handshake own = MakeHandshake(*config);
+  const Handshake own = MakeHandshake(*config, versions);
   const std::string mine = EncodeHandshake(own);
 
   // First the lengths, then the texts.
@@ -102,19 +109,14 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
   std::vector<std::string> machines;
   std::vector<int> local_processes;
   std::vector<int> pids;
+  std::vector<int> protocols;
+  std::vector<Versions> every;
   size_t at = 0;
   for (int r = 0; r < size; ++r) {
     Handshake handshake;
     TFHVD_RETURN_IF_ERROR(
         DecodeHandshake(all.substr(at, static_cast<size_t>(lengths[r])), &handshake));
     at += static_cast<size_t>(lengths[r]);
-    if (handshake.protocol != kProtocol) {
-      return Status::FailedPrecondition(
-          "the ranks run different versions of tfhvd. Received: protocol " +
-          std::to_string(handshake.protocol) + " from rank " + std::to_string(r) + " (host " +
-          handshake.host + "). Expected: " + std::to_string(kProtocol) +
-          ". Install the same version on every host (python -m pip show tfhvd).");
-    }
     if (r == 0) {
       config->fusion_threshold = handshake.fusion_threshold;
       config->cpu_operations = handshake.cpu_operations;
@@ -124,7 +126,10 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
     machines.push_back(handshake.machine);
     local_processes.push_back(handshake.local_process);
     pids.push_back(CanSee(own, handshake) ? handshake.pid : 0);
+    protocols.push_back(handshake.protocol);
+    every.push_back(handshake.versions);
   }
+  TFHVD_RETURN_IF_ERROR(CheckVersions(protocols, every, hosts));
   *topology = MakeTopology(communicator->rank(), std::move(machines));
   topology->hosts = std::move(hosts);
   topology->local_processes = std::move(local_processes);

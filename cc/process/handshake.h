@@ -9,6 +9,7 @@
 #include "cc/base/status.h"
 #include "cc/comm/communicator.h"
 #include "cc/comm/topology.h"
+#include "cc/process/versions.h"
 
 namespace tfhvd {
 
@@ -23,16 +24,21 @@ struct Handshake {
   int local_process = -1;  // see Topology
   int pid = 0;
   std::string pid_namespace;  // equal where the pids of one mean the same to the other
+  Versions versions;
 };
 
+// The fields of another protocol are filled as far as they are there: protocol, host and versions
+// keep their places.
 std::string EncodeHandshake(const Handshake& handshake);
 Status DecodeHandshake(const std::string& text, Handshake* handshake);
 
 // This process's own.
-Handshake MakeHandshake(const Config& config);
+Handshake MakeHandshake(const Config& config, const Versions& versions = {});
 
 // Collective: the handshakes of all ranks give the topology; rank 0's settings replace `config`'s
-// where they must be equal on all ranks.
-Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology);
+// where they must be equal on all ranks. kFailedPrecondition, on all ranks, where they have not the
+// same versions.
+Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology,
+                          const Versions& versions = {});
 
 }  // namespace tfhvd

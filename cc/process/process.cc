@@ -70,7 +70,8 @@ Status FindWorld(const Config& config, const std::vector<int>& ranks, State* sta
 
 }  // namespace
 
-Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks) {
+Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks,
+                   const Versions& versions) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
   if (ProcessEngine() != nullptr) return Status::Ok();
@@ -86,7 +87,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   TFHVD_RETURN_IF_ERROR(world->OpenControlPlane(&control));
   TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(RanksOf(*world), &communicator));
   Topology topology;
-  TFHVD_RETURN_IF_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology));
+  TFHVD_RETURN_IF_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology, versions));
 
   const Log log(config.log_level, topology.rank);
   if (topology.rank == 0) {

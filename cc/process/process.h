@@ -14,13 +14,16 @@
 #include "cc/base/status.h"
 #include "cc/comm/topology.h"
 #include "cc/engine/engine.h"
+#include "cc/process/versions.h"
 
 namespace tfhvd {
 
 // Meets the peers and starts the engine. Already started: ok, nothing happens. May follow a
 // Shutdown. `installed_nccl`: the file of NCCL that Python knows of, or "". `ranks`: who makes up
 // the job, of all processes that were started together, numbered anew in this order; none for all.
-Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks = {});
+// `versions`: of this process, which must be those of the others.
+Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks = {},
+                   const Versions& versions = {});
 
 // Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
 // process), waits for the others and stops the engine. With a reason the wait is bounded by

@@ -111,10 +111,12 @@ PYBIND11_MODULE(_native, m) {
   BindTypes(&m);
   m.def(
       "init",
-      [](const std::string& nccl, const std::vector<int>& ranks) {
-        RunUnlocked([&] { return InitProcess(nccl, ranks); });
+      [](const std::string& nccl, const std::vector<int>& ranks, const std::string& version,
+         const std::string& tensorflow) {
+        RunUnlocked([&] { return InitProcess(nccl, ranks, {version, tensorflow}); });
       },
-      py::arg("installed_nccl"), py::arg("ranks"), "Meets the peers and starts the engine.");
+      py::arg("installed_nccl"), py::arg("ranks"), py::arg("version"), py::arg("tensorflow"),
+      "Meets the peers and starts the engine.");
   m.def(
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },

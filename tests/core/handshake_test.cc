@@ -20,7 +20,8 @@ TEST(EveryFieldSurvives) {
                             0.1,
                             7,
                             4711,
-                            "pid:[4026531836]"};
+                            "pid:[4026531836]",
+                            {"1.2.3", "2.21"}};
   Handshake back;
   ASSERT_OK(DecodeHandshake(EncodeHandshake(handshake), &back));
   EXPECT_EQ(back.protocol, 3);
@@ -32,6 +33,8 @@ TEST(EveryFieldSurvives) {
   EXPECT_EQ(back.local_process, 7);
   EXPECT_EQ(back.pid, 4711);
   EXPECT_EQ(back.pid_namespace, handshake.pid_namespace);
+  EXPECT_EQ(back.versions.tfhvd, std::string("1.2.3"));
+  EXPECT_EQ(back.versions.tensorflow, std::string("2.21"));
 }
 
 TEST(ATestMaySayWhereItsRanksAre) {
@@ -44,8 +47,53 @@ TEST(ATestMaySayWhereItsRanksAre) {
 
 TEST(HalfAHandshakeIsRefused) {
   Handshake back;
-  EXPECT_ERROR(DecodeHandshake("1\nhost\n", &back), StatusCode::kInternal, "malformed handshake");
+  std::string text = EncodeHandshake(MakeHandshake(Config{}));
+  text.resize(text.size() / 2);
+  EXPECT_ERROR(DecodeHandshake(text, &back), StatusCode::kInternal, "malformed handshake");
   EXPECT_FALSE(DecodeHandshake("", &back).ok());
+}
+
+// So that its rank can be named, whatever else it sends.
+TEST(AHandshakeOfAnotherProtocolMayBeShorter) {
+  Handshake back;
+  ASSERT_OK(DecodeHandshake("1\nhost\n", &back));
+  EXPECT_EQ(back.protocol, 1);
+  EXPECT_EQ(back.host, std::string("host"));
+  EXPECT_EQ(back.versions.tfhvd, std::string());
+}
+
+TEST(RanksOfOtherVersionsAreNamed) {
+  const std::vector<std::string> hosts = {"a", "a", "b", "b"};
+  const std::vector<int> same(4, 9);
+  const Versions mine{"1.2", "2.21"};
+  EXPECT_OK(CheckVersions(same, {mine, mine, mine, mine}, hosts));
+  EXPECT_OK(CheckVersions(same, {mine, {"1.2", ""}, mine, {"1.2", ""}}, hosts));
+  EXPECT_ERROR(CheckVersions(same, {mine, mine, {"1.3", "2.21"}, mine}, hosts),
+               StatusCode::kFailedPrecondition,
+               "different versions of tfhvd: 1.2 on ranks 0-1, 3 (hosts a, b); 1.3 on rank 2 "
+               "(host b). Install the same version on every host");
+  EXPECT_ERROR(
+      CheckVersions({9, 9, 8, 8}, {mine, mine, {}, {}}, hosts), StatusCode::kFailedPrecondition,
+      "1.2 (protocol 9) on ranks 0-1 (host a); unknown (protocol 8) on ranks 2-3 (host b)");
+  EXPECT_ERROR(CheckVersions(same, {mine, {"1.2", "2.20"}, mine, {"1.2", ""}}, hosts),
+               StatusCode::kFailedPrecondition,
+               "different versions of TensorFlow: 2.21 on ranks 0, 2 (hosts a, b); 2.20 on rank 1 "
+               "(host a)");
+}
+
+TEST(AJobOfMixedVersionsFailsOnEveryRank) {
+  static constexpr int kRanks = 2;
+  InprocGroup group(kRanks);
+  testing::RunThreads(kRanks, [&group](int rank) {
+    const std::unique_ptr<World> world = group.OpenWorld(rank);
+    std::unique_ptr<Communicator> communicator;
+    ASSERT_OK(world->OpenCommunicator({0, 1}, &communicator));
+    Config config;
+    Topology topology;
+    const Versions mine{rank == 0 ? "1.2" : "1.3", "2.21"};
+    EXPECT_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology, mine),
+                 StatusCode::kFailedPrecondition, "1.2 on rank 0");
+  });
 }
 
 TEST(RankZerosSettingsAreEveryones) {

@@ -41,6 +41,19 @@ def tensorflow_distribution() -> tuple[str, str] | None:
     return matches[0]["name"].replace("_", "-"), matches[0]["version"]
 
 
+def version_of(package: str) -> str:
+    """Returns the version of an installed distribution, "" where it is not there; imports nothing.
+
+    Example:
+        >>> version_of("no-such-package")
+        ''
+    """
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def origin_of(package: str) -> str | None:
     """Returns what pip wrote down of where a package came from: JSON, as PEP 610 has it.
 

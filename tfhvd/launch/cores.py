@@ -70,11 +70,11 @@ def measure(environ: Mapping[str, str]) -> Cores:
     except OSError:
         host = own
     ranks = next((environ[name] for name in _LOCAL_SIZES if environ.get(name)), "")
-    return Cores(own, max(own, host), _quota(), int(ranks) if ranks.isdigit() else 0)
+    return Cores(own, max(own, host), quota(), int(ranks) if ranks.isdigit() else 0)
 
 
-def _quota() -> float | None:
-    """The least of the limits that hold for this process."""
+def quota() -> float | None:
+    """How many cores the container lets this process keep busy; None where it sets no limit."""
     try:
         groups = Path("/proc/self/cgroup").read_text(encoding="utf-8")
     except OSError:
@@ -88,7 +88,22 @@ def _quota() -> float | None:
     return min((limit for limit in found if limit is not None), default=None)
 
 
-def limit_files(groups: str, root: Path = Path("/sys/fs/cgroup")) -> Iterator[tuple[Path, ...]]:
+@dataclass(frozen=True)
+class Limit:
+    """The names of a limit's files: in version 2 of cgroups, and of a controller of version 1."""
+
+    unified: str
+    controller: str
+    files: tuple[str, ...]
+
+
+CPU = Limit("cpu.max", "cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+MEMORY = Limit("memory.max", "memory", ("memory.limit_in_bytes",))
+
+
+def limit_files(
+    groups: str, root: Path = Path("/sys/fs/cgroup"), limit: Limit = CPU
+) -> Iterator[tuple[Path, ...]]:
     """The files that may hold a limit, by what /proc/self/cgroup says.
 
     Those of each group and of the groups above it: a container sees its own group as the root.
@@ -96,9 +111,9 @@ def limit_files(groups: str, root: Path = Path("/sys/fs/cgroup")) -> Iterator[tu
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            yield from _in_group(root, path, "cpu.max")
-        elif "cpu" in controllers.split(","):
-            yield from _in_group(root / "cpu", path, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+            yield from _in_group(root, path, limit.unified)
+        elif limit.controller in controllers.split(","):
+            yield from _in_group(root / limit.controller, path, *limit.files)
 
 
 def _in_group(root: Path, path: str, *names: str) -> Iterator[tuple[Path, ...]]:

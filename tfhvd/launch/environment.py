@@ -122,6 +122,11 @@ def in_allocation(env: Mapping[str, str]) -> bool:
     return any(name in env for name in _BATCH)
 
 
+def own() -> dict[str, str]:
+    """The variables of this process, for tools that report them."""
+    return dict(os.environ)
+
+
 def physical_cores() -> int:
     """Cores (not hardware threads) that this process may use: what Open MPI counts as slots."""
     allowed = os.sched_getaffinity(0)

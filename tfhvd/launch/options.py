@@ -61,6 +61,16 @@ def make_parser() -> Parser:
     return parser
 
 
+def where_options() -> list[Row]:
+    """The options that say how many ranks there are, where, and how they are reached and bound.
+
+    For other commands that start ranks; each as `Parser.add_options` takes it.
+    """
+    of_the_job = {"num_proc", "hosts", "hostfile", "config_file", "env"}
+    rows = [row for row in _job_options() if row["dest"] in of_the_job]
+    return [*rows, *_host_options(), *_mpi_options()]
+
+
 def _options_of_horovodrun() -> list[Row]:
     """They stand together at the end of the help text."""
     hidden: Row = {"dest": "of_horovodrun", "help": argparse.SUPPRESS}

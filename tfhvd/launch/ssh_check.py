@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfhvd.launch.hosts import Host, is_local
@@ -60,13 +61,35 @@ def arguments(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
     return ()
 
 
-def command(host: Host, ssh_args: Sequence[str], shell: Path | None = None) -> list[str]:
-    """What asks one host; it never waits for somebody to type. ``shell``: in the place of ssh."""
+@dataclass(frozen=True)
+class Answer:
+    """What a host has said.
+
+    Attributes:
+        host: which.
+        code: the exit code of ssh, or of the command there; None: it has not ended in time.
+        out: what the command wrote to stdout.
+        said: what it, or ssh, wrote to stderr.
+    """
+
+    host: Host
+    code: int | None
+    out: str
+    said: str
+
+
+def command(
+    host: Host, ssh_args: Sequence[str], shell: Path | None = None, asked: str = "true"
+) -> list[str]:
+    """What asks one host; it never waits for somebody to type. ``shell``: in the place of ssh.
+
+    ``asked``: the command there, as a shell reads it.
+    """
     if shell is not None:
-        return [str(shell), host.target, "true"]
+        return [str(shell), host.target, asked]
     user = ["-l", host.user] if host.user else []
     limits = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT}"]
-    return ["ssh", *limits, *ssh_args, *user, host.name, "true"]
+    return ["ssh", *limits, *ssh_args, *user, host.name, asked]
 
 
 def failures(
@@ -76,30 +99,54 @@ def failures(
     shell: Path | None = None,
 ) -> list[str]:
     """Asks all hosts at once; returns a line for each that cannot be reached."""
+    return [
+        explain(answer.host, ssh_args, answer.said, answer.code, shell)
+        for answer in ask(hosts, ssh_args, environ, shell)
+        if answer.code != 0
+    ]
+
+
+def ask(
+    hosts: Iterable[Host],
+    ssh_args: Sequence[str],
+    environ: Mapping[str, str],
+    shell: Path | None = None,
+    asked: str = "true",
+) -> list[Answer]:
+    """Runs a command on all hosts at once, for at most LIMIT seconds.
+
+    Args:
+        hosts: where.
+        ssh_args: of `arguments`.
+        environ: for ssh itself.
+        shell: in the place of ssh.
+        asked: the command, as a shell reads it.
+    """
     with contextlib.ExitStack() as stack:
-        asked = []
+        started = []
         for host in hosts:
-            errors = stack.enter_context(tempfile.TemporaryFile())
+            out, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             process = subprocess.Popen(
-                command(host, ssh_args, shell),
+                command(host, ssh_args, shell, asked),
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=out,
                 stderr=errors,
                 start_new_session=True,  # without our terminal, on which ssh might ask
             )
             stack.callback(_end, process)
-            asked.append((host, process, errors))
+            started.append((host, process, out, errors))
         until = time.monotonic() + LIMIT
-        lines = []
-        for host, process, errors in asked:
+        answers = []
+        for host, process, *files in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))
-            if process.returncode != 0:
-                errors.seek(0)
-                said = errors.read().decode(errors="replace")
-                lines.append(explain(host, ssh_args, said, process.returncode, shell))
-        return lines
+            texts = []
+            for file in files:
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+            answers.append(Answer(host, process.returncode, *texts))
+        return answers
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

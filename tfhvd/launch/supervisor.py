@@ -285,8 +285,8 @@ class Supervisor:
         some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         self._trouble = (
             f"{len(missing)} of {self._num_proc} ranks have not started after "
-            f"{self._start_timeout:g} s (rank {some}). Can you reach every host with ssh, without "
-            "a password? More time: --start-timeout S; what mpirun says: -v"
+            f"{self._start_timeout:g} s (rank {some}). tfhvd doctor, with the -np and -H of this "
+            "job, finds out why. More time: --start-timeout S; what mpirun says: -v"
         )
         self._stop(signal.SIGTERM)
 

@@ -68,15 +68,20 @@ def chosen_ops(version: str | None = None) -> builds.Ops:
     return found
 
 
-def check_installed_tensorflow() -> None:
+def check_installed_tensorflow() -> str:
     """Raises, before TensorFlow is imported, where the installed one has no operations of ours.
 
+    Returns:
+        Its version; "" for a TensorFlow of unknown version, which passes.
+
     Raises:
-        ImportError: as `chosen_ops`. A TensorFlow of unknown version passes.
+        ImportError: as `chosen_ops`.
     """
     found = installed.tensorflow_distribution()
-    if found is not None:
-        chosen_ops(found[1])
+    if found is None:
+        return ""
+    chosen_ops(found[1])
+    return found[1]
 
 
 @functools.cache

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from tfhvd._version import __version__
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
 from tfhvd.launch import notice
+from tfhvd.runtime import builds
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
@@ -56,16 +58,20 @@ class Membership:
         """
         if self.forked:
             raise NotInitializedError(_FORKED)
-        check_installed_tensorflow()
+        tensorflow = check_installed_tensorflow()
         if "mpi4py" in sys.modules:
             # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
             import mpi4py.MPI  # noqa: F401
         native = load_native()
         try:
-            native.init(installed_nccl(), list(ranks or ()))
+            minor = builds.minor_of(tensorflow)
+            native.init(installed_nccl(), list(ranks or ()), __version__, minor)
         except InvalidSettingError:
             self._prepare_for_the_end()  # MPI may have begun, and nobody is lost
             raise
+        except NotInitializedError as error:  # the ranks have different versions, and all know it
+            self._prepare_for_the_end()
+            raise TfhvdError(str(error)) from None
         topology = native.topology()
         try:
             if ranks is None:

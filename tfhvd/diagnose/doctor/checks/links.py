@@ -1,0 +1,241 @@
+"""Are all links between the hosts, and within them, as fast as the others, and both ways alike?"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
+
+from tfhvd.diagnose.doctor.finding import Finding, failed, passed, warned
+from tfhvd.diagnose.doctor.survey import Link, Survey
+
+_SLOWER = 2.0  # times than usual, or than the other way
+_LATER = 3.0  # times than usual
+_LATER_BY = 0.0002  # seconds
+_LEAST = 500e6 / 8  # bytes per second: half a gigabit
+_MOST_NAMED = 4  # links in a line
+
+_LOOK = (
+    "look at the cards of these hosts (ethtool INTERFACE), at cables and ports of the switch, and "
+    "at what else is sent; or leave a host out of -H"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """One direction of a link between hosts."""
+
+    start: str
+    end: str
+    rate: float  # bytes per second
+
+    def __str__(self) -> str:
+        return f"{self.start} to {self.end} {_bits(self.rate)}"
+
+
+def suspects(links: Sequence[Link]) -> list[Link]:
+    """Returns the links that would be named: those to be measured once more, without others."""
+    named = {(way.start, way.end) for way in (*_slow(links), *_uneven(links))}
+    named |= {(link.first, link.second) for link in _late(links)}
+    found = [
+        link
+        for link in links
+        if link.best.error or {(link.first, link.second), (link.second, link.first)} & named
+    ]
+    # Those that cannot be measured take the longest.
+    return sorted(found, key=lambda link: (bool(link.best.error), link.best.up + link.best.down))
+
+
+def check(survey: Survey) -> list[Finding]:
+    """Compares all links."""
+    links = survey.links
+    if not links:
+        return []
+    findings = _broken(links)
+    ways = _ways(links)
+    sure = [link for link in links if not link.doubtful]
+    uneven = _uneven(sure)
+    slow = [way for way in _slow(links) if way not in uneven and way in _ways(sure)]
+    if slow:
+        usual = _bits(_usual_rate(links))
+        text = f"slow{_of_host(slow, ways)}: {_named(slow)}; others have {usual}"
+        findings.append(warned("links", text, _LOOK))
+    if uneven:
+        other = {(way.start, way.end): way for way in ways}
+        pairs = ", ".join(
+            f"{way}, back {_bits(other[way.end, way.start].rate)}" for way in uneven[:_MOST_NAMED]
+        )
+        text = f"slow one way{_of_host(uneven, ways)}: {pairs}"
+        findings.append(warned("links", text, _LOOK))
+    late = [link for link in _late(links) if not link.doubtful]
+    if late:
+        usual = _time(_usual_round_trip(links))
+        text = ", ".join(
+            f"{link.first} and {link.second} {_time(link.best.round_trip)}"
+            for link in late[:_MOST_NAMED]
+        )
+        findings.append(
+            warned(
+                "links",
+                f"long round trips: {text}; others have {usual}",
+                "put the hosts into one rack, zone or placement group; or leave one out of -H",
+            )
+        )
+    rest = [way for way in ways if way.rate < _LEAST and way not in slow and way not in uneven]
+    if rest:
+        findings.append(
+            warned(
+                "links",
+                f"under {_bits(_LEAST)}: {_named(rest)}",
+                "gradients wait for such a link: ethtool INTERFACE shows the speed of the card; "
+                "docs/how-to/compress-gradients.md says how to send less",
+            )
+        )
+    if survey.unmeasured:
+        findings.append(
+            warned(
+                "links",
+                f"{survey.unmeasured} pairs of hosts were not measured: the time was over",
+                "run it again with fewer hosts",
+            )
+        )
+    return findings or [passed("links", _summary(links), _table(links))]
+
+
+def _between(links: Iterable[Link]) -> list[Link]:
+    """The links between hosts that could be measured."""
+    return [link for link in links if link.first != link.second and not link.best.error]
+
+
+def _ways(links: Iterable[Link]) -> list[_Way]:
+    ways = []
+    for link in _between(links):
+        ways.append(_Way(link.first, link.second, link.best.up))
+        ways.append(_Way(link.second, link.first, link.best.down))
+    return ways
+
+
+def _broken(links: Sequence[Link]) -> list[Finding]:
+    findings = []
+    for link in links:
+        about = link.best
+        why = "; ".join(f"{address}: {reason}" for address, reason in about.refused)
+        if about.error:
+            reason = why if about.refused and not about.address else about.error
+            text = f"host {link.first} cannot send to host {link.second}: {reason}"
+            fix = "open all TCP ports between the hosts in firewall and security group"
+            findings.append(failed("links", text, fix))
+        elif why:
+            text = (
+                f"host {link.first} reaches host {link.second} by {about.address} but not by {why}"
+            )
+            fix = "name the network that leads there: --network-interfaces"
+            findings.append(warned("links", text, fix))
+    return findings
+
+
+def _slow(links: Sequence[Link]) -> list[_Way]:
+    """Ways much slower than usual; between two hosts nothing is usual."""
+    ways = _ways(links)
+    if len({way.start for way in ways}) < 3:
+        return []
+    usual = _usual_rate(links)
+    return [way for way in ways if way.rate * _SLOWER < usual]
+
+
+def _usual_rate(links: Sequence[Link]) -> float:
+    """The median of the hosts' fastest: of three hosts, one slow one has most of the links.
+
+    By the first measurements: a second one, alone, may be faster than what is usual.
+    """
+    fastest: dict[str, float] = {}
+    for link in _between(links):
+        for host in (link.first, link.second):
+            rate = max(link.measured.up, link.measured.down)
+            fastest[host] = max(fastest.get(host, 0.0), rate)
+    return statistics.median(fastest.values())
+
+
+def _uneven(links: Sequence[Link]) -> list[_Way]:
+    """The slower way of each link that is much slower than the other."""
+    found = []
+    for link in _between(links):
+        up, down = _ways([link])
+        slower, faster = sorted((up, down), key=lambda way: way.rate)
+        if slower.rate * _SLOWER < faster.rate:
+            found.append(slower)
+    return found
+
+
+def _late(links: Sequence[Link]) -> list[Link]:
+    between = _between(links)
+    if len(between) < 2:
+        return []
+    usual = _usual_round_trip(links)
+    most = max(_LATER * usual, usual + _LATER_BY)
+    return [link for link in between if link.best.round_trip > most]
+
+
+def _usual_round_trip(links: Sequence[Link]) -> float:
+    shortest: dict[str, float] = {}
+    for link in _between(links):
+        for host in (link.first, link.second):
+            trip = link.best.round_trip
+            shortest[host] = min(shortest.get(host, trip), trip)
+    return statistics.median(shortest.values())
+
+
+def _of_host(slow: Sequence[_Way], ways: Sequence[_Way]) -> str:
+    """Names the host that all of these have in common, of more than two hosts, if there is one."""
+    common = set.intersection(*({way.start, way.end} for way in slow))
+    hosts = {way.start for way in ways}
+    if len(common) > 1 or not common or len(hosts) < 3:
+        return ""
+    return f", and all of host {common.pop()}"
+
+
+def _named(ways: Sequence[_Way]) -> str:
+    slowest = sorted(ways, key=lambda way: way.rate)
+    more = len(ways) - _MOST_NAMED
+    names = ", ".join(map(str, slowest[:_MOST_NAMED]))
+    return f"{names}, and {more} more" if more > 0 else names
+
+
+def _summary(links: Sequence[Link]) -> str:
+    ways = _ways(links)
+    if not ways:
+        within = [link.best.round_trip for link in links if not link.best.error]
+        return f"within the host {_time(min(within))} there and back" if within else "none"
+    rates = [way.rate for way in ways]
+    trips = [link.best.round_trip for link in _between(links)]
+    return (
+        f"between hosts {_range(_bits(min(rates)), _bits(max(rates)))}, "
+        f"{_range(_time(min(trips)), _time(max(trips)))} there and back"
+    )
+
+
+def _range(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def _table(links: Sequence[Link]) -> list[str]:
+    rows = []
+    for link in links:
+        names = link.first if link.first == link.second else f"{link.first} - {link.second}"
+        about = link.best
+        if not about.error:
+            rows.append(
+                f"{names}: {_bits(about.up)} and {_bits(about.down)}, "
+                f"{_time(about.round_trip)} there and back, by {about.address}"
+            )
+    return rows
+
+
+def _bits(rate: float) -> str:
+    """Bytes per second, in the unit that networks are sold in."""
+    megabits = rate * 8 / 1e6
+    return f"{megabits / 1000:.1f} Gbit/s" if megabits >= 1000 else f"{megabits:.0f} Mbit/s"
+
+
+def _time(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms" if seconds >= 0.001 else f"{1e6 * seconds:.0f} us"

@@ -1,0 +1,102 @@
+"""``tfhvd doctor``: starts here. Options -> a job of probes -> findings -> what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import socket
+from typing import Any
+
+from tfhvd.diagnose import machine
+from tfhvd.diagnose.doctor import preflight, report
+from tfhvd.diagnose.doctor.budget import Budget
+from tfhvd.diagnose.doctor.checks import check_all, interfaces
+from tfhvd.diagnose.doctor.examine import examine
+from tfhvd.diagnose.doctor.finding import Finding, exit_code, failed
+from tfhvd.diagnose.doctor.probes import Probes
+from tfhvd.diagnose.doctor.survey import Survey
+from tfhvd.launch import arguments, environment
+from tfhvd.launch.job import Job
+from tfhvd.launch.options import where_options
+
+_WHERE = ("num_proc", "hosts", "hostfile")  # options that this command gives to the launcher anew
+
+
+class _Keep(argparse.Action):
+    """Keeps an option of the launcher as it was typed, for the launcher."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
+    ) -> None:
+        """Appends its name and word."""
+        word = str(flag) if self.nargs == 0 else f"{flag}={text}"
+        namespace.launcher = [*namespace.launcher, (self.const, word)]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options: our own, and those of tfhvdrun that say where ranks are."""
+    parser.add_argument("--json", action="store_true", help="print all that was found, as JSON")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print tables as well")
+    group = parser.add_argument_group("as for tfhvdrun")
+    for row in where_options():
+        switch = row.get("action") == "store_true"
+        group.add_argument(
+            *row["flags"],
+            action=_Keep,
+            dest="launcher",
+            const=row["dest"],
+            default=[],
+            nargs=0 if switch else None,
+            metavar=None if switch else row["metavar"],
+            help=row["help"],
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Looks, and prints what was found; the exit code is 1 where something has failed."""
+    job = _job(options.launcher)
+    findings, survey = _examine(job, options.launcher)
+    if options.json:
+        print(report.as_json(findings, survey))
+    else:
+        if survey is not None:
+            print(report.heading(survey))
+        print(report.text(findings, verbose=options.verbose))
+    return exit_code(findings)
+
+
+def _job(given: list[tuple[str, str]]) -> Job:
+    """What the options say; without any, and outside of Slurm, one rank here."""
+    words = [word for _, word in given]
+    environ = environment.own()
+    where = {*_WHERE, "config_file"} & {name for name, _ in given}
+    if not where and "SLURM_JOB_ID" not in environ:
+        words = ["-np", "1", *words]
+    return arguments.parse([*words, "true"], environ)
+
+
+def _examine(job: Job, given: list[tuple[str, str]]) -> tuple[list[Finding], Survey | None]:
+    budget = Budget()
+    environ = environment.build(job, environment.own(), root=False)
+    before = preflight.look(job, environ, in_allocation=environment.in_allocation(environ))
+    findings = list(before.findings)
+    here = interfaces.missing({socket.gethostname(): machine.interfaces()}, job.nics)
+    if here:
+        return findings + here, None
+    reduced = dataclasses.replace(job, hosts=before.usable)
+    if job.hosts:
+        room = sum(host.slots for host in before.usable)
+        if not room:
+            return findings, None
+        reduced = dataclasses.replace(reduced, num_proc=min(job.num_proc, room))
+    words = [word for name, word in given if name not in _WHERE]
+    words += ["-np", str(reduced.num_proc)]
+    words += ["-H", ",".join(map(str, reduced.hosts))] if reduced.hosts else []
+    with Probes(reduced, words) as probes:
+        survey, errors = examine(probes, job.nics, budget)
+    if survey is not None:
+        findings += check_all(survey)
+        if len(reduced.hosts) < len(job.hosts):
+            text = f"only {len(reduced.hosts)} of {len(job.hosts)} hosts were looked at"
+            findings.append(failed("hosts", text, "run it again once all of them answer"))
+    return findings + errors, survey
