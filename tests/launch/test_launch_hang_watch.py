@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
@@ -116,6 +117,14 @@ def test_a_view_survives_its_travel_in_part():
     assert got.record.collectives[0] == collective(500)
     assert len(got.record.collectives) == 101
     assert (got.rank, got.line, got.threads) == (1, whole.line, whole.threads)
+
+
+def test_the_largest_view_fits_into_a_frame():
+    name = "n" * 500
+    many = [collective(number, name, origin=name) for number in range(1, 3000)]
+    threads = tuple(tuple("f" * 5000 for _ in range(100)) for _ in range(200))
+    whole = dataclasses.replace(seen(1, *many), threads=threads)
+    assert len(wire.frame_json(wire.VIEW, **as_fields(whole))) < wire.LIMIT
 
 
 def test_the_report_names_its_file_or_says_why_there_is_none(tmp_path):

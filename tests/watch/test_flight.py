@@ -68,6 +68,14 @@ def test_texts_and_ranks():
     assert str(other) == "allgather 'grads (process set 2)' (4 kB)"
 
 
+def test_long_texts_are_cut():
+    long = b"\0" + b"n" * 2000 + b"\0" + b"o" * 2000 + b"\0"
+    head = struct.pack("=8s5I4iI2q2Qq168s", b"tfhvdrec", 1, 256, 1, 64, len(long), *[0] * 10, b"")
+    data = head + slot(1) + long
+    [found] = flight.parse(data, data, 0.0).collectives
+    assert (found.name, found.origin) == ("n" * 500, "o" * 500)
+
+
 def test_what_is_overwritten_while_it_is_read_is_left_out():
     data = record(slot(1, 1), slot(2, 1))
     later = record(slot(5, 9), slot(2, 1))

@@ -67,10 +67,10 @@ class Membership:
             minor = builds.minor_of(tensorflow)
             native.init(installed_nccl(), list(ranks or ()), __version__, minor)
         except InvalidSettingError:
-            self._prepare_for_the_end()  # MPI may have begun, and nobody is lost
+            self._prepare_process()  # MPI may have begun, and nobody is lost
             raise
         except NotInitializedError as error:  # the ranks have different versions, and all know it
-            self._prepare_for_the_end()
+            self._prepare_process()
             raise TfhvdError(str(error)) from None
         topology = native.topology()
         try:
@@ -81,7 +81,7 @@ class Membership:
             raise TfhvdError(str(error)) from None
         self.topology = topology
         self.started_as = ranks
-        self._prepare_for_the_end()
+        self._prepare_process()
         if self._launcher is not None:
             self._launcher.show(native.flight_record())
         if "tensorflow" in sys.modules and native.has_gpus():
@@ -109,7 +109,8 @@ class Membership:
         """Raises NotInitializedError where the process is in no job."""
         self.require_topology()
 
-    def _prepare_for_the_end(self) -> None:
+    def _prepare_process(self) -> None:
+        """Makes ready for its end, and for who looks at it from outside: once."""
         if self._prepared:
             return
         self._prepared = True

@@ -31,6 +31,7 @@ _KINDS = (
     "Adasum allreduce",
 )
 _FAILED = 2  # a FlightState
+_LONGEST = 500  # bytes of a text; what is longer is cut
 
 
 class State(Enum):
@@ -271,7 +272,7 @@ def _collective(fields: tuple[int, ...], data: bytes, text: int) -> Collective:
 def _text_at(data: bytes, start: int) -> tuple[str, int]:
     """The text that begins there, and where its zero is."""
     end = data.index(0, start)
-    return data[start:end].decode(errors="replace"), end
+    return data[start:end][:_LONGEST].decode(errors="replace"), end
 
 
 def _more(collectives: list[Collective]) -> str:

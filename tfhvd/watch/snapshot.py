@@ -11,7 +11,9 @@ from typing import Any
 from tfhvd.watch import processes, stacks
 from tfhvd.watch.flight import Collective, Record, State
 
-_KEPT = 100  # collectives of each kind, where it is sent
+# How much is sent of a rank: some hundred kilobytes at most.
+_KEPT = 100  # collectives of each kind
+_THREADS, _FRAMES, _LONGEST = 16, 50, 300  # the last one: characters of a line
 
 _OWN = f"{Path(__file__).parents[1]}/"
 _LIBRARIES = (
@@ -74,11 +76,19 @@ def take(pid: int, record: Record) -> Snapshot:
 
 
 def as_fields(snapshot: Snapshot) -> dict[str, Any]:
-    """Makes what JSON can hold of it, without most of the collectives that are done."""
+    """Makes what JSON can hold, and a frame of the launcher's, of it: no more than people read."""
     record = snapshot.record
     kept = (*record.waiting()[:_KEPT], *record.of(State.DONE, State.FAILED)[-_KEPT:])
-    shortened = dataclasses.replace(record, collectives=kept)
-    return dataclasses.asdict(dataclasses.replace(snapshot, record=shortened))
+    return dataclasses.asdict(
+        dataclasses.replace(
+            snapshot,
+            record=dataclasses.replace(record, collectives=kept),
+            threads=tuple(
+                tuple(line[-_LONGEST:] for line in thread[:_FRAMES])
+                for thread in snapshot.threads[:_THREADS]
+            ),
+        )
+    )
 
 
 def of_fields(fields: dict[str, Any]) -> Snapshot:
