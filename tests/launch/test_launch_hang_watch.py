@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 
+import network
+import pytest
 from flight_records import collective, record
-from launching import launch, script
+from launching import TFHVDRUN, environment, launch, script
 
 from tfhvd.launch import hang_report, wire
 from tfhvd.launch.hang_watch import HangWatch
@@ -175,3 +178,29 @@ def test_a_job_in_which_one_rank_works_for_long_is_left_alone(tmp_path, monkeypa
     assert outcome.code == 0, outcome.err
     assert "hangs" not in outcome.err
     assert list(tmp_path.glob("*.json")) == []
+
+
+@pytest.mark.thorough
+def test_the_odd_rank_is_seen_on_another_host(tmp_path):
+    if not network.available():
+        pytest.skip("only root can make hosts with networks of their own")
+    program = PROGRAM.replace("hvd.rank() == 0", "hvd.rank() != 3") + "time.sleep(60)\n"
+    path = script(tmp_path, program)
+    with network.hosts(2) as net:
+        words = ["--on-hang", "abort", "--stall-check-warning-time-seconds", "2"]
+        words += ["--stop-timeout", "1", "--network-interfaces", "net0"]
+        words += ["--remote-shell", str(net.agent), "-H", ",".join(f"{n}:2" for n in net.names)]
+        ran = subprocess.run(
+            [*net.run_on(0), *TFHVDRUN, *words, sys.executable, str(path)],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        host = net.names[1]
+    assert ran.returncode == 1, ran.stderr
+    assert f"tfhvdrun: Rank 3 (host {host}, process " in ran.stderr
+    assert f" is at {path}:8 in <module>." in ran.stderr
+    assert ran.stderr.count("waits for add_process_set") == 3
