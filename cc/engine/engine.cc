@@ -16,6 +16,8 @@
 #include "cc/engine/clock.h"
 #include "cc/engine/stages.h"
 #include "cc/engine/vote_polling.h"
+#include "cc/observe/flight_record.h"
+#include "cc/observe/listeners.h"
 #include "cc/observe/timeline.h"
 #include "cc/queue/submission_queue.h"
 
@@ -66,9 +68,11 @@ class Engine::Impl {
         queue_([this] { control_->Wake(); }, [this] { RunInline(); }),
         sets_(topology_.size),
         timeline_(topology_.rank, topology_.hosts[topology_.rank]),
+        record_(topology_),
+        listeners_({&record_, &timeline_}),
         stages_(config_, log_, topology_, control_.get(), communicator_.get(), &sets_, &queue_,
-                &timeline_, std::move(open)) {
-    queue_.SetObserver(&timeline_);
+                &listeners_, std::move(open)) {
+    queue_.SetObserver(&listeners_);
     stages_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
     stages_.SetOnBroken([this](const Status& why) { queue_.Close(why); });
     if (!config_.timeline.empty()) {
@@ -134,6 +138,7 @@ class Engine::Impl {
     return timeline_.Start(path, mark_cycles);
   }
   Status StopTimeline() { return timeline_.Stop(); }
+  int flight_record() const { return record_.file(); }
   WaitMonitor* wait_monitor() { return &stages_; }
 
  private:
@@ -316,6 +321,8 @@ class Engine::Impl {
   SubmissionQueue queue_;          // provides its own synchronisation
   ProcessSetTable sets_;           // likewise; written by the executor
   Timeline timeline_;              // likewise
+  FlightRecord record_;            // likewise
+  Listeners listeners_;            // likewise
 
   Mutex running_;  // held by the runner
   std::atomic<std::thread::id> runner_{};
@@ -363,6 +370,7 @@ Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
   return impl_->StartTimeline(path, mark_cycles);
 }
 Status Engine::StopTimeline() { return impl_->StopTimeline(); }
+int Engine::flight_record() const { return impl_->flight_record(); }
 bool Engine::stop_asked(int32_t process_set) const { return impl_->stop_asked(process_set); }
 
 }  // namespace tfhvd

@@ -108,6 +108,10 @@ class Engine {
   // Ends that and closes the file; nothing happens where nothing is recorded.
   Status StopTimeline();
 
+  // The descriptor of the record of the last entries (observe/flight_record.h), as long as the
+  // engine lives; -1 where the system has no such memory.
+  int flight_record() const;
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;

@@ -21,13 +21,13 @@ std::unique_ptr<CoordinatorServer> ServerOf(const Config& config, const Log& log
 
 Stages::Stages(const Config& config, const Log& log, const Topology& topology,
                ControlPlane* control, Communicator* communicator, ProcessSetTable* sets,
-               SubmissionQueue* queue, Timeline* timeline, CommunicatorFactory open)
+               SubmissionQueue* queue, Observer* observer, CommunicatorFactory open)
     : config_(config),
       log_(log),
       control_(control),
       communicator_(communicator),
       host_peers_(topology),
-      timeline_(timeline),
+      observer_(observer),
       host_(MakeHostDevice()),
       server_(ServerOf(config, log, topology, control)),
       consensus_(config, log, topology, sets,
@@ -35,9 +35,9 @@ Stages::Stages(const Config& config, const Log& log, const Topology& topology,
                  control->votes(), queue),
       executor_(host_.get(), sets, communicator, std::move(open)),
       guard_(log, topology.rank, StallLimitsOf(config)) {
-  if (server_ != nullptr) server_->SetObserver(timeline);
-  consensus_.SetObserver(timeline);
-  executor_.SetObserver(timeline);
+  if (server_ != nullptr) server_->SetObserver(observer);
+  consensus_.SetObserver(observer);
+  executor_.SetObserver(observer);
   executor_.SetWaitMonitor(this);
 }
 
@@ -79,7 +79,7 @@ bool Stages::anything_to_run() {
 void Stages::Complete(Consensus::Outcome outcome) {
   for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
   for (std::vector<Agreed>& together : outcome.agreed) {
-    if (timeline_->on()) timeline_->AgreedOn(together);
+    if (observer_->on()) observer_->AgreedOn(together);
     for (const Agreed& agreed : together) NoteStop(agreed);
     const std::vector<Plan> plans = MakePlans(together, {config_.fusion_threshold});
     if (lost_.ok()) {
@@ -155,7 +155,7 @@ bool Stages::stop_asked(int32_t process_set) {
 }
 
 void Stages::Fail(Entry* entry, const Status& why) {
-  if (timeline_->on()) timeline_->Done(entry->id, why);
+  if (observer_->on()) observer_->Done(entry->id, why);
   entry->done(why);
 }
 

@@ -27,9 +27,9 @@
 #include "cc/engine/consensus.h"
 #include "cc/execute/executor.h"
 #include "cc/flow/entry.h"
+#include "cc/flow/observer.h"
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/coordinator_server.h"
-#include "cc/observe/timeline.h"
 #include "cc/queue/submission_queue.h"
 
 namespace tfhvd {
@@ -39,7 +39,7 @@ class Stages : public WaitMonitor {
   // What is pointed to must outlive this object; `open` as for Engine.
   Stages(const Config& config, const Log& log, const Topology& topology, ControlPlane* control,
          Communicator* communicator, ProcessSetTable* sets, SubmissionQueue* queue,
-         Timeline* timeline, CommunicatorFactory open);
+         Observer* observer, CommunicatorFactory open);
 
   // As for Executor.
   void SetAccelerator(Device* device, Backend* backend) {
@@ -98,7 +98,7 @@ class Stages : public WaitMonitor {
   ControlPlane* const control_;       // Not owned.
   Communicator* const communicator_;  // Not owned: of all ranks.
   const HostPeers host_peers_;
-  Timeline* const timeline_;  // Not owned.
+  Observer* const observer_;  // Not owned.
   const std::unique_ptr<Device> host_;
   const std::unique_ptr<CoordinatorServer> server_;  // rank 0's
   Consensus consensus_;

@@ -55,6 +55,7 @@ StepRunner::Progress StepRunner::Run(double now, bool may_go_on, std::vector<Agr
     voted_at_ = now;
     votes_reported_ = false;
     ObserveVotes(false);
+    if (progress == VoteRounds::Progress::kWait) ObserveWait();
   }
   if (progress == VoteRounds::Progress::kWait) return Progress::kWait;
   if (progress == VoteRounds::Progress::kAborted) {
@@ -148,10 +149,17 @@ Status StepRunner::CheckVotes(double now) {
   return Status::Ok();
 }
 
+// Tells of who keeps this rank waiting, which has just voted.
+void StepRunner::ObserveWait() {
+  if (observer_ == nullptr || !observer_->on()) return;
+  const std::vector<int> missing = votes_.RanksWithoutVote();
+  observer_->WaitedFor(held_, missing.size() == 1 ? missing[0] : kSeveralRanks);
+}
+
 // Tells of the votes of this host that are there when this rank has cast its own, and of the others
 // when the round is `decided`.
 void StepRunner::ObserveVotes(bool decided) {
-  if (observer_ == nullptr || !observer_->on()) return observed_.clear();
+  if (observer_ == nullptr || !observer_->wants_ranks()) return observed_.clear();
   std::vector<bool> there(static_cast<size_t>(topology_.size), true);
   if (!decided) {
     const int here = topology_.host_of[topology_.rank];

@@ -89,6 +89,7 @@ class StepRunner {
  private:
   void Look(double now);
   VoteRounds::Wish WishAt(double now, bool may_go_on) const;
+  void ObserveWait();
   void ObserveVotes(bool decided);
 
   const Config config_;

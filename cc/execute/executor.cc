@@ -193,10 +193,7 @@ void Executor::Observe(const Plan& plan, const std::vector<Agreed>& agreed) {
 Executor::Phase::Phase(const Executor* executor, const char* carrier, const char* call)
     : executor_(executor) {
   if (executor_->observed_.empty()) return;
-  std::string name = carrier;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return std::toupper(c); });
-  executor_->observer_->Begin(executor_->observed_, name + call);
+  executor_->observer_->Begin(executor_->observed_, carrier, call);
 }
 
 Executor::Phase::~Phase() {

@@ -81,7 +81,8 @@ class Executor {
   void CompleteRest();
 
  private:
-  // A phase of the plan that is run, for who observes it: as long as this object lives.
+  // A phase of the plan that is run, for who observes it: as long as this object lives. The texts
+  // live as long as the process.
   class Phase {
    public:
     Phase(const Executor* executor, const char* name) : Phase(executor, name, "") {}

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <string>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -23,7 +22,10 @@ class Observer {
 
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  // Has an id, and waits for the other ranks from now on.
+  // Whether to call RankReady and TallyOver, for each tensor and rank.
+  virtual bool wants_ranks() const { return on(); }
+
+  // Has an id, and waits for the other ranks from now on. One thread at a time.
   virtual void Submitted(const Entry& entry) = 0;
 
   // `rank` is known here to be ready for the collective: it has announced it to this rank's
@@ -33,11 +35,17 @@ class Observer {
   // This rank's coordinator waits for nobody any more who is to announce `key`.
   virtual void TallyOver(const Key& key) = 0;
 
+  // These wait for `rank`, which was not ready when this rank was: the only such rank, or
+  // kSeveralRanks.
+  virtual void WaitedFor(const std::vector<Agreed>& bucket, int rank) = 0;
+
   // These are to be executed, one after the other, from now on.
   virtual void AgreedOn(const std::vector<Agreed>& together) = 0;
 
-  // A phase of their execution, such as "MEMCPY_IN_FUSION_BUFFER". Phases nest.
-  virtual void Begin(const std::vector<EntryId>& entries, const std::string& phase) = 0;
+  // A phase of their execution: what carries it ("shm", or "") and what it is ("_ALLREDUCE",
+  // "MEMCPY_IN_FUSION_BUFFER"), both for as long as the process lives. Phases nest.
+  virtual void Begin(const std::vector<EntryId>& entries, const char* carrier,
+                     const char* call) = 0;
   virtual void End(const std::vector<EntryId>& entries) = 0;
 
   // `done` of the entry is called next.
@@ -46,5 +54,7 @@ class Observer {
  protected:
   std::atomic<bool> on_{false};
 };
+
+constexpr int kSeveralRanks = -2;
 
 }  // namespace tfhvd

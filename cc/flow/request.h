@@ -68,6 +68,9 @@ struct Request {
   // ranks.
   int64_t weight = kUnweighted;
   bool stops = false;  // join: the others are asked to stop where they can
+  // The line of this rank's program that asked for it, for messages to people; "": not known. Not
+  // sent, and no part of what the ranks must have in common.
+  std::string origin;
 
   bool operator==(const Request& o) const {
     return key == o.key && kind == o.kind && device == o.device && reduction == o.reduction &&

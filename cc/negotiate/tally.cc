@@ -41,7 +41,7 @@ void Tally::AddInFull(Slot* slot, int rank, Request request, uint64_t seen, doub
 
 void Tally::Add(Slot* slot, int rank, Slot::Announced how, uint64_t seen, double now) {
   slot->announced[static_cast<size_t>(rank)] = how;
-  if (observer_ != nullptr && observer_->on()) {
+  if (observer_ != nullptr && observer_->wants_ranks()) {
     const bool in_full = how == Slot::Announced::kInFull;
     const Request& request = in_full ? slot->requests[static_cast<size_t>(rank)] : slot->request;
     observer_->RankReady(slot->key, request.kind, rank, false);
@@ -70,7 +70,7 @@ void Tally::Clear(Slot* slot) {
   } else if (slot->count > 0) {
     --open_;
   }
-  if (observer_ != nullptr && observer_->on()) observer_->TallyOver(slot->key);
+  if (observer_ != nullptr && observer_->wants_ranks()) observer_->TallyOver(slot->key);
   const bool joined = slot->joins;
   slot->count = 0;
   slot->joins = false;

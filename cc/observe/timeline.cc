@@ -21,12 +21,15 @@ int64_t Nanoseconds() {
       .count();
 }
 
-// "ALLREDUCE"; Adasum is an allreduce.
-std::string PhaseName(Collective kind) {
-  std::string name = CollectiveName(kind == Collective::kAdasum ? Collective::kAllReduce : kind);
+std::string InCapitals(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return std::toupper(c); });
   return name;
+}
+
+// "ALLREDUCE"; Adasum is an allreduce.
+std::string PhaseName(Collective kind) {
+  return InCapitals(CollectiveName(kind == Collective::kAdasum ? Collective::kAllReduce : kind));
 }
 
 // What the user sees of a key.
@@ -191,7 +194,8 @@ void Timeline::Agree(const Agreed& agreed) {
   live.queued = true;
 }
 
-void Timeline::Begin(const std::vector<EntryId>& entries, const std::string& phase) {
+void Timeline::Begin(const std::vector<EntryId>& entries, const char* carrier, const char* call) {
+  const std::string phase = InCapitals(carrier) + call;
   const MutexLock lock(&mutex_);
   for (const EntryId id : entries) {
     const auto found = live_.find(id);

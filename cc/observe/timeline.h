@@ -63,7 +63,8 @@ class Timeline : public Observer {
       TFHVD_EXCLUDES(mutex_);
   void TallyOver(const Key& key) override TFHVD_EXCLUDES(mutex_);
   void AgreedOn(const std::vector<Agreed>& together) override TFHVD_EXCLUDES(mutex_);
-  void Begin(const std::vector<EntryId>& entries, const std::string& phase) override
+  void WaitedFor(const std::vector<Agreed>&, int) override {}  // RankReady says it all
+  void Begin(const std::vector<EntryId>& entries, const char* carrier, const char* call) override
       TFHVD_EXCLUDES(mutex_);
   void End(const std::vector<EntryId>& entries) override TFHVD_EXCLUDES(mutex_);
   void Done(EntryId entry, const Status& status) override TFHVD_EXCLUDES(mutex_);

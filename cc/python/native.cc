@@ -169,6 +169,9 @@ PYBIND11_MODULE(_native, m) {
         RunUnlocked([&] { return engine->StopTimeline(); });
       },
       "Ends the recording, if there is one, and closes its file.");
+  m.def(
+      "flight_record", [] { return RunningEngine()->flight_record(); },
+      "The descriptor of the record of the last collectives; -1: there is none.");
   m.def("settings", [] { return Settings(); });
   m.def(
       "config", [] { return RunningEngine()->config(); },

@@ -44,6 +44,7 @@ absl::Status ReadRequest(OpKernelConstruction* ctx, Collective kind, Request* re
   TF_RETURN_IF_ERROR(ctx->GetAttr("tensor_name", &request->key.name));
   TF_RETURN_IF_ERROR(ctx->GetAttr("anonymous", anonymous));
   TF_RETURN_IF_ERROR(ctx->GetAttr("process_set_id", &request->key.process_set));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("origin", &request->origin));
   if (ctx->HasAttr("reduce_op")) TF_RETURN_IF_ERROR(ReadReduction(ctx, request));
   if (ctx->HasAttr("root_rank")) TF_RETURN_IF_ERROR(ctx->GetAttr("root_rank", &request->root));
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 //   reduce_op        a ReduceOp
 //   prescale_factor, postscale_factor   decimal text, so that a double arrives to the bit
 //   root_rank        broadcast
+//   origin           the line of the user's program that it comes from, for people
 //   deferred         for the compilation alone: a TfhvdDone follows, which waits for the result
 #pragma once
 

@@ -18,6 +18,7 @@
       .Attr("anonymous: bool = false") \
       .Attr("process_set_id: int = 0") \
       .Attr("deferred: bool = false")  \
+      .Attr("origin: string = ''")     \
       .SetIsStateful() /* neither folded, nor merged with its like */
 #define TFHVD_REDUCTION_ATTRIBUTES()           \
   Attr("reduce_op: int")                       \

@@ -9,7 +9,8 @@
 
 namespace tfhvd {
 
-// The bytes of an announcement of this one request (see cc/docs/wire-format.md), in hex.
+// The bytes of an announcement of this one request (see cc/docs/wire-format.md), in hex, and, after
+// a dot, its origin, which announcements have not.
 std::string ToText(const Request& request);
 
 // Anything else is an error.

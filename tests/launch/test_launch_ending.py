@@ -178,6 +178,18 @@ def test_the_report():
     assert killed[1:] == ["tfhvdrun: it wrote nothing to stderr"]
 
 
+def test_the_report_says_what_a_rank_was_doing_unless_a_traceback_does():
+    doing = "It had waited for rank 2 with allreduce 'loss' for 3.0 s."
+    killed = report(ended(1, Ending(signal=9, doing=doing, out_of_memory=True), 2.0))
+    assert killed[:2] == [
+        "tfhvdrun: rank 1 on host n1 failed first: killed by SIGKILL (by the kernel, because its "
+        "control group has run out of memory)",
+        "tfhvdrun: it had waited for rank 2 with allreduce 'loss' for 3.0 s.",
+    ]
+    raised = report(ended(1, Ending(code=1, doing=doing), 2.0, said=TRACEBACK))
+    assert not any("waited" in line for line in raised)
+
+
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_job_is_asked_then_killed(first):
     steps = stopping.plan(100.0, first, timeout=5.0, grace=3.0)

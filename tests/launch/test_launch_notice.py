@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+from array import array
+from pathlib import Path
 
-from tfhvd.launch.notice import NOTICE, Receiver, Sender
+from tfhvd.launch.notice import NOTICE, Notice, Receiver, Sender
+
+
+def files_of_this_process() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 
 def test_notices_arrive_in_order_and_the_address_is_no_childs():
@@ -16,8 +23,22 @@ def test_notices_arrive_in_order_and_the_address_is_no_childs():
     assert receiver.take() == []
     sender.leave(follows=True)
     sender.leave(follows=False)
-    assert receiver.take() == [True, False]
+    assert receiver.take() == [Notice(follows=True), Notice(follows=False)]
     assert receiver.take() == []
+
+
+def test_a_record_can_be_read_when_the_rank_has_closed_it():
+    receiver = Receiver()
+    sender = Sender({NOTICE: receiver.address})
+    sender.show(-1)
+    assert receiver.take() == []
+    file = os.memfd_create("record")
+    os.write(file, b"last lines")
+    sender.show(file)
+    os.close(file)
+    [notice] = receiver.take()
+    assert os.pread(notice.record, 100, 0) == b"last lines"
+    os.close(notice.record)
 
 
 def test_who_has_no_worker_says_nothing():
@@ -28,10 +49,15 @@ def test_who_has_no_worker_says_nothing():
     sender.leave(follows=False)
 
 
-def test_a_strangers_datagrams_are_dropped():
+def test_a_strangers_datagrams_are_dropped_and_their_files_closed():
     receiver = Receiver()
+    name = receiver.sock.getsockname()
+    before = files_of_this_process()
     for data in (b"", b"\xff", b"[]", b"{}", json.dumps({"secret": "x", "follows": True}).encode()):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-            stranger.sendto(data, receiver.sock.getsockname())
+            stranger.connect(name)
+            files = array("i", [stranger.fileno()])
+            stranger.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
     Sender({NOTICE: receiver.address}).leave(follows=False)
-    assert receiver.take() == [False]
+    assert receiver.take() == [Notice(follows=False)]
+    assert files_of_this_process() == before

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import private
@@ -187,6 +187,27 @@ def runs_in_parallel() -> bool:
                 return True
         frame = frame.f_back
     return False
+
+
+def is_converted(file: str) -> bool:
+    """Whether a file is one that AutoGraph has written: a function of the user's in other words."""
+    return "__autograph_generated_file" in file
+
+
+def lines_inside_out() -> Iterator[tuple[str, int, str]]:
+    """Gives file, line and function of the calls under way, as the user wrote them, the last first.
+
+    Nothing where TensorFlow (2.16 to 2.21 at least) has no such function any more: lines are for
+    people to read.
+    """
+    try:
+        extract = private.of_module(
+            "tensorflow.python.util.tf_stack", "extract_stack", "name lines of a program"
+        )
+    except UnavailableError:
+        return
+    for frame in reversed(extract()):
+        yield frame.filename, frame.lineno, frame.name
 
 
 def outer_graphs(graph: tf.Graph) -> list[tf.Graph]:

@@ -18,6 +18,8 @@ from tfhvd.launch.errors import UsageError
 COMMANDS: dict[str, str] = {
     "doctor": "looks at the machines of a job before it runs: each check passed, warned or failed",
     "env": "prints what a report of a bug needs: versions, build, settings, machine; no secrets",
+    "why": "why a running job does not go on",
+    "dump": "what the ranks of a running job wait for, and what they did last",
 }
 
 

@@ -132,6 +132,8 @@ def _start(
         stop_timeout=job.stop_timeout,
         grace=job.grace,
         stopped_limit=environment.stall_limit(env),
+        hang_limit=0.0 if job.pdb is not None else environment.hang_limit(env),
+        end_hanging=job.on_hang == "abort",
         debugged=job.pdb,
         verbose=job.verbose,
     )

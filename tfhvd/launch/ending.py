@@ -24,6 +24,8 @@ class Ending:
     lost: bool = False  # gone without a word: its host, or the process around it
     told: bool = False  # killed because mpirun (not we) ended the job
     stopped: bool = False  # SIGSTOP had stopped it when we killed it: it could not end by itself
+    out_of_memory: bool = False  # the kernel has killed it, or another process of its control group
+    doing: str = ""  # what it was doing, in one sentence
 
     @property
     def failed(self) -> bool:
@@ -168,6 +170,12 @@ def last_lines_of(lines: Iterable[str]) -> list[str]:
     return kept[first : first + _WORDS]
 
 
+def _killer(ending: Ending) -> str:
+    if ending.out_of_memory:
+        return "by the kernel, because its control group has run out of memory"
+    return "by a user, or by the kernel because memory ran out"
+
+
 def report(rank: Rank) -> list[str]:
     """The last lines that tfhvdrun prints of a failed job."""
     ending = rank.ending
@@ -175,7 +183,9 @@ def report(rank: Rank) -> list[str]:
     lines = [f"tfhvdrun: rank {rank.rank} on host {rank.host} failed first: {ending}"]
     words = last_lines_of(rank.last_lines)
     if ending.signal == signal.SIGKILL and not ending.stopped:
-        lines[0] += " (by a user, or by the kernel because memory ran out)"
+        lines[0] += f" ({_killer(ending)})"
+    if ending.doing and not any(word.startswith(_TRACEBACK) for word in words):
+        lines.append(f"tfhvdrun: {ending.doing[0].lower()}{ending.doing[1:]}")
     if words:
         lines += ["tfhvdrun: its last lines:", *(f"    {word}" for word in words)]
     elif ending.error is None:

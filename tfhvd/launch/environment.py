@@ -104,6 +104,19 @@ def stall_limit(env: Mapping[str, str]) -> float:
     return 0.0
 
 
+def hang_limit(env: Mapping[str, str]) -> float:
+    """Seconds without progress after which it is said why a job hangs; 0: never."""
+    for name in ("TFHVD_STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE"):
+        if env.get(name, "0").lower() not in ("", "0", "false", "off", "no"):
+            return 0.0
+    for name in ("TFHVD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS"):
+        if env.get(name):
+            with contextlib.suppress(ValueError):  # the ranks say what is wrong with it
+                return max(0.0, float(env[name]))
+            return 0.0
+    return 60.0
+
+
 def in_allocation(env: Mapping[str, str]) -> bool:
     """Whether a batch system has said which hosts to use (mpirun asks it by itself)."""
     return any(name in env for name in _BATCH)

@@ -1,12 +1,13 @@
-"""What a rank tells its launcher as it leaves: whether it fails by itself, or because another did.
+"""What a rank tells the worker around it: where its flight record is, and how it leaves.
 
-The rank that fails first is often not the first that ends: it waits until the others have taken
-note, and those end meanwhile, with errors of their own and other exit codes. Only the rank itself
-knows which of the two it is.
+The worker keeps the record open, and so can read it after the rank was killed. The rank that fails
+first is often not the first that ends: it waits until the others have taken note, and those end
+meanwhile, with errors of their own and other exit codes. Only the rank itself knows whether it
+fails by itself, or because another did.
 
-A notice is one datagram to a socket of the worker around the rank. The socket's name is abstract,
-so that no file can be left behind; a secret beside it keeps other users' datagrams out. A rank that
-nobody waits for (started by mpirun, or by hand) sends nothing.
+A notice is one datagram to a socket of the worker. The socket's name is abstract, so that no file
+can be left behind; a secret beside it keeps other users' datagrams out. A rank that nobody waits
+for (started by mpirun, or by hand) sends nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +16,28 @@ import contextlib
 import json
 import os
 import socket
+from array import array
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 
 # In the environment of a rank: "name of the socket:secret". No setting of tfhvd, which would begin
 # with TFHVD_.
 NOTICE = "_TFHVDRUN_NOTICE"
 
 _LIMIT = 4096  # bytes; a longer datagram is no notice
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One notice; one of both is not None.
+
+    Attributes:
+        follows: the rank begins to leave, and does so because another one has failed, or not.
+        record: a descriptor of its flight record, which the receiver of the notice closes.
+    """
+
+    follows: bool | None = None
+    record: int | None = None
 
 
 class Receiver:
@@ -40,17 +56,30 @@ class Receiver:
         name = self.sock.getsockname()
         self.address = f"{bytes(name).lstrip(bytes(1)).decode()}:{self._secret}"
 
-    def take(self) -> list[bool]:
-        """Takes the notices that have come; of each, whether the rank follows another's failure."""
+    def take(self) -> list[Notice]:
+        """Takes the notices that have come."""
         notices = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                data = self.sock.recv(_LIMIT)
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    fields = json.loads(data)
-                    if fields["secret"] == self._secret:
-                        notices.append(bool(fields["follows"]))
+                data, files, _, _ = socket.recv_fds(self.sock, _LIMIT, 1)
+                notice = self._read(data, files)
+                if notice is not None:
+                    notices.append(notice)
+                for file in files:
+                    if notice is None or file != notice.record:
+                        os.close(file)
         return notices
+
+    def _read(self, data: bytes, files: list[int]) -> Notice | None:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            fields = json.loads(data)
+            if fields["secret"] != self._secret:
+                return None
+            if "follows" in fields:
+                return Notice(follows=bool(fields["follows"]))
+            if files:
+                return Notice(record=files[0])
+        return None
 
 
 class Sender:
@@ -66,10 +95,20 @@ class Sender:
 
     def leave(self, *, follows: bool) -> None:
         """Says that this rank begins to leave. ``follows``: because another rank has."""
+        self._send(None, follows=follows)
+
+    def show(self, record: int) -> None:
+        """Hands out the flight record of this rank, a descriptor; -1: there is none."""
+        if record >= 0:
+            self._send(record)
+
+    def _send(self, file: int | None, **fields: bool) -> None:
         if not self._name:
             return
-        data = json.dumps({"secret": self._secret, "follows": follows}).encode()
+        data = json.dumps({"secret": self._secret, **fields}).encode()
+        files = [] if file is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [file]))]
         # The worker may be gone; the rank's own end must not depend on it.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
-            sock.sendto(data, bytes(1) + self._name.encode())
+            sock.connect(bytes(1) + self._name.encode())
+            sock.sendmsg([data], files)

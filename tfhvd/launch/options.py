@@ -182,6 +182,13 @@ def _time_options() -> list[Row]:
             help="the same where tfhvdrun gets SIGTERM: time for ranks to save (default 30)",
         ),
         _value(
+            "--on-hang",
+            dest="on_hang",
+            metavar="WHAT",
+            convert=values.one_of("warn", "abort"),
+            help="when ranks wait and nothing goes on: say why (warn, the default), or also end",
+        ),
+        _value(
             "--max-restarts",
             dest="max_restarts",
             metavar="N",

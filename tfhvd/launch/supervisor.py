@@ -6,7 +6,6 @@ Single-threaded. ``Supervisor.run`` owns mpirun and every connection, and return
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
@@ -15,15 +14,17 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from tfhvd.launch import cores, debugging, orphans, stopping, wire
+from tfhvd.launch import children, cores, debugging, hang_report, orphans, stopping, wire
 from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
+from tfhvd.launch.hang_watch import HangWatch
 from tfhvd.launch.output import Output
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
+from tfhvd.watch.snapshot import Snapshot
+from tfhvd.watch.verdict import Verdict
 
 FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
 _LINGER = 2.0  # seconds to hear from workers whose mpirun has ended
 _IN_GROUP = (*STOPPING, signal.SIGKILL)
-_PR_SET_PDEATHSIG = 1
 
 
 class _Peer:
@@ -53,6 +54,8 @@ class Supervisor:
         grace: the same, where SIGTERM asks us to stop: ranks may want to save their state.
         stopped_limit: seconds until a rank that is stopped (SIGSTOP) is killed, once another rank
             has come to its end and waits for it; 0: never.
+        hang_limit: seconds without progress after which to find out why ranks wait; 0: never.
+        end_hanging: whether to end the job then, if it hangs.
         debugged: the rank that gets our stdin, if any.
         verbose: pass on all that mpirun says, also after a failure.
     """
@@ -69,6 +72,8 @@ class Supervisor:
         stop_timeout: float,
         grace: float,
         stopped_limit: float = 0.0,
+        hang_limit: float = 0.0,
+        end_hanging: bool = False,
         debugged: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -82,6 +87,8 @@ class Supervisor:
         self._grace = grace
         self._stopped_limit = stopped_limit
         self._look_at = 0.0  # when to look for stopped ranks again
+        self._hang_watch = HangWatch(hang_limit, self._ask, self._on_verdict)
+        self._end_hanging = end_hanging
         self._verbose = verbose
         self._select = selectors.DefaultSelector()
         self._ranks: dict[int, Rank] = {}
@@ -112,7 +119,7 @@ class Supervisor:
         if self._debugged is not None:
             self._input = debugging.InputSender(self._select)
         orphans.adopt()
-        self._mpirun = mpirun = _start(argv, env)
+        self._mpirun = mpirun = children.start_mpirun(argv, env)
         for pipe in (mpirun.stdout, mpirun.stderr):
             assert pipe is not None
             fd = pipe.fileno()
@@ -132,6 +139,8 @@ class Supervisor:
                 self._do(step, now)
             if self._stopped_limit and now >= self._look_at:
                 self._look_for_stopped(now)
+            if not self._steps:
+                self._hang_watch.tick(now)
             self._finish_if_all_ended()
             if gone_at is None and mpirun.poll() is not None:
                 gone_at = now
@@ -185,6 +194,10 @@ class Supervisor:
         elif kind == wire.ERRORS:
             peer.rank.hear(payload.decode(errors="replace"), now)
             self._output.feed(peer.rank.rank, payload, now, errors=True)
+        elif kind == wire.STUCK:
+            self._hang_watch.stuck(now)
+        elif kind == wire.VIEW:
+            self._hang_watch.view(peer.rank.rank, wire.read_json(payload))
         elif kind == wire.NOTICE:
             peer.rank.leave(now, follows=bool(wire.read_json(payload)["follows"]))
         elif kind == wire.EXIT:
@@ -290,6 +303,19 @@ class Supervisor:
             ):
                 peer.send(wire.frame_json(wire.LOOK, limit=self._stopped_limit))
 
+    def _ask(self, data: bytes) -> list[int]:
+        """Asks all workers whose ranks run; returns these ranks."""
+        running = [peer for peer in self._peers if peer.rank is not None and not peer.rank.ending]
+        for peer in running:
+            peer.send(data)
+        return [peer.rank.rank for peer in running if peer.rank is not None]
+
+    def _on_verdict(self, found: Verdict, looks: list[list[Snapshot]]) -> None:
+        self._say(0, *hang_report.lines(found, looks))
+        if self._end_hanging:
+            self._trouble = f"the job hangs: {found.kind.value}"
+            self._stop(signal.SIGTERM)
+
     def _do(self, step: stopping.Step, now: float) -> None:
         if step.target == "mpirun":
             self._signal_mpirun(step.signal)
@@ -361,23 +387,3 @@ class Supervisor:
         for line in lines:
             self._output.message(line.encode(errors="replace") + b"\n")
         return code
-
-
-def _start(argv: Sequence[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Starts mpirun in a session of its own (Ctrl-C is ours to pass on), to end with us."""
-    libc = ctypes.CDLL(None)
-
-    def before_exec() -> None:
-        os.setsid()
-        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-
-    # Ranks read nothing: Open MPI 5 never tells rank 0 of the end of its input.
-    return subprocess.Popen(
-        list(argv),
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        preexec_fn=before_exec,
-    )

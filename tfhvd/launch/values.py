@@ -22,6 +22,17 @@ def whole(least: int) -> Callable[[str], int]:
     return convert
 
 
+def one_of(*names: str) -> Callable[[str], str]:
+    """A converter for one of these words: ``one_of("warn", "abort")("warn") == "warn"``."""
+
+    def convert(text: str) -> str:
+        if text not in names:
+            raise ValueError(" or ".join(names))
+        return text
+
+    return convert
+
+
 def count(text: str) -> str:
     """A whole number from 0 on, for a setting."""
     return str(whole(0)(text))

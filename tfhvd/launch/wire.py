@@ -6,12 +6,17 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    the rank takes, or null
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
-                         X exit    JSON {code, ago} or {signal, told, stopped, ago} or {error}; the
-                                   rank's last frame; ago: seconds since it ended
+                         K stuck   (empty): the answer to a probe
+                         V view    JSON of what is seen of the rank (watch/snapshot.py), or {}
+                         X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
+                                   ago, doing} or {error}; the rank's last frame; ago: seconds since
+                                   it ended; doing: what, by its flight record
     launcher -> worker   W welcome (empty)
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
                                    seconds, as by SIGSTOP; sent again and again
+                         P probe   JSON {limit}: has the rank waited so many seconds in vain?
+                         R report  (empty): what is seen of the rank now?
                          I input   bytes for the rank's stdin; none: its end
                          Q quit    (empty): the job is over, the worker may end
 """
@@ -23,8 +28,8 @@ import socket
 import struct
 from typing import Any
 
-HELLO, OUTPUT, ERRORS, NOTICE, EXIT = b"H", b"O", b"E", b"N", b"X"
-WELCOME, SIGNAL, LOOK, INPUT, QUIT = b"W", b"S", b"L", b"I", b"Q"
+HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
+WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
@@ -70,7 +75,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXWSLIQ":
+            if length > LIMIT or kind not in b"HOENXKVWSLIQPR":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

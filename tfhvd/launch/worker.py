@@ -18,7 +18,6 @@ if __name__ == "__main__" and not __package__:
     sys.path[:] = [*sys.path[1:], __file__.rsplit("/", 3)[0]]
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
@@ -27,15 +26,16 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from tfhvd.launch import cores, debugging, notice, orphans, wire
+from tfhvd.launch import children, cores, debugging, memory_kills, notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, TOKEN
 from tfhvd.launch.rank import rank_of
+from tfhvd.watch import flight, snapshot
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
 _STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone
 _DRAIN = 0.5  # seconds to wait for output that the rank's own children may still hold open
+_COUNT_KILLS = 5.0  # seconds from one look to the next
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_PR_SET_PDEATHSIG = 1
 
 
 def connect(
@@ -82,29 +82,6 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-def _start(command: Sequence[str], env: Mapping[str, str], stdin: int) -> subprocess.Popen[bytes]:
-    """Starts the rank in a process group of its own, to die with us; raises OSError."""
-    libc, parent = ctypes.CDLL(None), os.getpid()
-
-    def before_exec() -> None:
-        os.setpgid(0, 0)
-        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    # close_fds=False: MPICH hands its ranks an open descriptor (PMI_FD).
-    return subprocess.Popen(
-        list(command),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=env,
-        close_fds=False,
-        bufsize=0,
-        preexec_fn=before_exec,
-    )
-
-
 class Worker:
     """One rank's life. Single-threaded: everything happens in ``run``, or in a signal handler."""
 
@@ -123,6 +100,10 @@ class Worker:
         self._ended_by_mpirun = False
         self._was_stopped = False  # SIGSTOP had stopped the rank when it was killed
         self._stopped_since: float | None = None  # as far as the launcher has let us look
+        self._record: int | None = None  # the rank's flight record: its memory, also after its end
+        # For memory: some seconds ago, and since. Who is killed may take a second to end.
+        self._kills = (memory_kills.count(),) * 2
+        self._count_kills_at = time.monotonic() + _COUNT_KILLS
         self._told = False  # the EXIT frame is sent (or nobody is there to take it)
         self._over = False  # the job is over, or launcher or mpirun are gone
 
@@ -146,7 +127,7 @@ class Worker:
         try:
             stdin = subprocess.PIPE if has_input else subprocess.DEVNULL
             env = {**env, notice.NOTICE: self._notices.address}
-            self._rank = _start(command, env, stdin)
+            self._rank = children.start_rank(command, env, stdin)
         except OSError as error:
             text = f"cannot start {command[0]!r}: {error.strerror or error}"
             self._status, self._told = 127, True
@@ -177,6 +158,9 @@ class Worker:
         """Sees who has ended: the rank, its orphans, mpirun."""
         now = time.monotonic()
         self._reap()
+        if self._status is None and now >= self._count_kills_at:
+            self._count_kills_at = now + _COUNT_KILLS
+            self._kills = (self._kills[1], memory_kills.count())
         ended = self._status is not None
         # mpirun follows its SIGTERM with SIGKILL a quarter of a second later.
         drain = 0.0 if self._ended_by_mpirun or self._over else _DRAIN
@@ -205,16 +189,36 @@ class Worker:
         assert self._status is not None
         self._told = True
         self._on_notices()  # the launcher needs them before the end that they explain
-        ago = time.monotonic() - self._ended_at
+        fields: dict[str, object] = {
+            "ago": time.monotonic() - self._ended_at,
+            "doing": self._doing(),
+        }
         if self._status < 0:
-            how = {"told": self._ended_by_mpirun, "stopped": self._was_stopped}
-            self._send(wire.frame_json(wire.EXIT, signal=-self._status, ago=ago, **how))
+            fields |= {"signal": -self._status, "told": self._ended_by_mpirun}
+            fields["stopped"] = self._was_stopped
+            killed = self._status == -signal.SIGKILL
+            fields["out_of_memory"] = killed and memory_kills.count() > self._kills[0]
         else:
-            self._send(wire.frame_json(wire.EXIT, code=self._status, ago=ago))
+            fields["code"] = self._status
+        self._send(wire.frame_json(wire.EXIT, **fields))
+
+    def _doing(self) -> str:
+        """What the rank was doing when it ended; "" where it has left no record."""
+        if self._record is None:
+            return ""
+        try:
+            return flight.read(self._record, self._ended_at).doing()
+        except (OSError, flight.RecordError) as error:
+            return f"What it was doing is not known: {error}."
 
     def _on_notices(self) -> None:
-        for follows in self._notices.take():
-            self._send(wire.frame_json(wire.NOTICE, follows=follows))
+        for taken in self._notices.take():
+            if taken.follows is not None:
+                self._send(wire.frame_json(wire.NOTICE, follows=taken.follows))
+            elif taken.record is not None:
+                if self._record is not None:  # of the job before
+                    os.close(self._record)
+                self._record = taken.record
 
     def _on_output(self, fd: int, kind: bytes) -> None:
         data = os.read(fd, 65536)
@@ -234,6 +238,10 @@ class Worker:
             if kind == wire.SIGNAL:
                 fields = wire.read_json(payload)
                 self._signal(fields["signal"], group=fields["group"])
+            elif kind == wire.PROBE:
+                self._probe(wire.read_json(payload)["limit"])
+            elif kind == wire.REPORT:
+                self._send(self._view())
             elif kind == wire.LOOK:
                 self._end_if_stopped(wire.read_json(payload)["limit"])
             elif kind == wire.INPUT and self._input is not None:
@@ -242,6 +250,23 @@ class Worker:
                 self._over = True
         if not data:
             self._lost_launcher()
+
+    def _probe(self, limit: float) -> None:
+        if self._record is None or self._status is not None:
+            return
+        since = flight.waits_since(self._record)
+        if since is not None and time.monotonic() >= since + limit:
+            self._send(wire.frame(wire.STUCK))
+
+    def _view(self) -> bytes:
+        """What is seen of the rank. Its stacks may take a moment to come."""
+        if self._record is None or self._status is not None:
+            return wire.frame_json(wire.VIEW)
+        try:
+            record = flight.read(self._record)
+        except (OSError, flight.RecordError):
+            return wire.frame_json(wire.VIEW)
+        return wire.frame_json(wire.VIEW, **snapshot.as_fields(snapshot.take(record.pid, record)))
 
     def _end_if_stopped(self, limit: float) -> None:
         """Others wait for this rank, and it cannot come to them: not for longer than the limit."""

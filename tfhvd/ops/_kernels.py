@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfhvd.compat import graphs
 from tfhvd.ops import compiled
+from tfhvd.ops._origin import origin
 from tfhvd.ops._threads import in_turn
 from tfhvd.ops.names import Name, check_order, operation_name
 from tfhvd.ops.reduce_op import Average, ReduceOp
@@ -168,6 +169,7 @@ def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, str | int
         "tensor_name": name.text,
         "anonymous": name.anonymous,
         "process_set_id": process_set_id,
+        "origin": origin(),
     }
 
 

@@ -17,6 +17,7 @@ from tfhvd.runtime import builds
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
+from tfhvd.watch import stacks
 
 if TYPE_CHECKING:
     from tfhvd._native import Topology
@@ -81,6 +82,8 @@ class Membership:
         self.topology = topology
         self.started_as = ranks
         self._prepare_for_the_end()
+        if self._launcher is not None:
+            self._launcher.show(native.flight_record())
         if "tensorflow" in sys.modules and native.has_gpus():
             choose_gpu(topology)
 
@@ -111,6 +114,7 @@ class Membership:
             return
         self._prepared = True
         self._launcher = notice.Sender(os.environ)
+        stacks.answer()
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_child)
         previous = sys.excepthook

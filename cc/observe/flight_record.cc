@@ -1,0 +1,187 @@
+#include "cc/observe/flight_record.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <new>
+
+namespace tfhvd {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+constexpr size_t kSlotsAt = sizeof(FlightHeader);
+constexpr size_t kTextAt = kSlotsAt + FlightRecord::kSlots * sizeof(FlightSlot);
+
+int64_t Nanoseconds() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+int64_t BytesOf(const Request& request) {
+  int64_t bytes = 0;
+  for (const TensorSpec& t : request.tensors) bytes += NumElements(t.shape) * ItemSize(t.dtype);
+  return bytes;
+}
+
+std::string NameFor(const Key& key) {
+  if (key.process_set == 0) return key.name;
+  return key.name + " (process set " + std::to_string(key.process_set) + ")";
+}
+
+// The lowest process number of this host's ranks, which is one for all of them.
+int LeaderOf(const Topology& topology) {
+  int leader = 0;
+  for (const int pid : topology.pids) {
+    if (pid > 0 && (leader == 0 || pid < leader)) leader = pid;
+  }
+  return leader;
+}
+
+}  // namespace
+
+FlightRecord::FlightRecord(const Topology& topology)
+    : memory_("tfhvd-flight", kTextAt + kTextBytes) {
+  if (memory_.data() == nullptr) return;  // no reason not to train
+  header_ = new (memory_.data()) FlightHeader();
+  slots_ = reinterpret_cast<FlightSlot*>(memory_.data() + kSlotsAt);
+  text_ = memory_.data() + kTextAt;
+  header_->version = kFlightVersion;
+  header_->header_bytes = sizeof(FlightHeader);
+  header_->slots = kSlots;
+  header_->slot_bytes = sizeof(FlightSlot);
+  header_->text_bytes = kTextBytes;
+  header_->rank = topology.rank;
+  header_->size = topology.size;
+  header_->pid = getpid();
+  header_->leader = LeaderOf(topology);
+  header_->began = Nanoseconds();
+  header_->began_unix =
+      std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  header_->progress.store(header_->began, kRelaxed);
+  const std::string& host = topology.hosts[static_cast<size_t>(topology.rank)];
+  host.copy(header_->host, sizeof header_->host - 1);
+  std::memcpy(header_->magic, kFlightMagic, sizeof kFlightMagic);
+  on_.store(true);
+}
+
+FlightSlot* FlightRecord::SlotOf(EntryId id) const {
+  FlightSlot* const slot = &slots_[id % kSlots];
+  return id != 0 && slot->id.load(kRelaxed) == id ? slot : nullptr;
+}
+
+void FlightRecord::Submitted(const Entry& entry) {
+  FlightSlot* const slot = &slots_[entry.id % kSlots];
+  const Request& request = *entry.request;
+  const int64_t now = Nanoseconds();
+  slot->id.store(0, std::memory_order_release);
+  slot->submitted.store(now, kRelaxed);
+  slot->agreed.store(0, kRelaxed);
+  slot->began.store(0, kRelaxed);
+  slot->ended.store(0, kRelaxed);
+  slot->bytes.store(BytesOf(request), kRelaxed);
+  slot->name.store(NameOf(request), kRelaxed);
+  slot->phase.store(0, kRelaxed);
+  slot->waited_for.store(-1, kRelaxed);
+  slot->tensors.store(static_cast<uint16_t>(std::min<size_t>(request.tensors.size(), UINT16_MAX)),
+                      kRelaxed);
+  slot->kind.store(static_cast<uint8_t>(request.kind), kRelaxed);
+  slot->state.store(FlightState::kPending, kRelaxed);
+  slot->id.store(entry.id, std::memory_order_release);
+  header_->submitted.store(entry.id, kRelaxed);
+  header_->progress.store(now, kRelaxed);
+}
+
+void FlightRecord::WaitedFor(const std::vector<Agreed>& bucket, int rank) {
+  for (const Agreed& agreed : bucket) {
+    FlightSlot* const slot = SlotOf(agreed.entry.id);
+    if (slot != nullptr) slot->waited_for.store(rank, kRelaxed);
+  }
+}
+
+void FlightRecord::AgreedOn(const std::vector<Agreed>& together) {
+  const int64_t now = Nanoseconds();
+  for (const Agreed& agreed : together) {
+    FlightSlot* const slot = SlotOf(agreed.entry.id);
+    if (slot != nullptr) slot->agreed.store(now, kRelaxed);
+  }
+}
+
+void FlightRecord::Begin(const std::vector<EntryId>& entries, const char* carrier,
+                         const char* call) {
+  const uint32_t phase = PhaseOf(carrier, call);
+  int64_t now = 0;
+  for (const EntryId id : entries) {
+    FlightSlot* const slot = SlotOf(id);
+    if (slot == nullptr) continue;
+    slot->phase.store(phase, kRelaxed);
+    if (slot->began.load(kRelaxed) != 0) continue;
+    if (now == 0) now = Nanoseconds();
+    slot->began.store(now, kRelaxed);
+  }
+}
+
+void FlightRecord::End(const std::vector<EntryId>&) { phase_ended_.store(Nanoseconds(), kRelaxed); }
+
+void FlightRecord::Done(EntryId entry, const Status& status) {
+  FlightSlot* const slot = SlotOf(entry);
+  const bool ran = status.ok() && slot != nullptr && slot->began.load(kRelaxed) != 0;
+  const int64_t now = ran ? phase_ended_.load(kRelaxed) : Nanoseconds();
+  if (slot != nullptr) {
+    slot->ended.store(now, kRelaxed);
+    slot->state.store(status.ok() ? FlightState::kOk : FlightState::kFailed, kRelaxed);
+  }
+  if (entry == 0) return;  // another rank's
+  header_->done.store(header_->done.load(kRelaxed) + 1, kRelaxed);
+  header_->progress.store(now, kRelaxed);
+}
+
+// A program uses few requests, each again and again.
+uint32_t FlightRecord::NameOf(const Request& request) {
+  const size_t hash = reinterpret_cast<uintptr_t>(&request) / alignof(std::max_align_t);
+  Known* const known = &known_[(hash ^ (hash >> 10)) % known_.size()];
+  // Another request may be where that one was.
+  if (known->request == &request && Is(known->name, request)) return known->name;
+  known->name = Interned(NameFor(request.key) + '\0' + request.origin);
+  known->request = &request;
+  return known->name;
+}
+
+bool FlightRecord::Is(uint32_t place, const Request& request) const {
+  if (place == 0 || request.key.process_set != 0) return false;
+  const std::string& name = request.key.name;
+  const char* const at = text_ + place;
+  // What stands there ends with a zero, as both texts do.
+  return std::strcmp(at, name.c_str()) == 0 &&
+         std::strcmp(at + name.size() + 1, request.origin.c_str()) == 0;
+}
+
+uint32_t FlightRecord::PhaseOf(const char* carrier, const char* call) {
+  const std::pair<const char*, const char*> key(carrier, call);
+  {
+    const MutexLock lock(&mutex_);
+    for (const auto& [known, place] : phases_) {
+      if (known == key) return place;
+    }
+  }
+  const uint32_t place = Interned(std::string(carrier) + call);
+  const MutexLock lock(&mutex_);
+  phases_.emplace_back(key, place);
+  return place;
+}
+
+uint32_t FlightRecord::Interned(std::string text) {
+  const MutexLock lock(&mutex_);
+  const auto found = places_.find(text);
+  if (found != places_.end()) return found->second;
+  const size_t bytes = text.size() + 1;
+  if (bytes > kTextBytes - text_used_) return 0;
+  const uint32_t place = text_used_;
+  std::memcpy(text_ + place, text.c_str(), bytes);
+  text_used_ += static_cast<uint32_t>(bytes);
+  places_.emplace(std::move(text), place);
+  return place;
+}
+
+}  // namespace tfhvd

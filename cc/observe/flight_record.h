@@ -1,0 +1,80 @@
+// FlightRecord: always on: notes of the last entries when they were submitted, agreed, executed and
+// done, and whom this rank waited for, in memory that another process can read while this one is
+// stopped, and after it was killed (flight_format.h).
+//
+// An entry has a slot of its own by its number, so that noting it is a few stores and, once a
+// batch, a look at the clock; nothing waits for a reader.
+//
+// Any thread, but Submitted by one at a time, as Observer says.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cc/base/memory_file.h"
+#include "cc/base/mutex.h"
+#include "cc/comm/topology.h"
+#include "cc/flow/observer.h"
+#include "cc/observe/flight_format.h"
+
+namespace tfhvd {
+
+class FlightRecord : public Observer {
+ public:
+  static constexpr uint32_t kSlots = 8192;         // 512 KiB: some steps of many small tensors
+  static constexpr uint32_t kTextBytes = 1 << 20;  // names; what does not fit has none
+
+  explicit FlightRecord(const Topology& topology);
+
+  // What other processes read, as a descriptor: -1 where the system has none such.
+  int file() const { return memory_.file(); }
+
+  bool wants_ranks() const override { return false; }
+  void Submitted(const Entry& entry) override;
+  void RankReady(const Key&, Collective, int, bool) override {}
+  void TallyOver(const Key&) override {}
+  void WaitedFor(const std::vector<Agreed>& bucket, int rank) override;
+  void AgreedOn(const std::vector<Agreed>& together) override;
+  void Begin(const std::vector<EntryId>& entries, const char* carrier, const char* call) override;
+  void End(const std::vector<EntryId>& entries) override;
+  void Done(EntryId entry, const Status& status) override;
+
+  // For tests: the bytes as a reader gets them.
+  const char* data() const { return memory_.data(); }
+
+ private:
+  // Where the text of a request stands that was met before.
+  struct Known {
+    const Request* request = nullptr;  // may be gone: compared, not looked at
+    uint32_t name = 0;
+  };
+
+  FlightSlot* SlotOf(EntryId id) const;  // null where another entry has taken it
+  uint32_t NameOf(const Request& request);
+  uint32_t PhaseOf(const char* carrier, const char* call) TFHVD_EXCLUDES(mutex_);
+  // Where `text` stands; 0 where there is no room. It may have a zero within.
+  uint32_t Interned(std::string text) TFHVD_EXCLUDES(mutex_);
+  bool Is(uint32_t place, const Request& request) const;
+
+  const MemoryFile memory_;
+  FlightHeader* header_ = nullptr;
+  FlightSlot* slots_ = nullptr;
+  char* text_ = nullptr;
+
+  std::array<Known, 1024> known_;  // by address; Submitted's
+  // When the last phase ended: what was done in it is done then. One look at the clock for all.
+  std::atomic<int64_t> phase_ended_{0};
+
+  Mutex mutex_;
+  uint32_t text_used_ TFHVD_GUARDED_BY(mutex_) = 1;  // the first byte is the empty text
+  std::unordered_map<std::string, uint32_t> places_ TFHVD_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::pair<const char*, const char*>, uint32_t>> phases_
+      TFHVD_GUARDED_BY(mutex_);  // a dozen
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,137 @@
+"""``tfhvd why`` of real jobs in which something was done on purpose."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tfhvd.diagnose import cli
+
+ROOT = Path(__file__).parents[2]
+TFHVD = [sys.executable, "-m", "tfhvd"]
+PROGRAM = """
+import os, signal, sys, time
+import tfhvd as hvd
+hvd.init()
+if hvd.rank() == 0:
+    hvd.add_process_set([0, 1])
+"""
+WITH_TENSORFLOW = """
+import os, sys, time
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+rank = hvd.rank()
+"""
+# What is done on rank 1 -> the class of its verdict.
+CASES = {
+    "held": PROGRAM + "time.sleep(60)\n",
+    "computing": PROGRAM + "while True: pass\n",
+    "stopped": PROGRAM + "os.kill(os.getpid(), signal.SIGSTOP)\n",
+}
+MORE_CASES = {
+    "different": WITH_TENSORFLOW + 'hvd.allreduce(tf.ones(1), name=f"of rank {rank}")\n',
+    "input": WITH_TENSORFLOW
+    + """
+def elements():
+    yield 1.0
+    if rank == 1:
+        time.sleep(60)
+    yield 1.0
+for x in tf.data.Dataset.from_generator(elements, tf.float32):
+    hvd.allreduce(x, name="x")
+""",
+    "compiling": WITH_TENSORFLOW
+    + """
+@tf.function
+def step(x):
+    if rank == 1:
+        time.sleep(60)
+    return hvd.allreduce(x, name="x")
+step(tf.ones(1))
+""",
+    "evaluating": WITH_TENSORFLOW
+    + """
+import keras
+class Slow(keras.callbacks.Callback):
+    def on_test_batch_end(self, batch, logs=None):
+        time.sleep(0.02)
+if rank == 1:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    data = tf.data.Dataset.from_tensors((tf.ones((1, 1)), tf.ones((1, 1)))).repeat(3000)
+    model.evaluate(data, verbose=0, callbacks=[Slow()])
+hvd.allreduce(tf.ones(1), name="x")
+""",
+}
+
+
+@contextmanager
+def running(text: str, folder: Path) -> Iterator[int]:
+    """A job of two ranks; gives the process that has started it."""
+    (folder / "program.py").write_text(text)
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    words = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable]
+    with subprocess.Popen(
+        [*words, str(folder / "program.py")],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as job:
+        try:
+            yield job.pid
+        finally:
+            job.send_signal(signal.SIGTERM)  # a rank that is stopped ends by the second one
+            time.sleep(0.1)
+            job.send_signal(signal.SIGTERM)
+            job.wait(20)
+
+
+def why(pid: int) -> tuple[int, dict]:
+    """Asks until both ranks have begun and rank 0 waits for more than the time of a look."""
+    deadline = time.monotonic() + 60
+    while True:
+        said = subprocess.run(
+            [*TFHVD, "why", str(pid), "--seconds", "0.5", "--json"], capture_output=True, text=True
+        )
+        if said.returncode == 1:
+            [answer] = json.loads(said.stdout)
+            if answer["ranks"]:
+                return said.returncode, answer
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_odd_rank_is_named_with_its_class(case, tmp_path):
+    with running(CASES[case], tmp_path) as pid:
+        code, answer = why(pid)
+    assert (code, answer["kind"]) == (1, case), answer
+    assert answer["ranks"] == [1]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", MORE_CASES)
+def test_the_odd_rank_is_named_with_its_class_in_tensorflow(case, tmp_path):
+    with running(MORE_CASES[case], tmp_path) as pid:
+        _, answer = why(pid)
+        while answer["kind"] != case:  # a rank may still be on its way there
+            assert answer["kind"] in ("computing", "unknown", "held", "input"), answer
+            _, answer = why(pid)
+    assert answer["ranks"] == ([0, 1] if case == "different" else [1])
+    if case != "different":
+        assert "program.py:" in answer["lines"][1]
+
+
+def test_wrong_words_are_refused(capsys):
+    assert cli.main(["why", "--seconds", "0"]) == 2
+    assert "expected is a number from 0.1 to 600" in capsys.readouterr().err

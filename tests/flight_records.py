@@ -1,0 +1,41 @@
+"""Flight records made up for tests."""
+
+from __future__ import annotations
+
+from tfhvd.watch.flight import Collective, Record
+
+
+def collective(number=1, name="loss", submitted=5.0, **more):
+    values = {
+        "number": number,
+        "name": name,
+        "origin": "train.py:7 in step",
+        "kind": "allreduce",
+        "tensors": 1,
+        "bytes": 4000,
+        "submitted": submitted,
+        "agreed": None,
+        "began": None,
+        "ended": None,
+        "phase": "",
+        "waited_for": None,
+        "failed": False,
+    }
+    return Collective(**{**values, **more})
+
+
+def record(rank, *collectives, size=2, done=0):
+    return Record(
+        rank=rank,
+        size=size,
+        pid=100 + rank,
+        leader=100,
+        host="n1",
+        began=0.0,
+        began_unix=0.0,
+        submitted=len(collectives),
+        done=done,
+        progress=19.0,
+        taken=20.0,
+        collectives=collectives,
+    )

@@ -1,0 +1,161 @@
+"""When the launcher asks why a job does not go on, and when it says so."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from flight_records import collective, record
+from launching import launch, script
+
+from tfhvd.launch import hang_report, wire
+from tfhvd.launch.hang_watch import HangWatch
+from tfhvd.watch.snapshot import Snapshot, as_fields, of_fields
+from tfhvd.watch.verdict import Kind
+
+WAITS = collective()
+
+
+def seen(number, *collectives, state="S", cpu=0.0, taken=20.0, **more):
+    noted = record(number, *collectives, **more)
+    return Snapshot(noted, state, cpu, "", (("/home/ann/train.py:9 in <module>",),), taken)
+
+
+class Job:
+    """Workers that answer when they are told to; time goes by as the test says."""
+
+    def __init__(self, limit=60.0):
+        self.now, self.sent, self.told = 1000.0, [], []
+        self.watch = HangWatch(limit, self.ask, lambda found, looks: self.told.append(found))
+
+    def ask(self, data):
+        [(kind, _)] = wire.Reader().feed(data)
+        self.sent.append(kind)
+        return [0, 1]
+
+    def let_pass(self, seconds):
+        for _ in range(int(seconds * 2)):
+            self.now += 0.5
+            self.watch.tick(self.now)
+
+    def answer(self, *views):
+        for view in views:
+            self.watch.view(view.rank, json.loads(json.dumps(as_fields(view))))
+
+    def hang(self, first, second):
+        self.watch.stuck(self.now)
+        self.answer(*first)
+        self.let_pass(5)
+        self.answer(*second)
+        self.let_pass(1)
+
+
+HANGS = ([seen(0, WAITS), seen(1)], [seen(0, WAITS, taken=25.0), seen(1, taken=25.0)])
+
+
+def test_workers_are_asked_four_times_as_often_as_the_limit():
+    job = Job(limit=60.0)
+    job.let_pass(61)
+    assert job.sent == [wire.PROBE] * 5
+    off = Job(limit=0.0)
+    off.let_pass(600)
+    off.watch.stuck(off.now)
+    assert off.sent == []
+
+
+def test_a_hang_is_told_once():
+    job = Job()
+    job.hang(*HANGS)
+    [found] = job.told
+    assert (found.kind, found.ranks) == (Kind.HELD, (1,))
+    job.watch.stuck(job.now)
+    assert job.sent.count(wire.REPORT) == 2, "the next look is a limit later"
+    job.let_pass(60)
+    job.hang(*HANGS)
+    assert job.sent.count(wire.REPORT) == 4
+    assert len(job.told) == 1
+    job.let_pass(60)
+    job.hang(HANGS[0], [seen(0, WAITS, taken=25.0), seen(1, state="T", taken=25.0)])
+    assert [each.kind for each in job.told] == [Kind.HELD, Kind.STOPPED]
+
+
+def test_a_rank_that_works_is_no_hang():
+    job = Job()
+    job.hang(HANGS[0], [seen(0, WAITS, taken=25.0), seen(1, cpu=4.0, taken=25.0)])
+    job.let_pass(60)
+    goes_on = [seen(0, collective(2), done=1, taken=25.0), seen(1, done=1, taken=25.0)]
+    job.hang(HANGS[0], goes_on)
+    assert job.told == []
+    assert job.sent.count(wire.REPORT) == 4
+
+
+def test_workers_that_do_not_answer_are_not_waited_for():
+    job = Job()
+    job.watch.stuck(job.now)
+    job.let_pass(20)
+    assert job.told == []
+    job.let_pass(60)
+    job.watch.stuck(job.now)
+    job.answer(HANGS[0][0])
+    job.let_pass(20)
+    assert job.told == [], "of what one rank alone has said nothing is known"
+    assert job.sent[-1] == wire.PROBE
+
+
+def test_a_view_survives_its_travel_in_part():
+    many = [collective(number, ended=9.0) for number in range(1, 500)]
+    whole = seen(1, *many, collective(500))
+    got = of_fields(json.loads(json.dumps(as_fields(whole))))
+    assert got.record.collectives[0] == collective(500)
+    assert len(got.record.collectives) == 101
+    assert (got.rank, got.line, got.threads) == (1, whole.line, whole.threads)
+
+
+def test_the_report_names_its_file_or_says_why_there_is_none(tmp_path):
+    job = Job()
+    job.hang(*HANGS)
+    [found] = job.told
+    lines = hang_report.lines(found, [*HANGS], tmp_path)
+    assert lines[0] == "tfhvdrun: the job hangs"
+    [file] = tmp_path.iterdir()
+    assert lines[-1] == f"tfhvdrun: all that was seen: {file}"
+    answer = json.loads(file.read_text())
+    assert (answer["kind"], answer["ranks"], len(answer["looks"])) == ("held", [1], 2)
+    assert "cannot be written" in hang_report.lines(found, [], tmp_path / "missing")[-1]
+
+
+PROGRAM = """
+import os, time
+import tfhvd as hvd
+hvd.init()
+if hvd.rank() == 0:
+    hvd.add_process_set([1])
+"""
+
+
+def test_a_job_that_hangs_says_why_and_ends_if_it_is_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = script(tmp_path, PROGRAM + "time.sleep(60)\n")
+    outcome = launch(
+        *("--on-hang", "abort", "--stall-check-warning-time-seconds", "1"),
+        *("--stop-timeout", "1", "-np", 2, sys.executable, path),
+    )
+    assert outcome.code == 1
+    lines = [line.removeprefix("tfhvdrun: ") for line in outcome.own_lines]
+    assert lines[:2] == ["the job hangs", "A rank waits for something else."]
+    assert lines[2].endswith(f"is at {path}:8 in <module>.")
+    assert lines[-1] == "error: the job hangs: a rank waits for something else"
+    assert [file.name.startswith("tfhvd-verdict-") for file in tmp_path.glob("*.json")] == [True]
+
+
+def test_a_job_in_which_one_rank_works_for_long_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    works = "else:\n    end = time.monotonic() + 6\n    while time.monotonic() < end: pass\n"
+    path = script(tmp_path, PROGRAM + works + "    hvd.add_process_set([1])\n")
+    outcome = launch(
+        *("--on-hang", "abort", "--stall-check-warning-time-seconds", "1"),
+        *("-np", 2, sys.executable, path),
+    )
+    assert outcome.code == 0, outcome.err
+    assert "hangs" not in outcome.err
+    assert list(tmp_path.glob("*.json")) == []

@@ -1,0 +1,110 @@
+"""A rank that ends without a word of its own: tfhvdrun says how, and what it was doing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launching import launch, script
+
+INIT = "import threading, tfhvd as hvd\nhvd.init()\nrank = hvd.rank()\n"
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+OTHERS = "else:\n    hvd.add_process_set([0, 1])\n"
+ASLEEP = "else:\n    time.sleep(60)\n"
+DIE_WAITING = f"""
+from tfhvd.watch import flight
+from tfhvd.runtime.library import load_native
+
+def die_waiting():
+    while flight.read(load_native().flight_record()).submitted == 0:
+        time.sleep(0.01)
+    {KILL}
+
+if rank == 0:
+    threading.Thread(target=die_waiting).start()
+    hvd.add_process_set([0, 1])
+"""
+MEMORY = Path("/sys/fs/cgroup/memory")
+
+
+def test_a_rank_that_is_killed_while_it_computes(tmp_path):
+    path = script(tmp_path, f"{INIT}if rank == 1:\n    {KILL}\n{OTHERS}")
+    outcome = launch("-np", 2, sys.executable, path)
+    assert outcome.code == 137
+    assert re.match(
+        r"tfhvdrun: rank 1 on host \S+ failed first: killed by SIGKILL \(by a user, or by the ",
+        outcome.own_lines[0],
+    )
+    assert outcome.own_lines[1] == "tfhvdrun: it was in no collective, and had begun none."
+
+
+def test_a_rank_that_is_killed_while_it_waits(tmp_path):
+    path = script(tmp_path, f"{INIT}{DIE_WAITING}{ASLEEP}")
+    outcome = launch("-np", 2, sys.executable, path)
+    assert outcome.code == 137
+    assert re.fullmatch(
+        r"tfhvdrun: it had waited for other ranks with add_process_set 'tfhvd.process_sets' "
+        r"\(0 B\) for \d\.\d+ s\.",
+        outcome.own_lines[1],
+    )
+
+
+def test_a_rank_that_ends_without_python(tmp_path):
+    path = script(tmp_path, f"{INIT}if rank == 1:\n    os._exit(5)\n{OTHERS}")
+    outcome = launch("-np", 2, sys.executable, path)
+    assert outcome.code == 5
+    assert outcome.own_lines[0].endswith("failed first: exit code 5")
+    assert outcome.own_lines[1] == "tfhvdrun: it was in no collective, and had begun none."
+
+
+def test_a_command_that_is_not_tfhvds_has_done_nothing(tmp_path):
+    outcome = launch("-np", 1, sys.executable, script(tmp_path, "os._exit(5)"))
+    assert outcome.code == 5
+    assert not any("collective" in line for line in outcome.own_lines)
+
+
+@contextlib.contextmanager
+def limited_memory(limit: int) -> Iterator[Path]:
+    """A control group of version 1; gives the file that takes who is to be in it."""
+    group = MEMORY / f"tfhvd-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"this process cannot make a control group of version 1: {error}")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+        yield group / "cgroup.procs"
+    finally:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                group.rmdir()
+                break
+            except OSError:  # the last process is still ending
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+
+def test_a_rank_that_the_kernel_kills_for_its_memory(tmp_path):
+    eats = "    taken = []\n    while True: taken.append(bytes([1]) * (50 << 20))\n"
+    path = script(tmp_path, f"{INIT}if rank == 1:\n{eats}{OTHERS}")
+    with limited_memory(1 << 30) as group:
+        shell = ["sh", "-c", f'echo $$ >{group} && exec "$@"', "limited"]
+        words = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable, str(path)]
+        ran = subprocess.run(
+            [*shell, *words], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert ran.returncode == 137, ran.stderr
+    assert (
+        "rank 1 on host" in ran.stderr
+        and "killed by SIGKILL (by the kernel, because its control group has run out of memory)"
+        in ran.stderr
+    )

@@ -1,0 +1,71 @@
+"""The flight record names the user's line that a collective comes from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import tfhvd as hvd
+from tfhvd.runtime.library import load_native
+from tfhvd.watch import flight
+
+FILE = str(Path(__file__))
+on_ranks = pytest.mark.ranks(1, 2)
+
+
+def origins():
+    """By name, of all collectives that this rank remembers."""
+    record = flight.read(load_native().flight_record())
+    return {collective.name: collective.origin for collective in record.collectives}
+
+
+def line_above():
+    return sys._getframe(1).f_lineno - 1
+
+
+@on_ranks
+def test_eager_calls():
+    hvd.allreduce(tf.ones(3), name="origin.eager")
+    assert origins()["origin.eager"] == f"{FILE}:{line_above()} in test_eager_calls"
+
+
+@on_ranks
+@pytest.mark.parametrize("compiled", [False, True])
+def test_graphs(compiled):
+    name = f"origin.graph.{compiled}"
+
+    @tf.function(jit_compile=compiled)
+    def step(x):
+        if tf.executing_eagerly():  # so that AutoGraph rewrites it
+            return x
+        return hvd.allreduce(x, name=name)
+
+    where = line_above()
+    step(tf.ones(3))
+    assert origins()[name] == f"{FILE}:{where - 1} in step"
+
+
+@pytest.mark.ranks(2)
+def test_gradients_come_from_where_they_are_asked_for():
+    x = tf.Variable(2.0, name="origin_weight")
+    with tf.GradientTape() as tape:
+        loss = x * x
+    tape = hvd.DistributedGradientTape(tape)
+    tape.gradient(loss, [x])
+    where = line_above()
+    [found] = [origin for name, origin in origins().items() if "origin_weight" in name]
+    assert found == f"{FILE}:{where} in test_gradients_come_from_where_they_are_asked_for"
+
+
+@pytest.mark.ranks(2)  # one alone reduces nothing
+def test_fit_is_named_by_the_call_of_fit():
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="origin_dense")])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    model.fit(tf.ones((4, 2)), tf.ones((4, 1)), batch_size=2, verbose=0)
+    where = line_above()
+    found = {origin for origin in origins().values() if origin.endswith("call_of_fit")}
+    assert f"{FILE}:{where} in test_fit_is_named_by_the_call_of_fit" in found

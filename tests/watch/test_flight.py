@@ -1,0 +1,126 @@
+"""The flight record, from its bytes to a sentence."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import pytest
+
+from tfhvd.watch import flight
+from tfhvd.watch.flight import RecordError, State
+
+SLOTS = 4
+TEXT = b"\0loss\0train.py:7 in step\0shm_ALLREDUCE\0grads (process set 2)\0\0"
+LOSS, RUN, GRADS = 1, 25, 39  # where these texts begin
+
+
+def slot(
+    number, submitted=0, agreed=0, began=0, ended=0, name=LOSS, phase=0, waited=-1, state=0, kind=0
+):
+    times = [int(1e9 * time) for time in (submitted, agreed, began, ended)]
+    return struct.pack("=Q5q2IiH2B", number, *times, 4000, name, phase, waited, 1, kind, state)
+
+
+def record(*slots, version=1, done=0):
+    head = struct.pack(
+        "=8s5I4iI2q2Qq168s",
+        *(b"tfhvdrec", version, 256, SLOTS, 64, len(TEXT), 1, 4, 4711, 4710, 0),
+        *(int(10e9), int(1e18), len(slots), done, int(11e9), b"n1"),
+    )
+    return head + b"".join(slots).ljust(SLOTS * 64, b"\0") + TEXT
+
+
+def parsed(*slots, taken=20.0, **more):
+    data = record(*slots, **more)
+    return flight.parse(data, data, taken)
+
+
+def test_it_says_whose_it_is():
+    found = parsed()
+    assert (found.rank, found.size, found.pid, found.leader) == (1, 4, 4711, 4710)
+    assert (found.host, found.began, found.began_unix, found.progress) == ("n1", 10, 1e9, 11)
+    assert found.collectives == ()
+
+
+def test_states_follow_the_times():
+    found = parsed(
+        slot(5, 1, 2, 3, 4, state=1),
+        slot(2, 1, 2, 0, 4, state=2),
+        slot(3, 1, 2, 3, phase=RUN),
+        slot(4, 1, 2),
+    )
+    assert [c.number for c in found.collectives] == [2, 3, 4, 5]
+    states = [State.FAILED, State.RUNNING, State.QUEUED, State.DONE]
+    assert [c.state for c in found.collectives] == states
+    assert parsed(slot(1, 1)).collectives[0].state is State.WAITING
+    assert found.of(State.RUNNING)[0].phase == "shm_ALLREDUCE"
+
+
+def test_texts_and_ranks():
+    [one, other, nameless] = parsed(
+        slot(1, waited=3), slot(2, name=GRADS, waited=-2, kind=1), slot(3, name=0, kind=77)
+    ).collectives
+    assert (one.name, one.origin, one.waited_for) == ("loss", "train.py:7 in step", 3)
+    assert (other.name, other.origin, other.waited_for) == ("grads (process set 2)", "", None)
+    assert (nameless.name, nameless.kind) == ("", "collective 77")
+    assert str(one) == "allreduce 'loss' (4 kB, train.py:7 in step)"
+    assert str(other) == "allgather 'grads (process set 2)' (4 kB)"
+
+
+def test_what_is_overwritten_while_it_is_read_is_left_out():
+    data = record(slot(1, 1), slot(2, 1))
+    later = record(slot(5, 9), slot(2, 1))
+    assert [c.number for c in flight.parse(data, later, 0.0).collectives] == [2]
+
+
+@pytest.mark.parametrize(
+    ("slots", "sentence"),
+    [
+        ([], "It was in no collective, and had begun none."),
+        (
+            [slot(1, 19.5), slot(2, 19.75)],
+            "It had waited for other ranks with allreduce 'loss' (4 kB, train.py:7 in step) and 1 "
+            "more for 0.500 s.",
+        ),
+        (
+            [slot(1, 5, waited=2)],
+            "It had waited for rank 2 with allreduce 'loss' (4 kB, train.py:7 in step) for 15.0 s.",
+        ),
+        (
+            [slot(1, 1, 2, 17.5), slot(2, 1)],
+            "It was in allreduce 'loss' (4 kB, train.py:7 in step), which had begun 2.5 s before.",
+        ),
+        (
+            [slot(1, 1, 2, 3, 10, state=1)],
+            "It was in no collective: one was done, the last one 10.0 s before: allreduce 'loss' "
+            "(4 kB, train.py:7 in step).",
+        ),
+    ],
+)
+def test_doing_is_one_sentence(slots, sentence):
+    assert parsed(*slots, done=1).doing() == sentence
+
+
+@pytest.mark.parametrize("data", [b"", b"tfhvdrec", b"x" * 500, record(version=99)])
+def test_what_is_no_record_is_refused(data):
+    with pytest.raises(RecordError):
+        flight.parse(data, data, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1500, "1.5 kB"), (123456789, "123 MB")],
+)
+def test_sizes(count, text):
+    assert flight.size_text(count) == text
+
+
+def test_a_file_is_read_as_of_now_or_of_when_its_rank_ended():
+    file = os.memfd_create("test")
+    try:
+        os.write(file, record(slot(1, 5)))
+        assert flight.read(file, 7.0).doing().endswith("for 2.0 s.")
+        assert flight.read(file).taken > 0
+    finally:
+        os.close(file)

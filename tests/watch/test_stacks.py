@@ -1,0 +1,113 @@
+"""The Python stacks of another process: also of one that is deadlocked, and never of a stranger."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tfhvd.diagnose import dump
+from tfhvd.watch import stacks
+
+ROOT = Path(__file__).parents[2]
+ANSWERS = """
+import ctypes, sys, threading, time
+from tfhvd.watch import stacks
+stacks.answer()
+def up():
+    print("up", flush=True)
+"""
+# A C function waits for ever, with the interpreter's lock: no Python runs in the process any more.
+DEADLOCKED = ANSWERS + (
+    "def held():\n    lock = ctypes.create_string_buffer(64)\n    up()\n"
+    "    for _ in range(2): ctypes.PyDLL(None).pthread_mutex_lock(lock)\nheld()\n"
+)
+THREADS = ANSWERS + (
+    "def other():\n    time.sleep(60)\nthreading.Thread(target=other, daemon=True).start()\n"
+    "up()\ntime.sleep(60)\n"
+)
+STRANGER = 'import time\nprint("up", flush=True)\ntime.sleep(60)\n'
+
+
+@contextmanager
+def running(text: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    path = folder / "program.py"
+    path.write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, str(path)], env=env, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "up\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_deadlocked_process_answers_again_and_again(tmp_path):
+    with running(DEADLOCKED, tmp_path) as process:
+        while stacks.of(process.pid)[0][0].endswith("in up"):
+            assert process.poll() is None
+        for _ in range(3):
+            [thread] = stacks.of(process.pid)
+            assert thread[0].endswith("program.py:10 in held")
+            assert thread[1].endswith("program.py:11 in <module>")
+        assert process.poll() is None
+
+
+def test_the_main_thread_comes_first(tmp_path):
+    with running(THREADS, tmp_path) as process:
+        main, other = stacks.of(process.pid)
+        assert main[-1].endswith("in <module>")
+        assert any(line.endswith("program.py:8 in other") for line in other)
+
+
+def test_a_stopped_process_is_not_asked(tmp_path):
+    with running(THREADS, tmp_path) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        [[line]] = stacks.of(process.pid)
+        assert "is stopped (SIGSTOP)" in line
+
+
+def test_a_process_that_does_not_expect_it_goes_on(tmp_path):
+    with running(STRANGER, tmp_path) as process:
+        assert stacks.of(process.pid) == [
+            ["no stacks: the process does not answer to such questions"]
+        ]
+        assert process.poll() is None
+
+
+def test_a_process_that_is_gone():
+    [[line]] = stacks.of(999_999_999)
+    assert line.startswith("no stacks: No such file or directory")
+
+
+def test_long_stacks_are_shown_in_part():
+    lines = [f'  File "t.py", line {number} in f' for number in range(40)]
+    threads = stacks.parse("\n".join(["Current thread 0x1 (most recent call first):", *lines]))
+    _, text = dump.describe_stacks({0: threads})
+    shown = [line.strip() for line in text.splitlines()]
+    assert len(shown) == 15
+    assert (shown[0], shown[-1]) == ("t.py:0 in f", "... 26 more")
+
+
+@pytest.mark.parametrize("text", ["", "no thread here"])
+def test_what_has_no_threads_has_none(text):
+    assert stacks.parse(text) == []
+
+
+def test_ranks_at_one_place_are_named_together_and_who_is_alone_first():
+    same = [["a.py:1 in f"], ["b.py:2 in g"]]
+    assert dump.describe_stacks({0: same, 1: [["a.py:9 in h"]], 2: same}) == [
+        "rank 1, the last call first:",
+        "    a.py:9 in h",
+        "ranks 0, 2, the last call first:",
+        "    a.py:1 in f\n  another thread\n    b.py:2 in g",
+    ]

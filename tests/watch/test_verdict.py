@@ -1,0 +1,136 @@
+"""Why a job does not go on, from two looks at its ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from flight_records import collective, record
+
+from tfhvd.watch.snapshot import Snapshot
+from tfhvd.watch.verdict import Kind, judge
+
+AT = "/home/ann/train.py:9 in <module>"
+KERAS = "/v/lib/python3.11/site-packages/keras/src"
+TENSORFLOW = "/v/lib/python3.11/site-packages/tensorflow/python"
+
+
+def rank(number, *collectives, main=(AT,), state="S", cpu=0.0, taken=20.0, done=0, size=3):
+    noted = record(number, *collectives, size=size, done=done)
+    return Snapshot(noted, state, cpu, "", (tuple(main),), taken)
+
+
+def later(snapshot, **changes):
+    return dataclasses.replace(snapshot, taken=snapshot.taken + 2.0, **changes)
+
+
+def verdict_of(*ranks, **of_last):
+    """`of_last`: how the last rank has changed at the second look."""
+    *others, last = ranks
+    return judge(ranks, [*map(later, others), later(last, **of_last)])
+
+
+WAITS = collective()
+
+
+def test_a_rank_that_waits_elsewhere_is_named_with_its_line():
+    verdict = verdict_of(rank(0, WAITS), rank(1, WAITS), rank(2))
+    assert (verdict.kind, verdict.ranks) == (Kind.HELD, (2,))
+    assert verdict.lines[:3] == (
+        "A rank waits for something else.",
+        f"Rank 2 (host n1, process 102) is at {AT}.",
+        "Rank 0 waits for allreduce 'loss' (4 kB, train.py:7 in step), for 17.0 s.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"cpu": 0.3}, Kind.COMPUTING),  # of two seconds, on a busy machine
+        ({"state": "R"}, Kind.COMPUTING),
+        ({"cpu": 0.01}, Kind.HELD),
+        ({"threads": (("/home/ann/train.py:12 in <module>",),)}, Kind.COMPUTING),
+        ({"state": "T"}, Kind.STOPPED),
+        ({"state": "Z"}, Kind.DEAD),
+        ({"threads": ()}, Kind.COMPUTING),
+    ],
+)
+def test_what_the_rank_does_that_is_missing(changes, kind):
+    verdict = verdict_of(rank(0, WAITS), rank(1, WAITS), rank(2), **changes)
+    assert (verdict.kind, verdict.ranks) == (kind, (2,))
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind"),
+    [
+        ((f"{TENSORFLOW}/ops/gen_dataset_ops.py:3 in iterator_get_next", AT), Kind.INPUT),
+        ((f"{KERAS}/trainers/data_adapters/py_dataset_adapter.py:3 in get", AT), Kind.INPUT),
+        ((f"{TENSORFLOW}/eager/x/tracing_compilation.py:7 in trace_function", AT), Kind.COMPILING),
+        ((f"{TENSORFLOW}/x.py:3 in call", f"{KERAS}/x.py:3 in evaluate", AT), Kind.EVALUATING),
+        (("/v/tfhvd/runtime/membership.py:3 in leave", AT), Kind.FINISHED),
+        ((), Kind.UNKNOWN),
+    ],
+)
+def test_what_the_stack_says(stack, kind):
+    verdict = verdict_of(rank(0, WAITS), rank(1, main=stack))
+    assert (verdict.kind, verdict.ranks) == (kind, (1,))
+
+
+def test_ranks_that_wait_for_different_collectives():
+    other = collective(name="metric")
+    verdict = verdict_of(rank(0, WAITS), rank(1, other))
+    assert (verdict.kind, verdict.ranks) == (Kind.DIFFERENT, (0, 1))
+    assert "  It waits for allreduce 'metric' (4 kB, train.py:7 in step), for 17.0 s." in (
+        verdict.lines
+    )
+
+
+def test_of_ranks_that_differ_the_fewer_are_named():
+    other = collective(name="metric")
+    verdict = verdict_of(rank(0, WAITS), rank(2, other), rank(1, WAITS))
+    assert (verdict.kind, verdict.ranks) == (Kind.DIFFERENT, (2,))
+
+
+def test_who_waits_elsewhere_is_named_rather_than_who_waits_for_it():
+    verdict = verdict_of(rank(0, WAITS), rank(1, collective(name="metric")), rank(2))
+    assert (verdict.kind, verdict.ranks) == (Kind.HELD, (2,))
+
+
+def test_a_rank_that_is_gone_at_the_second_look():
+    first = [rank(0, WAITS), rank(1)]
+    verdict = judge(first, [later(first[0])])
+    assert (verdict.kind, verdict.ranks) == (Kind.DEAD, (1,))
+
+
+def test_a_stopped_rank_in_the_middle_of_a_collective():
+    runs = collective(agreed=6.0, began=6.0)
+    verdict = verdict_of(rank(0, runs), rank(1, runs), state="T")
+    assert (verdict.kind, verdict.ranks) == (Kind.STOPPED, (1,))
+    assert verdict.lines[-1].startswith("Type `kill -CONT 101` on host n1")
+
+
+def test_nobody_is_named_where_nobody_is_missing():
+    assert verdict_of(rank(0, WAITS), rank(1, WAITS)).ranks == ()
+    verdict = verdict_of(rank(0, WAITS, size=2), rank(1, WAITS, size=2))
+    assert (verdict.kind, verdict.ranks) == (Kind.UNKNOWN, ())
+    alone = verdict_of(rank(0, WAITS))
+    assert (alone.kind, alone.ranks) == (Kind.ELSEWHERE, ())
+    of_a_set = collective(name="g (process set 1)")
+    assert verdict_of(rank(0, of_a_set, size=2), rank(1, size=2)).ranks == ()
+
+
+def test_two_ranks_that_do_different_things_have_no_common_reason():
+    verdict = judge(
+        [rank(0, WAITS), rank(1), rank(2)],
+        [later(rank(0, WAITS)), later(rank(1)), later(rank(2), cpu=1.9)],
+    )
+    assert (verdict.kind, verdict.ranks) == (Kind.UNKNOWN, (1, 2))
+
+
+def test_a_job_that_goes_on():
+    waits_anew = record(0, collective(2), done=8)
+    verdict = verdict_of(rank(1, done=5), rank(0, WAITS, done=5), record=waits_anew)
+    assert verdict.kind is Kind.PROGRESS
+    verdict = verdict_of(rank(0), rank(1))
+    assert (verdict.kind, verdict.ranks) == (Kind.UNKNOWN, ())
+    assert f"Rank 0 is at {AT}." in verdict.lines

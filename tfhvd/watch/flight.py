@@ -1,0 +1,275 @@
+"""The flight record: what a rank's engine has noted of its last collectives, read from outside.
+
+`cc/observe/flight_format.h` says what the bytes mean. The standard library alone: the process
+around a rank reads it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from dataclasses import dataclass
+from enum import Enum
+
+NAME = "tfhvd-flight"  # of the file in memory
+
+_MAGIC = b"tfhvdrec"
+_VERSION = 1
+_HEADER = struct.Struct("=8s5I4iI2q2Qq168s")
+_SLOT = struct.Struct("=Q5q2IiH2B")
+_KINDS = (
+    "allreduce",
+    "allgather",
+    "broadcast",
+    "barrier",
+    "reducescatter",
+    "alltoall",
+    "join",
+    "add_process_set",
+    "remove_process_set",
+    "Adasum allreduce",
+)
+_FAILED = 2  # a FlightState
+
+
+class State(Enum):
+    """How far a collective has come."""
+
+    WAITING = "waiting"  # for other ranks
+    QUEUED = "queued"  # agreed, behind others
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of one rank. Times are seconds of its host's steady clock; None: not yet.
+
+    Attributes:
+        number: counts the rank's collectives from 1.
+        name: by which the ranks meet; "" where the record had no room for it.
+        origin: the line of the program that it comes from; "" where that is not known.
+        kind: such as "allreduce".
+        tensors: how many; a group is one collective.
+        bytes: of all its tensors on this rank.
+        submitted: when the program asked for it.
+        agreed: when all ranks were known to be ready.
+        began: when it was its turn.
+        ended: when it was done or had failed.
+        phase: what was done to it last, such as "shm_ALLREDUCE".
+        waited_for: the rank that was not ready when this one was; None where it is not known.
+        failed: whether it ended with an error.
+    """
+
+    number: int
+    name: str
+    origin: str
+    kind: str
+    tensors: int
+    bytes: int
+    submitted: float
+    agreed: float | None
+    began: float | None
+    ended: float | None
+    phase: str
+    waited_for: int | None
+    failed: bool
+
+    @property
+    def state(self) -> State:
+        """How far it has come."""
+        if self.ended is not None:
+            return State.FAILED if self.failed else State.DONE
+        if self.began is not None:
+            return State.RUNNING
+        return State.WAITING if self.agreed is None else State.QUEUED
+
+    def __str__(self) -> str:
+        several = f"{self.tensors} tensors, " if self.tensors > 1 else ""
+        name = f" '{self.name}'" if self.name else ""
+        origin = f", {self.origin}" if self.origin else ""
+        return f"{self.kind}{name} ({several}{size_text(self.bytes)}{origin})"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one rank has noted.
+
+    Attributes:
+        rank: its number in the job.
+        size: how many ranks there are.
+        pid: its process.
+        leader: the lowest process number of the job's ranks on this host; 0: not known.
+        host: its name.
+        began: when its engine did, by its host's steady clock, in seconds.
+        began_unix: the same as seconds since 1970.
+        submitted: how many collectives it has asked for.
+        done: how many of them are done, or have failed.
+        progress: when it asked for one, or one was done, last.
+        taken: when this was read.
+        collectives: the last of them, in the order of submission.
+    """
+
+    rank: int
+    size: int
+    pid: int
+    leader: int
+    host: str
+    began: float
+    began_unix: float
+    submitted: int
+    done: int
+    progress: float
+    taken: float
+    collectives: tuple[Collective, ...]
+
+    def of(self, *states: State) -> list[Collective]:
+        """Those in one of these states, in the order of submission."""
+        return [collective for collective in self.collectives if collective.state in states]
+
+    def doing(self) -> str:
+        """One sentence about what the rank does, or did when this was read.
+
+        Example: ``"It was in no collective, and had begun none."``
+        """
+        running = self.of(State.RUNNING)
+        if running:
+            first = running[0]
+            since = _seconds(self.taken - (first.began or self.taken))
+            return f"It was in {first}{_more(running)}, which had begun {since} before."
+        waiting = self.of(State.WAITING, State.QUEUED)
+        if waiting:
+            first = waiting[0]
+            since = _seconds(self.taken - first.submitted)
+            whom = "other ranks" if first.waited_for is None else f"rank {first.waited_for}"
+            return f"It had waited for {whom} with {first}{_more(waiting)} for {since}."
+        if not self.collectives:
+            return "It was in no collective, and had begun none."
+        last = self.collectives[-1]
+        since = _seconds(self.taken - (last.ended or last.submitted))
+        count = f"{self.done:,} were done" if self.done > 1 else "one was done"
+        return f"It was in no collective: {count}, the last one {since} before: {last}."
+
+
+class RecordError(Exception):
+    """The bytes are no record, or one of another version of tfhvd."""
+
+
+def read(file: int, taken: float | None = None) -> Record:
+    """Reads a record that may be written at the same time.
+
+    Args:
+        file: its descriptor.
+        taken: when the rank did what is to be told, by the steady clock; None for now.
+
+    Raises:
+        RecordError: if it is none.
+        OSError: if it cannot be read.
+    """
+    size = os.fstat(file).st_size
+    data = os.pread(file, size, 0)
+    taken = time.monotonic() if taken is None else taken
+    # A collective whose slot is taken by another one meanwhile has another number the second time.
+    return parse(data, os.pread(file, size, 0), taken)
+
+
+def waits_since(file: int) -> float | None:
+    """When a rank that waits for others has made progress last; None where it waits for none.
+
+    A look at the head of its record: much cheaper than to read it.
+
+    Args:
+        file: the record's descriptor.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    data = os.pread(file, _HEADER.size, 0)
+    if len(data) < _HEADER.size or not data.startswith(_MAGIC):
+        return None
+    submitted, done, progress = _HEADER.unpack(data)[-4:-1]
+    return progress / 1e9 if submitted > done else None
+
+
+def parse(data: bytes, again: bytes, taken: float) -> Record:
+    """Makes a record of its bytes, read twice at ``taken``.
+
+    Raises:
+        RecordError: if they are none.
+    """
+    if len(data) < _HEADER.size or not data.startswith(_MAGIC):
+        raise RecordError("this is no flight record of tfhvd")
+    (_, version, head, slots, slot, _, rank, size, pid, leader, _, *rest) = _HEADER.unpack_from(
+        data
+    )
+    if version != _VERSION or slot != _SLOT.size or len(again) < head + slots * slot:
+        raise RecordError(f"the flight record is one of another version of tfhvd ({version})")
+    began, began_unix, submitted, done, progress, host = rest
+    text = head + slots * slot
+    collectives = []
+    for place in range(head, text, slot):
+        fields = _SLOT.unpack_from(data, place)
+        if fields[0] != 0 and data[place : place + 8] == again[place : place + 8]:
+            collectives.append(_collective(fields, again, text))
+    return Record(
+        rank=rank,
+        size=size,
+        pid=pid,
+        leader=leader,
+        host=_text_at(host, 0)[0],
+        began=began / 1e9,
+        began_unix=began_unix / 1e9,
+        submitted=submitted,
+        done=done,
+        progress=progress / 1e9,
+        taken=taken,
+        collectives=tuple(sorted(collectives, key=lambda collective: collective.number)),
+    )
+
+
+def size_text(count: int) -> str:
+    """``size_text(1500) == "1.5 kB"``."""
+    units = ("B", "kB", "MB", "GB")
+    power = min(len(str(count)) // 3 if count >= 1000 else 0, len(units) - 1)
+    while power > 0 and count < 1000**power:
+        power -= 1
+    return f"{count / 1000**power:.3g} {units[power]}"
+
+
+def _collective(fields: tuple[int, ...], data: bytes, text: int) -> Collective:
+    number, submitted, agreed, began, ended, count, name, phase, waited, tensors, kind, state = (
+        fields
+    )
+    named, end = _text_at(data, text + name) if name else ("", 0)
+    return Collective(
+        number=number,
+        name=named,
+        origin=_text_at(data, end + 1)[0] if name else "",
+        kind=_KINDS[kind] if kind < len(_KINDS) else f"collective {kind}",
+        tensors=tensors,
+        bytes=count,
+        submitted=submitted / 1e9,
+        agreed=agreed / 1e9 if agreed else None,
+        began=began / 1e9 if began else None,
+        ended=ended / 1e9 if ended else None,
+        phase=_text_at(data, text + phase)[0] if phase else "",
+        waited_for=waited if waited >= 0 else None,
+        failed=state == _FAILED,
+    )
+
+
+def _text_at(data: bytes, start: int) -> tuple[str, int]:
+    """The text that begins there, and where its zero is."""
+    end = data.index(0, start)
+    return data[start:end].decode(errors="replace"), end
+
+
+def _more(collectives: list[Collective]) -> str:
+    count = len(collectives) - 1
+    return "" if count == 0 else f" and {count} more"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.1f} s"

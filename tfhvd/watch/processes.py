@@ -1,0 +1,64 @@
+"""What /proc shows of a process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PROC = Path("/proc")
+
+_MEMORY = "/memfd:"  # so begin the names of files in memory
+_TICKS = os.sysconf("SC_CLK_TCK")  # a second
+
+
+def memory_files(pid: int) -> Iterator[tuple[str, Path]]:
+    """Finds the files in memory that a process has open: name and path of each.
+
+    Raises:
+        OSError: if it has ended, or is another user's.
+    """
+    for link in (PROC / str(pid) / "fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            target = str(link.readlink())
+            if target.startswith(_MEMORY):
+                yield target.removeprefix(_MEMORY).removesuffix(" (deleted)"), link
+
+
+def status_of(pid: int) -> dict[str, str]:
+    """Reads what the kernel says of a process, by its own names such as "State".
+
+    Raises:
+        OSError: if it has ended.
+    """
+    text = (PROC / str(pid) / "status").read_text(encoding="utf-8")
+    return dict(re.findall(r"^(\w+):\s*(.*)$", text, re.M))
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that all threads of a process have taken.
+
+    Raises:
+        OSError: if it has ended.
+    """
+    stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8")
+    fields = stat.rpartition(")")[2].split()  # a name may have spaces and brackets
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def waits_in(pid: int) -> str:
+    """The function of the kernel in which the main thread waits; "" where it does not say."""
+    with contextlib.suppress(OSError):
+        name = (PROC / str(pid) / "wchan").read_text(encoding="utf-8").strip()
+        return "" if name == "0" else name
+    return ""
+
+
+def above(pid: int) -> Iterator[int]:
+    """The processes that have started this one: its parent, and so on."""
+    with contextlib.suppress(OSError, KeyError):
+        while pid > 1:
+            pid = int(status_of(pid)["PPid"])
+            yield pid

@@ -1,0 +1,99 @@
+"""All that can be seen of one rank at one moment."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfhvd.watch import processes, stacks
+from tfhvd.watch.flight import Collective, Record, State
+
+_UNFINISHED = (State.WAITING, State.QUEUED, State.RUNNING)
+_KEPT = 100  # collectives of each kind, where it is sent
+
+_OWN = f"{Path(__file__).parents[1]}/"
+_LIBRARIES = (
+    *("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "),
+    *("__autograph_generated_file", _OWN),
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One rank.
+
+    Attributes:
+        record: what its engine has noted.
+        state: its process, as the kernel says it: "R" runs, "S" sleeps, "D" waits for a disk, "T"
+            is stopped, "Z" has ended; "" is gone.
+        cpu: seconds of processor time that its threads have taken so far.
+        waits_in: the function of the kernel in which its main thread waits; "" where it does not.
+        threads: the stacks of its threads, the main one first: each from the last call outwards.
+        taken: when, in seconds of this host's steady clock.
+    """
+
+    record: Record
+    state: str
+    cpu: float
+    waits_in: str
+    threads: tuple[tuple[str, ...], ...]
+    taken: float
+
+    @property
+    def rank(self) -> int:
+        """Its number in the job."""
+        return self.record.rank
+
+    @property
+    def main(self) -> tuple[str, ...]:
+        """The stack of its main thread."""
+        return self.threads[0] if self.threads else ()
+
+    @property
+    def line(self) -> str:
+        """The user's line that its main thread is at; "" where it is at none."""
+        return next((at for at in self.main if is_users(at)), "")
+
+
+def take(pid: int, record: Record) -> Snapshot:
+    """Looks at a rank.
+
+    Args:
+        pid: its process, as this one sees it.
+        record: its record, read just before.
+    """
+    threads = tuple(tuple(thread) for thread in stacks.of(pid))
+    try:
+        state = processes.status_of(pid)["State"][0]
+        cpu = processes.cpu_seconds(pid)
+    except (OSError, KeyError, IndexError):
+        state, cpu = "", 0.0
+    return Snapshot(record, state, cpu, processes.waits_in(pid), threads, time.monotonic())
+
+
+def as_fields(snapshot: Snapshot) -> dict[str, Any]:
+    """Makes what JSON can hold of it, without most of the collectives that are done."""
+    record = snapshot.record
+    kept = (*record.of(*_UNFINISHED)[:_KEPT], *record.of(State.DONE, State.FAILED)[-_KEPT:])
+    shortened = dataclasses.replace(record, collectives=kept)
+    return dataclasses.asdict(dataclasses.replace(snapshot, record=shortened))
+
+
+def of_fields(fields: dict[str, Any]) -> Snapshot:
+    """Makes it of what `as_fields` has made.
+
+    Raises:
+        KeyError, TypeError: if something is missing, or of no use.
+    """
+    record = dict(fields["record"])
+    record["collectives"] = tuple(Collective(**each) for each in record["collectives"])
+    threads = tuple(tuple(map(str, thread)) for thread in fields["threads"])
+    return Snapshot(**{**fields, "record": Record(**record), "threads": threads})
+
+
+def is_users(frame: str) -> bool:
+    """Whether a line of a stack is of the user's program: of no library, and not tfhvd's."""
+    return ":" in frame and not any(part in frame for part in _LIBRARIES)
