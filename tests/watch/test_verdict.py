@@ -76,6 +76,19 @@ def test_what_the_stack_says(stack, kind):
     assert (verdict.kind, verdict.ranks) == (kind, (1,))
 
 
+def test_a_generator_that_another_thread_runs_is_the_line():
+    generates = (
+        "/home/ann/data.py:3 in rows",
+        f"{TENSORFLOW}/data/ops/from_generator_op.py:1 in x",
+    )
+    stacks = ((AT,), generates)
+    waits = dataclasses.replace(rank(1), threads=stacks)
+    verdict = verdict_of(rank(0, WAITS), waits)
+    assert (verdict.kind, verdict.ranks) == (Kind.INPUT, (1,))
+    assert verdict.lines[1].endswith("is at /home/ann/data.py:3 in rows.")
+    assert verdict_of(rank(0, WAITS), waits, cpu=1.0).kind is Kind.COMPUTING
+
+
 def test_ranks_that_wait_for_different_collectives():
     other = collective(name="metric")
     verdict = verdict_of(rank(0, WAITS), rank(1, other))

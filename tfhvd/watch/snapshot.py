@@ -11,6 +11,8 @@ from typing import Any
 from tfhvd.watch import processes, stacks
 from tfhvd.watch.flight import Collective, Record, State
 
+_DATASETS = "tensorflow/python/data/"
+
 # How much is sent of a rank: some hundred kilobytes at most.
 _KEPT = 100  # collectives of each kind
 _THREADS, _FRAMES, _LONGEST = 16, 50, 300  # the last one: characters of a line
@@ -57,6 +59,14 @@ class Snapshot:
     def line(self) -> str:
         """The user's line that its main thread is at; "" where it is at none."""
         return next((at for at in self.main if is_users(at)), "")
+
+    @property
+    def reading(self) -> str:
+        """The user's line that a thread is at which makes a dataset's elements; "" without one."""
+        for thread in self.threads:
+            if any(_DATASETS in at for at in thread):
+                return next((at for at in thread if is_users(at)), "")
+        return ""
 
 
 def take(pid: int, record: Record) -> Snapshot:

@@ -198,6 +198,8 @@ def _doing(before: Snapshot, after: Snapshot) -> Kind:
                 return kind
     if _is_busy(before, after):
         return Kind.COMPUTING
+    if after.reading:  # in a thread of its own, as where a function of TensorFlow's asks for it
+        return Kind.INPUT
     return Kind.HELD if after.main else Kind.UNKNOWN
 
 
@@ -221,7 +223,7 @@ def _verdict(
         record = snapshot.record
         lines.append(
             f"Rank {rank} (host {record.host}, process {record.pid}) is at "
-            f"{snapshot.line or 'no line of the program'}."
+            f"{_line_of(kind, snapshot) or 'no line of the program'}."
         )
         if stuck[rank]:
             lines.append(f"  It waits for {_for_how_long(stuck[rank][0], snapshot)}.")
@@ -235,6 +237,10 @@ def _verdict(
         of = ranks[odd[0]].record if odd else next(iter(ranks.values())).record
         lines.append(_ADVICE[kind].format(pid=of.pid, host=of.host))
     return Verdict(kind, odd, hangs, tuple(lines))
+
+
+def _line_of(kind: Kind, snapshot: Snapshot) -> str:
+    return (snapshot.reading if kind is Kind.INPUT else "") or snapshot.line
 
 
 def _for_how_long(collective: Collective, snapshot: Snapshot) -> str:
