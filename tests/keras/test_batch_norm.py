@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from flavours import assert_same_on_all_ranks, in_both_keras, keras_of
+from flavours import assert_same_on_all_ranks, in_both_keras, keras_of, set_seed
 
 import tfhvd.keras as hvd
 
@@ -118,7 +118,7 @@ def test_far_from_zero():
 @in_both_keras
 def test_in_fit(package):
     keras = keras_of(package)
-    keras.utils.set_random_seed(0)
+    set_seed(keras, 0)
     model = keras.Sequential(
         [
             keras.layers.Input((4,)),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from with_xla import needs_xla
 
 import tfhvd as hvd
 from tfhvd.gradients.buckets import ALONE_FROM, FULL_FROM, LAST, Part, divide
@@ -131,6 +132,7 @@ def _of_ranks(variables: list[tf.Variable]) -> list[tf.Tensor]:
     return tape.gradient(loss, variables)
 
 
+@needs_xla
 @pytest.mark.ranks(2)
 def test_one_rank_compiles():
     variables = [tf.Variable(tf.ones(10 * KIB)) for _ in range(40)]

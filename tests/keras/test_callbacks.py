@@ -11,6 +11,7 @@ from flavours import (
     keras_of,
     make_model,
     own_gradients,
+    set_seed,
     values,
 )
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.ranks(2, 4)
 
 
 def unbuilt_sequential(keras, seed):
-    keras.utils.set_random_seed(seed)
+    set_seed(keras, seed)
     return keras.Sequential([keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)])
 
 
@@ -37,7 +38,7 @@ def unbuilt_subclass(keras, seed):
         def call(self, x, training=False):
             return self.out(self.hidden(x))
 
-    keras.utils.set_random_seed(seed)
+    set_seed(keras, seed)
     return Model()
 
 

@@ -5,6 +5,7 @@ On GPUs (fakes of them): tests/gpu/on_fakes.py.
 
 import equivalence
 import pytest
+from with_xla import needs_xla
 
 pytestmark = pytest.mark.ranks(2)
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.ranks(2)
         ("tf_keras", equivalence.fit),
         ("keras", equivalence.loop_with_optimizer),
         ("keras", equivalence.loop_with_tape),
-        ("keras", equivalence.compiled_loop_with_tape),
+        pytest.param("keras", equivalence.compiled_loop_with_tape, marks=needs_xla),
         ("tf_keras", equivalence.loop_with_tape),
     ],
     ids=lambda value: getattr(value, "__name__", value),

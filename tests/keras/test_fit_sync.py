@@ -18,6 +18,7 @@ from flavours import (
     keras_of,
     make_model,
     mean_square,
+    set_seed,
     values,
 )
 
@@ -229,7 +230,7 @@ class TestWeights:
         batches = batches_of(of_ranks(3 * BATCH + 2, BATCH + 3))
 
         def make(seed, **arguments):
-            keras.utils.set_random_seed(seed)
+            set_seed(keras, seed)
             layers = keras.layers
             normalization = layers.BatchNormalization(momentum=0.8, **arguments)
             return keras.Sequential([layers.Input((4,)), normalization, layers.Dense(1)])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from flavours import assert_close, data, in_both_keras, keras_of, make_model, own_gradients, summed
+from with_xla import needs_xla
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -55,7 +56,10 @@ def test_tape(scale):
         tfhvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[variable])
 
 
-def test_generic_names():
+@pytest.mark.parametrize(
+    "compiled", [None, False, pytest.param(True, marks=needs_xla)], ids=["eager", "graph", "xla"]
+)
+def test_generic_names(compiled):
     """Ranks with other variables between the shared ones, and other names, meet by the order."""
     own = [tf.Variable(1.0) for _ in range(hvd.rank())]
     shared = [tf.Variable(2.0, name=f"mine{hvd.rank()}"), tf.Variable(3.0, name="last")]
@@ -71,8 +75,8 @@ def test_generic_names():
         return tape.get_local_and_global_gradients(found)[1]
 
     total = sum(range(1, hvd.size() + 1))
-    for step in (gradients, tf.function(gradients), tf.function(gradients, jit_compile=True)):
-        np.testing.assert_allclose(step(), [total, 2.0 * total])
+    step = gradients if compiled is None else tf.function(gradients, jit_compile=compiled)
+    np.testing.assert_allclose(step(), [total, 2.0 * total])
 
 
 @in_both_keras

@@ -17,6 +17,7 @@ from flavours import (
     summed,
     values,
 )
+from with_xla import needs_xla
 
 import tfhvd.gradients.reducer
 import tfhvd.keras as hvd
@@ -262,6 +263,7 @@ def test_mixed_precision_in_fit():
     assert_same_on_all_ranks(model.trainable_variables)
 
 
+@needs_xla
 @in_both_keras
 def test_fit_compiled(package, caplog):
     keras = keras_of(package)

@@ -18,6 +18,7 @@ from flavours import (
     summed,
     values,
 )
+from with_xla import needs_xla
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -72,7 +73,8 @@ def graph_loop(keras, model, x, y):
     tf.function(lambda: eager_loop(keras, model, x, y))()
 
 
-WAYS = [fit, fit_compiled, train_on_batch, run_eagerly, custom_train_step, eager_loop, graph_loop]
+COMPILED_FIT = pytest.param(fit_compiled, marks=needs_xla)
+WAYS = [fit, COMPILED_FIT, train_on_batch, run_eagerly, custom_train_step, eager_loop, graph_loop]
 
 
 def check(keras, optimizer, train):
@@ -101,10 +103,10 @@ def test_optimizer_of_tf_keras(train):
 
 
 @pytest.mark.ranks(1, 4)
-def test_on_one_rank_and_on_four():
+@pytest.mark.parametrize("train", [fit, COMPILED_FIT], ids=lambda way: way.__name__)
+def test_on_one_rank_and_on_four(train):
     keras = keras_of("keras")
-    for train in (fit, fit_compiled):
-        check(keras, hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), op=hvd.Sum), train)
+    check(keras, hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), op=hvd.Sum), train)
 
 
 @pytest.mark.parametrize("train", [fit, graph_loop], ids=lambda way: way.__name__)

@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 from flavours import data, in_both_keras, keras_of, make_model, mean_square
+from with_xla import needs_xla
 
 import tfhvd as hvd
 from tfhvd.runtime import updates
@@ -38,7 +39,9 @@ def compiled(function):
 
 
 @in_both_keras
-@pytest.mark.parametrize("wrap", [tf.function, compiled], ids=["graph", "compiled"])
+@pytest.mark.parametrize(
+    "wrap", [tf.function, pytest.param(compiled, marks=needs_xla)], ids=["graph", "compiled"]
+)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["wrapped first", "plain first"])
 def test_a_forgotten_tape(package, wrap, order):
     loop = Loop(keras_of(package))

@@ -11,6 +11,7 @@ import sys
 import pytest
 from launching import ROOT, launch, script, wait_until_gone
 
+from tfhvd.launch import environment
 from tfhvd.launch.cli import worker_words
 
 RANK = 'rank = int(os.environ["OMPI_COMM_WORLD_RANK"])\n'
@@ -43,6 +44,15 @@ def test_settings_arrive_and_the_launchers_own_variables_do_not(tmp_path):
     path = script(tmp_path, 'print(sorted(n for n in os.environ if n.startswith("TFHVD")))')
     result = launch("-np", 1, "--cycle-time-ms", 3, sys.executable, path)
     assert result.out == "[0] ['TFHVD_CYCLE_TIME']\n", result.err
+
+
+def test_ranks_are_not_told_where_mpirun_keeps_its_files(tmp_path):
+    """Open MPI 4 tells them itself, and they refuse to start where they hear it twice."""
+    names = environment.FOLDERS_OF_MPIRUN
+    assert {"PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base"} == set(names)
+    path = script(tmp_path, f"print([name for name in {names} if name in os.environ])")
+    result = launch("-np", 1, sys.executable, path)
+    assert (result.code, result.out) == (0, "[0] []\n"), result.err
 
 
 def test_long_output_of_two_ranks_is_never_torn(tmp_path):

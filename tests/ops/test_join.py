@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from with_xla import COMPILED, needs_xla
 
 import tfhvd as hvd
 
@@ -31,7 +32,7 @@ def test_ranks_with_fewer_steps_bring_zeros():
 
 
 @pytest.mark.ranks(1, 2, 4)
-@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize("mode", ["eager", COMPILED])
 def test_reductions_and_their_gradients_are_over_who_is_there(mode):
     """What the others get is what they would get without the ranks that have joined."""
 
@@ -96,7 +97,7 @@ def test_in_a_session_it_waits_when_it_is_run():
             assert session.run(last) == hvd.size() - 1
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_xla)])
 def test_a_function_cannot_join(compiled):
     @tf.function(jit_compile=compiled, autograph=False)
     def step(x):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from modes import in_both_modes, run
+from with_xla import needs_xla
 
 import tfhvd as hvd
 from tfhvd.errors import InvalidSettingError
@@ -76,6 +77,7 @@ def test_gradients(mode, last):
     np.testing.assert_allclose(run(mode, f, x), [n + 1 / n + n * others] * 2)
 
 
+@needs_xla
 def test_in_a_compiled_function(last):
     if not last.included():
         return

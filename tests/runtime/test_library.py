@@ -110,12 +110,21 @@ def test_advice_on_mpi_says_which_one_it_was():
     ],
     ids=["editable", "folder", "repository", "registry"],
 )
-def test_to_build_anew_where_it_came_from(monkeypatch, origin, words):
-    text = None if origin is None else json.dumps(origin)
-    found = types.SimpleNamespace(read_text=lambda name: text)
+@pytest.mark.parametrize(
+    ("installer", "command"),
+    [
+        ("pip", "pip install --force-reinstall --no-deps --no-cache-dir"),
+        ("uv", "uv pip install --reinstall --no-deps --no-cache"),
+    ],
+)
+def test_to_build_anew_where_it_came_from(monkeypatch, origin, words, installer, command):
+    texts = {
+        "direct_url.json": None if origin is None else json.dumps(origin),
+        "INSTALLER": f"{installer}\n",
+    }
+    found = types.SimpleNamespace(read_text=texts.get)
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: found)
-    command = library.rebuild_command()
-    assert command == f"pip install --force-reinstall --no-deps --no-cache-dir {words}"
+    assert library.rebuild_command() == f"{command} {words}"
 
 
 def test_from_the_source_tree(monkeypatch):

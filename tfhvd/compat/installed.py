@@ -54,6 +54,20 @@ def version_of(package: str) -> str:
         return ""
 
 
+def installer_of(package: str) -> str:
+    """Returns what has installed a package, "" if it does not say so.
+
+    Example:
+        >>> installer_of("numpy")  # doctest: +SKIP
+        'pip'
+    """
+    try:
+        said = importlib.metadata.distribution(package).read_text("INSTALLER")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    return (said or "").strip()
+
+
 def origin_of(package: str) -> str | None:
     """Returns what pip wrote down of where a package came from: JSON, as PEP 610 has it.
 

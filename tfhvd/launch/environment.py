@@ -23,6 +23,9 @@ _FOLDERS = (
     ("PRTE_MCA_", "prte_local_tmpdir_base", "prte_tmpdir_base"),
     ("OMPI_MCA_", "orte_local_tmpdir_base", "orte_tmpdir_base"),
 )
+# The same for one host, as variables. They are mpirun's alone: ranks of Open MPI 4 refuse to start
+# where they inherit them, beside what mpirun itself tells them of its files.
+FOLDERS_OF_MPIRUN = tuple(prefix + here for prefix, here, _ in _FOLDERS)
 
 # What is each host's, terminal's or login's own; and what an MPI or a batch system tells each
 # process of itself.

@@ -27,7 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tfhvd.launch import children, cores, debugging, memory_kills, notice, orphans, wire
-from tfhvd.launch.environment import ADDRESS, TOKEN
+from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, TOKEN
 from tfhvd.launch.rank import rank_of
 from tfhvd.watch import flight, snapshot
 
@@ -350,7 +350,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _rank_environment(rank: int, share: int | None) -> dict[str, str]:
     """Ours, without what is the worker's alone."""
-    ours = (ADDRESS, TOKEN, cores.SHARE, debugging.PDB)
+    ours = {ADDRESS, TOKEN, cores.SHARE, debugging.PDB, *FOLDERS_OF_MPIRUN}
     env = {name: value for name, value in os.environ.items() if name not in ours}
     env.update(cores.variables(share, env))
     env.update(debugging.rank_variables(rank, os.environ))

@@ -176,6 +176,8 @@ def mpi_advice() -> str:
 def rebuild_command() -> str:
     """Returns the command that builds tfhvd anew where it came from, for use in messages."""
     command = ["pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
+    if installed.installer_of("tfhvd") == "uv":  # An environment of uv's has no pip.
+        command = ["uv", "pip", "install", "--reinstall", "--no-deps", "--no-cache"]
     try:
         origin = installed.origin_of("tfhvd")
     except LookupError:
