@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         PartialDistributedOptimizer,
         is_distributed,
     )
+    from tfhvd.runtime.metrics import Metrics, metrics
     from tfhvd.runtime.process import (
         cross_rank,
         cross_size,
@@ -151,6 +152,7 @@ _HOMES = {
         "size_op",
     ),
     "tfhvd.optimizer": ("DistributedOptimizer", "PartialDistributedOptimizer", "is_distributed"),
+    "tfhvd.runtime.metrics": ("Metrics", "metrics"),
     "tfhvd.runtime.process": (
         "cross_rank",
         "cross_size",
@@ -248,6 +250,8 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "load_ops",
     "start_timeline",
     "stop_timeline",
+    "metrics",
+    "Metrics",
     "run",
     "build_info",
     "mpi_built",

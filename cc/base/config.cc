@@ -113,8 +113,9 @@ struct Row {
   Reader read;
 };
 
-const std::vector<Row>& Rows() {
-  static const std::vector<Row> rows = {
+// What it does.
+std::vector<Row> RowsOfWork() {
+  return {
       {{"FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "134217728", "0 to 2^40 bytes",
         "Tensors of one type and operation are reduced together up to this many bytes; 0 reduces "
         "each alone."},
@@ -176,6 +177,12 @@ const std::vector<Row>& Rows() {
         "NCCL's library; a name means the one that TensorFlow has loaded, or the wheel's; nothing "
         "means that there is none."},
        Text(&Config::nccl_library)},
+  };
+}
+
+// What it says and checks.
+std::vector<Row> RowsOfReports() {
+  return {
       {{"LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", "trace, debug, info, warning, error or fatal",
         "The least severe kind of message that is printed."},
        ReadLogLevel},
@@ -190,7 +197,22 @@ const std::vector<Row>& Rows() {
         "What happens if several ranks train and the first step updates variables from gradients "
         "of one rank alone: an error, a warning, or nothing."},
        ReadCheckSync},
+      {{"METRICS_PORT", nullptr, "0", "0 to 65535",
+        "Every rank serves its metrics to Prometheus on this port plus its local rank; 0: none."},
+       Integer(&Config::metrics_port, 65535.0)},
+      {{"METRICS_FILE", nullptr, "", "a path, or nothing",
+        "Where rank 0 writes its metrics every 15 seconds, in Prometheus' text format; with {rank} "
+        "in it every rank writes a file."},
+       Text(&Config::metrics_file)},
   };
+}
+
+const std::vector<Row>& Rows() {
+  static const std::vector<Row> rows = [] {
+    std::vector<Row> all = RowsOfWork();
+    for (const Row& row : RowsOfReports()) all.push_back(row);
+    return all;
+  }();
   return rows;
 }
 

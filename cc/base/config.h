@@ -46,6 +46,8 @@ struct Config {
   std::string timeline;  // a path; "": none
   bool timeline_mark_cycles = false;
   CheckSync check_sync = CheckSync::kError;
+  int64_t metrics_port = 0;  // of local rank 0; 0: none
+  std::string metrics_file;  // a path; "": none
   // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.
   std::string test_host;
 };

@@ -1,5 +1,5 @@
-// Log: lines on stderr, "[tfhvd rank 1] warning: text". A value that its owner hands down; there is
-// no global logger. Thread-safe: a line is written with one call.
+// Log: lines on stderr, "[tfhvd rank 1 on a, 2026-01-31T12:00:00.123Z] warning: text". A value that
+// its owner hands down; there is no global logger. Thread-safe: a line is written with one call.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@ enum class LogLevel { kTrace = 0, kDebug = 1, kInfo = 2, kWarning = 3, kError = 
 class Log {
  public:
   Log() = default;
-  Log(LogLevel least, int rank) : least_(least), rank_(rank) {}
+  // `host`: what the job calls this one; "": nobody has said yet, and its own name stands there.
+  Log(LogLevel least, int rank, const std::string& host = "");
 
   bool enabled(LogLevel level) const { return level >= least_; }
   void Write(LogLevel level, const std::string& text) const;
@@ -24,6 +25,7 @@ class Log {
  private:
   LogLevel least_ = LogLevel::kWarning;
   int rank_ = -1;  // -1: not known yet
+  std::string host_;
 };
 
 }  // namespace tfhvd

@@ -34,7 +34,10 @@ class Consensus {
       : negotiator_(config, log, topology, sets, channel),
         runner_(config, log, topology, queue, votes) {}
 
-  void SetObserver(Observer* observer) { runner_.SetObserver(observer); }
+  void SetObserver(Observer* observer) {
+    negotiator_.SetObserver(observer);
+    runner_.SetObserver(observer);
+  }
 
   // Takes over what was drained of the queue.
   void Take(SubmissionQueue::Batch* batch, double now, Outcome* outcome);

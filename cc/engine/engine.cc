@@ -18,6 +18,7 @@
 #include "cc/engine/vote_polling.h"
 #include "cc/observe/flight_record.h"
 #include "cc/observe/listeners.h"
+#include "cc/observe/metrics.h"
 #include "cc/observe/timeline.h"
 #include "cc/queue/submission_queue.h"
 
@@ -69,7 +70,8 @@ class Engine::Impl {
         sets_(topology_.size),
         timeline_(topology_.rank, topology_.hosts[topology_.rank]),
         record_(topology_),
-        listeners_({&record_, &timeline_}),
+        metrics_(topology_.size),
+        listeners_({&record_, &metrics_, &timeline_}),
         stages_(config_, log_, topology_, control_.get(), communicator_.get(), &sets_, &queue_,
                 &listeners_, std::move(open)) {
     queue_.SetObserver(&listeners_);
@@ -139,6 +141,7 @@ class Engine::Impl {
   }
   Status StopTimeline() { return timeline_.Stop(); }
   int flight_record() const { return record_.file(); }
+  EngineMetrics metrics() const { return metrics_.snapshot(); }
   WaitMonitor* wait_monitor() { return &stages_; }
 
  private:
@@ -322,6 +325,7 @@ class Engine::Impl {
   ProcessSetTable sets_;           // likewise; written by the executor
   Timeline timeline_;              // likewise
   FlightRecord record_;            // likewise
+  Metrics metrics_;                // likewise
   Listeners listeners_;            // likewise
 
   Mutex running_;  // held by the runner
@@ -371,6 +375,7 @@ Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
 }
 Status Engine::StopTimeline() { return impl_->StopTimeline(); }
 int Engine::flight_record() const { return impl_->flight_record(); }
+EngineMetrics Engine::metrics() const { return impl_->metrics(); }
 bool Engine::stop_asked(int32_t process_set) const { return impl_->stop_asked(process_set); }
 
 }  // namespace tfhvd

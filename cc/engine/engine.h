@@ -31,6 +31,7 @@
 #include "cc/comm/world.h"
 #include "cc/device/device.h"
 #include "cc/flow/entry.h"
+#include "cc/flow/metrics.h"
 #include "cc/flow/process_set_table.h"
 
 namespace tfhvd {
@@ -111,6 +112,9 @@ class Engine {
   // The descriptor of the record of the last entries (observe/flight_record.h), as long as the
   // engine lives; -1 where the system has no such memory.
   int flight_record() const;
+
+  // What it has done so far.
+  EngineMetrics metrics() const;
 
  private:
   class Impl;

@@ -66,6 +66,7 @@ Status Stages::Agree(double now, Consensus::Outcome* outcome) {
 bool Stages::RunBucket() {
   Consensus::Outcome outcome;
   const bool waits = consensus_.StepOneBucket(Now(), &outcome);
+  if (!outcome.agreed.empty() && observer_->on()) observer_->RunsInline();
   Complete(std::move(outcome));
   return waits;
 }
@@ -88,6 +89,7 @@ void Stages::Complete(Consensus::Outcome outcome) {
       for (Agreed& agreed : together) Fail(&agreed.entry, lost_);
     }
   }
+  if (server_ != nullptr && !outcome.agreed.empty()) server_->WaitsFrom(Now());
 }
 
 Status Stages::OnWait(const Wait& wait) {

@@ -36,6 +36,7 @@ void StepRunner::Begin(std::shared_ptr<const LockedStep> step, std::vector<Entry
   foreign_ = std::move(pending);
   collected_ = queue_->collected();
   gaps_.BucketRan(now);
+  if (observer_ != nullptr && observer_->on()) observer_->StepLocked();
 }
 
 // Notes what has come since the last look.
@@ -48,7 +49,8 @@ void StepRunner::Look(double now) {
 StepRunner::Progress StepRunner::Run(double now, bool may_go_on, std::vector<Agreed>* bucket) {
   Look(now);
   const bool voted = votes_.voted();
-  const VoteRounds::Wish wish = WishAt(now, may_go_on);
+  UnlockReason why = UnlockReason::kAnotherRank;
+  const VoteRounds::Wish wish = WishAt(now, may_go_on, &why);
   if (held_.empty() && wish != VoteRounds::Wish::kAbort) (void)queue_->TakeBucket(&held_);
   const VoteRounds::Progress progress = votes_.Step(wish, !held_.empty());
   if (votes_.voted() && !voted) {
@@ -56,8 +58,11 @@ StepRunner::Progress StepRunner::Run(double now, bool may_go_on, std::vector<Agr
     votes_reported_ = false;
     ObserveVotes(false);
     if (progress == VoteRounds::Progress::kWait) ObserveWait();
+  } else if (progress == VoteRounds::Progress::kWait && voted && waits_for_ == kSeveralRanks) {
+    waits_for_ = OneMissing();
   }
   if (progress == VoteRounds::Progress::kWait) return Progress::kWait;
+  ObserveEnd(voted ? now - voted_at_ : 0.0, progress, why);
   if (progress == VoteRounds::Progress::kAborted) {
     observed_.clear();
     return Progress::kEnded;
@@ -74,20 +79,31 @@ StepRunner::Progress StepRunner::Run(double now, bool may_go_on, std::vector<Agr
   return Progress::kRan;
 }
 
-VoteRounds::Wish StepRunner::WishAt(double now, bool may_go_on) const {
-  using Wish = VoteRounds::Wish;
-  if (!may_go_on || !foreign_.empty() || !cancelled_.empty()) return Wish::kAbort;
+// `why` is set where this rank wants the step to end.
+bool StepRunner::WantsToEnd(double now, bool may_go_on, UnlockReason* why) const {
+  const auto wants = [why](bool wanted, UnlockReason reason) {
+    if (wanted) *why = reason;
+    return wanted;
+  };
+  if (wants(!foreign_.empty(), UnlockReason::kOtherEntry)) return true;
+  if (wants(!cancelled_.empty(), UnlockReason::kCancelled)) return true;
+  if (wants(!may_go_on, UnlockReason::kNegotiation)) return true;
   if (votes_.voted()) {
     const double limit = std::min(kVoteLimit, config_.stall_check_time / 4);
-    const bool overdue = config_.stall_check && now - voted_at_ >= limit;
-    return overdue ? Wish::kAbort : Wish::kContinue;
+    return wants(config_.stall_check && now - voted_at_ >= limit, UnlockReason::kVotesLate);
   }
   // Its term ends on all ranks in the same round.
-  if (step_->term > 0 && rounds_ >= step_->term) return Wish::kAbort;
+  if (wants(step_->term > 0 && rounds_ >= step_->term, UnlockReason::kTermOver)) return true;
   const double limit =
       std::clamp(kGapFactor * gaps_.longest(), kShortestFillLimit, kLongestFillLimit);
   const bool late = collected_.waiting > 0 && now - gaps_.last() >= limit;
-  return late ? Wish::kAbortLate : Wish::kContinue;
+  return wants(late, UnlockReason::kBucketLate);
+}
+
+VoteRounds::Wish StepRunner::WishAt(double now, bool may_go_on, UnlockReason* why) const {
+  using Wish = VoteRounds::Wish;
+  if (!WantsToEnd(now, may_go_on, why)) return Wish::kContinue;
+  return *why == UnlockReason::kBucketLate ? Wish::kAbortLate : Wish::kAbort;
 }
 
 StepRunner::Rest StepRunner::TakeRest() {
@@ -117,7 +133,8 @@ bool StepRunner::idle() const {
 
 double StepRunner::wake_at(double now) const {
   if (votes_.voted()) return now + kVoteLimit / 4;
-  if (WishAt(now, true) == VoteRounds::Wish::kAbort) return now;
+  UnlockReason why = UnlockReason::kAnotherRank;
+  if (WishAt(now, true, &why) == VoteRounds::Wish::kAbort) return now;
   // One that is awaited alone completes its bucket, and so wakes.
   const bool unseen = bucket().count > 1 || collected_.waiting > 0;
   return unseen ? now + kLookSeconds : std::numeric_limits<double>::infinity();
@@ -152,8 +169,31 @@ Status StepRunner::CheckVotes(double now) {
 // Tells of who keeps this rank waiting, which has just voted.
 void StepRunner::ObserveWait() {
   if (observer_ == nullptr || !observer_->on()) return;
+  waits_for_ = OneMissing();
+  observer_->WaitedFor(held_, waits_for_);
+}
+
+// The only rank whose vote is missing; kSeveralRanks where there are more or this rank cannot tell.
+// A rank of another host is known where that host has no other and there is no third one.
+int StepRunner::OneMissing() const {
   const std::vector<int> missing = votes_.RanksWithoutVote();
-  observer_->WaitedFor(held_, missing.size() == 1 ? missing[0] : kSeveralRanks);
+  if (missing.size() != 1) return kSeveralRanks;
+  const int here = topology_.host_of[topology_.rank];
+  const auto elsewhere = std::count_if(topology_.host_of.begin(), topology_.host_of.end(),
+                                       [here](int host) { return host != here; });
+  const bool sees = elsewhere == 0 || (elsewhere == 1 && topology_.host_of[missing[0]] != here);
+  return sees ? missing[0] : kSeveralRanks;
+}
+
+// Tells what has become of the round, for which this rank has waited so long.
+void StepRunner::ObserveEnd(double waited, VoteRounds::Progress progress, UnlockReason why) {
+  if (observer_ == nullptr || !observer_->on()) return;
+  if (waited > 0) observer_->Waited(waits_for_, waited);
+  if (progress == VoteRounds::Progress::kAborted) {
+    observer_->StepUnlocked(why);
+  } else {
+    observer_->BucketRuns();
+  }
 }
 
 // Tells of the votes of this host that are there when this rank has cast its own, and of the others

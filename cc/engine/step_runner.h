@@ -88,8 +88,11 @@ class StepRunner {
 
  private:
   void Look(double now);
-  VoteRounds::Wish WishAt(double now, bool may_go_on) const;
+  bool WantsToEnd(double now, bool may_go_on, UnlockReason* why) const;
+  VoteRounds::Wish WishAt(double now, bool may_go_on, UnlockReason* why) const;
+  int OneMissing() const;
   void ObserveWait();
+  void ObserveEnd(double waited, VoteRounds::Progress progress, UnlockReason why);
   void ObserveVotes(bool decided);
 
   const Config config_;
@@ -108,8 +111,9 @@ class StepRunner {
   Gaps gaps_;
   SubmissionQueue::Collected collected_;  // when Look last looked
   double voted_at_ = 0.0;
-  bool votes_reported_ = false;  // that some are missing
-  std::vector<bool> observed_;   // by rank: its vote in the present round; empty: none
+  int waits_for_ = kSeveralRanks;  // since it has voted: the one rank that was seen to be missing
+  bool votes_reported_ = false;    // that some are missing
+  std::vector<bool> observed_;     // by rank: its vote in the present round; empty: none
 };
 
 }  // namespace tfhvd

@@ -184,6 +184,7 @@ Status Executor::Choose(const Plan& plan, Communicator** communicator) {
 void Executor::Observe(const Plan& plan, const std::vector<Agreed>& agreed) {
   observed_.clear();
   if (observer_ == nullptr || !observer_->on()) return;
+  observer_->Carries(plan);
   for (const Piece& piece : plan.pieces) {
     const EntryId id = agreed[piece.agreed].entry.id;
     if (observed_.empty() || observed_.back() != id) observed_.push_back(id);  // once for a group

@@ -11,6 +11,7 @@
 #include "cc/base/status.h"
 #include "cc/base/types.h"
 #include "cc/flow/entry.h"
+#include "cc/flow/metrics.h"
 #include "cc/flow/plan.h"
 #include "cc/flow/request.h"
 
@@ -50,6 +51,24 @@ class Observer {
 
   // `done` of the entry is called next.
   virtual void Done(EntryId entry, const Status& status) = 0;
+
+  // The coordinator is told of an entry: by its number where it is `known`, or else in full.
+  virtual void Announced(bool /*known*/) {}
+
+  // One call carries what is in `plan`.
+  virtual void Carries(const Plan& /*plan*/) {}
+
+  // A step is locked; a bucket of it runs, as all have voted to commit; it is unlocked.
+  virtual void StepLocked() {}
+  virtual void BucketRuns() {}
+  virtual void StepUnlocked(UnlockReason /*why*/) {}
+
+  // A thread that submits runs the bucket that it has completed.
+  virtual void RunsInline() {}
+
+  // This rank, ready itself, has waited so long until `rank` was ready, the last of all, or
+  // kSeveralRanks where it cannot tell who was the last. No time is told of twice.
+  virtual void Waited(int /*rank*/, double /*seconds*/) {}
 
  protected:
   std::atomic<bool> on_{false};

@@ -79,6 +79,13 @@ struct Request {
   }
 };
 
+// Of all its tensors, as this rank brings them.
+inline int64_t BytesOf(const Request& request) {
+  int64_t bytes = 0;
+  for (const TensorSpec& t : request.tensors) bytes += NumElements(t.shape) * ItemSize(t.dtype);
+  return bytes;
+}
+
 // A request that many may hold, so that what repeats is neither copied nor compared again: all
 // executions of a kernel with the same shapes, and what remembers them. Any thread, each with a
 // SharedRequest of its own.

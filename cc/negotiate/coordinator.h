@@ -61,6 +61,7 @@ class Coordinator {
 
   // Who is told when ranks are ready; not owned, may be null.
   void SetObserver(Observer* observer) { tally_.SetObserver(observer); }
+  void WaitsFrom(double now) { tally_.WaitsFrom(now); }  // see Tally
 
   // REQUIRES: 0 <= from < size.
   Status Take(int from, Announcement announcement, double now);

@@ -32,6 +32,7 @@ class CoordinatorServer {
   MessageChannel* loopback();
 
   void SetObserver(Observer* observer) { coordinator_.SetObserver(observer); }
+  void WaitsFrom(double now) { coordinator_.WaitsFrom(now); }  // see Tally
 
   // Takes what has come, and sends what follows from it. `progress` becomes true where anything
   // did. An error means that the job is lost.

@@ -54,8 +54,10 @@ void Negotiator::RefuseSecond(Entry&& entry, Outcome* outcome) const {
 void Negotiator::Announce(Pending* pending) {
   const Entry& entry = pending->entries.front();
   pending->announced_as = cache_.Find(entry.request);
-  pending->known = pending->known || pending->announced_as != kNoId;
-  if (pending->announced_as != kNoId) {
+  const bool known = pending->announced_as != kNoId;
+  pending->known = pending->known || known;
+  if (observer_ != nullptr && observer_->on()) observer_->Announced(known);
+  if (known) {
     pending->index_in_next = next_.known.size();
     known_owners_.resize(next_.known.size());
     known_owners_.push_back(pending);

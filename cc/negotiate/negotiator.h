@@ -20,6 +20,7 @@
 #include "cc/comm/topology.h"
 #include "cc/flow/locked_step.h"
 #include "cc/flow/messages.h"
+#include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
 #include "cc/flow/process_set_table.h"
 #include "cc/negotiate/entry_queue.h"
@@ -43,6 +44,9 @@ class Negotiator {
   Negotiator(const Config& config, const Log& log, const Topology& topology,
              const ProcessSetTable* sets, MessageChannel* channel)
       : config_(config), log_(log), topology_(topology), sets_(sets), channel_(channel) {}
+
+  // Who is told how entries are announced; not owned, may be null.
+  void SetObserver(Observer* observer) { observer_ = observer; }
 
   // REQUIRES, of both: no step is locked.
   void Add(Entry&& entry, double now, Outcome* outcome);
@@ -134,6 +138,7 @@ class Negotiator {
   const Topology& topology_;
   const ProcessSetTable* const sets_;  // Not owned.
   MessageChannel* const channel_;      // Not owned.
+  Observer* observer_ = nullptr;       // Not owned.
   std::deque<Agreement> arrived_;      // what Step has not taken yet
   bool alarmed_ = false;
 

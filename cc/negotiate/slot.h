@@ -22,6 +22,9 @@ struct Slot {
   std::vector<Announced> announced;  // by rank of the job
   std::vector<Request> requests;     // by rank, valid where announced in full; empty if none was
   double since = 0.0;
+  double last = 0.0;          // when it was announced last
+  double ready_here = 0.0;    // when rank 0 announced it, whose coordinator this is
+  bool tied = false;          // the last two were taken at one time: nobody knows who was last
   uint64_t known_before = 0;  // the last agreement that somebody who announced it had seen
   bool joins = false;         // some rank announced that it joins
   bool complete = false;      // everyone it needs has announced it; it waits for its decision

@@ -23,6 +23,7 @@ Slot* Tally::Open(const Key& key, ProcessSetTable::Members members) {
 void Tally::AddById(Slot* slot, int rank, uint64_t seen, double now) {
   Add(slot, rank, Slot::Announced::kById, seen, now);
   CompleteIfPossible(slot, now);
+  ObserveWait(*slot, rank, now);
 }
 
 void Tally::AddInFull(Slot* slot, int rank, Request request, uint64_t seen, double now) {
@@ -37,10 +38,24 @@ void Tally::AddInFull(Slot* slot, int rank, Request request, uint64_t seen, doub
     }
   }
   CompleteIfPossible(slot, now);
+  ObserveWait(*slot, rank, now);
+}
+
+// Tells of the wait of rank 0 that ends with the announcement of `rank`.
+void Tally::ObserveWait(const Slot& slot, int rank, double now) {
+  if (observer_ == nullptr || !observer_->on()) return;
+  if (!slot.complete || rank == 0 || !HasAnnounced(slot, 0)) return;
+  const double from = std::max(slot.ready_here, waits_from_);
+  if (now <= from) return;
+  observer_->Waited(slot.tied ? kSeveralRanks : rank, now - from);
+  waits_from_ = now;
 }
 
 void Tally::Add(Slot* slot, int rank, Slot::Announced how, uint64_t seen, double now) {
   slot->announced[static_cast<size_t>(rank)] = how;
+  slot->tied = slot->count > 0 && slot->last == now;
+  slot->last = now;
+  if (rank == 0) slot->ready_here = now;
   if (observer_ != nullptr && observer_->wants_ranks()) {
     const bool in_full = how == Slot::Announced::kInFull;
     const Request& request = in_full ? slot->requests[static_cast<size_t>(rank)] : slot->request;

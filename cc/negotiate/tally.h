@@ -40,6 +40,9 @@ class Tally {
   void AddById(Slot* slot, int rank, uint64_t seen, double now);
   void AddInFull(Slot* slot, int rank, Request request, uint64_t seen, double now);
 
+  // Until then this rank, 0, did other things than to wait for announcements.
+  void WaitsFrom(double now) { waits_from_ = now; }
+
   // The rank takes its announcement back. REQUIRES: it has announced the slot.
   void Remove(Slot* slot, int rank);
 
@@ -84,6 +87,7 @@ class Tally {
   void CompleteIfPossible(Slot* slot, double now);
   void Reopen(Slot* slot);
   void ReopenIncomplete();
+  void ObserveWait(const Slot& slot, int rank, double now);
   void TakeFromLists(Slot* slot);
 
   const int size_;
@@ -94,6 +98,7 @@ class Tally {
   std::vector<Slot*> complete_;  // in order of completion; null: was taken out
   int num_complete_ = 0;         // those of complete_ that are not null
   double complete_since_ = 0.0;
+  double waits_from_ = 0.0;   // what was waited before is told
   std::vector<Slot*> round_;  // what the current round is still to hand out; null: was taken out
   size_t next_of_round_ = 0;
 };

@@ -19,12 +19,6 @@ int64_t Nanoseconds() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-int64_t BytesOf(const Request& request) {
-  int64_t bytes = 0;
-  for (const TensorSpec& t : request.tensors) bytes += NumElements(t.shape) * ItemSize(t.dtype);
-  return bytes;
-}
-
 std::string NameFor(const Key& key) {
   if (key.process_set == 0) return key.name;
   return key.name + " (process set " + std::to_string(key.process_set) + ")";

@@ -49,6 +49,27 @@ class Listeners : public Observer {
   void Done(EntryId entry, const Status& status) override {
     Tell([&](Observer* o) { o->Done(entry, status); });
   }
+  void Announced(bool known) override {
+    Tell([&](Observer* o) { o->Announced(known); });
+  }
+  void Carries(const Plan& plan) override {
+    Tell([&](Observer* o) { o->Carries(plan); });
+  }
+  void StepLocked() override {
+    Tell([](Observer* o) { o->StepLocked(); });
+  }
+  void BucketRuns() override {
+    Tell([](Observer* o) { o->BucketRuns(); });
+  }
+  void StepUnlocked(UnlockReason why) override {
+    Tell([&](Observer* o) { o->StepUnlocked(why); });
+  }
+  void RunsInline() override {
+    Tell([](Observer* o) { o->RunsInline(); });
+  }
+  void Waited(int rank, double seconds) override {
+    Tell([&](Observer* o) { o->Waited(rank, seconds); });
+  }
 
  private:
   template <typename Event>

@@ -89,7 +89,8 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   Topology topology;
   TFHVD_RETURN_IF_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology, versions));
 
-  const Log log(config.log_level, topology.rank);
+  const Log log(config.log_level, topology.rank,
+                topology.hosts[static_cast<size_t>(topology.rank)]);
   if (topology.rank == 0) {
     for (const std::string& warning : warnings) log.Warning(warning);
   }
@@ -116,7 +117,9 @@ Status ShutdownProcess(const std::string& reason) {
   engine->Leave(reason);
   bool over;
   if (reason.empty()) {
-    const Log log(config.log_level, engine->topology().rank);
+    const Topology& topology = engine->topology();
+    const Log log(config.log_level, topology.rank,
+                  topology.hosts[static_cast<size_t>(topology.rank)]);
     over = engine->WaitUntilOver(config.stall_check ? config.stall_check_time
                                                     : std::numeric_limits<double>::infinity());
     if (!over) {

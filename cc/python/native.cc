@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -82,7 +83,34 @@ void BindTypes(py::module_* m) {
       .value("OFF", CheckSync::kOff);
   py::class_<Config>(*m, "Config")
       .def_readonly("sparse_density", &Config::sparse_density)
+      .def_readonly("metrics_port", &Config::metrics_port)
+      .def_readonly("metrics_file", &Config::metrics_file)
       .def_readonly("check_sync", &Config::check_sync);
+  py::class_<EngineMetrics>(*m, "EngineMetrics")
+      .def_readonly("submitted", &EngineMetrics::submitted)
+      .def_readonly("completed", &EngineMetrics::completed)
+      .def_readonly("failed", &EngineMetrics::failed)
+      .def_readonly("tensors", &EngineMetrics::tensors)
+      .def_readonly("bytes", &EngineMetrics::bytes)
+      .def_readonly("calls", &EngineMetrics::calls)
+      .def_readonly("fused_tensors", &EngineMetrics::fused_tensors)
+      .def_readonly("rounds", &EngineMetrics::rounds)
+      .def_readonly("locked_rounds", &EngineMetrics::locked_rounds)
+      .def_readonly("locked_steps", &EngineMetrics::locked_steps)
+      .def_property_readonly("unlocked",
+                             [](const EngineMetrics& metrics) {
+                               std::map<std::string, int64_t> by_name;
+                               for (size_t i = 0; i < kUnlockReasons; ++i) {
+                                 const auto reason = static_cast<UnlockReason>(i);
+                                 by_name[UnlockReasonName(reason)] = metrics.unlocked[i];
+                               }
+                               return by_name;
+                             })
+      .def_readonly("inline_runs", &EngineMetrics::inline_runs)
+      .def_readonly("cache_hits", &EngineMetrics::cache_hits)
+      .def_readonly("cache_misses", &EngineMetrics::cache_misses)
+      .def_readonly("waited", &EngineMetrics::waited)
+      .def_readonly("waited_for_unknown", &EngineMetrics::waited_for_unknown);
   py::class_<Setting>(*m, "Setting")
       .def_property_readonly("name", [](const Setting& s) { return std::string(s.name); })
       .def_property_readonly("horovod_name",
@@ -172,6 +200,7 @@ PYBIND11_MODULE(_native, m) {
   m.def(
       "flight_record", [] { return RunningEngine()->flight_record(); },
       "The descriptor of the record of the last collectives; -1: there is none.");
+  m.def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
   m.def("settings", [] { return Settings(); });
   m.def(
       "config", [] { return RunningEngine()->config(); },

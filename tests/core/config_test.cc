@@ -36,6 +36,8 @@ TEST(TheDefaultsOfTheTableAreThoseOfTheStruct) {
   EXPECT_EQ(written.shutdown_timeout, none.shutdown_timeout);
   EXPECT_EQ(written.log_level, none.log_level);
   EXPECT_TRUE(written.check_sync == none.check_sync);
+  EXPECT_EQ(written.metrics_port, none.metrics_port);
+  EXPECT_EQ(written.metrics_file, none.metrics_file);
 }
 
 TEST(EverySettingIsDescribed) {

@@ -240,7 +240,8 @@ others_wait()
     env = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1"}
     job = mpi.run_ranks(2, text, env=env, while_running=watch)
     assert seen, job
-    assert "[tfhvd rank 0] warning" in job.ranks[0].err, job
+    line = r"\[tfhvd rank 0 on \S+, \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\] warning: "
+    assert re.search(line, job.ranks[0].err), job
     [report] = [line for line in job.ranks[0].err.splitlines() if "'wanted'" in line][:1]
     assert "submitted by ranks [0], not by ranks [1]" in report, job
     assert job.code not in (0, None), job

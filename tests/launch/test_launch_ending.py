@@ -140,7 +140,7 @@ def test_last_lines_of_leave_out_what_tensorflow_says_at_its_start():
         "W0000 00:00:1795358320.548069   12439 gpu_device.cc:99] Out of memory",
         "E0000 00:00:1795358320.548069   12439 cuda_driver.cc:52] CUDA_ERROR_ILLEGAL_ADDRESS",
         "2026-01-31 12:00:00.1: F tensorflow/core/framework/tensor.cc:1] Check failed",
-        "[tfhvd rank 0] warning: some ranks wait for others",
+        "[tfhvd rank 0 on a, 2026-01-31T12:00:00.123Z] warning: some ranks wait for others",
         "Illegal instruction",
     ]
     assert last_lines_of([*STARTUP.splitlines(), *words]) == words

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.runtime import process_sets as sets
+from tfhvd.runtime.exporter import exporter
 from tfhvd.runtime.membership import membership
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def init(
             )
         return
     membership.join(ranks)
+    exporter.start()
     for process_set in wanted:
         sets.add_process_set(process_set)
     if size() > 1 and keras_compat.imported_keras():

@@ -35,7 +35,7 @@ _PACKAGE = Path(__file__).resolve().parents[3]  # the folder that `import tfhvd`
 _HELLO = 5.0  # seconds in which whoever connects must have said its token
 _AT_ONCE = 64  # probes that are asked at the same time
 _TO_END = 6.0  # seconds for the launcher, and for its ranks within it
-_ENGINE = re.compile(r"\[tfhvd rank \d+\] warning: (.*)")
+_ENGINE = re.compile(r"\[tfhvd rank \d+ on [^\]]*\] warning: (.*)")
 _OWN = "tfhvdrun: "
 _PR_SET_PDEATHSIG = 1
 

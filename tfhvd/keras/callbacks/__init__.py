@@ -6,6 +6,7 @@ from tfhvd.keras.callbacks.csv_logger import CSVLogger
 from tfhvd.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
 from tfhvd.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
 from tfhvd.keras.callbacks.metric_average import MetricAverageCallback
+from tfhvd.keras.callbacks.metrics import MetricsCallback
 from tfhvd.keras.callbacks.model_checkpoint import ModelCheckpoint
 from tfhvd.keras.callbacks.tensor_board import TensorBoard
 
@@ -16,6 +17,7 @@ __all__ = [
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "MetricsCallback",
     "ModelCheckpoint",
     "TensorBoard",
 ]

@@ -1,0 +1,83 @@
+"""MetricsCallback: TensorBoard shows what the engine has done in each epoch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from tfhvd.keras.callbacks.base import Callback
+from tfhvd.keras.model_state import is_on_first_rank
+from tfhvd.runtime.metrics import Metrics, metrics
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Logs, Model
+
+
+class MetricsCallback(Callback):
+    """Writes what `hvd.metrics()` has gained in each epoch as scalars for TensorBoard.
+
+    Give it to all ranks, without an `if`: it writes on the first of those that train the model
+    (rank 0, or the first of the optimizer's process set), and does nothing on the others. What it
+    writes are the first rank's own numbers, by epoch: `tfhvd/tensors`, `tfhvd/bytes` and the other
+    counts; `tfhvd/unlocked/REASON`; and in seconds `tfhvd/waits/rank_N` and `tfhvd/waits/unknown`.
+    It calls no collective.
+
+    Args:
+        log_dir: the folder for TensorBoard; that of the callback `TensorBoard` may be given.
+
+    Example:
+        >>> callbacks = [
+        ...     hvd.callbacks.TensorBoard("logs"),
+        ...     hvd.callbacks.MetricsCallback("logs"),
+        ... ]
+    """
+
+    def __init__(self, log_dir: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.log_dir = os.fspath(log_dir)
+        self._is_first = False
+        self._writer: tf.summary.SummaryWriter | None = None
+        self._before: dict[str, float] = {}
+
+    def set_model(self, model: Model) -> None:
+        """Takes the model, and finds out who writes for it."""
+        super().set_model(model)
+        self._is_first = is_on_first_rank(model)
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Opens the file."""
+        if self._is_first:
+            folder = os.path.join(self.log_dir, "tfhvd")  # noqa: PTH118 (may be gs://...)
+            self._writer = tf.summary.create_file_writer(folder)
+            self._before = _scalars(metrics())
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Writes what the epoch has added."""
+        if self._writer is None:
+            return
+        now = _scalars(metrics())
+        with self._writer.as_default():
+            for name, value in now.items():
+                tf.summary.scalar(f"tfhvd/{name}", value - self._before[name], step=epoch)
+        self._writer.flush()
+        self._before = now
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Closes the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _scalars(now: Metrics) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in vars(now).items():
+        if name == "unlocked":
+            found.update({f"unlocked/{reason}": count for reason, count in value.items()})
+        elif name == "waits_by_rank":
+            found.update({f"waits/rank_{rank}": seconds for rank, seconds in value.items()})
+        else:
+            found["waits/unknown" if name == "waits_unknown" else name] = value
+    return found
