@@ -7,6 +7,7 @@ program has ended, however it ends. Needs root, and a kernel with overlayfs.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ def enter(hostname: str = "") -> None:
         return
     if os.geteuid() != 0:
         sys.exit("a root directory of one's own needs root")
+    # So that SIGTERM ends what runs within, too, and the folder goes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     own = ["--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
     with tempfile.TemporaryDirectory(prefix="tfhvd-root-") as folder:
         words = ["unshare", *own, sys.executable, *sys.argv]
