@@ -25,12 +25,14 @@ struct FlightHeader {
   int32_t pid;
   int32_t leader;  // the lowest process number of the job's on this host; 0: not known
   uint32_t reserved;
-  int64_t began;                    // when the engine did
-  int64_t began_unix;               // nanoseconds since 1970
-  std::atomic<uint64_t> submitted;  // entries so far; the last one's id
-  std::atomic<uint64_t> done;       // of these
-  std::atomic<int64_t> progress;    // when one was submitted or done last
-  char host[168];                   // ends with a zero
+  int64_t began;       // when the engine did
+  int64_t began_unix;  // nanoseconds since 1970
+  // Written by the threads that submit, and by the engine's: each in a line of the cache.
+  alignas(64) std::atomic<uint64_t> submitted;  // entries so far; the last one's id
+  std::atomic<int64_t> submitted_at;            // when the last one was; 0: none was
+  alignas(64) std::atomic<uint64_t> done;       // of these
+  std::atomic<int64_t> done_at;
+  alignas(64) char host[64];  // ends with a zero
 };
 static_assert(sizeof(FlightHeader) == 256, "the size of the header is part of the format");
 

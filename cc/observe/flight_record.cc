@@ -53,7 +53,6 @@ FlightRecord::FlightRecord(const Topology& topology)
   header_->began = Nanoseconds();
   header_->began_unix =
       std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-  header_->progress.store(header_->began, kRelaxed);
   const std::string& host = topology.hosts[static_cast<size_t>(topology.rank)];
   host.copy(header_->host, sizeof header_->host - 1);
   std::memcpy(header_->magic, kFlightMagic, sizeof kFlightMagic);
@@ -84,7 +83,7 @@ void FlightRecord::Submitted(const Entry& entry) {
   slot->state.store(FlightState::kPending, kRelaxed);
   slot->id.store(entry.id, std::memory_order_release);
   header_->submitted.store(entry.id, kRelaxed);
-  header_->progress.store(now, kRelaxed);
+  header_->submitted_at.store(now, kRelaxed);
 }
 
 void FlightRecord::WaitedFor(const std::vector<Agreed>& bucket, int rank) {
@@ -128,7 +127,7 @@ void FlightRecord::Done(EntryId entry, const Status& status) {
   }
   if (entry == 0) return;  // another rank's
   header_->done.store(header_->done.load(kRelaxed) + 1, kRelaxed);
-  header_->progress.store(now, kRelaxed);
+  header_->done_at.store(now, kRelaxed);
 }
 
 // A program uses few requests, each again and again.

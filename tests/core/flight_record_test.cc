@@ -107,7 +107,7 @@ TEST(NotesWhatIsDone) {
     EXPECT_TRUE(loss.began <= loss.ended);
     EXPECT_EQ(reader.header().submitted.load(), uint64_t{1});
     EXPECT_EQ(reader.header().done.load(), uint64_t{1});
-    EXPECT_EQ(reader.header().progress.load(), loss.ended);
+    EXPECT_EQ(reader.header().done_at.load(), loss.ended);
   });
 }
 

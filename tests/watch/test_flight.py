@@ -24,9 +24,9 @@ def slot(
 
 def record(*slots, version=1, done=0):
     head = struct.pack(
-        "=8s5I4iI2q2Qq168s",
+        "=8s5I4iI2qQq48xQq48x64s",
         *(b"tfhvdrec", version, 256, SLOTS, 64, len(TEXT), 1, 4, 4711, 4710, 0),
-        *(int(10e9), int(1e18), len(slots), done, int(11e9), b"n1"),
+        *(int(10e9), int(1e18), len(slots), int(11e9), done, int(9e9), b"n1"),
     )
     return head + b"".join(slots).ljust(SLOTS * 64, b"\0") + TEXT
 
@@ -70,7 +70,9 @@ def test_texts_and_ranks():
 
 def test_long_texts_are_cut():
     long = b"\0" + b"n" * 2000 + b"\0" + b"o" * 2000 + b"\0"
-    head = struct.pack("=8s5I4iI2q2Qq168s", b"tfhvdrec", 1, 256, 1, 64, len(long), *[0] * 10, b"")
+    head = struct.pack(
+        "=8s5I4iI2qQq48xQq48x64s", b"tfhvdrec", 1, 256, 1, 64, len(long), *[0] * 11, b""
+    )
     data = head + slot(1) + long
     [found] = flight.parse(data, data, 0.0).collectives
     assert (found.name, found.origin) == ("n" * 500, "o" * 500)

@@ -16,7 +16,7 @@ NAME = "tfhvd-flight"  # of the file in memory
 
 _MAGIC = b"tfhvdrec"
 _VERSION = 1
-_HEADER = struct.Struct("=8s5I4iI2q2Qq168s")
+_HEADER = struct.Struct("=8s5I4iI2qQq48xQq48x64s")
 _SLOT = struct.Struct("=Q5q2IiH2B")
 _KINDS = (
     "allreduce",
@@ -198,8 +198,8 @@ def waits_since(file: int) -> float | None:
     data = os.pread(file, _HEADER.size, 0)
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         return None
-    submitted, done, progress = _HEADER.unpack(data)[-4:-1]
-    return progress / 1e9 if submitted > done else None
+    submitted, submitted_at, done, done_at = _HEADER.unpack(data)[-5:-1]
+    return max(submitted_at, done_at) / 1e9 if submitted > done else None
 
 
 def parse(data: bytes, again: bytes, taken: float) -> Record:
@@ -215,7 +215,7 @@ def parse(data: bytes, again: bytes, taken: float) -> Record:
     )
     if version != _VERSION or slot != _SLOT.size or len(again) < head + slots * slot:
         raise RecordError(f"the flight record is one of another version of tfhvd ({version})")
-    began, began_unix, submitted, done, progress, host = rest
+    began, began_unix, submitted, submitted_at, done, done_at, host = rest
     text = head + slots * slot
     collectives = []
     for place in range(head, text, slot):
@@ -232,7 +232,7 @@ def parse(data: bytes, again: bytes, taken: float) -> Record:
         began_unix=began_unix / 1e9,
         submitted=submitted,
         done=done,
-        progress=progress / 1e9,
+        progress=max(began, submitted_at, done_at) / 1e9,
         taken=taken,
         collectives=tuple(sorted(collectives, key=lambda collective: collective.number)),
     )
