@@ -1,6 +1,7 @@
 """Builds and tests tfhvd with one TensorFlow and one Python after the other.
 
-    python tests/matrix.py [--list] [--only TEXT] [--turn N] [--quick] [--wheel FILE] [PYTEST ...]
+    python tests/matrix.py [--list] [--only TEXT] [--known] [--turn N] [--quick] [--wheel FILE]
+                           [PYTEST ...]
 
 A cell is a minor version of TensorFlow, with its Keras 3 and its tf_keras, and a minor version of
 Python. Each has an environment and a copy of the sources of its own, where tfhvd is built and the
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +30,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "developers" / "matrix.md"
 
 # By TensorFlow's minor version, the first and the last minor version of Python 3 that it has wheels
 # for.
@@ -97,6 +100,15 @@ def cells(pythons: list[int]) -> list[Cell]:
         for python in sorted(pythons)
         if first <= python <= last
     ]
+
+
+def known(page: str) -> set[Cell]:
+    """The cells that a page has rows of.
+
+    Example: ``known("| 2026-11-23 | 3.9.18 | 2.16.2 | ...") == {Cell(16, 9)}``
+    """
+    rows = re.findall(r"^\| \d{4}-\d\d-\d\d \| 3\.(\d+)\.\S+ \| 2\.(\d+)\.", page, re.M)
+    return {Cell(int(tensorflow), int(python)) for python, tensorflow in rows}
 
 
 def find_pythons() -> dict[int, Path]:
@@ -258,6 +270,9 @@ def main() -> int:
         "--turn", type=int, metavar="N", help="one of them: the N-th, round and round"
     )
     parser.add_argument(
+        "--known", action="store_true", help=f"those that {RESULTS.name} has a row of: they pass"
+    )
+    parser.add_argument(
         "--wheel", type=Path, metavar="FILE", help="a wheel to test; builds nothing"
     )
     parser.add_argument("--quick", action="store_true", help="run a few of the tests")
@@ -270,6 +285,11 @@ def main() -> int:
             f"left out, for they are not on this machine: Python {', '.join(missing)}", flush=True
         )
     chosen = [cell for cell in cells(list(pythons)) if options.only in str(cell)]
+    if options.known:
+        chosen = [cell for cell in chosen if cell in known(RESULTS.read_text(encoding="utf-8"))]
+        if not chosen:
+            print(f"this machine has no Python of the rows of {RESULTS.name}: nothing to run")
+            return 0
     if options.turn is not None and chosen:
         chosen = [chosen[options.turn % len(chosen)]]
     if options.list:
