@@ -111,6 +111,10 @@ def test_workers_that_do_not_answer_are_not_waited_for():
     job.let_pass(20)
     assert job.told == [], "of what one rank alone has said nothing is known"
     assert job.sent[-1] == wire.PROBE
+    job.let_pass(240)
+    job.hang(HANGS[0], HANGS[1][:1])
+    job.let_pass(5)
+    assert job.told == [], "a worker that is late is no rank that has ended"
 
 
 def test_a_view_survives_its_travel_in_part():

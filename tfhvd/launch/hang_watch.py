@@ -82,9 +82,11 @@ class HangWatch:
         self._until = now + seconds
 
     def _judge(self, now: float) -> None:
+        # Of a rank whose worker has not answered both times nothing is known: it may be late.
+        whole = self._looks[0].keys() == self._looks[1].keys()
         looks = [[look[rank] for rank in sorted(look)] for look in self._looks]
         self._looks = []
-        found = verdict.judge(looks[0], looks[1]) if looks[0] and looks[1] else None
+        found = verdict.judge(looks[0], looks[1]) if looks[0] and whole else None
         hangs = found is not None and found.hangs
         # Where ranks wait for one that works on, a look a minute would be too many.
         longest = _LONGEST_REST * self._limit
