@@ -73,7 +73,7 @@ def metrics() -> Metrics:
 
     Example:
         >>> before = hvd.metrics()
-        >>> model.fit(x, y)
+        >>> reduced = hvd.allreduce(tf.ones([1000, 1000]))
         >>> after = hvd.metrics()
         >>> print(f"{(after.bytes - before.bytes) / 1e6:.0f} MB reduced")
     """
