@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "cc/backends/mpi/mpi_api.h"
-#include "cc/backends/mpi/mpi_communicator.h"
 #include "cc/backends/mpi/mpi_control_plane.h"
 #include "cc/backends/mpi/mpi_error.h"
 #include "cc/backends/mpi/mpi_loader.h"
 #include "cc/backends/mpi/mpi_threads.h"
+#include "cc/backends/mpi/mpi_transfers.h"
 #include "cc/base/log.h"
 #include "cc/comm/stall_guard.h"
+#include "cc/transfer/transfer_communicator.h"
 
 namespace tfhvd {
 namespace {
@@ -113,14 +114,14 @@ class MpiWorld : public World {
     // The members' next free tags differ where they opened others before: the largest is free for
     // all.
     int64_t tag = next_tag_;
-    MpiCommunicator opening(port);
+    TransferCommunicator opening(std::make_unique<MpiTransfers>(port));
     opening.SetWaitMonitor(monitor());
     TFHVD_RETURN_IF_ERROR(
         opening.AllReduce(&tag, &tag, 1, DType::kInt64, Reduction{ReduceOp::kMax, 1.0, 1.0}));
-    TFHVD_RETURN_IF_ERROR(CheckTag(tag + kMpiChannels - 1));
-    next_tag_ = tag + kMpiChannels;
+    TFHVD_RETURN_IF_ERROR(CheckTag(tag + kChannels - 1));
+    next_tag_ = tag + kChannels;
     port.tag = static_cast<int>(tag);
-    *out = std::make_unique<MpiCommunicator>(std::move(port));
+    *out = std::make_unique<TransferCommunicator>(std::make_unique<MpiTransfers>(std::move(port)));
     (*out)->SetWaitMonitor(monitor());
     return Status::Ok();
   }
@@ -177,7 +178,7 @@ class MpiWorld : public World {
   MpiHandle data_ = 0;
   int largest_tag_ = 0;
   int next_plane_ = 0;
-  int64_t next_tag_ = kOpeningTag + kMpiChannels;
+  int64_t next_tag_ = kOpeningTag + kChannels;
   WaitMonitor* monitor_ = nullptr;         // Not owned.
   std::optional<StallGuard> stall_guard_;  // where there is no other
 };

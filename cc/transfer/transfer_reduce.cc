@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cc/backends/mpi/mpi_communicator.h"
+#include "cc/transfer/transfer_communicator.h"
 
 namespace tfhvd {
 namespace {
@@ -13,16 +13,16 @@ constexpr int kFewRanks = 8;
 
 }  // namespace
 
-Status MpiCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
-                                  const Reduction& reduction) {
+Status TransferCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                       const Reduction& reduction) {
   TFHVD_RETURN_IF_ERROR(StartAllReduce(in, out, count, dtype, reduction));
   return FinishAllReduce();
 }
 
-Status MpiCommunicator::StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
-                                       const Reduction& reduction) {
+Status TransferCommunicator::StartAllReduce(const void* in, void* out, int64_t count, DType dtype,
+                                            const Reduction& reduction) {
   TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
-  if (started_.empty()) TFHVD_RETURN_IF_ERROR(transfers_.Begin("allreduce"));
+  if (started_.empty()) TFHVD_RETURN_IF_ERROR(transfers_->Begin("allreduce"));
   const ReduceCall call = {static_cast<const char*>(in), static_cast<char*>(out), dtype, reduction};
   const int64_t bytes = count * call.item();
   if (size() == 1) {
@@ -37,13 +37,13 @@ Status MpiCommunicator::StartAllReduce(const void* in, void* out, int64_t count,
   return Status::Ok();
 }
 
-Status MpiCommunicator::FinishAllReduce() {
+Status TransferCommunicator::FinishAllReduce() {
   (void)blocks_.Wait(started_.front());
   started_.pop_front();
-  return started_.empty() || transfers_.failed() ? transfers_.End() : Status::Ok();
+  return started_.empty() || transfers_->failed() ? transfers_->End() : Status::Ok();
 }
 
-void MpiCommunicator::ReduceGathered(const ReduceCall& call, int64_t count) {
+void TransferCommunicator::ReduceGathered(const ReduceCall& call, int64_t count) {
   const int64_t bytes = count * call.item();
   if (bytes == 0) return;
   const std::vector<int64_t> sizes(static_cast<size_t>(size()), bytes);
@@ -63,14 +63,15 @@ void MpiCommunicator::ReduceGathered(const ReduceCall& call, int64_t count) {
   ReduceRanks(call.out, inputs.data(), size(), count, call.dtype, call.reduction);
 }
 
-Status MpiCommunicator::ReduceScatter(const void* in, void* out, const std::vector<int64_t>& counts,
-                                      DType dtype, const Reduction& reduction) {
+Status TransferCommunicator::ReduceScatter(const void* in, void* out,
+                                           const std::vector<int64_t>& counts, DType dtype,
+                                           const Reduction& reduction) {
   TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
-  TFHVD_RETURN_IF_ERROR(transfers_.Begin("reducescatter"));
+  TFHVD_RETURN_IF_ERROR(transfers_->Begin("reducescatter"));
   const ReduceCall call = {static_cast<const char*>(in), static_cast<char*>(out), dtype, reduction};
   blocks_.AddScatter(call, counts);
   (void)blocks_.Wait(blocks_.next());
-  return transfers_.End();
+  return transfers_->End();
 }
 
 }  // namespace tfhvd

@@ -1,4 +1,4 @@
-#include "cc/backends/mpi/mpi_block_reduce.h"
+#include "cc/transfer/block_reduce.h"
 
 #include <algorithm>
 
@@ -18,25 +18,25 @@ constexpr int64_t kMostRoundsAhead = 16;
 
 }  // namespace
 
-MpiBlockReduce::MpiBlockReduce(MpiTransfers* transfers)
+BlockReduce::BlockReduce(Transfers* transfers)
     : transfers_(transfers),
-      part_bytes_(std::max(kLeastPartBytes, std::min(kMpiMessageBytes, kRoundBytes / size()))),
-      rounds_ahead_(std::clamp(kMpiBytesAhead / std::max<int64_t>(1, (size() - 1) * part_bytes_),
+      part_bytes_(std::max(kLeastPartBytes, std::min(kMessageBytes, kRoundBytes / size()))),
+      rounds_ahead_(std::clamp(kBytesAhead / std::max<int64_t>(1, (size() - 1) * part_bytes_),
                                kLeastRoundsAhead, kMostRoundsAhead)) {}
 
-MpiBlockReduce::~MpiBlockReduce() {
-  // MPI may still write into the scratch of rounds that failed: it is left to the end of the
-  // process.
+BlockReduce::~BlockReduce() {
+  // What carries the messages may still write into the scratch of rounds that failed: it is left to
+  // the end of the process.
   if (!transfers_->Settle()) (void)new std::vector<char>(std::move(scratch_));
 }
 
-char* MpiBlockReduce::ScratchOf(RoundId id) {
+char* BlockReduce::ScratchOf(RoundId id) {
   const int64_t slot = (size() - 1) * part_bytes_;
   if (scratch_.empty()) scratch_.resize(static_cast<size_t>(rounds_ahead_ * slot));
   return scratch_.data() + id % rounds_ahead_ * slot;
 }
 
-void MpiBlockReduce::AddAllReduce(const Call& call, int64_t count) {
+void BlockReduce::AddAllReduce(const Call& call, int64_t count) {
   const int64_t block = part_bytes_ / call.item() * size();
   for (int64_t at = 0; at < count; at += block) {
     const int64_t end = std::min(count, at + block);
@@ -53,7 +53,7 @@ void MpiBlockReduce::AddAllReduce(const Call& call, int64_t count) {
   }
 }
 
-void MpiBlockReduce::AddScatter(const Call& call, const std::vector<int64_t>& counts) {
+void BlockReduce::AddScatter(const Call& call, const std::vector<int64_t>& counts) {
   const int64_t part = part_bytes_ / call.item();
   const int64_t most = *std::max_element(counts.begin(), counts.end());
   for (int64_t at = 0; at < most; at += part) {
@@ -74,11 +74,11 @@ void MpiBlockReduce::AddScatter(const Call& call, const std::vector<int64_t>& co
 // Calls `post(from, to)`, which adds a receive and a send to `ids`, for each distance that has none
 // yet; whether all of them have, and none is held back by the window.
 template <typename Post>
-bool MpiBlockReduce::PostToAll(std::vector<MpiTransfers::TransferId>* ids, const Post& post) {
+bool BlockReduce::PostToAll(std::vector<Transfers::TransferId>* ids, const Post& post) {
   while (static_cast<int>(ids->size()) < 2 * (size() - 1)) {
     const int64_t posted = static_cast<int64_t>(ids->size());
-    if (posted >= kMpiExchangeWindow &&
-        !transfers_->done((*ids)[static_cast<size_t>(posted - kMpiExchangeWindow)])) {
+    if (posted >= kExchangeWindow &&
+        !transfers_->done((*ids)[static_cast<size_t>(posted - kExchangeWindow)])) {
       return false;
     }
     const int distance = static_cast<int>(posted) / 2 + 1;
@@ -88,7 +88,7 @@ bool MpiBlockReduce::PostToAll(std::vector<MpiTransfers::TransferId>* ids, const
 }
 
 // Sends every rank its part of the round, and receives this rank's from all.
-bool MpiBlockReduce::PostParts(RoundId id) {
+bool BlockReduce::PostParts(RoundId id) {
   Round& round = At(id);
   const int64_t item = round.call.item();
   const int64_t own_bytes = round.counts[static_cast<size_t>(rank())] * item;
@@ -97,18 +97,18 @@ bool MpiBlockReduce::PostParts(RoundId id) {
     const size_t t = static_cast<size_t>(to);
     const int64_t slot = static_cast<int64_t>(round.parts.size() / 2);
     round.parts.push_back(
-        transfers_->Receive(from, scratch + slot * own_bytes, own_bytes, MpiChannel::kValues));
+        transfers_->Receive(from, scratch + slot * own_bytes, own_bytes, Channel::kValues));
     round.parts.push_back(transfers_->Send(to, round.call.in + round.begins[t] * item,
-                                           round.counts[t] * item, MpiChannel::kValues));
+                                           round.counts[t] * item, Channel::kValues));
   });
 }
 
-bool MpiBlockReduce::AllDone(const std::vector<MpiTransfers::TransferId>& ids) const {
+bool BlockReduce::AllDone(const std::vector<Transfers::TransferId>& ids) const {
   return std::all_of(ids.begin(), ids.end(),
-                     [this](MpiTransfers::TransferId id) { return transfers_->done(id); });
+                     [this](Transfers::TransferId id) { return transfers_->done(id); });
 }
 
-void MpiBlockReduce::Reduce(RoundId id) {
+void BlockReduce::Reduce(RoundId id) {
   const Round& round = At(id);
   const Call& call = round.call;
   const int64_t item = call.item();
@@ -125,19 +125,19 @@ void MpiBlockReduce::Reduce(RoundId id) {
 }
 
 // Sends this rank's result to all, and receives theirs.
-bool MpiBlockReduce::PostResults(Round* round) {
+bool BlockReduce::PostResults(Round* round) {
   if (!round->to_all) return true;
   const int64_t item = round->call.item();
   const int64_t own_bytes = round->counts[static_cast<size_t>(rank())] * item;
   return PostToAll(&round->results, [&](int from, int to) {
     const size_t f = static_cast<size_t>(from);
     round->results.push_back(transfers_->Receive(from, round->call.out + round->begins[f] * item,
-                                                 round->counts[f] * item, MpiChannel::kResults));
-    round->results.push_back(transfers_->Send(to, round->result, own_bytes, MpiChannel::kResults));
+                                                 round->counts[f] * item, Channel::kResults));
+    round->results.push_back(transfers_->Send(to, round->result, own_bytes, Channel::kResults));
   });
 }
 
-void MpiBlockReduce::Advance() {
+void BlockReduce::Advance() {
   transfers_->Poll();
   bool moved = true;
   while (moved && !transfers_->failed()) {
@@ -161,7 +161,7 @@ void MpiBlockReduce::Advance() {
   }
 }
 
-bool MpiBlockReduce::Wait(RoundId end) {
+bool BlockReduce::Wait(RoundId end) {
   Advance();
   while (first_ < end && !transfers_->failed()) {
     if (transfers_->WaitForProgress()) Advance();

@@ -1,4 +1,4 @@
-// MpiBlockReduce: the large reductions of one communicator that are under way, in rounds.
+// BlockReduce: the large reductions of one communicator that are under way, in rounds.
 //
 // In each round every rank gets one part of a block from all ranks, reduces it, and, where all are
 // to have the result, sends it to them. Several rounds are under way at once, also of reductions
@@ -13,13 +13,13 @@
 #include <deque>
 #include <vector>
 
-#include "cc/backends/mpi/mpi_transfers.h"
 #include "cc/base/reduction.h"
 #include "cc/base/types.h"
+#include "cc/transfer/transfers.h"
 
 namespace tfhvd {
 
-class MpiBlockReduce {
+class BlockReduce {
  public:
   // A number for each round, counting up by one.
   using RoundId = int64_t;
@@ -36,10 +36,10 @@ class MpiBlockReduce {
 
   // `transfers`: those of the communicator, for which Begin has been called whenever rounds are
   // under way. Not owned.
-  explicit MpiBlockReduce(MpiTransfers* transfers);
-  ~MpiBlockReduce();
-  MpiBlockReduce(const MpiBlockReduce&) = delete;
-  MpiBlockReduce& operator=(const MpiBlockReduce&) = delete;
+  explicit BlockReduce(Transfers* transfers);
+  ~BlockReduce();
+  BlockReduce(const BlockReduce&) = delete;
+  BlockReduce& operator=(const BlockReduce&) = delete;
 
   // Both add rounds behind those that are under way; nothing is sent before Advance.
   //
@@ -67,24 +67,24 @@ class MpiBlockReduce {
     char* result = nullptr;  // where this rank's elements go
     bool to_all = false;     // whether all ranks get the result, where it lies in `out`
 
-    std::vector<MpiTransfers::TransferId> parts;  // by distance from this rank: receive, send
-    std::vector<MpiTransfers::TransferId> results;
+    std::vector<Transfers::TransferId> parts;  // by distance from this rank: receive, send
+    std::vector<Transfers::TransferId> results;
   };
 
-  int rank() const { return transfers_->port().rank; }
-  int size() const { return static_cast<int>(transfers_->port().members.size()); }
+  int rank() const { return transfers_->rank(); }
+  int size() const { return transfers_->size(); }
   int Neighbour(int distance) const { return (rank() + distance + size()) % size(); }
   Round& At(RoundId id) { return rounds_[static_cast<size_t>(id - first_)]; }
   char* ScratchOf(RoundId id);
 
   template <typename Post>
-  bool PostToAll(std::vector<MpiTransfers::TransferId>* ids, const Post& post);
+  bool PostToAll(std::vector<Transfers::TransferId>* ids, const Post& post);
   bool PostParts(RoundId id);
   bool PostResults(Round* round);
-  bool AllDone(const std::vector<MpiTransfers::TransferId>& ids) const;
+  bool AllDone(const std::vector<Transfers::TransferId>& ids) const;
   void Reduce(RoundId id);
 
-  MpiTransfers* const transfers_;
+  Transfers* const transfers_;
   const int64_t part_bytes_;
   const int64_t rounds_ahead_;
   std::vector<char> scratch_;  // what arrives, a slot for each round ahead

@@ -1,4 +1,4 @@
-#include "cc/backends/mpi/mpi_communicator.h"
+#include "cc/transfer/transfer_communicator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,24 +8,25 @@ namespace tfhvd {
 namespace {
 
 // A broadcast hands the buffer down the tree in pieces of this size, this many ahead of itself.
-constexpr int64_t kBroadcastPiece = kMpiMessageBytes;
-constexpr int64_t kBroadcastAhead = kMpiBytesAhead / kBroadcastPiece;
+constexpr int64_t kBroadcastPiece = kMessageBytes;
+constexpr int64_t kBroadcastAhead = kBytesAhead / kBroadcastPiece;
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MpiPort port)
-    : transfers_(std::move(port), [this](const tfhvd::Wait& wait) { return OnWait(wait); }),
-      blocks_(&transfers_) {}
-
-MpiCommunicator::~MpiCommunicator() {
-  // MPI may still write into the scratch of a call that failed: it is left to the end of the
-  // process.
-  if (!transfers_.Settle()) (void)new std::vector<char>(std::move(scratch_));
+TransferCommunicator::TransferCommunicator(std::unique_ptr<Transfers> transfers)
+    : transfers_(std::move(transfers)), blocks_(transfers_.get()) {
+  transfers_->SetOnWait([this](const tfhvd::Wait& wait) { return OnWait(wait); });
 }
 
-void MpiCommunicator::Abort(const Status& why) { transfers_.Abort(why); }
+TransferCommunicator::~TransferCommunicator() {
+  // What carries the messages may still write into the scratch of a call that failed: it is left to
+  // the end of the process.
+  if (!transfers_->Settle()) (void)new std::vector<char>(std::move(scratch_));
+}
 
-char* MpiCommunicator::Scratch(int64_t bytes) {
+void TransferCommunicator::Abort(const Status& why) { transfers_->Abort(why); }
+
+char* TransferCommunicator::Scratch(int64_t bytes) {
   if (static_cast<int64_t>(scratch_.size()) < bytes) {
     scratch_ = std::vector<char>();  // the old memory is given back first
     scratch_.resize(static_cast<size_t>(bytes));
@@ -33,33 +34,33 @@ char* MpiCommunicator::Scratch(int64_t bytes) {
   return scratch_.data();
 }
 
-void MpiCommunicator::LimitWindow(TransferId begin) {
-  const TransferId oldest = transfers_.next() - kMpiExchangeWindow;
-  if (oldest >= begin) (void)transfers_.Wait(oldest);
+void TransferCommunicator::LimitWindow(TransferId begin) {
+  const TransferId oldest = transfers_->next() - kExchangeWindow;
+  if (oldest >= begin) (void)transfers_->Wait(oldest);
 }
 
 // Dissemination: after round k each rank knows, directly or not, of 2^(k+1) - 1 others.
-Status MpiCommunicator::Barrier() {
-  TFHVD_RETURN_IF_ERROR(transfers_.Begin("barrier"));
+Status TransferCommunicator::Barrier() {
+  TFHVD_RETURN_IF_ERROR(transfers_->Begin("barrier"));
   const char sent = 0;
   char received = 0;
   for (int distance = 1; distance < size(); distance *= 2) {
-    (void)transfers_.Send(Neighbour(distance), &sent, 1);
-    if (!transfers_.Wait(transfers_.Receive(Neighbour(-distance), &received, 1))) break;
+    (void)transfers_->Send(Neighbour(distance), &sent, 1);
+    if (!transfers_->Wait(transfers_->Receive(Neighbour(-distance), &received, 1))) break;
   }
-  return transfers_.End();
+  return transfers_->End();
 }
 
-Status MpiCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
-  TFHVD_RETURN_IF_ERROR(transfers_.Begin("broadcast"));
+Status TransferCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
+  TFHVD_RETURN_IF_ERROR(transfers_->Begin("broadcast"));
   BroadcastTree(static_cast<char*>(buffer), bytes, root);
-  return transfers_.End();
+  return transfers_->End();
 }
 
 // A tree, counted from the root, passes the buffer down piece by piece. For a little data a
 // binomial one: rank v's parent is v without its lowest set bit. For much a chain: each rank sends
 // it only once, and the first to get it need not send it to several.
-void MpiCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) {
+void TransferCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) {
   const int v = (rank() - root + size()) % size();
   int steps = 0;  // of the binomial tree; so often the root would send everything
   while ((1 << steps) < size()) ++steps;
@@ -87,23 +88,23 @@ void MpiCommunicator::BroadcastTree(char* buffer, int64_t bytes, int root) {
            static_cast<int64_t>(received.size()) < std::min(pieces, p + kBroadcastAhead)) {
       const int64_t ahead = static_cast<int64_t>(received.size());
       received.push_back(
-          transfers_.Receive(parent, buffer + ahead * kBroadcastPiece, size_of(ahead)));
+          transfers_->Receive(parent, buffer + ahead * kBroadcastPiece, size_of(ahead)));
     }
-    if (v != 0 && !transfers_.Wait(received[static_cast<size_t>(p)])) return;
-    sent.push_back(transfers_.next());
+    if (v != 0 && !transfers_->Wait(received[static_cast<size_t>(p)])) return;
+    sent.push_back(transfers_->next());
     for (const int child : children) {
-      (void)transfers_.Send(child, buffer + p * kBroadcastPiece, size_of(p));
+      (void)transfers_->Send(child, buffer + p * kBroadcastPiece, size_of(p));
     }
     if (p >= kBroadcastAhead) {
       const TransferId begin = sent[static_cast<size_t>(p - kBroadcastAhead)];
-      if (!transfers_.Wait(begin, begin + static_cast<TransferId>(children.size()))) return;
+      if (!transfers_->Wait(begin, begin + static_cast<TransferId>(children.size()))) return;
     }
   }
 }
 
-Status MpiCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes, void* out,
-                                 const std::vector<int64_t>& recv_bytes) {
-  TFHVD_RETURN_IF_ERROR(transfers_.Begin("alltoall"));
+Status TransferCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes,
+                                      void* out, const std::vector<int64_t>& recv_bytes) {
+  TFHVD_RETURN_IF_ERROR(transfers_->Begin("alltoall"));
   std::vector<int64_t> send_begin = {0};
   std::vector<int64_t> recv_begin = {0};
   for (const int64_t n : send_bytes) send_begin.push_back(send_begin.back() + n);
@@ -117,11 +118,12 @@ Status MpiCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
   for (int distance = 1; distance < size(); ++distance) {
     const size_t before = static_cast<size_t>(Neighbour(-distance));
     const size_t after = static_cast<size_t>(Neighbour(distance));
-    (void)transfers_.Receive(static_cast<int>(before), to + recv_begin[before], recv_bytes[before]);
-    (void)transfers_.Send(static_cast<int>(after), from + send_begin[after], send_bytes[after]);
+    (void)transfers_->Receive(static_cast<int>(before), to + recv_begin[before],
+                              recv_bytes[before]);
+    (void)transfers_->Send(static_cast<int>(after), from + send_begin[after], send_bytes[after]);
     LimitWindow(0);
   }
-  return transfers_.End();
+  return transfers_->End();
 }
 
 }  // namespace tfhvd

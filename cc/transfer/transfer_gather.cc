@@ -2,7 +2,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "cc/backends/mpi/mpi_communicator.h"
+#include "cc/transfer/transfer_communicator.h"
 
 namespace tfhvd {
 namespace {
@@ -15,8 +15,8 @@ constexpr int64_t kSmallTotal = 64 << 10;
 constexpr int64_t kSmallEach = 1 << 10;
 
 // A ring passes blocks on in pieces of this size, with this many receives ahead.
-constexpr int64_t kRingPiece = kMpiMessageBytes;
-constexpr size_t kRingAhead = kMpiBytesAhead / kRingPiece;
+constexpr int64_t kRingPiece = kMessageBytes;
+constexpr size_t kRingAhead = kBytesAhead / kRingPiece;
 
 // A piece of a gathered block.
 struct Piece {
@@ -26,8 +26,9 @@ struct Piece {
 
 }  // namespace
 
-Status MpiCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
-  TFHVD_RETURN_IF_ERROR(transfers_.Begin("allgather"));
+Status TransferCommunicator::AllGather(const void* in, void* out,
+                                       const std::vector<int64_t>& bytes) {
+  TFHVD_RETURN_IF_ERROR(transfers_->Begin("allgather"));
   const int64_t total = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
   const int64_t most = *std::max_element(bytes.begin(), bytes.end());
   char* const to = static_cast<char*>(out);
@@ -47,26 +48,26 @@ Status MpiCommunicator::AllGather(const void* in, void* out, const std::vector<i
     if (total > before) std::memcpy(address, rotated, static_cast<size_t>(total - before));
     if (before > 0) std::memcpy(to, rotated + (total - before), static_cast<size_t>(before));
   }
-  return transfers_.End();
+  return transfers_->End();
 }
 
 // `out` holds this rank's block where it belongs.
-void MpiCommunicator::GatherDirectly(char* out, const std::vector<int64_t>& bytes) {
+void TransferCommunicator::GatherDirectly(char* out, const std::vector<int64_t>& bytes) {
   std::vector<int64_t> begin = {0};
   for (const int64_t n : bytes) begin.push_back(begin.back() + n);
   const size_t own = static_cast<size_t>(rank());
   for (int distance = 1; distance < size(); ++distance) {
     const int from = Neighbour(-distance);
     const size_t f = static_cast<size_t>(from);
-    (void)transfers_.Receive(from, out + begin[f], bytes[f]);
-    (void)transfers_.Send(Neighbour(distance), out + begin[own], bytes[own]);
+    (void)transfers_->Receive(from, out + begin[f], bytes[f]);
+    (void)transfers_->Send(Neighbour(distance), out + begin[own], bytes[own]);
   }
-  (void)transfers_.Wait(0, transfers_.next());
+  (void)transfers_->Wait(0, transfers_->next());
 }
 
 // Bruck's algorithm: `rotated` holds the blocks of this rank, the next one, and so on around; at
 // first only its own, twice as many after each step.
-void MpiCommunicator::GatherByDoubling(char* rotated, const std::vector<int64_t>& bytes) {
+void TransferCommunicator::GatherByDoubling(char* rotated, const std::vector<int64_t>& bytes) {
   std::vector<int64_t> begin = {0};  // by distance from this rank
   for (int d = 0; d < size(); ++d) {
     begin.push_back(begin.back() + bytes[static_cast<size_t>(Neighbour(d))]);
@@ -74,19 +75,19 @@ void MpiCommunicator::GatherByDoubling(char* rotated, const std::vector<int64_t>
   for (int have = 1; have < size(); have *= 2) {
     const size_t added = static_cast<size_t>(std::min(have, size() - have));
     const size_t first = static_cast<size_t>(have);
-    (void)transfers_.Send(Neighbour(-have), rotated, begin[added]);
-    if (!transfers_.Wait(transfers_.Receive(Neighbour(have), rotated + begin[first],
-                                            begin[first + added] - begin[first]))) {
+    (void)transfers_->Send(Neighbour(-have), rotated, begin[added]);
+    if (!transfers_->Wait(transfers_->Receive(Neighbour(have), rotated + begin[first],
+                                              begin[first + added] - begin[first]))) {
       return;
     }
   }
-  (void)transfers_.Wait(0, transfers_.next());
+  (void)transfers_->Wait(0, transfers_->next());
 }
 
 // Every rank passes to the right what comes from the left, piece by piece, its own block first.
 // Step i sends the i-th piece; receives are posted ahead, so that the left neighbour's i-th piece
 // finds where it belongs, whatever the sizes of the blocks are.
-void MpiCommunicator::GatherAroundRing(char* out, const std::vector<int64_t>& bytes) {
+void TransferCommunicator::GatherAroundRing(char* out, const std::vector<int64_t>& bytes) {
   std::vector<int64_t> begin = {0};
   for (const int64_t n : bytes) begin.push_back(begin.back() + n);
   std::vector<Piece> pieces;  // in the order in which they pass through this rank
@@ -106,12 +107,12 @@ void MpiCommunicator::GatherAroundRing(char* out, const std::vector<int64_t>& by
   for (size_t i = 0; i < std::max(sent, received); ++i) {
     while (receives.size() < std::min(received, i + kRingAhead)) {
       const Piece& piece = pieces[own + receives.size()];
-      receives.push_back(transfers_.Receive(Neighbour(-1), out + piece.begin, piece.bytes));
+      receives.push_back(transfers_->Receive(Neighbour(-1), out + piece.begin, piece.bytes));
     }
     if (i >= sent) continue;
-    if (i >= own && !transfers_.Wait(receives[i - own])) return;
-    sends.push_back(transfers_.Send(Neighbour(1), out + pieces[i].begin, pieces[i].bytes));
-    if (i >= kRingAhead && !transfers_.Wait(sends[i - kRingAhead])) return;
+    if (i >= own && !transfers_->Wait(receives[i - own])) return;
+    sends.push_back(transfers_->Send(Neighbour(1), out + pieces[i].begin, pieces[i].bytes));
+    if (i >= kRingAhead && !transfers_->Wait(sends[i - kRingAhead])) return;
   }
 }
 

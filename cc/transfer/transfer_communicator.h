@@ -1,15 +1,15 @@
-// The communicator over MPI. MPI only carries bytes: the algorithms are ours, made of sends and
-// receives that are polled, so that reductions have the bits of every other host backend and a
-// waiting rank leaves its core to the computation and can be aborted. See cc/comm/communicator.h
-// for the contract; beyond it:
+// The communicator over messages, which MPI or TCP carries. These only carry bytes: the algorithms
+// are ours, made of sends and receives that are polled, so that reductions have the bits of every
+// other host backend and a waiting rank leaves its core to the computation and can be aborted. See
+// cc/comm/communicator.h for the contract; beyond it:
 //
 // - Abort is local: peers that wait for this rank go on waiting until they are aborted as well.
-// - A call that failed may leave messages under way that MPI cannot take back: see settled().
+// - A call that failed may leave messages under way that cannot be taken back: see settled().
 //
-//   mpi_communicator.cc  barrier, broadcast, alltoall
-//   mpi_gather.cc        allgather: all at once, by doubling, around a ring
-//   mpi_reduce.cc        allreduce, reducescatter: gather and reduce, or in blocks
-//   mpi_block_reduce.h   ... in blocks
+//   transfer_communicator.cc  barrier, broadcast, alltoall
+//   transfer_gather.cc        allgather: all at once, by doubling, around a ring
+//   transfer_reduce.cc        allreduce, reducescatter: gather and reduce, or in blocks
+//   block_reduce.h            ... in blocks
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@
 #include <memory>
 #include <vector>
 
-#include "cc/backends/mpi/mpi_block_reduce.h"
-#include "cc/backends/mpi/mpi_transfers.h"
 #include "cc/comm/communicator.h"
+#include "cc/transfer/block_reduce.h"
+#include "cc/transfer/transfers.h"
 
 namespace tfhvd {
 
-class MpiCommunicator : public Communicator {
+class TransferCommunicator : public Communicator {
  public:
-  explicit MpiCommunicator(MpiPort port);
-  ~MpiCommunicator() override;
+  explicit TransferCommunicator(std::unique_ptr<Transfers> transfers);
+  ~TransferCommunicator() override;
 
-  const char* name() const override { return "mpi"; }
-  int rank() const override { return transfers_.port().rank; }
-  int size() const override { return static_cast<int>(transfers_.port().members.size()); }
+  const char* name() const override { return transfers_->name(); }
+  int rank() const override { return transfers_->rank(); }
+  int size() const override { return transfers_->size(); }
 
   Status AllReduce(const void* in, void* out, int64_t count, DType dtype,
                    const Reduction& reduction) override;
@@ -45,12 +45,12 @@ class MpiCommunicator : public Communicator {
                   const std::vector<int64_t>& recv_bytes) override;
   Status Barrier() override;
   void Abort(const Status& why) override;
-  bool settled() override { return transfers_.Settle(); }
+  bool settled() override { return transfers_->Settle(); }
 
  private:
-  using TransferId = MpiTransfers::TransferId;
+  using TransferId = Transfers::TransferId;
 
-  using ReduceCall = MpiBlockReduce::Call;
+  using ReduceCall = BlockReduce::Call;
 
   // Rank `rank()` + distance, around the circle; distance may be negative.
   int Neighbour(int distance) const { return (rank() + distance + size()) % size(); }
@@ -68,9 +68,9 @@ class MpiCommunicator : public Communicator {
   void GatherAroundRing(char* out, const std::vector<int64_t>& bytes);
   void ReduceGathered(const ReduceCall& call, int64_t count);
 
-  MpiTransfers transfers_;
-  MpiBlockReduce blocks_;
-  std::deque<MpiBlockReduce::RoundId> started_;  // the ends of allreduces, the oldest first
+  const std::unique_ptr<Transfers> transfers_;
+  BlockReduce blocks_;
+  std::deque<BlockReduce::RoundId> started_;  // the ends of allreduces, the oldest first
   std::vector<char> scratch_;
 };
 
