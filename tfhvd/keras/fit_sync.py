@@ -23,7 +23,6 @@ one of the process set.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,26 +31,25 @@ import numpy as np
 import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
-from tfhvd.compat import private
 from tfhvd.compat.surroundings import require_tensorflow
-from tfhvd.compat.variables import key_of
-from tfhvd.gradients import sample_weights
 from tfhvd.gradients.indexed_slices import forget_ways
 from tfhvd.keras import agreement, compilation, progress_bars
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.lists import inserted, ours, saves, warn_of_order
 from tfhvd.keras.compression_state import gathered
+from tfhvd.keras.divergence import DivergenceCheck
 from tfhvd.keras.model_state import (
     broadcast_state,
+    local_keys,
     optimizers_of,
     process_set_of,
     reducing_optimizers,
     remember_step,
     step_of,
 )
-from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of, reduces
+from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of
 from tfhvd.keras.progress_bars import has_peers
-from tfhvd.keras.update_check import UpdateCheck, check_batches
+from tfhvd.keras.update_check import UpdateCheck, check_batches, watched_step
 from tfhvd.ops import allgather, join
 from tfhvd.runtime import process, updates
 from tfhvd.runtime.library import load_native
@@ -61,8 +59,7 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Logs, Model, Optimizer
 
 _logger = logging.getLogger("tfhvd")
-_UNKNOWN = -1
-_LEAVES = -1
+_UNKNOWN = _LEAVES = -1
 _ALONE = ProcessSet([0])
 
 
@@ -106,18 +103,17 @@ def _in_step(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     given = arguments.get("callbacks")
     warn_of_order(given)
     check = UpdateCheck(model, together=any(c.meets_all_ranks for c in ours(given)))
-    epochs = _Epochs(model, check, saves(given, model))
+    epochs = _Epochs(model, check, DivergenceCheck(model, ours(given)), saves(given, model))
     epochs.agree_on_argument(arguments)
-    first, last = _First(epochs), _Last(epochs)
     attributes = vars(model)
     if step_of(model) is None:
         model.train_function = None  # made by somebody else, for a step that is not weighted
     own_step = model.train_step
     # Past Keras' __setattr__; a model may have a train_step of its own there already.
     replaced = attributes.get("train_step")
-    attributes["train_step"] = _watched(own_step, epochs.step)
+    attributes["train_step"] = watched_step(own_step, epochs.step)
     try:
-        with inserted(first, given, last) as arguments["callbacks"]:
+        with inserted(_First(epochs), given, _Last(epochs)) as arguments["callbacks"]:
             yield
     finally:
         if replaced is None:
@@ -127,19 +123,12 @@ def _in_step(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
         epochs.let_go()
 
 
-def _watched(train_step: Callable[..., Any], seen: updates.Step) -> Callable[..., Any]:
-    @functools.wraps(train_step)
-    def step(data: Any) -> Any:
-        with sample_weights.StepOf(sample_weights.count(data)), updates.watched(seen):
-            return train_step(data)
-
-    return private.remember_original(step, train_step)
-
-
 class _Epochs:
     """This rank's part in one `fit` of several ranks."""
 
-    def __init__(self, model: Model, check: UpdateCheck, saves: bool) -> None:
+    def __init__(
+        self, model: Model, check: UpdateCheck, replicas: DivergenceCheck, saves: bool
+    ) -> None:
         self.model = model
         self.saves = saves  # a callback of this rank does, at the end of an epoch
         # What the train function was traced for: it is not always traced anew.
@@ -147,6 +136,7 @@ class _Epochs:
         self._start = agreement.Start(model)
         self._rates = agreement.LearningRates()
         self._check = check
+        self._replicas = replicas
         self._epoch = 0
         self._found: ProcessSet | None = None
         self._params: dict[str, Any] = {}
@@ -194,7 +184,10 @@ class _Epochs:
     def _agree_on_steps(self) -> None:
         """Agrees on the steps of an epoch, which callbacks may go by: the most that a rank has."""
         self._agreed = True
-        steps = self._gather("steps", [self._params.get("steps") or _UNKNOWN])[:, 0]
+        own = [self._params.get("steps") or _UNKNOWN, *self._replicas.wanted()]
+        told = self._gather("steps", own)
+        self._replicas.take(told[0, 1:])
+        steps = told[:, 0]
         if (steps != _UNKNOWN).all():
             self._params["steps"] = int(steps.max())
 
@@ -227,6 +220,7 @@ class _Epochs:
     def let_go(self) -> None:
         """Gives the model back what is its own."""
         self._check.end_epoch()
+        self._replicas.leave()
         self._start.undo()
         self._gathered.close()
         if self._train_function is not None:
@@ -253,6 +247,7 @@ class _Epochs:
         if not self._training or not self.active:
             return
         self._training = False
+        self._replicas.settle()
         load_native().join(self._ranks.process_set_id, bool(self.model.stop_training))
         made = [self._calls, self._updates() - self._updates_before]
         told = self._gather("progress", [*made, _LEAVES if self._leaves else self.saves])
@@ -260,6 +255,9 @@ class _Epochs:
         if (made != made[0]).any():
             furthest = max(range(len(made)), key=lambda rank: tuple(made[rank]))
             self._take_over_state(furthest)
+        alike = bool((made[:, 0] == made[0, 0]).all())
+        most = int(made[:, 0].max()) * keras_compat.steps_of_a_call(self.model)
+        self._replicas.after_epoch(most, alike, self.step)
         everyone = len(saves) == self._ranks.size() and not (saves == _LEAVES).any()
         if everyone and 0 < saves.sum() < len(saves):
             self._gather_compression(self._numbers[int(saves.argmax())])
@@ -296,6 +294,7 @@ class _Epochs:
 
     def end(self) -> None:
         """Ends the others' `fit` where this one ended before its time; waits for the others."""
+        load_native().note_position(0, 0)
         if not self.active:
             return
         if not self._over:
@@ -311,11 +310,16 @@ class _Epochs:
 
     def _count_calls(self) -> None:
         train_function = self.model.train_function
-        stop_asked = load_native().stop_asked
+        native, steps = load_native(), keras_compat.steps_of_a_call(self.model)
 
         def call(iterator: Any) -> Any:
+            if self.active:
+                self._replicas.before_step(
+                    self.step, self._ranks, not (self._behind or self._calls)
+                )
             result = train_function(iterator)
             self._calls += 1
+            native.note_position(self._epoch + 1, self._calls * steps)
             self._check.after_step(self.step, self.active)
             if not self.active:
                 return result
@@ -326,7 +330,8 @@ class _Epochs:
             if self._behind:
                 self._behind = False
                 self._take_over_state(0)
-            if stop_asked(self._ranks.process_set_id):
+            self._replicas.after_step(self._calls * steps, steps, self.step, self._ranks)
+            if native.stop_asked(self._ranks.process_set_id):
                 self._told = not self.model.stop_training
                 self.model.stop_training = True
             return result
@@ -347,17 +352,11 @@ class _Epochs:
         return allgather(own, name=f"fit/{what}", process_set=self._ranks).numpy()
 
     def _take_over_state(self, rank: int) -> None:
-        variables = self.model.trainable_variables
-        local: set[int] = set()
-        of_tapes = set().union(*(tape.local.keys() for tape in self.step.tapes.values()))
-        for optimizer in self._optimizers:
-            keys = reducer_of(optimizer).local.keys() if reduces(optimizer) else of_tapes
-            own = [variable for variable in variables if key_of(variable) in keys]
-            local |= keys | {key_of(slot) for slot in keras_compat.slots_of(optimizer, own)}
-            if reduces(optimizer):
-                accumulator_of(optimizer).begin_anew()
+        for optimizer in reducing_optimizers(self.model):
+            accumulator_of(optimizer).begin_anew()
+        local = local_keys(self.model, self.step)
         broadcast_state(self.model, self._optimizers, self._numbers[rank], local, self._ranks)
-        forget_ways(variables)
+        forget_ways(self.model.trainable_variables)
 
 
 class _First(Callback):

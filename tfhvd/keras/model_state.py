@@ -68,6 +68,23 @@ def step_of(model: Model) -> Step | None:
     return getattr(getattr(model, "train_function", None), _STEP, None)
 
 
+def local_keys(model: Model, step: Step) -> set[int]:
+    """Returns the keys of what stays each rank's own: variables, and what optimizers keep of them.
+
+    Args:
+        model: of either Keras.
+        step: what the training steps of the model do.
+    """
+    variables = model.trainable_variables
+    local: set[int] = set()
+    of_tapes = set().union(*(tape.local.keys() for tape in step.tapes.values()))
+    for optimizer in optimizers_of(model):
+        keys = reducer_of(optimizer).local.keys() if reduces(optimizer) else of_tapes
+        own = [variable for variable in variables if key_of(variable) in keys]
+        local |= keys | {key_of(slot) for slot in keras_compat.slots_of(optimizer, own)}
+    return local
+
+
 def process_set_of(model: Model) -> ProcessSet | None:
     """Returns the ranks that train a model together; None where nothing reduces its gradients.
 

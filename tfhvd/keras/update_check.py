@@ -8,12 +8,15 @@ where a callback meets them; else they are found out by a rendezvous for which n
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
+from tfhvd.compat import private
+from tfhvd.gradients import sample_weights
 from tfhvd.keras.model_state import reducing_optimizers
 from tfhvd.keras.progress_bars import has_peers
 from tfhvd.runtime import process, updates
@@ -86,6 +89,22 @@ class UpdateCheck:
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._begun > _LATEST
+
+
+def watched_step(train_step: Callable[..., Any], seen: updates.Step) -> Callable[..., Any]:
+    """Returns a training step that tells what it does.
+
+    Args:
+        train_step: of a model, with its data as the argument.
+        seen: what is told.
+    """
+
+    @functools.wraps(train_step)
+    def step(data: Any) -> Any:
+        with sample_weights.StepOf(sample_weights.count(data)), updates.watched(seen):
+            return train_step(data)
+
+    return private.remember_original(step, train_step)
 
 
 def check_batches(package: str) -> None:
