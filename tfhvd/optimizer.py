@@ -38,6 +38,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     groups: int | Sequence[Sequence[Variable]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
+    quarantine: bool = False,
 ) -> _Optimizer:
     """Wraps an optimizer, so that every update applies gradients reduced over the ranks.
 
@@ -72,6 +73,10 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         process_set: the ranks that take part.
         scale_local_gradients: whether gradients that stay each rank's own are divided by the number
             of ranks, as they would be in an average.
+        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
+            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
+            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            Average and Sum.
 
     Returns:
         An optimizer of a subclass of the given optimizer's class.
@@ -100,6 +105,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
+        quarantine=quarantine,
     )
     return _distribute(optimizer, options.named(f"Distributed{type(optimizer).__name__}"))
 
@@ -119,6 +125,7 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     process_set: ProcessSet = global_process_set,
     local_layers: Layer | Iterable[Layer] | None = None,
     scale_local_gradients: bool = True,
+    quarantine: bool = False,
 ) -> _Optimizer:
     """Wraps an optimizer as `DistributedOptimizer` does, but for the variables of some layers.
 
@@ -148,6 +155,10 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
             None for no layer.
         scale_local_gradients: whether gradients that stay each rank's own are divided by the number
             of ranks, as they would be in an average.
+        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
+            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
+            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            Average and Sum.
 
     Returns:
         An optimizer of a subclass of the given optimizer's class. Its `register_local_var(var)`
@@ -178,6 +189,7 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
         process_set=process_set,
         local_layers=local_layers,
         scale_local_gradients=scale_local_gradients,
+        quarantine=quarantine,
     )
     return _distribute(optimizer, options.named(f"PartialDistributed{type(optimizer).__name__}"))
 

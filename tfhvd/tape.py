@@ -36,6 +36,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     groups: int | Sequence[Sequence[Variable]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
+    quarantine: bool = False,
 ) -> _Tape:
     """Wraps a tape, so that `gradient` gives the gradients reduced over the ranks.
 
@@ -66,6 +67,10 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         process_set: the ranks that take part.
         scale_local_gradients: whether gradients that stay each rank's own are divided by the number
             of ranks, as they would be in an average.
+        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
+            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
+            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            Average and Sum.
 
     Returns:
         A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
@@ -93,6 +98,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
+        quarantine=quarantine,
     )
     return _distribute(gradtape, options.named("DistributedGradientTape"))
 
@@ -110,6 +116,7 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     process_set: ProcessSet = global_process_set,
     local_layers: Layer | Iterable[Layer] | None = None,
     scale_local_gradients: bool = True,
+    quarantine: bool = False,
 ) -> _Tape:
     """Wraps a tape as `DistributedGradientTape` does, but for the variables of some layers.
 
@@ -134,6 +141,10 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
             None for no layer.
         scale_local_gradients: whether gradients that stay each rank's own are divided by the number
             of ranks, as they would be in an average.
+        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
+            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
+            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            Average and Sum.
 
     Returns:
         A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
@@ -162,6 +173,7 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
         process_set=process_set,
         local_layers=local_layers,
         scale_local_gradients=scale_local_gradients,
+        quarantine=quarantine,
     )
     return _distribute(gradtape, options.named("PartialDistributedGradientTape"))
 

@@ -71,6 +71,8 @@ struct Request {
   // The line of this rank's program that asked for it, for messages to people; "": not known. Not
   // sent, and no part of what the ranks must have in common.
   std::string origin;
+  // What its tensors are called, each, for the same; empty: not known. As above.
+  std::vector<std::string> labels;
 
   bool operator==(const Request& o) const {
     return key == o.key && kind == o.kind && device == o.device && reduction == o.reduction &&

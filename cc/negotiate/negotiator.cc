@@ -9,6 +9,7 @@
 #include "cc/negotiate/check_entry.h"
 #include "cc/negotiate/make_locked_step.h"
 #include "cc/negotiate/roll_call.h"
+#include "cc/negotiate/tensor_labels.h"
 
 namespace tfhvd {
 namespace {
@@ -257,7 +258,8 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
   if (decision.verdict.ok()) {
     together->push_back({std::move(entry), std::move(decision)});
   } else {
-    outcome->failed.emplace_back(std::move(entry), decision.verdict);
+    const Status why = WithLabels(decision.verdict, *entry.request);
+    outcome->failed.emplace_back(std::move(entry), why);
   }
   return Status::Ok();
 }

@@ -45,9 +45,17 @@ absl::Status ReadRequest(OpKernelConstruction* ctx, Collective kind, Request* re
   TF_RETURN_IF_ERROR(ctx->GetAttr("anonymous", anonymous));
   TF_RETURN_IF_ERROR(ctx->GetAttr("process_set_id", &request->key.process_set));
   TF_RETURN_IF_ERROR(ctx->GetAttr("origin", &request->origin));
+  if (ctx->HasAttr("labels")) TF_RETURN_IF_ERROR(ctx->GetAttr("labels", &request->labels));
   if (ctx->HasAttr("reduce_op")) TF_RETURN_IF_ERROR(ReadReduction(ctx, request));
   if (ctx->HasAttr("root_rank")) TF_RETURN_IF_ERROR(ctx->GetAttr("root_rank", &request->root));
   return absl::OkStatus();
+}
+
+absl::Status ReadGradients(tensorflow::OpKernelConstruction* ctx, SharedGradients* gradients) {
+  TF_RETURN_IF_ERROR(ctx->GetAttr("reductions", &gradients->reductions));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("labels", &gradients->labels));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("left_out", &gradients->left_out));
+  return ctx->GetAttr("process_set_id", &gradients->process_set);
 }
 
 }  // namespace tfhvd

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "cc/flow/finite_vote.h"
 #include "cc/flow/request.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -20,5 +21,8 @@ namespace tfhvd {
 // Fills everything but the tensors.
 absl::Status ReadRequest(tensorflow::OpKernelConstruction* ctx, Collective kind, Request* request,
                          bool* anonymous);
+
+// Of TfhvdNoteNotFinite.
+absl::Status ReadGradients(tensorflow::OpKernelConstruction* ctx, SharedGradients* gradients);
 
 }  // namespace tfhvd

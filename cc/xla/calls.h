@@ -14,6 +14,16 @@
 //     operands    the starts' results, their numbers, and whatever must exist or have happened
 //     results     the first operands, in place, then a token (s64) that says it is over; what
 //                 comes after that is handed on untouched, in place
+//   tfhvd_find    looks which gradients are not finite (on the host alone)
+//     attributes  numbers, dtypes: of the gradients; most: values of each; 0: all
+//     operands    what was found before, then the gradients
+//     results     what is found then, this rank's vote (flow/finite_vote.h), and the gradients,
+//                 untouched, in place
+//   tfhvd_note    takes note of whether a step's gradients are finite (not on GPUs, where that
+//                 would have to wait for the numbers)
+//     attributes  gradients: see request_text.h
+//     operands    what this rank has found, what the ranks have voted (flow/finite_vote.h)
+//     results     a number (s64) that says nothing
 #pragma once
 
 namespace tfhvd {
@@ -21,5 +31,7 @@ namespace tfhvd {
 constexpr char kBeginCall[] = "tfhvd_begin";
 constexpr char kStartCall[] = "tfhvd_start";
 constexpr char kDoneCall[] = "tfhvd_done";
+constexpr char kFindCall[] = "tfhvd_find";
+constexpr char kNoteCall[] = "tfhvd_note";
 
 }  // namespace tfhvd

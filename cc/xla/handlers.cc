@@ -1,6 +1,8 @@
 // The calls of calls.h, as XLA's runtime calls them. Of XLA this sees its interface for foreign
 // functions alone, which consists of headers without anything to link.
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -150,6 +152,49 @@ ffi::Error Done(const Memory& memory, ffi::RemainingArgs args, ffi::RemainingRet
   return ToError(ProcessPendingCollectives().Finish(ids, outputs, memory.stream()));
 }
 
+ffi::Error Find(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Span<const int64_t> numbers,
+                ffi::Span<const int64_t> dtypes, int64_t most) {
+  void* before = nullptr;
+  if (args.size() != numbers.size() + 1 || dtypes.size() != numbers.size() ||
+      !Read(args, 0, &before)) {
+    return Malformed();
+  }
+  auto result = rets.get<ffi::BufferR1<ffi::S64>>(0);
+  auto vote = rets.get<ffi::BufferR1<ffi::F32>>(1);
+  if (!result.has_value() || result.value()->element_count() != kFoundValues || !vote.has_value() ||
+      vote.value()->element_count() != kVoteValues) {
+    return Malformed();
+  }
+  FoundNotFinite found = ToFound(static_cast<const int64_t*>(before));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const ffi::ErrorOr<ffi::AnyBuffer> gradient = args.get<ffi::AnyBuffer>(i + 1);
+    if (!gradient.has_value()) return Malformed();
+    Look(gradient.value().untyped_data(), static_cast<DType>(dtypes.begin()[i]),
+         static_cast<int64_t>(gradient.value().element_count()), most, numbers.begin()[i], &found);
+  }
+  ToValues(found, result.value()->typed_data());
+  const std::shared_ptr<Engine> engine = ProcessEngine();
+  const Votes own = VoteOf(found, engine == nullptr ? 0 : engine->topology().rank);
+  std::copy(own.begin(), own.end(), vote.value()->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error Note(ffi::BufferR1<ffi::S64> found, ffi::BufferR1<ffi::F32> votes, Number result,
+                std::string_view text) {
+  *result->typed_data() = 0;
+  SharedGradients gradients;
+  const Status read = FromText(text, &gradients);
+  if (!read.ok()) return ToError(read);
+  if (found.element_count() != kFoundValues || votes.element_count() != kVoteValues) {
+    return Malformed();
+  }
+  Votes together;
+  std::copy_n(votes.typed_data(), kVoteValues, together.begin());
+  const std::shared_ptr<Engine> engine = ProcessEngine();
+  if (engine == nullptr) return ffi::Error::Success();  // shut down meanwhile
+  return ToError(engine->NoteGradients(gradients, ToFound(found.typed_data()), together));
+}
+
 // On the host, then the same on a GPU, where XLA tells its stream.
 
 ffi::Error BeginHere(Number run) { return Begin(Memory(), run); }
@@ -160,6 +205,10 @@ ffi::Error StartHere(ffi::RemainingArgs args, ffi::RemainingRets rets, std::stri
 ffi::Error DoneHere(ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t results,
                     int64_t pending) {
   return Done(Memory(), args, rets, results, pending);
+}
+
+ffi::Error NoteNothing(ffi::BufferR1<ffi::S64>, ffi::BufferR1<ffi::F32>, Number, std::string_view) {
+  return ffi::Error::Success();
 }
 
 ffi::Error BeginOnGpu(void* stream, Number run) { return Begin(Memory(stream), run); }
@@ -184,6 +233,26 @@ XLA_FFI_DEFINE_HANDLER(
     ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<int64_t>("results").Attr<int64_t>(
         "pending"));
 
+XLA_FFI_DEFINE_HANDLER(kFind, Find,
+                       ffi::Ffi::Bind()
+                           .RemainingArgs()
+                           .RemainingRets()
+                           .Attr<ffi::Span<const int64_t>>("numbers")
+                           .Attr<ffi::Span<const int64_t>>("dtypes")
+                           .Attr<int64_t>("most"));
+XLA_FFI_DEFINE_HANDLER(kNote, Note,
+                       ffi::Ffi::Bind()
+                           .Arg<ffi::BufferR1<ffi::S64>>()
+                           .Arg<ffi::BufferR1<ffi::F32>>()
+                           .Ret<ffi::BufferR0<ffi::S64>>()
+                           .Attr<std::string_view>("gradients"));
+XLA_FFI_DEFINE_HANDLER(kNoteOnGpu, NoteNothing,
+                       ffi::Ffi::Bind()
+                           .Arg<ffi::BufferR1<ffi::S64>>()
+                           .Arg<ffi::BufferR1<ffi::F32>>()
+                           .Ret<ffi::BufferR0<ffi::S64>>()
+                           .Attr<std::string_view>("gradients"));
+
 XLA_FFI_DEFINE_HANDLER(kBeginOnGpu, BeginOnGpu,
                        ffi::Ffi::Bind().Ctx<Stream>().Ret<ffi::BufferR0<ffi::S64>>());
 XLA_FFI_DEFINE_HANDLER(kStartOnGpu, StartOnGpu,
@@ -204,6 +273,9 @@ XLA_FFI_DEFINE_HANDLER(kDoneOnGpu, DoneOnGpu,
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kBeginCall, "Host", kBegin);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "Host", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "Host", kDone);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kFindCall, "Host", kFind);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kNoteCall, "Host", kNote);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kNoteCall, "CUDA", kNoteOnGpu);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kBeginCall, "CUDA", kBeginOnGpu);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "CUDA", kStartOnGpu);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "CUDA", kDoneOnGpu);

@@ -1,5 +1,6 @@
-// How the ops of cc/tf are compiled: each becomes the calls of calls.h. The one file that includes
-// XLA's compiler, which takes most of its time to compile.
+// How the collectives of cc/tf are compiled: each becomes the calls of calls.h.
+#include "cc/xla/lowering.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -14,9 +15,7 @@
 #include "cc/tf/types.h"
 #include "cc/xla/calls.h"
 #include "cc/xla/computation.h"
-#include "cc/xla/op_kernel.h"
 #include "cc/xla/request_text.h"
-#include "tensorflow/compiler/tf2xla/xla_op_registry.h"
 #include "xla/hlo/builder/xla_builder.h"
 #include "xla/shape_util.h"
 
@@ -95,22 +94,6 @@ bool IsInPlace(Collective kind) {
   return kind == Collective::kAllReduce || kind == Collective::kAdasum ||
          kind == Collective::kBroadcast;
 }
-
-// An op of ours, as part of a computation.
-class Lowering : public tensorflow::XlaOpKernel {
- public:
-  using XlaOpKernel::XlaOpKernel;
-
-  void Compile(XlaOpKernelContext* ctx) final {
-    Computation* computation = nullptr;
-    OP_REQUIRES_OK(ctx, ComputationOf(ctx, &computation));
-    const tensorflow::core::ScopedUnref unref(computation);
-    OP_REQUIRES_OK(ctx, Write(ctx, computation));
-  }
-
- private:
-  virtual absl::Status Write(XlaOpKernelContext* ctx, Computation* computation) const = 0;
-};
 
 class CollectiveLowering : public Lowering {
  public:
@@ -362,12 +345,6 @@ class BeforeCollectivesLowering : public Lowering {
     return absl::OkStatus();
   }
 };
-
-// Not REGISTER_XLA_OP: TensorFlow makes kernels of what is registered so when it makes its first
-// device, and tfhvd's library is loaded later. This is what those kernels are.
-#define TFHVD_REGISTER_LOWERING(name, lowering)                                         \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU_XLA_JIT), lowering); \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_GPU_XLA_JIT), lowering)
 
 TFHVD_REGISTER_LOWERING("TfhvdAllreduce", LoweringOf<Collective::kAllReduce>);
 TFHVD_REGISTER_LOWERING("TfhvdGroupedAllreduce", LoweringOf<Collective::kAllReduce>);

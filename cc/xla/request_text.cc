@@ -1,6 +1,11 @@
 #include "cc/xla/request_text.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cc/flow/codec.h"
 #include "cc/flow/messages.h"
@@ -38,29 +43,62 @@ Status FromHex(std::string_view text, std::string* bytes) {
   return Status::Ok();
 }
 
+// The parts between separators.
+Status Split(std::string_view text, std::vector<std::string>* parts) {
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(kSeparator, begin), text.size());
+    TFHVD_RETURN_IF_ERROR(FromHex(text.substr(begin, end - begin), &parts->emplace_back()));
+    begin = end + 1;
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::string ToText(const Request& request) {
   Announcement announcement;
   announcement.requests.push_back(request);
-  return ToHex(Encode(announcement)) + kSeparator + ToHex(request.origin);
+  std::string text = ToHex(Encode(announcement)) + kSeparator + ToHex(request.origin);
+  for (const std::string& label : request.labels) text += kSeparator + ToHex(label);
+  return text;
 }
 
 Status FromText(std::string_view text, Request* request) {
-  const size_t end = text.find(kSeparator);
-  if (end == std::string_view::npos) {
+  std::vector<std::string> parts;  // the request, its origin, and its labels
+  TFHVD_RETURN_IF_ERROR(Split(text, &parts));
+  if (parts.size() < 2) {
     return Status::Internal("a compiled function's request does not say where it comes from");
   }
-  std::string bytes, origin;
-  TFHVD_RETURN_IF_ERROR(FromHex(text.substr(0, end), &bytes));
-  TFHVD_RETURN_IF_ERROR(FromHex(text.substr(end + 1), &origin));
   Announcement announcement;
-  TFHVD_RETURN_IF_ERROR(Decode(bytes, &announcement));
+  TFHVD_RETURN_IF_ERROR(Decode(parts[0], &announcement));
   if (announcement.requests.size() != 1) {
     return Status::Internal("a call in a compiled function does not contain exactly one request");
   }
   *request = std::move(announcement.requests[0]);
-  request->origin = std::move(origin);
+  request->origin = std::move(parts[1]);
+  request->labels.assign(std::make_move_iterator(parts.begin() + 2),
+                         std::make_move_iterator(parts.end()));
+  return Status::Ok();
+}
+
+std::string ToText(const SharedGradients& gradients) {
+  std::string text = ToHex(gradients.left_out ? "1" : "0") + kSeparator;
+  text += ToHex(std::to_string(gradients.process_set)) + kSeparator + ToHex(gradients.reductions);
+  for (const std::string& label : gradients.labels) text += kSeparator + ToHex(label);
+  return text;
+}
+
+Status FromText(std::string_view text, SharedGradients* gradients) {
+  std::vector<std::string> parts;
+  TFHVD_RETURN_IF_ERROR(Split(text, &parts));
+  if (parts.size() < 3) {
+    return Status::Internal("a compiled function does not say whose gradients it has");
+  }
+  gradients->left_out = parts[0] == "1";
+  gradients->process_set = std::atoi(parts[1].c_str());
+  gradients->reductions = std::move(parts[2]);
+  gradients->labels.assign(std::make_move_iterator(parts.begin() + 3),
+                           std::make_move_iterator(parts.end()));
   return Status::Ok();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/negotiate/tensor_labels.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -143,6 +144,18 @@ TEST(NamesTheTensorOfAGroup) {
       {a, b},
       "Received: rank 0: tensor 1 of the group, float32[2]; rank 1: tensor 1 of the group, "
       "float32[4].");
+}
+
+TEST(ARankAddsItsOwnLabels) {
+  Request own = Ask(Collective::kAllReduce, {{1}, {2}, {3}});
+  const Request other = Ask(Collective::kAllReduce, {{1}, {4}, {3}});
+  const Status verdict = AgreeOn({own, other}).verdict;
+  EXPECT_EQ(WithLabels(verdict, own).message(), verdict.message());
+  own.labels = {"a", "tensor 1 of the group", "c"};
+  EXPECT_ERROR(
+      WithLabels(verdict, own), StatusCode::kInvalidArgument,
+      "rank 0: tensor 1 of the group (tensor 1 of the group), float32[2]; rank 1: tensor 1 "
+      "of the group (tensor 1 of the group), float32[4].");
 }
 
 TEST(GroupsOfDifferentLengthDoNotAgree) {

@@ -27,6 +27,7 @@ GIVEN = {
     "average_aggregated_gradients": True,
     "groups": 5,
     "scale_local_gradients": False,
+    "quarantine": True,
 }
 
 
@@ -86,6 +87,7 @@ def test_no_argument_is_left_out():
         ({"op": 17}, "Expected: hvd.Average"),
         ({"gradient_predivide_factor": 0.0}, "above 0"),
         ({"gradient_predivide_factor": 2.0, "op": tfhvd.Sum}, "Expected: op=Average"),
+        ({"quarantine": True, "op": tfhvd.Adasum}, "Expected: Average or Sum"),
         ({"groups": -1}, "groups=-1"),
         ({"backward_passes_per_step": 0}, "1 or more"),
     ],
@@ -130,12 +132,13 @@ def sent(kind, distributed, variables):
 @pytest.mark.parametrize(
     ("arguments", "sizes", "factors"),
     [
-        ({}, [5], (1.0, 1.0)),
-        ({"groups": 2}, [2, 3], (1.0, 1.0)),
-        ({"num_groups": 3}, [1, 2, 2], (1.0, 1.0)),
-        ({"num_groups": 9}, [1, 1, 1, 1, 1], (1.0, 1.0)),
-        ({"groups": [[0, 3], [1, 2]]}, [2, 2, 1], (1.0, 1.0)),
-        ({"gradient_predivide_factor": 4.0}, [5], (0.25, 4.0)),
+        # One more each: the ranks' votes, whether their gradients are finite.
+        ({}, [5 + 1], (1.0, 1.0)),
+        ({"groups": 2}, [2, 3, 1], (1.0, 1.0)),
+        ({"num_groups": 3}, [1, 2, 2, 1], (1.0, 1.0)),
+        ({"num_groups": 9}, [1, 1, 1, 1, 1, 1], (1.0, 1.0)),
+        ({"groups": [[0, 3], [1, 2]]}, [2, 2, 1, 1], (1.0, 1.0)),
+        ({"gradient_predivide_factor": 4.0}, [5 + 1], (0.25, 4.0)),
     ],
     ids=str,
 )

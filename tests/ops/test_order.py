@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tfhvd as hvd
 from tfhvd.ops import _threads
-from tfhvd.ops.names import name_of
+from tfhvd.ops.names import Name, name_of
 
 pytestmark = pytest.mark.ranks(1, 2)
 
@@ -151,8 +151,8 @@ def test_names_in_a_graph_are_used_once_and_equal_on_every_rank():
 
 
 def test_eager_calls_share_one_name_and_so_one_kernel():
-    assert name_of("allreduce", None, tf.constant(1.0)) == ("allreduce.eager", True)
-    assert name_of("allreduce", None, tf.constant([2])) == ("allreduce.eager", True)
+    assert name_of("allreduce", None, tf.constant(1.0)) == Name("allreduce.eager", True)
+    assert name_of("allreduce", None, tf.constant([2])) == Name("allreduce.eager", True)
 
 
 @pytest.mark.ranks(2)

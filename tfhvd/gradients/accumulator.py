@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from tfhvd.compat.variables import key_of, state_variable, tf_variable
 from tfhvd.gradients import sample_weights
+from tfhvd.gradients.gradient import scaled
 from tfhvd.gradients.options import ReductionOptions
-from tfhvd.gradients.reducer import GradientReducer, scaled
+from tfhvd.gradients.reducer import GradientReducer
 from tfhvd.runtime import updates
 
 if TYPE_CHECKING:

@@ -50,10 +50,15 @@ class ReductionOptions:
             None for no layer.
         scale_local_gradients: whether gradients that stay each rank's own are divided by the number
             of ranks, as they would be in an average.
+        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
+            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
+            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            Average and Sum.
 
     Raises:
         ValueError: for an op that is none, a predivide factor without Average or not above 0, less
-            than one pass, and groups that are negative or name a variable twice.
+            than one pass, a quarantine without Average or Sum, and groups that are negative or name
+            a variable twice.
 
     Example:
         >>> options = ReductionOptions(op=Sum, groups=2).named("loop")
@@ -73,6 +78,7 @@ class ReductionOptions:
     process_set: ProcessSet = global_process_set
     local_layers: Layer | Iterable[Layer] | None = None
     scale_local_gradients: bool = True
+    quarantine: bool = False
 
     def __post_init__(self, num_groups: int) -> None:
         """Refuses what cannot be meant: see the class."""
@@ -81,6 +87,11 @@ class ReductionOptions:
         checked_id(self.process_set)
         self._check_factors()
         self._check_groups()
+        if self.quarantine and self.op not in (Average, Sum):
+            raise ValueError(
+                "quarantine leaves ranks out of averages and sums. "
+                f"Received: quarantine=True, op={self.op}. Expected: Average or Sum."
+            )
         if self.backward_passes_per_step < 1:
             raise ValueError(
                 f"Received: backward_passes_per_step={self.backward_passes_per_step}. "

@@ -21,16 +21,24 @@ from tfhvd.compression import (
 )
 from tfhvd.compression.stateful import Exchange
 from tfhvd.gradients import buckets, sample_weights
+from tfhvd.gradients.gradient import after, scaled, values_of, with_values
 from tfhvd.gradients.indexed_slices import SlicesReducer, is_sparse, name_of_first, sum_duplicates
 from tfhvd.gradients.local_variables import LocalVariables
 from tfhvd.gradients.options import ReductionOptions
 from tfhvd.ops import Average, Sum, allgather, allreduce, compiled, grouped_allreduce
+from tfhvd.ops.finite_check import FiniteCheck, can_be_checked, share_of_finite
 from tfhvd.ops.names import Identity, label_of_variable, outermost_graph
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.runtime import updates
+from tfhvd.runtime.library import load_native
+from tfhvd.runtime.process_sets import checked_id
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, Variable
+
+# Where nothing depends on the look at gradients, it is at so many values of each: a NaN that comes
+# from the loss, or from a layer above, is in all of them. It costs next to nothing.
+_SAMPLE = 4096
 
 _NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the outermost graph
 
@@ -159,21 +167,83 @@ class GradientReducer:
         """Reduces gradients; those at `rows` are dense here, and maybe slices on other ranks."""
         names = [name_of_first(name) if i in rows else name for i, name in enumerate(names)]
         dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
-        reduced: list[Gradient] = [None] * len(gradients)
         compression = self.options.compression
+        apart = []
         if has_state(compression):
-            for i in [i for i in dense if i not in rows and compression.compresses(gradients[i])]:
-                reduced[i] = compression(gradients[i], variables[i], self._exchange(names[i]))
-            dense = [i for i in dense if reduced[i] is None]
-        groups = self._grouped([i for i in dense if i not in rows], gradients, variables)
+            apart = [i for i in dense if i not in rows and compression.compresses(gradients[i])]
+        together = [i for i in dense if i not in rows and i not in apart]
+        groups = self._grouped(together, gradients, variables)
         groups += [[i] for i in dense if i in rows]  # as on ranks where they are slices
+        check = self._finite_check(groups, gradients)
+        if check is not None:
+            gradients = [with_values(g, check.tensors.get(i)) for i, g in enumerate(gradients)]
+        if check is not None and self.options.quarantine:
+            gradients = [scaled(g, check.share) for g in gradients]
+        votes_at = len(gradients)
+        if check is not None:
+            gradients = [*gradients, check.vote]
+            names = [*names, *_unique_names(f"{self._prefix}/finite", [None])]
+            self._add_votes(groups, votes_at, gradients)
+        reduced: list[Gradient] = [None] * len(gradients)
+        if has_state(compression):
+            for i in apart:
+                reduced[i] = compression(gradients[i], variables[i], self._exchange(names[i]))
         reduce_all = self._reduce_compiled if compiled.is_compiled() else self._reduce_groups
         for i, tensor in zip(itertools.chain(*groups), reduce_all(groups, gradients, names)):
             reduced[i] = tensor
         for i, gradient in enumerate(gradients):
             if is_sparse(gradient):
                 reduced[i] = self._slices(gradient, variables[i], names[i], self._weight())
-        return reduced
+        if check is None:
+            return reduced
+        return self._noted(check, reduced[votes_at], reduced[:votes_at], variables)
+
+    def _finite_check(
+        self, groups: list[list[int]], gradients: list[Gradient]
+    ) -> FiniteCheck | None:
+        """Looks at the gradients; None where nobody wants to know."""
+        action = load_native().config().on_not_finite.name
+        quarantine = self.options.quarantine
+        if self.options.op not in (Average, Sum) or (action == "OFF" and not quarantine):
+            return None
+        grouped = {*itertools.chain(*groups)}
+        others = [[i] for i, g in enumerate(gradients) if g is not None and i not in grouped]
+        looked_at: list[tuple[list[int], list[tf.Tensor]]] = []
+        for bucket in [*groups, *others]:
+            values = {i: values_of(gradients[i]) for i in bucket}
+            able = [i for i, value in values.items() if can_be_checked(value)]
+            if able:
+                looked_at.append((able, [values[i] for i in able]))
+        most = 0 if quarantine or action == "RAISE" else _SAMPLE
+        return FiniteCheck(looked_at, most) if looked_at else None
+
+    def _add_votes(self, groups: list[list[int]], at: int, gradients: list[Gradient]) -> None:
+        """Has the votes travel in the bucket that is ready last, or as one of their own."""
+        joins = bool(groups) and not self.options.groups and self._cast is Compression.none
+        if joins and all(values_of(gradients[i]).dtype == tf.float32 for i in groups[-1]):
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+
+    def _noted(
+        self,
+        check: FiniteCheck,
+        votes: tf.Tensor,
+        reduced: list[Gradient],
+        variables: list[Variable],
+    ) -> list[Gradient]:
+        """Takes note of the votes; returns what the gradients are after it."""
+        left_out = self.options.quarantine
+        labels = [variable_name(v) or f"variable {i}" for i, v in enumerate(variables)]
+        set_id = checked_id(self.options.process_set)
+        noted = check.note(votes, self._prefix, labels, left_out, set_id)
+        if noted is not None:
+            raises = load_native().config().on_not_finite.name == "RAISE"
+            reduced = after(noted, reduced, holds=raises)
+        if not left_out or self.options.op != Average:
+            return reduced
+        whole = tf.math.divide_no_nan(1.0, share_of_finite(votes))
+        return [scaled(gradient, whole) for gradient in reduced]
 
     def _weight(self) -> tf.Tensor | None:
         """Returns what this rank counts in an average; None where all count alike."""
@@ -183,7 +253,7 @@ class GradientReducer:
         ranks = self.options.process_set
         return Exchange(
             reduce=lambda tensor, part: self._reduce_dense(
-                [tensor], f"{name}/{part}", Compression.none
+                [tensor], [f"{name}/{part}"], Compression.none
             )[0],
             gather=lambda tensor, part: allgather(
                 tensor, name=Identity(f"{name}/{part}"), process_set=ranks
@@ -221,7 +291,7 @@ class GradientReducer:
         reduced: list[Gradient] = []
         for group in groups:
             tensors = [gradients[i] for i in group]
-            reduced += self._reduce_dense(tensors, names[group[0]], self._cast)
+            reduced += self._reduce_dense(tensors, [names[i] for i in group], self._cast)
         return reduced
 
     def _reduce_compiled(
@@ -238,16 +308,16 @@ class GradientReducer:
                 pairs = [self._cast.compress(gradients[i]) for i in group]
                 contexts += [context for _, context in pairs]
                 small = [tensor for tensor, _ in pairs]
-                begun += self._reduce_dense(small, names[group[0]], Compression.none)
+                begun += self._reduce_dense(small, [names[i] for i in group], Compression.none)
         finished = compiled.finish(begun) if begun else []
         return [self._cast.decompress(t, c) for t, c in zip(finished, contexts)]
 
     def _reduce_dense(
-        self, tensors: list[tf.Tensor], name: str, compression: Compressing
+        self, tensors: list[tf.Tensor], names: list[str], compression: Compressing
     ) -> list[tf.Tensor]:
         factor = self.options.gradient_predivide_factor
         arguments: dict[str, Any] = {
-            "name": Identity(name),
+            "name": Identity.of_group(names[0], names),
             "compression": compression,
             "device_dense": self.options.device_dense,
             "prescale_factor": 1.0 / factor,
@@ -261,24 +331,6 @@ class GradientReducer:
         if len(tensors) == 1:
             return [allreduce(tensors[0], **arguments)]
         return grouped_allreduce(tensors, **arguments)
-
-
-def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
-    """Multiplies a gradient.
-
-    Args:
-        gradient: a tensor or IndexedSlices of any shape and type, or None.
-        factor: a float; or a tensor without dimensions, for floating-point gradients, which gives
-            zeros where it is 0, also of NaN.
-    """
-    if gradient is None or (isinstance(factor, float) and factor == 1.0):
-        return gradient
-    if is_sparse(gradient):
-        values = scaled(gradient.values, factor)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    if isinstance(factor, float):
-        return gradient * tf.cast(factor, gradient.dtype)
-    return tf.math.multiply_no_nan(gradient, tf.cast(factor, gradient.dtype))
 
 
 def _part(gradient: tf.Tensor, variable: Variable) -> buckets.Part:

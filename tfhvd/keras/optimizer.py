@@ -59,6 +59,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     groups: int | Sequence[Sequence[Variable]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
+    quarantine: bool = False,
 ) -> _Optimizer:
     """Wraps a Keras optimizer, so that every update applies gradients reduced over the ranks.
 
@@ -95,6 +96,10 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         process_set: the ranks that take part.
         scale_local_gradients: whether gradients that stay each rank's own are divided by the number
             of ranks, as they would be in an average.
+        quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
+            in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
+            rank. Zeros if no rank is left. No gradient travels before all are computed. With
+            Average and Sum.
 
     Returns:
         An optimizer of a subclass of the given optimizer's class. Its `register_local_var(var)`
@@ -124,6 +129,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
+        quarantine=quarantine,
     )
     return distribute(optimizer, options.named(f"Distributed{type(optimizer).__name__}"))
 

@@ -27,8 +27,9 @@ from tfhvd.compat.object_proxy import Wrapped
 from tfhvd.compression import has_state
 from tfhvd.gradients import sample_weights
 from tfhvd.gradients.accumulator import GradientAccumulator
+from tfhvd.gradients.gradient import scaled
 from tfhvd.gradients.options import ReductionOptions
-from tfhvd.gradients.reducer import GradientReducer, scaled
+from tfhvd.gradients.reducer import GradientReducer
 from tfhvd.keras.compression_state import saveable
 from tfhvd.runtime import updates
 

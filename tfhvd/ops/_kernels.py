@@ -51,6 +51,7 @@ def average(
             list(tensors),
             weight,
             deferred=deferred,
+            **_labels(name),
             **_reduction(Average, prescale, postscale),
             **_identity("TfhvdWeightedAllreduce", name, process_set_id),
         )
@@ -137,6 +138,42 @@ def barrier(name: Name, process_set_id: int) -> None:
         compiled.put_in_order()
 
 
+def find_not_finite(
+    before: tf.Tensor, numbers: Sequence[int], tensors: Sequence[tf.Tensor], most: int
+) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+    """Adds which tensors are not finite to what was found before.
+
+    Returns:
+        What is found then, this rank's vote, and the tensors, to be used from then on.
+    """
+    found, vote, same = load_tf_ops().tfhvd_find_not_finite(
+        before, list(tensors), numbers=list(numbers), most=most
+    )
+    return found, vote, list(same)
+
+
+def note_not_finite(
+    found: tf.Tensor,
+    votes: tf.Tensor,
+    reductions: str,
+    labels: Sequence[str],
+    left_out: bool,
+    process_set_id: int,
+) -> tf.Operation | None:
+    """Takes note of a step's votes; returns the operation in a graph."""
+    operation = load_tf_ops().tfhvd_note_not_finite(
+        found,
+        votes,
+        reductions=reductions,
+        labels=list(labels),
+        left_out=left_out,
+        process_set_id=process_set_id,
+    )
+    if operation is not None:
+        graphs.run_independently(operation)
+    return operation
+
+
 def _one_or_group(
     kind: str, tensors: Sequence[tf.Tensor], name: Name, process_set_id: int, **attributes: object
 ) -> list[tf.Tensor]:
@@ -148,7 +185,7 @@ def _one_or_group(
             operation = getattr(library, f"tfhvd_{kind.lower()}")
             outputs = [operation(tensors[0], deferred=deferred, **identity, **attributes)]
         else:
-            identity = _identity(f"TfhvdGrouped{kind}", name, process_set_id)
+            identity = _identity(f"TfhvdGrouped{kind}", name, process_set_id) | _labels(name)
             operation = getattr(library, f"tfhvd_grouped_{kind.lower()}")
             outputs = list(operation(list(tensors), deferred=deferred, **identity, **attributes))
     return _in_its_order(outputs, deferred)
@@ -162,7 +199,7 @@ def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, int
     }
 
 
-def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, str | int | None]:
+def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, object]:
     check_order(kind)
     return {
         "name": operation_name(kind, name),
@@ -171,6 +208,11 @@ def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, str | int
         "process_set_id": process_set_id,
         "origin": origin(),
     }
+
+
+def _labels(name: Name) -> dict[str, Sequence[str]]:
+    """What the tensors are called: for graphs alone, since an eager call would convert it anew."""
+    return {"labels": name.labels} if name.labels and not tf.executing_eagerly() else {}
 
 
 def _in_its_order(outputs: list[tf.Tensor], deferred: bool) -> list[tf.Tensor]:

@@ -20,6 +20,7 @@ constant because TensorFlow keeps a kernel for each value that it has seen of an
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -30,16 +31,34 @@ _IN_USE = "tfhvd/names_in_use"  # a collection of the outermost graph
 
 
 class Identity(str):
-    """A name that tfhvd gives: it travels as it is, without name scopes, which may differ."""
+    """A name that tfhvd gives: it travels as it is, without name scopes, which may differ.
 
-    __slots__ = ()
+    Attributes:
+        labels: what each of several tensors is called, for messages; empty for nothing.
+    """
+
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def of_group(cls, text: str, labels: Sequence[str]) -> Identity:
+        """Names a collective on several tensors."""
+        name = cls(text)
+        name.labels = tuple(labels)
+        return name
 
 
 class Name(NamedTuple):
-    """A collective's name, and whether the user left it to us to order several of that name."""
+    """A collective's name.
+
+    Attributes:
+        text: on all ranks the same.
+        anonymous: whether the user left it to us to order several of that name.
+        labels: what each of its tensors is called, for messages; empty for nothing.
+    """
 
     text: str
     anonymous: bool
+    labels: tuple[str, ...] = ()
 
     def part(self, suffix: str) -> Name:
         """Names one of several collectives that make up one operation."""
@@ -74,7 +93,7 @@ def name_of(
         if not given:
             raise ValueError("The name is empty; pass name=None to have one made.")
         if tf.executing_eagerly() or isinstance(given, Identity):
-            return Name(str(given), anonymous=False)
+            return Name(str(given), anonymous=False, labels=getattr(given, "labels", ()))
         scope = "" if ignore_name_scope else tf.compat.v1.get_default_graph().get_name_scope()
         return Name(_unique(f"{scope}/{given}" if scope else given, set_id), anonymous=False)
     if tf.executing_eagerly():

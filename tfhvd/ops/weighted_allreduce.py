@@ -67,7 +67,7 @@ def weighted_allreduce(
         reduced = _kernels.average(
             small,
             tf.cast(weight, tf.int32),
-            name_of("allreduce", Identity(name)),
+            name_of("allreduce", name if isinstance(name, Identity) else Identity(name)),
             set_id,
             prescale_factor,
             postscale_factor,

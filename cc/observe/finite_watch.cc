@@ -1,0 +1,111 @@
+#include "cc/observe/finite_watch.h"
+
+#include <cmath>
+
+namespace tfhvd {
+namespace {
+
+// Whether so many of a kind deserve a line: a loss scale that is being found gives some, and a rank
+// that is left out may give one a step.
+bool IsTold(int64_t count) {
+  int64_t power = 1;
+  while (power < count) power *= 10;
+  return count == power || count <= 3;
+}
+
+std::string Called(const SharedGradients& gradients, int64_t at) {
+  const bool known = at >= 0 && at < static_cast<int64_t>(gradients.labels.size());
+  return known ? gradients.labels[static_cast<size_t>(at)] : "variable " + std::to_string(at);
+}
+
+// This rank's.
+std::string Described(const SharedGradients& gradients, const FoundNotFinite& own) {
+  std::string text = "the gradient of " + Called(gradients, own.first);
+  if (own.nans >= 0) {
+    text += " (" + std::to_string(own.nans) + " NaN and " + std::to_string(own.infinities) +
+            " infinite of " + std::to_string(own.values) + " values)";
+  }
+  if (own.gradients == 1) return text + " is not finite";
+  return text + " and " + std::to_string(own.gradients - 1) + " more are not finite";
+}
+
+// The rank and the variable, where one rank alone has such gradients.
+std::string Whose(const SharedGradients& gradients, const Votes& together) {
+  const float other = together[kVoteOther];
+  const float low = together[kVoteLow] / other;
+  const float high = together[kVoteHigh] / other;
+  // The mean of squares is the square of the mean for equal numbers only. Ranks that differ by one
+  // have 0.25 between these, if they weigh the same.
+  constexpr float kEqual = 0.01f;
+  if (std::abs(together[kVoteLowSquare] / other - low * low) > kEqual ||
+      std::abs(together[kVoteHighSquare] / other - high * high) > kEqual) {
+    return "of several ranks";
+  }
+  const int64_t rank = std::lround(high) * kDigit + std::lround(low);
+  return "of rank " + std::to_string(rank) + ", first that of " +
+         Called(gradients, std::lround(together[kVoteFirst] / other)) + ",";
+}
+
+}  // namespace
+
+void FiniteWatch::At(int64_t epoch, int64_t step) {
+  MutexLock lock(&mutex_);
+  epoch_ = epoch;
+  step_ = step;
+}
+
+std::string FiniteWatch::Consequence(const SharedGradients& gradients) const {
+  if (gradients.left_out) return " The rank has no part in that update.";
+  if (action_ == OnNotFinite::kRaise) return "";
+  return " The weights of all ranks are no better after it, unless the program leaves the update "
+         "out. quarantine=True of the optimizer or the tape leaves such a rank out; "
+         "TFHVD_ON_NOT_FINITE=raise stops.";
+}
+
+std::string FiniteWatch::Place(const std::string& reductions, int64_t number) const {
+  std::string text = "update " + std::to_string(number) + " of " + reductions;
+  if (epoch_ > 0) {
+    text += ", after step " + std::to_string(step_) + " of epoch " + std::to_string(epoch_);
+  }
+  return text;
+}
+
+Status FiniteWatch::StepOver(const SharedGradients& gradients, const FoundNotFinite& own,
+                             const Votes& together, bool speaks) {
+  std::string line;
+  Status status;
+  {
+    MutexLock lock(&mutex_);
+    Steps& steps = steps_[gradients.reductions];
+    const int64_t number = ++steps.count;
+    if (!(together[kVoteOther] > 0)) return Status::Ok();
+    // What follows from the step before is no news, unless its ranks were left out.
+    const bool news = gradients.left_out || steps.last != number - 1;
+    steps.last = number;
+    const std::string place = Place(gradients.reductions, number);
+    if (action_ == OnNotFinite::kRaise && !gradients.left_out) {
+      status = Status::InvalidArgument(
+          "Gradients " + Whose(gradients, together) + " are not finite in " + place +
+          ". Look at the batch of that step, or pass quarantine=True to the optimizer or the tape "
+          "to leave such a rank out; TFHVD_ON_NOT_FINITE=warn goes on.");
+    }
+    const bool everybody = !(together[kVoteFinite] > 0);
+    if (everybody && !gradients.left_out) {
+      // No batch of one rank does that; so no rank is named, and one of them says it.
+      if (news && speaks && IsTold(++steps.own)) {
+        line = "gradients of all ranks are not finite in " + place + ", first that of " +
+               Called(gradients, own.first) +
+               ": the loss is not, or the weights were not before. TFHVD_ON_NOT_FINITE=raise looks "
+               "at every value of every gradient, and ends the job with the first.";
+      }
+    } else if (own.first >= 0 && news && IsTold(++steps.own)) {
+      line = Described(gradients, own) + " on rank " + std::to_string(rank_) + " in " + place +
+             ". Look at this rank's batch." + Consequence(gradients);
+      if (steps.own > 1) line += " It is update " + std::to_string(steps.own) + " of that kind.";
+    }
+  }
+  if (!line.empty()) log_.Warning(line);
+  return status;
+}
+
+}  // namespace tfhvd
