@@ -34,6 +34,11 @@ def run_independently(operation: tf.Operation) -> None:
         manager.run_independently(operation)
 
 
+def runs_effects(graph: tf.Graph) -> bool:
+    """Whether a graph is a function's, which runs what has effects though nothing depends on it."""
+    return getattr(graph, "experimental_acd_manager", None) is not None
+
+
 def in_compiled_function(graph: tf.Graph | None = None) -> bool:
     """Whether TensorFlow is tracing a function with jit_compile=True, or one that it calls.
 

@@ -345,3 +345,14 @@ def samples_seen(model: Model) -> float | None:
     metrics = getattr(model, "metrics", ())
     counts = [m.count for m in metrics if m.name == "loss" and hasattr(m, "count")]
     return float(counts[0]) if counts else None
+
+
+def steps_of_a_call(model: Model) -> int:
+    """How many steps one call of the train function makes: Keras' `steps_per_execution`.
+
+    tf_keras (2.16 to 2.21 at least) has it as a variable of its own.
+    """
+    steps = getattr(model, "steps_per_execution", None) or getattr(
+        model, "_steps_per_execution", None
+    )
+    return int(steps) if steps is not None else 1

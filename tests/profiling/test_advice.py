@@ -1,0 +1,176 @@
+"""Each advice of the report, tried: whoever takes it does not get it again, and has shorter steps.
+
+What is slow is slow by a sleep, by work of many times the rest of a step, or by hundreds of
+operations, so that the shorter step is no matter of the machine.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import tensorflow as tf
+
+import tfhvd as hvd
+
+pytestmark = [pytest.mark.ranks(2), pytest.mark.thorough]
+SLOW = 0.03  # seconds
+STEPS = 10
+
+Step = Callable[[], None]
+
+
+def profiled(step: Step):
+    """A report of some steps, after two that are not in it."""
+    step()
+    step()
+    profile = hvd.profile(STEPS, quiet=True)
+    while profile.report is None:
+        step()
+        profile.step()
+    return profile.report
+
+
+def averaged(report, part: str) -> float:
+    return statistics.fmean(report.seconds(rank, part) for rank in report.steps)
+
+
+def usual(report) -> float:
+    """How long a step takes, whatever else the machine has done during some of them."""
+    return statistics.median(step.whole for steps in report.steps.values() for step in steps)
+
+
+def tried(before: Step, after: Step, advice: str, part: str) -> str:
+    """Takes an advice about a part of the steps; returns the report of before."""
+    first, second = profiled(before), profiled(after)
+    text = "\n".join(first.lines())
+    assert advice in text, text
+    later = "\n".join(second.lines())
+    assert advice not in later, later
+    assert averaged(second, part) < averaged(first, part) / 2, f"{text}\n{later}"
+    assert usual(second) < usual(first), f"{text}\n{later}"
+    return text
+
+
+def elements(slow_ranks) -> tf.data.Dataset:
+    def generate() -> Iterator[float]:
+        for _ in range(STEPS + 3):
+            if hvd.rank() in slow_ranks:
+                time.sleep(SLOW)
+            yield 1.0
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    signature = tf.TensorSpec((), tf.float32)
+    return tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(
+        options
+    )
+
+
+def reading(data: tf.data.Dataset) -> Step:
+    iterator = iter(data)
+    return lambda: hvd.allreduce(next(iterator), name="read")
+
+
+@pytest.mark.parametrize(
+    ("slow", "complaint"),
+    [((1,), "It waits for its input"), ((0, 1), "All ranks wait for their input for")],
+    ids=["one rank", "all ranks"],
+)
+def test_a_cache_for_slow_input(slow, complaint):
+    data = elements(slow)
+    cached = data.cache()
+    for _ in cached:
+        pass
+    said = tried(reading(data), reading(cached.repeat()), "a cache, prefetching", "input")
+    assert complaint in said
+
+
+def test_garbage_that_is_frozen():
+    cycles: list[list] = [[] for _ in range(300_000)]
+    for cycle in cycles:
+        cycle.append(cycle)
+
+    def step() -> None:
+        if hvd.rank() == 1:
+            gc.collect()
+        hvd.allreduce(1.0, name="collect")
+
+    def frozen() -> None:
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
+        step()
+
+    try:
+        tried(step, frozen, "Call gc.freeze()", "garbage")
+    finally:
+        gc.unfreeze()
+
+
+def test_as_much_to_compute_as_the_others():
+    large = tf.random.stateless_normal([400, 400], [1, 2])
+
+    @tf.function
+    def work(times):
+        x = large
+        for _ in tf.range(times):
+            x = tf.tanh(large @ x)
+        return tf.reduce_sum(x)
+
+    def of(times: int) -> Step:
+        return lambda: hvd.allreduce(work(times), name="work")
+
+    uneven = of(40 if hvd.rank() == 1 else 2)
+    tried(uneven, of(2), "Give it as much to compute as the others", "computing")
+
+
+def test_callbacks_of_one_rank():
+    def alike() -> None:
+        time.sleep(SLOW)
+        hvd.allreduce(1.0, name="log")
+
+    def one_more() -> None:
+        if hvd.rank() == 0:
+            time.sleep(2 * SLOW)  # writes a log
+        alike()
+
+    tried(one_more, alike, "what only one rank does", "waiting")
+
+
+def test_many_small_collectives_as_one_group():
+    tensors = [tf.ones(10) for _ in range(150)]
+
+    @tf.function
+    def chain():
+        # Each waits for the one before, as in a program that uses each result at once.
+        x = tensors[0]
+        for number in range(len(tensors)):
+            x = hvd.allreduce(x, name=f"chain.{number}")
+        return x
+
+    grouped = tf.function(lambda: hvd.grouped_allreduce(tensors, name="group"))
+    first, second = profiled(chain), profiled(grouped)
+    text = "\n".join(first.lines())
+    assert "pass many tensors to one grouped_allreduce" in text, text
+    assert "pass many tensors to one grouped_allreduce" not in "\n".join(second.lines())
+    assert usual(second) < usual(first)
+
+
+def test_fewer_passes_that_communicate():
+    gradient = tf.ones([8 << 20])
+    calls = [0]
+
+    def every(passes: int) -> Step:
+        def step() -> None:
+            calls[0] += 1
+            if calls[0] % passes == 0:
+                hvd.allreduce(gradient, name="large")
+
+        return step
+
+    first, second = profiled(every(1)), profiled(every(4))
+    text = "\n".join(first.lines())
+    assert "backward_passes_per_step" in text, text
+    assert averaged(second, "communication") < averaged(first, "communication") / 2
+    assert usual(second) < usual(first)

@@ -1,0 +1,110 @@
+"""hvd.profile in loops of ranks of which one is slow on purpose."""
+
+import gc
+import statistics
+import time
+
+import pytest
+import tensorflow as tf
+from with_xla import COMPILED
+
+import tfhvd as hvd
+
+pytestmark = [pytest.mark.ranks(2, 4), pytest.mark.usefixtures("young_heap")]
+SLOW = 0.02  # seconds a step
+STEPS = 8
+
+
+def data(slow):
+    """Elements that take time on one rank, without a prefetch that would hide some of it."""
+
+    def elements():
+        while True:
+            if hvd.rank() == slow:
+                time.sleep(SLOW)
+            yield [1.0] * 8
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    found = tf.data.Dataset.from_generator(
+        elements, output_signature=tf.TensorSpec((8,), tf.float32)
+    )
+    return found.batch(1).with_options(options)
+
+
+def train(mode="graph", slow=None, between=lambda: None):
+    """A profile of some steps of a small network."""
+    weights = [tf.Variable(tf.random.stateless_normal([8, 8], [1, n])) for n in range(3)]
+
+    def step(x):
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            for weight in weights:
+                x = tf.tanh(x @ weight)
+            loss = tf.reduce_sum(x)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+            weight.assign_sub(0.01 * gradient)
+
+    step = {"eager": step, "graph": tf.function(step)}.get(
+        mode, tf.function(step, jit_compile=True)
+    )
+    profile = None
+    for number, x in enumerate(data(slow)):
+        step(x)
+        between()
+        if number == 3:
+            profile = hvd.profile(STEPS, quiet=True)
+        elif profile is not None and profile.step() is not None:
+            return profile.report
+    return None
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", COMPILED])
+def test_slow_input_is_what_the_others_wait_for(mode):
+    report = train(mode, slow=1)
+    found = report.straggler
+    assert (found.rank, found.cause) == (1, "input")
+    assert report.seconds(1, "input") >= 0.95 * SLOW
+    others = [report.seconds(rank, "input") for rank in report.steps if rank != 1]
+    assert found.more == pytest.approx(report.seconds(1, "input") - statistics.median(others))
+    for rank, steps in report.steps.items():
+        assert len(steps) == STEPS
+        assert all(sum(s.parts.values()) == pytest.approx(s.whole, rel=0.01) for s in steps)
+        if rank != 1:
+            for_slow = sum(step.waits_for.get(1, 0.0) for step in steps)
+            assert for_slow >= 0.95 * sum(step.parts["waiting"] for step in steps)
+    assert f"wait for rank 1 for {1e3 * found.seconds:.1f} ms a step" in report.lines()[-2]
+    assert "It waits for its input" in report.lines()[-2]
+
+
+def test_python_between_the_steps():
+    report = train(between=lambda: time.sleep(SLOW if hvd.rank() == 0 else 0))
+    assert (report.straggler.rank, report.straggler.cause) == (0, "other")
+
+
+def test_garbage():
+    cycles = [[] for _ in range(300000)]
+    for cycle in cycles:
+        cycle.append(cycle)
+    report = train(between=lambda: gc.collect() if hvd.rank() == 1 else None)
+    assert (report.straggler.rank, report.straggler.cause) == (1, "garbage")
+
+
+def test_the_first_rank_prints(capfd):
+    with hvd.profile(100) as profile:
+        for _ in range(3):
+            hvd.allreduce(1.0, name="loss")
+            profile.step()
+    assert len(profile.report.steps[0]) == 3
+    said = capfd.readouterr().out
+    assert said.startswith(f"3 steps of {hvd.size()} ranks, in ms a step:\n") == (hvd.rank() == 0)
+
+
+def test_an_error_ends_it():
+    with pytest.raises(ValueError, match="no data"), hvd.profile():
+        raise ValueError("no data")
+    assert train(slow=0) is not None, "TensorFlow's profiler is free again"
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="at least 1"):
+        hvd.profile(0)

@@ -1,0 +1,152 @@
+"""Where the time goes, from records made up: parts, clocks, the straggler, and the words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfhvd.profiling import clocks, parts, report
+from tfhvd.profiling.spans import Span, merged, seconds, within, without
+from tfhvd.profiling.trace import Meeting, Trace
+
+STEP = 0.1
+
+
+def job(late=(), ahead=0.0, hosts=("a", "a"), compiled=False, part="input", steps=5):
+    """Steps of 100 ms: 10 of input, 60 of computing, a collective of 20, and the rest.
+
+    `late`: rank -> how many seconds more it takes for `part`; the others wait. `ahead`: by how much
+    the last host's clock is.
+    """
+    extra = dict(late)
+    longest = max([0.0, *extra.values()])
+    traces = {}
+    for rank, host in enumerate(hosts):
+        shift = ahead if host != hosts[0] else 0.0
+        marks, spans, meetings = [], {"input": [], "computing": [], "collecting": []}, []
+        for number in range(steps):
+            begin = shift + number * (STEP + longest)
+            at = begin
+            more = extra.get(rank, 0.0)
+            for name, usual in (("input", 0.01), ("computing", 0.06)):
+                duration = usual + (more if name == part else 0.0)
+                spans[name].append(Span(at, at + duration))
+                at += duration
+            if part not in spans:
+                at += more
+            if compiled:  # one operation, which ends when the step's collective does
+                spans["computing"][-1] = Span(spans["computing"][-1].begin, begin + longest + 0.091)
+            everyone = begin + longest + 0.07
+            meetings.append(
+                Meeting("g", number, at, everyone, everyone + 0.001, everyone + 0.021, 4000, 3)
+            )
+            marks.append(Span(begin, begin + STEP + longest))
+        traces[rank] = Trace(
+            rank, host, tuple(marks), *map(tuple, spans.values()), tuple(meetings), compiled
+        )
+    return traces
+
+
+def test_spans():
+    assert merged([Span(3, 3), Span(1, 2), Span(2, 4)]) == [Span(1, 4)]
+    assert without([Span(0, 3), Span(5, 6)], [Span(1, 2), Span(2.5, 9)]) == [
+        Span(0, 1),
+        Span(2, 2.5),
+    ]
+    assert within([Span(0, 3), Span(5, 6)], Span(2, 5.5)) == [Span(2, 3), Span(5, 5.5)]
+    assert seconds([]) == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_parts_of_a_step(compiled):
+    for steps in parts.divide(job(compiled=compiled)).values():
+        for step in steps:
+            assert step.whole == pytest.approx(0.1)
+            expected = {"input": 0.01, "computing": 0.06, "overhead": 0.001, "communication": 0.02}
+            for name in parts.PARTS:
+                assert step.parts[name] == pytest.approx(
+                    expected.get(name, 0.009 if name == "other" else 0), abs=1e-9
+                )
+            assert sum(step.parts.values()) == pytest.approx(step.whole)
+
+
+@pytest.mark.parametrize("hosts", [("a", "a"), ("a", "b"), ("a", "a", "b", "b")])
+def test_slow_input_of_one_rank_is_what_the_others_wait_for(hosts):
+    last = len(hosts) - 1
+    made = report.make(job({last: 0.02}, ahead=1234.5, hosts=hosts))
+    found = made.straggler
+    assert (found.rank, found.cause) == (last, "input")
+    assert found.seconds == pytest.approx(0.02, abs=0.012 if "b" in hosts else 1e-6)
+    assert found.more == pytest.approx(0.02)
+    for rank, steps in made.steps.items():
+        for step in steps:
+            assert sum(step.parts.values()) == pytest.approx(step.whole)
+            assert set(step.waits_for) <= {last} - {rank}
+
+
+@pytest.mark.parametrize("part", ["computing", "garbage"])
+def test_another_cause(part):
+    traces = job({0: 0.03}, part=part)
+    if part == "garbage":
+        slow = traces[0]
+        spans = tuple(Span(s.begin + 0.07, s.begin + 0.1) for s in slow.steps)
+        traces[0] = Trace(**{**vars(slow), "collecting": spans})
+    found = report.make(traces).straggler
+    assert (found.rank, found.cause) == (0, part)
+
+
+def test_the_machine_says_why_computing_is_slow():
+    traces = job({0: 0.03}, part="computing")
+    traces[0] = Trace(**{**vars(traces[0]), "throttled": 0.1})
+    assert report.make(traces).straggler.cause == "quota"
+    traces[0] = Trace(**{**vars(traces[0]), "throttled": 0.0, "faults": 100})
+    assert report.make(traces).straggler.cause == "page faults"
+
+
+def test_ranks_that_wait_for_each_other_in_turn():
+    first, second = job({0: 0.02}), job({1: 0.02})
+    traces = {}
+    for rank in (0, 1):
+        later = second[rank]
+        move = lambda span: Span(span.begin + 10, span.end + 10)  # noqa: E731
+        meetings = [
+            Meeting(
+                m.name, m.turn + 5, *(t + 10 for t in (m.submitted, m.agreed, m.began, m.ended))
+            )
+            for m in later.meetings
+        ]
+        traces[rank] = Trace(
+            rank,
+            "a",
+            (*first[rank].steps, *map(move, later.steps)),
+            (*first[rank].input, *map(move, later.input)),
+            (*first[rank].computing, *map(move, later.computing)),
+            meetings=(*first[rank].meetings, *meetings),
+        )
+    assert report.make(traces).straggler is None
+
+
+def test_clocks_of_two_hosts():
+    found = clocks.offsets(job(ahead=-77.0, hosts=("a", "a", "b")))
+    assert found[1] == clocks.Offset(0.0, 0.0)
+    assert abs(found[2].seconds - 77.0) <= found[2].error < 0.03
+    alone = clocks.offsets({0: Trace(0, "a", ()), 1: Trace(1, "b", ())})
+    assert alone[1].error == float("inf")
+
+
+def test_the_words():
+    lines = report.make(job({1: 0.02})).lines()
+    assert lines[0] == "5 steps of 2 ranks, in ms a step:"
+    assert lines[2].split()[:3] == ["0", "120.000", "10.000"]
+    assert (
+        "The others wait for rank 1 for 20.0 ms a step (17%). It waits for its input" in lines[-2]
+    )
+    even = report.make(job())
+    assert even.straggler is None
+    assert even.lines()[-2] == "Communication that nothing hides takes 21% of a step."
+
+
+def test_it_travels():
+    trace = job()[1]
+    assert Trace.of_fields(json.loads(json.dumps(trace.as_fields()))) == trace

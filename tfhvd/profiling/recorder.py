@@ -1,0 +1,75 @@
+"""Records some steps of this rank."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import resource
+import time
+from typing import Any
+
+from tfhvd.compat.profiler import Profiler
+from tfhvd.profiling.spans import Span
+from tfhvd.profiling.trace import Meeting, Trace
+from tfhvd.runtime.library import load_native
+from tfhvd.runtime.membership import membership
+from tfhvd.watch import control_groups, flight
+
+
+class Recorder:
+    """From `start` to `stop`, with `step` between two steps. One at a time."""
+
+    def __init__(self) -> None:
+        self._profiler = Profiler()
+        self._record = load_native().flight_record()
+        self._marks: list[float] = []
+        self._meetings: dict[int, flight.Collective] = {}
+        self._collecting: list[Span] = []
+        self._collects_since = 0.0
+        self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        self._throttled = control_groups.throttled_seconds()
+        self._first = flight.read(self._record).submitted + 1
+        gc.callbacks.append(self._on_collect)
+        self.step()
+
+    def step(self) -> None:
+        """Notes that a step is over, and that the next one begins."""
+        self._marks.append(self._profiler.mark())
+        for collective in flight.read(self._record).collectives:
+            if collective.number >= self._first and collective.ended is not None:
+                self._meetings[collective.number] = collective
+
+    def stop(self) -> Trace:
+        """Ends it."""
+        gc.callbacks.remove(self._on_collect)
+        events = self._profiler.stop()
+        topology = membership.require_topology()
+        turns: collections.Counter[str] = collections.Counter()
+        meetings = []
+        for _, one in sorted(self._meetings.items()):
+            if one.failed or one.ended is None:
+                continue
+            agreed = one.submitted if one.agreed is None else one.agreed
+            began = agreed if one.began is None else one.began
+            turn, turns[one.name] = turns[one.name], turns[one.name] + 1
+            times = (one.submitted, agreed, began, one.ended)
+            meetings.append(Meeting(one.name, turn, *times, one.bytes, one.tensors))
+        return Trace(
+            rank=topology.rank,
+            host=topology.hosts[topology.rank],
+            steps=tuple(Span(*pair) for pair in zip(self._marks, self._marks[1:])),
+            input=tuple(Span(*span) for span in events.input),
+            computing=tuple(Span(*span) for span in events.computing),
+            collecting=tuple(self._collecting),
+            meetings=tuple(meetings),
+            compiled=events.compiled,
+            faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt - self._faults,
+            throttled=control_groups.throttled_seconds() - self._throttled,
+        )
+
+    def _on_collect(self, phase: str, info: dict[str, Any]) -> None:
+        del info
+        if phase == "start":
+            self._collects_since = time.monotonic()
+        elif self._collects_since:
+            self._collecting.append(Span(self._collects_since, time.monotonic()))

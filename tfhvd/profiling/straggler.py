@@ -1,0 +1,97 @@
+"""Which rank the others wait for, and what it does meanwhile that they do not. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfhvd.profiling.parts import Step
+from tfhvd.profiling.trace import Trace
+
+_LEAST = 0.05  # of a step: less is no straggler
+_MORE = 2.0  # times what any other rank costs; else they wait for each other in turn
+_THROTTLED = 0.1  # of the time
+_OWN = ("input", "garbage", "computing", "other")  # what a rank does by itself
+_FAULTS = 1.0  # a step, that read the disk
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that costs most.
+
+    Attributes:
+        rank: its number.
+        seconds: a step for which the others wait for it, each, on average.
+        share: of a step.
+        cause: "input", "garbage", "quota", "page faults", "computing" or "other"; "unseen" where
+            only collectives were recorded; "" where it does nothing that the others do not: then it
+            is a little late now and then.
+        more: seconds a step that the cause takes more than on the other ranks.
+    """
+
+    rank: int
+    seconds: float
+    share: float
+    cause: str
+    more: float
+
+
+def find(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> Straggler | None:
+    """Finds it; None where no rank keeps the others for a noticeable part of a step.
+
+    Args:
+        steps: by rank, as `parts.divide` gives them.
+        traces: what they were made of.
+    """
+    if len(steps) < 2:
+        return None
+    count = max(1, min(map(len, steps.values())))
+    whole = statistics.fmean(_per_step(steps[rank], "whole", count) for rank in steps)
+    kept = {
+        rank: sum(
+            step.waits_for.get(rank, 0.0)
+            for other in steps
+            if other != rank
+            for step in steps[other]
+        )
+        / count
+        / (len(steps) - 1)
+        for rank in steps
+    }
+    rank = max(kept, key=lambda each: kept[each])
+    others = max(kept[other] for other in steps if other != rank)
+    if kept[rank] < _LEAST * whole or kept[rank] < _MORE * others:
+        return None
+    more = {}
+    for part in _OWN:
+        usual = [_per_step(steps[other], part, count) for other in steps if other != rank]
+        more[part] = _per_step(steps[rank], part, count) - statistics.median(usual)
+    cause = max(more, key=lambda part: more[part])
+    if more[cause] < kept[rank] / 2:
+        return Straggler(rank, kept[rank], kept[rank] / whole, "", 0.0)
+    return Straggler(
+        rank,
+        kept[rank],
+        kept[rank] / whole,
+        _refined(cause, traces[rank], whole * count),
+        more[cause],
+    )
+
+
+def _refined(cause: str, trace: Trace, duration: float) -> str:
+    """Why computing takes longer, where the machine says so."""
+    if trace.only_collectives:
+        return "unseen"
+    if cause not in ("computing", "other"):
+        return cause
+    if trace.throttled > _THROTTLED * duration:
+        return "quota"
+    if trace.faults > _FAULTS * max(1, len(trace.steps)):
+        return "page faults"
+    return cause
+
+
+def _per_step(steps: Sequence[Step], part: str, count: int) -> float:
+    total = sum(step.whole if part == "whole" else step.parts[part] for step in steps)
+    return total / count
