@@ -24,15 +24,17 @@ def collective(number=1, name="loss", submitted=5.0, **more):
     return Collective(**{**values, **more})
 
 
-def record(rank, *collectives, size=2, done=0):
+def record(rank, *collectives, size=2, done=0, epoch=0, step=0, host="n1"):
     return Record(
         rank=rank,
         size=size,
         pid=100 + rank,
         leader=100,
-        host="n1",
+        host=host,
         began=0.0,
         began_unix=0.0,
+        epoch=epoch,
+        step=step,
         submitted=len(collectives),
         done=done,
         progress=19.0,

@@ -16,6 +16,7 @@
 #include "cc/engine/clock.h"
 #include "cc/engine/stages.h"
 #include "cc/engine/vote_polling.h"
+#include "cc/observe/finite_watch.h"
 #include "cc/observe/flight_record.h"
 #include "cc/observe/listeners.h"
 #include "cc/observe/metrics.h"
@@ -70,6 +71,7 @@ class Engine::Impl {
         sets_(topology_.size),
         timeline_(topology_.rank, topology_.hosts[topology_.rank]),
         record_(topology_),
+        finite_watch_(config_.on_not_finite, log_, topology_.rank),
         metrics_(topology_.size),
         listeners_({&record_, &metrics_, &timeline_}),
         stages_(config_, log_, topology_, control_.get(), communicator_.get(), &sets_, &queue_,
@@ -141,6 +143,16 @@ class Engine::Impl {
   }
   Status StopTimeline() { return timeline_.Stop(); }
   int flight_record() const { return record_.file(); }
+  void NotePosition(int64_t epoch, int64_t step) {
+    record_.At(epoch, step);
+    finite_watch_.At(epoch, step);
+  }
+  Status NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,
+                       const Votes& together) {
+    const ProcessSetTable::Members members = sets_.Find(gradients.process_set);
+    const bool speaks = members != nullptr && members->front() == topology_.rank;
+    return finite_watch_.StepOver(gradients, own, together, speaks);
+  }
   EngineMetrics metrics() const { return metrics_.snapshot(); }
   WaitMonitor* wait_monitor() { return &stages_; }
 
@@ -325,6 +337,7 @@ class Engine::Impl {
   ProcessSetTable sets_;           // likewise; written by the executor
   Timeline timeline_;              // likewise
   FlightRecord record_;            // likewise
+  FiniteWatch finite_watch_;       // likewise
   Metrics metrics_;                // likewise
   Listeners listeners_;            // likewise
 
@@ -368,6 +381,10 @@ Status Engine::lost() const { return impl_->lost(); }
 Status Engine::health() const { return impl_->health(); }
 const Topology& Engine::topology() const { return impl_->topology(); }
 WaitMonitor* Engine::wait_monitor() { return impl_->wait_monitor(); }
+Status Engine::NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,
+                             const Votes& together) {
+  return impl_->NoteGradients(gradients, own, together);
+}
 const Config& Engine::config() const { return impl_->config(); }
 const ProcessSetTable& Engine::process_sets() const { return impl_->process_sets(); }
 Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
@@ -375,6 +392,7 @@ Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
 }
 Status Engine::StopTimeline() { return impl_->StopTimeline(); }
 int Engine::flight_record() const { return impl_->flight_record(); }
+void Engine::NotePosition(int64_t epoch, int64_t step) { impl_->NotePosition(epoch, step); }
 EngineMetrics Engine::metrics() const { return impl_->metrics(); }
 bool Engine::stop_asked(int32_t process_set) const { return impl_->stop_asked(process_set); }
 

@@ -31,6 +31,7 @@
 #include "cc/comm/world.h"
 #include "cc/device/device.h"
 #include "cc/flow/entry.h"
+#include "cc/flow/finite_vote.h"
 #include "cc/flow/metrics.h"
 #include "cc/flow/process_set_table.h"
 
@@ -93,6 +94,10 @@ class Engine {
   // `open` opens. Lives as long as the engine.
   WaitMonitor* wait_monitor();
 
+  // Whether the gradients of a step were finite. InvalidArgument where the job is to end for that.
+  Status NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,
+                       const Votes& together);
+
   // The settings that it runs by.
   const Config& config() const;
 
@@ -112,6 +117,10 @@ class Engine {
   // The descriptor of the record of the last entries (observe/flight_record.h), as long as the
   // engine lives; -1 where the system has no such memory.
   int flight_record() const;
+
+  // Notes there, and for the watch of gradients, where the program's training is: `step` steps of
+  // epoch `epoch` (from 1) are done.
+  void NotePosition(int64_t epoch, int64_t step);
 
   // What it has done so far.
   EngineMetrics metrics() const;

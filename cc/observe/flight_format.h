@@ -11,7 +11,7 @@
 namespace tfhvd {
 
 constexpr char kFlightMagic[8] = {'t', 'f', 'h', 'v', 'd', 'r', 'e', 'c'};
-constexpr uint32_t kFlightVersion = 1;
+constexpr uint32_t kFlightVersion = 2;
 
 struct FlightHeader {
   char magic[8];  // written last
@@ -30,6 +30,8 @@ struct FlightHeader {
   // Written by the threads that submit, and by the engine's: each in a line of the cache.
   alignas(64) std::atomic<uint64_t> submitted;  // entries so far; the last one's id
   std::atomic<int64_t> submitted_at;            // when the last one was; 0: none was
+  std::atomic<int64_t> epoch;                   // of the training, counted from 1; 0: not known
+  std::atomic<int64_t> step;                    // those that are done in it
   alignas(64) std::atomic<uint64_t> done;       // of these
   std::atomic<int64_t> done_at;
   alignas(64) char host[64];  // ends with a zero

@@ -59,6 +59,12 @@ FlightRecord::FlightRecord(const Topology& topology)
   on_.store(true);
 }
 
+void FlightRecord::At(int64_t epoch, int64_t step) {
+  if (header_ == nullptr) return;
+  header_->epoch.store(epoch, kRelaxed);
+  header_->step.store(step, kRelaxed);
+}
+
 FlightSlot* FlightRecord::SlotOf(EntryId id) const {
   FlightSlot* const slot = &slots_[id % kSlots];
   return id != 0 && slot->id.load(kRelaxed) == id ? slot : nullptr;

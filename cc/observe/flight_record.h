@@ -35,6 +35,10 @@ class FlightRecord : public Observer {
   // What other processes read, as a descriptor: -1 where the system has none such.
   int file() const { return memory_.file(); }
 
+  // Notes where the program's training is: `step` steps of epoch `epoch` (from 1; 0: nowhere) are
+  // done. Any thread.
+  void At(int64_t epoch, int64_t step);
+
   bool wants_ranks() const override { return false; }
   void Submitted(const Entry& entry) override;
   void RankReady(const Key&, Collective, int, bool) override {}

@@ -20,7 +20,7 @@ from tfhvd.diagnose.doctor.checks import (
     versions,
 )
 from tfhvd.diagnose.doctor.finding import Status, exit_code, failed, passed, warned
-from tfhvd.diagnose.doctor.survey import Clock, ranks_by_host, ranks_text
+from tfhvd.diagnose.doctor.survey import Clock, ranks_by_host
 from tfhvd.diagnose.gpus import Gpu
 from tfhvd.diagnose.machine import Cores, Interface
 
@@ -292,8 +292,3 @@ class TestMeeting:
 def test_hosts_of_one_name_are_told_apart():
     ranks = job("a", "b")
     assert ranks_by_host(change(ranks, 1, host="a")) == {"a": [0], "a#2": [1]}
-
-
-def test_ranks_in_words():
-    assert ranks_text([3]) == "rank 3"
-    assert ranks_text([5, 0, 1, 2]) == "ranks 0-2, 5"

@@ -11,7 +11,6 @@ import pytest
 import surveys
 
 from tfhvd.diagnose import facts, gpus, machine
-from tfhvd.launch import cores
 
 
 def test_facts_survive_the_way_to_another_process():
@@ -39,22 +38,6 @@ def test_what_cannot_be_read_is_empty(monkeypatch):
     monkeypatch.setattr(machine, "_read", lambda path: "")
     memory = machine.memory()
     assert (memory.total, memory.available, memory.limit) == (0, 0, None)
-
-
-@pytest.mark.parametrize(
-    ("groups", "paths"),
-    [
-        ("0::/a\n", ["/r/a/memory.max", "/r/memory.max"]),
-        (
-            "4:memory:/d\n",
-            ["/r/memory/d/memory.limit_in_bytes", "/r/memory/memory.limit_in_bytes"],
-        ),
-        ("1:cpu:/d\n", []),
-    ],
-)
-def test_where_the_limit_of_memory_is_written(groups, paths):
-    found = cores.limit_files(groups, Path("/r"), cores.MEMORY)
-    assert [str(file) for (file,) in found] == paths
 
 
 def test_the_least_limit_of_memory_counts(monkeypatch):

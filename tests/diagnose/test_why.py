@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import network
 import pytest
 
 from tfhvd.diagnose import cli
@@ -130,6 +131,43 @@ def test_the_odd_rank_is_named_with_its_class_in_tensorflow(case, tmp_path):
     assert answer["ranks"] == ([0, 1] if case == "different" else [1])
     if case != "different":
         assert "program.py:" in answer["lines"][1]
+
+
+@pytest.mark.thorough
+def test_ranks_of_other_hosts_are_seen_by_tfhvdrun(tmp_path):
+    if not network.available():
+        pytest.skip("only root can make hosts with networks of their own")
+    (tmp_path / "program.py").write_text(CASES["held"])
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    with network.hosts(2) as net:
+        words = [sys.executable, "-m", "tfhvd.launch", "--network-interfaces", "net0"]
+        words += ["--remote-shell", str(net.agent), "-H", ",".join(f"{n}:1" for n in net.names)]
+        command = [*net.run_on(0), *words, sys.executable, str(tmp_path / "program.py")]
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as job:
+            # As from the first host: with its network, but other numbers for its processes.
+            ask = ["ip", "netns", "exec", net.names[0], *TFHVD]
+            deadline = time.monotonic() + 60
+            while True:
+                said = subprocess.run(
+                    [*ask, "why", str(job.pid), "--seconds", "0.5", "--json"],
+                    capture_output=True,
+                    text=True,
+                )
+                answers = json.loads(said.stdout) if said.returncode == 1 else []
+                if any(answer["ranks"] for answer in answers):
+                    break
+                assert time.monotonic() < deadline, said
+            words = [*ask, "dump", str(job.pid)]
+            dumped = subprocess.run(words, capture_output=True, text=True, check=True)
+            job.kill()
+        host = net.names[1]
+    [answer] = answers
+    assert (answer["kind"], answer["ranks"]) == ("held", [1])
+    assert answer["lines"][1].startswith(f"Rank 1 (host {host}, process ")
+    assert dumped.stdout.startswith("job of 2 ranks\n")
+    assert "rank 0 waits, rank 1 has not called it" in dumped.stdout
 
 
 def test_wrong_words_are_refused(capsys):

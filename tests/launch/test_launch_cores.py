@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from launching import launch
 
-from tfhvd.launch.cores import VARIABLES, Cores, limit_files, measure, read_limit, share, variables
+from tfhvd.launch.cores import VARIABLES, Cores, measure, read_limit, share, variables
 
 
 @pytest.mark.parametrize(
@@ -50,18 +49,6 @@ def test_limits_of_containers():
     assert read_limit(["max 100000\n"]) is None
     assert read_limit(["400000\n", "100000\n"]) == 4
     assert read_limit(["-1\n", "100000\n"]) is None
-    second = "0::/a/b\n"
-    assert list(limit_files(second, Path("/r"))) == [
-        (Path("/r/a/b/cpu.max"),),
-        (Path("/r/a/cpu.max"),),
-        (Path("/r/cpu.max"),),
-    ]
-    first = "4:cpuset:/x\n1:cpu,cpuacct:/d\n"
-    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    assert list(limit_files(first, Path("/r"))) == [
-        tuple(Path("/r/cpu/d", name) for name in names),
-        tuple(Path("/r/cpu", name) for name in names),
-    ]
 
 
 def test_ranks_take_their_shares(monkeypatch):

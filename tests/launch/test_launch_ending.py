@@ -122,6 +122,28 @@ def test_last_lines_of_hold_the_exception_whatever_follows_it():
         assert "ValueError: bad" in words and "  frame 29" in words and len(words) == 10
 
 
+def test_last_lines_of_leave_out_the_stack_that_tensorflow_quotes():
+    quoted = [f'  File "m{n}.py", line {n}, in f' for n in range(40)]
+    words = [
+        "Traceback (most recent call last):",
+        '  File "t.py", line 1, in <module>',
+        "AbortedError: Graph execution error:",
+        "Detected at node X defined at (most recent call last):",
+        *quoted,
+        "allreduce 'x' cannot be completed: rank 1 (host n1) has left the job",
+        "\t [[{{node X}}]]",
+    ]
+    assert last_lines_of(words) == [*words[:4], *words[-2:]]
+
+
+def test_who_had_ended_before_a_failure_is_named():
+    ranks = [ended(0, Ending(code=1), 5.0), *(ended(n, Ending(code=0), 1.0 * n) for n in (1, 2))]
+    late = ended(3, Ending(code=0), 6.0)
+    assert report(ranks[0], [*ranks, late])[1] == (
+        "tfhvdrun: ranks 1-2 had ended before, with exit code 0"
+    )
+
+
 STARTUP = """\
 2026-01-31 12:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR

@@ -11,9 +11,11 @@ import network
 import pytest
 from flight_records import collective, record
 from launching import TFHVDRUN, environment, launch, script
+from mpi import wait_for
 
 from tfhvd.launch import hang_report, wire
-from tfhvd.launch.hang_watch import HangWatch
+from tfhvd.launch.looks import Looks
+from tfhvd.watch.hang_watch import HangWatch
 from tfhvd.watch.snapshot import Snapshot, as_fields, of_fields
 from tfhvd.watch.verdict import Kind
 
@@ -22,7 +24,9 @@ WAITS = collective()
 
 def seen(number, *collectives, state="S", cpu=0.0, taken=20.0, **more):
     noted = record(number, *collectives, **more)
-    return Snapshot(noted, state, cpu, "", (("/home/ann/train.py:9 in <module>",),), taken)
+    return Snapshot(
+        noted, state, cpu, 0, 0, 0.0, 0, "", (("/home/ann/train.py:9 in <module>",),), taken
+    )
 
 
 class Job:
@@ -30,7 +34,10 @@ class Job:
 
     def __init__(self, limit=60.0):
         self.now, self.sent, self.told = 1000.0, [], []
-        self.watch = HangWatch(limit, self.ask, lambda found, looks: self.told.append(found))
+        self.looks = Looks(self.ask)
+        tell = lambda found, looks: self.told.append(found)  # noqa: E731
+        probe = lambda: self.ask(wire.frame_json(wire.PROBE, limit=limit))  # noqa: E731
+        self.watch = HangWatch(limit, probe, self.looks.take, tell)
 
     def ask(self, data):
         [(kind, _)] = wire.Reader().feed(data)
@@ -40,11 +47,12 @@ class Job:
     def let_pass(self, seconds):
         for _ in range(int(seconds * 2)):
             self.now += 0.5
+            self.looks.tick(self.now)
             self.watch.tick(self.now)
 
     def answer(self, *views):
         for view in views:
-            self.watch.view(view.rank, json.loads(json.dumps(as_fields(view))))
+            self.looks.view(view.rank, json.loads(json.dumps(as_fields(view))))
 
     def hang(self, first, second):
         self.watch.stuck(self.now)
@@ -117,6 +125,19 @@ def test_workers_that_do_not_answer_are_not_waited_for():
     assert job.told == [], "a worker that is late is no rank that has ended"
 
 
+def test_looks_are_answered_in_the_order_in_which_they_were_asked():
+    job, got = Job(), []
+    job.looks.take(job.now, lambda views: got.append(("first", sorted(views))))
+    job.looks.take(job.now, lambda views: got.append(("second", sorted(views))))
+    job.answer(seen(0), seen(0), seen(1))
+    job.let_pass(1)
+    assert got == [("first", [0, 1])]
+    job.let_pass(4)
+    assert got[1] == ("second", [0]), "rank 1 has not answered twice"
+    job.answer(seen(1), seen(1))
+    assert len(got) == 2
+
+
 def test_a_view_survives_its_travel_in_part():
     many = [collective(number, ended=9.0) for number in range(1, 500)]
     whole = seen(1, *many, collective(500))
@@ -166,7 +187,7 @@ def test_a_job_that_hangs_says_why_and_ends_if_it_is_to(tmp_path, monkeypatch):
     assert outcome.code == 1
     lines = [line.removeprefix("tfhvdrun: ") for line in outcome.own_lines]
     assert lines[:2] == ["the job hangs", "A rank waits for something else."]
-    assert lines[2].endswith(f"is at {path}:8 in <module>.")
+    assert f"is at {path}:8 in <module>" in lines[2]
     assert lines[-1] == "error: the job hangs: a rank waits for something else"
     assert [file.name.startswith("tfhvd-verdict-") for file in tmp_path.glob("*.json")] == [True]
 
@@ -206,5 +227,40 @@ def test_the_odd_rank_is_seen_on_another_host(tmp_path):
         host = net.names[1]
     assert ran.returncode == 1, ran.stderr
     assert f"tfhvdrun: Rank 3 (host {host}, process " in ran.stderr
-    assert f" is at {path}:8 in <module>." in ran.stderr
-    assert ran.stderr.count("waits for add_process_set") == 3
+    assert f" is at {path}:8 in <module>" in ran.stderr
+    assert "Ranks 0-2 wait for add_process_set" in ran.stderr
+
+
+TRAINS = """
+import pathlib, sys
+import tfhvd as hvd
+hvd.init()
+for number in range(1 << 30):
+    hvd.remove_process_set(hvd.add_process_set([0]))
+    pathlib.Path(f"{sys.argv[1]}/trains").touch()
+"""
+
+
+@pytest.mark.thorough
+def test_a_host_that_is_cut_off_is_lost_though_workers_are_probed_all_the_time(tmp_path):
+    """The kernel's own questions (keepalive) rest while something is under way to a host."""
+    if not network.available():
+        pytest.skip("only root can make hosts with networks of their own")
+    path = script(tmp_path, TRAINS)
+    with network.hosts(2) as net:
+        words = ["--stall-check-warning-time-seconds", "1", "--network-interfaces", "net0"]
+        words += ["--remote-shell", str(net.agent), "-H", ",".join(f"{n}:1" for n in net.names)]
+        with subprocess.Popen(
+            [*net.run_on(0), *TFHVDRUN, *words, sys.executable, str(path), str(tmp_path)],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as job:
+            wait_for((tmp_path / "trains").exists)
+            net.cut_off(1)
+            _, errors = job.communicate(timeout=100)
+        host = net.names[1]
+    assert job.returncode == 1, errors
+    assert f"rank 1 on host {host} failed first: lost without a message" in errors

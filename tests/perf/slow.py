@@ -80,6 +80,23 @@ def busy(count: int) -> Iterator[None]:
             process.wait()
 
 
+def run(words: list[str]) -> int:
+    """Runs a command to its end, or until SIGTERM, which is blocked; returns its exit code.
+
+    A signal while the command is being started would leave it behind.
+    """
+    terms = {signal.SIGTERM}
+    command = subprocess.Popen(
+        words, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, terms)
+    )
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, terms)
+        return command.wait()
+    finally:
+        command.kill()  # does nothing where it has ended
+        command.wait()
+
+
 def main() -> int:
     """Runs the command; returns its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -91,10 +108,11 @@ def main() -> int:
         parser.error("there is no command to run")
     if options.quota is not None and options.quota < 1:
         parser.error(f"Received: --quota {options.quota}. Expected: percent of a core, 1 or more.")
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGTERM, lambda number, stack: sys.exit(128 + number))
     try:
         with limited(options.quota) as words, busy(options.busy):
-            return subprocess.run([*words, *options.command], check=False).returncode
+            return run([*words, *options.command])
     except NoRightError as error:
         print(f"slow.py: {error}", file=sys.stderr)
         return 1

@@ -22,11 +22,11 @@ def slot(
     return struct.pack("=Q5q2IiH2B", number, *times, 4000, name, phase, waited, 1, kind, state)
 
 
-def record(*slots, version=1, done=0):
+def record(*slots, version=2, done=0, epoch=0, step=0):
     head = struct.pack(
-        "=8s5I4iI2qQq48xQq48x64s",
+        "=8s5I4iI2qQq2q32xQq48x64s",
         *(b"tfhvdrec", version, 256, SLOTS, 64, len(TEXT), 1, 4, 4711, 4710, 0),
-        *(int(10e9), int(1e18), len(slots), int(11e9), done, int(9e9), b"n1"),
+        *(int(10e9), int(1e18), len(slots), int(11e9), epoch, step, done, int(9e9), b"n1"),
     )
     return head + b"".join(slots).ljust(SLOTS * 64, b"\0") + TEXT
 
@@ -40,7 +40,16 @@ def test_it_says_whose_it_is():
     found = parsed()
     assert (found.rank, found.size, found.pid, found.leader) == (1, 4, 4711, 4710)
     assert (found.host, found.began, found.began_unix, found.progress) == ("n1", 10, 1e9, 11)
+    assert found.position == ""
     assert found.collectives == ()
+
+
+def test_how_far_fit_has_come():
+    found = parsed(epoch=3, step=7)
+    assert found.position == "after step 7 of epoch 3"
+    assert found.doing() == (
+        "It was in no collective, and had begun none. That was after step 7 of epoch 3."
+    )
 
 
 def test_states_follow_the_times():
@@ -71,7 +80,7 @@ def test_texts_and_ranks():
 def test_long_texts_are_cut():
     long = b"\0" + b"n" * 2000 + b"\0" + b"o" * 2000 + b"\0"
     head = struct.pack(
-        "=8s5I4iI2qQq48xQq48x64s", b"tfhvdrec", 1, 256, 1, 64, len(long), *[0] * 11, b""
+        "=8s5I4iI2qQq2q32xQq48x64s", b"tfhvdrec", 2, 256, 1, 64, len(long), *[0] * 13, b""
     )
     data = head + slot(1) + long
     [found] = flight.parse(data, data, 0.0).collectives
@@ -118,16 +127,27 @@ def test_who_has_joined_does_not_wait_in_vain():
     assert [c.number for c in parsed(slot(1, 1), slot(2, 1, 2)).waiting()] == [1, 2]
 
 
+PAUSES = [slot(n, 1, 2, 3, 4e8 * n, state=1) for n in (1, 2, 3)]  # 4e8 s between two
+
+
 @pytest.mark.parametrize(
-    ("done", "expected"), [(0, 11.0), (1, None)], ids=["waits", "waits for nobody"]
+    ("slots", "done", "limit", "expected"),
+    [
+        ([slot(1, 5)], 0, 1.0, True),
+        ([slot(1, 5)], 0, 1e9, False),  # the limit is not over
+        ([slot(1, 5, kind=6)], 0, 1.0, False),  # it has joined
+        ([slot(1, 1, 2, 3, 4, state=1)], 1, 1.0, False),  # it waits for nobody
+        ([*PAUSES, slot(4, 5)], 3, 1.0, False),  # such a pause is usual
+    ],
+    ids=["waits", "not long", "joined", "nothing", "usual"],
 )
-def test_the_head_says_since_when_a_rank_waits(done, expected):
+def test_a_rank_that_waits_in_vain(slots, done, limit, expected):
     file = os.memfd_create("test")
     try:
-        os.write(file, record(slot(1, 5), done=done))
-        assert flight.waits_since(file) == expected
+        os.write(file, record(*slots, done=done))
+        assert flight.waits_in_vain(file, limit) == expected
         os.truncate(file, 10)
-        assert flight.waits_since(file) is None
+        assert not flight.waits_in_vain(file, limit)
     finally:
         os.close(file)
 
@@ -154,3 +174,13 @@ def test_a_file_is_read_as_of_now_or_of_when_its_rank_ended():
         assert flight.read(file).taken > 0
     finally:
         os.close(file)
+
+
+def test_what_pause_is_usual():
+    def job(*ended):
+        return parsed(*[slot(n, 1, 2, 3, at, state=1) for n, at in enumerate(ended, 1)])
+
+    assert job(5, 10, 110).usual_pause() == 5
+    assert job(5, 35, 65, 95).usual_pause() == 30
+    assert job(5, 6).usual_pause() == 0
+    assert parsed(slot(1, 1)).usual_pause() == 0

@@ -17,7 +17,7 @@ TENSORFLOW = "/v/lib/python3.11/site-packages/tensorflow/python"
 
 def rank(number, *collectives, main=(AT,), state="S", cpu=0.0, taken=20.0, done=0, size=3):
     noted = record(number, *collectives, size=size, done=done)
-    return Snapshot(noted, state, cpu, "", (tuple(main),), taken)
+    return Snapshot(noted, state, cpu, 0, 0, 0.0, 0, "", (tuple(main),), taken)
 
 
 def later(snapshot, **changes):
@@ -39,7 +39,7 @@ def test_a_rank_that_waits_elsewhere_is_named_with_its_line():
     assert verdict.lines[:3] == (
         "A rank waits for something else.",
         f"Rank 2 (host n1, process 102) is at {AT}.",
-        "Rank 0 waits for allreduce 'loss' (4 kB, train.py:7 in step), for 17.0 s.",
+        "Ranks 0-1 wait for allreduce 'loss' (4 kB, train.py:7 in step), for 17.0 s.",
     )
 
 
@@ -98,6 +98,25 @@ def test_ranks_that_wait_for_different_collectives():
     )
 
 
+@pytest.mark.parametrize(
+    ("stack", "changes", "hangs"),
+    [
+        ((AT,), {}, True),
+        ((AT,), {"wakeups": 6}, True),  # looked at, or it polls for something once a while
+        ((AT,), {"wakeups": 60}, False),
+        ((AT,), {"all_wakeups": 600}, True),  # its threads have nothing to do with it
+        ((f"{TENSORFLOW}/ops/x.py:3 in iterator_get_next", AT), {"all_wakeups": 600}, False),
+        ((f"{TENSORFLOW}/ops/x.py:3 in iterator_get_next", AT), {"all_wakeups": 9}, True),
+    ],
+)
+def test_who_wakes_up_again_and_again_does_not_hang(stack, changes, hangs):
+    waits = rank(0, WAITS)
+    odd = rank(1, main=stack)
+    after = [later(waits, all_wakeups=8), later(odd, **changes)]
+    verdict = judge([waits, odd], after)
+    assert (verdict.ranks, verdict.hangs) == ((1,), hangs)
+
+
 def test_of_ranks_that_differ_the_fewer_are_named():
     other = collective(name="metric")
     verdict = verdict_of(rank(0, WAITS), rank(2, other), rank(1, WAITS))
@@ -122,6 +141,12 @@ def test_a_stopped_rank_in_the_middle_of_a_collective():
     assert verdict.lines[-1].startswith("Type `kill -CONT 101` on host n1")
 
 
+def test_of_a_stopped_rank_there_are_no_stacks():
+    why = "no stacks: the process is stopped (SIGSTOP); kill -CONT lets it go on"
+    verdict = verdict_of(rank(0, WAITS), rank(1, main=(why,)), state="T")
+    assert verdict.lines[1] == "Rank 1 (host n1, process 101)."
+
+
 def test_nobody_is_named_where_nobody_is_missing():
     assert verdict_of(rank(0, WAITS), rank(1, WAITS)).ranks == ()
     verdict = verdict_of(rank(0, WAITS, size=2), rank(1, WAITS, size=2))
@@ -140,10 +165,42 @@ def test_two_ranks_that_do_different_things_have_no_common_reason():
     assert (verdict.kind, verdict.ranks) == (Kind.UNKNOWN, (1, 2))
 
 
+def test_how_far_the_odd_rank_has_come_and_where_the_kernel_has_it():
+    late = dataclasses.replace(
+        rank(1), record=record(1, epoch=2, step=37, size=2), waits_in="futex_wait_queue"
+    )
+    verdict = verdict_of(rank(0, WAITS), late)
+    at = f"{AT}, in the kernel's futex_wait_queue, after step 37 of epoch 2."
+    assert verdict.lines[1].endswith(at)
+
+
+def test_a_control_group_that_keeps_something_back():
+    verdict = verdict_of(rank(0, WAITS), rank(1), cpu=0.3, throttled=1.5)
+    assert "kept rank 1 from running for 1.5 of the last 2.0 s" in verdict.lines[2]
+    verdict = verdict_of(rank(0, WAITS), rank(1), cpu=0.3, memory_shortages=4)
+    assert "control group of rank 1 is at the limit of its memory" in verdict.lines[2]
+    assert len(verdict_of(rank(0, WAITS), rank(1), cpu=0.3, throttled=0.1).lines) == 4
+
+
+def test_of_many_ranks_the_lines_are_few():
+    waiting = [rank(number, WAITS, size=256) for number in range(256) if number != 77]
+    verdict = verdict_of(*waiting, rank(77, size=256))
+    assert (verdict.kind, verdict.ranks) == (Kind.HELD, (77,))
+    assert len(verdict.lines) == 4
+    assert verdict.lines[2].startswith("Ranks 0-76, 78-255 wait for allreduce 'loss'")
+    apart = [rank(n, collective(name=str(n)), main=(f"/a.py:{n} in f",)) for n in range(256)]
+    assert len(verdict_of(*apart).lines) <= 20
+    idle = [rank(n, main=(f"/a.py:{n} in f",), size=256) for n in range(1, 256, 2)]
+    waiting = [rank(n, collective(name=str(n)), size=256) for n in range(0, 256, 2)]
+    lines = verdict_of(*waiting, *idle).lines
+    assert len(lines) <= 20
+    assert "124 more ranks are elsewhere." in lines
+
+
 def test_a_job_that_goes_on():
     waits_anew = record(0, collective(2), done=8)
     verdict = verdict_of(rank(1, done=5), rank(0, WAITS, done=5), record=waits_anew)
     assert verdict.kind is Kind.PROGRESS
     verdict = verdict_of(rank(0), rank(1))
     assert (verdict.kind, verdict.ranks) == (Kind.UNKNOWN, ())
-    assert f"Rank 0 is at {AT}." in verdict.lines
+    assert f"Ranks 0-1 (host n1) are at {AT}." in verdict.lines

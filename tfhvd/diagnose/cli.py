@@ -18,6 +18,7 @@ from tfhvd.launch.errors import UsageError
 COMMANDS: dict[str, str] = {
     "why": "why a running job does not go on",
     "dump": "what the ranks of a running job wait for, and what they did last",
+    "timeline": "lays the ranks' timelines together on one clock, or says where their time went",
     "doctor": "looks at the machines of a job before it runs: each check passed, warned or failed",
     "env": "prints what a report of a bug needs: versions, build, settings, machine; no secrets",
 }

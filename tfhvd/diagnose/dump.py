@@ -7,10 +7,9 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from tfhvd.diagnose import find
-from tfhvd.launch.errors import UsageError
-from tfhvd.watch import stacks
+from tfhvd.diagnose.jobs import running
 from tfhvd.watch.flight import Collective, Record, State
+from tfhvd.watch.ranks import ranks_text
 
 _SHOWN = 5  # collectives that wait, of each list
 _FRAMES = 15  # of each thread
@@ -44,25 +43,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints it; returns the exit code."""
-    jobs = find.jobs() if options.pid is None else [find.job_of(options.pid)]
-    if not jobs:
-        raise UsageError("no job of tfhvd runs on this host, or none that you may look at.")
+    jobs = running(options.pid)
+    if options.stacks:
+        looks = [job.look() for job in jobs]
+        records = [[seen.record for seen in look] for look in looks]
+        stacks = [{seen.rank: [list(t) for t in seen.threads] for seen in look} for look in looks]
+    else:
+        records, stacks = [job.records() for job in jobs], [{} for _ in jobs]
     if options.json:
-        print(json.dumps([[_as_json(rank, options.stacks) for rank in job] for job in jobs]))
+        print(json.dumps([_as_json(*job) for job in zip(records, stacks)]))
         return 0
     texts = []
-    for job in jobs:
-        lines = describe([rank.record for rank in job], options.last)
-        if options.stacks:
-            lines += describe_stacks({rank.record.rank: stacks.of(rank.pid) for rank in job})
-        texts.append("\n".join(lines))
+    for of_job, threads in zip(records, stacks):
+        lines = describe(of_job, options.last) if of_job else ["no rank of this job has begun yet"]
+        texts.append("\n".join([*lines, *describe_stacks(threads)]))
     print("\n\n".join(texts))
     return 0
 
 
-def _as_json(rank: find.Rank, with_stacks: bool) -> dict[str, object]:
-    fields = dataclasses.asdict(rank.record)
-    return {**fields, "stacks": stacks.of(rank.pid)} if with_stacks else fields
+def _as_json(
+    records: Sequence[Record], stacks: Mapping[int, list[list[str]]]
+) -> list[dict[str, object]]:
+    return [
+        {**dataclasses.asdict(record), **({"stacks": stacks[record.rank]} if stacks else {})}
+        for record in records
+    ]
 
 
 def describe(job: Sequence[Record], last: int) -> list[str]:
@@ -82,6 +87,7 @@ def describe(job: Sequence[Record], last: int) -> list[str]:
             f"rank {record.rank} (host {record.host}, process {record.pid}): "
             f"{record.done:,} of {record.submitted:,} collectives done, "
             f"last progress {record.taken - record.progress:.3f} s ago"
+            + (f", {record.position} of fit" if record.position else "")
         )
         lines += _unfinished(record)
         done = record.of(State.DONE, State.FAILED)
@@ -109,7 +115,7 @@ def describe_stacks(by_rank: Mapping[int, list[list[str]]]) -> list[str]:
     # Who is alone is of most interest.
     lines = []
     for text, ranks in sorted(groups.items(), key=lambda group: len(group[1])):
-        lines += [f"{_ranks(ranks)}, the last call first:", text]
+        lines += [f"{ranks_text(ranks)}, the last call first:", text]
     return lines
 
 
@@ -132,10 +138,10 @@ def _missing_ranks(job: Sequence[Record]) -> list[str]:
         absent = sorted(everyone - by_rank.keys())
         if not absent or "(process set " in name:  # whose ranks are not known here
             continue
-        called = _ranks(sorted(by_rank))
+        called = ranks_text(sorted(by_rank))
         lines.append(
             f"  {next(iter(by_rank.values()))}: {called} wait{'s' if len(by_rank) == 1 else ''}, "
-            f"{_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not called it"
+            f"{ranks_text(absent)} {'has' if len(absent) == 1 else 'have'} not called it"
         )
     if len(waiting) > _SHOWN:
         lines.append(f"  and {len(waiting) - _SHOWN} more")
@@ -162,8 +168,3 @@ def _line(collective: Collective, record: Record) -> str:
         text += f", {'waits' if collective.ended is None else 'waited'} for "
         text += f"rank {collective.waited_for}"
     return text
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    some = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {some}"

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfhvd.launch import cores as launch_cores
+from tfhvd.watch import control_groups
 
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 _NO_LIMIT = 1 << 60  # bytes; version 1 of cgroups writes nearly 2 ** 63 where there is none
@@ -134,7 +135,7 @@ def memory() -> Memory:
 def _memory_limit() -> int | None:
     groups = _read("/proc/self/cgroup")
     found = []
-    for files in launch_cores.limit_files(groups, limit=launch_cores.MEMORY):
+    for files in control_groups.files_of(groups, control_groups.MEMORY_LIMIT):
         text = _read(files[0])
         if text.isdigit() and int(text) < _NO_LIMIT:
             found.append(int(text))

@@ -6,9 +6,9 @@ import argparse
 import json
 import time
 
-from tfhvd.diagnose import find
+from tfhvd.diagnose.jobs import running
 from tfhvd.launch.errors import UsageError
-from tfhvd.watch import snapshot, verdict
+from tfhvd.watch import verdict
 
 _SHORTEST, _LONGEST = 0.1, 600.0  # seconds between the two looks
 
@@ -39,15 +39,12 @@ def run(options: argparse.Namespace) -> int:
             f"--seconds {options.seconds:g}: expected is a number from {_SHORTEST:g} to "
             f"{_LONGEST:g}."
         )
-    first = _look(options.pid)
-    if not first:
-        raise UsageError("no job of tfhvd runs on this host, or none that you may look at.")
+    jobs = running(options.pid)
+    first = [job.look() for job in jobs]
     time.sleep(options.seconds)
-    then = {(rank.rank, rank.record.pid): rank for job in _look(None) for rank in job}
-    verdicts = []
-    for job in first:
-        later = [then[key] for key in ((s.rank, s.record.pid) for s in job) if key in then]
-        verdicts.append(verdict.judge(job, later))
+    verdicts = [verdict.judge(before, job.look()) for job, before in zip(jobs, first) if before]
+    if not verdicts:
+        raise UsageError("no rank of this job has begun yet, or the launcher does not answer.")
     if options.json:
         answers = [
             {"kind": v.kind.name.lower(), "ranks": v.ranks, "lines": v.lines} for v in verdicts
@@ -56,8 +53,3 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n\n".join("\n".join(v.lines) for v in verdicts))
     return 0 if all(v.kind is verdict.Kind.PROGRESS for v in verdicts) else 1
-
-
-def _look(pid: int | None) -> list[list[snapshot.Snapshot]]:
-    jobs = find.jobs() if pid is None else [find.job_of(pid)]
-    return [[snapshot.take(rank.pid, rank.record) for rank in job] for job in jobs]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+
+from tfhvd.watch import control_groups
 
 SHARE = "TFHVDRUN_SHARE_CORES"  # in a worker's environment: its rank takes its share
 
@@ -62,6 +63,14 @@ def variables(part: int | None, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if not environ.get(name)}
 
 
+def share_text(host: str, part: int) -> str:
+    """What a user is told of it; "" where a rank takes all."""
+    if not part:
+        return ""
+    text = f"tfhvdrun: each rank on host {host} takes {part} of its cores, unless one of "
+    return text + f"{', '.join(VARIABLES)} says otherwise (off: --no-share-cores)"
+
+
 def measure(environ: Mapping[str, str]) -> Cores:
     """Looks at this process, which mpirun has started, and at its container."""
     own = len(os.sched_getaffinity(0))
@@ -76,50 +85,16 @@ def measure(environ: Mapping[str, str]) -> Cores:
 def quota() -> float | None:
     """How many cores the container lets this process keep busy; None where it sets no limit."""
     try:
-        groups = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+        groups = control_groups.OWN.read_text(encoding="utf-8")
     except OSError:
         return None
     found = []
-    for path in limit_files(groups):
+    for path in control_groups.files_of(groups, control_groups.CPU_LIMIT):
         try:
             found.append(read_limit([file.read_text(encoding="ascii") for file in path]))
         except (OSError, ValueError):
             continue
     return min((limit for limit in found if limit is not None), default=None)
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The names of a limit's files: in version 2 of cgroups, and of a controller of version 1."""
-
-    unified: str
-    controller: str
-    files: tuple[str, ...]
-
-
-CPU = Limit("cpu.max", "cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
-MEMORY = Limit("memory.max", "memory", ("memory.limit_in_bytes",))
-
-
-def limit_files(
-    groups: str, root: Path = Path("/sys/fs/cgroup"), limit: Limit = CPU
-) -> Iterator[tuple[Path, ...]]:
-    """The files that may hold a limit, by what /proc/self/cgroup says.
-
-    Those of each group and of the groups above it: a container sees its own group as the root.
-    """
-    for line in groups.splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            yield from _in_group(root, path, limit.unified)
-        elif limit.controller in controllers.split(","):
-            yield from _in_group(root / limit.controller, path, *limit.files)
-
-
-def _in_group(root: Path, path: str, *names: str) -> Iterator[tuple[Path, ...]]:
-    group = Path(path.lstrip("/"))
-    for part in (group, *group.parents):
-        yield tuple(root / part / name for name in names)
 
 
 def read_limit(texts: list[str]) -> float | None:

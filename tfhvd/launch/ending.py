@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tfhvd.launch.startup_lines import without_startup_lines
+from tfhvd.watch.ranks import ranks_text
 
 _TRACEBACK = "Traceback (most recent call last)"
 _WORDS = 10  # lines
@@ -155,7 +156,8 @@ def _by_itself(ending: Ending | None) -> bool:
 def last_lines_of(lines: Iterable[str]) -> list[str]:
     """The last lines of a rank's stderr; with a traceback among them, its end and what follows.
 
-    What TensorFlow writes whenever it starts is left out.
+    Left out is what TensorFlow writes whenever it starts, and the stack that its errors quote
+    before they say what has happened.
 
     Example: ``last_lines_of(["a", "b"]) == ["a", "b"]``
     """
@@ -166,8 +168,15 @@ def last_lines_of(lines: Iterable[str]) -> list[str]:
     said = start + 1  # the first line behind the traceback that is not indented: the exception
     while said < len(kept) - 1 and kept[said].startswith((" ", "\t")):
         said += 1
+    kept[said:] = [line for line in kept[said:] if not line.startswith('  File "')]
     first = max(start, min(said - _WORDS // 2, len(kept) - _WORDS))
     return kept[first : first + _WORDS]
+
+
+def _ended_well_before(rank: Rank, at: float) -> bool:
+    if rank.ending is None or rank.ending.failed:
+        return False
+    return (rank.ended_at if rank.left_at is None else rank.left_at) < at
 
 
 def _killer(ending: Ending) -> str:
@@ -176,14 +185,22 @@ def _killer(ending: Ending) -> str:
     return "by a user, or by the kernel because memory ran out"
 
 
-def report(rank: Rank) -> list[str]:
-    """The last lines that tfhvdrun prints of a failed job."""
+def report(rank: Rank, ranks: Iterable[Rank] = ()) -> list[str]:
+    """The last lines that tfhvdrun prints of a failed job.
+
+    Args:
+        rank: the one that failed first.
+        ranks: all ranks. Who had come to the end of its program before may be why others failed.
+    """
     ending = rank.ending
     assert ending is not None
     lines = [f"tfhvdrun: rank {rank.rank} on host {rank.host} failed first: {ending}"]
     words = last_lines_of(rank.last_lines)
     if ending.signal == signal.SIGKILL and not ending.stopped:
         lines[0] += f" ({_killer(ending)})"
+    early = [other.rank for other in ranks if _ended_well_before(other, rank.failed_at)]
+    if early:
+        lines.append(f"tfhvdrun: {ranks_text(early)} had ended before, with exit code 0")
     if ending.doing and not any(word.startswith(_TRACEBACK) for word in words):
         lines.append(f"tfhvdrun: {ending.doing[0].lower()}{ending.doing[1:]}")
     if words:

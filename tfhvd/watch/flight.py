@@ -6,6 +6,7 @@ around a rank reads it, too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
@@ -15,8 +16,8 @@ from enum import Enum
 NAME = "tfhvd-flight"  # of the file in memory
 
 _MAGIC = b"tfhvdrec"
-_VERSION = 1
-_HEADER = struct.Struct("=8s5I4iI2qQq48xQq48x64s")
+_VERSION = 2
+_HEADER = struct.Struct("=8s5I4iI2qQq2q32xQq48x64s")
 _SLOT = struct.Struct("=Q5q2IiH2B")
 _KINDS = (
     "allreduce",
@@ -31,6 +32,7 @@ _KINDS = (
     "Adasum allreduce",
 )
 _FAILED = 2  # a FlightState
+_UNUSUAL = 10  # times the pause that is usual in a job
 _LONGEST = 500  # bytes of a text; what is longer is cut
 
 
@@ -106,6 +108,8 @@ class Record:
         host: its name.
         began: when its engine did, by its host's steady clock, in seconds.
         began_unix: the same as seconds since 1970.
+        epoch: of Keras' `fit`, from 1; 0 where the rank is in none.
+        step: how many steps of this epoch are done.
         submitted: how many collectives it has asked for.
         done: how many of them are done, or have failed.
         progress: when it asked for one, or one was done, last.
@@ -120,11 +124,24 @@ class Record:
     host: str
     began: float
     began_unix: float
+    epoch: int
+    step: int
     submitted: int
     done: int
     progress: float
     taken: float
     collectives: tuple[Collective, ...]
+
+    def usual_pause(self) -> float:
+        """How many seconds may pass between two of its collectives when all is well.
+
+        The second longest pause that is in the record, since the longest one may be an exception,
+        such as a compilation; 0 where there are not two. Of many small collectives a step, which
+        are all there is between two long pauses, a percentile would show nothing.
+        """
+        ended = sorted(c.ended for c in self.collectives if c.ended is not None)
+        pauses = sorted(later - earlier for earlier, later in zip(ended, ended[1:]))
+        return pauses[-2] if len(pauses) > 1 else 0.0
 
     def waiting(self) -> list[Collective]:
         """Those that other ranks keep from going on: who has joined may wait as long as they train.
@@ -134,15 +151,32 @@ class Record:
         unfinished = self.of(State.WAITING, State.QUEUED, State.RUNNING)
         return [collective for collective in unfinished if collective.kind != "join"]
 
+    def waits_in_vain(self, limit: float) -> bool:
+        """Whether it has waited for others so long without progress that the job may hang.
+
+        Args:
+            limit: seconds; it is longer where the pauses that are usual in this job are.
+        """
+        limit = max(limit, _UNUSUAL * self.usual_pause())
+        return bool(self.waiting()) and self.taken >= self.progress + limit
+
     def of(self, *states: State) -> list[Collective]:
         """Those in one of these states, in the order of submission."""
         return [collective for collective in self.collectives if collective.state in states]
 
+    @property
+    def position(self) -> str:
+        """How far Keras' `fit` has come: "after step 3 of epoch 2"; "" outside of one."""
+        return f"after step {self.step} of epoch {self.epoch}" if self.epoch else ""
+
     def doing(self) -> str:
-        """One sentence about what the rank does, or did when this was read.
+        """What the rank does, or did when this was read, in words.
 
         Example: ``"It was in no collective, and had begun none."``
         """
+        return self._collectives() + (f" That was {self.position}." if self.epoch else "")
+
+    def _collectives(self) -> str:
         running = self.of(State.RUNNING)
         if running:
             first = running[0]
@@ -184,7 +218,22 @@ def read(file: int, taken: float | None = None) -> Record:
     return parse(data, os.pread(file, size, 0), taken)
 
 
-def waits_since(file: int) -> float | None:
+def waits_in_vain(file: int, limit: float) -> bool:
+    """Whether a rank has waited for others so long without progress that the job may hang.
+
+    Args:
+        file: the record's descriptor.
+        limit: seconds; see `Record.waits_in_vain`.
+    """
+    with contextlib.suppress(OSError, RecordError):
+        since = _waits_since(file)
+        if since is None or time.monotonic() < since + limit:
+            return False
+        return read(file).waits_in_vain(limit)
+    return False
+
+
+def _waits_since(file: int) -> float | None:
     """When a rank that waits for others has made progress last; None where it waits for none.
 
     A look at the head of its record: much cheaper than to read it.
@@ -198,7 +247,7 @@ def waits_since(file: int) -> float | None:
     data = os.pread(file, _HEADER.size, 0)
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         return None
-    submitted, submitted_at, done, done_at = _HEADER.unpack(data)[-5:-1]
+    submitted, submitted_at, _, _, done, done_at, _ = _HEADER.unpack(data)[-7:]
     return max(submitted_at, done_at) / 1e9 if submitted > done else None
 
 
@@ -215,7 +264,7 @@ def parse(data: bytes, again: bytes, taken: float) -> Record:
     )
     if version != _VERSION or slot != _SLOT.size or len(again) < head + slots * slot:
         raise RecordError(f"the flight record is one of another version of tfhvd ({version})")
-    began, began_unix, submitted, submitted_at, done, done_at, host = rest
+    began, began_unix, submitted, submitted_at, epoch, step, done, done_at, host = rest
     text = head + slots * slot
     collectives = []
     for place in range(head, text, slot):
@@ -230,6 +279,8 @@ def parse(data: bytes, again: bytes, taken: float) -> Record:
         host=_text_at(host, 0)[0],
         began=began / 1e9,
         began_unix=began_unix / 1e9,
+        epoch=epoch,
+        step=step,
         submitted=submitted,
         done=done,
         progress=max(began, submitted_at, done_at) / 1e9,

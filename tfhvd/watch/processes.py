@@ -37,6 +37,25 @@ def status_of(pid: int) -> dict[str, str]:
     return dict(re.findall(r"^(\w+):\s*(.*)$", text, re.M))
 
 
+def state_of(pid: int) -> str:
+    """A process's state, as the kernel says it, such as "S"; "" where it has ended."""
+    try:
+        return status_of(pid)["State"][0]
+    except (OSError, KeyError, IndexError):
+        return ""
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Reads the environment that a process was started with.
+
+    Raises:
+        OSError: if it has ended, or is another user's.
+    """
+    data = (PROC / str(pid) / "environ").read_bytes()
+    entries = (entry.decode(errors="replace").partition("=") for entry in data.split(b"\0"))
+    return {name: value for name, _, value in entries if name}
+
+
 def cpu_seconds(pid: int) -> float:
     """The processor time that all threads of a process have taken.
 
@@ -46,6 +65,23 @@ def cpu_seconds(pid: int) -> float:
     stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8")
     fields = stat.rpartition(")")[2].split()  # a name may have spaces and brackets
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def wakeups(pid: int) -> tuple[int, int]:
+    """How often threads have gone to sleep and woken up so far: the main thread, and all together.
+
+    Raises:
+        OSError: if it has ended.
+    """
+    main = total = 0
+    for thread in (PROC / str(pid) / "task").iterdir():
+        with contextlib.suppress(OSError):  # ended meanwhile
+            text = (thread / "status").read_text(encoding="utf-8")
+            found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", text, re.M)
+            count = int(found[1]) if found else 0
+            total += count
+            main += count if thread.name == str(pid) else 0
+    return main, total
 
 
 def waits_in(pid: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfhvd.watch import processes, stacks
+from tfhvd.watch import control_groups, processes, stacks
 from tfhvd.watch.flight import Collective, Record, State
 
 _DATASETS = "tensorflow/python/data/"
@@ -17,6 +18,7 @@ _DATASETS = "tensorflow/python/data/"
 _KEPT = 100  # collectives of each kind
 _THREADS, _FRAMES, _LONGEST = 16, 50, 300  # the last one: characters of a line
 
+_FRAME = re.compile(r":\S+ in ")  # else it says why there are no stacks
 _OWN = f"{Path(__file__).parents[1]}/"
 _LIBRARIES = (
     *("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "),
@@ -33,6 +35,10 @@ class Snapshot:
         state: its process, as the kernel says it: "R" runs, "S" sleeps, "D" waits for a disk, "T"
             is stopped, "Z" has ended; "" is gone.
         cpu: seconds of processor time that its threads have taken so far.
+        wakeups: how often its main thread has gone to sleep and woken up so far.
+        all_wakeups: the same of all its threads together.
+        throttled: seconds for which a quota has kept it from a processor so far.
+        memory_shortages: how often its control group was at the limit of its memory so far.
         waits_in: the function of the kernel in which its main thread waits; "" where it does not.
         threads: the stacks of its threads, the main one first: each from the last call outwards.
         taken: when, in seconds of this host's steady clock.
@@ -41,6 +47,10 @@ class Snapshot:
     record: Record
     state: str
     cpu: float
+    wakeups: int
+    all_wakeups: int
+    throttled: float
+    memory_shortages: int
     waits_in: str
     threads: tuple[tuple[str, ...], ...]
     taken: float
@@ -77,12 +87,23 @@ def take(pid: int, record: Record) -> Snapshot:
         record: its record, read just before.
     """
     threads = tuple(tuple(thread) for thread in stacks.of(pid))
+    state = processes.state_of(pid)
     try:
-        state = processes.status_of(pid)["State"][0]
-        cpu = processes.cpu_seconds(pid)
-    except (OSError, KeyError, IndexError):
-        state, cpu = "", 0.0
-    return Snapshot(record, state, cpu, processes.waits_in(pid), threads, time.monotonic())
+        cpu, wakeups = processes.cpu_seconds(pid), processes.wakeups(pid)
+    except OSError:
+        state, cpu, wakeups = "", 0.0, (0, 0)
+    groups = processes.PROC / str(pid) / "cgroup"
+    return Snapshot(
+        record,
+        state,
+        cpu,
+        *wakeups,
+        control_groups.throttled_seconds(groups),
+        control_groups.memory_shortages(groups),
+        processes.waits_in(pid),
+        threads,
+        time.monotonic(),
+    )
 
 
 def as_fields(snapshot: Snapshot) -> dict[str, Any]:
@@ -115,4 +136,4 @@ def of_fields(fields: dict[str, Any]) -> Snapshot:
 
 def is_users(frame: str) -> bool:
     """Whether a line of a stack is of the user's program: of no library, and not tfhvd's."""
-    return ":" in frame and not any(part in frame for part in _LIBRARIES)
+    return bool(_FRAME.search(frame)) and not any(part in frame for part in _LIBRARIES)

@@ -7,31 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
+from tfhvd.watch import wording
 from tfhvd.watch.flight import Collective, State
+from tfhvd.watch.kind import Kind
 from tfhvd.watch.snapshot import Snapshot
 
 _BUSY = 0.1  # of one processor: it computes, and on a busy machine it may get no more
-
-
-class Kind(Enum):
-    """What keeps a job from going on."""
-
-    PROGRESS = "the job makes progress"
-    STOPPED = "a rank is stopped"
-    DEAD = "a rank has ended"
-    FINISHED = "a rank has come to the end of its program"
-    RAISED = "a rank has raised an exception"
-    DIFFERENT = "ranks call different collectives, or in a different order"
-    COMPILING = "a rank compiles"
-    INPUT = "a rank waits for its input"
-    EVALUATING = "a rank evaluates"
-    COMPUTING = "a rank computes"
-    HELD = "a rank waits for something else"
-    NETWORK = "ranks wait for data of each other"
-    ELSEWHERE = "a rank that cannot be seen from here has not come"
-    UNKNOWN = "unknown"
+_WAKES = 5.0  # a second: a thread that is stuck does not wake up, but for being looked at
 
 
 # The first that is in the main thread's stack, from the last call outwards, says what a rank does.
@@ -45,28 +28,6 @@ _PLACES = (
     ("src/trainers/data_adapters/", Kind.INPUT),
     ("in evaluate", Kind.EVALUATING),
 )
-
-_ADVICE = {
-    Kind.STOPPED: "Type `kill -CONT {pid}` on host {host} to let it go on, or end it.",
-    Kind.DEAD: "Its own output, or dmesg on its host, may say why.",
-    Kind.FINISHED: "It had fewer batches or epochs, or left a loop early. Give every rank as many "
-    "steps, or end loops with hvd.join().",
-    Kind.RAISED: "Its traceback is in its output.",
-    Kind.DIFFERENT: "Every rank must call the same collectives, and eager ones in the same order: "
-    "look for conditions that depend on the rank, and for loops over sets.",
-    Kind.COMPILING: "The others wait until it has finished: the first step may take minutes. A "
-    "function that is compiled again and again gets inputs of other shapes or Python values.",
-    Kind.INPUT: "Look at what its dataset reads: another file, a slow disk, a shard without "
-    "elements, or a generator that waits.",
-    Kind.EVALUATING: "If only this rank evaluates, the others wait until it has finished. Have all "
-    "ranks evaluate their part: hvd.shard, and a callback that averages metrics.",
-    Kind.COMPUTING: "It has more to compute, or does it more slowly: compare batch sizes, and what "
-    "else runs on its host.",
-    Kind.HELD: "It neither computes nor calls a collective: see the line above, and `tfhvd dump "
-    "--stacks`.",
-    Kind.NETWORK: "The network between the hosts is cut, or slow for what is sent.",
-    Kind.ELSEWHERE: "Type `tfhvd why` on the other hosts.",
-}
 
 
 @dataclass(frozen=True)
@@ -86,6 +47,39 @@ class Verdict:
     lines: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What was seen, by rank: at both looks, and what a rank has waited for both times."""
+
+    before: dict[int, Snapshot]
+    after: dict[int, Snapshot]
+    stuck: dict[int, tuple[Collective, ...]]
+
+    def verdict(self, kind: Kind, odd: tuple[int, ...], *, hangs: bool = True) -> Verdict:
+        lines = wording.lines(kind, odd, self.stuck, self.after, self.before)
+        return Verdict(kind, odd, hangs, lines)
+
+    def moves(self, rank: int, doing: Kind) -> bool:
+        """Whether a rank that computes little wakes up again and again.
+
+        So it does where it waits for many small things: elements of its data, packets of a file.
+        Where other threads make its input, it is compared with the ranks that wait: their engines
+        wake up, too.
+        """
+        if self._rate(rank, "wakeups") > _WAKES:
+            return True
+        idle = max((self._rate(r, "all_wakeups") for r in self.stuck if self.stuck[r]), default=0.0)
+        return doing is Kind.INPUT and self._rate(rank, "all_wakeups") > 2 * idle + _WAKES
+
+    def _rate(self, rank: int, count: str) -> float:
+        before, after = self.before[rank], self.after[rank]
+        counted = getattr(after, count) - getattr(before, count)
+        return float(counted / max(1e-3, after.taken - before.taken))
+
+    def in_state(self, *states: str) -> tuple[int, ...]:
+        return tuple(sorted(rank for rank, seen in self.after.items() if seen.state in states))
+
+
 def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
     """Says why the ranks wait.
 
@@ -97,39 +91,38 @@ def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
     ranks = {snapshot.rank: snapshot for snapshot in after if snapshot.rank in first}
     gone = {rank: snapshot for rank, snapshot in first.items() if rank not in ranks}
     if gone:
-        return _verdict(Kind.DEAD, tuple(sorted(gone)), dict.fromkeys(gone, ()), gone)
-    stuck = {rank: _stuck(first[rank], ranks[rank]) for rank in ranks}
-    if not any(stuck.values()):
-        return _no_wait(first, ranks)
-    stopped = _in_state(ranks, "T", "t")
+        return _Job(first, gone, dict.fromkeys(gone, ())).verdict(Kind.DEAD, tuple(sorted(gone)))
+    job = _Job(first, ranks, {rank: _stuck(first[rank], ranks[rank]) for rank in ranks})
+    if not any(job.stuck.values()):
+        return _no_wait(job)
+    stopped = job.in_state("T", "t")
     if stopped:
-        return _verdict(Kind.STOPPED, stopped, stuck, ranks)
-    ended = _in_state(ranks, "Z", "X", "")
+        return job.verdict(Kind.STOPPED, stopped)
+    ended = job.in_state("Z", "X", "")
     if ended:
-        return _verdict(Kind.DEAD, ended, stuck, ranks)
-    missing = _missing(stuck)
+        return job.verdict(Kind.DEAD, ended)
+    missing = _missing(job.stuck)
     if not missing:
-        return _nobody_is_missing(stuck, ranks)
-    idle = tuple(rank for rank in missing if not stuck[rank])
+        return _nobody_is_missing(job)
+    idle = tuple(rank for rank in missing if not job.stuck[rank])
     if not idle:
-        return _verdict(Kind.DIFFERENT, _minority(missing, stuck), stuck, ranks)
-    kinds = {_doing(first[rank], ranks[rank]) for rank in idle}
-    busy = any(_is_busy(first[rank], ranks[rank]) for rank in idle)
+        return job.verdict(Kind.DIFFERENT, _minority(missing, job.stuck))
+    doing = {rank: _doing(first[rank], ranks[rank]) for rank in idle}
+    works = any(_is_busy(first[rank], ranks[rank]) or job.moves(rank, doing[rank]) for rank in idle)
+    kinds = set(doing.values())
     # Where they do different things, none of these is the reason for all of them.
     kind = kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
-    return _verdict(kind, idle, stuck, ranks, hangs=not busy)
+    return job.verdict(kind, idle, hangs=not works)
 
 
-def _nobody_is_missing(
-    stuck: dict[int, tuple[Collective, ...]], ranks: dict[int, Snapshot]
-) -> Verdict:
-    if len(ranks) < next(iter(ranks.values())).record.size:
-        return _verdict(Kind.ELSEWHERE, (), stuck, ranks, hangs=False)
-    running = any(c.state is State.RUNNING for collectives in stuck.values() for c in collectives)
-    hosts = {snapshot.record.host for snapshot in ranks.values()}
+def _nobody_is_missing(job: _Job) -> Verdict:
+    if len(job.after) < next(iter(job.after.values())).record.size:
+        return job.verdict(Kind.ELSEWHERE, (), hangs=False)
+    running = any(c.state is State.RUNNING for stuck in job.stuck.values() for c in stuck)
+    hosts = {snapshot.record.host for snapshot in job.after.values()}
     if running and len(hosts) > 1:
-        return _verdict(Kind.NETWORK, (), stuck, ranks)
-    return _verdict(Kind.UNKNOWN, (), stuck, ranks, hangs=False)
+        return job.verdict(Kind.NETWORK, ())
+    return job.verdict(Kind.UNKNOWN, (), hangs=False)
 
 
 def _stuck(before: Snapshot, after: Snapshot) -> tuple[Collective, ...]:
@@ -138,15 +131,18 @@ def _stuck(before: Snapshot, after: Snapshot) -> tuple[Collective, ...]:
     return tuple(c for c in after.record.waiting() if c.number in then)
 
 
-def _no_wait(first: dict[int, Snapshot], ranks: dict[int, Snapshot]) -> Verdict:
-    done = {rank: ranks[rank].record.done - first[rank].record.done for rank in ranks}
-    seconds = max((ranks[rank].taken - first[rank].taken for rank in ranks), default=0.0)
-    if any(done.values()):
-        text = f"The ranks have done {min(done.values())} collectives in {seconds:.1f} s, and none "
-        return Verdict(Kind.PROGRESS, (), False, (f"{text}of them waits.",))
-    where = [f"Rank {rank} is at {ranks[rank].line or 'no line of the program'}." for rank in ranks]
+def _no_wait(job: _Job) -> Verdict:
+    done = [seen.record.done - job.before[rank].record.done for rank, seen in job.after.items()]
+    seconds = max(
+        (seen.taken - job.before[rank].taken for rank, seen in job.after.items()), default=0.0
+    )
+    if any(done):
+        text = f"The ranks have done {min(done)} collectives in {seconds:.1f} s, and none of them "
+        return Verdict(Kind.PROGRESS, (), False, (f"{text}waits.",))
     text = f"No rank waits for another one, and none has called a collective in {seconds:.1f} s."
-    return Verdict(Kind.UNKNOWN, (), False, (text, *where[:8]))
+    return Verdict(
+        Kind.UNKNOWN, (), False, (text, *wording.places(Kind.UNKNOWN, job.after.values()))
+    )
 
 
 def _missing(stuck: dict[int, tuple[Collective, ...]]) -> tuple[int, ...]:
@@ -186,10 +182,6 @@ def _has(collectives: Iterable[Collective], wanted: Collective) -> bool:
     return any(c.name == wanted.name and c.kind == wanted.kind for c in collectives)
 
 
-def _in_state(ranks: dict[int, Snapshot], *states: str) -> tuple[int, ...]:
-    return tuple(sorted(rank for rank, snapshot in ranks.items() if snapshot.state in states))
-
-
 def _doing(before: Snapshot, after: Snapshot) -> Kind:
     """What a rank does that does not wait for others."""
     for frame in after.main:
@@ -207,41 +199,3 @@ def _is_busy(before: Snapshot, after: Snapshot) -> bool:
     """Whether a rank was seen to take processor time, to want it, or to have moved on."""
     took = after.cpu - before.cpu >= _BUSY * (after.taken - before.taken)
     return took or after.state == "R" or before.main != after.main
-
-
-def _verdict(
-    kind: Kind,
-    odd: tuple[int, ...],
-    stuck: dict[int, tuple[Collective, ...]],
-    ranks: dict[int, Snapshot],
-    *,
-    hangs: bool = True,
-) -> Verdict:
-    lines = [f"{kind.value[0].upper()}{kind.value[1:]}."]
-    for rank in odd[:4]:
-        snapshot = ranks[rank]
-        record = snapshot.record
-        lines.append(
-            f"Rank {rank} (host {record.host}, process {record.pid}) is at "
-            f"{_line_of(kind, snapshot) or 'no line of the program'}."
-        )
-        if stuck[rank]:
-            lines.append(f"  It waits for {_for_how_long(stuck[rank][0], snapshot)}.")
-    waiting = [rank for rank, collectives in stuck.items() if collectives and rank not in odd]
-    for rank in waiting[:4]:
-        lines.append(f"Rank {rank} waits for {_for_how_long(stuck[rank][0], ranks[rank])}.")
-    if len(waiting) > 4:
-        lines.append(f"So do {len(waiting) - 4} more ranks.")
-    if kind in _ADVICE:
-        # Without an odd rank the advice names none.
-        of = ranks[odd[0]].record if odd else next(iter(ranks.values())).record
-        lines.append(_ADVICE[kind].format(pid=of.pid, host=of.host))
-    return Verdict(kind, odd, hangs, tuple(lines))
-
-
-def _line_of(kind: Kind, snapshot: Snapshot) -> str:
-    return (snapshot.reading if kind is Kind.INPUT else "") or snapshot.line
-
-
-def _for_how_long(collective: Collective, snapshot: Snapshot) -> str:
-    return f"{collective}, for {snapshot.taken - collective.submitted:.1f} s"

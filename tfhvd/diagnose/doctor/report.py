@@ -7,7 +7,8 @@ import json
 from collections.abc import Sequence
 
 from tfhvd.diagnose.doctor.finding import Finding, Status, exit_code
-from tfhvd.diagnose.doctor.survey import Survey, ranks_by_host, ranks_text
+from tfhvd.diagnose.doctor.survey import Survey, ranks_by_host
+from tfhvd.watch.ranks import ranks_text
 
 _MARKS = {Status.PASSED: "passed", Status.WARNED: "WARNED", Status.FAILED: "FAILED"}
 _MOST_HOSTS = 8  # in the first line

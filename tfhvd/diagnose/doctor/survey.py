@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tfhvd.diagnose.doctor.link import Measured
 from tfhvd.diagnose.facts import Facts
+from tfhvd.watch.ranks import ranks_text
 
 _MOST_NAMED = 4  # hosts in a line
 
@@ -103,24 +104,6 @@ def ranks_by_host(facts: Mapping[int, Facts]) -> dict[str, list[int]]:
             names[each.machine_id] = each.host if count == 1 else f"{each.host}#{count}"
         ranks.setdefault(names[each.machine_id], []).append(rank)
     return ranks
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """Returns the numbers of ranks, in words.
-
-    Example:
-        >>> ranks_text([0, 1, 2, 5])
-        'ranks 0-2, 5'
-    """
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and parts[-1][-1] == rank - 1:
-            parts[-1].append(rank)
-        else:
-            parts.append([rank])
-    texts = [f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts]
-    one = len(parts) == 1 and len(parts[0]) == 1
-    return f"{'rank' if one else 'ranks'} {', '.join(texts)}"
 
 
 def hosts_text(hosts: Sequence[str]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfhvd.diagnose.doctor.finding import Finding, passed, warned
-from tfhvd.diagnose.doctor.survey import Survey, ranks_by_host, ranks_text
+from tfhvd.diagnose.doctor.survey import Survey, ranks_by_host
 from tfhvd.diagnose.facts import Facts
+from tfhvd.watch.ranks import ranks_text
 
 _INTRA = "TF_NUM_INTRAOP_THREADS"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfhvd.launch.errors import UsageError
 from tfhvd.watch import flight, processes
 from tfhvd.watch.flight import Record
 
@@ -20,10 +20,19 @@ class Rank:
     Attributes:
         pid: its process as this one sees it; in a container it has another number for itself.
         record: its flight record.
+        path: where that is read from.
     """
 
     pid: int
     record: Record
+    path: Path
+
+    def again(self) -> Rank | None:
+        """The same rank as it is now; None where it has ended."""
+        try:
+            return dataclasses.replace(self, record=_read(self.path))
+        except (OSError, flight.RecordError):
+            return None
 
 
 def jobs() -> list[list[Rank]]:
@@ -39,32 +48,15 @@ def jobs() -> list[list[Rank]]:
     return [sorted(job, key=lambda rank: rank.record.rank) for job in by_job.values()]
 
 
-def job_of(pid: int) -> list[Rank]:
-    """Finds the job of a process: a rank's, or one that has started it.
+def jobs_of(pid: int) -> list[list[Rank]]:
+    """Finds the jobs of a process: a rank's own, or those that it has started.
 
     Args:
         pid: the process: a rank, mpirun, tfhvdrun, or a shell around one of them.
-
-    Raises:
-        UsageError: if there is no such process, or no rank of it.
     """
-    if not (processes.PROC / str(pid)).exists():
-        raise UsageError(f"there is no process {pid} on this host.")
-    found = [
+    return [
         job for job in jobs() if any(pid in (rank.pid, *processes.above(rank.pid)) for rank in job)
     ]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        some = ", ".join(str(job[0].pid) for job in found)
-        raise UsageError(
-            f"process {pid} has started {len(found)} jobs. Name a rank of one of them: {some}."
-        )
-    raise UsageError(
-        f"process {pid} is no rank of a job of tfhvd, and has started none on this host that you "
-        "may look at. A rank has a record from hvd.init() to hvd.shutdown(); `tfhvd dump` without "
-        "a number lists those of this host."
-    )
 
 
 def _ranks() -> Iterator[Rank]:
@@ -79,7 +71,7 @@ def _ranks() -> Iterator[Rank]:
                     record = _read(path)
                     own_number = int(processes.status_of(pid).get("NSpid", str(pid)).split()[-1])
                     if record.pid == own_number:  # else a child that fork has made
-                        yield Rank(pid, record)
+                        yield Rank(pid, record, path)
 
 
 def _read(path: Path) -> Record:

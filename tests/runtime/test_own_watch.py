@@ -1,0 +1,87 @@
+"""Under mpirun the ranks themselves say why the job hangs; under tfhvdrun it alone does."""
+
+from __future__ import annotations
+
+import sys
+
+import mpi
+
+PROGRAM = """
+import sys, time
+import tfhvd as hvd
+hvd.init()
+if hvd.rank() == 1:
+    time.sleep(float(sys.argv[1]))
+hvd.add_process_set([0])
+"""
+ON_HOSTS = """
+import os, signal, sys, time
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")))
+os.environ["TFHVD_TEST_HOST"] = sys.argv[1][rank]
+import tfhvd as hvd
+hvd.init()
+"""
+FAST = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1"}
+
+
+def test_the_first_rank_that_waits_names_the_odd_one(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(PROGRAM)
+    job = mpi.run_ranks(3, [str(script), "8"], env=FAST)
+    assert [rank.code for rank in job.ranks] == [0, 0, 0], job
+    said = job.ranks[0].err
+    assert "Z] warning: the job hangs:\n  A rank waits for something else." in said, job
+    assert f" is at {script}:6 in <module>" in said, job
+    assert "Ranks 0, 2 wait for add_process_set" in said, job
+    assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
+
+
+def test_a_rank_alone_on_its_host_is_named_by_another_host(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(ON_HOSTS + "if rank == 2:\n    time.sleep(8)\nhvd.add_process_set([0])\n")
+    job = mpi.run_ranks(3, [str(script), "aab"], env=FAST)
+    assert [rank.code for rank in job.ranks] == [0, 0, 0], job
+    said = job.ranks[0].err
+    assert "Z] warning: the job hangs:\n  A rank waits for something else." in said, job
+    assert "\n  Rank 2 (host b, process " in said and f") is at {script}:8 in <module>" in said, job
+    assert "Rank 0 has seen it." in said, job
+    assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
+
+
+def test_a_stopped_rank_zero_is_named_by_the_next_that_waits(tmp_path):
+    script = tmp_path / "stops.py"
+    goes_on = "os.system(f'(sleep 8; kill -CONT {os.getpid()}) &')"
+    stops = f"if rank == 0:\n    {goes_on}\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+    script.write_text(ON_HOSTS + stops + "hvd.add_process_set([0])\n")
+    job = mpi.run_ranks(3, [str(script), "aab"], env=FAST)
+    assert [rank.code for rank in job.ranks] == [0, 0, 0], job
+    said = job.ranks[1].err
+    assert "the job hangs:\n  A rank is stopped.\n  Rank 0 (host a, process " in said, job
+    assert not any("the job hangs" in job.ranks[number].err for number in (0, 2)), job
+
+
+def test_nothing_is_said_by_ranks_where_tfhvdrun_watches(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where tfhvdrun leaves its verdict
+    script = tmp_path / "late.py"
+    script.write_text(PROGRAM)
+    words = ["-m", "tfhvd.launch", "-np", "2", sys.executable, str(script), "6"]
+    job = mpi.run_ranks(1, words, env=FAST, mpirun=False)
+    assert job.code == 0, job
+    assert job.ranks[0].err.count("the job hangs") == 1, job
+    assert "tfhvdrun: the job hangs" in job.ranks[0].err
+
+
+def test_it_ends_with_the_job(tmp_path):
+    script = tmp_path / "twice.py"
+    script.write_text(
+        "import threading\nimport tfhvd as hvd\n"
+        "def watches():\n"
+        "    return any(t.name == 'tfhvd-watch' for t in threading.enumerate())\n"
+        "for _ in range(2):\n"
+        "    hvd.init()\n"
+        "    assert watches()\n"
+        "    hvd.shutdown()\n"
+        "    assert not watches()\n"
+    )
+    job = mpi.run_ranks(2, [str(script)])
+    assert [rank.code for rank in job.ranks] == [0, 0], job

@@ -1,0 +1,98 @@
+"""The jobs that commands speak of: what can be seen of their ranks from this host.
+
+A rank of another host is seen by the launcher, if tfhvdrun has started the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from tfhvd.launch import inquiry
+from tfhvd.launch.errors import UsageError
+from tfhvd.watch import finder, processes, snapshot
+from tfhvd.watch.flight import Record
+from tfhvd.watch.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that runs.
+
+    Attributes:
+        here: its ranks on this host, in order.
+        launcher: its tfhvdrun; None where it has none.
+    """
+
+    here: tuple[finder.Rank, ...]
+    launcher: inquiry.Watcher | None
+
+    def look(self) -> list[Snapshot]:
+        """Takes a look at all of its ranks that can be seen, in order."""
+        if not self._all_are_here and self.launcher is not None:
+            found = inquiry.look(self.launcher)
+            if found:
+                return found
+        now = (rank.again() for rank in self.here)
+        return [snapshot.take(rank.pid, rank.record) for rank in now if rank is not None]
+
+    def records(self) -> list[Record]:
+        """What its ranks have noted, in order: without a word to those that are on this host."""
+        if self._all_are_here or self.launcher is None:
+            return [rank.record for rank in self.here]
+        return [seen.record for seen in self.look()]
+
+    @property
+    def _all_are_here(self) -> bool:
+        return bool(self.here) and len(self.here) == self.here[0].record.size
+
+
+def running(pid: int | None) -> list[Job]:
+    """Finds jobs.
+
+    Args:
+        pid: a rank, or what has started the job: mpirun, tfhvdrun, a shell; None for all.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    if pid is not None and not (processes.PROC / str(pid)).exists():
+        raise UsageError(f"there is no process {pid} on this host.")
+    here = finder.jobs() if pid is None else finder.jobs_of(pid)
+    launchers = _launchers(pid)
+    jobs = []
+    for job in here:
+        own = _launchers(job[0].pid)
+        if not own:
+            jobs.append(Job(tuple(job), None))
+        elif own[0] not in (known.launcher for known in jobs):
+            jobs.append(Job(tuple(job), own[0]))
+    known = [job.launcher for job in jobs]
+    jobs += [Job((), launcher) for launcher in launchers if launcher not in known]
+    if jobs:
+        return jobs
+    if pid is None:
+        raise UsageError("no job of tfhvd runs on this host, or none that you may look at.")
+    raise UsageError(
+        f"process {pid} is no rank of a job of tfhvd, and has started none on this host that you "
+        "may look at. A rank has a record from hvd.init() to hvd.shutdown(); `tfhvd dump` without "
+        "a number lists those of this host."
+    )
+
+
+def _launchers(pid: int | None) -> list[inquiry.Watcher]:
+    """The launchers of jobs that have a process on this host: of a process's own, None for all."""
+    found: dict[inquiry.Watcher, None] = {}
+    above = set() if pid is None else set(processes.above(pid))
+    for folder in sorted(processes.PROC.iterdir()):
+        if not folder.name.isdecimal():
+            continue
+        number = int(folder.name)
+        # It may end meanwhile, or be another user's.
+        with contextlib.suppress(OSError):
+            launcher = inquiry.launcher_of(processes.environment_of(number))
+            if launcher is None:
+                continue
+            if pid is None or number in above or pid in (number, *processes.above(number)):
+                found[launcher] = None
+    return list(found)

@@ -1,0 +1,122 @@
+"""Where no tfhvdrun has started the job, as under mpirun: says why it hangs, as that would.
+
+A thread of each rank looks now and then whether the rank waits without progress. The first one that
+does looks at all ranks of its host, also at those whose Python is deadlocked, and asks the ranks of
+the other hosts what they see of theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from tfhvd.runtime.host_looks import PATIENCE, Answers, OtherHosts
+from tfhvd.runtime.library import load_native
+from tfhvd.runtime.membership import membership
+from tfhvd.watch import finder, flight, processes, snapshot
+from tfhvd.watch.hang_watch import HangWatch, Views
+from tfhvd.watch.snapshot import Snapshot
+from tfhvd.watch.verdict import Verdict
+
+_logger = logging.getLogger("tfhvd")
+_SILENT = ("T", "t", "Z", "X", "")  # states of a process that says nothing
+_SHORTEST, _LONGEST = 0.5, 5.0  # seconds from one tick to the next
+
+
+class OwnWatch:
+    """What this process watches while it takes part in a job."""
+
+    def __init__(self) -> None:
+        self._rank = 0
+        self._record = -1
+        self._limit = 0.0
+        self._others = OtherHosts((), (0,), 0)
+        self._answers = Answers(_look_here, _waits_here)
+        self._watch: HangWatch | None = None
+        self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+
+    def listen(self) -> str:
+        """Makes ready to answer ranks on other hosts; returns where, for them to know."""
+        return self._answers.listen()
+
+    def start(self) -> None:
+        """Begins, unless a launcher watches, or the settings ask for no such thing."""
+        native, topology = load_native(), membership.require_topology()
+        config = native.config()
+        self._rank, self._record = topology.rank, native.flight_record()
+        self._limit = config.stall_check_time if config.stall_check else 0.0
+        if membership.is_watched or topology.size == 1 or not self._limit or self._record < 0:
+            self._answers.close()
+            return
+        self._others = OtherHosts(topology.watch_addresses, topology.host_of, self._rank)
+        if max(topology.host_of) > 0:
+            self._answers.start()
+        else:
+            self._answers.close()
+        self._watch = HangWatch(self._limit, self._probe, self._take, self._tell)
+        self._over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._watch, self._over), name="tfhvd-watch", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it, at once: the others are to hear soon why this rank leaves."""
+        self._watch = None
+        if self._thread is not None:
+            self._over.set()
+            self._thread.join(PATIENCE)
+            self._thread = None
+        self._answers.close()
+
+    def _run(self, watch: HangWatch, over: threading.Event) -> None:
+        while not over.wait(max(_SHORTEST, min(self._limit / 8, _LONGEST))):
+            watch.tick(time.monotonic())
+
+    def _probe(self) -> None:
+        watch = self._watch
+        if watch is None or not flight.waits_in_vain(self._record, self._limit):
+            return
+        waiting = (rank.record.rank for rank in _ranks_that_run() if rank.record.waiting())
+        if self._rank != min(waiting, default=-1):
+            return
+        # Half of the limit: a host that notices a moment later must not say it once more.
+        if not self._others.wait_before(self._limit / 2):
+            watch.stuck(time.monotonic())
+
+    def _take(self, now: float, then: Callable[[Views], None]) -> None:
+        del now
+        then({**self._others.look(), **_look_here()})
+
+    def _tell(self, found: Verdict, looks: list[list[Snapshot]]) -> None:
+        del looks
+        if found.ranks and self._watch is not None:
+            lines = "\n  ".join(("the job hangs:", *found.lines))
+            _logger.warning("%s\n  Rank %d has seen it.", lines, self._rank)
+
+
+def _look_here() -> Views:
+    seen = [snapshot.take(rank.pid, rank.record) for rank in _ranks_here()]
+    return {each.rank: each for each in seen}
+
+
+def _waits_here(limit: float) -> bool:
+    return any(rank.record.waits_in_vain(limit) for rank in _ranks_that_run())
+
+
+def _ranks_that_run() -> list[finder.Rank]:
+    """Those of this host that could say what they see: the others are stopped, or have ended."""
+    return [rank for rank in _ranks_here() if processes.state_of(rank.pid) not in _SILENT]
+
+
+def _ranks_here() -> list[finder.Rank]:
+    own = os.getpid()
+    return next((job for job in finder.jobs() if any(rank.pid == own for rank in job)), [])
+
+
+own_watch = OwnWatch()  # this process's
+membership.at_leaving(own_watch.stop)

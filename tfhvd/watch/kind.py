@@ -1,0 +1,48 @@
+"""What keeps a job from going on: the classes of verdicts, and what to do about each."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Kind(Enum):
+    """What keeps a job from going on."""
+
+    PROGRESS = "the job makes progress"
+    STOPPED = "a rank is stopped"
+    DEAD = "a rank has ended"
+    FINISHED = "a rank has come to the end of its program"
+    RAISED = "a rank has raised an exception"
+    DIFFERENT = "ranks call different collectives, or in a different order"
+    COMPILING = "a rank compiles"
+    INPUT = "a rank waits for its input"
+    EVALUATING = "a rank evaluates"
+    COMPUTING = "a rank computes"
+    HELD = "a rank waits for something else"
+    NETWORK = "ranks wait for data of each other"
+    ELSEWHERE = "a rank that cannot be seen from here has not come"
+    UNKNOWN = "unknown"
+
+
+# With {pid} and {host} of the odd rank.
+ADVICE = {
+    Kind.STOPPED: "Type `kill -CONT {pid}` on host {host} to let it go on, or end it.",
+    Kind.DEAD: "Its own output, or dmesg on its host, may say why.",
+    Kind.FINISHED: "It had fewer batches or epochs, or left a loop early. Give every rank as many "
+    "steps, or end loops with hvd.join().",
+    Kind.RAISED: "Its traceback is in its output.",
+    Kind.DIFFERENT: "Every rank must call the same collectives, and eager ones in the same order: "
+    "look for conditions that depend on the rank, and for loops over sets.",
+    Kind.COMPILING: "The others wait until it has finished: the first step may take minutes. A "
+    "function that is compiled again and again gets inputs of other shapes or Python values.",
+    Kind.INPUT: "Look at what its dataset reads: another file, a slow disk, a shard without "
+    "elements, or a generator that waits.",
+    Kind.EVALUATING: "If only this rank evaluates, the others wait until it has finished. Have all "
+    "ranks evaluate their part: hvd.shard, and a callback that averages metrics.",
+    Kind.COMPUTING: "It has more to compute, or does it more slowly: compare batch sizes, and what "
+    "else runs on its host.",
+    Kind.HELD: "It neither computes nor calls a collective: see the line above, and `tfhvd dump "
+    "--stacks`.",
+    Kind.NETWORK: "The network between the hosts is cut, or slow for what is sent.",
+    Kind.ELSEWHERE: "Type `tfhvd why` on the other hosts.",
+}
