@@ -12,7 +12,7 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 9;
+constexpr int kProtocol = 10;
 
 std::string HostName() {
   char name[256] = {0};
@@ -40,9 +40,10 @@ std::string EncodeHandshake(const Handshake& handshake) {
   return std::to_string(handshake.protocol) + "\n" + handshake.host + "\n" + handshake.machine +
          "\n" + std::to_string(handshake.fusion_threshold) + "\n" +
          std::to_string(static_cast<int>(handshake.cpu_operations)) + "\n" + density + "\n" +
+         std::to_string(static_cast<int>(handshake.on_not_finite)) + "\n" +
          std::to_string(handshake.local_process) + "\n" + std::to_string(handshake.pid) + "\n" +
-         handshake.pid_namespace + "\n" + handshake.versions.tfhvd + "\n" +
-         handshake.versions.tensorflow + "\n";
+         handshake.pid_namespace + "\n" + handshake.identity.versions.tfhvd + "\n" +
+         handshake.identity.versions.tensorflow + "\n" + handshake.identity.watch_address + "\n";
 }
 
 Status DecodeHandshake(const std::string& text, Handshake* handshake) {
@@ -51,6 +52,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   std::string threshold;
   std::string operations;
   std::string density;
+  std::string on_not_finite;
   std::string local_process;
   std::string pid;
   bool whole = std::getline(in, protocol) && std::getline(in, handshake->host);
@@ -58,22 +60,24 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   const bool other = whole && handshake->protocol != kProtocol;
   whole = whole && std::getline(in, handshake->machine) && std::getline(in, threshold) &&
           std::getline(in, operations) && std::getline(in, density) &&
-          std::getline(in, local_process) && std::getline(in, pid) &&
-          std::getline(in, handshake->pid_namespace) &&
-          std::getline(in, handshake->versions.tfhvd) &&
-          std::getline(in, handshake->versions.tensorflow);
+          std::getline(in, on_not_finite) && std::getline(in, local_process) &&
+          std::getline(in, pid) && std::getline(in, handshake->pid_namespace) &&
+          std::getline(in, handshake->identity.versions.tfhvd) &&
+          std::getline(in, handshake->identity.versions.tensorflow) &&
+          std::getline(in, handshake->identity.watch_address);
   if (!whole && !other) {
     return Status::Internal("a rank sent a malformed handshake: '" + text + "'");
   }
   handshake->fusion_threshold = std::atoll(threshold.c_str());
   handshake->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
   handshake->sparse_density = std::strtod(density.c_str(), nullptr);
+  handshake->on_not_finite = static_cast<OnNotFinite>(std::atoi(on_not_finite.c_str()));
   handshake->local_process = std::atoi(local_process.c_str());
   handshake->pid = std::atoi(pid.c_str());
   return Status::Ok();
 }
 
-Handshake MakeHandshake(const Config& config, const Versions& versions) {
+Handshake MakeHandshake(const Config& config, const Identity& identity) {
   Handshake handshake;
   handshake.protocol = kProtocol;
   handshake.host = config.test_host.empty() ? HostName() : config.test_host;
@@ -83,17 +87,18 @@ Handshake MakeHandshake(const Config& config, const Versions& versions) {
   handshake.fusion_threshold = config.fusion_threshold;
   handshake.cpu_operations = config.cpu_operations;
   handshake.sparse_density = config.sparse_density;
+  handshake.on_not_finite = config.on_not_finite;
   handshake.local_process = ReadLaunchHints().local_process;
   handshake.pid = static_cast<int>(getpid());
   handshake.pid_namespace = PidNamespace();
-  handshake.versions = versions;
+  handshake.identity = identity;
   return handshake;
 }
 
 Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology,
-                          const Versions& versions) {
+                          const Identity& identity) {
   const int size = communicator->size();
-  const Handshake own = MakeHandshake(*config, versions);
+  const Handshake own = MakeHandshake(*config, identity);
   const std::string mine = EncodeHandshake(own);
 
   // First the lengths, then the texts.
@@ -111,6 +116,7 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
   std::vector<int> pids;
   std::vector<int> protocols;
   std::vector<Versions> every;
+  std::vector<std::string> watch_addresses;
   size_t at = 0;
   for (int r = 0; r < size; ++r) {
     Handshake handshake;
@@ -121,19 +127,22 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
       config->fusion_threshold = handshake.fusion_threshold;
       config->cpu_operations = handshake.cpu_operations;
       config->sparse_density = handshake.sparse_density;
+      config->on_not_finite = handshake.on_not_finite;
     }
     hosts.push_back(handshake.host);
     machines.push_back(handshake.machine);
     local_processes.push_back(handshake.local_process);
     pids.push_back(CanSee(own, handshake) ? handshake.pid : 0);
     protocols.push_back(handshake.protocol);
-    every.push_back(handshake.versions);
+    every.push_back(handshake.identity.versions);
+    watch_addresses.push_back(handshake.identity.watch_address);
   }
   TFHVD_RETURN_IF_ERROR(CheckVersions(protocols, every, hosts));
   *topology = MakeTopology(communicator->rank(), std::move(machines));
   topology->hosts = std::move(hosts);
   topology->local_processes = std::move(local_processes);
   topology->pids = std::move(pids);
+  topology->watch_addresses = std::move(watch_addresses);
   return Status::Ok();
 }
 

@@ -13,6 +13,12 @@
 
 namespace tfhvd {
 
+// What a rank's program has to say to the others.
+struct Identity {
+  Versions versions;
+  std::string watch_address;  // see Topology
+};
+
 // One rank's message of the handshake.
 struct Handshake {
   int protocol = 0;
@@ -21,10 +27,11 @@ struct Handshake {
   int64_t fusion_threshold = 0;
   CpuOperations cpu_operations = CpuOperations::kAuto;
   double sparse_density = 1.0;
+  OnNotFinite on_not_finite = OnNotFinite::kWarn;
   int local_process = -1;  // see Topology
   int pid = 0;
   std::string pid_namespace;  // equal where the pids of one mean the same to the other
-  Versions versions;
+  Identity identity;
 };
 
 // The fields of another protocol are filled as far as they are there: protocol, host and versions
@@ -33,12 +40,12 @@ std::string EncodeHandshake(const Handshake& handshake);
 Status DecodeHandshake(const std::string& text, Handshake* handshake);
 
 // This process's own.
-Handshake MakeHandshake(const Config& config, const Versions& versions = {});
+Handshake MakeHandshake(const Config& config, const Identity& identity = {});
 
 // Collective: the handshakes of all ranks give the topology; rank 0's settings replace `config`'s
 // where they must be equal on all ranks. kFailedPrecondition, on all ranks, where they have not the
 // same versions.
 Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology,
-                          const Versions& versions = {});
+                          const Identity& identity = {});
 
 }  // namespace tfhvd

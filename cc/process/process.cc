@@ -8,6 +8,7 @@
 
 #include "cc/backends/inproc/inproc_world.h"
 #include "cc/backends/mpi/mpi_world.h"
+#include "cc/backends/tcp/tcp_world.h"
 #include "cc/base/config.h"
 #include "cc/base/log.h"
 #include "cc/base/mutex.h"
@@ -48,7 +49,9 @@ std::vector<int> RanksOf(const World& world) {
 }
 
 // Whoever started this process says whether it has peers.
-Status ConnectWorld(const Config& config, std::unique_ptr<World>* world) {
+Status ConnectWorld(const Config& config, const TcpEndpoints& endpoints,
+                    std::unique_ptr<World>* world) {
+  if (endpoints.exists()) return ConnectTcpWorld(config, endpoints, world);
   const LaunchHints hints = ReadLaunchHints();
   if (hints.started_by_mpi) return ConnectMpiWorld(config, hints, world);
   *world = MakeSoloWorld();
@@ -57,9 +60,10 @@ Status ConnectWorld(const Config& config, std::unique_ptr<World>* world) {
 
 // The world of `ranks`, none for all. A list of all ranks in order is no part: every rank may then
 // say it in its own way.
-Status FindWorld(const Config& config, const std::vector<int>& ranks, State* state, World** world)
-    TFHVD_REQUIRES(state->lifecycle) {
-  if (state->world == nullptr) TFHVD_RETURN_IF_ERROR(ConnectWorld(config, &state->world));
+Status FindWorld(const Config& config, const std::vector<int>& ranks, const TcpEndpoints& endpoints,
+                 State* state, World** world) TFHVD_REQUIRES(state->lifecycle) {
+  if (state->world == nullptr)
+    TFHVD_RETURN_IF_ERROR(ConnectWorld(config, endpoints, &state->world));
   *world = state->world.get();
   if (ranks.empty() || ranks == RanksOf(**world)) return Status::Ok();
   std::unique_ptr<World>& part = state->parts[ranks];
@@ -71,7 +75,7 @@ Status FindWorld(const Config& config, const std::vector<int>& ranks, State* sta
 }  // namespace
 
 Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks,
-                   const Versions& versions) {
+                   const Identity& identity, const TcpEndpoints& endpoints) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
   if (ProcessEngine() != nullptr) return Status::Ok();
@@ -80,14 +84,14 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   std::vector<std::string> warnings;
   TFHVD_RETURN_IF_ERROR(ReadConfig(&config, &warnings));
   World* world = nullptr;
-  TFHVD_RETURN_IF_ERROR(FindWorld(config, ranks, &state, &world));
+  TFHVD_RETURN_IF_ERROR(FindWorld(config, ranks, endpoints, &state, &world));
 
   std::unique_ptr<ControlPlane> control;
   std::unique_ptr<Communicator> communicator;
   TFHVD_RETURN_IF_ERROR(world->OpenControlPlane(&control));
   TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(RanksOf(*world), &communicator));
   Topology topology;
-  TFHVD_RETURN_IF_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology, versions));
+  TFHVD_RETURN_IF_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology, identity));
 
   const Log log(config.log_level, topology.rank,
                 topology.hosts[static_cast<size_t>(topology.rank)]);
@@ -196,6 +200,7 @@ Status NotInitialized() {
 std::vector<BackendReport> ReportBackends(const std::string& installed_nccl) {
   std::vector<BackendReport> reports;
   reports.push_back({"inproc", true, "one process alone"});
+  reports.push_back({"tcp", true, "tfhvdrun --transport tcp"});
   std::string description;
   const Status mpi = ProbeMpi(&description);
   reports.push_back({"shm", true, "ranks of one host through shared memory"});

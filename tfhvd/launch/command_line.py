@@ -1,13 +1,15 @@
-"""Job + mpirun's vendor -> the mpirun line. Pure: tests compare plain lists."""
+"""Job + mpirun's vendor -> the line of mpirun, or of spawn.py. Pure: tests compare plain lists."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfhvd.launch import ssh_check
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.hosts import is_local
+from tfhvd.launch.hosts import Host, is_local
 from tfhvd.launch.job import Job
 from tfhvd.launch.mpi import Mpi
 
@@ -66,6 +68,37 @@ def build(
     options = vendor(job, mpi, node, exported)
     start = [str(mpi.mpirun), "-np", str(job.num_proc)]
     return [*start, *options, *job.mpi_args, *worker, *job.command]
+
+
+def build_without_mpi(
+    job: Job,
+    folder: Path,
+    worker: Sequence[str],
+    exported: Sequence[str],
+    ssh_args: Sequence[str],
+) -> list[str]:
+    """The whole line of spawn.py, which takes mpirun's place.
+
+    Args:
+        job: what the user asks for.
+        folder: where the ranks are to run, on every host.
+        worker: as for `build`.
+        exported: likewise.
+        ssh_args: options for ssh.
+    """
+    hosts, first = [], 0
+    for host in job.hosts or (Host("localhost", job.num_proc),):
+        last = min(first + host.slots, job.num_proc)
+        words = [] if is_local(host.name) else ssh_check.command(host, ssh_args, job.remote_shell)
+        if first < last:
+            hosts.append({"words": words[:-1], "ranks": list(range(first, last))})
+        first = last
+    spec = {"hosts": hosts, "worker": [*worker, *job.command], "names": list(exported)}
+    return [
+        *worker[:-1],
+        str(Path(worker[-1]).with_name("spawn.py")),
+        json.dumps({**spec, "folder": str(folder)}),
+    ]
 
 
 def _openmpi(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 _TUNED = "there is nothing to tune"
 _ELASTIC = "the number of ranks of a job does not change (docs/migrating.md)"
 _LEVELS = "tfhvd itself chooses when to reduce within each host first (TFHVD_CPU_OPERATIONS)"
-_MPI = "ranks find each other through MPI"
+_MPI = "ranks that meet over TCP wait for --start-timeout"
 _THREADS = "tfhvd calls MPI from one thread"
 _STAMPS = "tfhvd's log has no times; --timestamps puts one before each line of the ranks' output"
 
@@ -41,7 +41,6 @@ IDLE = (
     Idle(("--elastic-timeout",), 1, _ELASTIC),
     Idle(("--reset-limit",), 1, _ELASTIC),
     Idle(("--blacklist-cooldown-range",), 2, _ELASTIC),
-    Idle(("--gloo",), 0, _MPI),
     Idle(("--gloo-timeout-seconds",), 1, _MPI),
     Idle(("--jsrun",), 0, "ranks are started by mpirun, which asks the batch system for hosts"),
     Idle(("--mpi-threads-disable", "--no-mpi-threads-disable"), 0, _THREADS),
@@ -51,9 +50,6 @@ IDLE = (
     Idle(("--log-with-timestamp", "--log-without-timestamp"), 0, _STAMPS),
     Idle(("--log-hide-timestamp", "--no-log-hide-timestamp"), 0, _STAMPS),
 )
-
-# What happens anyway: taken, and nothing to be said.
-SILENT = ("--mpi",)
 
 # Without what they ask for the job would be another one: flag -> what to type instead.
 REFUSED = {

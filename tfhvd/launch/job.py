@@ -18,6 +18,8 @@ class Job:
         hosts: where; empty means here, or wherever a batch system's allocation is.
         env: (name, value) for the ranks; the value None means the launcher's own value.
         settings: TFHVD_* variables that the options set.
+        transport: "mpi": mpirun starts the ranks, and MPI carries what crosses hosts; "tcp": both
+            without an MPI; "auto": the first where there is an mpirun.
         ssh_check: whether to try ssh to all hosts before mpirun does.
         remote_shell: a program that takes the place of ssh.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
@@ -39,6 +41,7 @@ class Job:
     settings: dict[str, str] = field(default_factory=dict)
     nics: tuple[str, ...] = ()
     tcp: bool = False
+    transport: str = "auto"
     ssh_port: int | None = None
     ssh_identity_file: Path | None = None
     ssh_check: bool = True

@@ -93,6 +93,11 @@ class Sender:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._name, _, self._secret = environ.pop(NOTICE, "").partition(":")
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is a worker that listens."""
+        return bool(self._name)
+
     def leave(self, *, follows: bool) -> None:
         """Says that this rank begins to leave. ``follows``: because another rank has."""
         self._send(None, follows=follows)

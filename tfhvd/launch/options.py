@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfhvd.launch import values
-from tfhvd.launch.horovod_options import IDLE, REFUSED, SILENT
+from tfhvd.launch.horovod_options import IDLE, REFUSED
 from tfhvd.launch.parser import Idle, Parser, Refused, Row, Value
 
 
@@ -78,8 +78,6 @@ def _options_of_horovodrun() -> list[Row]:
     for idle in IDLE:
         nargs = None if idle.values == 1 else idle.values
         rows.append({"flags": idle.flags, "action": Idle, "nargs": nargs, "const": idle.why})
-    for flag in SILENT:
-        rows.append({"flags": (flag,), "action": "store_true"})
     return [{**row, **hidden} for row in rows]
 
 
@@ -265,6 +263,16 @@ def _mpi_options() -> list[Row]:
             help="let each rank start threads for all cores of its host",
         ),
         _switch("--tcp", dest="tcp", help="let MPI use TCP only (Open MPI)"),
+        _value(
+            "--transport",
+            dest="transport",
+            metavar="NAME",
+            convert=values.one_of("auto", "mpi", "tcp"),
+            help="how ranks are started and meet: mpi, by mpirun; tcp, without any MPI; auto, the "
+            "first where there is an mpirun (the default)",
+        ),
+        _setting("--gloo", dest="transport", to="tcp", help="the same as --transport tcp"),
+        _setting("--mpi", dest="transport", to="mpi", help="the same as --transport mpi"),
     ]
 
 

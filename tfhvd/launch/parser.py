@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from tfhvd.launch import values
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.horovod_options import IDLE, SILENT
+from tfhvd.launch.horovod_options import IDLE
 
 USAGE = "tfhvdrun -np N [-H host:slots,... | --hostfile FILE] [options] command [arguments ...]"
 _END = """\
@@ -127,6 +127,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _idle_flags() -> str:
-    flags = [*SILENT, *(flag for idle in IDLE for flag in idle.flags)]
+    flags = [flag for idle in IDLE for flag in idle.flags]
     words = textwrap.fill(", ".join(flags), 68, break_on_hyphens=False)
     return textwrap.indent(words, "  ")

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """One step: a signal for ranks, or for mpirun, at a time of a steady clock (seconds)."""
+    """One step: a signal for ranks, or for mpirun, at a time of a steady clock (seconds).
+
+    "mpirun" is whatever starts the ranks.
+    """
 
     at: float
     target: str  # "ranks" or "mpirun"

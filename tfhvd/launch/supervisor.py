@@ -1,24 +1,27 @@
 """The launcher's event loop: mpirun, one connection per rank, signals, and time.
 
-Single-threaded. ``Supervisor.run`` owns mpirun and every connection, and returns when none is left.
+Single-threaded. ``Supervisor.run`` owns mpirun, or what takes its place, and every connection, and
+returns when none is left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
+import secrets
 import selectors
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Sequence
 
-from tfhvd.launch import children, cores, debugging, hang_report, orphans, stopping, wire
+from tfhvd.launch import cores, debugging, hang_report, inquiry, orphans, stopping, wire
 from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
-from tfhvd.launch.hang_watch import HangWatch
+from tfhvd.launch.looks import Looks
 from tfhvd.launch.output import Output
+from tfhvd.launch.process_manager import ProcessManager
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
+from tfhvd.watch.hang_watch import HangWatch
 from tfhvd.watch.snapshot import Snapshot
 from tfhvd.watch.verdict import Verdict
 
@@ -87,15 +90,17 @@ class Supervisor:
         self._grace = grace
         self._stopped_limit = stopped_limit
         self._look_at = 0.0  # when to look for stopped ranks again
-        self._hang_watch = HangWatch(hang_limit, self._ask, self._on_verdict)
+        self._lost_at = 0.0  # when to look for lost hosts again
+        self._looks = Looks(self._ask)
+        probe = functools.partial(self._ask, wire.frame_json(wire.PROBE, limit=hang_limit))
+        self._hang_watch = HangWatch(hang_limit, probe, self._looks.take, self._on_verdict)
         self._end_hanging = end_hanging
         self._verbose = verbose
+        self._listens_at: dict[int, str] = {}  # by rank, where they meet over TCP
         self._select = selectors.DefaultSelector()
         self._ranks: dict[int, Rank] = {}
         self._peers: set[_Peer] = set()
-        self._mpirun: subprocess.Popen[bytes] | None = None
-        self._mpirun_ended_by_us = False
-        self._held_back = bytearray()  # what mpirun said once the job was failing or over
+        self._manager: ProcessManager | None = None
         self._steps: list[stopping.Step] = []
         self._stopped_at: float | None = None  # when ranks were first told to stop
         self._stop_signal: int | None = None  # the signal that asked us to stop
@@ -112,18 +117,27 @@ class Supervisor:
 
     # -- the loop ------------------------------------------------------------------------------
 
-    def run(self, argv: Sequence[str], env: dict[str, str]) -> int:
-        """Runs mpirun to its end and returns the exit code of tfhvdrun."""
+    def run(self, argv: Sequence[str], env: dict[str, str], manager: str = "mpirun") -> int:
+        """Runs what starts the ranks to its end; returns the exit code of tfhvdrun.
+
+        Args:
+            argv: its command line.
+            env: its environment.
+            manager: what people know it as.
+        """
         self._select.register(self._listener, selectors.EVENT_READ, self._on_connect)
         self._select.register(self._signals.fd, selectors.EVENT_READ, self._on_signals)
         if self._debugged is not None:
             self._input = debugging.InputSender(self._select)
         orphans.adopt()
-        self._mpirun = mpirun = children.start_mpirun(argv, env)
-        for pipe in (mpirun.stdout, mpirun.stderr):
-            assert pipe is not None
-            fd = pipe.fileno()
-            self._select.register(fd, selectors.EVENT_READ, lambda fd=fd: self._on_mpirun(fd))
+        self._manager = ProcessManager(
+            manager,
+            argv,
+            env,
+            self._select,
+            self._output,
+            lambda: not self._verbose and bool(self._over or self._steps),
+        )
         give_up = time.monotonic() + self._start_timeout
         gone_at = None
         while True:
@@ -139,15 +153,18 @@ class Supervisor:
                 self._do(step, now)
             if self._stopped_limit and now >= self._look_at:
                 self._look_for_stopped(now)
+            if now >= self._lost_at:
+                self._look_for_lost(now)
+            self._looks.tick(now)
             if not self._steps:
                 self._hang_watch.tick(now)
             self._finish_if_all_ended()
-            if gone_at is None and mpirun.poll() is not None:
+            if gone_at is None and self._manager.has_ended:
                 gone_at = now
             if gone_at is not None and (not self._peers or now > gone_at + _LINGER):
                 break
         orphans.sweep()
-        return self._conclude(mpirun)
+        return self._conclude(self._manager)
 
     def _on_signals(self) -> None:
         for number in self._signals.take():
@@ -187,7 +204,9 @@ class Supervisor:
 
     def _on_frame(self, peer: _Peer, kind: bytes, payload: bytes) -> None:
         now = time.monotonic()
-        if peer.rank is None:
+        if kind == wire.ASK and wire.read_json(payload)["token"] == self._token:
+            self._looks.take(now, functools.partial(inquiry.answer, peer.send))
+        elif peer.rank is None:
             self._on_hello(peer, kind, payload)
         elif kind == wire.OUTPUT:
             self._output.feed(peer.rank.rank, payload, now, errors=False)
@@ -197,7 +216,7 @@ class Supervisor:
         elif kind == wire.STUCK:
             self._hang_watch.stuck(now)
         elif kind == wire.VIEW:
-            self._hang_watch.view(peer.rank.rank, wire.read_json(payload))
+            self._looks.view(peer.rank.rank, wire.read_json(payload))
         elif kind == wire.NOTICE:
             peer.rank.leave(now, follows=bool(wire.read_json(payload)["follows"]))
         elif kind == wire.EXIT:
@@ -212,19 +231,27 @@ class Supervisor:
             raise wire.WireError("not one of our workers")
         peer.rank = self._ranks[rank] = Rank(rank, str(fields["host"]))
         peer.send(wire.frame(wire.WELCOME))
-        if self._verbose and fields.get("share"):
-            self._say_share(peer.rank.host, int(fields["share"]))
+        if fields.get("listens_at"):
+            self._listens_at[rank] = str(fields["listens_at"])
+            self._share_endpoints()
+        share = cores.share_text(peer.rank.host, fields.get("share") or 0)
+        if self._verbose and share and share not in self._said:
+            self._said.add(share)
+            self._say(0, share)
         if self._input is not None and rank == self._debugged:
             self._input.to(peer.send)
         if self._stopped_at is not None:
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
 
-    def _say_share(self, host: str, share: int) -> None:
-        text = f"tfhvdrun: each rank on host {host} takes {share} of its cores, unless one of "
-        text += f"{', '.join(cores.VARIABLES)} says otherwise (off: --no-share-cores)"
-        if text not in self._said:
-            self._said.add(text)
-            self._say(0, text)
+    def _share_endpoints(self) -> None:
+        """Tells all workers where the ranks listen, once all have said so."""
+        if len(self._listens_at) < self._num_proc:
+            return
+        addresses = [self._listens_at[rank] for rank in range(self._num_proc)]
+        data = wire.frame_json(wire.ENDPOINTS, addresses=addresses, token=secrets.token_hex(16))
+        for peer in self._peers:
+            if peer.rank is not None:
+                peer.send(data)
 
     def _on_end(self, rank: Rank, ending: Ending, at: float) -> None:
         now = time.monotonic()
@@ -244,24 +271,6 @@ class Supervisor:
             peer.send(wire.frame(wire.QUIT))
         now = time.monotonic()
         self._steps = stopping.plan_for_mpirun(now + 1.0)
-
-    # -- mpirun --------------------------------------------------------------------------------
-
-    def _on_mpirun(self, fd: int) -> None:
-        data = os.read(fd, 1 << 16)
-        if not data:
-            self._select.unregister(fd)
-        elif self._verbose or not (self._over or self._steps):
-            self._output.message(data)
-        else:
-            self._held_back += data
-
-    def _signal_mpirun(self, number: int) -> None:
-        assert self._mpirun is not None
-        if self._mpirun.poll() is None:
-            self._mpirun_ended_by_us = True
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._mpirun.pid, number)
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -303,6 +312,11 @@ class Supervisor:
             ):
                 peer.send(wire.frame_json(wire.LOOK, limit=self._stopped_limit))
 
+    def _look_for_lost(self, now: float) -> None:
+        self._lost_at = now + 1.0
+        for peer in [peer for peer in self._peers if wire.has_lost_host(peer.sock)]:
+            self._drop(peer)
+
     def _ask(self, data: bytes) -> list[int]:
         """Asks all workers whose ranks run; returns these ranks."""
         running = [peer for peer in self._peers if peer.rank is not None and not peer.rank.ending]
@@ -318,7 +332,8 @@ class Supervisor:
 
     def _do(self, step: stopping.Step, now: float) -> None:
         if step.target == "mpirun":
-            self._signal_mpirun(step.signal)
+            assert self._manager is not None
+            self._manager.signal(step.signal)
             return
         if self._stopped_at is None:
             self._stopped_at = now
@@ -332,13 +347,10 @@ class Supervisor:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _conclude(self, mpirun: subprocess.Popen[bytes]) -> int:
+    def _conclude(self, manager: ProcessManager) -> int:
         for peer in list(self._peers):
             self._drop(peer)
-        pipes = [pipe.fileno() for pipe in (mpirun.stdout, mpirun.stderr) if pipe is not None]
-        for key in list(self._select.get_map().values()):
-            if key.fd in pipes:
-                self._drain(key.fd)
+        manager.read_the_rest()
         self._select.close()
         self._listener.close()
         self._output.close()
@@ -353,35 +365,14 @@ class Supervisor:
         if failed is not None and failed.ending is not None:
             code = failed.ending.exit_code
             if failed.ending.by_mpirun:
-                self._explain(mpirun.returncode)
-                code = mpirun.returncode if mpirun.returncode > 0 else code
-            return self._say(code, *report(failed))
-        if len(self._ranks) < self._num_proc:
-            return self._never_started(mpirun.returncode)
+                self._say(0, *manager.end_in_words())  # it may know what the ranks do not
+                code = manager.code if manager.code > 0 else code
+            return self._say(code, *report(failed, self._ranks.values()))
+        missing = self._num_proc - len(self._ranks)
+        if missing:
+            text = manager.end_before_ranks_in_words(missing, self._num_proc)
+            return self._say(manager.code if manager.code > 0 else 1, text)
         return 0
-
-    def _explain(self, code: int) -> None:
-        """Shows what mpirun said, and its end: it may know what the ranks do not."""
-        self._output.message(bytes(self._held_back))
-        if self._mpirun_ended_by_us:
-            return
-        end = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        self._say(code, f"tfhvdrun: mpirun {end}")
-
-    def _never_started(self, code: int) -> int:
-        self._output.message(bytes(self._held_back))
-        count = self._num_proc - len(self._ranks)
-        return self._say(
-            code if code > 0 else 1,
-            f"tfhvdrun: error: mpirun ended (exit code {code}) before {count} of "
-            f"{self._num_proc} ranks had started; its own messages are above",
-        )
-
-    def _drain(self, fd: int) -> None:
-        os.set_blocking(fd, False)
-        with contextlib.suppress(BlockingIOError, KeyError):
-            while fd in self._select.get_map():
-                self._on_mpirun(fd)
 
     def _say(self, code: int, *lines: str) -> int:
         for line in lines:

@@ -2,8 +2,9 @@
 
 A frame is one byte of kind, four bytes of length (big endian) and the payload:
 
-    worker -> launcher   H hello   JSON {token, rank, host, pid, share}; share: the cores that
-                                   the rank takes, or null
+    worker -> launcher   H hello   JSON {token, rank, host, pid, share, listens_at}; share: the
+                                   cores that the rank takes, or null; listens_at: where its rank
+                                   will listen for the others, or null
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
                          K stuck   (empty): the answer to a probe
@@ -11,7 +12,13 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                          X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
                                    ago, doing} or {error}; the rank's last frame; ago: seconds since
                                    it ended; doing: what, by its flight record
+    who asks -> launcher A ask     JSON {token}: what is seen of all ranks? The answer is V for each
+                or rank            rank that has a record, then Q; see launch/inquiry.py. To a rank
+                                   also JSON {token, limit}: has one on its host waited so many
+                                   seconds in vain? The answer is K if so, then Q
     launcher -> worker   W welcome (empty)
+                         M where   JSON {addresses, token}: where all ranks listen, and what they
+                                   say to each other first; the rank may be started
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
                                    seconds, as by SIGSTOP; sent again and again
@@ -29,12 +36,16 @@ import struct
 from typing import Any
 
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
+ASK = b"A"
 WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
+ENDPOINTS = b"M"
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
 # Seconds: a host that has died, or is cut off, is noticed after about 15 + 3 * 5 of them.
 _PROBE_AFTER, _PROBE_EVERY, _PROBES = 15, 5, 3
+_LOST_AFTER = _PROBE_AFTER + _PROBE_EVERY * _PROBES
+_TCP_INFO = struct.Struct("8B13I")  # the beginning of Linux's tcp_info
 
 
 class WireError(Exception):
@@ -55,12 +66,27 @@ def notice_lost_hosts(sock: socket.socket) -> None:
     """Has the kernel ask whether the other host still lives, so that reading fails if not.
 
     A process that does not read, such as a launcher in the background, is no lost host: there is no
-    limit for that.
+    limit for that. The kernel asks only while nothing is under way to that host: for the rest see
+    `has_lost_host`.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+
+
+def has_lost_host(sock: socket.socket) -> bool:
+    """Whether what was sent has not been acknowledged for so long that the other host is lost.
+
+    The kernel of a host acknowledges also what no process there reads. TCP_USER_TIMEOUT would take
+    a process that does not read for a lost host.
+    """
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        unacknowledged, *_, milliseconds = _TCP_INFO.unpack(info)[12:]
+    except (OSError, struct.error):
+        return False  # whoever reads from it will see
+    return bool(unacknowledged) and milliseconds > 1000 * _LOST_AFTER
 
 
 class Reader:
@@ -75,7 +101,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXKVWSLIQPR":
+            if length > LIMIT or kind not in b"HOENXKVAWSLIQPRM":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

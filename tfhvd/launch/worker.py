@@ -18,6 +18,7 @@ if __name__ == "__main__" and not __package__:
     sys.path[:] = [*sys.path[1:], __file__.rsplit("/", 3)[0]]
 
 import contextlib
+import functools
 import os
 import selectors
 import signal
@@ -26,24 +27,30 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from tfhvd.launch import children, cores, debugging, memory_kills, notice, orphans, wire
+from tfhvd.launch import children, cores, debugging, endpoints, notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, TOKEN
-from tfhvd.launch.rank import rank_of
-from tfhvd.watch import flight, snapshot
+from tfhvd.launch.rank import RANK, rank_of
+from tfhvd.watch import control_groups, flight, snapshot
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
 _STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone
 _DRAIN = 0.5  # seconds to wait for output that the rank's own children may still hold open
 _COUNT_KILLS = 5.0  # seconds from one look to the next
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def connect(
-    addresses: str, token: str, rank: int, share: int | None = None
+    addresses: str,
+    token: str,
+    rank: int,
+    share: int | None = None,
+    listens_at: str | None = None,
 ) -> tuple[socket.socket, wire.Reader]:
     """Reaches the launcher at the first of ``host:port,...`` that welcomes us.
 
-    Tells it how many cores the rank takes, if it takes a share. Raises OSError with every address's
+    Tells it how many cores the rank takes, if it takes a share, and where it meets others, if it
+    does so over TCP. Raises OSError with every address's
     reason. The caller owns the socket.
     """
     reasons = []
@@ -58,7 +65,11 @@ def connect(
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.notice_lost_hosts(sock)
             hello = {"token": token, "rank": rank, "host": socket.gethostname()}
-            sock.sendall(wire.frame_json(wire.HELLO, **hello, pid=os.getpid(), share=share))
+            sock.sendall(
+                wire.frame_json(
+                    wire.HELLO, **hello, pid=os.getpid(), share=share, listens_at=listens_at
+                )
+            )
             reader = wire.Reader()
             frames = reader.feed(_read_exactly(sock, len(wire.frame(wire.WELCOME))))
             if [kind for kind, _ in frames] != [wire.WELCOME]:
@@ -85,8 +96,11 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
 class Worker:
     """One rank's life. Single-threaded: everything happens in ``run``, or in a signal handler."""
 
-    def __init__(self, sock: socket.socket, reader: wire.Reader) -> None:
+    def __init__(
+        self, sock: socket.socket, reader: wire.Reader, port: endpoints.Port | None = None
+    ) -> None:
         self._sock = sock
+        self._port = port  # the rank's port, until the rank is started
         self._reader = reader
         self._select = selectors.DefaultSelector()
         self._notices = notice.Receiver()
@@ -102,7 +116,7 @@ class Worker:
         self._stopped_since: float | None = None  # as far as the launcher has let us look
         self._record: int | None = None  # the rank's flight record: its memory, also after its end
         # For memory: some seconds ago, and since. Who is killed may take a second to end.
-        self._kills = (memory_kills.count(),) * 2
+        self._kills = (control_groups.memory_kills(),) * 2
         self._count_kills_at = time.monotonic() + _COUNT_KILLS
         self._told = False  # the EXIT frame is sent (or nobody is there to take it)
         self._over = False  # the job is over, or launcher or mpirun are gone
@@ -114,6 +128,8 @@ class Worker:
             command: the rank's.
             env: its environment.
             has_input: whether the launcher sends what it reads from stdin; else there is nothing.
+
+        A rank that meets the others over TCP is started once the launcher says where they are.
         """
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -124,9 +140,25 @@ class Worker:
         self._select.register(self._sock, selectors.EVENT_READ, self._on_launcher)
         self._select.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
         self._select.register(self._notices.sock, selectors.EVENT_READ, self._on_notices)
+        self._start = functools.partial(self._start_rank, command, env, has_input)
+        if self._port is None:
+            self._start({})
+        while not (self._told and self._over):
+            for key, _ in self._select.select(timeout=self._timeout()):
+                key.data()
+            self._look_around()
+        orphans.sweep()
+
+    def _start_rank(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        has_input: bool,
+        inherited: Mapping[str, str],
+    ) -> None:
         try:
             stdin = subprocess.PIPE if has_input else subprocess.DEVNULL
-            env = {**env, notice.NOTICE: self._notices.address}
+            env = {**env, **inherited, notice.NOTICE: self._notices.address}
             self._rank = children.start_rank(command, env, stdin)
         except OSError as error:
             text = f"cannot start {command[0]!r}: {error.strerror or error}"
@@ -141,11 +173,6 @@ class Worker:
                 self._open_pipes += 1
                 handler = lambda fd=fd, kind=kind: self._on_output(fd, kind)  # noqa: E731
                 self._select.register(fd, selectors.EVENT_READ, handler)
-        while not (self._told and self._over):
-            for key, _ in self._select.select(timeout=self._timeout()):
-                key.data()
-            self._look_around()
-        orphans.sweep()
 
     def _timeout(self) -> float:
         if self._status is not None and not self._told:
@@ -160,7 +187,7 @@ class Worker:
         self._reap()
         if self._status is None and now >= self._count_kills_at:
             self._count_kills_at = now + _COUNT_KILLS
-            self._kills = (self._kills[1], memory_kills.count())
+            self._kills = (self._kills[1], control_groups.memory_kills())
         ended = self._status is not None
         # mpirun follows its SIGTERM with SIGKILL a quarter of a second later.
         drain = 0.0 if self._ended_by_mpirun or self._over else _DRAIN
@@ -170,6 +197,8 @@ class Worker:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL, group=True)
+        if not self._over and wire.has_lost_host(self._sock):
+            self._lost_launcher()
         if os.getppid() != self._parent and not self._over:
             self._ended_by_mpirun = True
             self._end_alone()
@@ -197,7 +226,7 @@ class Worker:
             fields |= {"signal": -self._status, "told": self._ended_by_mpirun}
             fields["stopped"] = self._was_stopped
             killed = self._status == -signal.SIGKILL
-            fields["out_of_memory"] = killed and memory_kills.count() > self._kills[0]
+            fields["out_of_memory"] = killed and control_groups.memory_kills() > self._kills[0]
         else:
             fields["code"] = self._status
         self._send(wire.frame_json(wire.EXIT, **fields))
@@ -246,6 +275,10 @@ class Worker:
                 self._end_if_stopped(wire.read_json(payload)["limit"])
             elif kind == wire.INPUT and self._input is not None:
                 self._input.feed(payload)
+            elif kind == wire.ENDPOINTS and self._port is not None and self._status is None:
+                fields = wire.read_json(payload)
+                port, self._port = self._port, None
+                self._start(port.hand_over(**fields))
             elif kind == wire.QUIT:
                 self._over = True
         if not data:
@@ -254,12 +287,8 @@ class Worker:
     def _probe(self, limit: float) -> None:
         if self._record is None or self._status is not None:
             return
-        with contextlib.suppress(OSError, flight.RecordError):
-            since = flight.waits_since(self._record)
-            if since is None or time.monotonic() < since + limit:
-                return
-            if flight.read(self._record).waiting():
-                self._send(wire.frame(wire.STUCK))
+        if flight.waits_in_vain(self._record, limit):
+            self._send(wire.frame(wire.STUCK))
 
     def _view(self) -> bytes:
         """What is seen of the rank. Its stacks may take a moment to come."""
@@ -307,7 +336,11 @@ class Worker:
             self._kill_at = time.monotonic() + _STOP_AFTER_LOSS
 
     def _signal(self, number: int, *, group: bool) -> None:
-        if self._rank is None or self._status is not None:
+        if self._status is not None:
+            return
+        if self._rank is None:  # it is told to end before it has begun
+            if number in _ENDING:
+                self._status, self._ended_at = -number, time.monotonic()
             return
         if number == signal.SIGKILL:
             self._was_stopped = self._was_stopped or orphans.any_stopped(self._rank.pid)
@@ -328,9 +361,12 @@ def main(argv: Sequence[str]) -> int:
         os.execvp(command[0], command)
     rank = rank_of(os.environ)
     addresses = os.environ[ADDRESS]
+    nics = os.environ.get(endpoints.TCP)
+    port = None if nics is None else endpoints.Port(rank, nics)
+    listens_at = None if port is None else port.addresses
     share = cores.share(cores.measure(os.environ)) if cores.SHARE in os.environ else None
     try:
-        sock, reader = connect(addresses, os.environ.get(TOKEN, ""), rank, share)
+        sock, reader = connect(addresses, os.environ.get(TOKEN, ""), rank, share, listens_at)
     except OSError as error:
         print(
             f"tfhvdrun: rank {rank} on host {socket.gethostname()} cannot reach the launcher "
@@ -340,7 +376,7 @@ def main(argv: Sequence[str]) -> int:
         )
         return CANNOT_REACH
     orphans.adopt()
-    Worker(sock, reader).run(
+    Worker(sock, reader, port).run(
         command,
         _rank_environment(rank, share),
         has_input=debugging.has_input(rank, os.environ),
@@ -350,7 +386,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _rank_environment(rank: int, share: int | None) -> dict[str, str]:
     """Ours, without what is the worker's alone."""
-    ours = {ADDRESS, TOKEN, cores.SHARE, debugging.PDB, *FOLDERS_OF_MPIRUN}
+    ours = {ADDRESS, TOKEN, RANK, endpoints.TCP, cores.SHARE, debugging.PDB, *FOLDERS_OF_MPIRUN}
     env = {name: value for name, value in os.environ.items() if name not in ours}
     env.update(cores.variables(share, env))
     env.update(debugging.rank_variables(rank, os.environ))

@@ -8,11 +8,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfhvd._version import __version__
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
-from tfhvd.launch import notice
+from tfhvd.launch import endpoints, notice
 from tfhvd.runtime import builds
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
@@ -20,7 +20,7 @@ from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, lo
 from tfhvd.watch import stacks
 
 if TYPE_CHECKING:
-    from tfhvd._native import Topology
+    from tfhvd._native import Endpoints, Topology
 
 
 class Membership:
@@ -43,14 +43,16 @@ class Membership:
         self._at_leaving: list[Callable[[], None]] = []
         self._prepared = False
         self._launcher: notice.Sender | None = None
+        self._endpoints: endpoints.Endpoints | None = None  # where ranks meet without an MPI
         self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
         self._everyone_knows = True
 
-    def join(self, ranks: tuple[int, ...] | None) -> None:
+    def join(self, ranks: tuple[int, ...] | None, watch_address: str = "") -> None:
         """Meets the other ranks of the job.
 
         Args:
             ranks: which of the processes that were started make up the job; None for all.
+            watch_address: where this process answers what its host's ranks do; see host_looks.
 
         Raises:
             NotInitializedError: in a child made by fork.
@@ -65,7 +67,14 @@ class Membership:
         native = load_native()
         try:
             minor = builds.minor_of(tensorflow)
-            native.init(installed_nccl(), list(ranks or ()), __version__, minor)
+            native.init(
+                installed_nccl(),
+                list(ranks or ()),
+                __version__,
+                minor,
+                watch_address,
+                self._endpoints_of_all(native),
+            )
         except InvalidSettingError:
             self._prepare_process()  # MPI may have begun, and nobody is lost
             raise
@@ -74,7 +83,7 @@ class Membership:
             raise TfhvdError(str(error)) from None
         topology = native.topology()
         try:
-            if ranks is None:
+            if ranks is None and self._endpoints is None:
                 check_launcher(os.environ, topology.size)
         except RuntimeError as error:
             native.shutdown("")
@@ -87,6 +96,13 @@ class Membership:
         if "tensorflow" in sys.modules and native.has_gpus():
             choose_gpu(topology)
 
+    def _endpoints_of_all(self, native: Any) -> Endpoints:
+        self._endpoints = self._endpoints or endpoints.take(os.environ)
+        if self._endpoints is None:
+            return native.Endpoints()
+        of = self._endpoints
+        return native.Endpoints(of.rank, list(of.addresses), of.token, of.listener)
+
     def leave(self, reason: str) -> None:
         """Leaves the job, and tells the other ranks why: "" where the program is done with it."""
         self.topology = None
@@ -94,6 +110,11 @@ class Membership:
         for forget in self._at_leaving:
             forget()
         load_native().shutdown(reason)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether tfhvdrun has started this process, and sees whether the job goes on."""
+        return self._launcher is not None and self._launcher.is_heard
 
     def at_leaving(self, forget: Callable[[], None]) -> None:
         """Has a function called whenever the process leaves, for what is of that job alone."""

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from tfhvd.compat import keras as keras_compat
 from tfhvd.runtime import process_sets as sets
 from tfhvd.runtime.exporter import exporter
+from tfhvd.runtime.log import lines
 from tfhvd.runtime.membership import membership
+from tfhvd.runtime.own_watch import own_watch
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Communicator
@@ -63,8 +65,14 @@ def init(
                 "hvd.shutdown() first."
             )
         return
-    membership.join(ranks)
+    try:
+        membership.join(ranks, own_watch.listen())
+    except Exception:
+        own_watch.stop()
+        raise
+    lines.start()
     exporter.start()
+    own_watch.start()
     for process_set in wanted:
         sets.add_process_set(process_set)
     if size() > 1 and keras_compat.imported_keras():

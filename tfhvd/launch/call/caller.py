@@ -89,8 +89,8 @@ def run(
         disable_cache: taken for Horovod's sake: nothing is cached.
         output_filename: a folder that gets each rank's output as well.
         verbose: whether to print what mpirun says.
-        use_gloo: must not be True: jobs are started by MPI.
-        use_mpi: taken for Horovod's sake.
+        use_gloo: whether the ranks are started and meet without an MPI, over TCP.
+        use_mpi: whether they are by MPI; by default where there is one.
         mpi_args: more arguments for mpirun, as in a shell.
         network_interface: network interfaces to use, as in "eth0,eth1".
         executable: the Python of the ranks; by default the one of this process.
@@ -107,7 +107,7 @@ def run(
             rank that failed first and has its traceback; its `__cause__` is the exception itself,
             where that can be pickled.
         ValueError: for arguments that cannot be meant.
-        NotImplementedError: for arguments of elastic jobs and Gloo.
+        NotImplementedError: for arguments of elastic jobs.
         TypeError: if the function or its arguments cannot be pickled.
 
     Example:
@@ -118,14 +118,11 @@ def run(
         >>> tfhvd.run(whoami, args=("hello",), np=2)
         ['hello from 0 of 2', 'hello from 1 of 2']
     """
-    del disable_cache, use_mpi
+    del disable_cache
     elastic = (min_np, max_np, slots, reset_limit, cooldown_range)
-    _refuse(
-        {
-            "elastic arguments": next((value for value in elastic if value is not None), None),
-            "use_gloo": use_gloo or None,
-        }
-    )
+    _refuse({"elastic arguments": next((value for value in elastic if value is not None), None)})
+    if use_gloo and use_mpi:
+        raise ValueError("use_gloo=True and use_mpi=True exclude each other; pass one of them.")
     np = _one(np, num_proc, "np", "num_proc")
     if np is None and not hosts and hostfile is None:
         np = 1
@@ -140,6 +137,7 @@ def run(
             "--output-filename": output_filename,
             "--mpi-args": mpi_args,
             "--remote-shell": remote_shell,
+            "--transport": "tcp" if use_gloo else "mpi" if use_mpi else None,
             "--nics": _one(
                 network_interface, network_interfaces, "network_interface", "network_interfaces"
             ),
@@ -154,7 +152,7 @@ def _refuse(given: Mapping[str, object]) -> None:
     for name, value in given.items():
         if value is not None:
             raise NotImplementedError(
-                f"tfhvd.run starts jobs of a fixed size with MPI; leave out {name}={value!r}."
+                f"tfhvd.run starts jobs of a fixed size; leave out {name}={value!r}."
             )
 
 

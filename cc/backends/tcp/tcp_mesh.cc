@@ -1,0 +1,285 @@
+#include "cc/backends/tcp/tcp_mesh.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace tfhvd {
+namespace {
+
+// How often time alone moves something on: connections that are being made.
+constexpr std::chrono::milliseconds kTick(50);
+constexpr int kEvents = 64;
+
+TcpHandshake HandshakeWith(int peer, const TcpEndpoints& endpoints, TcpTraffic traffic) {
+  TcpHandshake handshake;
+  handshake.traffic = static_cast<uint32_t>(traffic);
+  handshake.from = static_cast<uint32_t>(endpoints.rank);
+  handshake.to = static_cast<uint32_t>(peer);
+  std::memcpy(handshake.token, endpoints.token.data(), kTcpTokenBytes);
+  return handshake;
+}
+
+Status Failed(const char* call) {
+  return Status::Internal(std::string(call) + " failed: " + std::strerror(errno));
+}
+
+}  // namespace
+
+Status TcpMesh::Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* out) {
+  Fd listener(endpoints.listener);
+  if (endpoints.token.size() != kTcpTokenBytes) {
+    return Status::InvalidArgument("the job's token has " + std::to_string(endpoints.token.size()) +
+                                   " bytes, not " + std::to_string(kTcpTokenBytes));
+  }
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return Failed("epoll_create1");
+  Fd waker(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!waker.valid()) return Failed("eventfd");
+  out->reset(new TcpMesh(endpoints, std::move(epoll), std::move(waker)));
+  (*out)->listener_ = std::move(listener);
+  (*out)->Watch((*out)->listener_.get(), EPOLLIN, EPOLL_CTL_ADD);
+  (*out)->Watch((*out)->waker_.get(), EPOLLIN, EPOLL_CTL_ADD);
+  return Status::Ok();
+}
+
+TcpMesh::TcpMesh(const TcpEndpoints& endpoints, Fd epoll, Fd waker)
+    : rank_(endpoints.rank),
+      token_(endpoints.token),
+      epoll_(std::move(epoll)),
+      waker_(std::move(waker)),
+      on_message_([this](const TcpPlace& place, std::string bytes) {
+        OnMessage(place, std::move(bytes));
+      }) {
+  const int size = static_cast<int>(endpoints.addresses.size());
+  peers_.resize(static_cast<size_t>(size));
+  watched_.resize(static_cast<size_t>(size * kTcpTraffics));
+  for (int peer = 0; peer < size; ++peer) {
+    const auto addresses = SplitAddresses(endpoints.addresses[static_cast<size_t>(peer)]);
+    for (const TcpTraffic traffic : {TcpTraffic::kControl, TcpTraffic::kData}) {
+      peers_[static_cast<size_t>(peer)].senders.emplace_back(
+          HandshakeWith(peer, endpoints, traffic), addresses);
+    }
+  }
+}
+
+void TcpMesh::Watch(int fd, uint32_t events, int operation) const {
+  epoll_event event = {};
+  event.events = events;
+  event.data.fd = fd;
+  (void)epoll_ctl(epoll_.get(), operation, fd, &event);
+}
+
+void TcpMesh::Send(const TcpPlace& to, const TcpTransfer& transfer) {
+  TcpSender& sender = SenderTo(to.peer, TcpTraffic::kData);
+  if (sender.state() == TcpSender::State::kOver) {
+    return transfer.owner->OnError(transfer.id, WhyOver(to.peer));
+  }
+  TcpHeader header;
+  header.context = to.context;
+  header.tag = to.tag;
+  header.bytes = static_cast<uint64_t>(transfer.bytes);
+  sender.Append(header, transfer);
+  AdvanceSender(to.peer, TcpTraffic::kData, false);
+}
+
+void TcpMesh::Receive(const TcpPlace& from, const TcpTransfer& transfer) {
+  if (inboxes_.Match(from, transfer)) return;
+  const Status& over = peers_[static_cast<size_t>(from.peer)].sends_no_data;
+  if (!over.ok()) return transfer.owner->OnError(transfer.id, over);
+  inboxes_.Post(from, transfer);
+}
+
+void TcpMesh::TakeBack(const TcpOwner* owner) {
+  inboxes_.TakeBack(owner);
+  for (Peer& peer : peers_) peer.senders[static_cast<size_t>(TcpTraffic::kData)].TakeBack(owner);
+}
+
+Status TcpMesh::SendMessage(const TcpPlace& to, std::string bytes) {
+  TcpSender& sender = SenderTo(to.peer, TcpTraffic::kControl);
+  if (sender.state() == TcpSender::State::kOver) return WhyOver(to.peer);
+  TcpHeader header;
+  header.context = to.context;
+  header.tag = to.tag;
+  header.bytes = bytes.size();
+  sender.Append(header, std::move(bytes));
+  AdvanceSender(to.peer, TcpTraffic::kControl, false);
+  return lost(to.peer);
+}
+
+std::optional<Message> TcpMesh::TakeMessage(uint64_t context, uint32_t plane) {
+  const auto found = messages_.find({context, plane});
+  if (found == messages_.end() || found->second.empty()) return std::nullopt;
+  Message message = std::move(found->second.front());
+  found->second.pop_front();
+  --messages_waiting_;
+  return message;
+}
+
+void TcpMesh::OnMessage(const TcpPlace& place, std::string bytes) {
+  messages_[{place.context, place.tag}].push_back({place.peer, std::move(bytes)});
+  ++messages_waiting_;
+}
+
+bool TcpMesh::has_message(uint64_t context, uint32_t plane) const {
+  const auto found = messages_.find({context, plane});
+  return found != messages_.end() && !found->second.empty();
+}
+
+bool TcpMesh::MessagesFlushed() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.senders[static_cast<size_t>(TcpTraffic::kControl)].flushed();
+  });
+}
+
+void TcpMesh::AdvanceSender(int peer, TcpTraffic traffic, bool readable) {
+  TcpSender& sender = SenderTo(peer, traffic);
+  const Status status = sender.Advance(readable);
+  if (!status.ok()) return Lose(peer, status.message());
+  if (sender.state() == TcpSender::State::kOver) sender.Fail(WhyOver(peer));
+  Rewatch(peer, traffic);
+}
+
+// Has epoll know the sender's socket, which may be another one by now.
+void TcpMesh::Rewatch(int peer, TcpTraffic traffic) {
+  const TcpSender& sender = SenderTo(peer, traffic);
+  Watched& watched = watched_[static_cast<size_t>(peer * kTcpTraffics + static_cast<int>(traffic))];
+  const bool connects = sender.state() == TcpSender::State::kConnecting;
+  if (connects) {
+    connecting_.insert({peer, traffic});
+  } else {
+    connecting_.erase({peer, traffic});
+  }
+  const bool other = watched.serial != sender.serial();
+  if (other && watched.fd >= 0) senders_.erase(watched.fd);  // closed: epoll has forgotten it
+  const bool writes = sender.wants_to_write();
+  if (sender.fd() >= 0 && (other || writes != watched.writes)) {
+    senders_[sender.fd()] = {peer, traffic};
+    Watch(sender.fd(), EPOLLIN | (writes ? EPOLLOUT : 0u), other ? EPOLL_CTL_ADD : EPOLL_CTL_MOD);
+  }
+  watched = {sender.fd(), sender.serial(), writes};
+}
+
+void TcpMesh::Accept() {
+  while (true) {
+    Fd fd = AcceptOne(listener_.get());
+    if (!fd.valid()) return;
+    const int number = fd.get();
+    receivers_[number] = std::make_unique<TcpReceiver>(std::move(fd), rank_, size(), token_,
+                                                       &inboxes_, &on_message_);
+    strangers_.insert(number);
+    Watch(number, EPOLLIN, EPOLL_CTL_ADD);
+  }
+}
+
+void TcpMesh::AdvanceReceiver(TcpReceiver* receiver) {
+  const TcpReceiver::End end = receiver->Advance();
+  const int peer = receiver->peer();
+  const bool data = receiver->traffic() == TcpTraffic::kData;
+  if (peer >= 0 || end != TcpReceiver::End::kNone) strangers_.erase(receiver->fd());
+  if (end == TcpReceiver::End::kNone) return;
+  receivers_.erase(receiver->fd());
+  if (end == TcpReceiver::End::kLost) Lose(peer, "its connection has been closed");
+  if (end == TcpReceiver::End::kBye && data) EndData(peer, WhyOver(peer));
+}
+
+Status TcpMesh::WhyOver(int peer) const {
+  const Status& lost = peers_[static_cast<size_t>(peer)].lost;
+  return lost.ok() ? Status::Aborted("rank " + std::to_string(peer) + " has left the job") : lost;
+}
+
+void TcpMesh::EndData(int peer, const Status& why) {
+  Status& over = peers_[static_cast<size_t>(peer)].sends_no_data;
+  if (over.ok()) over = why;
+  inboxes_.Fail(peer, over);
+}
+
+// What has come from it before is still of use.
+void TcpMesh::Lose(int peer, const std::string& how) {
+  Status& lost = peers_[static_cast<size_t>(peer)].lost;
+  if (!lost.ok()) return;
+  const std::string whom = "rank " + std::to_string(peer);
+  lost = Status::Aborted("TCP lost " + whom + " on rank " + std::to_string(rank_) + ": " + how +
+                         ". The process of " + whom +
+                         " may have died, or its host may be cut off; its own output may say why.");
+  for (const TcpTraffic traffic : {TcpTraffic::kControl, TcpTraffic::kData}) {
+    SenderTo(peer, traffic).Fail(lost);
+    Rewatch(peer, traffic);
+  }
+  for (auto each = receivers_.begin(); each != receivers_.end();) {
+    const bool of_peer = each->second->peer() == peer;
+    if (of_peer) (void)each->second->Advance();
+    // Nothing more may arrive where what waits for it is about to fail.
+    each = of_peer ? receivers_.erase(each) : std::next(each);
+  }
+  EndData(peer, lost);
+}
+
+void TcpMesh::Progress(std::chrono::nanoseconds most) {
+  const bool connecting = !connecting_.empty() || !strangers_.empty();
+  const auto longest = connecting ? std::min<std::chrono::nanoseconds>(most, kTick) : most;
+  const int64_t milliseconds = (longest.count() + 999999) / 1000000;
+  epoll_event events[kEvents];
+  const int count = epoll_wait(
+      epoll_.get(), events, kEvents,
+      static_cast<int>(std::min<int64_t>(milliseconds, std::numeric_limits<int>::max())));
+  for (int i = 0; i < count; ++i) {
+    const int fd = events[i].data.fd;
+    if (fd == listener_.get()) {
+      Accept();
+    } else if (fd == waker_.get()) {
+      uint64_t times = 0;
+      (void)!read(fd, &times, sizeof times);
+    } else if (const auto sender = senders_.find(fd); sender != senders_.end()) {
+      const bool readable = (events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) != 0;
+      AdvanceSender(sender->second.first, sender->second.second, readable);
+    } else if (const auto receiver = receivers_.find(fd); receiver != receivers_.end()) {
+      AdvanceReceiver(receiver->second.get());
+    }
+  }
+  if (connecting) LookAtTheClock();
+}
+
+void TcpMesh::LookAtTheClock() {
+  const auto connecting = connecting_;
+  for (const auto& [peer, traffic] : connecting) AdvanceSender(peer, traffic, false);
+  const auto now = Clock::now();
+  for (auto each = strangers_.begin(); each != strangers_.end();) {
+    const bool late = receivers_.at(*each)->IsLate(now);
+    if (late) receivers_.erase(*each);
+    each = late ? strangers_.erase(each) : std::next(each);
+  }
+}
+
+void TcpMesh::Wake() {
+  const uint64_t once = 1;
+  (void)!write(waker_.get(), &once, sizeof once);
+}
+
+void TcpMesh::Leave(std::chrono::nanoseconds most) {
+  TcpHeader bye;
+  bye.bye = 1;
+  for (int peer = 0; peer < size(); ++peer) {
+    for (const TcpTraffic traffic : {TcpTraffic::kControl, TcpTraffic::kData}) {
+      if (SenderTo(peer, traffic).state() != TcpSender::State::kOpen) continue;
+      SenderTo(peer, traffic).Append(bye, std::string());
+      AdvanceSender(peer, traffic, false);
+    }
+  }
+  const auto until = Clock::now() + most;
+  const auto flushed = [this] {
+    return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+      return peer.senders[0].flushed() && peer.senders[1].flushed();
+    });
+  };
+  while (!flushed() && Clock::now() < until) Progress(kTick);
+  for (auto& [fd, receiver] : receivers_) receiver->SayBye();
+}
+
+}  // namespace tfhvd

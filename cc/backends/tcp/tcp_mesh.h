@@ -1,0 +1,135 @@
+// TcpMesh: the connections of this process to the others of its job, and the frames that they
+// carry. Each pair of ranks has up to four connections, made when first needed: from each to the
+// other, for data and for messages of the negotiation.
+//
+// Data goes from the sender's memory into the kernel, and from there into the receiver's. A peer
+// whose connection ends without a word is lost: what was to come from it, or to go to it, fails. So
+// it does once the peer has left with a word, but for what it has sent before. A stranger without
+// the job's token is refused.
+//
+// One thread at a time, except for Wake. Nothing blocks but Progress and Leave.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cc/backends/tcp/tcp_inboxes.h"
+#include "cc/backends/tcp/tcp_receiver.h"
+#include "cc/backends/tcp/tcp_sender.h"
+#include "cc/backends/tcp/tcp_socket.h"
+#include "cc/base/status.h"
+#include "cc/comm/message_channel.h"
+
+namespace tfhvd {
+
+// How the processes of a job find each other: given by who has started them.
+struct TcpEndpoints {
+  int rank = 0;
+  std::vector<std::string> addresses;  // by rank: "host:port,...", in the order to try them
+  std::string token;                   // the job's secret, of kTcpTokenBytes
+  int listener = -1;                   // listens at addresses[rank], and never blocks
+
+  bool exists() const { return !addresses.empty(); }
+};
+
+class TcpMesh {
+ public:
+  // Takes the listener over.
+  static Status Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* out);
+  ~TcpMesh() = default;
+  TcpMesh(const TcpMesh&) = delete;
+  TcpMesh& operator=(const TcpMesh&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+
+  // Post a transfer of at least a byte. Its memory is in use until the owner is told of it, or
+  // takes it back. Between two ranks those of one tag match in order, and have the same length.
+  void Send(const TcpPlace& to, const TcpTransfer& transfer);
+  void Receive(const TcpPlace& from, const TcpTransfer& transfer);
+
+  // Forgets all that `owner` has posted: touches no memory of it, and calls it no more.
+  void TakeBack(const TcpOwner* owner);
+  // Data of this tag is thrown away from now on, whoever sends it.
+  void Close(uint64_t context, uint32_t tag) { inboxes_.Close(context, tag); }
+
+  // A message of the negotiation; and the next one that has come for a control plane.
+  Status SendMessage(const TcpPlace& to, std::string bytes);
+  std::optional<Message> TakeMessage(uint64_t context, uint32_t plane);
+  bool has_message(uint64_t context, uint32_t plane) const;
+  // Whether one has come for any of them.
+  bool has_messages() const { return messages_waiting_ > 0; }
+  // Whether all of them have left this process.
+  bool MessagesFlushed() const;
+
+  // Not ok: why a peer is lost.
+  const Status& lost(int peer) const { return peers_[static_cast<size_t>(peer)].lost; }
+
+  // Lets everything move on; waits until something happens, Wake was called, or for `most`.
+  void Progress(std::chrono::nanoseconds most);
+
+  // Ends a Progress that is under way, or the next one. Any thread.
+  void Wake();
+
+  // Says to all peers that this process leaves, so that it is not taken to be lost. Waits until
+  // that is out, at most for so long. Nothing is called after it.
+  void Leave(std::chrono::nanoseconds most);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Peer {
+    std::vector<TcpSender> senders;  // by traffic
+    Status lost;
+    Status sends_no_data;  // not ok: it is lost, or has left
+  };
+  // What epoll knows of a sender.
+  struct Watched {
+    int fd = -1;
+    int serial = 0;
+    bool writes = false;
+  };
+
+  TcpMesh(const TcpEndpoints& endpoints, Fd epoll, Fd waker);
+  TcpSender& SenderTo(int peer, TcpTraffic traffic) {
+    return peers_[static_cast<size_t>(peer)].senders[static_cast<size_t>(traffic)];
+  }
+  void Watch(int fd, uint32_t events, int operation) const;
+  void AdvanceSender(int peer, TcpTraffic traffic, bool readable);
+  void Rewatch(int peer, TcpTraffic traffic);
+  void Accept();
+  void AdvanceReceiver(TcpReceiver* receiver);
+  void Lose(int peer, const std::string& how);
+  void EndData(int peer, const Status& why);
+  Status WhyOver(int peer) const;
+  void LookAtTheClock();
+  void OnMessage(const TcpPlace& place, std::string bytes);
+
+  const int rank_;
+  const std::string token_;
+  Fd listener_;
+  Fd epoll_;
+  Fd waker_;
+  std::vector<Peer> peers_;
+  std::vector<Watched> watched_;                                     // by peer and traffic
+  std::unordered_map<int, std::pair<int, TcpTraffic>> senders_;      // by descriptor
+  std::unordered_map<int, std::unique_ptr<TcpReceiver>> receivers_;  // likewise
+  const TcpReceiver::OnMessage on_message_;
+  TcpInboxes inboxes_;
+  std::map<std::pair<uint64_t, uint32_t>, std::deque<Message>> messages_;  // by control plane
+  int messages_waiting_ = 0;
+  // What time alone moves on.
+  std::set<std::pair<int, TcpTraffic>> connecting_;
+  std::set<int> strangers_;  // receivers that have not sent theirs, by descriptor
+};
+
+}  // namespace tfhvd

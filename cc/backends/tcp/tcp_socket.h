@@ -1,0 +1,50 @@
+// Sockets of the TCP backend: their ends, and how they are opened. Nothing here blocks.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace tfhvd {
+
+// A file descriptor that is closed with this object; -1 is none.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) Reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  ~Fd() { Reset(); }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void Reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+// "10.0.0.1:4711,[fe80::1]:4711" -> its parts.
+std::vector<std::string> SplitAddresses(const std::string& text);
+
+// Begins to connect to "host:port", where the host is a number of IPv4 or IPv6: names would have to
+// be looked up. The socket is writable once it is connected, or has failed: see ConnectError.
+Status BeginConnect(const std::string& address, Fd* fd);
+
+// Why a socket has not been connected; 0 where it has.
+int ConnectError(int fd);
+
+// Takes a connection that has arrived; invalid where there is none.
+Fd AcceptOne(int listener);
+
+// Small messages leave at once, and a host that is cut off is noticed though nothing is sent.
+void SetSocketOptions(int fd);
+
+}  // namespace tfhvd

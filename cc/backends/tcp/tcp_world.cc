@@ -1,0 +1,142 @@
+#include "cc/backends/tcp/tcp_world.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/backends/tcp/tcp_control_plane.h"
+#include "cc/backends/tcp/tcp_transfers.h"
+#include "cc/base/fingerprint.h"
+#include "cc/base/log.h"
+#include "cc/comm/stall_guard.h"
+#include "cc/transfer/transfer_communicator.h"
+
+namespace tfhvd {
+namespace {
+
+// Data with this tag agrees on the tag of a new communicator.
+constexpr uint32_t kOpeningTag = 0;
+
+// How long a process that leaves waits until what it has said last is out.
+constexpr std::chrono::seconds kToLeave(5);
+
+std::vector<int> AllOf(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// What the Worlds of one process share.
+struct Shared {
+  std::unique_ptr<TcpMesh> mesh;
+  std::map<std::vector<int>, int> opened;  // how often a World of these ranks has been
+};
+
+class TcpWorld : public World {
+ public:
+  // `ranks` of the mesh; `rank` is this process's index among them. `context` tells the Worlds of
+  // one mesh apart.
+  TcpWorld(std::shared_ptr<Shared> shared, const Config& config, std::vector<int> ranks, int rank,
+           uint64_t context)
+      : shared_(std::move(shared)),
+        config_(config),
+        ranks_(std::move(ranks)),
+        rank_(rank),
+        context_(context),
+        stall_guard_(Log(config.log_level, rank), rank, StallLimitsOf(config)) {}
+
+  const char* name() const override { return "tcp"; }
+  std::string description() const override { return "TCP"; }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+
+  Status OpenPart(const std::vector<int>& ranks, std::unique_ptr<World>* out) override {
+    int index = 0;
+    TFHVD_RETURN_IF_ERROR(FindIndex(*this, ranks, &index));
+    std::vector<int> of_mesh;
+    for (const int r : ranks) of_mesh.push_back(ranks_[static_cast<size_t>(r)]);
+    // Worlds of other ranks, or of the same ones later, have other numbers; 0 is the whole.
+    std::vector<int> unique = of_mesh;
+    unique.push_back(++shared_->opened[of_mesh]);
+    const uint64_t context = Fingerprint(unique.data(), unique.size() * sizeof(int)) | 1;
+    *out = std::make_unique<TcpWorld>(shared_, config_, std::move(of_mesh), index, context);
+    return Status::Ok();
+  }
+
+  Status OpenControlPlane(std::unique_ptr<ControlPlane>* out) override {
+    // The same number on all ranks, as all open it.
+    *out = std::make_unique<TcpControlPlane>(shared_->mesh.get(), context_, next_plane_++, ranks_,
+                                             rank_);
+    return Status::Ok();
+  }
+
+  Status OpenCommunicator(const std::vector<int>& members,
+                          std::unique_ptr<Communicator>* out) override {
+    const auto self = std::find(members.begin(), members.end(), rank_);
+    if (self == members.end()) {
+      return Status::Internal(
+          "Rank " + std::to_string(rank_) +
+          " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
+    }
+    TcpPort port;
+    port.mesh = shared_->mesh.get();
+    port.context = context_;
+    port.tag = kOpeningTag;
+    for (const int r : members) port.members.push_back(ranks_[static_cast<size_t>(r)]);
+    port.rank = static_cast<int>(self - members.begin());
+    port.closes_tag = false;
+
+    // The members' next free tags differ where they opened others before: the largest is free for
+    // all.
+    int64_t tag = next_tag_;
+    TransferCommunicator opening(std::make_unique<TcpTransfers>(port));
+    opening.SetWaitMonitor(monitor());
+    TFHVD_RETURN_IF_ERROR(
+        opening.AllReduce(&tag, &tag, 1, DType::kInt64, Reduction{ReduceOp::kMax, 1.0, 1.0}));
+    next_tag_ = tag + kChannels;
+    port.tag = static_cast<uint32_t>(tag);
+    port.closes_tag = true;
+    *out = std::make_unique<TransferCommunicator>(std::make_unique<TcpTransfers>(std::move(port)));
+    (*out)->SetWaitMonitor(monitor());
+    return Status::Ok();
+  }
+
+  void SetWaitMonitor(WaitMonitor* monitor) override { monitor_ = monitor; }
+
+  Status Close() override {
+    if (context_ == 0) shared_->mesh->Leave(kToLeave);
+    return Status::Ok();
+  }
+
+ private:
+  WaitMonitor* monitor() { return monitor_ != nullptr ? monitor_ : &stall_guard_; }
+
+  const std::shared_ptr<Shared> shared_;
+  const Config config_;
+  const std::vector<int> ranks_;
+  const int rank_;
+  const uint64_t context_;
+  uint32_t next_plane_ = 0;
+  int64_t next_tag_ = kOpeningTag + kChannels;
+  WaitMonitor* monitor_ = nullptr;  // Not owned.
+  StallGuard stall_guard_;          // where there is no other
+};
+
+}  // namespace
+
+Status ConnectTcpWorld(const Config& config, const TcpEndpoints& endpoints,
+                       std::unique_ptr<World>* world) {
+  const int size = static_cast<int>(endpoints.addresses.size());
+  auto shared = std::make_shared<Shared>();
+  TFHVD_RETURN_IF_ERROR(TcpMesh::Open(endpoints, &shared->mesh));
+  *world = std::make_unique<TcpWorld>(std::move(shared), config, AllOf(size), endpoints.rank, 0);
+  return Status::Ok();
+}
+
+}  // namespace tfhvd

@@ -1,0 +1,318 @@
+// Connections of the TCP backend: strangers, peers that leave or die, addresses that lead nowhere.
+#include "cc/backends/tcp/tcp_mesh.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/core/tcp_jobs.h"
+#include "tests/core/testing.h"
+
+namespace tfhvd {
+namespace testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kTurn(20);
+
+std::unique_ptr<TcpMesh> Open(const TcpEndpoints& endpoints) {
+  std::unique_ptr<TcpMesh> mesh;
+  EXPECT_OK(TcpMesh::Open(endpoints, &mesh));
+  return mesh;
+}
+
+// Two ranks in one thread, which lets both move on.
+struct Pair {
+  Pair() : Pair(EndpointsHere(2)) {}
+  explicit Pair(const std::vector<TcpEndpoints>& all_endpoints)
+      : zero(Open(all_endpoints[0])),
+        one(Open(all_endpoints[1])),
+        address(all_endpoints[0].addresses[0]) {}
+
+  template <typename Done>
+  bool Until(const Done& done) {
+    const auto deadline = Clock::now() + std::chrono::seconds(30);
+    while (!done() && Clock::now() < deadline) {
+      if (zero != nullptr) zero->Progress(std::chrono::nanoseconds(0));
+      if (one != nullptr) one->Progress(std::chrono::milliseconds(1));
+    }
+    return done();
+  }
+
+  std::unique_ptr<TcpMesh> zero;
+  std::unique_ptr<TcpMesh> one;
+  std::string address;
+};
+
+class Posted : public TcpOwner {
+ public:
+  void OnDone(int64_t id) override { results_[id] = "done"; }
+  void OnError(int64_t id, const Status& why) override { results_[id] = why.message(); }
+
+  // "" while it is under way.
+  std::string result(int64_t id) const {
+    const auto found = results_.find(id);
+    return found == results_.end() ? "" : found->second;
+  }
+  bool over(int64_t id) const { return !result(id).empty(); }
+
+ private:
+  std::map<int64_t, std::string> results_;
+};
+
+constexpr TcpPlace kAtZero{0, 0, 7};
+constexpr TcpPlace kAtOne{1, 0, 7};
+
+std::string Text(size_t bytes, char first) {
+  std::string text(bytes, first);
+  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(first + i % 23);
+  return text;
+}
+
+void Send(TcpMesh* mesh, const TcpPlace& to, const std::string& text, Posted* posted, int64_t id) {
+  mesh->Send(to, {const_cast<char*>(text.data()), static_cast<int64_t>(text.size()), posted, id});
+}
+
+void Receive(TcpMesh* mesh, const TcpPlace& from, std::string* text, Posted* posted, int64_t id) {
+  mesh->Receive(from, {&(*text)[0], static_cast<int64_t>(text->size()), posted, id});
+}
+
+// Much more than the kernel holds for a connection.
+constexpr size_t kLarge = 32 << 20;
+
+TEST(DataComesBeforeOrAfterItIsAskedFor) {
+  Pair pair;
+  Posted posted;
+  const std::vector<std::string> sent = {Text(1, 'a'), Text(kLarge, 'b'), Text(70000, 'c'),
+                                         Text(5, 'd')};
+  std::vector<std::string> got;
+  for (const std::string& text : sent) got.emplace_back(text.size(), ' ');
+  Receive(pair.one.get(), kAtZero, &got[0], &posted, 10);
+  for (size_t i = 0; i < sent.size(); ++i) {
+    Send(pair.zero.get(), kAtOne, sent[i], &posted, static_cast<int64_t>(i));
+  }
+  ASSERT_TRUE(pair.Until([&] { return posted.over(3) && posted.over(10); }));
+  for (size_t i = 1; i < got.size(); ++i) {
+    Receive(pair.one.get(), kAtZero, &got[i], &posted, 10 + static_cast<int64_t>(i));
+  }
+  ASSERT_TRUE(pair.Until([&] { return posted.over(13); }));
+  EXPECT_TRUE(got == sent);
+}
+
+TEST(WhatIsTakenBackIsTouchedNoMore) {
+  Pair pair;
+  Posted given_up;
+  Posted posted;
+  const std::string large = Text(kLarge, 'a');
+  const std::string small = Text(10, 'x');
+  std::string into(kLarge, ' ');
+  {
+    auto sent = std::make_unique<std::string>(large);
+    auto half = std::make_unique<std::string>(kLarge, ' ');
+    Send(pair.zero.get(), kAtOne, *sent, &given_up, 0);
+    Receive(pair.one.get(), kAtZero, half.get(), &given_up, 1);
+    ASSERT_TRUE(pair.Until([&] { return (*half)[1000] != ' '; }));
+    EXPECT_FALSE(given_up.over(1));
+    pair.zero->TakeBack(&given_up);
+    pair.one->TakeBack(&given_up);
+  }
+  // What follows is not disturbed by that.
+  Send(pair.zero.get(), kAtOne, small, &posted, 2);
+  std::string got(small.size(), ' ');
+  Receive(pair.one.get(), kAtZero, &got, &posted, 3);
+  ASSERT_TRUE(pair.Until([&] { return posted.over(3); }));
+  EXPECT_EQ(got, small);
+  EXPECT_FALSE(given_up.over(0) || given_up.over(1));
+}
+
+TEST(UnlikeLengthsAreAnError) {
+  Pair pair;
+  Posted posted;
+  std::string got(5, ' ');
+  Receive(pair.one.get(), kAtZero, &got, &posted, 0);
+  Send(pair.zero.get(), kAtOne, Text(6, 'a'), &posted, 1);
+  ASSERT_TRUE(pair.Until([&] { return posted.over(0); }));
+  EXPECT_EQ(posted.result(0), std::string("rank 0 has sent 6 bytes where 5 were expected"));
+}
+
+TEST(APeerThatDiesIsNamed) {
+  Pair pair;
+  Posted posted;
+  const std::string before = Text(10, 'a');
+  const std::string large = Text(kLarge, 'b');
+  std::string got(10, ' ');
+  std::string never(10, ' ');
+  Send(pair.one.get(), kAtZero, before, &posted, 0);
+  ASSERT_TRUE(pair.Until([&] { return posted.over(0); }));
+  Send(pair.zero.get(), kAtOne, large, &posted, 1);
+  Receive(pair.zero.get(), kAtOne, &got, &posted, 2);
+  Receive(pair.zero.get(), kAtOne, &never, &posted, 3);
+  pair.one.reset();
+  ASSERT_TRUE(pair.Until([&] { return posted.over(1) && posted.over(3); }));
+  EXPECT_EQ(got, before);  // what it had sent before is there
+  for (const int64_t id : {1, 3}) EXPECT_CONTAINS(posted.result(id), "TCP lost rank 1 on rank 0");
+  EXPECT_CONTAINS(pair.zero->lost(1).message(), "may have died");
+  EXPECT_ERROR(pair.zero->SendMessage(kAtOne, "word"), StatusCode::kAborted, "lost rank 1");
+  Receive(pair.zero.get(), kAtOne, &never, &posted, 4);
+  EXPECT_CONTAINS(posted.result(4), "lost rank 1");
+}
+
+TEST(APeerThatLeavesIsNotLost) {
+  Pair pair;
+  Posted posted;
+  const std::string last = Text(100000, 'a');
+  std::string got(last.size(), ' ');
+  Send(pair.one.get(), kAtZero, last, &posted, 0);
+  EXPECT_OK(pair.one->SendMessage(kAtZero, "the last"));
+  ASSERT_TRUE(pair.Until([&] { return posted.over(0) && pair.one->MessagesFlushed(); }));
+  std::thread leaves([&] {
+    pair.one->Leave(std::chrono::seconds(5));
+    pair.one.reset();
+  });
+  leaves.join();
+  Receive(pair.zero.get(), kAtOne, &got, &posted, 1);
+  ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
+  EXPECT_EQ(got, last);
+  Receive(pair.zero.get(), kAtOne, &got, &posted, 2);
+  ASSERT_TRUE(pair.Until([&] { return posted.over(2); }));
+  EXPECT_EQ(posted.result(2), std::string("rank 1 has left the job"));
+  EXPECT_OK(pair.zero->lost(1));
+  EXPECT_EQ(pair.zero->TakeMessage(0, 7)->bytes, std::string("the last"));
+}
+
+// Connects to rank 0 and says something; what it is sent before the end.
+std::string Say(const std::string& address, const std::string& words, TcpMesh* zero) {
+  Fd fd;
+  EXPECT_OK(BeginConnect(address, &fd));
+  EXPECT_EQ(send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(words.size()));
+  shutdown(fd.get(), SHUT_WR);
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  char answer[16];
+  while (Clock::now() < deadline) {
+    zero->Progress(std::chrono::milliseconds(1));
+    const ssize_t got = recv(fd.get(), answer, sizeof answer, MSG_DONTWAIT);
+    if (got > 0) return std::string(answer, static_cast<size_t>(got));
+    if (got == 0 || errno != EAGAIN) return "";
+  }
+  return "nothing";
+}
+
+std::string Bytes(const TcpHandshake& handshake) {
+  return std::string(reinterpret_cast<const char*>(&handshake), sizeof handshake);
+}
+
+// A peer is lost by one of its connections while data is under way over the other one.
+TEST(WhatComesOfALostPeerGoesNowhere) {
+  Pair pair;
+  Posted posted;
+  std::string got(10, ' ');
+  Receive(pair.zero.get(), kAtOne, &got, &posted, 0);
+  Fd data, control;
+  ASSERT_OK(BeginConnect(pair.address, &data));
+  ASSERT_OK(BeginConnect(pair.address, &control));
+  TcpHandshake handshake;
+  handshake.from = 1;
+  std::copy(kToken.begin(), kToken.end(), handshake.token);
+  TcpHeader header;
+  header.tag = kAtOne.tag;
+  header.bytes = 10;
+  const std::string head(reinterpret_cast<const char*>(&header), sizeof header);
+  const auto say = [](const Fd& fd, const std::string& words) {
+    return send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(words.size());
+  };
+  handshake.traffic = static_cast<uint32_t>(TcpTraffic::kControl);
+  ASSERT_TRUE(say(control, Bytes(handshake) + head + Text(10, 'm')));
+  handshake.traffic = static_cast<uint32_t>(TcpTraffic::kData);
+  ASSERT_TRUE(say(data, Bytes(handshake) + head + "first"));
+  ASSERT_TRUE(pair.Until([&] { return got == "first     "; }));
+  control.Reset();
+  ASSERT_TRUE(pair.Until([&] { return posted.over(0); }));
+  EXPECT_CONTAINS(posted.result(0), "lost rank 1");
+  (void)say(data, "later");  // its connection may have been closed
+  for (int i = 0; i < 5; ++i) pair.zero->Progress(kTurn);
+  EXPECT_EQ(got, std::string("first     "));
+}
+
+TEST(StrangersAreRefusedAndHinderNobody) {
+  Pair pair;
+  TcpHandshake right;
+  right.from = 1;
+  std::copy(kToken.begin(), kToken.end(), right.token);
+  EXPECT_EQ(Say(pair.address, Bytes(right), pair.zero.get()), std::string("W"));
+  TcpHandshake wrong = right;
+  wrong.token[5] = '?';
+  EXPECT_EQ(Say(pair.address, Bytes(wrong), pair.zero.get()), std::string());
+  wrong = right;
+  wrong.from = 2;  // there is none
+  EXPECT_EQ(Say(pair.address, Bytes(wrong), pair.zero.get()), std::string());
+  wrong = right;
+  wrong.to = 1;  // meant for another one that had this address
+  EXPECT_EQ(Say(pair.address, Bytes(wrong), pair.zero.get()), std::string());
+  wrong = right;
+  ++wrong.version;
+  EXPECT_EQ(Say(pair.address, Bytes(wrong), pair.zero.get()), std::string());
+  for (int i = 0; i < 1000; ++i) {
+    const std::string words = i % 2 == 0 ? "GET / HTTP/1.0\r\n\r\n" + Text(100, 'a') : Text(9, 'b');
+    EXPECT_EQ(Say(pair.address, words, pair.zero.get()), std::string());
+  }
+  Posted posted;
+  const std::string sent = Text(100, 'a');
+  std::string got(100, ' ');
+  Send(pair.one.get(), kAtZero, sent, &posted, 0);
+  Receive(pair.zero.get(), kAtOne, &got, &posted, 1);
+  ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
+  EXPECT_EQ(got, sent);
+  EXPECT_OK(pair.zero->lost(1));
+}
+
+// As docker0 does, which has the same address on every host: somebody else answers, or nobody.
+TEST(AddressesThatLeadElsewhereAreLeftOut) {
+  std::vector<TcpEndpoints> all_endpoints = EndpointsHere(2);
+  std::string closed;
+  close(ListenHere(&closed));
+  const std::string own = all_endpoints[0].addresses[0];
+  const std::string right = all_endpoints[0].addresses[1];
+  for (TcpEndpoints& endpoints : all_endpoints) {
+    endpoints.addresses[1] = closed + "," + own + ",no number:5," + right;
+  }
+  Pair pair(all_endpoints);
+  Posted posted;
+  const std::string sent = Text(100, 'a');
+  std::string got(100, ' ');
+  Send(pair.zero.get(), kAtOne, sent, &posted, 0);
+  Receive(pair.one.get(), kAtZero, &got, &posted, 1);
+  ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
+  EXPECT_EQ(got, sent);
+}
+
+TEST(ATokenOfAnotherLengthIsNone) {
+  std::vector<TcpEndpoints> all_endpoints = EndpointsHere(1);
+  all_endpoints[0].token = "short";
+  std::unique_ptr<TcpMesh> mesh;
+  EXPECT_ERROR(TcpMesh::Open(all_endpoints[0], &mesh), StatusCode::kInvalidArgument, "token");
+}
+
+TEST(WakeEndsAWait) {
+  Pair pair;
+  pair.zero->Wake();
+  pair.zero->Progress(std::chrono::hours(1));  // at once
+  std::thread wakes([&] {
+    std::this_thread::sleep_for(kTurn);
+    pair.zero->Wake();
+  });
+  pair.zero->Progress(std::chrono::hours(1));
+  wakes.join();
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tfhvd
+
+TEST_MAIN()
