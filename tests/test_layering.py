@@ -17,7 +17,7 @@ NOUNS = {"base", "flow", "comm", "device"}
 STAGES = {"queue", "negotiate", "fuse", "execute", "observe"}
 BACKENDS = {
     f"backends/{name}"
-    for name in ("inproc", "mpi", "shm", "hierarchical", "staged", "nccl", "gloo")
+    for name in ("inproc", "mpi", "shm", "hierarchical", "staged", "nccl", "gloo", "tcp")
 }
 FRAMEWORKS = {"tf", "xla", "python"}
 
@@ -27,7 +27,8 @@ MAY_INCLUDE: dict[str, set[str]] = {
     **{folder: {"base"} for folder in NOUNS - {"base"}},
     **dict.fromkeys(STAGES, NOUNS),
     "engine": NOUNS | STAGES,
-    **{folder: {"base", "comm", "device"} for folder in BACKENDS},
+    "transfer": {"base", "comm"},
+    **{folder: {"base", "comm", "device", "transfer"} for folder in BACKENDS},
     "process": NOUNS | {"engine"} | BACKENDS,
     **{folder: {"process", "engine", "flow", "base"} for folder in FRAMEWORKS},
     # Both are in one library; what is compiled reads the attributes of the ops.
@@ -67,7 +68,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"compat", "runtime", "ops"},
     "gradients": _BELOW_OPS | {"ops"},
     "tf1": _BELOW_OPS | {"ops", "gradients"},
-    "keras": _BELOW_OPS | {"ops", "gradients", "tf1"},
+    "replicas": _BELOW_OPS | {"ops"},
+    "keras": _BELOW_OPS | {"ops", "gradients", "tf1", "replicas", "profiling"},
     # What users see. `__init__` finds its names when they are asked for.
     "__init__": {"_version"},
     "as_horovod": {"horovod_alias"},
@@ -75,12 +77,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "installation": {"compat", "runtime", "_version"},
     "lr_scaling": {"runtime"},
     # Speaks of jobs from outside; what it asks of an installation is what a rank would find.
-    "diagnose": {"errors", "watch", "compat", "runtime", "launch", "installation", "_version"},
+    "diagnose": {
+        *("errors", "watch", "compat", "runtime", "launch", "installation", "profiling"),
+        "_version",
+    },
     "__main__": {"diagnose"},
     "ray": {"errors", "launch"},
     "dask": {"errors", "launch"},
     "spark": {"launch"},
     "timeline": {"runtime"},
+    "profiling": {"compat", "runtime", "ops", "watch"},
     "tape": _BELOW_OPS | {"ops", "gradients"},
     "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},
     "keras/__init__": {"__init__", "keras", "ops"},
@@ -468,3 +474,9 @@ class TestScan:
     )
     def test_fixed_values_and_declarations_are_not(self, text):
         assert not cpp_scan.mutable_state(text)
+
+
+def test_files_of_tests_have_names_of_their_own():
+    """Pytest imports them by these alone: two of one name pass by themselves, and not together."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
         PartialDistributedOptimizer,
         is_distributed,
     )
+    from tfhvd.profiling.profile import profile
+    from tfhvd.replicas import check_divergence
     from tfhvd.runtime.metrics import Metrics, metrics
     from tfhvd.runtime.process import (
         cross_rank,
@@ -152,6 +154,8 @@ _HOMES = {
         "size_op",
     ),
     "tfhvd.optimizer": ("DistributedOptimizer", "PartialDistributedOptimizer", "is_distributed"),
+    "tfhvd.profiling.profile": ("profile",),
+    "tfhvd.replicas": ("check_divergence",),
     "tfhvd.runtime.metrics": ("Metrics", "metrics"),
     "tfhvd.runtime.process": (
         "cross_rank",
@@ -221,6 +225,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "broadcast_object",
     "broadcast_object_fn",
     "allgather_object",
+    "check_divergence",
     "shard",
     "DistributedGradientTape",
     "DistributedOptimizer",
@@ -248,6 +253,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "local_size_op",
     "process_set_included_op",
     "load_ops",
+    "profile",
     "start_timeline",
     "stop_timeline",
     "metrics",

@@ -29,7 +29,7 @@ class UnavailableError(TfhvdError):
 
 
 class NotSynchronizedError(TfhvdError):
-    """Variables are updated from gradients of this rank alone; see the setting TFHVD_CHECK_SYNC."""
+    """Variables differ between ranks, or will: see TFHVD_CHECK_SYNC and TFHVD_ON_DIVERGENCE."""
 
     # By which TensorFlow knows that it may raise this class where a tf.function is traced.
     __init__ = Exception.__init__

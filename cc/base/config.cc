@@ -101,6 +101,18 @@ bool ReadCheckSync(const std::string& text, Config* config) {
   return choice >= 0;
 }
 
+bool ReadOnDivergence(const std::string& text, Config* config) {
+  const int choice = Choice(text, {"warn", "raise", "heal"});
+  if (choice >= 0) config->on_divergence = static_cast<OnDivergence>(choice);
+  return choice >= 0;
+}
+
+bool ReadOnNotFinite(const std::string& text, Config* config) {
+  const int choice = Choice(text, {"warn", "raise", "off"});
+  if (choice >= 0) config->on_not_finite = static_cast<OnNotFinite>(choice);
+  return choice >= 0;
+}
+
 Reader Text(std::string Config::* field) {
   return [field](const std::string& text, Config* config) {
     config->*field = text;
@@ -197,6 +209,18 @@ std::vector<Row> RowsOfReports() {
         "What happens if several ranks train and the first step updates variables from gradients "
         "of one rank alone: an error, a warning, or nothing."},
        ReadCheckSync},
+      {{"DIVERGENCE_STEPS", nullptr, "100", "0 to 10^9 steps",
+        "After so many steps of fit the ranks compare their weights, which are to be equal; 0: "
+        "never."},
+       Integer(&Config::divergence_steps, 1e9)},
+      {{"ON_DIVERGENCE", nullptr, "warn", "warn, raise or heal",
+        "What happens where they differ: a warning, an error, or a warning after which all ranks "
+        "take over the weights of most ranks, of two ranks the first one's."},
+       ReadOnDivergence},
+      {{"ON_NOT_FINITE", nullptr, "warn", "warn, raise or off",
+        "What happens in a step in which gradients of a rank are NaN or infinite: a warning that "
+        "names the rank and the variable, an error on all ranks, or nothing, not even a look."},
+       ReadOnNotFinite},
       {{"METRICS_PORT", nullptr, "0", "0 to 65535",
         "Every rank serves its metrics to Prometheus on this port plus its local rank; 0: none."},
        Integer(&Config::metrics_port, 65535.0)},

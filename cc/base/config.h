@@ -25,6 +25,12 @@ enum class GpuOperations { kAuto, kNccl, kHost, kHierarchical, kHierarchicalHost
 // What becomes of variables that are updated from gradients of one rank alone.
 enum class CheckSync { kError, kWarn, kOff };
 
+// What becomes of variables that differ between ranks which train them together.
+enum class OnDivergence { kWarn, kRaise, kHeal };
+
+// What becomes of a step in which a rank's gradients are not finite.
+enum class OnNotFinite { kWarn, kRaise, kOff };
+
 constexpr int64_t kMostCacheCapacity = 1000000;  // tensors
 
 struct Config {
@@ -46,6 +52,9 @@ struct Config {
   std::string timeline;  // a path; "": none
   bool timeline_mark_cycles = false;
   CheckSync check_sync = CheckSync::kError;
+  int64_t divergence_steps = 100;  // between two comparisons of the ranks' weights; 0: none
+  OnDivergence on_divergence = OnDivergence::kWarn;
+  OnNotFinite on_not_finite = OnNotFinite::kWarn;
   int64_t metrics_port = 0;  // of local rank 0; 0: none
   std::string metrics_file;  // a path; "": none
   // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.

@@ -22,6 +22,9 @@ struct Topology {
   // By rank: its process, where it is on this host and this process can see it; else 0. Empty: of
   // no rank.
   std::vector<int> pids;
+  // By rank: where it answers who asks what the ranks of its host do, in the words of the program
+  // (tfhvd/runtime/host_looks.py); "" where it does not. Empty: no rank does.
+  std::vector<std::string> watch_addresses;
 };
 
 // `hosts[r]` names rank r's host; equal names mean the same host. REQUIRES: 0 <= rank <

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cc/base/config.h"
+#include "cc/base/fingerprint.h"
 #include "cc/process/process.h"
 #include "cc/process/rendezvous.h"
 
@@ -66,7 +67,49 @@ Request SetOf(Collective kind, const std::vector<int>& ranks) {
   return request;
 }
 
+void BindSettings(py::module_* m) {
+  py::enum_<CheckSync>(*m, "CheckSync")
+      .value("ERROR", CheckSync::kError)
+      .value("WARN", CheckSync::kWarn)
+      .value("OFF", CheckSync::kOff);
+  py::enum_<OnDivergence>(*m, "OnDivergence")
+      .value("WARN", OnDivergence::kWarn)
+      .value("RAISE", OnDivergence::kRaise)
+      .value("HEAL", OnDivergence::kHeal);
+  py::enum_<OnNotFinite>(*m, "OnNotFinite")
+      .value("WARN", OnNotFinite::kWarn)
+      .value("RAISE", OnNotFinite::kRaise)
+      .value("OFF", OnNotFinite::kOff);
+  py::class_<Config>(*m, "Config")
+      .def_readonly("sparse_density", &Config::sparse_density)
+      .def_readonly("stall_check", &Config::stall_check)
+      .def_readonly("stall_check_time", &Config::stall_check_time)
+      .def_readonly("metrics_port", &Config::metrics_port)
+      .def_readonly("metrics_file", &Config::metrics_file)
+      .def_readonly("divergence_steps", &Config::divergence_steps)
+      .def_readonly("on_divergence", &Config::on_divergence)
+      .def_readonly("on_not_finite", &Config::on_not_finite)
+      .def_readonly("check_sync", &Config::check_sync);
+  py::class_<Setting>(*m, "Setting")
+      .def_property_readonly("name", [](const Setting& s) { return std::string(s.name); })
+      .def_property_readonly("horovod_name",
+                             [](const Setting& s) -> py::object {
+                               if (s.horovod_name == nullptr) return py::none();
+                               return py::str(s.horovod_name);
+                             })
+      .def_property_readonly("default_text",
+                             [](const Setting& s) { return std::string(s.default_text); })
+      .def_property_readonly("range", [](const Setting& s) { return std::string(s.range); })
+      .def_property_readonly("meaning", [](const Setting& s) { return std::string(s.meaning); });
+}
+
 void BindTypes(py::module_* m) {
+  py::class_<TcpEndpoints>(*m, "Endpoints")
+      .def(py::init([](int rank, std::vector<std::string> addresses, std::string token, int fd) {
+             return TcpEndpoints{rank, std::move(addresses), std::move(token), fd};
+           }),
+           py::arg("rank") = 0, py::arg("addresses") = std::vector<std::string>(),
+           py::arg("token") = "", py::arg("listener") = -1);
   py::class_<Topology>(*m, "Topology")
       .def_readonly("rank", &Topology::rank)
       .def_readonly("size", &Topology::size)
@@ -76,16 +119,9 @@ void BindTypes(py::module_* m) {
       .def_readonly("cross_size", &Topology::cross_size)
       .def_readonly("homogeneous", &Topology::homogeneous)
       .def_readonly("hosts", &Topology::hosts)
+      .def_readonly("host_of", &Topology::host_of)
+      .def_readonly("watch_addresses", &Topology::watch_addresses)
       .def("gpu_of", &GpuOf, py::arg("gpus"));
-  py::enum_<CheckSync>(*m, "CheckSync")
-      .value("ERROR", CheckSync::kError)
-      .value("WARN", CheckSync::kWarn)
-      .value("OFF", CheckSync::kOff);
-  py::class_<Config>(*m, "Config")
-      .def_readonly("sparse_density", &Config::sparse_density)
-      .def_readonly("metrics_port", &Config::metrics_port)
-      .def_readonly("metrics_file", &Config::metrics_file)
-      .def_readonly("check_sync", &Config::check_sync);
   py::class_<EngineMetrics>(*m, "EngineMetrics")
       .def_readonly("submitted", &EngineMetrics::submitted)
       .def_readonly("completed", &EngineMetrics::completed)
@@ -111,17 +147,6 @@ void BindTypes(py::module_* m) {
       .def_readonly("cache_misses", &EngineMetrics::cache_misses)
       .def_readonly("waited", &EngineMetrics::waited)
       .def_readonly("waited_for_unknown", &EngineMetrics::waited_for_unknown);
-  py::class_<Setting>(*m, "Setting")
-      .def_property_readonly("name", [](const Setting& s) { return std::string(s.name); })
-      .def_property_readonly("horovod_name",
-                             [](const Setting& s) -> py::object {
-                               if (s.horovod_name == nullptr) return py::none();
-                               return py::str(s.horovod_name);
-                             })
-      .def_property_readonly("default_text",
-                             [](const Setting& s) { return std::string(s.default_text); })
-      .def_property_readonly("range", [](const Setting& s) { return std::string(s.range); })
-      .def_property_readonly("meaning", [](const Setting& s) { return std::string(s.meaning); });
   py::class_<Rendezvous>(*m, "Rendezvous",
                          "Finds out whether every rank has come here, without waiting.")
       .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
@@ -132,19 +157,53 @@ void BindTypes(py::module_* m) {
       .def_readonly("detail", &BackendReport::detail);
 }
 
+void BindFingerprint(py::module_* m) {
+  m->def(
+      "fingerprint",
+      [](const py::buffer& bytes) {
+        const py::buffer_info info = bytes.request();
+        const size_t size = static_cast<size_t>(info.size * info.itemsize);
+        py::gil_scoped_release release;
+        return Fingerprint(info.ptr, size);
+      },
+      py::arg("bytes"), "64 bits that tell blocks of bytes apart; of one that is contiguous.");
+}
+
+void BindProcessSets(py::module_* m) {
+  m->def(
+      "add_process_set",
+      [](const std::vector<int>& ranks) {
+        return RunAgreement(SetOf(Collective::kAddProcessSet, ranks));
+      },
+      py::arg("ranks"), "Makes a process set, with all ranks of the job; its number.");
+  m->def(
+      "remove_process_set",
+      [](const std::vector<int>& ranks) {
+        return RunAgreement(SetOf(Collective::kRemoveProcessSet, ranks));
+      },
+      py::arg("ranks"), "Removes the process set of these ranks; its number.");
+  m->def("process_sets", [] { return RunningEngine()->process_sets().All(); });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The process's engine. Use the functions of tfhvd instead.";
+  BindSettings(&m);
   BindTypes(&m);
+  BindFingerprint(&m);
+  BindProcessSets(&m);
   m.def(
       "init",
       [](const std::string& nccl, const std::vector<int>& ranks, const std::string& version,
-         const std::string& tensorflow) {
-        RunUnlocked([&] { return InitProcess(nccl, ranks, {version, tensorflow}); });
+         const std::string& tensorflow, const std::string& watch_address,
+         const TcpEndpoints& endpoints) {
+        RunUnlocked([&] {
+          return InitProcess(nccl, ranks, {{version, tensorflow}, watch_address}, endpoints);
+        });
       },
       py::arg("installed_nccl"), py::arg("ranks"), py::arg("version"), py::arg("tensorflow"),
-      "Meets the peers and starts the engine.");
+      py::arg("watch_address"), py::arg("endpoints"), "Meets the peers and starts the engine.");
   m.def(
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
@@ -171,19 +230,6 @@ PYBIND11_MODULE(_native, m) {
       "stop_asked", [](int32_t process_set) { return RunningEngine()->stop_asked(process_set); },
       py::arg("process_set"), "Whether a rank that has joined asks the others to stop.");
   m.def(
-      "add_process_set",
-      [](const std::vector<int>& ranks) {
-        return RunAgreement(SetOf(Collective::kAddProcessSet, ranks));
-      },
-      py::arg("ranks"), "Makes a process set, with all ranks of the job; its number.");
-  m.def(
-      "remove_process_set",
-      [](const std::vector<int>& ranks) {
-        return RunAgreement(SetOf(Collective::kRemoveProcessSet, ranks));
-      },
-      py::arg("ranks"), "Removes the process set of these ranks; its number.");
-  m.def("process_sets", [] { return RunningEngine()->process_sets().All(); });
-  m.def(
       "start_timeline",
       [](const std::string& path, bool mark_cycles) {
         const std::shared_ptr<Engine> engine = RunningEngine();
@@ -200,6 +246,10 @@ PYBIND11_MODULE(_native, m) {
   m.def(
       "flight_record", [] { return RunningEngine()->flight_record(); },
       "The descriptor of the record of the last collectives; -1: there is none.");
+  m.def(
+      "note_position",
+      [](int64_t epoch, int64_t step) { RunningEngine()->NotePosition(epoch, step); },
+      py::arg("epoch"), py::arg("step"), "Notes in that record how far the training is.");
   m.def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
   m.def("settings", [] { return Settings(); });
   m.def(

@@ -36,6 +36,9 @@ TEST(TheDefaultsOfTheTableAreThoseOfTheStruct) {
   EXPECT_EQ(written.shutdown_timeout, none.shutdown_timeout);
   EXPECT_EQ(written.log_level, none.log_level);
   EXPECT_TRUE(written.check_sync == none.check_sync);
+  EXPECT_EQ(written.divergence_steps, none.divergence_steps);
+  EXPECT_TRUE(written.on_divergence == none.on_divergence);
+  EXPECT_TRUE(written.on_not_finite == none.on_not_finite);
   EXPECT_EQ(written.metrics_port, none.metrics_port);
   EXPECT_EQ(written.metrics_file, none.metrics_file);
 }
@@ -69,6 +72,9 @@ TEST(EveryValueIsTaken) {
   EXPECT_TRUE(c.log_level == LogLevel::kDebug);
   EXPECT_TRUE(Parse({{"TFHVD_CHECK_SYNC", "warn"}}).check_sync == CheckSync::kWarn);
   EXPECT_TRUE(Parse({{"TFHVD_CHECK_SYNC", "off"}}).check_sync == CheckSync::kOff);
+  EXPECT_EQ(Parse({{"TFHVD_DIVERGENCE_STEPS", "0"}}).divergence_steps, int64_t{0});
+  EXPECT_TRUE(Parse({{"TFHVD_ON_DIVERGENCE", "heal"}}).on_divergence == OnDivergence::kHeal);
+  EXPECT_TRUE(Parse({{"TFHVD_ON_NOT_FINITE", "off"}}).on_not_finite == OnNotFinite::kOff);
 }
 
 TEST(HorovodsNamesAreAcceptedAndOursWin) {

@@ -89,6 +89,15 @@ TEST(SaysWhoseItIs) {
   });
 }
 
+TEST(NotesHowFarTheTrainingIs) {
+  RunRanks(1, [](Rank* rank) {
+    EXPECT_EQ(Read(rank).header().epoch.load(), int64_t{0});
+    rank->engine()->NotePosition(2, 37);
+    EXPECT_EQ(Read(rank).header().epoch.load(), int64_t{2});
+    EXPECT_EQ(Read(rank).header().step.load(), int64_t{37});
+  });
+}
+
 TEST(NotesWhatIsDone) {
   RunRanks(2, [](Rank* rank) {
     EXPECT_OK(AllReduce(rank, "loss", 100, 1.0f)->Wait());

@@ -18,10 +18,11 @@ TEST(EveryFieldSurvives) {
                             int64_t{1} << 40,
                             CpuOperations::kHierarchical,
                             0.1,
+                            OnNotFinite::kOff,
                             7,
                             4711,
                             "pid:[4026531836]",
-                            {"1.2.3", "2.21"}};
+                            {{"1.2.3", "2.21"}, "secret host:4711"}};
   Handshake back;
   ASSERT_OK(DecodeHandshake(EncodeHandshake(handshake), &back));
   EXPECT_EQ(back.protocol, 3);
@@ -30,11 +31,13 @@ TEST(EveryFieldSurvives) {
   EXPECT_EQ(back.fusion_threshold, handshake.fusion_threshold);
   EXPECT_EQ(back.cpu_operations, handshake.cpu_operations);
   EXPECT_EQ(back.sparse_density, handshake.sparse_density);
+  EXPECT_TRUE(back.on_not_finite == OnNotFinite::kOff);
   EXPECT_EQ(back.local_process, 7);
   EXPECT_EQ(back.pid, 4711);
   EXPECT_EQ(back.pid_namespace, handshake.pid_namespace);
-  EXPECT_EQ(back.versions.tfhvd, std::string("1.2.3"));
-  EXPECT_EQ(back.versions.tensorflow, std::string("2.21"));
+  EXPECT_EQ(back.identity.versions.tfhvd, std::string("1.2.3"));
+  EXPECT_EQ(back.identity.versions.tensorflow, std::string("2.21"));
+  EXPECT_EQ(back.identity.watch_address, std::string("secret host:4711"));
 }
 
 TEST(ATestMaySayWhereItsRanksAre) {
@@ -59,7 +62,7 @@ TEST(AHandshakeOfAnotherProtocolMayBeShorter) {
   ASSERT_OK(DecodeHandshake("1\nhost\n", &back));
   EXPECT_EQ(back.protocol, 1);
   EXPECT_EQ(back.host, std::string("host"));
-  EXPECT_EQ(back.versions.tfhvd, std::string());
+  EXPECT_EQ(back.identity.versions.tfhvd, std::string());
 }
 
 TEST(RanksOfOtherVersionsAreNamed) {
@@ -90,7 +93,7 @@ TEST(AJobOfMixedVersionsFailsOnEveryRank) {
     ASSERT_OK(world->OpenCommunicator({0, 1}, &communicator));
     Config config;
     Topology topology;
-    const Versions mine{rank == 0 ? "1.2" : "1.3", "2.21"};
+    const Identity mine{{rank == 0 ? "1.2" : "1.3", "2.21"}, ""};
     EXPECT_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology, mine),
                  StatusCode::kFailedPrecondition, "1.2 on rank 0");
   });
@@ -107,16 +110,21 @@ TEST(RankZerosSettingsAreEveryones) {
     config.fusion_threshold = 100 + rank;
     config.cycle_time = rank;
     config.sparse_density = 0.25 * (rank + 1);
+    config.on_not_finite = rank == 0 ? OnNotFinite::kRaise : OnNotFinite::kOff;
     config.cpu_operations = rank == 0 ? CpuOperations::kMpi : CpuOperations::kShm;
     Topology topology;
-    ASSERT_OK(ExchangeHandshakes(communicator.get(), &config, &topology));
+    const Identity mine{{}, "at " + std::to_string(rank)};
+    ASSERT_OK(ExchangeHandshakes(communicator.get(), &config, &topology, mine));
     EXPECT_EQ(config.fusion_threshold, int64_t{100});
     EXPECT_EQ(config.cpu_operations, CpuOperations::kMpi);
     EXPECT_EQ(config.sparse_density, 0.25);
+    EXPECT_TRUE(config.on_not_finite == OnNotFinite::kRaise);
     EXPECT_EQ(config.cycle_time, static_cast<double>(rank));  // each rank's own affair
     EXPECT_EQ(topology.rank, rank);
+    EXPECT_EQ(topology.watch_addresses, (std::vector<std::string>{"at 0", "at 1", "at 2"}));
     EXPECT_EQ(topology.size, kRanks);
     EXPECT_EQ(topology.local_rank, rank);  // threads share a host
+    EXPECT_EQ(topology.watch_addresses, (std::vector<std::string>{"at 0", "at 1", "at 2"}));
     EXPECT_EQ(topology.local_size, kRanks);
     EXPECT_EQ(topology.cross_size, 1);
     EXPECT_EQ(topology.hosts, std::vector<std::string>(kRanks, MakeHandshake(config).host));

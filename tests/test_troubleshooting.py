@@ -1,0 +1,226 @@
+"""The symptoms of docs/troubleshooting.md: each is printed by a program that has the fault.
+
+A symptom is a heading. It has a program here, or names the test that makes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+TFHVDRUN = [sys.executable, "-m", "tfhvd.launch"]
+BEGIN = "import os, signal, subprocess, sys, threading, time\nimport tfhvd as hvd\n"
+INIT = BEGIN + "import tensorflow as tf\nhvd.init()\nrank = hvd.rank()\n"
+FAST = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1"}
+ENDS = {**FAST, "TFHVD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What makes a symptom.
+
+    Attributes:
+        program: of two ranks; or none.
+        says: what is printed, where that is not the heading's own text.
+        env: settings.
+        words: options of tfhvdrun.
+        code: with which it ends.
+    """
+
+    program: str = ""
+    says: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    words: tuple[str, ...] = ("-np", "2")
+    code: int = 1
+
+
+LATE = "if rank == 1: time.sleep(4)\nhvd.allreduce(1.0, name='x')\n"
+CROSSED = "for n in ['a', 'b'][:: 1 - 2 * rank]:\n    hvd.allreduce(1.0, name=n)\n"
+STOPPED = """
+if rank == 0:
+    subprocess.Popen(["sh", "-c", f"sleep 6; kill -CONT {os.getpid()}"])
+    hvd.allreduce(1.0, name="before")
+    os.kill(os.getpid(), signal.SIGSTOP)
+else:
+    hvd.allreduce(1.0, name="before")
+hvd.allreduce(1.0, name="x")
+"""
+UNREDUCED = """
+import keras
+hvd.init()
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("adam", loss="mse")
+import tfhvd.keras
+callbacks = [tfhvd.keras.callbacks.BroadcastGlobalVariablesCallback(0)]
+model.fit(tf.ones((8, 2)), tf.ones((8, 1)), callbacks=callbacks, verbose=0)
+"""
+APART = """
+import keras
+import tfhvd.keras
+keras.utils.set_random_seed(rank)
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile(tfhvd.keras.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
+model.fit(tf.ones((8, 2)), tf.ones((8, 1)), verbose=0)
+"""
+NOT_FINITE = """
+import keras
+import tfhvd.keras
+optimizer = tfhvd.keras.DistributedOptimizer(keras.optimizers.SGD())
+kernel = keras.Variable([1.0, 1.0, 1.0], name="kernel")
+optimizer.build([kernel])
+optimizer.apply([tf.constant([1.0, float("nan") if rank == 1 else 1.0, 1.0])])
+"""
+TWICE = """
+import keras, tfhvd.keras
+optimizer = tfhvd.keras.DistributedOptimizer(keras.optimizers.SGD())
+tfhvd.keras.DistributedOptimizer(optimizer)
+"""
+THREADS = """
+def call():
+    hvd.allreduce(1.0)
+threads = [threading.Thread(target=call) for _ in range(2)]
+hvd.allreduce(1.0)
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+IN_FLIGHT = """
+if rank == 0:
+    threading.Thread(target=hvd.allreduce, args=(1.0,), kwargs={"name": "x"}, daemon=True).start()
+    time.sleep(1)
+    hvd.allreduce(1.0, name="x")
+else:
+    time.sleep(3)
+"""
+REPEATS = """
+for _ in range(100):
+    for n in range(8):
+        hvd.allreduce(1.0, name=str(n))
+"""
+
+FAULTS = {
+    "`some ranks wait for others`": Fault(INIT + LATE, env=FAST, code=0),
+    "`Ranks wait for each other`": Fault(INIT + CROSSED, env=ENDS),
+    "`has not answered for`": Fault(INIT + STOPPED, env=FAST, code=0),
+    "`has finished and waits for the other ranks to finish as well`": Fault(
+        INIT + "if rank == 1: time.sleep(3)\n", env=FAST, code=0
+    ),
+    "`failed first`": Fault(INIT + "if rank == 1: sys.exit('no data')\ntime.sleep(1)\n"),
+    "`bdb.BdbQuit`": Fault(INIT + "breakpoint()\nprint()\n"),
+    "`has left the job`": Fault(
+        INIT + "if rank == 1: raise ValueError('no data')\nhvd.allreduce(1.0, name='x')\n"
+    ),
+    "`Mismatched ... in ...`": Fault(
+        INIT + "hvd.allreduce(tf.ones(3 + rank), name='x')\n", says="Mismatched shapes in allreduce"
+    ),
+    "`updated from gradients of this rank alone`": Fault(INIT + UNREDUCED),
+    "`Weights differ between ranks`": Fault(INIT + APART, code=0),
+    "`not finite on rank`": Fault(INIT + NOT_FINITE, code=0),
+    "An optimizer is wrapped twice": Fault(INIT + TWICE, says="wrapped already|already wrapped"),
+    "`tfhvd has not been initialized`": Fault(BEGIN + "hvd.rank()\n"),
+    "`This process was forked`": Fault(
+        INIT + "if os.fork() == 0: hvd.allreduce(1.0)\nelse: sys.exit(os.wait()[1] and 1)\n"
+    ),
+    "`still in flight`": Fault(INIT + IN_FLIGHT),
+    "`asks for more ranks than the hosts have slots`": Fault(
+        INIT, words=("-np", "3", "-H", "localhost:1"), code=2
+    ),
+    "`cannot be reached by ssh`": Fault(
+        INIT, words=("-np", "2", "-H", "no-such-host.invalid:2"), code=2
+    ),
+    "`has a value that tfhvd cannot use`": Fault(INIT, env={"TFHVD_CYCLE_TIME": "soon"}),
+    "`is not a setting of tfhvd`": Fault(INIT, env={"TFHVD_CYCEL_TIME": "1"}, code=0),
+    "`TFHVD_CACHE_CAPACITY=... is too small for this program`": Fault(
+        INIT + REPEATS, says="TFHVD_CACHE_CAPACITY=4 is too small", code=0,
+        env={"TFHVD_CACHE_CAPACITY": "4"},
+    ),
+}  # fmt: skip
+
+# What a test elsewhere makes, or what needs a machine that tests do not have.
+ELSEWHERE = {
+    "`has died`, or `killed by SIGKILL`": "launch/test_launch_killed.py",
+    "`has run out of memory`": "core/failures_test.cc",
+    "Unnamed collectives from two threads": "ops/test_order.py",
+    "The job hangs at the start, on several hosts": "diagnose/test_doctor_hosts.py",
+    "mpirun belongs to another MPI": "runtime/test_launcher_check.py",
+    "built with another TensorFlow": "runtime/test_library.py",
+    "There is no MPI that can be used": "core/mpi_library_test.cc",
+    "`tfhvd is not built`": "runtime/test_library.py",
+    "`The MPI that tfhvd was built with cannot be loaded`": "core/mpi_loader_test.cc",
+    "`mpirun was not found`": "launch/test_launch_arguments.py",
+    "`the ranks run different versions of`": "runtime/test_mixed_versions.py",
+    "`Until then collectives are slower`": "fault/test_hosts.py",
+    "`use the same GPU`": "gpu/test_tensorflow_on_a_fake_gpu.py",
+    "`collectives on GPU tensors go through the host, which is slow`": "gpu/",
+    "`Sorry! You were supposed to get help about: find-available:not-valid`": "long/slurm.py",
+}
+# Advice without a message.
+QUIET = {
+    "It is slower than expected, without a message",
+    "Ranks have different weights",
+    "Metrics differ between ranks",
+    "Results differ from one process",
+}
+
+
+def headings() -> list[str]:
+    return re.findall(r"^### (.*)$", PAGE, re.M)
+
+
+def quoted(heading: str) -> list[str]:
+    """The texts that the page quotes under a heading."""
+    section = PAGE.split(f"### {heading}\n", 1)[1]
+    section = re.split(r"^##", section, maxsplit=1, flags=re.M)[0]
+    return re.findall(r"^```text\n(.*?)^```", section, re.M | re.S)
+
+
+def pattern(line: str) -> str:
+    """A regular expression for a line of the page: hosts, times and numbers may be others."""
+    names = {"time": r"20\d\d-\S+Z", "host": r"(?<=host )[ab]\b|(?<=on )[ab]\b"}
+    both = "|".join(f"(?P<{name}>{text})" for name, text in names.items())
+    both += r"|(?P<any>\.\.\.)|(?P<number>\d+(\.\d+)?)"
+    found, end = "", 0
+    for part in re.finditer(both, line):
+        found += re.escape(line[end : part.start()])
+        found += {"number": r"[\d.]+", "any": ".*", "time": r"\S+", "host": r"[^\s,):]+"}[
+            str(part.lastgroup)
+        ]
+        end = part.end()
+    return found + re.escape(line[end:])
+
+
+def test_every_symptom_has_its_fault():
+    assert {*FAULTS, *ELSEWHERE, *QUIET} == set(headings())
+    assert not [path for path in ELSEWHERE.values() if not (ROOT / "tests" / path).exists()]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("heading", FAULTS)
+def test_a_symptom(heading, tmp_path):
+    fault = FAULTS[heading]
+    (tmp_path / "train.py").write_text(fault.program)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [*TFHVDRUN, *fault.words, sys.executable, "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **fault.env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    printed = ran.stdout + ran.stderr
+    assert ran.returncode == fault.code, printed
+    says = fault.says or re.escape(heading.strip("`"))
+    assert re.search(says, printed), printed
+    for text in quoted(heading):
+        for line in text.splitlines():
+            assert re.search(pattern(line.strip()), printed), f"not printed: {line}\n{printed}"
