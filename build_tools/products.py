@@ -32,6 +32,7 @@ CORE_FOLDERS = (
     "execute",
     "observe",
     "engine",
+    "elastic",
     "transfer",
     "backends/inproc",
     "backends/shm",

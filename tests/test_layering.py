@@ -27,9 +27,10 @@ MAY_INCLUDE: dict[str, set[str]] = {
     **{folder: {"base"} for folder in NOUNS - {"base"}},
     **dict.fromkeys(STAGES, NOUNS),
     "engine": NOUNS | STAGES,
+    "elastic": {"base", "flow", "comm", "engine"},
     "transfer": {"base", "comm"},
     **{folder: {"base", "comm", "device", "transfer"} for folder in BACKENDS},
-    "process": NOUNS | {"engine"} | BACKENDS,
+    "process": NOUNS | {"engine", "elastic"} | BACKENDS,
     **{folder: {"process", "engine", "flow", "base"} for folder in FRAMEWORKS},
     # Both are in one library; what is compiled reads the attributes of the ops.
     "xla": {"process", "engine", "flow", "base", "tf"},

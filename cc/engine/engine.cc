@@ -113,6 +113,12 @@ class Engine::Impl {
     queue_.Leave(reason);
   }
 
+  void Abandon(const Status& why) {
+    stages_.Abandon(why);
+    communicator_->Abort(why);
+    control_->Wake();
+  }
+
   bool WaitUntilOver(double seconds) TFHVD_EXCLUDES(over_mutex_, join_mutex_) {
     {
       const double deadline = Now() + seconds;
@@ -218,7 +224,7 @@ class Engine::Impl {
     Begin();
     const Status lost = Loop();
     inline_.store(false);
-    if (!lost.ok()) {
+    if (!lost.ok() && !stages_.abandoned()) {
       stages_.RaiseAlarm(lost);
       LetAlarmBeRead();
     }
@@ -232,7 +238,9 @@ class Engine::Impl {
     const Status recorded = timeline_.Stop();
     if (!recorded.ok()) log_.Error(recorded.message());
     const double deadline = Now() + (lost.ok() ? kFlushSeconds : kLostFlushSeconds);
-    for (Backoff backoff; !control_->Flushed() && Now() < deadline;) backoff.Pause();
+    for (Backoff backoff; !stages_.abandoned() && !control_->Flushed() && Now() < deadline;) {
+      backoff.Pause();
+    }
     stages_.CompleteRest();
     End();
     MutexLock lock(&over_mutex_);
@@ -243,7 +251,9 @@ class Engine::Impl {
 
   void LetAlarmBeRead() TFHVD_REQUIRES(running_) {
     const double until = Now() + kAlarmSeconds;
-    for (Backoff backoff; Now() < until; backoff.Pause()) (void)control_->Flushed();
+    for (Backoff backoff; Now() < until && !stages_.abandoned(); backoff.Pause()) {
+      (void)control_->Flushed();
+    }
   }
 
   // Until every rank has left (ok), or the job is lost.
@@ -251,6 +261,7 @@ class Engine::Impl {
     prctl(PR_SET_TIMERSLACK, 1000UL);  // short sleeps are meant to be short
     try {
       while (stages_.lost().ok() && !consensus().over()) {
+        TFHVD_RETURN_IF_ERROR(stages_.abandonment());
         Gather();
         if (RunOnce() || !stages_.lost().ok()) continue;
         // Whatever the dead had sent has been read by now, and it was not their farewell.
@@ -376,6 +387,7 @@ Status Engine::Follow(void* stream, const std::shared_ptr<void>& mark) {
 }
 void Engine::Cancel(EntryId id) { impl_->Cancel(id); }
 void Engine::Leave(const std::string& reason) { impl_->Leave(reason); }
+void Engine::Abandon(const Status& why) { impl_->Abandon(why); }
 bool Engine::WaitUntilOver(double seconds) { return impl_->WaitUntilOver(seconds); }
 Status Engine::lost() const { return impl_->lost(); }
 Status Engine::health() const { return impl_->health(); }

@@ -81,6 +81,11 @@ class Engine {
   // Leave.
   bool WaitUntilOver(double seconds);
 
+  // Ends the engine at once, without a word to the other ranks: whoever knows that one of them is
+  // lost tells all. What is pending fails with `why`, which is kAborted. WaitUntilOver waits for
+  // the end.
+  void Abandon(const Status& why);
+
   // Not ok: the job was lost, so that other ranks may be gone or go on without this one. REQUIRES:
   // WaitUntilOver has returned true.
   Status lost() const;

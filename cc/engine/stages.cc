@@ -92,7 +92,21 @@ void Stages::Complete(Consensus::Outcome outcome) {
   if (server_ != nullptr && !outcome.agreed.empty()) server_->WaitsFrom(Now());
 }
 
+void Stages::Abandon(const Status& why) {
+  const MutexLock lock(&abandoned_mutex_);
+  if (abandoned_.load()) return;
+  abandonment_ = why;
+  abandoned_.store(true, std::memory_order_release);
+}
+
+Status Stages::abandonment() const {
+  if (!abandoned()) return Status::Ok();
+  const MutexLock lock(&abandoned_mutex_);
+  return abandonment_;
+}
+
 Status Stages::OnWait(const Wait& wait) {
+  TFHVD_RETURN_IF_ERROR(abandonment());
   const double now = Now();
   const std::string doing = executor_.doing();
   TFHVD_RETURN_IF_ERROR(consensus_.OnWait(doing, wait.seconds, now));

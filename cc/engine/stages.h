@@ -4,9 +4,10 @@
 // It is the wait monitor of all that the executor runs: while a collective waits for other ranks,
 // messages move on and nothing is executed, and a failure that any rank has noticed ends the wait.
 //
-// One thread at a time, who runs the engine; stop_asked may be called from any.
+// One thread at a time, who runs the engine; stop_asked and Abandon may be called from any.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <set>
@@ -64,6 +65,12 @@ class Stages : public WaitMonitor {
     if (lost_.ok()) lost_ = std::move(why);
   }
 
+  // Ends all waits, and says why from then on: whoever runs the engine is to end it. Any thread.
+  void Abandon(const Status& why) TFHVD_EXCLUDES(abandoned_mutex_);
+  bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
+  // Ok where it is not abandoned.
+  Status abandonment() const TFHVD_EXCLUDES(abandoned_mutex_);
+
   // Tells all other ranks why the job is lost, once, unless they know.
   void RaiseAlarm(const Status& lost);
 
@@ -106,6 +113,10 @@ class Stages : public WaitMonitor {
   StallGuard guard_;
   Status lost_;
   bool alarm_raised_ = false;
+
+  std::atomic<bool> abandoned_{false};
+  mutable Mutex abandoned_mutex_;
+  Status abandonment_ TFHVD_GUARDED_BY(abandoned_mutex_);
 
   Mutex stopping_mutex_;
   std::set<int32_t> stopping_ TFHVD_GUARDED_BY(stopping_mutex_);

@@ -76,11 +76,11 @@ PendingCollectives::Id PendingCollectives::Start(Run run, const std::shared_ptr<
     };
   }
   entry.done = [this, pending](const Status& status) { OnDone(pending, status); };
-  const EntryId submitted = engine->Submit(std::move(entry));
+  const EntryId submitted = SubmitToJob(engine, std::move(entry));
   MutexLock lock(&mutex_);
   pending->entry = submitted;
   // Failed meanwhile: EndRuns saw a collective that it could not cancel yet.
-  if (HasFailed(run) && !pending->over) engine->Cancel(submitted);
+  if (HasFailed(run) && !pending->over) CancelInJob(engine, submitted);
   return id;
 }
 
@@ -227,8 +227,7 @@ void PendingCollectives::EndRuns(const std::vector<std::shared_ptr<PendingCollec
     if (!HasFailed(pending->run)) failed_.push_back(pending->run);
     // Where Start is still submitting it, Start will see that the run has failed.
     if (pending->over || pending->entry == 0) continue;
-    if (const std::shared_ptr<Engine> engine = pending->engine.lock())
-      engine->Cancel(pending->entry);
+    CancelInJob(pending->engine.lock(), pending->entry);
   }
   while (failed_.size() > kFailedRunsKept) failed_.pop_front();
   WaitFor(ended);

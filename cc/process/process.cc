@@ -1,5 +1,9 @@
 #include "cc/process/process.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <limits>
 #include <map>
@@ -13,12 +17,17 @@
 #include "cc/base/log.h"
 #include "cc/base/mutex.h"
 #include "cc/comm/world.h"
+#include "cc/elastic/elastic_job.h"
 #include "cc/process/accelerator.h"
 #include "cc/process/handshake.h"
+#include "cc/process/launcher_membership.h"
 #include "cc/process/transport_selector.h"
 
 namespace tfhvd {
 namespace {
+
+// How long collectives of an elastic job wait to be told who is lost, once one has failed.
+constexpr std::chrono::seconds kRosterLimit(60);
 
 // The one global. Never destroyed: at the end of a process that could not say goodbye the engine's
 // thread still runs.
@@ -30,8 +39,15 @@ struct State {
   // Jobs of some of them, by their ranks.
   std::map<std::vector<int>, std::unique_ptr<World>> parts TFHVD_GUARDED_BY(lifecycle);
 
+  // Of an elastic job: where it is told of its members, and a copy of the descriptor that listens,
+  // for each generation's own.
+  std::unique_ptr<LauncherMembership> membership TFHVD_GUARDED_BY(lifecycle);
+  Fd listener TFHVD_GUARDED_BY(lifecycle);
+
   Mutex mutex;
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
+  std::shared_ptr<ElasticJob> elastic TFHVD_GUARDED_BY(mutex);  // its engine is in use instead
+  std::atomic<bool> is_elastic{false};
 
   MemoryPool pool;    // provides its own synchronisation
   BlockCache blocks;  // likewise
@@ -40,6 +56,12 @@ struct State {
 State& TheState() {
   static State* const state = new State();
   return *state;
+}
+
+std::shared_ptr<ElasticJob> TheElasticJob() {
+  State& state = TheState();
+  MutexLock lock(&state.mutex);
+  return state.elastic;
 }
 
 std::vector<int> RanksOf(const World& world) {
@@ -74,39 +96,118 @@ Status FindWorld(const Config& config, const std::vector<int>& ranks, const TcpE
 
 }  // namespace
 
-Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks,
-                   const Identity& identity, const TcpEndpoints& endpoints) {
-  State& state = TheState();
-  MutexLock lifecycle(&state.lifecycle);
-  if (ProcessEngine() != nullptr) return Status::Ok();
+namespace {
 
+// What every generation's engine is made of, but for its members.
+struct Making {
   Config config;
   std::vector<std::string> warnings;
-  TFHVD_RETURN_IF_ERROR(ReadConfig(&config, &warnings));
-  World* world = nullptr;
-  TFHVD_RETURN_IF_ERROR(FindWorld(config, ranks, endpoints, &state, &world));
+  std::string installed_nccl;
+  Identity identity;
+};
 
+// Meets all ranks of the world. `reconcile`: what they do together before the engine takes entries.
+Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
+                  const ElasticJob::Reconcile& reconcile, std::shared_ptr<Engine>* engine) {
+  Config config = making.config;
+  world->SetWaitMonitor(monitor);
   std::unique_ptr<ControlPlane> control;
   std::unique_ptr<Communicator> communicator;
   TFHVD_RETURN_IF_ERROR(world->OpenControlPlane(&control));
   TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(RanksOf(*world), &communicator));
   Topology topology;
-  TFHVD_RETURN_IF_ERROR(ExchangeHandshakes(communicator.get(), &config, &topology, identity));
+  TFHVD_RETURN_IF_ERROR(
+      ExchangeHandshakes(communicator.get(), &config, &topology, making.identity));
 
   const Log log(config.log_level, topology.rank,
                 topology.hosts[static_cast<size_t>(topology.rank)]);
   if (topology.rank == 0) {
-    for (const std::string& warning : warnings) log.Warning(warning);
+    for (const std::string& warning : making.warnings) log.Warning(warning);
   }
+  if (reconcile) TFHVD_RETURN_IF_ERROR(reconcile(communicator.get()));
   TFHVD_RETURN_IF_ERROR(SelectTransport(config, topology, log, world, &communicator, &control));
   CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, world);
-  Accelerator accelerator = MakeAccelerator(config, installed_nccl, topology, open, log);
-  auto engine =
+  Accelerator accelerator = MakeAccelerator(config, making.installed_nccl, topology, open, log);
+  *engine =
       std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                std::move(communicator), std::move(accelerator), std::move(open));
-  world->SetWaitMonitor(engine->wait_monitor());
+  world->SetWaitMonitor((*engine)->wait_monitor());
+  return Status::Ok();
+}
+
+// The engine of a later generation of an elastic job, and the world that it needs.
+struct Generation {
+  ~Generation() {
+    engine.reset();
+    // Says to the others that it leaves; whoever is lost is not waited for.
+    if (world != nullptr) (void)world->Close();
+  }
+
+  std::unique_ptr<World> world;
+  std::shared_ptr<Engine> engine;
+};
+
+Status OpenGeneration(const Making& making, int listener, const Roster& roster,
+                      WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
+                      std::shared_ptr<Engine>* engine) {
+  const auto generation = std::make_shared<Generation>();
+  if (roster.size() == 1) {
+    generation->world = MakeSoloWorld();
+  } else {
+    TcpEndpoints endpoints;
+    endpoints.rank = roster.rank;
+    endpoints.addresses = roster.addresses;
+    endpoints.token = roster.token;
+    endpoints.listener = dup(listener);
+    TFHVD_RETURN_IF_ERROR(ConnectTcpWorld(making.config, endpoints, &generation->world));
+  }
+  TFHVD_RETURN_IF_ERROR(
+      MakeEngine(making, generation->world.get(), monitor, reconcile, &generation->engine));
+  *engine = std::shared_ptr<Engine>(generation, generation->engine.get());
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks,
+                   const Identity& identity, const TcpEndpoints& endpoints, int membership) {
+  State& state = TheState();
+  MutexLock lifecycle(&state.lifecycle);
+  if (ProcessEngine() != nullptr) return Status::Ok();
+
+  Making making;
+  making.installed_nccl = installed_nccl;
+  making.identity = identity;
+  TFHVD_RETURN_IF_ERROR(ReadConfig(&making.config, &making.warnings));
+  const bool elastic = membership >= 0 && state.world == nullptr;
+  if (elastic) state.listener = Fd(dup(endpoints.listener));
+  World* world = nullptr;
+  TFHVD_RETURN_IF_ERROR(FindWorld(making.config, ranks, endpoints, &state, &world));
+  std::shared_ptr<Engine> engine;
+  TFHVD_RETURN_IF_ERROR(MakeEngine(making, world, nullptr, nullptr, &engine));
+  std::shared_ptr<ElasticJob> job;
+  if (elastic && ranks.empty()) {
+    state.membership = std::make_unique<LauncherMembership>(membership, endpoints.rank);
+    Roster roster;
+    roster.rank = endpoints.rank;
+    roster.members = RanksOf(*world);
+    const Topology& topology = engine->topology();
+    const Log log(making.config.log_level, topology.rank,
+                  topology.hosts[static_cast<size_t>(topology.rank)]);
+    making.warnings.clear();
+    job = std::make_shared<ElasticJob>(
+        std::move(roster), engine, state.membership.get(),
+        [making, listener = state.listener.get()](const Roster& next, WaitMonitor* monitor,
+                                                  const ElasticJob::Reconcile& reconcile,
+                                                  std::shared_ptr<Engine>* opened) {
+          return OpenGeneration(making, listener, next, monitor, reconcile, opened);
+        },
+        log, kRosterLimit);
+  }
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);
+  state.elastic = std::move(job);
+  state.is_elastic.store(state.elastic != nullptr);
   return Status::Ok();
 }
 
@@ -116,6 +217,7 @@ Status ShutdownProcess(const std::string& reason) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return Status::Ok();
 
+  if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) job->Stop();
   // The environment may be another one by now.
   const Config& config = engine->config();
   engine->Leave(reason);
@@ -148,6 +250,8 @@ Status ShutdownProcess(const std::string& reason) {
     if (part != nullptr) part->SetWaitMonitor(nullptr);
   }
   MutexLock lock(&state.mutex);
+  state.is_elastic.store(false);
+  state.elastic.reset();
   state.engine.reset();
   state.pool.Trim();
   state.blocks.Trim();
@@ -172,7 +276,32 @@ Status FinalizeProcess(bool* ended) {
 std::shared_ptr<Engine> ProcessEngine() {
   State& state = TheState();
   MutexLock lock(&state.mutex);
-  return state.engine;
+  return state.elastic != nullptr ? state.elastic->engine() : state.engine;
+}
+
+EntryId SubmitToJob(const std::shared_ptr<Engine>& engine, Entry&& entry) {
+  if (JobIsElastic()) {
+    if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) {
+      return job->Submit(std::move(entry));
+    }
+  }
+  return engine->Submit(std::move(entry));
+}
+
+void CancelInJob(const std::shared_ptr<Engine>& engine, EntryId id) {
+  if (JobIsElastic()) {
+    if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) return job->Cancel(id);
+  }
+  if (engine != nullptr) engine->Cancel(id);
+}
+
+bool JobIsElastic() { return TheState().is_elastic.load(std::memory_order_acquire); }
+
+int WaitForGeneration(int generation, double seconds) {
+  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  if (job == nullptr) return 0;
+  return job->WaitForGeneration(generation,
+                                std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
 }
 
 MemoryPool* ProcessMemoryPool() { return &TheState().pool; }
@@ -189,7 +318,7 @@ Status AgreeOn(Request request, int64_t* number) {
   entry.anonymous = true;
   entry.EditExtras()->number = [number](int64_t value) { *number = value; };
   entry.done = [done](const Status& status) { done->set_value(status); };
-  engine->Submit(std::move(entry));
+  SubmitToJob(engine, std::move(entry));
   return done->get_future().get();
 }
 

@@ -23,9 +23,12 @@ namespace tfhvd {
 // Shutdown. `installed_nccl`: the file of NCCL that Python knows of, or "". `ranks`: who makes up
 // the job, of all processes that were started together, numbered anew in this order; none for all.
 // `identity`: its versions must be those of the others. `endpoints`: where all listen for each
-// other, if the launcher has said so; then MPI is not used. Taken the first time alone.
+// other, if the launcher has said so; then MPI is not used. Taken the first time alone. So is
+// `membership`: where the launcher of an elastic job says who takes part in it as ranks are lost
+// (launcher_membership.h); else -1.
 Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks = {},
-                   const Identity& identity = {}, const TcpEndpoints& endpoints = {});
+                   const Identity& identity = {}, const TcpEndpoints& endpoints = {},
+                   int membership = -1);
 
 // Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
 // process), waits for the others and stops the engine. With a reason the wait is bounded by
@@ -39,8 +42,20 @@ Status ShutdownProcess(const std::string& reason);
 Status FinalizeProcess(bool* ended);
 
 // The running engine, or null before InitProcess and after ShutdownProcess. Shared: an entry in
-// flight keeps it alive.
+// flight keeps it alive. In an elastic job another one follows where a rank is lost.
 std::shared_ptr<Engine> ProcessEngine();
+
+// Engine::Submit and Cancel, for entries that are to outlive the loss of a rank in an elastic job.
+// `engine`: the running one; for CancelInJob the one that was, null if it is gone.
+EntryId SubmitToJob(const std::shared_ptr<Engine>& engine, Entry&& entry);
+void CancelInJob(const std::shared_ptr<Engine>& engine, EntryId id);
+
+// Whether the job is elastic: inputs of entries are then needed until they are done.
+bool JobIsElastic();
+
+// How often the members of an elastic job have changed, since it began; waits, at most for so many
+// seconds, for more than `generation`. 0 in a job of fixed size, at once.
+int WaitForGeneration(int generation, double seconds);
 
 // Memory for large results, and for small ones; both live as long as the process. Trimmed by
 // ShutdownProcess.

@@ -197,13 +197,14 @@ PYBIND11_MODULE(_native, m) {
       "init",
       [](const std::string& nccl, const std::vector<int>& ranks, const std::string& version,
          const std::string& tensorflow, const std::string& watch_address,
-         const TcpEndpoints& endpoints) {
+         const TcpEndpoints& endpoints, int membership) {
         RunUnlocked([&] {
-          return InitProcess(nccl, ranks, {{version, tensorflow}, watch_address}, endpoints);
+          return InitProcess(nccl, ranks, {{version, tensorflow}, watch_address}, endpoints,
+                             membership);
         });
       },
       py::arg("installed_nccl"), py::arg("ranks"), py::arg("version"), py::arg("tensorflow"),
-      py::arg("watch_address"), py::arg("endpoints"), "Meets the peers and starts the engine.");
+      py::arg("watch_address"), py::arg("endpoints"), py::arg("membership"), "Meets the peers and starts the engine.");
   m.def(
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
@@ -250,6 +251,14 @@ PYBIND11_MODULE(_native, m) {
       "note_position",
       [](int64_t epoch, int64_t step) { RunningEngine()->NotePosition(epoch, step); },
       py::arg("epoch"), py::arg("step"), "Notes in that record how far the training is.");
+  m.def(
+      "wait_for_generation",
+      [](int generation, double seconds) {
+        py::gil_scoped_release release;
+        return WaitForGeneration(generation, seconds);
+      },
+      py::arg("generation"), py::arg("seconds"),
+      "How often the members of an elastic job have changed; waits for more than that.");
   m.def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
   m.def("settings", [] { return Settings(); });
   m.def(

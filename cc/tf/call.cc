@@ -124,8 +124,8 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
   entry.done = [this](const Status& status) { OnDone(status); };
   self_ = self;
   // From here on the call may end at any moment: the context is the claimant's.
-  id_.store(engine->Submit(std::move(entry)));
-  if (cancelled_.load()) engine->Cancel(id_.load());
+  id_.store(SubmitToJob(engine, std::move(entry)));
+  if (cancelled_.load()) CancelInJob(engine, id_.load());
 }
 
 void Call::OnCancelled() {
@@ -133,7 +133,7 @@ void Call::OnCancelled() {
   if (!Claim()) return;
   const EntryId id = id_.load();
   if (id != 0) {
-    if (const std::shared_ptr<Engine> engine = engine_.lock()) engine->Cancel(id);
+    CancelInJob(engine_.lock(), id);
   }
   for (const Memory& tensor : tensors_) {
     held_.push_back(*tensor.input);

@@ -89,7 +89,9 @@ Buffer MakeBuffer(size_t bytes) {
 
 absl::Status ForwardOrAllocate(OpKernelContext* ctx, int index, Tensor** output) {
   const Tensor& input = ctx->input(index);
-  if (ctx->forward_input_to_output_with_shape(index, index, input.shape(), output)) {
+  // An elastic job may need the input again.
+  if (!JobIsElastic() &&
+      ctx->forward_input_to_output_with_shape(index, index, input.shape(), output)) {
     return absl::OkStatus();
   }
   const size_t bytes = input.TotalBytes();

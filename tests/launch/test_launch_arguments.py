@@ -117,20 +117,13 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line, says, capsys):
 
 def test_options_of_horovodrun_without_an_effect_are_taken_with_a_warning(capsys):
     words = (
-        "-np 1 --disable-cache --autotune --autotune-log-file f --jsrun --min-np 1 --max-np=4 "
+        "-np 1 --disable-cache --autotune --autotune-log-file f --jsrun --max-np=4 "
         "--blacklist-cooldown-range 10 20 --hierarchical-allreduce --mpi true --gloo"
     )
     job = parse(words.split())
     assert job.command == ("true", "--gloo")
     assert [warning.partition(" ")[0] for warning in job.warnings] == [
-        *(
-            "--disable-cache",
-            "--autotune",
-            "--autotune-log-file",
-            "--jsrun",
-            "--min-np",
-            "--max-np",
-        ),
+        *("--disable-cache", "--autotune", "--autotune-log-file", "--jsrun", "--max-np"),
         *("--blacklist-cooldown-range", "--hierarchical-allreduce"),
     ]
     assert job.warnings[0] == (

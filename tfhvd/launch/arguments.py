@@ -48,6 +48,16 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     check_slots(num_proc, hosts)
     _check_rank("--output rank", given.get("output"), num_proc)
     _check_rank("--pdb ", given.get("pdb"), num_proc)
+    if "min_np" in given:
+        given["elastic"] = True
+        _check_least(given["min_np"], num_proc)
+    if given.get("elastic"):
+        if given.get("transport") == "mpi":
+            raise UsageError(
+                "--elastic and --transport mpi exclude each other: MPI ends a job that loses a "
+                "rank. Leave one of them out"
+            )
+        given["transport"] = "tcp"
     of_ssh = [flag for name, flag in _OF_SSH.items() if name in given]
     if "remote_shell" in given and of_ssh:
         raise UsageError(
@@ -65,6 +75,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
         settings={name: value for name, value in given.items() if name.startswith("TFHVD_")},
         **{name: value for name, value in given.items() if name in as_they_are},
     )
+
+
+def _check_least(least: int, num_proc: int) -> None:
+    if least > num_proc:
+        raise UsageError(f"--min-np {least} is more than the {num_proc} ranks that are started")
 
 
 def _merged(file: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:

@@ -175,6 +175,7 @@ def _start(
         stopped_limit=environment.stall_limit(env),
         hang_limit=0.0 if job.pdb is not None else environment.hang_limit(env),
         end_hanging=job.on_hang == "abort",
+        least=job.min_np if job.elastic else None,
         debugged=job.pdb,
         verbose=job.verbose,
     )

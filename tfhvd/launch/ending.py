@@ -209,3 +209,16 @@ def report(rank: Rank, ranks: Iterable[Rank] = ()) -> list[str]:
         but = " but what TensorFlow writes when it starts" if rank.last_lines else ""
         lines.append(f"tfhvdrun: it wrote nothing to stderr{but}")
     return lines
+
+
+def report_loss(rank: Rank, left: int, of: int) -> list[str]:
+    """What tfhvdrun prints of a rank without which the job goes on.
+
+    Args:
+        rank: the lost one.
+        left: how many ranks go on.
+        of: how many there were at the start.
+    """
+    first, *more = report(rank)
+    end = first.replace(" failed first: ", ": ")
+    return [f"{end}; the job goes on with {left} of {of} ranks", *more]

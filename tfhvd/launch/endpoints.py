@@ -18,8 +18,8 @@ from tfhvd.launch import address
 # interfaces that it may name, with commas; "" for all; LOOPBACK where all ranks are on one host.
 TCP = "TFHVDRUN_TCP"
 LOOPBACK = "lo"
-# In the environment of a rank: the descriptors of its port and of the table. No setting of tfhvd,
-# which would begin with TFHVD_.
+# In the environment of a rank: the descriptors of its port, of the table, and of what says who
+# takes part as ranks are lost, if that may be. No setting of tfhvd, which would begin with TFHVD_.
 INHERITED = "_TFHVDRUN_ENDPOINTS"
 
 
@@ -32,12 +32,14 @@ class Endpoints:
         addresses: by rank, "host:port,..." in the order to try them.
         token: the job's secret.
         listener: the descriptor of its port, whose owner is who has this object.
+        members: that from which it reads who takes part as ranks are lost; -1: none may be.
     """
 
     rank: int
     addresses: tuple[str, ...]
     token: str
     listener: int
+    members: int = -1
 
 
 class Port:
@@ -53,20 +55,39 @@ class Port:
 
     def __init__(self, rank: int, nics: str) -> None:
         self._rank = rank
+        self._says: int | None = None
         remote = nics != LOOPBACK
         self._listener = address.listen(remote=remote)
         self._listener.setblocking(False)
         port = self._listener.getsockname()[1]
         self.addresses = address.addresses(port, remote=remote, nics=filter(None, nics.split(",")))
 
-    def hand_over(self, addresses: Sequence[str], token: str) -> dict[str, str]:
-        """Makes ready what the rank inherits; returns what is added to its environment."""
+    def hand_over(
+        self, addresses: Sequence[str], token: str, elastic: bool = False
+    ) -> dict[str, str]:
+        """Makes ready what the rank inherits; returns what is added to its environment.
+
+        Args:
+            addresses: of all ranks.
+            token: the job's secret.
+            elastic: whether `say` is to tell the rank who takes part.
+        """
         table = os.memfd_create("tfhvd-endpoints", 0)
         fields = {"rank": self._rank, "addresses": list(addresses), "token": token}
         os.write(table, json.dumps(fields).encode())
-        for descriptor in (self._listener.fileno(), table):
+        inherited = [self._listener.detach(), table]
+        if elastic:
+            reads, self._says = os.pipe()
+            inherited.append(reads)
+        for descriptor in inherited:
             os.set_inheritable(descriptor, True)
-        return {INHERITED: f"{self._listener.detach()},{table}"}
+        return {INHERITED: ",".join(map(str, inherited))}
+
+    def say(self, line: str) -> None:
+        """Tells the rank who takes part, if it may need that; it may have ended."""
+        if self._says is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._says, line.encode())
 
 
 def take(environ: MutableMapping[str, str]) -> Endpoints | None:
@@ -78,9 +99,11 @@ def take(environ: MutableMapping[str, str]) -> Endpoints | None:
     text = environ.pop(INHERITED, "")
     if not text:
         return None
-    listener, table = (int(part) for part in text.split(","))
-    os.set_inheritable(listener, False)
+    listener, table, *rest = (int(part) for part in text.split(","))
+    members = rest[0] if rest else -1
+    for descriptor in (listener, *rest):
+        os.set_inheritable(descriptor, False)
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, table)
         fields = json.loads(os.pread(table, os.fstat(table).st_size, 0))
-    return Endpoints(fields["rank"], tuple(fields["addresses"]), fields["token"], listener)
+    return Endpoints(fields["rank"], tuple(fields["addresses"]), fields["token"], listener, members)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _TUNED = "there is nothing to tune"
-_ELASTIC = "the number of ranks of a job does not change (docs/migrating.md)"
+_ELASTIC = "ranks that are lost are not replaced (docs/migrating.md)"
 _LEVELS = "tfhvd itself chooses when to reduce within each host first (TFHVD_CPU_OPERATIONS)"
 _MPI = "ranks that meet over TCP wait for --start-timeout"
 _THREADS = "tfhvd calls MPI from one thread"
@@ -35,7 +35,6 @@ IDLE = (
     Idle(("--autotune-gaussian-process-noise",), 1, _TUNED),
     Idle(("--hierarchical-allreduce", "--no-hierarchical-allreduce"), 0, _LEVELS),
     Idle(("--hierarchical-allgather", "--no-hierarchical-allgather"), 0, _LEVELS),
-    Idle(("--min-np", "--min-num-proc"), 1, _ELASTIC),
     Idle(("--max-np", "--max-num-proc"), 1, _ELASTIC),
     Idle(("--slots-per-host", "--slots"), 1, _ELASTIC),
     Idle(("--elastic-timeout",), 1, _ELASTIC),

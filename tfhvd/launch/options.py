@@ -273,6 +273,18 @@ def _mpi_options() -> list[Row]:
         ),
         _setting("--gloo", dest="transport", to="tcp", help="the same as --transport tcp"),
         _setting("--mpi", dest="transport", to="mpi", help="the same as --transport mpi"),
+        _switch(
+            "--elastic",
+            dest="elastic",
+            help="go on without ranks that are lost: no step is. Needs no MPI, and uses none",
+        ),
+        _value(
+            *("--min-np", "--min-num-proc"),
+            dest="min_np",
+            metavar="N",
+            convert=values.whole(1),
+            help="the same, as long as so many ranks are left (default 1)",
+        ),
     ]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import secrets
 import selectors
 import signal
 import socket
@@ -16,8 +15,9 @@ import time
 from collections.abc import Sequence
 
 from tfhvd.launch import cores, debugging, hang_report, inquiry, orphans, stopping, wire
-from tfhvd.launch.ending import Ending, Rank, first_failure, report, signal_name
+from tfhvd.launch.ending import Ending, Rank, first_failure, report, report_loss, signal_name
 from tfhvd.launch.looks import Looks
+from tfhvd.launch.members import Members
 from tfhvd.launch.output import Output
 from tfhvd.launch.process_manager import ProcessManager
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
@@ -59,6 +59,7 @@ class Supervisor:
             has come to its end and waits for it; 0: never.
         hang_limit: seconds without progress after which to find out why ranks wait; 0: never.
         end_hanging: whether to end the job then, if it hangs.
+        least: how many ranks must be left for the job to go on without others; None: all.
         debugged: the rank that gets our stdin, if any.
         verbose: pass on all that mpirun says, also after a failure.
     """
@@ -77,6 +78,7 @@ class Supervisor:
         stopped_limit: float = 0.0,
         hang_limit: float = 0.0,
         end_hanging: bool = False,
+        least: int | None = None,
         debugged: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -95,8 +97,8 @@ class Supervisor:
         probe = functools.partial(self._ask, wire.frame_json(wire.PROBE, limit=hang_limit))
         self._hang_watch = HangWatch(hang_limit, probe, self._looks.take, self._on_verdict)
         self._end_hanging = end_hanging
+        self._members = Members(num_proc, least)
         self._verbose = verbose
-        self._listens_at: dict[int, str] = {}  # by rank, where they meet over TCP
         self._select = selectors.DefaultSelector()
         self._ranks: dict[int, Rank] = {}
         self._peers: set[_Peer] = set()
@@ -232,8 +234,7 @@ class Supervisor:
         peer.rank = self._ranks[rank] = Rank(rank, str(fields["host"]))
         peer.send(wire.frame(wire.WELCOME))
         if fields.get("listens_at"):
-            self._listens_at[rank] = str(fields["listens_at"])
-            self._share_endpoints()
+            self._ask(self._members.listens(rank, str(fields["listens_at"])))
         share = cores.share_text(peer.rank.host, fields.get("share") or 0)
         if self._verbose and share and share not in self._said:
             self._said.add(share)
@@ -243,23 +244,20 @@ class Supervisor:
         if self._stopped_at is not None:
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
 
-    def _share_endpoints(self) -> None:
-        """Tells all workers where the ranks listen, once all have said so."""
-        if len(self._listens_at) < self._num_proc:
-            return
-        addresses = [self._listens_at[rank] for rank in range(self._num_proc)]
-        data = wire.frame_json(wire.ENDPOINTS, addresses=addresses, token=secrets.token_hex(16))
-        for peer in self._peers:
-            if peer.rank is not None:
-                peer.send(data)
-
     def _on_end(self, rank: Rank, ending: Ending, at: float) -> None:
         now = time.monotonic()
         rank.end(ending, at, self._stopped_at)
         self._output.finish(rank.rank)
         if self._input is not None and rank.rank == self._debugged:
             self._input.stop()
-        if ending.failed and not self._steps:
+        if self._steps:
+            return
+        ranks = self._ranks.values()
+        present = [each.rank for each in ranks if each.ending is None and each.left_at is None]
+        self._ask(self._members.end(rank.rank, present, failed=ending.failed))
+        if rank.rank in self._members.lost:
+            self._say(0, *report_loss(rank, len(present), self._num_proc))
+        elif ending.failed:
             self._steps = stopping.plan(now, signal.SIGTERM, self._stop_timeout, FAILURE_GRACE)
 
     def _finish_if_all_ended(self) -> None:
@@ -317,8 +315,10 @@ class Supervisor:
         for peer in [peer for peer in self._peers if wire.has_lost_host(peer.sock)]:
             self._drop(peer)
 
-    def _ask(self, data: bytes) -> list[int]:
-        """Asks all workers whose ranks run; returns these ranks."""
+    def _ask(self, data: bytes | None) -> list[int]:
+        """Asks all workers whose ranks run, if there is anything to ask; returns these ranks."""
+        if data is None:
+            return []
         running = [peer for peer in self._peers if peer.rank is not None and not peer.rank.ending]
         for peer in running:
             peer.send(data)
@@ -361,7 +361,8 @@ class Supervisor:
         if self._stop_signal is not None:
             text = f"tfhvdrun: stopped by {signal_name(self._stop_signal)}"
             return self._say(128 + self._stop_signal, text)
-        failed = first_failure(self._ranks.values(), self._stopped_at)
+        ranks = [rank for rank in self._ranks.values() if rank.rank not in self._members.lost]
+        failed = first_failure(ranks, self._stopped_at)
         if failed is not None and failed.ending is not None:
             code = failed.ending.exit_code
             if failed.ending.by_mpirun:

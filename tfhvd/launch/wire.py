@@ -17,8 +17,10 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    also JSON {token, limit}: has one on its host waited so many
                                    seconds in vain? The answer is K if so, then Q
     launcher -> worker   W welcome (empty)
-                         M where   JSON {addresses, token}: where all ranks listen, and what they
-                                   say to each other first; the rank may be started
+                         M where   JSON {addresses, token, elastic}: where all ranks listen, and
+                                   what they say to each other first; the rank may be started;
+                                   elastic: ranks may be lost, and then there is
+                         G members JSON {line}: who takes part still; see launch/members.py
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
                                    seconds, as by SIGSTOP; sent again and again
@@ -38,7 +40,7 @@ from typing import Any
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
 ASK = b"A"
 WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
-ENDPOINTS = b"M"
+ENDPOINTS, MEMBERS = b"M", b"G"
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
@@ -101,7 +103,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXKVAWSLIQPRM":
+            if length > LIMIT or kind not in b"HOENXKVAWSLIQPRMG":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

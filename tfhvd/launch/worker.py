@@ -100,7 +100,7 @@ class Worker:
         self, sock: socket.socket, reader: wire.Reader, port: endpoints.Port | None = None
     ) -> None:
         self._sock = sock
-        self._port = port  # the rank's port, until the rank is started
+        self._port = port  # where the rank listens for others, if it meets them over TCP
         self._reader = reader
         self._select = selectors.DefaultSelector()
         self._notices = notice.Receiver()
@@ -275,10 +275,11 @@ class Worker:
                 self._end_if_stopped(wire.read_json(payload)["limit"])
             elif kind == wire.INPUT and self._input is not None:
                 self._input.feed(payload)
-            elif kind == wire.ENDPOINTS and self._port is not None and self._status is None:
-                fields = wire.read_json(payload)
-                port, self._port = self._port, None
-                self._start(port.hand_over(**fields))
+            elif kind == wire.ENDPOINTS and self._port is not None and self._rank is None:
+                if self._status is None:
+                    self._start(self._port.hand_over(**wire.read_json(payload)))
+            elif kind == wire.MEMBERS and self._port is not None:
+                self._port.say(str(wire.read_json(payload)["line"]))
             elif kind == wire.QUIT:
                 self._over = True
         if not data:

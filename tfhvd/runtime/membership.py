@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from types import TracebackType
@@ -21,6 +24,9 @@ from tfhvd.watch import stacks
 
 if TYPE_CHECKING:
     from tfhvd._native import Endpoints, Topology
+
+
+_logger = logging.getLogger("tfhvd")
 
 
 class Membership:
@@ -41,6 +47,7 @@ class Membership:
         self.started_as: tuple[int, ...] | None = None
         self.forked = False
         self._at_leaving: list[Callable[[], None]] = []
+        self._at_change: list[Callable[[], object]] = []
         self._prepared = False
         self._launcher: notice.Sender | None = None
         self._endpoints: endpoints.Endpoints | None = None  # where ranks meet without an MPI
@@ -74,6 +81,7 @@ class Membership:
                 minor,
                 watch_address,
                 self._endpoints_of_all(native),
+                -1 if self._endpoints is None else self._endpoints.members,
             )
         except InvalidSettingError:
             self._prepare_process()  # MPI may have begun, and nobody is lost
@@ -95,6 +103,30 @@ class Membership:
             self._launcher.show(native.flight_record())
         if "tensorflow" in sys.modules and native.has_gpus():
             choose_gpu(topology)
+        if self._endpoints is not None and self._endpoints.members >= 0:
+            follow = functools.partial(self._follow_members, native)
+            threading.Thread(target=follow, name="tfhvd-members", daemon=True).start()
+
+    def _follow_members(self, native: Any) -> None:
+        """Keeps the topology that of the ranks that are left."""
+        generation = 0
+        while self.topology is not None:
+            latest = native.wait_for_generation(generation, 1.0)
+            if latest == generation or self.topology is None:
+                continue
+            generation = latest
+            self.topology = native.topology()
+            if self._launcher is not None:
+                self._launcher.show(native.flight_record())
+            for told in self._at_change:
+                try:
+                    told()
+                except Exception:
+                    _logger.exception("A function of hvd.on_membership_change has failed")
+
+    def at_change(self, told: Callable[[], object]) -> None:
+        """Has a function called, in a thread of its own, whenever the job goes on with others."""
+        self._at_change.append(told)
 
     def _endpoints_of_all(self, native: Any) -> Endpoints:
         self._endpoints = self._endpoints or endpoints.take(os.environ)

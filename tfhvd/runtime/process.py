@@ -15,6 +15,8 @@ from tfhvd.runtime.membership import membership
 from tfhvd.runtime.own_watch import own_watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfhvd.compat.types import Communicator
 
 
@@ -120,6 +122,24 @@ def is_initialized() -> bool:
         ...     hvd.init()
     """
     return membership.topology is not None
+
+
+def on_membership_change(function: Callable[[], object]) -> None:
+    """Has a function called whenever an elastic job goes on without ranks that it has lost.
+
+    The job is one of `tfhvdrun --elastic`. `rank()`, `size()` and the like are those of the
+    survivors by then. The function is called in a thread of its own, beside the training: it must
+    call no collective.
+
+    Args:
+        function: without arguments. What it raises ends nothing: it is logged.
+
+    It raises nothing itself, and may be called before `init`.
+
+    Example:
+        >>> hvd.on_membership_change(lambda: print(f"{hvd.size()} ranks are left"))
+    """
+    membership.at_change(function)
 
 
 def check_running() -> None:

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="print tables as well")
     group = parser.add_argument_group("as for tfhvdrun")
     for row in where_options():
-        switch = row.get("action") == "store_true"
+        switch = row.get("action") in ("store_true", "store_const")
         group.add_argument(
             *row["flags"],
             action=_Keep,

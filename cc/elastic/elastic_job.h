@@ -1,0 +1,124 @@
+// ElasticJob: the collectives of this process while other processes of the job are lost. Kernels
+// submit to it as they would to an engine; each generation of members has an engine of its own.
+//
+// Where a rank is lost, an entry that waits goes on waiting. Once the membership has a roster of
+// the survivors, the old engine is abandoned, and all of them tell each other what they wait for
+// and what they have (ledger.h). What a survivor has the others get a copy of, to the bit; the rest
+// is done anew among the survivors. So no entry fails, and no kernel is told of the loss.
+//
+// Only entries of all ranks (process set 0) in host memory are so kept. Others fail as they do in a
+// job of fixed size; so does a broadcast whose root is lost and of which no survivor has a copy,
+// and an alltoall or a reducescatter that some survivors have done and others have not.
+//
+// Any thread, but the destructor. `done` of entries is called without a lock held.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/base/log.h"
+#include "cc/base/mutex.h"
+#include "cc/base/status.h"
+#include "cc/comm/communicator.h"
+#include "cc/comm/membership.h"
+#include "cc/comm/wait_monitor.h"
+#include "cc/elastic/ledger.h"
+#include "cc/engine/engine.h"
+#include "cc/flow/entry.h"
+
+namespace tfhvd {
+
+class ElasticJob {
+ public:
+  // What all members of a generation do together once they can talk, before their engine takes
+  // entries.
+  using Reconcile = std::function<Status(Communicator* everyone)>;
+  // Makes the engine of a roster. Collective over its members. `monitor`: asked in every wait. Not
+  // ok: a member is lost already, and a later roster follows.
+  using Open = std::function<Status(const Roster& roster, WaitMonitor* monitor,
+                                    const Reconcile& reconcile, std::shared_ptr<Engine>* engine)>;
+
+  // `engine`: that of `roster`. The membership outlives this object. `limit`: how long entries
+  // wait for a roster after something has failed; then they fail with that.
+  ElasticJob(Roster roster, std::shared_ptr<Engine> engine, Membership* membership, Open open,
+             Log log, std::chrono::nanoseconds limit);
+  ~ElasticJob();
+  ElasticJob(const ElasticJob&) = delete;
+  ElasticJob& operator=(const ElasticJob&) = delete;
+
+  // As Engine's.
+  EntryId Submit(Entry&& entry);
+  void Cancel(EntryId id);
+
+  // The latest engine; while there is none, the one before.
+  std::shared_ptr<Engine> engine() const;
+  int generation() const;
+  // Waits, at most for so long, for a generation after this one; the latest.
+  int WaitForGeneration(int generation, std::chrono::nanoseconds most) const;
+
+  // From now on no rank is replaced: this process leaves. Entries that wait for a roster fail.
+  void Stop();
+
+ private:
+  // An entry from Submit to its `done`.
+  struct Kept {
+    Entry entry;  // the submitter's
+    // Where it is: none, or the id within the engine of this generation (0: not known yet).
+    int generation = -1;
+    EntryId id = 0;
+    bool cancelled = false;
+    Status why;  // it has failed with this, and waits for a roster since then
+    std::chrono::steady_clock::time_point waits_since = std::chrono::steady_clock::now();
+    bool root_is_lost = false;  // of a broadcast
+
+    // What becomes of its results.
+    std::vector<Shape> shapes;
+    std::vector<void*> outputs;
+    std::vector<std::vector<int64_t>> first_dims;
+    int64_t number = 0;
+    std::vector<std::vector<char>> inputs;  // copies of those that share memory with an output
+  };
+  using KeptPtr = std::unique_ptr<Kept>;
+
+  void Run();
+  Status TakeUp(const Roster& roster);
+  Status ReconcileWith(const Roster& before, const Roster& roster, Communicator* everyone);
+  Position OwnPosition() TFHVD_EXCLUDES(mutex_);
+  Status MakeCopy(const Copy& copy, Communicator* everyone) TFHVD_EXCLUDES(mutex_);
+  void TakeCopy(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);
+  void RenumberRoots(const Roster& before, const Roster& roster) TFHVD_EXCLUDES(mutex_);
+  void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(mutex_);
+  bool SubmitTo(const std::shared_ptr<Engine>& engine, EntryId number) TFHVD_EXCLUDES(mutex_);
+  Entry InnerOf(EntryId number, Kept* kept) TFHVD_REQUIRES(mutex_);
+  void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(mutex_);
+  Status Allocate(EntryId number, int tensor, const Shape& shape, void** output)
+      TFHVD_EXCLUDES(mutex_);
+  void NoteResult(EntryId number, Kept* kept) TFHVD_REQUIRES(mutex_);
+  void FailAll(const std::function<bool(const Kept&)>& which, const Status& why)
+      TFHVD_EXCLUDES(mutex_);
+
+  Membership* const membership_;  // Not owned.
+  const Open open_;
+  const Log log_;
+  const std::chrono::nanoseconds limit_;
+
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  std::shared_ptr<Engine> engine_ TFHVD_GUARDED_BY(mutex_);
+  Roster roster_ TFHVD_GUARDED_BY(mutex_);
+  bool open_for_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // engine_ takes them
+  bool stopped_ TFHVD_GUARDED_BY(mutex_) = false;
+  EntryId next_ TFHVD_GUARDED_BY(mutex_) = 1;
+  std::map<EntryId, KeptPtr> kept_ TFHVD_GUARDED_BY(mutex_);  // in the order of submission
+  Ledger ledger_ TFHVD_GUARDED_BY(mutex_);
+
+  std::thread thread_;
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,97 @@
+// Ledger: what a rank knows of its collectives that others may need once a rank is lost: which it
+// waits for, and the results that others may lack. Pure: no threads, no communication.
+//
+// Collectives of one key follow each other in the same order on all ranks; a collective is named by
+// its key and its turn, which is how many of that key were done before it. A rank that has joined
+// takes part in collectives that it does not count: once all have joined, all count anew.
+//
+// A result is dropped once all ranks have it. An engine runs calls one after the other, in the same
+// order on all ranks, and a call that needs every rank's data ends only when every rank has begun
+// it. So where such a collective, submitted after a result was there, is done, every rank has that
+// result.
+//
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/flow/entry.h"
+#include "cc/flow/request.h"
+
+namespace tfhvd {
+
+// A collective, whichever rank it is of.
+struct Turn {
+  std::string name;  // of set 0
+  int64_t number = 0;
+
+  bool operator<(const Turn& o) const { return name != o.name ? name < o.name : number < o.number; }
+  bool operator==(const Turn& o) const { return name == o.name && number == o.number; }
+};
+
+// The outcome of a collective as one rank has it, to be copied to others.
+struct Outcome {
+  Turn turn;
+  std::vector<Shape> shapes;                     // by tensor, of the results
+  std::vector<int64_t> bytes;                    // likewise
+  std::vector<std::vector<int64_t>> first_dims;  // allgather: see Decision
+  int64_t number = 0;                            // join: see Decision
+  bool copies = true;  // whether the result of one rank is that of another
+};
+
+// What a rank tells the others.
+struct Position {
+  std::vector<Turn> waits;
+  std::vector<Outcome> has;
+};
+std::string Encode(const Position& position);
+Status Decode(const std::string& bytes, Position* position);
+
+// An outcome that `root` has and another rank waits for.
+struct Copy {
+  int root = 0;
+  Outcome outcome;
+};
+// What is to be copied, in the same order on all ranks; `positions` by rank.
+std::vector<Copy> CopiesOf(const std::vector<Position>& positions);
+
+class Ledger {
+ public:
+  // A result that is held.
+  struct Result {
+    Outcome outcome;
+    std::vector<const void*> data;  // by tensor
+    std::shared_ptr<void> memory;   // keeps them
+    uint64_t next_entry = 0;        // the number of the entry that came next, when this was done
+  };
+
+  // The turn of the `nth` entry of a name (from 0) among those that wait, in their order.
+  Turn TurnOf(const std::string& name, int64_t nth) const;
+
+  // The next collective of this request's name is done, with this result. `entry`: its number;
+  // `next_entry`: see Result.
+  void Done(const Request& request, Result result, uint64_t entry, uint64_t next_entry);
+
+  // The results that are held, the oldest first.
+  const std::deque<Result>& results() const { return results_; }
+  // Null where it is not held.
+  const Result* Find(const Turn& turn) const;
+
+ private:
+  std::unordered_map<std::string, int64_t> done_;  // how many since all had joined, by name
+  int64_t joins_ = 0;                              // of all ranks
+  std::deque<Result> results_;
+};
+
+// Whether a collective ends only once every rank has brought its data.
+bool MeetsAll(const Request& request);
+
+}  // namespace tfhvd

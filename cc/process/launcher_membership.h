@@ -1,0 +1,46 @@
+// LauncherMembership: the rosters that tfhvdrun --elastic sends this process, over a descriptor
+// that the process has inherited. A line each:
+//
+//   roster GENERATION TOKEN NUMBER=ADDRESSES NUMBER=ADDRESSES ...   the members, by rank
+//   over WHY                                                        none follows
+//
+// The end of what can be read is the second one: whoever has started this process is gone.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "cc/base/status.h"
+#include "cc/comm/membership.h"
+
+namespace tfhvd {
+
+// Reads a line; nullopt where it is malformed, or does not name `member`.
+std::optional<Roster> ParseRoster(const std::string& line, int member);
+
+class LauncherMembership : public Membership {
+ public:
+  // Takes the descriptor over. `member`: the number that this process was started with.
+  LauncherMembership(int descriptor, int member);
+  ~LauncherMembership() override;
+  LauncherMembership(const LauncherMembership&) = delete;
+  LauncherMembership& operator=(const LauncherMembership&) = delete;
+
+  Status Next(int generation, std::chrono::nanoseconds most,
+              std::optional<Roster>* roster) override;
+  bool HasNext(int generation) override;
+  void Stop() override;
+
+ private:
+  void Read(int milliseconds);
+
+  const int descriptor_;
+  const int member_;
+  const int stop_;  // an eventfd
+  std::string unread_;
+  std::optional<Roster> latest_;
+  Status over_;
+};
+
+}  // namespace tfhvd

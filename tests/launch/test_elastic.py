@@ -1,0 +1,255 @@
+"""Jobs that go on without the ranks that they lose: ``tfhvdrun --elastic``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import network
+import pytest
+from launching import TFHVDRUN, Outcome, environment, launch, script, wait_until_gone
+from mpi import wait_for
+
+from tfhvd.launch import wire
+from tfhvd.launch.arguments import parse
+from tfhvd.launch.errors import UsageError
+from tfhvd.launch.members import Members
+
+
+def said(data: bytes | None) -> dict:
+    assert data is not None
+    [(_, payload)] = wire.Reader().feed(data)
+    return wire.read_json(payload)
+
+
+def members(least: int | None) -> Members:
+    """Of four ranks, which all listen."""
+    four = Members(4, least)
+    answers = [four.listens(rank, f"{'abcd'[rank]}:{rank}") for rank in (0, 2, 1, 3)]
+    assert answers[:3] == [None] * 3
+    everything = said(answers[3])
+    assert everything["addresses"] == ["a:0", "b:1", "c:2", "d:3"]
+    assert everything["elastic"] == (least is not None) and len(everything["token"]) == 32
+    return four
+
+
+def test_members_are_told_who_is_left():
+    four = members(least=2)
+    first = said(four.end(1, [0, 2, 3], failed=True))["line"]
+    assert re.fullmatch(r"roster 1 [0-9a-f]{32} 0=a:0 2=c:2 3=d:3\n", first)
+    second = said(four.end(0, [0, 2, 3], failed=True))["line"]  # its end may not be known yet
+    assert re.fullmatch(r"roster 2 [0-9a-f]{32} 2=c:2 3=d:3\n", second)
+    assert second.split()[2] != first.split()[2], "each generation has a secret of its own"
+    assert four.end(3, [2], failed=True) is None, "one is too few"
+    assert four.lost == {0, 1}
+
+
+def test_once_a_rank_has_come_to_its_end_the_job_is_one_of_fixed_size():
+    four = members(least=1)
+    line = said(four.end(2, [0, 1, 3], failed=False))["line"]
+    assert line == "over rank 2 has come to the end of its program\n"
+    assert four.end(1, [0, 3], failed=False) is None
+    assert four.end(0, [3], failed=True) is None and four.lost == set()
+
+
+def test_a_job_of_fixed_size_loses_nobody():
+    four = members(least=None)
+    assert four.end(2, [0, 1, 3], failed=True) is None and four.lost == set()
+
+
+def test_options():
+    job = parse(["-np", "4", "--elastic", "true"])
+    assert (job.elastic, job.min_np, job.transport) == (True, 1, "tcp")
+    job = parse(["-np", "4", "--min-np", "2", "true"])
+    assert (job.elastic, job.min_np, job.transport) == (True, 2, "tcp")
+    assert not parse(["-np", "4", "true"]).elastic
+    for line, says in (
+        ("-np 2 --elastic --transport mpi true", "exclude each other"),
+        ("-np 2 --min-np 3 true", "--min-np 3 is more than the 2 ranks"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            parse(line.split())
+
+
+LOOP = """
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+start, victims = hvd.rank(), [int(n) for n in sys.argv[1].split(",")]
+seen = []
+hvd.on_membership_change(lambda: seen.append((hvd.rank(), hvd.size())))
+
+@tf.function(jit_compile=sys.argv[2] == "compiled")
+def step(value):
+    return [hvd.allreduce(tf.fill([size], value), op=hvd.Sum, name=f"gradient{size}")
+            for size in (3, 1000, 300_000)]
+
+sums = []
+for number in range(300):
+    if start in victims and number == 100 + 20 * victims.index(start):
+        DEED
+    parts = step(tf.constant(2.0 ** start))
+    for part in parts:
+        tf.debugging.assert_equal(part, tf.fill(part.shape, part[0]))
+    sums.append([float(part[0]) for part in parts])
+rows = hvd.allgather(tf.constant(sums)[tf.newaxis]).numpy()
+assert (rows == rows[0]).all(), "survivors have other results than each other"
+print(f"{start}: rank {hvd.rank()} of {hvd.size()}, {len(sums)} steps, "
+      f"sums {sorted({sum for row in sums for sum in row})}\\n", end="", flush=True)
+assert seen[-1] == (hvd.rank(), hvd.size()), seen
+"""
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+HANG = "open(f'{__file__}.now', 'w').close(); time.sleep(600)"
+
+
+def run(tmp_path: Path, size: int, victims: str, way: str, deed: str, *words: object) -> Outcome:
+    path = script(tmp_path, LOOP.replace("DEED", deed))
+    words = ("--elastic", "--no-prefix", "-np", size, *words, sys.executable, path, victims, way)
+    result = launch(*words, timeout=120)
+    assert wait_until_gone(str(path)) == []
+    return result
+
+
+@pytest.mark.parametrize(
+    ("size", "victims", "way"),
+    [
+        (2, "0", "graph"),
+        (3, "2", "compiled"),
+        pytest.param(4, "0,1", "graph", marks=pytest.mark.thorough),
+        pytest.param(4, "3,0,2", "compiled", marks=pytest.mark.thorough),
+    ],
+)
+def test_no_step_is_lost_where_ranks_are_killed(tmp_path, size, victims, way):
+    result = run(tmp_path, size, victims, way, KILL)
+    assert result.code == 0, result.err
+    lost = [int(number) for number in victims.split(",")]
+    left = [number for number in range(size) if number not in lost]
+    sums, whole = [], float(2**size - 1)
+    for number in [None, *lost]:
+        whole -= 0 if number is None else 2.0**number
+        sums.append(whole)
+    assert sorted(result.out.splitlines()) == [
+        f"{start}: rank {rank} of {len(left)}, 300 steps, sums {sorted(sums)}"
+        for rank, start in enumerate(left)
+    ]
+    for count, number in enumerate(lost, 1):
+        assert (
+            f"tfhvdrun: rank {number} on host " in result.err
+            and f"the job goes on with {size - count} of {size} ranks" in result.err
+        ), result.err
+
+
+def test_a_rank_that_raises_is_lost_like_one_that_is_killed(tmp_path):
+    result = run(tmp_path, 3, "1", "graph", "raise ValueError('bad record')")
+    assert result.code == 0, result.err
+    assert result.out.count("300 steps") == 2
+    assert "rank 1 on host" in result.err and "ValueError: bad record" in result.err
+    assert "exit code 1; the job goes on with 2 of 3 ranks" in result.err
+
+
+def test_with_too_few_ranks_the_job_ends_as_one_of_fixed_size(tmp_path):
+    result = run(tmp_path, 2, "1", "graph", KILL, "--min-np", 2)
+    assert result.code == 137, result.err
+    assert "goes on" not in result.err
+    assert "rank 1 on host" in result.own_lines[0] and "failed first" in result.own_lines[0]
+
+
+def test_where_all_raise_the_job_fails(tmp_path):
+    path = script(tmp_path, "import tfhvd as hvd\nhvd.init()\nraise ValueError('a bug')\n")
+    result = launch("--elastic", "-np", 3, sys.executable, path)
+    assert result.code == 1, result.err
+    assert "ValueError: a bug" in result.err
+    assert wait_until_gone(str(path)) == []
+
+
+FIT = """
+import numpy as np
+if sys.argv[1] == "tf_keras":
+    import tf_keras as keras
+else:
+    import keras
+import tensorflow as tf
+import tfhvd.keras as hvd
+hvd.init()
+start = hvd.rank()
+keras.utils.set_random_seed(1 + start)
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+model.build((None, 4))
+optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(1e-2))
+model.compile(optimizer, loss="mse", metrics=["mae"], jit_compile=sys.argv[2] == "compiled")
+x = np.random.rand(640, 4).astype("float32")
+
+class Kill(keras.callbacks.Callback):
+    batches = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+        if self.batches == 50 and start == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+kill = Kill()
+callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+             hvd.callbacks.MetricAverageCallback(), kill]
+history = model.fit(x, x.sum(1, keepdims=True), batch_size=16, epochs=3, verbose=0,
+                    callbacks=callbacks)
+weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
+every = hvd.allgather(tf.constant(weights)[tf.newaxis]).numpy()
+assert (every == every[0]).all(), "weights differ"
+assert hvd.check_divergence(model.trainable_variables) == []
+assert int(optimizer.iterations.numpy()) == kill.batches == 120
+assert history.history["loss"][-1] < history.history["loss"][0]
+print(f"{start}: rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "way", "victim"),
+    [
+        ("keras", "graph", 0),
+        pytest.param("keras", "compiled", 1, marks=pytest.mark.thorough),
+        pytest.param("tf_keras", "graph", 2, marks=pytest.mark.thorough),
+    ],
+)
+def test_fit_goes_on(tmp_path, package, way, victim):
+    path = script(tmp_path, FIT)
+    words = ("--elastic", "--no-prefix", "-np", 3, sys.executable, path, package, way, victim)
+    result = launch(*words, timeout=120)
+    assert result.code == 0, result.err
+    left = [number for number in range(3) if number != victim]
+    assert sorted(result.out.splitlines()) == [
+        f"{start}: rank {rank} of 2" for rank, start in enumerate(left)
+    ]
+    assert wait_until_gone(str(path)) == []
+
+
+@pytest.mark.thorough
+def test_the_loss_of_a_host(tmp_path):
+    """All that runs there is killed, and so is what has started it."""
+    if not network.available():
+        pytest.skip("only root can make hosts with networks of their own")
+    path = script(tmp_path, LOOP.replace("DEED", HANG))
+    with network.hosts(2) as net:
+        hosts = ",".join(f"{name}:2" for name in net.names)
+        words = ["--network-interfaces", "net0", "--remote-shell", str(net.agent), "-H", hosts]
+        with subprocess.Popen(
+            [
+                *(*net.run_on(0), *TFHVDRUN, "--elastic", "--no-prefix", *words),
+                *(sys.executable, str(path), "2", "graph"),
+            ],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as job:
+            wait_for((tmp_path / "script.py.now").exists)
+            pids = subprocess.run(
+                ["ip", "netns", "pids", net.names[1]], capture_output=True, text=True, check=True
+            ).stdout.split()
+            subprocess.run(["kill", "-KILL", *pids], check=False, capture_output=True)
+            out, errors = job.communicate(timeout=100)
+    assert job.returncode == 0, errors
+    lines = sorted(out.splitlines())
+    assert [line.split(",")[0] for line in lines] == ["0: rank 0 of 2", "1: rank 1 of 2"], errors
+    assert all("300 steps" in line for line in lines)
+    assert wait_until_gone(str(path)) == []

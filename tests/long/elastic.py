@@ -1,0 +1,178 @@
+"""Kills ranks of elastic jobs at random times: do the others go on, alike, and after what pause?
+
+    python tests/long/elastic.py [--jobs N] [--seed S] [--way loop|compiled|fit]
+
+Each job of four ranks trains on this host; up to three of them are killed (SIGKILL) from outside,
+some at the same time. Every survivor must make all steps, with the same weights as the others, and
+the job must end with 0 and leave nothing. Prints a line for each job, and at the end how long the
+survivors paused; ends with 1 where anything was wrong. A job takes about 20 s on two quiet cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RANKS, STEPS = 4, 4000
+WAYS = ("loop", "compiled", "fit")
+SECONDS = 240  # for a job to end by itself
+
+PROGRAM = """
+import json, os, sys, time
+import numpy as np
+import keras
+import tensorflow as tf
+import tfhvd.keras as hvd
+from pathlib import Path
+hvd.init()
+start, way, steps = hvd.rank(), sys.argv[1], int(sys.argv[2])
+keras.utils.set_random_seed(1 + start)
+times = []
+
+def step_is_over():
+    times.append(time.monotonic())
+    if len(times) == 20:
+        Path(f"{start}.pid").write_text(str(os.getpid()))
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(200), keras.layers.Dense(1)])
+x = tf.random.normal((16, 8), seed=start)
+if way == "fit":
+    class Times(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            step_is_over()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    data = tf.data.Dataset.from_tensors((x, tf.ones((16, 1)))).repeat(steps)
+    first = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    model.fit(data, callbacks=[first, Times()], verbose=0)
+else:
+    @tf.function(jit_compile=way == "compiled")
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - 1.0) ** 2)
+        return hvd.DistributedGradientTape(tape).gradient(loss, model.trainable_variables)
+    hvd.broadcast_variables(model.variables, 0)
+    for _ in range(steps):
+        for variable, gradient in zip(model.trainable_variables, step(x)):
+            variable.assign_sub(0.01 * gradient)
+        step_is_over()
+weights = np.concatenate([np.asarray(w).ravel() for w in model.get_weights()])
+Path(f"{start}.json").write_text(json.dumps({"times": times, "weights": weights.tobytes().hex()}))
+"""
+
+
+def run(way: str, draw: random.Random) -> tuple[str, list[float]]:
+    """Runs a job; returns "ok" or what is wrong, and how long each kill made it pause."""
+    with tempfile.TemporaryDirectory(prefix="tfhvd-elastic-") as name:
+        folder = Path(name)
+        (folder / "train.py").write_text(PROGRAM, encoding="utf-8")
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+        env |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        words = [sys.executable, "-m", "tfhvd.launch", "--elastic", "-np", str(RANKS)]
+        with (
+            (folder / "output").open("w+") as output,
+            subprocess.Popen(
+                [*words, sys.executable, "train.py", way, str(STEPS)],
+                cwd=folder,
+                env=env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            ) as job,
+        ):
+            try:
+                kills, lost = _kill(folder, job, draw)
+                job.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                job.terminate()
+                job.wait(60)
+                kills, lost = [], set(range(RANKS))
+            said = (folder / "output").read_text(errors="replace")[-3000:]
+        if job.returncode:
+            return f"WRONG: exit code {job.returncode}: {said}", []
+        ends = [
+            json.loads((folder / f"{rank}.json").read_text())
+            for rank in range(RANKS)
+            if rank not in lost
+        ]
+        if any(len(end["times"]) != STEPS for end in ends):
+            return f"WRONG: steps are lost: {[len(end['times']) for end in ends]}", []
+        if len({end["weights"] for end in ends}) != 1:
+            return f"WRONG: weights differ: {said}", []
+        over = min(end["times"][-1] for end in ends)
+        return "ok", [max(_pause(e["times"], at) for e in ends) for at in kills if at < over]
+
+
+def _kill(
+    folder: Path, job: subprocess.Popen[bytes], draw: random.Random
+) -> tuple[list[float], set[int]]:
+    """Kills ranks; returns when, and which."""
+    pids: dict[int, int] = {}
+    deadline = time.monotonic() + SECONDS
+    while len(pids) < RANKS and job.poll() is None and time.monotonic() < deadline:
+        for rank in range(RANKS):
+            with contextlib.suppress(OSError, ValueError):
+                pids[rank] = int((folder / f"{rank}.pid").read_text())
+        time.sleep(0.02)
+    kills: list[float] = []
+    lost: set[int] = set()
+    victims = draw.sample(range(RANKS), draw.randint(1, RANKS - 1))
+    while victims and job.poll() is None:
+        time.sleep(draw.random() * 0.6)
+        kills.append(time.monotonic())
+        for _ in range(draw.choice((1, 1, 1, 2))):
+            if victims:
+                victim = victims.pop()
+                lost.add(victim)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pids[victim], signal.SIGKILL)
+    return kills, lost
+
+
+def _pause(times: list[float], at: float) -> float:
+    """How long no step ended, around a time."""
+    before = max((one for one in times if one <= at), default=at)
+    after = min((one for one in times if one > at), default=at)
+    return after - before
+
+
+def main() -> int:
+    """Runs them one after the other."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=100, metavar="N")
+    parser.add_argument("--seed", type=int, help="printed where not given")
+    parser.add_argument("--way", choices=WAYS)
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.randrange(1 << 30)
+    print(f"seed {seed}", flush=True)
+    draw = random.Random(seed)
+    pauses: list[float] = []
+    wrong = 0
+    for number in range(1, options.jobs + 1):
+        way = options.way or draw.choice(WAYS)
+        said, found = run(way, draw)
+        wrong += said != "ok"
+        pauses += found
+        figures = ", ".join(f"{1e3 * pause:.0f}" for pause in found)
+        print(f"{number}/{options.jobs} {way}: {said} ({figures} ms)", flush=True)
+    if len(pauses) > 1:
+        worst = statistics.quantiles(pauses, n=100)[98]
+        print(
+            f"{len(pauses)} times of kills: survivors paused {1e3 * statistics.median(pauses):.0f} "
+            f"ms (median), {1e3 * worst:.0f} (p99), {1e3 * max(pauses):.0f} (most)"
+        )
+    print(f"{options.jobs - wrong} of {options.jobs} jobs ok")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
