@@ -28,6 +28,7 @@
 #include "cc/comm/communicator.h"
 #include "cc/comm/membership.h"
 #include "cc/comm/wait_monitor.h"
+#include "cc/elastic/kept_entry.h"
 #include "cc/elastic/ledger.h"
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
@@ -66,41 +67,23 @@ class ElasticJob {
   void Stop();
 
  private:
-  // An entry from Submit to its `done`.
-  struct Kept {
-    Entry entry;  // the submitter's
-    // Where it is: none, or the id within the engine of this generation (0: not known yet).
-    int generation = -1;
-    EntryId id = 0;
-    bool cancelled = false;
-    Status why;  // it has failed with this, and waits for a roster since then
-    std::chrono::steady_clock::time_point waits_since = std::chrono::steady_clock::now();
-    bool root_is_lost = false;  // of a broadcast
-
-    // What becomes of its results.
-    std::vector<Shape> shapes;
-    std::vector<void*> outputs;
-    std::vector<std::vector<int64_t>> first_dims;
-    int64_t number = 0;
-    std::vector<std::vector<char>> inputs;  // copies of those that share memory with an output
-  };
-  using KeptPtr = std::unique_ptr<Kept>;
+  using KeptPtr = std::unique_ptr<KeptEntry>;
 
   void Run();
-  Status TakeUp(const Roster& roster);
-  Status ReconcileWith(const Roster& before, const Roster& roster, Communicator* everyone);
-  Position OwnPosition() TFHVD_EXCLUDES(mutex_);
-  Status MakeCopy(const Copy& copy, Communicator* everyone) TFHVD_EXCLUDES(mutex_);
-  void TakeCopy(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);
-  void RenumberRoots(const Roster& before, const Roster& roster) TFHVD_EXCLUDES(mutex_);
-  void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(mutex_);
-  bool SubmitTo(const std::shared_ptr<Engine>& engine, EntryId number) TFHVD_EXCLUDES(mutex_);
-  Entry InnerOf(EntryId number, Kept* kept) TFHVD_REQUIRES(mutex_);
-  void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(mutex_);
-  Status Allocate(EntryId number, int tensor, const Shape& shape, void** output)
+  Status TakeUp(const Roster& roster) TFHVD_EXCLUDES(mutex_);
+  Status ReconcileWith(const Roster& before, const Roster& roster, Communicator* everyone)
       TFHVD_EXCLUDES(mutex_);
-  void NoteResult(EntryId number, Kept* kept) TFHVD_REQUIRES(mutex_);
-  void FailAll(const std::function<bool(const Kept&)>& which, const Status& why)
+  Position OwnPosition() TFHVD_EXCLUDES(mutex_);
+  Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(mutex_);
+  void Take(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);
+  void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(mutex_);
+  void SubmitTo(const std::shared_ptr<Engine>& engine, EntryId number) TFHVD_EXCLUDES(mutex_);
+  KeptEntry::Callbacks CallbacksOf(EntryId number);
+  KeptEntry* Find(EntryId number) TFHVD_REQUIRES(mutex_);
+  KeptPtr Remove(EntryId number) TFHVD_REQUIRES(mutex_);
+  void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(mutex_);
+  void NoteResult(EntryId number, KeptEntry* kept) TFHVD_REQUIRES(mutex_);
+  void FailAll(const std::function<bool(const KeptEntry&)>& which, const Status& why)
       TFHVD_EXCLUDES(mutex_);
 
   Membership* const membership_;  // Not owned.
@@ -112,10 +95,11 @@ class ElasticJob {
   mutable CondVar changed_;
   std::shared_ptr<Engine> engine_ TFHVD_GUARDED_BY(mutex_);
   Roster roster_ TFHVD_GUARDED_BY(mutex_);
-  bool open_for_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // engine_ takes them
+  bool takes_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // engine_ does
   bool stopped_ TFHVD_GUARDED_BY(mutex_) = false;
   EntryId next_ TFHVD_GUARDED_BY(mutex_) = 1;
-  std::map<EntryId, KeptPtr> kept_ TFHVD_GUARDED_BY(mutex_);  // in the order of submission
+  // From Submit to their `done`, in the order of submission.
+  std::map<EntryId, KeptPtr> kept_ TFHVD_GUARDED_BY(mutex_);
   Ledger ledger_ TFHVD_GUARDED_BY(mutex_);
 
   std::thread thread_;

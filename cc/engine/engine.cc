@@ -43,11 +43,6 @@ constexpr int64_t kInlineBytes = 1 << 20;
 constexpr double kFlushSeconds = 5.0;
 constexpr double kLostFlushSeconds = 1.0;
 
-// How long a rank whose job is lost goes on before it fails what is pending: its process may
-// end with that, and an MPI that reports ended processes gives out nothing of what they have sent.
-// The others read messages every 100 ms at least.
-constexpr double kAlarmSeconds = 0.3;
-
 std::chrono::nanoseconds Nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(std::max(0.0, seconds) * 1e9));
 }
@@ -196,7 +191,7 @@ class Engine::Impl {
       // Asked again, for the engine's thread may have run meanwhile, or ended.
       if (inline_.exchange(false)) rest = RunBucket();
     } catch (const std::bad_alloc&) {
-      stages_.Lose(OutOfMemory());
+      stages_.LoseForMemory();
     }
     End();
     if (rest) control_->Wake();
@@ -224,10 +219,7 @@ class Engine::Impl {
     Begin();
     const Status lost = Loop();
     inline_.store(false);
-    if (!lost.ok() && !stages_.abandoned()) {
-      stages_.RaiseAlarm(lost);
-      LetAlarmBeRead();
-    }
+    if (!lost.ok() && !stages_.abandoned()) stages_.RaiseAlarmAndWait(lost);
     const Status why = lost.ok() ? Status::Aborted("every rank has left the job") : lost;
     // Before streams are let go: who sees one move on is told why at its next operation.
     queue_.Close(why);
@@ -249,13 +241,6 @@ class Engine::Impl {
     over_changed_.NotifyAll();
   }
 
-  void LetAlarmBeRead() TFHVD_REQUIRES(running_) {
-    const double until = Now() + kAlarmSeconds;
-    for (Backoff backoff; Now() < until && !stages_.abandoned(); backoff.Pause()) {
-      (void)control_->Flushed();
-    }
-  }
-
   // Until every rank has left (ok), or the job is lost.
   Status Loop() TFHVD_REQUIRES(running_) {
     prctl(PR_SET_TIMERSLACK, 1000UL);  // short sleeps are meant to be short
@@ -270,16 +255,9 @@ class Engine::Impl {
         LookAtPeers();
       }
     } catch (const std::bad_alloc&) {
-      stages_.Lose(OutOfMemory());
+      stages_.LoseForMemory();
     }
     return stages_.lost();
-  }
-
-  Status OutOfMemory() const {
-    return Status::Unavailable("rank " + std::to_string(topology_.rank) + " (host " +
-                               topology_.hosts[topology_.rank] +
-                               ") has run out of memory while it prepared a collective. Use "
-                               "smaller batches or fewer processes on the host.");
   }
 
   // Once through the stages with what has come; whether there was anything.

@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "cc/base/backoff.h"
 #include "cc/engine/clock.h"
 #include "cc/flow/codec.h"
 #include "cc/fuse/planner.h"
 
 namespace tfhvd {
 namespace {
+
+// How long a rank whose job is lost goes on before it fails what is pending: its process may
+// end with that, and an MPI that reports ended processes gives out nothing of what they have sent.
+// The others read messages every 100 ms at least.
+constexpr double kAlarmSeconds = 0.3;
 
 std::unique_ptr<CoordinatorServer> ServerOf(const Config& config, const Log& log,
                                             const Topology& topology, ControlPlane* control) {
@@ -24,6 +30,7 @@ Stages::Stages(const Config& config, const Log& log, const Topology& topology,
                SubmissionQueue* queue, Observer* observer, CommunicatorFactory open)
     : config_(config),
       log_(log),
+      topology_(topology),
       control_(control),
       communicator_(communicator),
       host_peers_(topology),
@@ -136,6 +143,19 @@ void Stages::RaiseAlarm(const Status& lost) {
   alarm_raised_ = true;
   log_.Error(lost.message());
   control_->Alarm(Encode(Alarm{lost}));
+}
+
+void Stages::RaiseAlarmAndWait(const Status& lost) {
+  RaiseAlarm(lost);
+  const double until = Now() + kAlarmSeconds;
+  for (Backoff backoff; Now() < until && !abandoned(); backoff.Pause()) (void)control_->Flushed();
+}
+
+void Stages::LoseForMemory() {
+  Lose(Status::Unavailable("rank " + std::to_string(topology_.rank) + " (host " +
+                           topology_.hosts[static_cast<size_t>(topology_.rank)] +
+                           ") has run out of memory while it prepared a collective. Use smaller "
+                           "batches or fewer processes on the host."));
 }
 
 void Stages::Finish(const Status& lost, const Status& why) {

@@ -71,8 +71,13 @@ class Stages : public WaitMonitor {
   // Ok where it is not abandoned.
   Status abandonment() const TFHVD_EXCLUDES(abandoned_mutex_);
 
-  // Tells all other ranks why the job is lost, once, unless they know.
+  // This rank has run out of memory: the job is lost.
+  void LoseForMemory();
+
+  // Tells all other ranks why the job is lost, once, unless they know. And waits for a moment, for
+  // what fails next may end this process, before the others have read it.
   void RaiseAlarm(const Status& lost);
+  void RaiseAlarmAndWait(const Status& lost);
 
   // Nothing follows: lets go of the communicators where the job is `lost`, and fails what is
   // pending with `why`.
@@ -102,6 +107,7 @@ class Stages : public WaitMonitor {
 
   const Config& config_;
   const Log& log_;
+  const Topology& topology_;
   ControlPlane* const control_;       // Not owned.
   Communicator* const communicator_;  // Not owned: of all ranks.
   const HostPeers host_peers_;

@@ -65,6 +65,7 @@ def test_options():
     job = parse(["-np", "4", "--min-np", "2", "true"])
     assert (job.elastic, job.min_np, job.transport) == (True, 2, "tcp")
     assert not parse(["-np", "4", "true"]).elastic
+    assert parse(["-np", "4", "--evict-after", "30", "true"]).elastic
     for line, says in (
         ("-np 2 --elastic --transport mpi true", "exclude each other"),
         ("-np 2 --min-np 3 true", "--min-np 3 is more than the 2 ranks"),
@@ -223,9 +224,27 @@ def test_fit_goes_on(tmp_path, package, way, victim):
     assert wait_until_gone(str(path)) == []
 
 
+STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+@pytest.mark.parametrize(
+    ("deed", "says"),
+    [
+        (STOP, "stopped (SIGSTOP), and killed because it did not go on"),
+        pytest.param(HANG, "tfhvdrun: --evict-after: rank 0 killed", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_rank_that_keeps_the_others_is_evicted(tmp_path, deed, says):
+    result = run(tmp_path, 3, "0", "graph", deed, "--evict-after", 2)
+    assert result.code == 0, result.err
+    assert result.out.count("300 steps") == 2
+    assert says in result.err and "the job goes on with 2 of 3 ranks" in result.err
+
+
 @pytest.mark.thorough
-def test_the_loss_of_a_host(tmp_path):
-    """All that runs there is killed, and so is what has started it."""
+@pytest.mark.parametrize("deed", ["killed", "cut off"])
+def test_the_loss_of_a_host(tmp_path, deed):
+    """All that runs there is killed, and so is what has started it; or nothing reaches it."""
     if not network.available():
         pytest.skip("only root can make hosts with networks of their own")
     path = script(tmp_path, LOOP.replace("DEED", HANG))
@@ -243,10 +262,16 @@ def test_the_loss_of_a_host(tmp_path):
             text=True,
         ) as job:
             wait_for((tmp_path / "script.py.now").exists)
-            pids = subprocess.run(
-                ["ip", "netns", "pids", net.names[1]], capture_output=True, text=True, check=True
-            ).stdout.split()
-            subprocess.run(["kill", "-KILL", *pids], check=False, capture_output=True)
+            if deed == "cut off":
+                net.cut_off(1)
+            else:
+                pids = subprocess.run(
+                    ["ip", "netns", "pids", net.names[1]],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout.split()
+                subprocess.run(["kill", "-KILL", *pids], check=False, capture_output=True)
             out, errors = job.communicate(timeout=100)
     assert job.returncode == 0, errors
     lines = sorted(out.splitlines())

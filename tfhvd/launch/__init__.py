@@ -4,8 +4,9 @@ Reading order: ``cli`` (start here), ``arguments``, ``options``, ``parser``, ``v
 ``horovod_options``, ``config_file``, ``hosts`` and ``slurm`` (words -> ``job``), ``mpi`` and
 ``command_line`` (Job -> mpirun line), ``environment`` and ``legacy_keras`` (what the ranks
 inherit), ``ssh_check`` (whether their hosts can be reached), ``supervisor`` (the event loop),
-``process_manager`` (mpirun as we see it), ``spawn`` (what starts the ranks where there is no MPI),
-``endpoints`` (how they then find each other), ``looks`` and ``inquiry`` (what is seen of them),
+``process_manager`` and ``peer`` (mpirun, and a rank's worker, as we see them), ``spawn`` (what
+starts the ranks where there is no MPI), ``endpoints`` and ``members`` (how they then find each
+other, and who is left), ``looks`` and ``inquiry`` (what is seen of them),
 ``worker`` (the small process around each rank), ``rank`` (which one it is), ``cores`` (its share of
 them), ``wire`` (what the two say to each other), ``notice`` (what a rank says as it leaves),
 ``address`` (where they meet), ``lines`` and ``output`` (many outputs, one terminal), ``ending`` and

@@ -49,8 +49,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     _check_rank("--output rank", given.get("output"), num_proc)
     _check_rank("--pdb ", given.get("pdb"), num_proc)
     if "min_np" in given:
-        given["elastic"] = True
         _check_least(given["min_np"], num_proc)
+    if "min_np" in given or "evict_after" in given:
+        given["elastic"] = True
     if given.get("elastic"):
         if given.get("transport") == "mpi":
             raise UsageError(

@@ -173,14 +173,22 @@ def _start(
         stop_timeout=job.stop_timeout,
         grace=job.grace,
         stopped_limit=environment.stall_limit(env),
-        hang_limit=0.0 if job.pdb is not None else environment.hang_limit(env),
+        hang_limit=_hang_limit(job, env),
         end_hanging=job.on_hang == "abort",
         least=job.min_np if job.elastic else None,
+        evict_after=job.evict_after,
         debugged=job.pdb,
         verbose=job.verbose,
     )
     manager = "tfhvd's process manager" if found is None else "mpirun"
     return supervisor.run(line, env, manager), supervisor.interrupted
+
+
+def _hang_limit(job: Job, env: Mapping[str, str]) -> float:
+    """Seconds without progress after which it is looked why ranks wait; 0: never."""
+    if job.pdb is not None:
+        return 0.0
+    return job.evict_after or environment.hang_limit(env)
 
 
 def _check_hosts(job: Job, env: Mapping[str, str], node: command_line.Node, output: Output) -> None:

@@ -21,6 +21,7 @@ class Job:
         transport: "mpi": mpirun starts the ranks, and MPI carries what crosses hosts; "tcp": both
             without an MPI; "auto": the first where there is an mpirun.
         elastic: whether the job goes on where ranks are lost, and at least `min_np` are left.
+        evict_after: when it goes on without ranks that keep the others; 0: never.
         ssh_check: whether to try ssh to all hosts before mpirun does.
         remote_shell: a program that takes the place of ssh.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
@@ -45,6 +46,7 @@ class Job:
     transport: str = "auto"
     elastic: bool = False
     min_np: int = 1
+    evict_after: float = 0.0
     ssh_port: int | None = None
     ssh_identity_file: Path | None = None
     ssh_check: bool = True

@@ -22,10 +22,12 @@ class Members:
 
     Attributes:
         lost: the numbers of ranks without which it goes on.
+        present: by rank in the program, the numbers of those that take part.
     """
 
     def __init__(self, num_proc: int, least: int | None = None) -> None:
         self.lost: set[int] = set()
+        self.present = list(range(num_proc))
         self._num_proc = num_proc
         self._least = num_proc if least is None else max(1, least)
         self._elastic = least is not None
@@ -66,6 +68,7 @@ class Members:
         if len(left) < self._least or len(self._listens_at) < self._num_proc:
             return None
         self.lost.add(rank)
+        self.present = left
         self._generation += 1
         entries = " ".join(f"{number}={self._listens_at[number]}" for number in left)
         line = f"roster {self._generation} {secrets.token_hex(16)} {entries}\n"

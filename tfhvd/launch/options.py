@@ -285,6 +285,14 @@ def _mpi_options() -> list[Row]:
             convert=values.whole(1),
             help="the same, as long as so many ranks are left (default 1)",
         ),
+        _value(
+            "--evict-after",
+            dest="evict_after",
+            metavar="S",
+            convert=values.number,
+            help="go on, too, without ranks that are stopped, or that keep the others and do "
+            "nothing, for S seconds (default: wait for them)",
+        ),
     ]
 
 

@@ -19,28 +19,19 @@ from tfhvd.launch.ending import Ending, Rank, first_failure, report, report_loss
 from tfhvd.launch.looks import Looks
 from tfhvd.launch.members import Members
 from tfhvd.launch.output import Output
+from tfhvd.launch.peer import Peer
 from tfhvd.launch.process_manager import ProcessManager
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
 from tfhvd.watch.hang_watch import HangWatch
+from tfhvd.watch.ranks import ranks_text
 from tfhvd.watch.snapshot import Snapshot
 from tfhvd.watch.verdict import Verdict
 
 FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
+# Of an elastic job: seconds until a host that is cut off is lost, and between two looks.
+_CUT_OFF, _BEAT = 2.0, 0.5
 _LINGER = 2.0  # seconds to hear from workers whose mpirun has ended
 _IN_GROUP = (*STOPPING, signal.SIGKILL)
-
-
-class _Peer:
-    """A worker's connection; ``rank`` is known after its hello."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.reader = wire.Reader()
-        self.rank: Rank | None = None
-
-    def send(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):
-            self.sock.sendall(data)
 
 
 class Supervisor:
@@ -60,6 +51,8 @@ class Supervisor:
         hang_limit: seconds without progress after which to find out why ranks wait; 0: never.
         end_hanging: whether to end the job then, if it hangs.
         least: how many ranks must be left for the job to go on without others; None: all.
+        evict_after: seconds after which it goes on without ranks that keep the others, because they
+            are stopped or do nothing; 0: never.
         debugged: the rank that gets our stdin, if any.
         verbose: pass on all that mpirun says, also after a failure.
     """
@@ -79,6 +72,7 @@ class Supervisor:
         hang_limit: float = 0.0,
         end_hanging: bool = False,
         least: int | None = None,
+        evict_after: float = 0.0,
         debugged: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -98,10 +92,12 @@ class Supervisor:
         self._hang_watch = HangWatch(hang_limit, probe, self._looks.take, self._on_verdict)
         self._end_hanging = end_hanging
         self._members = Members(num_proc, least)
+        self._elastic = least is not None
+        self._evict_after = evict_after
         self._verbose = verbose
         self._select = selectors.DefaultSelector()
         self._ranks: dict[int, Rank] = {}
-        self._peers: set[_Peer] = set()
+        self._peers: set[Peer] = set()
         self._manager: ProcessManager | None = None
         self._steps: list[stopping.Step] = []
         self._stopped_at: float | None = None  # when ranks were first told to stop
@@ -183,11 +179,11 @@ class Supervisor:
             sock.settimeout(10)  # for sends; a read happens only when there is something
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.notice_lost_hosts(sock)
-            peer = _Peer(sock)
+            peer = Peer(sock)
             self._peers.add(peer)
             self._select.register(sock, selectors.EVENT_READ, lambda: self._on_peer(peer))
 
-    def _on_peer(self, peer: _Peer) -> None:
+    def _on_peer(self, peer: Peer) -> None:
         try:
             data = peer.sock.recv(1 << 16)
             for kind, payload in peer.reader.feed(data):
@@ -197,14 +193,14 @@ class Supervisor:
         if not data:
             self._drop(peer)
 
-    def _drop(self, peer: _Peer) -> None:
+    def _drop(self, peer: Peer) -> None:
         self._select.unregister(peer.sock)
         peer.sock.close()
         self._peers.discard(peer)
         if peer.rank is not None and peer.rank.ending is None:
             self._on_end(peer.rank, Ending(lost=True), time.monotonic())
 
-    def _on_frame(self, peer: _Peer, kind: bytes, payload: bytes) -> None:
+    def _on_frame(self, peer: Peer, kind: bytes, payload: bytes) -> None:
         now = time.monotonic()
         if kind == wire.ASK and wire.read_json(payload)["token"] == self._token:
             self._looks.take(now, functools.partial(inquiry.answer, peer.send))
@@ -226,7 +222,7 @@ class Supervisor:
             ago = float(fields.pop("ago", 0.0))
             self._on_end(peer.rank, Ending(**fields), now - ago)
 
-    def _on_hello(self, peer: _Peer, kind: bytes, payload: bytes) -> None:
+    def _on_hello(self, peer: Peer, kind: bytes, payload: bytes) -> None:
         fields = wire.read_json(payload)
         rank = int(fields["rank"])
         if kind != wire.HELLO or fields["token"] != self._token or rank in self._ranks:
@@ -311,9 +307,14 @@ class Supervisor:
                 peer.send(wire.frame_json(wire.LOOK, limit=self._stopped_limit))
 
     def _look_for_lost(self, now: float) -> None:
-        self._lost_at = now + 1.0
-        for peer in [peer for peer in self._peers if wire.has_lost_host(peer.sock)]:
+        self._lost_at = now + (_BEAT if self._elastic else 1.0)
+        after = _CUT_OFF if self._elastic else wire.LOST_AFTER
+        for peer in [peer for peer in self._peers if peer.has_lost_host(after)]:
             self._drop(peer)
+        if self._elastic:
+            self._ask(wire.frame(wire.BEAT))
+        if self._evict_after:
+            self._ask(wire.frame_json(wire.LOOK, limit=self._evict_after))
 
     def _ask(self, data: bytes | None) -> list[int]:
         """Asks all workers whose ranks run, if there is anything to ask; returns these ranks."""
@@ -326,6 +327,14 @@ class Supervisor:
 
     def _on_verdict(self, found: Verdict, looks: list[list[Snapshot]]) -> None:
         self._say(0, *hang_report.lines(found, looks))
+        evicted = {self._members.present[rank] for rank in found.ranks}
+        if self._evict_after and 0 < len(evicted) < len(self._members.present):
+            self._say(0, f"tfhvdrun: --evict-after: {ranks_text(sorted(evicted))} killed")
+            for peer in self._peers:
+                if peer.rank is not None and peer.rank.rank in evicted:
+                    kill = wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True)
+                    peer.send(kill)
+            return
         if self._end_hanging:
             self._trouble = f"the job hangs: {found.kind.value}"
             self._stop(signal.SIGTERM)

@@ -21,6 +21,7 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    what they say to each other first; the rank may be started;
                                    elastic: ranks may be lost, and then there is
                          G members JSON {line}: who takes part still; see launch/members.py
+                         B beat    (empty): nothing; that its host acknowledges it says enough
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
                                    seconds, as by SIGSTOP; sent again and again
@@ -40,13 +41,13 @@ from typing import Any
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
 ASK = b"A"
 WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
-ENDPOINTS, MEMBERS = b"M", b"G"
+ENDPOINTS, MEMBERS, BEAT = b"M", b"G", b"B"
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
 # Seconds: a host that has died, or is cut off, is noticed after about 15 + 3 * 5 of them.
 _PROBE_AFTER, _PROBE_EVERY, _PROBES = 15, 5, 3
-_LOST_AFTER = _PROBE_AFTER + _PROBE_EVERY * _PROBES
+LOST_AFTER = float(_PROBE_AFTER + _PROBE_EVERY * _PROBES)
 _TCP_INFO = struct.Struct("8B13I")  # the beginning of Linux's tcp_info
 
 
@@ -77,8 +78,12 @@ def notice_lost_hosts(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
 
 
-def has_lost_host(sock: socket.socket) -> bool:
+def has_lost_host(sock: socket.socket, after: float = LOST_AFTER) -> bool:
     """Whether what was sent has not been acknowledged for so long that the other host is lost.
+
+    Args:
+        sock: the connection.
+        after: for how many seconds.
 
     The kernel of a host acknowledges also what no process there reads. TCP_USER_TIMEOUT would take
     a process that does not read for a lost host.
@@ -88,7 +93,7 @@ def has_lost_host(sock: socket.socket) -> bool:
         unacknowledged, *_, milliseconds = _TCP_INFO.unpack(info)[12:]
     except (OSError, struct.error):
         return False  # whoever reads from it will see
-    return bool(unacknowledged) and milliseconds > 1000 * _LOST_AFTER
+    return bool(unacknowledged) and milliseconds > 1000 * after
 
 
 class Reader:
@@ -103,7 +108,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXKVAWSLIQPRMG":
+            if length > LIMIT or kind not in b"HOENXKVAWSLIQPRMGB":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

@@ -1,0 +1,70 @@
+// KeptEntry: an entry that may be given to several engines, one after the other, until one of them
+// has done it, or another rank's result has been copied. The submitter's `done` is called by who
+// has the KeptEntry, once.
+//
+// One thread at a time, but for what an engine calls back.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/comm/membership.h"
+#include "cc/elastic/ledger.h"
+#include "cc/flow/entry.h"
+
+namespace tfhvd {
+
+struct KeptEntry {
+  // What an engine calls of an entry that it was given, instead of the submitter's own.
+  struct Callbacks {
+    std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
+    std::function<void(int tensor, const std::vector<int64_t>& first_dims)> gathers;
+    std::function<void(int64_t number)> number;
+    std::function<void(const Status&)> done;
+  };
+
+  explicit KeptEntry(Entry&& submitted);
+
+  const Request& request() const { return *entry.request; }
+  // Whether it goes on where a rank is lost: one of all ranks in host memory.
+  bool survives() const;
+  // Whether no engine has it.
+  bool is_free() const { return generation < 0; }
+
+  // Makes what an engine of this generation gets. REQUIRES: is_free.
+  Entry Give(int to_generation, Callbacks callbacks);
+  // It has failed there with this, and waits for another one.
+  void TakeBack(const Status& status);
+
+  // Once it is done: its result, for others. Its memory stays until that is gone.
+  Ledger::Result ResultOf();
+  // Does it by the result of another rank, whose bytes are `data`.
+  Status TakeCopy(const Outcome& outcome, const char* data);
+
+  // Ranks are numbered anew: so is the root of a broadcast that was submitted before. It is marked
+  // where that is lost.
+  void RenumberRoot(const Roster& before, const Roster& roster);
+
+  Entry entry;  // the submitter's
+  int generation = -1;
+  EntryId id = 0;  // within the engine of this generation; 0: not known yet
+  bool cancelled = false;
+  Status why;  // it has failed with this, since then
+  std::chrono::steady_clock::time_point waits_since = std::chrono::steady_clock::now();
+  bool root_is_lost = false;
+
+  // Of its result, where only the ranks together know them; by tensor.
+  std::vector<Shape> shapes;
+  std::vector<void*> outputs;
+  std::vector<std::vector<int64_t>> first_dims;
+  int64_t number = 0;
+
+ private:
+  // Copies of inputs that share memory with an output.
+  std::vector<std::vector<char>> inputs_;
+};
+
+}  // namespace tfhvd

@@ -1,0 +1,43 @@
+"""A worker's connection, as the launcher holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from tfhvd.launch import wire
+from tfhvd.launch.ending import Rank
+
+
+class Peer:
+    """One connection; the launcher's, who closes it.
+
+    Args:
+        sock: the connection.
+
+    Attributes:
+        sock: the same.
+        reader: of what comes.
+        rank: the worker's; None before its hello.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.reader = wire.Reader()
+        self.rank: Rank | None = None
+        self._seems_lost = False  # at the last look
+
+    def send(self, data: bytes) -> None:
+        """Sends to it; that it is gone is seen by who reads."""
+        with contextlib.suppress(OSError):
+            self.sock.sendall(data)
+
+    def has_lost_host(self, after: float) -> bool:
+        """Whether its host is lost; to be asked again and again, half a second apart or more.
+
+        Args:
+            after: seconds without an answer of the host's.
+        """
+        # Twice: what was sent a moment ago cannot have been acknowledged yet.
+        before, self._seems_lost = self._seems_lost, wire.has_lost_host(self.sock, after)
+        return before and self._seems_lost
