@@ -14,6 +14,7 @@
 #include "cc/elastic/elastic_job.h"
 #include "tests/core/engines.h"
 #include "tests/core/testing.h"
+#include "tests/core/wrapped_communicator.h"
 
 namespace tfhvd {
 namespace testing {
@@ -65,7 +66,10 @@ struct Generation {
 
 class ElasticRanks {
  public:
-  explicit ElasticRanks(int size) {
+  // `around`: put around the first communicator of each member.
+  using Around = std::function<std::unique_ptr<Communicator>(int, std::unique_ptr<Communicator>)>;
+
+  explicit ElasticRanks(int size, Around around = nullptr) : around_(std::move(around)) {
     std::vector<int> members = AllOf(size);
     groups_[0] = std::make_unique<InprocGroup>(size);
     for (int member = 0; member < size; ++member) {
@@ -141,6 +145,7 @@ class ElasticRanks {
     TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(AllOf(world->size()), &communicator));
     communicator->SetWaitMonitor(monitor);
     if (reconcile) TFHVD_RETURN_IF_ERROR(reconcile(communicator.get()));
+    if (around_ && roster.generation == 0) communicator = around_(rank, std::move(communicator));
     Topology topology = MakeTopology(rank, std::vector<std::string>(world->size(), "here"));
     generation->engine = std::make_unique<Engine>(
         Config(), Log(LogLevel::kFatal, rank), std::move(topology), std::move(control),
@@ -153,6 +158,7 @@ class ElasticRanks {
     return Status::Ok();
   }
 
+  const Around around_;
   Mutex mutex_;
   std::map<int, std::unique_ptr<InprocGroup>> groups_ TFHVD_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<FakeMembership>> memberships_;
@@ -173,6 +179,9 @@ std::unique_ptr<Call> Reduce(ElasticJob* job, const std::string& name, size_t n,
   job->Submit(std::move(entry));
   return call;
 }
+
+// Every set of members has another sum.
+float ValueOf(int member) { return static_cast<float>(1 << member); }
 
 TEST(WhoIsLostIsNotWaitedForAnyMore) {
   ElasticRanks ranks(3);
@@ -261,15 +270,46 @@ TEST(AnEntryThatIsTakenBackWhileNobodyIsThere) {
   ranks.End();
 }
 
+// Of the collective in which it was lost some ranks have the result, and others have not.
+TEST(WhatSomeHadOthersGetFromThemToTheBit) {
+  for (int late = 0; late < 2; ++late) {
+    // Member `late` fails at the end of the first call, when the others are done with it.
+    ElasticRanks ranks(3, [late](int member, std::unique_ptr<Communicator> inner) {
+      return std::make_unique<WrappedCommunicator>(
+          std::move(inner), [member, late](const std::function<Status()>& reduce) {
+            const Status status = reduce();
+            return member == late ? Status::Aborted("member 2 is lost") : status;
+          });
+    });
+    std::vector<std::unique_ptr<Call>> first;
+    for (int member = 0; member < 3; ++member) {
+      first.push_back(Reduce(ranks.job(member), "a", 1000, ValueOf(member)));
+    }
+    const int other = 1 - late;
+    EXPECT_OK(first[static_cast<size_t>(other)]->Wait());
+    EXPECT_OK(first[2]->Wait());
+    ranks.Kill(2);
+    ranks.Announce([] {});
+    EXPECT_OK(first[static_cast<size_t>(late)]->Wait());
+    for (const int member : {0, 1}) {
+      EXPECT_EQ(first[static_cast<size_t>(member)]->out, std::vector<float>(1000, 7.0f));
+    }
+    std::vector<std::unique_ptr<Call>> next;
+    for (const int member : {0, 1}) next.push_back(Reduce(ranks.job(member), "a", 9, 1.0f));
+    for (const auto& call : next) {
+      EXPECT_OK(call->Wait());
+      EXPECT_EQ(call->out, std::vector<float>(9, 2.0f));
+    }
+    ranks.End();
+  }
+}
+
 // One rank's results: by step, and then by name.
 using Results = std::vector<std::vector<float>>;
 
 constexpr int kNames = 5;
 // Small ones that share a call, and one that has its own.
 size_t SizeOf(int name) { return name == 0 ? 200000 : 3 + static_cast<size_t>(name); }
-// Every set of members has another sum.
-float ValueOf(int member) { return static_cast<float>(1 << member); }
-
 // Steps of training until `stop` or the rank's own end.
 void Train(ElasticJob* job, int member, int steps, unsigned seed, Results* results,
            std::atomic<int>* reached) {
