@@ -11,7 +11,10 @@ from typing import Any
 
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 COMMAND = "python tests/public_api.py > tests/public_api.txt"
-MODULES = ("tfhvd", "tfhvd.keras", "tfhvd.keras.callbacks", "tfhvd.keras.optimizers")
+MODULES = (
+    *("tfhvd", "tfhvd.keras", "tfhvd.keras.callbacks", "tfhvd.keras.optimizers"),
+    "tfhvd.elastic",
+)
 
 
 def lines() -> list[str]:

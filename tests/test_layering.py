@@ -87,10 +87,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dask": {"errors", "launch"},
     "spark": {"launch"},
     "timeline": {"runtime"},
+    "elastic": _BELOW_OPS | {"ops", "keras"},
     "profiling": {"compat", "runtime", "ops", "watch"},
     "tape": _BELOW_OPS | {"ops", "gradients"},
     "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},
-    "keras/__init__": {"__init__", "keras", "ops"},
+    "keras/__init__": {"__init__", "keras", "ops", "elastic"},
     "bench": {"__init__", "keras/__init__", "runtime"},
 }
 # Modules that import another one only when a function is called -> why. For other packages of

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfhvd._version import __version__
 
 if TYPE_CHECKING:
+    from tfhvd import elastic
     from tfhvd.compression import Compression
     from tfhvd.data.shard import shard
     from tfhvd.errors import (
@@ -102,6 +103,8 @@ if TYPE_CHECKING:
 else:  # Whoever reads types has seen all names, and takes any other one for a mistake.
 
     def __getattr__(name: str) -> Any:
+        if name in _ROOMS:
+            return importlib.import_module(f"tfhvd.{name}")
         home = _HOME_OF.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -110,6 +113,7 @@ else:  # Whoever reads types has seen all names, and takes any other one for a m
         return value
 
 
+_ROOMS = ("elastic",)  # modules that are names of this one without having been imported
 _HOMES = {
     "tfhvd.compression": ("Compression",),
     "tfhvd.data.shard": ("shard",),
@@ -211,6 +215,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "cross_size",
     "is_homogeneous",
     "on_membership_change",
+    "elastic",
     "allreduce",
     "grouped_allreduce",
     "allgather",

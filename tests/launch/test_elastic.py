@@ -278,3 +278,46 @@ def test_the_loss_of_a_host(tmp_path, deed):
     assert [line.split(",")[0] for line in lines] == ["0: rank 0 of 2", "1: rank 1 of 2"], errors
     assert all("300 steps" in line for line in lines)
     assert wait_until_gone(str(path)) == []
+
+
+HOROVODS = """
+import numpy as np
+import tensorflow as tf
+import horovod.tensorflow.keras as hvd
+hvd.init()
+start = hvd.rank()
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+model.build((None, 4))
+optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01 * hvd.size()))
+model.compile(optimizer, loss="mse")
+x = np.ones((40, 4), np.float32)
+state = hvd.elastic.KerasState(model, epoch=0)
+sizes = []
+state.register_reset_callbacks([lambda: sizes.append(hvd.size())])
+
+class Kill(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if start == 0 and state.epoch == 1 and batch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+@hvd.elastic.run
+def train(state):
+    callbacks = [hvd.elastic.CommitStateCallback(state, 2),
+                 hvd.elastic.UpdateEpochStateCallback(state), Kill()]
+    model.fit(x, x[:, :1], batch_size=4, epochs=4 - state.epoch, callbacks=callbacks, verbose=0)
+
+train(state)
+print(f"{start}: rank {hvd.rank()} of {hvd.size()}, {state.epoch} epochs, reset {sizes}\\n", end="",
+      flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_a_script_of_horovods_elastic_api(tmp_path):
+    path = script(tmp_path, HOROVODS)
+    words = ("--elastic", "--as-horovod", "--no-prefix", "-np", 3, sys.executable, path)
+    result = launch(*words, timeout=120)
+    assert result.code == 0, result.err
+    expected = [f"{start}: rank {start - 1} of 2, 4 epochs, reset [2]" for start in (1, 2)]
+    assert sorted(result.out.splitlines()) == expected
+    assert wait_until_gone(str(path)) == []

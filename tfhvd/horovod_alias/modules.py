@@ -31,45 +31,28 @@ MODULES: dict[str, tuple[str, ...]] = {
     "horovod.common.util": ("tfhvd",),
     "horovod.tensorflow": ("tfhvd",),
     "horovod.tensorflow.compression": ("tfhvd.compression",),
-    "horovod.tensorflow.elastic": (),
+    "horovod.tensorflow.elastic": ("tfhvd.elastic",),
     "horovod.tensorflow.functions": ("tfhvd",),
     "horovod.tensorflow.mpi_ops": ("tfhvd",),
     "horovod.tensorflow.sync_batch_norm": ("tfhvd",),
     "horovod.tensorflow.keras": ("tfhvd.keras", "tfhvd"),
     "horovod.tensorflow.keras.callbacks": ("tfhvd.keras.callbacks",),
-    "horovod.tensorflow.keras.elastic": (),
+    "horovod.tensorflow.keras.elastic": ("tfhvd.elastic",),
     "horovod.keras": ("tfhvd.keras", "tfhvd"),
     "horovod.keras.callbacks": ("tfhvd.keras.callbacks",),
-    "horovod.keras.elastic": (),
+    "horovod.keras.elastic": ("tfhvd.elastic",),
 }
 
 # Names that tfhvd spells otherwise -> (module of tfhvd, name).
 _SPELT = {
     "HorovodInternalError": ("tfhvd", "TfhvdError"),
+    "HostsUpdatedInterrupt": ("tfhvd.elastic", "HostsUpdatedInterrupt"),
+    "elastic_run": ("tfhvd.elastic", "run"),
     "num_rank_is_power_2": ("tfhvd", "check_num_rank_power_of_2"),
 }
 
-_NO_ELASTIC = (
-    "a job of tfhvd has as many ranks at its end as at its beginning. Save checkpoints "
-    "(keras.callbacks.BackupAndRestore on rank 0), and start the job again"
-)
 # Names of Horovod that tfhvd lacks -> what to use.
 _ADVICE = {
-    **dict.fromkeys(
-        (
-            "CommitStateCallback",
-            "HostsUpdatedInterrupt",
-            "KerasState",
-            "ObjectState",
-            "State",
-            "TensorFlowKerasState",
-            "TensorFlowState",
-            "UpdateBatchStateCallback",
-            "UpdateEpochStateCallback",
-            "elastic_run",
-        ),
-        _NO_ELASTIC,
-    ),
     "check_extension": "hvd.build_info(), which says what there is",
     "gpu_available": "tf.config.list_physical_devices('GPU')",
     "is_gpu_available": "tf.config.list_physical_devices('GPU')",
@@ -162,8 +145,6 @@ def _lacking(module: str, name: str) -> str:
     """Says that a name is not there, and what to use."""
     text = f"tfhvd, which takes the place of Horovod here, has no {module}.{name}."
     advice = _ADVICE.get(name) or _ADVICE.get(f"{module}.{name}")
-    if advice is None and module.endswith(".elastic"):
-        advice = _NO_ELASTIC
     if advice is not None:
         return f"{text} Use: {advice}."
     known = {known for home in MODULES.get(module, ()) for known in _names_in(home)}

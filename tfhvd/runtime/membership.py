@@ -103,7 +103,7 @@ class Membership:
             self._launcher.show(native.flight_record())
         if "tensorflow" in sys.modules and native.has_gpus():
             choose_gpu(topology)
-        if self._endpoints is not None and self._endpoints.members >= 0:
+        if self.is_elastic:
             follow = functools.partial(self._follow_members, native)
             threading.Thread(target=follow, name="tfhvd-members", daemon=True).start()
 
@@ -123,6 +123,20 @@ class Membership:
                     told()
                 except Exception:
                     _logger.exception("A function of hvd.on_membership_change has failed")
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the job goes on where ranks are lost."""
+        return self._endpoints is not None and self._endpoints.members >= 0
+
+    def generation(self) -> int:
+        """Returns how often ranks were lost without which the job has gone on."""
+        return load_native().wait_for_generation(0, 0.0) if self.topology is not None else 0
+
+    def refresh(self) -> None:
+        """Takes note of who is left, where the thread that does so may not have come to it."""
+        if self.topology is not None:
+            self.topology = load_native().topology()
 
     def at_change(self, told: Callable[[], object]) -> None:
         """Has a function called, in a thread of its own, whenever the job goes on with others."""

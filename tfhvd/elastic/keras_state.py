@@ -1,0 +1,65 @@
+"""TensorFlowKerasState and KerasState: a Keras model, its optimizer, and Python objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfhvd.compat import keras as keras_compat
+from tfhvd.elastic.state import ObjectState
+from tfhvd.elastic.tensorflow_state import TensorFlowState
+from tfhvd.keras.model_state import broadcast_state
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model, Optimizer, Variable
+
+
+class TensorFlowKerasState(TensorFlowState):
+    """A state of a model of either Keras, its optimizer, and Python objects.
+
+    Args:
+        model: a built model.
+        optimizer: which trains it; None for the one that it is compiled with.
+        backend: taken for Horovod's sake.
+        **kwargs: as for `ObjectState`, such as `epoch=0, batch=0`.
+
+    Example:
+        >>> state = hvd.elastic.TensorFlowKerasState(model, epoch=0, batch=0)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        optimizer: Optimizer | None = None,
+        backend: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        del backend
+        self.model = model
+        self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+        super().__init__(model.variables, **kwargs)
+
+    def sync(self) -> None:
+        """Gives all ranks rank 0's weights, optimizer and attributes, and saves them."""
+        broadcast_state(self.model, [] if self.optimizer is None else [self.optimizer], 0)
+        self._save_variables()
+        ObjectState.sync(self)
+
+    def _state_variables(self) -> list[Variable]:
+        # A model may be built later, and an optimizer makes its variables with the first step.
+        return [*self.model.variables, *keras_compat.optimizer_variables(self.optimizer)]
+
+
+class KerasState(TensorFlowKerasState):
+    """The same, by the name that it has in `horovod.keras.elastic`.
+
+    Args:
+        model: as for `TensorFlowKerasState`.
+        backend: likewise.
+        **kwargs: likewise.
+
+    Example:
+        >>> state = hvd.elastic.KerasState(model, epoch=0)
+    """
+
+    def __init__(self, model: Model, backend: Any = None, **kwargs: Any) -> None:
+        super().__init__(model, None, backend, **kwargs)

@@ -1,0 +1,142 @@
+"""States of a training: what is saved at a commit, and the same on all ranks at the start."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd.elastic.errors import HostsUpdatedInterrupt
+from tfhvd.ops import Max, allreduce, broadcast_object
+from tfhvd.runtime import process
+from tfhvd.runtime.membership import membership
+
+
+class State:
+    """What `run` hands to the function that trains. Classes of your own have the last four methods.
+
+    Args:
+        bcast_object: taken for Horovod's sake.
+        get_rank: likewise.
+
+    Example:
+        >>> class Steps(hvd.elastic.State):
+        ...     def save(self): ...
+        ...     def restore(self): ...
+        ...     def sync(self): ...
+        ...     def reset(self): ...
+    """
+
+    def __init__(
+        self,
+        bcast_object: Callable[..., Any] | None = None,
+        get_rank: Callable[[], int] | None = None,
+    ) -> None:
+        del bcast_object, get_rank  # Horovod's, which serves other frameworks, too.
+        self._reset_callbacks: list[Callable[[], object]] = []
+        self._generation = membership.generation()
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], object]]) -> None:
+        """Has functions called whenever ranks were lost, before the function that trains goes on.
+
+        Args:
+            callbacks: without arguments; such as one that sets the learning rate by `hvd.size()`.
+        """
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Resets the state for the ranks that are left; called by `run`."""
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def commit(self) -> None:
+        """Saves the state, and looks whether ranks were lost. Every rank calls it.
+
+        Raises:
+            HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last one.
+        """
+        self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Looks whether ranks were lost, without saving. Every rank calls it.
+
+        Raises:
+            HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last commit.
+        """
+        if not membership.is_elastic:
+            return
+        # Ranks learn of a loss at different steps; they are to stop at the same one.
+        own = tf.constant(membership.generation(), tf.int64)
+        latest = int(allreduce(own, op=Max, name="elastic/generation"))
+        if latest > self._generation:
+            self._generation = latest
+            membership.refresh()
+            raise HostsUpdatedInterrupt
+
+    def save(self) -> None:
+        """Keeps what there is, for `restore`."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Goes back to what was saved last."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives all ranks rank 0's state, and saves it."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Forgets what depends on the number of ranks."""
+
+
+class ObjectState(State):
+    """A state of Python objects: its attributes.
+
+    Args:
+        bcast_object: taken for Horovod's sake.
+        get_rank: likewise.
+        **kwargs: the attributes, and their values at the beginning. They can be pickled.
+
+    Example:
+        >>> state = hvd.elastic.ObjectState(epoch=0, batch=0)
+        >>> state.epoch += 1
+        >>> state.restore()
+        >>> state.epoch
+        0
+    """
+
+    def __init__(
+        self,
+        bcast_object: Callable[..., Any] | None = None,
+        get_rank: Callable[[], int] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(bcast_object, get_rank)
+        self._saved: dict[str, Any] = {}
+        self._names = tuple(kwargs)
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+        self._save_attributes()
+
+    def save(self) -> None:
+        """Keeps the attributes."""
+        self._save_attributes()
+
+    def restore(self) -> None:
+        """Gives the attributes their last saved values."""
+        for name, value in copy.deepcopy(self._saved).items():
+            setattr(self, name, value)
+
+    def sync(self) -> None:
+        """Gives all ranks rank 0's attributes, and saves them."""
+        self._save_attributes()
+        if self._saved and process.size() > 1:
+            self._saved = broadcast_object(self._saved, root_rank=0, name="elastic/state")
+            ObjectState.restore(self)
+
+    def _save_attributes(self) -> None:
+        self._saved = {name: copy.deepcopy(getattr(self, name)) for name in self._names}
