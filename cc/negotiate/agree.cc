@@ -78,7 +78,7 @@ struct Difference {
 template <typename Same>
 bool AnyDiffers(const Requests& requests, const Same& same) {
   return std::any_of(requests.begin() + 1, requests.end(),
-                     [&](const Request* q) { return !same(*requests[0], *q); });
+                     [&](const Request* q) { return q != requests[0] && !same(*requests[0], *q); });
 }
 
 // The first tensor of the group at which the ranks differ. REQUIRES: equally many tensors

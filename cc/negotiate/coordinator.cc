@@ -1,6 +1,7 @@
 #include "cc/negotiate/coordinator.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -35,7 +36,7 @@ Coordinator::Coordinator(Options options)
       left_(options_.hosts.size(), false),
       roll_call_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
                  options_.stall_check ? options_.stall_shutdown_time : 0.0),
-      next_(options_.hosts.size()) {}
+      outbox_(options_.hosts.size()) {}
 
 Status Coordinator::Take(int from, Announcement a, double now) {
   seen_[from] = std::max(seen_[from], a.seen);
@@ -113,13 +114,13 @@ void Coordinator::Refuse(int rank, const Key& key) {
   Agreement::Item item;
   item.decision.key = key;
   item.decision.verdict = ProcessSetRemoved(key);
-  next_[rank].items.push_back(std::move(item));
+  outbox_.Of(rank)->items.push_back(std::move(item));
 }
 
 void Coordinator::Withdraw(int rank, const Key& key) {
   Slot* const slot = tally_.Find(key);
   if (slot == nullptr || !HasAnnounced(*slot, rank)) return;  // decided in the meantime
-  next_[rank].withdrawn.push_back(key);
+  outbox_.Of(rank)->withdrawn.push_back(key);
   tally_.Remove(slot, rank);
   // It may have been complete when the job was lost; now it can no longer happen either.
   if (slot->count == 0 || FailIfLost(slot)) tally_.DropIfEmpty(slot);
@@ -151,33 +152,23 @@ Status Coordinator::FatalStatusOf(const Slot& slot) const {
 
 // Everyone who announced the slot gets the error; the tally is empty afterwards.
 void Coordinator::Fail(Slot* slot, const Status& why) {
-  for (int r : *slot->members) {
-    if (!HasAnnounced(*slot, r)) continue;
-    Agreement::Item item;
-    item.decision.key = slot->key;
-    item.decision.verdict = why;
-    next_[r].items.push_back(std::move(item));
-  }
+  Agreement::Item item;
+  item.decision.key = slot->key;
+  item.decision.verdict = why;
+  Tell(*slot, {}, std::move(item));
   tally_.Clear(slot);
 }
 
-std::vector<std::pair<int, Agreement>> Coordinator::Step(double now) {
+std::vector<std::pair<int, SharedAgreement>> Coordinator::Step(double now) {
   CheckStalls(now);
   CallTheRoll(now);
   const bool batching = now < tally_.complete_since() + options_.cycle_time;
   if (tally_.complete() > 0 && !HasError() && !batching) DecideComplete(now);
   if (num_left_ == size() && !goodbye_sent_ && tally_.complete() == 0) {
     goodbye_sent_ = true;
-    for (Agreement& a : next_) a.everyone_left = true;
+    outbox_.All([](Agreement* a) { a->everyone_left = true; });
   }
-
-  std::vector<std::pair<int, Agreement>> out;
-  for (int r = 0; r < size(); ++r) {
-    if (next_[r].empty()) continue;
-    next_[r].sequence = sequence_;
-    out.emplace_back(r, std::exchange(next_[r], {}));
-  }
-  return out;
+  return outbox_.Take(sequence_);
 }
 
 void Coordinator::DecideComplete(double now) {
@@ -208,7 +199,7 @@ void Coordinator::Decide(Slot* slot, double now) {
     for (int r : *slot->members) {
       if (!HasAnnounced(*slot, r)) continue;
       error_epoch_.Concerns(r);
-      next_[r].confirm = true;
+      outbox_.Confirm(r);
     }
   } else if (!MayRepeat(request.kind)) {
     TakeEffect(request, &item.decision);
@@ -231,35 +222,41 @@ void Coordinator::GiveNumber(Slot* slot, const Request& request, const Decision&
   }
   const CacheId evicted = ids_.Assign(slot, sequence_);
   if (evicted == kNoId) return;
-  for (Agreement& a : next_) a.evicted.push_back(evicted);
+  outbox_.All([evicted](Agreement* a) { a->evicted.push_back(evicted); });
 }
 
 // Sends what was decided to those who asked, and to those who take part by placeholders.
 void Coordinator::Tell(const Slot& slot, const std::vector<int>& absent, Agreement::Item item) {
   for (int r : absent) {
     if (!item.decision.verdict.ok()) break;
-    next_[r].items.push_back(item);
-    next_[r].items.back().placeholder = true;
+    outbox_.Of(r)->items.push_back(item);
+    outbox_.Of(r)->items.back().placeholder = true;
   }
   item.request = Request();
+  if (ConcernsAll(slot)) {
+    return outbox_.All([&item](Agreement* a) { a->items.push_back(item); });
+  }
   for (int r : *slot.members) {
-    if (HasAnnounced(slot, r)) next_[r].items.push_back(item);
+    if (HasAnnounced(slot, r)) outbox_.Of(r)->items.push_back(item);
   }
 }
 
 Decision Coordinator::Compare(const Slot& slot, const std::vector<int>& absent) {
-  std::vector<Request> requests;
+  std::deque<Request> by_number;
+  std::vector<const Request*> requests;
   std::vector<int> ranks;
   for (int r : *slot.members) {
     if (!HasAnnounced(slot, r)) continue;
-    requests.push_back(RequestOf(slot, r));
     ranks.push_back(r);
+    if (slot.announced[static_cast<size_t>(r)] == Slot::Announced::kInFull) {
+      requests.push_back(&RequestInFull(slot, r));
+    } else {
+      requests.push_back(&by_number.emplace_back(RequestOf(slot, r)));
+    }
   }
-  std::vector<const Request*> pointers;
-  for (const Request& q : requests) pointers.push_back(&q);
-  Decision decision = Agree(pointers, ranks, absent);
+  Decision decision = Agree(requests, ranks, absent);
   if (decision.verdict.ok()) {
-    decision.verdict = CheckProcessSetChange(sets_, requests[0], absent, size());
+    decision.verdict = CheckProcessSetChange(sets_, *requests[0], absent, size());
   }
   return decision;
 }
@@ -290,7 +287,7 @@ void Coordinator::RemoveProcessSet(int32_t id) {
   for (Slot* slot : gone) {
     if (slot->count > 0) Fail(slot, ProcessSetRemoved(slot->key));
     if (slot->id != kNoId && slot->evicted_at == 0) {
-      for (int r : *slot->members) next_[r].evicted.push_back(slot->id);
+      for (int r : *slot->members) outbox_.Of(r)->evicted.push_back(slot->id);
       ids_.Evict(slot, sequence_);
     }
     tally_.DropIfEmpty(slot);
@@ -314,10 +311,10 @@ void Coordinator::LockIfRepeating() {
       !detector_.Repeats())
     return;
   const std::vector<Bucket>& schedule = detector_.Lock();
-  for (Agreement& a : next_) {
-    a.lock = schedule;
-    a.lock_term = detector_.term();
-  }
+  outbox_.All([&](Agreement* a) {
+    a->lock = schedule;
+    a->lock_term = detector_.term();
+  });
   locked_at_ = sequence_;
   locked_ = true;
   tally_.ClearAll();
@@ -341,7 +338,7 @@ Status Coordinator::lost(double now) const {
 }
 
 void Coordinator::CallTheRoll(double now) {
-  for (const int rank : roll_call_.Ask(now)) next_[rank].confirm = true;
+  for (const int rank : roll_call_.Ask(now)) outbox_.Confirm(rank);
   Warn(roll_call_.TakeWarning(now));
 }
 
@@ -362,7 +359,7 @@ void Coordinator::CheckStalls(double now) {
 
   const StallReport report = ReportStalls(&tally_, times, options_.hosts, now);
   // A sign of life, or they would take this rank to be gone.
-  for (const int r : report.anxious) next_[r].confirm = true;
+  for (const int r : report.anxious) outbox_.Confirm(r);
   const std::string lines = report.lines + UnconfirmedText(now);
   if (!lines.empty()) Warn("some ranks wait for others:" + lines + report.cause);
   if (report.fatal.empty()) return;
@@ -376,7 +373,7 @@ std::string Coordinator::UnconfirmedText(double now) {
   const std::vector<int> missing = error_epoch_.Missing(seen_, left_);
   if (missing.empty()) return "";
   if (now - error_epoch_.since() >= options_.stall_check_time / 2) {
-    for (int r = 1; r < size(); ++r) next_[r].confirm = true;
+    for (int r = 1; r < size(); ++r) outbox_.Confirm(r);
   }
   if (!error_epoch_.Report(now, options_.stall_check_time)) return "";
   return "\n  a collective failed " + SecondsText(now - error_epoch_.since()) + " ago, and ranks " +

@@ -37,6 +37,7 @@
 #include "cc/negotiate/cache_ids.h"
 #include "cc/negotiate/capacity_monitor.h"
 #include "cc/negotiate/error_epoch.h"
+#include "cc/negotiate/outbox.h"
 #include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
 #include "cc/negotiate/stall_report.h"
@@ -67,7 +68,7 @@ class Coordinator {
   Status Take(int from, Announcement announcement, double now);
 
   // What is to be sent now, as (rank, agreement), at most one a rank.
-  std::vector<std::pair<int, Agreement>> Step(double now);
+  std::vector<std::pair<int, SharedAgreement>> Step(double now);
 
   // The warnings about stalled tensors, missing ranks or lacking numbers that Step came to since
   // the last call, or "".
@@ -104,6 +105,7 @@ class Coordinator {
   void DecideComplete(double now);
   void Decide(Slot* slot, double now);
   Decision Compare(const Slot& slot, const std::vector<int>& absent);
+  bool ConcernsAll(const Slot& slot) const { return slot.count == size(); }
   void GiveNumber(Slot* slot, const Request& request, const Decision& decision);
   void TakeEffect(const Request& request, Decision* decision);
   void RemoveProcessSet(int32_t id);
@@ -140,7 +142,7 @@ class Coordinator {
   RollCall roll_call_;
   std::string warning_;
 
-  std::vector<Agreement> next_;  // by rank: what Step is to send
+  Outbox outbox_;  // what Step is to send
 };
 
 }  // namespace tfhvd

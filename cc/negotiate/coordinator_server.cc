@@ -98,14 +98,18 @@ Status CoordinatorServer::TakeMessages(double now, bool* progress) {
 }
 
 Status CoordinatorServer::Send(double now, bool* progress) {
+  const Agreement* encoded = nullptr;  // what `bytes` are of: often the same for all
+  std::string bytes;
   for (const auto& [to, agreement] : coordinator_.Step(now)) {
     *progress = true;
+    if (agreement.get() != encoded) bytes = Encode(*agreement);
+    encoded = agreement.get();
     if (to != kCoordinatorRank) {
-      TFHVD_RETURN_IF_ERROR(channel_->Send(to, Encode(agreement)));
+      TFHVD_RETURN_IF_ERROR(channel_->Send(to, bytes));
       continue;
     }
     if (held_.empty()) held_since_ = now;
-    held_.push_back(Encode(agreement));
+    held_.push_back(bytes);
   }
   const std::string warning = coordinator_.TakeWarning();
   if (!warning.empty()) log_.Warning(warning);

@@ -6,6 +6,12 @@
 #include "cc/negotiate/agree.h"
 
 namespace tfhvd {
+namespace {
+
+// How many requests are compared with a new one. Those of an allgather may all differ.
+constexpr size_t kMostAlike = 8;
+
+}  // namespace
 
 int FirstAnnounced(const Slot& slot) {
   int rank = 0;
@@ -13,8 +19,26 @@ int FirstAnnounced(const Slot& slot) {
   return rank;
 }
 
+void KeepRequest(Slot* slot, int rank, Request request) {
+  std::vector<Request>& kept = slot->requests;
+  const auto looked_at = kept.begin() + static_cast<ptrdiff_t>(std::min(kMostAlike, kept.size()));
+  auto same = std::find(kept.begin(), looked_at, request);
+  if (same == looked_at) {
+    kept.push_back(std::move(request));
+    same = kept.end() - 1;
+  }
+  if (kept.size() == 1) return;
+  slot->request_of.resize(slot->announced.size(), 0);
+  slot->request_of[static_cast<size_t>(rank)] = static_cast<uint32_t>(same - kept.begin());
+}
+
+const Request& RequestInFull(const Slot& slot, int rank) {
+  if (slot.request_of.empty()) return slot.requests[0];
+  return slot.requests[slot.request_of[static_cast<size_t>(rank)]];
+}
+
 Request RequestOf(const Slot& slot, int rank) {
-  if (slot.announced[rank] == Slot::Announced::kInFull) return slot.requests[rank];
+  if (slot.announced[rank] == Slot::Announced::kInFull) return RequestInFull(slot, rank);
   Request request = slot.request;
   const auto found = std::lower_bound(slot.members->begin(), slot.members->end(), rank);
   const size_t index = static_cast<size_t>(found - slot.members->begin());

@@ -20,7 +20,10 @@ struct Slot {
   // The tally.
   int count = 0;
   std::vector<Announced> announced;  // by rank of the job
-  std::vector<Request> requests;     // by rank, valid where announced in full; empty if none was
+  // Those that were announced in full and differ from each other, and which of them each rank
+  // means: empty where there is one, as nearly always.
+  std::vector<Request> requests;
+  std::vector<uint32_t> request_of;  // by rank, valid where announced in full
   double since = 0.0;
   double last = 0.0;          // when it was announced last
   double ready_here = 0.0;    // when rank 0 announced it, whose coordinator this is
@@ -45,6 +48,12 @@ inline bool HasAnnounced(const Slot& slot, int rank) {
 
 // The first rank that has announced it. REQUIRES: some rank has.
 int FirstAnnounced(const Slot& slot);
+
+// Keeps the request that `rank` announces in full. Those of the slot move.
+void KeepRequest(Slot* slot, int rank, Request request);
+
+// The request that `rank` has announced in full. REQUIRES: it has done so.
+const Request& RequestInFull(const Slot& slot, int rank);
 
 // The request that `rank` means. REQUIRES: it has announced the slot.
 Request RequestOf(const Slot& slot, int rank);

@@ -27,12 +27,13 @@ void Tally::AddById(Slot* slot, int rank, uint64_t seen, double now) {
 }
 
 void Tally::AddInFull(Slot* slot, int rank, Request request, uint64_t seen, double now) {
-  if (slot->requests.empty()) slot->requests.resize(static_cast<size_t>(size_));
-  const Request& kept = slot->requests[static_cast<size_t>(rank)] = std::move(request);
+  const bool joins = request.kind == Collective::kJoin;
+  const bool stops = request.stops;
+  KeepRequest(slot, rank, std::move(request));
   Add(slot, rank, Slot::Announced::kInFull, seen, now);
-  if (kept.kind == Collective::kJoin) {
+  if (joins) {
     slot->joins = true;
-    joined_.Join(rank, slot->key.process_set, kept.stops);
+    joined_.Join(rank, slot->key.process_set, stops);
     for (auto& [key, other] : slots_) {
       if (!other.joins) CompleteIfPossible(&other, now);  // the end of all comes last
     }
@@ -58,7 +59,7 @@ void Tally::Add(Slot* slot, int rank, Slot::Announced how, uint64_t seen, double
   if (rank == 0) slot->ready_here = now;
   if (observer_ != nullptr && observer_->wants_ranks()) {
     const bool in_full = how == Slot::Announced::kInFull;
-    const Request& request = in_full ? slot->requests[static_cast<size_t>(rank)] : slot->request;
+    const Request& request = in_full ? RequestInFull(*slot, rank) : slot->request;
     observer_->RankReady(slot->key, request.kind, rank, false);
   }
   slot->known_before = std::max(slot->known_before, seen);
@@ -93,8 +94,8 @@ void Tally::Clear(Slot* slot) {
   slot->reported = false;
   slot->known_before = 0;
   slot->announced.assign(static_cast<size_t>(size_), Slot::Announced::kNot);
-  slot->requests.clear();
-  slot->requests.shrink_to_fit();
+  slot->requests = {};
+  slot->request_of = {};
   if (joined && joined_.Forget(slot->key.process_set)) ReopenIncomplete();
 }
 

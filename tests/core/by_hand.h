@@ -9,7 +9,7 @@
 
 namespace tfhvd {
 
-using Sent = std::vector<std::pair<int, Agreement>>;
+using Sent = std::vector<std::pair<int, SharedAgreement>>;
 
 inline Request Ask(const std::string& name, int64_t length = 4) {
   Request q;
@@ -59,7 +59,7 @@ inline Coordinator::Options OptionsOf(int size, int64_t capacity = 1024) {
 // What was sent to one rank in one step, or an empty agreement.
 inline Agreement To(const Sent& sent, int rank) {
   for (const auto& [to, agreement] : sent) {
-    if (to == rank) return agreement;
+    if (to == rank) return *agreement;
   }
   return Agreement();
 }

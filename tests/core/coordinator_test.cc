@@ -31,9 +31,9 @@ TEST(AgreesOnceAllHaveAnnounced) {
   const Sent sent = c.Step(0);
   ASSERT_EQ(sent.size(), size_t{3});
   for (const auto& [to, a] : sent) {
-    EXPECT_EQ(Items(a), "x");
-    EXPECT_EQ(a.sequence, uint64_t{1});
-    EXPECT_FALSE(a.confirm);
+    EXPECT_EQ(Items(*a), "x");
+    EXPECT_EQ(a->sequence, uint64_t{1});
+    EXPECT_FALSE(a->confirm);
   }
   EXPECT_FALSE(c.waiting());
   EXPECT_EQ(c.Step(0).size(), size_t{0});
@@ -255,7 +255,7 @@ TEST(AWithdrawalIsConfirmed) {
   const Sent sent = c.Step(0);
   ASSERT_EQ(sent.size(), size_t{1});
   EXPECT_EQ(sent[0].first, 0);
-  EXPECT_TRUE(sent[0].second.withdrawn == std::vector<Key>{KeyOf("x")});
+  EXPECT_TRUE(sent[0].second->withdrawn == std::vector<Key>{KeyOf("x")});
   EXPECT_FALSE(c.waiting());
   // The other rank's is not enough any more; announced again it is.
   EXPECT_OK(c.Take(1, InFull("x"), 0));
@@ -342,7 +342,7 @@ TEST(ALeavingRankFailsWhatCanNoLongerHappen) {
     Sent sent = c.Step(0);
     ASSERT_EQ(sent.size(), size_t{1});
     EXPECT_EQ(sent[0].first, other);
-    const Status& verdict = sent[0].second.items[0].decision.verdict;
+    const Status& verdict = sent[0].second->items[0].decision.verdict;
     const std::string who = std::to_string(leaver);
     EXPECT_ERROR(verdict, StatusCode::kAborted,
                  "allreduce 'x' cannot be completed: rank " + who + " (host host" + who +
@@ -362,7 +362,7 @@ TEST(EveryoneHearsThatEveryoneHasLeft) {
   }
   const Sent sent = c.Step(0);
   ASSERT_EQ(sent.size(), size_t{3});
-  for (const auto& [to, a] : sent) EXPECT_TRUE(a.everyone_left);
+  for (const auto& [to, a] : sent) EXPECT_TRUE(a->everyone_left);
   EXPECT_EQ(c.Step(0).size(), size_t{0});  // once
 }
 

@@ -363,13 +363,8 @@ inline Growth PlayLeaders(int hosts, int turns) {
   return growth;
 }
 
-// Rank 0's part of one step that is negotiated: its messages, and the time that it takes to read,
-// count and answer them. The peers announce by number, and all that is sent is encoded and read as
-// in a job.
-inline Growth PlayStar(int ranks, int tensors, int steps) {
-  Coordinator::Options options;
-  options.hosts.assign(static_cast<size_t>(ranks), "host");
-  Coordinator coordinator(std::move(options));
+// What a rank announces of `tensors` gradients that nobody has announced before.
+inline Announcement FirstAnnouncement(int tensors) {
   Announcement first;
   for (int i = 0; i < tensors; ++i) {
     Request request;
@@ -377,10 +372,53 @@ inline Growth PlayStar(int ranks, int tensors, int steps) {
     request.tensors.push_back({DType::kFloat32, {4}});
     first.requests.push_back(std::move(request));
   }
+  return first;
+}
+
+// The first step of all, in which everything is said in full, with a real coordinator whose peers
+// are played: rank 0's time and messages.
+inline Growth PlayFirstStep(int ranks, int tensors) {
+  Coordinator::Options options;
+  options.hosts.assign(static_cast<size_t>(ranks), "host");
+  Coordinator coordinator(std::move(options));
+  const std::string announced = Encode(FirstAnnouncement(tensors));
+  Growth growth;
+  growth.traffic.resize(1);
+  Traffic* traffic = &growth.traffic[0];
+  const auto begin = std::chrono::steady_clock::now();
+  for (int r = 0; r < ranks; ++r) {
+    Announcement announcement;
+    EXPECT_OK(Decode(announced, &announcement));
+    EXPECT_OK(coordinator.Take(r, std::move(announcement), 0.0));
+    if (r == 0) continue;
+    ++traffic->received;
+    traffic->received_bytes += static_cast<int64_t>(announced.size());
+  }
+  const Agreement* encoded = nullptr;
+  std::string bytes;
+  for (const auto& [to, agreement] : coordinator.Step(0.0)) {
+    if (agreement.get() != encoded) bytes = Encode(*agreement);
+    encoded = agreement.get();
+    if (to == 0) continue;
+    ++traffic->sent;
+    traffic->sent_bytes += static_cast<int64_t>(bytes.size());
+  }
+  growth.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return growth;
+}
+
+// Rank 0's part of one step that is negotiated: its messages, and the time that it takes to read,
+// count and answer them. The peers announce by number, and all that is sent is encoded and read as
+// in a job.
+inline Growth PlayStar(int ranks, int tensors, int steps) {
+  Coordinator::Options options;
+  options.hosts.assign(static_cast<size_t>(ranks), "host");
+  Coordinator coordinator(std::move(options));
+  const Announcement first = FirstAnnouncement(tensors);
   Announcement known;
   for (int r = 0; r < ranks; ++r) EXPECT_OK(coordinator.Take(r, first, 0.0));
   const auto agreed = coordinator.Step(0.0);
-  for (const Agreement::Item& item : agreed.front().second.items) known.known.push_back(item.id);
+  for (const Agreement::Item& item : agreed.front().second->items) known.known.push_back(item.id);
   Growth growth;
   growth.traffic.resize(1);
   Traffic* traffic = &growth.traffic[0];
@@ -398,7 +436,7 @@ inline Growth PlayStar(int ranks, int tensors, int steps) {
     for (const auto& [to, agreement] : coordinator.Step(0.0)) {
       if (to == 0) continue;
       ++traffic->sent;
-      traffic->sent_bytes += static_cast<int64_t>(Encode(agreement).size());
+      traffic->sent_bytes += static_cast<int64_t>(Encode(*agreement).size());
     }
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;

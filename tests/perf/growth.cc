@@ -11,10 +11,13 @@
 // (cc/backends/hierarchical) is worked out on paper.
 #include "tests/core/growth.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace tfhvd {
 namespace {
@@ -88,6 +91,26 @@ void PrintStar() {
   }
 }
 
+// In MiB, the most that this process has had so far.
+double MostMemory() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024.0;
+}
+
+// Smaller ones first: the memory is what each needs beyond those.
+void PrintFirstSteps() {
+  std::printf("\nthe first step, rank 0's part\n%6s %8s | %12s %10s %10s\n", "ranks", "tensors",
+              "bytes", "s", "MiB so far");
+  for (const auto& [ranks, tensors] :
+       {std::pair(16, 1000), std::pair(1000, 1000), std::pair(16, 10000), std::pair(1000, 10000)}) {
+    const Growth growth = PlayFirstStep(ranks, tensors);
+    std::printf("%6d %8d | %12.0f %10.2f %10.0f\n", ranks, tensors,
+                PerStep(growth.traffic[0].bytes(), 1), growth.seconds, MostMemory());
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 }  // namespace tfhvd
 
@@ -103,6 +126,7 @@ int main(int argc, char** argv) {
                  "Expected: growth [--threads MOST], MOST a number of ranks of 2 or more\n");
     return 2;
   }
+  tfhvd::PrintFirstSteps();
   tfhvd::PrintEngines(most, 0);
   tfhvd::PrintEngines(most, 8);
   tfhvd::PrintLeaders();
