@@ -292,6 +292,38 @@ TEST(AddressesThatLeadElsewhereAreLeftOut) {
   EXPECT_EQ(got, sent);
 }
 
+TEST(AddressesMayBeOfIPv6) {
+  std::vector<TcpEndpoints> all_endpoints = EndpointsHere(2);
+  const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  sockaddr_in6 name = {};
+  name.sin6_family = AF_INET6;
+  name.sin6_addr = in6addr_loopback;
+  socklen_t size = sizeof name;
+  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&name), size) != 0) {
+    close(fd);
+    return;  // a machine without it
+  }
+  EXPECT_EQ(listen(fd, 64), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size), 0);
+  const std::string port = std::to_string(ntohs(name.sin6_port));
+  close(all_endpoints[1].listener);
+  all_endpoints[1].listener = fd;
+  for (const std::string& address : {"::1:" + port, "[::1]:" + port}) {
+    for (TcpEndpoints& endpoints : all_endpoints) endpoints.addresses[1] = address;
+    std::vector<TcpEndpoints> copies = all_endpoints;
+    for (TcpEndpoints& copy : copies) copy.listener = dup(copy.listener);
+    Pair pair(copies);
+    Posted posted;
+    const std::string sent = Text(100, 'a');
+    std::string got(100, ' ');
+    Send(pair.zero.get(), kAtOne, sent, &posted, 0);
+    Receive(pair.one.get(), kAtZero, &got, &posted, 1);
+    ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
+    EXPECT_EQ(got, sent);
+  }
+  for (const TcpEndpoints& endpoints : all_endpoints) close(endpoints.listener);
+}
+
 TEST(ATokenOfAnotherLengthIsNone) {
   std::vector<TcpEndpoints> all_endpoints = EndpointsHere(1);
   all_endpoints[0].token = "short";

@@ -17,7 +17,7 @@ import pytest
 from launching import TFHVDRUN, environment, launch, script, started, wait_until_gone
 from mpi import wait_for
 
-from tfhvd.launch import cli, endpoints, mpi
+from tfhvd.launch import address, cli, endpoints, mpi
 from tfhvd.launch.command_line import build_without_mpi
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host
@@ -93,6 +93,13 @@ def test_a_rank_inherits_its_port_once():
         assert not os.get_inheritable(found.listener)
     assert environ == {}
     assert endpoints.take(environ) is None
+
+
+def test_what_leads_to_the_launcher_is_tried_first(monkeypatch):
+    monkeypatch.setattr(address, "_towards", lambda host: [f"own-towards-{host}"])
+    port = endpoints.Port(1, "", ["fd00::7"])
+    number = port.addresses.rpartition(":")[2]
+    assert port.addresses.startswith(f"own-towards-fd00::7:{number},")
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

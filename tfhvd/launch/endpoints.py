@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from tfhvd.launch import address
@@ -48,19 +48,23 @@ class Port:
     Args:
         rank: its number.
         nics: the value of TCP.
+        towards: hosts that the other ranks may be on, such as the launcher's: what leads to them
+            is tried first, by IPv4 and IPv6.
 
     Attributes:
         addresses: where others reach it.
     """
 
-    def __init__(self, rank: int, nics: str) -> None:
+    def __init__(self, rank: int, nics: str, towards: Iterable[str] = ()) -> None:
         self._rank = rank
         self._says: int | None = None
         remote = nics != LOOPBACK
         self._listener = address.listen(remote=remote)
         self._listener.setblocking(False)
         port = self._listener.getsockname()[1]
-        self.addresses = address.addresses(port, remote=remote, nics=filter(None, nics.split(",")))
+        self.addresses = address.addresses(
+            port, remote=remote, hosts=towards, nics=filter(None, nics.split(","))
+        )
 
     def hand_over(
         self, addresses: Sequence[str], token: str, elastic: bool = False

@@ -363,7 +363,8 @@ def main(argv: Sequence[str]) -> int:
     rank = rank_of(os.environ)
     addresses = os.environ[ADDRESS]
     nics = os.environ.get(endpoints.TCP)
-    port = None if nics is None else endpoints.Port(rank, nics)
+    towards = [at.rpartition(":")[0] for at in addresses.split(",")]
+    port = None if nics is None else endpoints.Port(rank, nics, towards)
     listens_at = None if port is None else port.addresses
     share = cores.share(cores.measure(os.environ)) if cores.SHARE in os.environ else None
     try:
