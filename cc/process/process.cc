@@ -161,8 +161,12 @@ Status OpenGeneration(const Making& making, int listener, const Roster& roster,
     endpoints.listener = dup(listener);
     TFHVD_RETURN_IF_ERROR(ConnectTcpWorld(making.config, endpoints, &generation->world));
   }
+  Making later = making;
+  // The engine before has written a file of that name.
+  std::string* const timeline = &later.config.timeline;
+  if (!timeline->empty()) *timeline += "." + std::to_string(roster.generation);
   TFHVD_RETURN_IF_ERROR(
-      MakeEngine(making, generation->world.get(), monitor, reconcile, &generation->engine));
+      MakeEngine(later, generation->world.get(), monitor, reconcile, &generation->engine));
   *engine = std::shared_ptr<Engine>(generation, generation->engine.get());
   return Status::Ok();
 }

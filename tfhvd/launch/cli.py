@@ -176,7 +176,7 @@ def _start(
         hang_limit=_hang_limit(job, env),
         end_hanging=job.on_hang == "abort",
         least=job.min_np if job.elastic else None,
-        evict_after=job.evict_after,
+        evict_after=_evict_after(job, env),
         debugged=job.pdb,
         verbose=job.verbose,
     )
@@ -184,11 +184,16 @@ def _start(
     return supervisor.run(line, env, manager), supervisor.interrupted
 
 
+def _evict_after(job: Job, env: Mapping[str, str]) -> float:
+    """Seconds after which an elastic job goes on without ranks that keep the others; 0: never."""
+    return (job.evict_after or environment.stall_limit(env)) if job.elastic else 0.0
+
+
 def _hang_limit(job: Job, env: Mapping[str, str]) -> float:
     """Seconds without progress after which it is looked why ranks wait; 0: never."""
     if job.pdb is not None:
         return 0.0
-    return job.evict_after or environment.hang_limit(env)
+    return _evict_after(job, env) or environment.hang_limit(env)
 
 
 def _check_hosts(job: Job, env: Mapping[str, str], node: command_line.Node, output: Output) -> None:
