@@ -427,8 +427,8 @@ TEST(ToWithdrawWhatIsCompleteCostsTheSameHoweverMuchIs) {
   EXPECT_TRUE(coordinator.waiting());
   for (const auto& [to, agreement] : coordinator.Step(0.0)) {
     EXPECT_EQ(to, 1);
-    EXPECT_EQ(agreement.withdrawn.size(), static_cast<size_t>(kMany));
-    EXPECT_TRUE(agreement.items.empty());
+    EXPECT_EQ(agreement->withdrawn.size(), static_cast<size_t>(kMany));
+    EXPECT_TRUE(agreement->items.empty());
   }
   EXPECT_OK(coordinator.Take(0, cancelled, 0.0));
   EXPECT_FALSE(coordinator.waiting());

@@ -52,6 +52,6 @@ IDLE = (
 
 # Without what they ask for the job would be another one: flag -> what to type instead.
 REFUSED = {
-    "--host-discovery-script": "tfhvdrun has no elastic jobs. Give the hosts that the script "
+    "--host-discovery-script": "no ranks join a job later. Give the hosts that the script "
     'prints: -H "$(./script | paste -sd,)"',
 }
