@@ -133,9 +133,10 @@ TEST(WhatIsTakenBackIsTouchedNoMore) {
 TEST(UnlikeLengthsAreAnError) {
   Pair pair;
   Posted posted;
+  const std::string sent = Text(6, 'a');
   std::string got(5, ' ');
   Receive(pair.one.get(), kAtZero, &got, &posted, 0);
-  Send(pair.zero.get(), kAtOne, Text(6, 'a'), &posted, 1);
+  Send(pair.zero.get(), kAtOne, sent, &posted, 1);
   ASSERT_TRUE(pair.Until([&] { return posted.over(0); }));
   EXPECT_EQ(posted.result(0), std::string("rank 0 has sent 6 bytes where 5 were expected"));
 }
