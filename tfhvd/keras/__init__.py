@@ -78,6 +78,7 @@ from tfhvd.keras.batch_norm import SyncBatchNormalization
 from tfhvd.keras.callbacks import (
     BestModelCheckpoint,
     BroadcastGlobalVariablesCallback,
+    CommitStateCallback,
     CSVLogger,
     DivergenceCallback,
     LearningRateScheduleCallback,
@@ -87,6 +88,8 @@ from tfhvd.keras.callbacks import (
     ModelCheckpoint,
     ProfileCallback,
     TensorBoard,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
 )
 from tfhvd.keras.collectives import allgather, allreduce, broadcast
 from tfhvd.keras.fit_sync import keep_imported_in_step
@@ -102,6 +105,7 @@ __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
     "CSVLogger",
+    "CommitStateCallback",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
@@ -128,6 +132,8 @@ __all__ = [
     "SyncBatchNormalization",
     "TensorBoard",
     "TfhvdError",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
     "add_process_set",
     "allgather",
     "allgather_object",
