@@ -185,6 +185,40 @@ void BindProcessSets(py::module_* m) {
   m->def("process_sets", [] { return RunningEngine()->process_sets().All(); });
 }
 
+// What is seen of the engine, from inside and from outside.
+void BindRecords(py::module_* m) {
+  m->def(
+      "start_timeline",
+      [](const std::string& path, bool mark_cycles) {
+        const std::shared_ptr<Engine> engine = RunningEngine();
+        RunUnlocked([&] { return engine->StartTimeline(path, mark_cycles); });
+      },
+      py::arg("path"), py::arg("mark_cycles"), "Records what becomes of every collective.");
+  m->def(
+      "stop_timeline",
+      [] {
+        const std::shared_ptr<Engine> engine = RunningEngine();
+        RunUnlocked([&] { return engine->StopTimeline(); });
+      },
+      "Ends the recording, if there is one, and closes its file.");
+  m->def(
+      "flight_record", [] { return RunningEngine()->flight_record(); },
+      "The descriptor of the record of the last collectives; -1: there is none.");
+  m->def(
+      "note_position",
+      [](int64_t epoch, int64_t step) { RunningEngine()->NotePosition(epoch, step); },
+      py::arg("epoch"), py::arg("step"), "Notes in that record how far the training is.");
+  m->def(
+      "wait_for_generation",
+      [](int generation, double seconds) {
+        py::gil_scoped_release release;
+        return WaitForGeneration(generation, seconds);
+      },
+      py::arg("generation"), py::arg("seconds"),
+      "How often the members of an elastic job have changed; waits for more than that.");
+  m->def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, m) {
@@ -193,6 +227,7 @@ PYBIND11_MODULE(_native, m) {
   BindTypes(&m);
   BindFingerprint(&m);
   BindProcessSets(&m);
+  BindRecords(&m);
   m.def(
       "init",
       [](const std::string& nccl, const std::vector<int>& ranks, const std::string& version,
@@ -204,7 +239,8 @@ PYBIND11_MODULE(_native, m) {
         });
       },
       py::arg("installed_nccl"), py::arg("ranks"), py::arg("version"), py::arg("tensorflow"),
-      py::arg("watch_address"), py::arg("endpoints"), py::arg("membership"), "Meets the peers and starts the engine.");
+      py::arg("watch_address"), py::arg("endpoints"), py::arg("membership"),
+      "Meets the peers and starts the engine.");
   m.def(
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },
@@ -230,36 +266,6 @@ PYBIND11_MODULE(_native, m) {
   m.def(
       "stop_asked", [](int32_t process_set) { return RunningEngine()->stop_asked(process_set); },
       py::arg("process_set"), "Whether a rank that has joined asks the others to stop.");
-  m.def(
-      "start_timeline",
-      [](const std::string& path, bool mark_cycles) {
-        const std::shared_ptr<Engine> engine = RunningEngine();
-        RunUnlocked([&] { return engine->StartTimeline(path, mark_cycles); });
-      },
-      py::arg("path"), py::arg("mark_cycles"), "Records what becomes of every collective.");
-  m.def(
-      "stop_timeline",
-      [] {
-        const std::shared_ptr<Engine> engine = RunningEngine();
-        RunUnlocked([&] { return engine->StopTimeline(); });
-      },
-      "Ends the recording, if there is one, and closes its file.");
-  m.def(
-      "flight_record", [] { return RunningEngine()->flight_record(); },
-      "The descriptor of the record of the last collectives; -1: there is none.");
-  m.def(
-      "note_position",
-      [](int64_t epoch, int64_t step) { RunningEngine()->NotePosition(epoch, step); },
-      py::arg("epoch"), py::arg("step"), "Notes in that record how far the training is.");
-  m.def(
-      "wait_for_generation",
-      [](int generation, double seconds) {
-        py::gil_scoped_release release;
-        return WaitForGeneration(generation, seconds);
-      },
-      py::arg("generation"), py::arg("seconds"),
-      "How often the members of an elastic job have changed; waits for more than that.");
-  m.def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
   m.def("settings", [] { return Settings(); });
   m.def(
       "config", [] { return RunningEngine()->config(); },
