@@ -1,96 +1,49 @@
 #include "cc/elastic/ledger.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
+
+#include "cc/base/wire.h"
 
 namespace tfhvd {
 namespace {
 
-// Numbers as eight bytes, lists and texts with their length before them.
-class Writer {
- public:
-  void Number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
-  void Text(const std::string& text) {
-    Number(static_cast<int64_t>(text.size()));
-    bytes_ += text;
-  }
-  void Numbers(const std::vector<int64_t>& values) {
-    Number(static_cast<int64_t>(values.size()));
-    for (const int64_t value : values) Number(value);
-  }
-  void Lists(const std::vector<std::vector<int64_t>>& lists) {
-    Number(static_cast<int64_t>(lists.size()));
-    for (const auto& list : lists) Numbers(list);
-  }
-  std::string Take() { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
-};
-
-// After anything that is not there every read gives nothing, and ok() is false.
-class Reader {
- public:
-  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
-
-  int64_t Number() {
-    int64_t value = 0;
-    if (left() < static_cast<int64_t>(sizeof value)) return Fail();
-    std::memcpy(&value, bytes_.data() + at_, sizeof value);
-    at_ += sizeof value;
-    return value;
-  }
-  // A count of what follows, each of which has at least so many bytes.
-  int64_t Count(int64_t least) {
-    const int64_t count = Number();
-    return count < 0 || count > left() / least ? Fail() : count;
-  }
-  std::string Text() {
-    const auto size = static_cast<size_t>(Count(1));
-    std::string text = bytes_.substr(at_, size);
-    at_ += size;
-    return text;
-  }
-  std::vector<int64_t> Numbers() {
-    std::vector<int64_t> values(static_cast<size_t>(Count(sizeof(int64_t))));
-    for (int64_t& value : values) value = Number();
-    return values;
-  }
-  std::vector<std::vector<int64_t>> Lists() {
-    std::vector<std::vector<int64_t>> lists(static_cast<size_t>(Count(sizeof(int64_t))));
-    for (auto& list : lists) list = Numbers();
-    return lists;
-  }
-  bool ok() const { return ok_; }
-  bool at_end() const { return left() == 0; }
-
- private:
-  int64_t left() const { return static_cast<int64_t>(bytes_.size() - at_); }
-  int64_t Fail() {
-    ok_ = false;
-    at_ = bytes_.size();
-    return 0;
-  }
-
-  const std::string& bytes_;
-  size_t at_ = 0;
-  bool ok_ = true;
-};
-
-void Write(const Turn& turn, Writer* to) {
-  to->Text(turn.name);
-  to->Number(turn.number);
+void Write(WireWriter* w, const Turn& turn) {
+  w->String(turn.name);
+  w->Signed(turn.number);
 }
-
-Turn ReadTurn(Reader* from) {
+Turn ReadTurn(WireReader* r) {
   Turn turn;
-  turn.name = from->Text();
-  turn.number = from->Number();
+  turn.name = r->String();
+  turn.number = r->Signed();
   return turn;
 }
 
-constexpr int64_t kLeastTurn = 2 * sizeof(int64_t);
+void Write(WireWriter* w, const std::vector<int64_t>& numbers) {
+  w->List(numbers, [w](int64_t number) { w->Signed(number); });
+}
+std::vector<int64_t> ReadNumbers(WireReader* r) {
+  return r->List([r] { return r->Signed(); });
+}
+
+void Write(WireWriter* w, const Outcome& outcome) {
+  Write(w, outcome.turn);
+  w->List(outcome.shapes, [w](const Shape& shape) { Write(w, shape); });
+  Write(w, outcome.bytes);
+  w->List(outcome.first_dims, [w](const std::vector<int64_t>& dims) { Write(w, dims); });
+  w->Signed(outcome.number);
+  w->Byte(outcome.copies ? 1 : 0);
+}
+Outcome ReadOutcome(WireReader* r) {
+  Outcome outcome;
+  outcome.turn = ReadTurn(r);
+  outcome.shapes = r->List([r] { return ReadNumbers(r); });
+  outcome.bytes = ReadNumbers(r);
+  outcome.first_dims = r->List([r] { return ReadNumbers(r); });
+  outcome.number = r->Signed();
+  outcome.copies = r->Bool();
+  return outcome;
+}
 
 // Turns of later rounds are other numbers.
 constexpr int64_t kMostBetweenJoins = int64_t{1} << 40;
@@ -98,37 +51,17 @@ constexpr int64_t kMostBetweenJoins = int64_t{1} << 40;
 }  // namespace
 
 std::string Encode(const Position& position) {
-  Writer to;
-  to.Number(static_cast<int64_t>(position.waits.size()));
-  for (const Turn& turn : position.waits) Write(turn, &to);
-  to.Number(static_cast<int64_t>(position.has.size()));
-  for (const Outcome& outcome : position.has) {
-    Write(outcome.turn, &to);
-    to.Lists(outcome.shapes);
-    to.Numbers(outcome.bytes);
-    to.Lists(outcome.first_dims);
-    to.Number(outcome.number);
-    to.Number(outcome.copies ? 1 : 0);
-  }
-  return to.Take();
+  WireWriter w;
+  w.List(position.waits, [&w](const Turn& turn) { Write(&w, turn); });
+  w.List(position.has, [&w](const Outcome& outcome) { Write(&w, outcome); });
+  return w.Take();
 }
 
 Status Decode(const std::string& bytes, Position* position) {
-  Reader from(bytes);
-  for (int64_t left = from.Count(kLeastTurn); left > 0; --left) {
-    position->waits.push_back(ReadTurn(&from));
-  }
-  for (int64_t left = from.Count(kLeastTurn); left > 0; --left) {
-    Outcome outcome;
-    outcome.turn = ReadTurn(&from);
-    outcome.shapes = from.Lists();
-    outcome.bytes = from.Numbers();
-    outcome.first_dims = from.Lists();
-    outcome.number = from.Number();
-    outcome.copies = from.Number() != 0;
-    position->has.push_back(std::move(outcome));
-  }
-  return from.ok() && from.at_end()
+  WireReader r(bytes);
+  position->waits = r.List([&r] { return ReadTurn(&r); });
+  position->has = r.List([&r] { return ReadOutcome(&r); });
+  return r.ok() && r.at_end()
              ? Status::Ok()
              : Status::Internal("a rank sent a malformed position after another one was lost");
 }

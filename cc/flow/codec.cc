@@ -1,8 +1,6 @@
 #include "cc/flow/codec.h"
 
-#include <algorithm>
-#include <cstring>
-#include <type_traits>
+#include "cc/base/wire.h"
 
 namespace tfhvd {
 namespace {
@@ -20,147 +18,25 @@ constexpr uint8_t kInFull = 0;
 constexpr uint8_t kRepeat = 1;
 constexpr uint8_t kPlaceholder = 2;
 
-// Appends fields to a message. Integers are variable-length (7 bits a byte, lowest first), signed
-// ones zigzag; doubles are 8 bytes, little end first; strings and lists are preceded by their
-// length.
-class Writer {
- public:
-  explicit Writer(uint8_t tag) { out_.push_back(static_cast<char>(tag)); }
-
-  void Byte(uint8_t v) { out_.push_back(static_cast<char>(v)); }
-  void Unsigned(uint64_t v) {
-    while (v >= 0x80) {
-      Byte(static_cast<uint8_t>(v | 0x80));
-      v >>= 7;
-    }
-    Byte(static_cast<uint8_t>(v));
-  }
-  void Signed(int64_t v) {
-    Unsigned((static_cast<uint64_t>(v) << 1) ^ static_cast<uint64_t>(v >> 63));
-  }
-  void Double(double v) {
-    uint64_t bits;
-    std::memcpy(&bits, &v, sizeof bits);
-    for (int i = 0; i < 8; ++i) Byte(static_cast<uint8_t>(bits >> (8 * i)));
-  }
-  void String(const std::string& s) {
-    Unsigned(s.size());
-    out_ += s;
-  }
-  template <typename T, typename F>
-  void List(const std::vector<T>& items, F write) {
-    Unsigned(items.size());
-    for (const T& item : items) write(item);
-  }
-  std::string Take() { return std::move(out_); }
-
- private:
-  std::string out_;
-};
-
-// Takes fields from a message. After the first error every read gives zero and ok() stays false.
-class Reader {
- public:
-  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
-
-  bool ok() const { return ok_; }
-  bool at_end() const { return position_ == bytes_.size(); }
-
-  uint8_t Byte() {
-    if (!ok_ || position_ >= bytes_.size()) return Fail();
-    return static_cast<uint8_t>(bytes_[position_++]);
-  }
-  uint64_t Unsigned() {
-    uint64_t v = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const uint8_t b = Byte();
-      if (shift == 63 && b > 1) return Fail();
-      v |= static_cast<uint64_t>(b & 0x7f) << shift;
-      if ((b & 0x80) == 0) return ok_ ? v : 0;
-    }
-    return Fail();
-  }
-  int64_t Signed() {
-    const uint64_t v = Unsigned();
-    return static_cast<int64_t>((v >> 1) ^ (~(v & 1) + 1));
-  }
-  int32_t Int32() {
-    const int64_t v = Signed();
-    if (v < INT32_MIN || v > INT32_MAX) return Fail();
-    return static_cast<int32_t>(v);
-  }
-  double Double() {
-    uint64_t bits = 0;
-    for (int i = 0; i < 8; ++i) bits |= static_cast<uint64_t>(Byte()) << (8 * i);
-    double v;
-    std::memcpy(&v, &bits, sizeof v);
-    return v;
-  }
-  bool Bool() {
-    const uint8_t v = Byte();
-    if (v > 1) Fail();
-    return v == 1;
-  }
-  std::string String() {
-    const uint64_t n = Unsigned();
-    if (!ok_ || n > bytes_.size() - position_) {
-      Fail();
-      return {};
-    }
-    std::string s = bytes_.substr(position_, n);
-    position_ += n;
-    return s;
-  }
-  template <typename E>
-  E Enum(int limit) {
-    const uint8_t v = Byte();
-    if (v >= limit) Fail();
-    return static_cast<E>(ok_ ? v : 0);
-  }
-  // Every item takes at least one byte, so a length beyond what is left is an error, not an
-  // allocation.
-  template <typename F>
-  auto List(F read) -> std::vector<decltype(read())> {
-    std::vector<decltype(read())> items;
-    const uint64_t n = Unsigned();
-    if (!ok_ || n > bytes_.size() - position_) {
-      Fail();
-      return items;
-    }
-    items.reserve(std::min<uint64_t>(n, 1024));
-    for (uint64_t i = 0; i < n && ok_; ++i) items.push_back(read());
-    return items;
-  }
-  uint8_t Fail() {
-    ok_ = false;
-    return 0;
-  }
-
- private:
-  const std::string& bytes_;
-  size_t position_ = 0;
-  bool ok_ = true;
-};
-
-void Write(Writer* w, const Key& key) {
+void Write(WireWriter* w, const Key& key) {
   w->Signed(key.process_set);
   w->String(key.name);
 }
-Key ReadKey(Reader* r) {
+Key ReadKey(WireReader* r) {
   Key key;
   key.process_set = r->Int32();
   key.name = r->String();
   return key;
 }
 
-void Write(Writer* w, const Shape& shape) {
+void Write(WireWriter* w, const Shape& shape) {
   w->List(shape, [w](int64_t d) { w->Signed(d); });
 }
-Shape ReadShape(Reader* r) {
+Shape ReadShape(WireReader* r) {
   return r->List([r] { return r->Signed(); });
 }
 
-void Write(Writer* w, const Request& request) {
+void Write(WireWriter* w, const Request& request) {
   Write(w, request.key);
   w->Byte(static_cast<uint8_t>(request.kind));
   w->Byte(static_cast<uint8_t>(request.device));
@@ -177,7 +53,7 @@ void Write(Writer* w, const Request& request) {
   w->Signed(request.weight);
   w->Byte(request.stops ? 1 : 0);
 }
-Request ReadRequest(Reader* r) {
+Request ReadRequest(WireReader* r) {
   Request request;
   request.key = ReadKey(r);
   request.kind = r->Enum<Collective>(kNumCollectives);
@@ -199,7 +75,7 @@ Request ReadRequest(Reader* r) {
   return request;
 }
 
-void Write(Writer* w, const Decision& decision) {
+void Write(WireWriter* w, const Decision& decision) {
   Write(w, decision.key);
   w->Byte(static_cast<uint8_t>(decision.verdict.code()));
   w->String(decision.verdict.message());
@@ -208,7 +84,7 @@ void Write(Writer* w, const Decision& decision) {
   w->Byte(decision.stopping ? 1 : 0);
   w->Signed(decision.number);
 }
-Decision ReadDecision(Reader* r) {
+Decision ReadDecision(WireReader* r) {
   Decision decision;
   decision.key = ReadKey(r);
   const auto code = r->Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
@@ -220,7 +96,7 @@ Decision ReadDecision(Reader* r) {
   return decision;
 }
 
-Status Finish(const Reader& r, bool tag_ok, const char* what) {
+Status Finish(const WireReader& r, bool tag_ok, const char* what) {
   if (r.ok() && tag_ok && r.at_end()) return Status::Ok();
   return Status::Internal(std::string("a negotiation message is damaged. Expected: ") + what +
                           ". Do all ranks run the same version of tfhvd?");
@@ -229,7 +105,8 @@ Status Finish(const Reader& r, bool tag_ok, const char* what) {
 }  // namespace
 
 std::string Encode(const Announcement& a) {
-  Writer w(kAnnouncementTag);
+  WireWriter w;
+  w.Byte(kAnnouncementTag);
   w.Unsigned(a.seen);
   w.List(a.known, [&w](CacheId id) { w.Unsigned(id); });
   w.List(a.requests, [&w](const Request& q) { Write(&w, q); });
@@ -244,7 +121,7 @@ std::string Encode(const Announcement& a) {
 }
 
 Status Decode(const std::string& bytes, Announcement* a) {
-  Reader r(bytes);
+  WireReader r(bytes);
   const bool tag_ok = r.Byte() == kAnnouncementTag;
   a->seen = r.Unsigned();
   a->known = r.List([&r] { return r.Unsigned(); });
@@ -263,7 +140,8 @@ Status Decode(const std::string& bytes, Announcement* a) {
 }
 
 std::string Encode(const Agreement& a) {
-  Writer w(kAgreementTag);
+  WireWriter w;
+  w.Byte(kAgreementTag);
   w.Unsigned(a.sequence);
   w.List(a.items, [&w](const Agreement::Item& item) {
     w.Unsigned(item.id);
@@ -282,7 +160,7 @@ std::string Encode(const Agreement& a) {
 }
 
 Status Decode(const std::string& bytes, Agreement* a) {
-  Reader r(bytes);
+  WireReader r(bytes);
   const bool tag_ok = r.Byte() == kAgreementTag;
   a->sequence = r.Unsigned();
   a->items = r.List([&r] {
@@ -305,14 +183,15 @@ Status Decode(const std::string& bytes, Agreement* a) {
 }
 
 std::string Encode(const Alarm& alarm) {
-  Writer w(kAlarmTag);
+  WireWriter w;
+  w.Byte(kAlarmTag);
   w.Byte(static_cast<uint8_t>(alarm.why.code()));
   w.String(alarm.why.message());
   return w.Take();
 }
 
 Status Decode(const std::string& bytes, Alarm* alarm) {
-  Reader r(bytes);
+  WireReader r(bytes);
   const bool tag_ok = r.Byte() == kAlarmTag;
   const auto code = r.Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
   alarm->why = Status(code, r.String());
