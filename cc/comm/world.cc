@@ -29,4 +29,15 @@ Status FindIndex(const World& world, const std::vector<int>& ranks, int* index) 
   return Status::Ok();
 }
 
+Status FindMember(const World& world, const std::vector<int>& members, int* index) {
+  const auto self = std::find(members.begin(), members.end(), world.rank());
+  if (self == members.end()) {
+    return Status::Internal(
+        "Rank " + std::to_string(world.rank()) +
+        " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
+  }
+  *index = static_cast<int>(self - members.begin());
+  return Status::Ok();
+}
+
 }  // namespace tfhvd

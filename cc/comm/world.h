@@ -55,4 +55,8 @@ class World {
 // or the list is not one of different ranks of the world.
 Status FindIndex(const World& world, const std::vector<int>& ranks, int* index);
 
+// The world's own rank in a communicator of `members`, for OpenCommunicator: kInternal where it has
+// none.
+Status FindMember(const World& world, const std::vector<int>& members, int* index);
+
 }  // namespace tfhvd

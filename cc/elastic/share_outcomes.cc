@@ -3,25 +3,17 @@
 #include <numeric>
 #include <string>
 
+#include "cc/comm/gather.h"
+
 namespace tfhvd {
 namespace {
 
 Status GatherPositions(const Position& own, Communicator* everyone,
                        std::vector<Position>* positions) {
-  const auto size = static_cast<size_t>(everyone->size());
-  const std::string mine = Encode(own);
-  const int64_t length = static_cast<int64_t>(mine.size());
-  std::vector<int64_t> lengths(size);
-  TFHVD_RETURN_IF_ERROR(
-      everyone->AllGather(&length, lengths.data(), std::vector<int64_t>(size, sizeof length)));
-  std::string all(static_cast<size_t>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})),
-                  '\0');
-  TFHVD_RETURN_IF_ERROR(everyone->AllGather(mine.data(), &all[0], lengths));
-  size_t at = 0;
-  for (const int64_t part : lengths) {
-    TFHVD_RETURN_IF_ERROR(
-        Decode(all.substr(at, static_cast<size_t>(part)), &positions->emplace_back()));
-    at += static_cast<size_t>(part);
+  std::vector<std::string> all;
+  TFHVD_RETURN_IF_ERROR(GatherTexts(everyone, Encode(own), &all));
+  for (const std::string& text : all) {
+    TFHVD_RETURN_IF_ERROR(Decode(text, &positions->emplace_back()));
   }
   return Status::Ok();
 }

@@ -6,6 +6,7 @@
 #include "cc/backends/hierarchical/host_layout.h"
 #include "cc/backends/nccl/agreement.h"
 #include "cc/backends/staged/staged_communicator.h"
+#include "cc/comm/gather.h"
 
 namespace tfhvd {
 namespace {
@@ -168,16 +169,6 @@ class GpuLevelsCommunicator : public Communicator {
   const bool kernel_;
 };
 
-// Which ranks of the job `host` is of, in their order.
-Status JobRanks(Communicator* host, int mine, std::vector<int>* ranks) {
-  const int32_t own = mine;
-  std::vector<int32_t> all(static_cast<size_t>(host->size()));
-  TFHVD_RETURN_IF_ERROR(
-      host->AllGather(&own, all.data(), std::vector<int64_t>(all.size(), sizeof own)));
-  ranks->assign(all.begin(), all.end());
-  return Status::Ok();
-}
-
 std::vector<int> Of(const std::vector<int>& ranks, const std::vector<int>& which) {
   std::vector<int> chosen;
   for (const int i : which) chosen.push_back(ranks[static_cast<size_t>(i)]);
@@ -194,7 +185,7 @@ Status MakeGpuLevels(const NcclApi& api, CudaDevice* device, Communicator* host,
                      std::unique_ptr<Communicator> flat, const GpuLevels& options,
                      std::unique_ptr<Communicator>* out) {
   std::vector<int> ranks;
-  TFHVD_RETURN_IF_ERROR(JobRanks(host, options.job_rank, &ranks));
+  TFHVD_RETURN_IF_ERROR(Gather(host, options.job_rank, &ranks));
   const HostLayout layout = MakeHostLayout(Of(options.host_of, ranks));
   const bool one_host = layout.hosts() == 1;
   if (one_host || layout.hosts() == layout.size()) {

@@ -5,8 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <numeric>
 #include <sstream>
+
+#include "cc/comm/gather.h"
 
 namespace tfhvd {
 namespace {
@@ -97,18 +98,9 @@ Handshake MakeHandshake(const Config& config, const Identity& identity) {
 
 Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* topology,
                           const Identity& identity) {
-  const int size = communicator->size();
   const Handshake own = MakeHandshake(*config, identity);
-  const std::string mine = EncodeHandshake(own);
-
-  // First the lengths, then the texts.
-  const int64_t length = static_cast<int64_t>(mine.size());
-  std::vector<int64_t> lengths(size);
-  TFHVD_RETURN_IF_ERROR(
-      communicator->AllGather(&length, lengths.data(), std::vector<int64_t>(size, sizeof length)));
-  std::string all(static_cast<size_t>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})),
-                  '\0');
-  TFHVD_RETURN_IF_ERROR(communicator->AllGather(mine.data(), all.data(), lengths));
+  std::vector<std::string> texts;
+  TFHVD_RETURN_IF_ERROR(GatherTexts(communicator, EncodeHandshake(own), &texts));
 
   std::vector<std::string> hosts;
   std::vector<std::string> machines;
@@ -117,13 +109,10 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
   std::vector<int> protocols;
   std::vector<Versions> every;
   std::vector<std::string> watch_addresses;
-  size_t at = 0;
-  for (int r = 0; r < size; ++r) {
+  for (const std::string& text : texts) {
     Handshake handshake;
-    TFHVD_RETURN_IF_ERROR(
-        DecodeHandshake(all.substr(at, static_cast<size_t>(lengths[r])), &handshake));
-    at += static_cast<size_t>(lengths[r]);
-    if (r == 0) {
+    TFHVD_RETURN_IF_ERROR(DecodeHandshake(text, &handshake));
+    if (hosts.empty()) {  // rank 0's word holds for all
       config->fusion_threshold = handshake.fusion_threshold;
       config->cpu_operations = handshake.cpu_operations;
       config->sparse_density = handshake.sparse_density;

@@ -1,6 +1,5 @@
 #include "cc/backends/inproc/inproc_world.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -161,15 +160,10 @@ class InprocWorld : public World {
 
   Status OpenCommunicator(const std::vector<int>& members,
                           std::unique_ptr<Communicator>* out) override {
-    const auto self = std::find(members.begin(), members.end(), rank_);
-    if (self == members.end()) {
-      return Status::Internal(
-          "Rank " + std::to_string(rank_) +
-          " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
-    }
+    int index = 0;
+    TFHVD_RETURN_IF_ERROR(FindMember(*this, members, &index));
     *out = std::make_unique<InprocCommunicator>(
-        state_->FindBarrier(members, communicators_opened_[members]++), members,
-        static_cast<int>(self - members.begin()));
+        state_->FindBarrier(members, communicators_opened_[members]++), members, index);
     return Status::Ok();
   }
 

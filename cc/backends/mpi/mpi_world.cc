@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -97,19 +96,13 @@ class MpiWorld : public World {
 
   Status OpenCommunicator(const std::vector<int>& members,
                           std::unique_ptr<Communicator>* out) override {
-    const auto self = std::find(members.begin(), members.end(), rank_);
-    if (self == members.end()) {
-      return Status::Internal(
-          "Rank " + std::to_string(rank_) +
-          " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
-    }
-    TFHVD_RETURN_IF_ERROR(Join());
     MpiPort port;
+    TFHVD_RETURN_IF_ERROR(FindMember(*this, members, &port.rank));
+    TFHVD_RETURN_IF_ERROR(Join());
     port.api = &api_;
     port.comm = data_;
     port.tag = kOpeningTag;
     port.members = members;
-    port.rank = static_cast<int>(self - members.begin());
 
     // The members' next free tags differ where they opened others before: the largest is free for
     // all.

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "cc/comm/gather.h"
+
 namespace tfhvd {
 namespace {
 
@@ -22,13 +24,6 @@ template <typename T>
 void SetText(T* to, const std::string& text) {
   const size_t n = std::min(text.size(), sizeof to->text - 1);
   std::memcpy(to->text, text.data(), n);
-}
-
-template <typename T>
-Status Gather(Communicator* host, const T& mine, std::vector<T>* all) {
-  const size_t size = static_cast<size_t>(host->size());
-  all->resize(size);
-  return host->AllGather(&mine, all->data(), std::vector<int64_t>(size, sizeof(T)));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "cc/backends/tcp/tcp_world.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -78,18 +77,12 @@ class TcpWorld : public World {
 
   Status OpenCommunicator(const std::vector<int>& members,
                           std::unique_ptr<Communicator>* out) override {
-    const auto self = std::find(members.begin(), members.end(), rank_);
-    if (self == members.end()) {
-      return Status::Internal(
-          "Rank " + std::to_string(rank_) +
-          " opens a communicator that it does not belong to. Received: " + RankList(members) + ".");
-    }
     TcpPort port;
+    TFHVD_RETURN_IF_ERROR(FindMember(*this, members, &port.rank));
     port.mesh = shared_->mesh.get();
     port.context = context_;
     port.tag = kOpeningTag;
     for (const int r : members) port.members.push_back(ranks_[static_cast<size_t>(r)]);
-    port.rank = static_cast<int>(self - members.begin());
     port.closes_tag = false;
 
     // The members' next free tags differ where they opened others before: the largest is free for
