@@ -3,6 +3,7 @@
     with network.hosts(3) as net:
         net.run_on(0)    # words of a command that runs the one behind them on the first host
         net.launcher(2)  # mpirun's options for two ranks on each host
+        net.tfhvdrun(2)  # tfhvdrun's
         net.cut_off(2)   # nothing reaches the third host, and nothing leaves it
 
 Each host has its own addresses, name, processes, /dev/shm and folder for temporary files.
@@ -105,6 +106,12 @@ class Network:
             *(word for name, value in settings.items() for word in ("--prtemca", name, value)),
             *("--mca", "btl_tcp_if_include", "net0", "--host", hosts),
         ]
+
+    def tfhvdrun(self, ranks_per_host: int) -> list[str]:
+        """The same of tfhvdrun."""
+        hosts = ",".join(f"{name}:{ranks_per_host}" for name in self._names)
+        words = ["--network-interfaces", "net0", "--remote-shell", str(self._agent)]
+        return [*words, "-H", hosts]
 
     def add_bridge(self, host: str, name: str, address: str) -> None:
         """Makes an interface that leads nowhere, as Docker does on each host."""

@@ -30,12 +30,6 @@ namespace tfhvd {
 namespace testing {
 namespace {
 
-std::unique_ptr<Communicator> Open(World* world, const std::vector<int>& members) {
-  std::unique_ptr<Communicator> comm;
-  EXPECT_OK(world->OpenCommunicator(members, &comm));
-  return comm;
-}
-
 // A failed call leaves the peers waiting: ending the process makes mpirun end the others.
 void EndIfFailed() {
   if (Registry::Get().failures() > 0) std::_Exit(1);

@@ -22,6 +22,12 @@ inline std::vector<int> AllOf(int size) {
   return ranks;
 }
 
+inline std::unique_ptr<Communicator> Open(World* world, const std::vector<int>& members) {
+  std::unique_ptr<Communicator> comm;
+  EXPECT_OK(world->OpenCommunicator(members, &comm));
+  return comm;
+}
+
 // Runs `body(world)` on every rank of a fresh group.
 template <typename Body>
 void OnWorlds(int size, const Body& body) {

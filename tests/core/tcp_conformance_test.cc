@@ -13,12 +13,6 @@ namespace tfhvd {
 namespace testing {
 namespace {
 
-std::unique_ptr<Communicator> Open(World* world, const std::vector<int>& members) {
-  std::unique_ptr<Communicator> comm;
-  EXPECT_OK(world->OpenCommunicator(members, &comm));
-  return comm;
-}
-
 void RunSuite(int size) {
   OnTcpWorlds(size, [size](World* world) {
     EXPECT_EQ(world->size(), size);

@@ -82,6 +82,16 @@ void Receive(TcpMesh* mesh, const TcpPlace& from, std::string* text, Posted* pos
   mesh->Receive(from, {&(*text)[0], static_cast<int64_t>(text->size()), posted, id});
 }
 
+void ExpectThatOneHears(Pair* pair) {
+  Posted posted;
+  const std::string sent = Text(100, 'a');
+  std::string got(100, ' ');
+  Send(pair->zero.get(), kAtOne, sent, &posted, 0);
+  Receive(pair->one.get(), kAtZero, &got, &posted, 1);
+  ASSERT_TRUE(pair->Until([&] { return posted.over(1); }));
+  EXPECT_EQ(got, sent);
+}
+
 // Much more than the kernel holds for a connection.
 constexpr size_t kLarge = 32 << 20;
 
@@ -284,13 +294,7 @@ TEST(AddressesThatLeadElsewhereAreLeftOut) {
     endpoints.addresses[1] = closed + "," + own + ",no number:5," + right;
   }
   Pair pair(all_endpoints);
-  Posted posted;
-  const std::string sent = Text(100, 'a');
-  std::string got(100, ' ');
-  Send(pair.zero.get(), kAtOne, sent, &posted, 0);
-  Receive(pair.one.get(), kAtZero, &got, &posted, 1);
-  ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
-  EXPECT_EQ(got, sent);
+  ExpectThatOneHears(&pair);
 }
 
 TEST(AddressesMayBeOfIPv6) {
@@ -314,13 +318,7 @@ TEST(AddressesMayBeOfIPv6) {
     std::vector<TcpEndpoints> copies = all_endpoints;
     for (TcpEndpoints& copy : copies) copy.listener = dup(copy.listener);
     Pair pair(copies);
-    Posted posted;
-    const std::string sent = Text(100, 'a');
-    std::string got(100, ' ');
-    Send(pair.zero.get(), kAtOne, sent, &posted, 0);
-    Receive(pair.one.get(), kAtZero, &got, &posted, 1);
-    ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
-    EXPECT_EQ(got, sent);
+    ExpectThatOneHears(&pair);
   }
   for (const TcpEndpoints& endpoints : all_endpoints) close(endpoints.listener);
 }

@@ -140,8 +140,7 @@ def test_ranks_of_other_hosts_are_seen_by_tfhvdrun(tmp_path):
     (tmp_path / "program.py").write_text(CASES["held"])
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     with network.hosts(2) as net:
-        words = [sys.executable, "-m", "tfhvd.launch", "--network-interfaces", "net0"]
-        words += ["--remote-shell", str(net.agent), "-H", ",".join(f"{n}:1" for n in net.names)]
+        words = [sys.executable, "-m", "tfhvd.launch", *net.tfhvdrun(1)]
         command = [*net.run_on(0), *words, sys.executable, str(tmp_path / "program.py")]
         with subprocess.Popen(
             command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

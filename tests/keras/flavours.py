@@ -12,7 +12,17 @@ import tensorflow as tf
 
 import tfhvd as hvd
 
+# What is said to `compile`.
+MODES = {
+    "graph": {"jit_compile": False},
+    "eager": {"run_eagerly": True, "jit_compile": False},
+    "compiled": {"jit_compile": True},
+}
+
 in_both_keras = pytest.mark.parametrize("package", ["keras", "tf_keras"])
+in_every_way = pytest.mark.parametrize(
+    ("package", "mode"), [*(("keras", mode) for mode in MODES), ("tf_keras", "graph")]
+)
 
 
 def keras_of(package: str) -> Any:

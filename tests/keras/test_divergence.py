@@ -6,7 +6,7 @@ import mpi
 import numpy as np
 import pytest
 import tensorflow as tf
-from flavours import data, in_both_keras, keras_of, make_model
+from flavours import MODES, data, in_both_keras, in_every_way, keras_of, make_model
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -14,15 +14,6 @@ from tfhvd.compat.variables import key_of, tf_variable
 from tfhvd.replicas import Comparison
 
 pytestmark = pytest.mark.ranks(2, 4)
-
-MODES = {
-    "graph": {"jit_compile": False},
-    "eager": {"run_eagerly": True, "jit_compile": False},
-    "compiled": {"jit_compile": True},
-}
-in_every_way = pytest.mark.parametrize(
-    ("package", "mode"), [*(("keras", mode) for mode in MODES), ("tf_keras", "graph")]
-)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from flavours import (
+    MODES,
     assert_same_on_all_ranks,
     data,
     in_both_keras,
@@ -28,11 +29,6 @@ import tfhvd.keras as hvd
 pytestmark = pytest.mark.ranks(2)
 
 BATCH = 4
-MODES = {
-    "graph": {"jit_compile": False},
-    "eager": {"run_eagerly": True, "jit_compile": False},
-    "compiled": {"jit_compile": True},
-}
 
 
 def batches_of(samples):

@@ -5,7 +5,15 @@ import copy
 import numpy as np
 import pytest
 import tensorflow as tf
-from flavours import data, in_both_keras, keras_of, make_model, mean_square
+from flavours import (
+    MODES,
+    data,
+    in_both_keras,
+    in_every_way,
+    keras_of,
+    make_model,
+    mean_square,
+)
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -14,14 +22,6 @@ from tfhvd.runtime import updates
 
 pytestmark = pytest.mark.ranks(2)
 
-MODES = {
-    "graph": {"jit_compile": False},
-    "eager": {"run_eagerly": True, "jit_compile": False},
-    "compiled": {"jit_compile": True},
-}
-in_every_way = pytest.mark.parametrize(
-    ("package", "mode"), [*(("keras", mode) for mode in MODES), ("tf_keras", "graph")]
-)
 refused = pytest.raises(tfhvd.NotSynchronizedError)
 
 

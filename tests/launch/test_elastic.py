@@ -249,13 +249,9 @@ def test_the_loss_of_a_host(tmp_path, deed):
         pytest.skip("only root can make hosts with networks of their own")
     path = script(tmp_path, LOOP.replace("DEED", HANG))
     with network.hosts(2) as net:
-        hosts = ",".join(f"{name}:2" for name in net.names)
-        words = ["--network-interfaces", "net0", "--remote-shell", str(net.agent), "-H", hosts]
+        words = ["--elastic", "--no-prefix", *net.tfhvdrun(2)]
         with subprocess.Popen(
-            [
-                *(*net.run_on(0), *TFHVDRUN, "--elastic", "--no-prefix", *words),
-                *(sys.executable, str(path), "2", "graph"),
-            ],
+            [*net.run_on(0), *TFHVDRUN, *words, sys.executable, str(path), "2", "graph"],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -213,8 +213,7 @@ def test_the_odd_rank_is_seen_on_another_host(tmp_path):
     path = script(tmp_path, program)
     with network.hosts(2) as net:
         words = ["--on-hang", "abort", "--stall-check-warning-time-seconds", "2"]
-        words += ["--stop-timeout", "1", "--network-interfaces", "net0"]
-        words += ["--remote-shell", str(net.agent), "-H", ",".join(f"{n}:2" for n in net.names)]
+        words += ["--stop-timeout", "1", *net.tfhvdrun(2)]
         ran = subprocess.run(
             [*net.run_on(0), *TFHVDRUN, *words, sys.executable, str(path)],
             cwd=tmp_path,
@@ -248,8 +247,7 @@ def test_a_host_that_is_cut_off_is_lost_though_workers_are_probed_all_the_time(t
         pytest.skip("only root can make hosts with networks of their own")
     path = script(tmp_path, TRAINS)
     with network.hosts(2) as net:
-        words = ["--stall-check-warning-time-seconds", "1", "--network-interfaces", "net0"]
-        words += ["--remote-shell", str(net.agent), "-H", ",".join(f"{n}:1" for n in net.names)]
+        words = ["--stall-check-warning-time-seconds", "1", *net.tfhvdrun(1)]
         with subprocess.Popen(
             [*net.run_on(0), *TFHVDRUN, *words, sys.executable, str(path), str(tmp_path)],
             cwd=tmp_path,

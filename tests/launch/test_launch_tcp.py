@@ -230,8 +230,7 @@ def test_a_host_that_cannot_be_reached_is_named(tmp_path):
 
 
 def on_hosts(net: network.Network, ranks_per_host: int, path: Path) -> list[str]:
-    hosts = ",".join(f"{name}:{ranks_per_host}" for name in net.names)
-    words = ["--network-interfaces", "net0", "--remote-shell", str(net.agent), "-H", hosts]
+    words = net.tfhvdrun(ranks_per_host)
     return [*net.run_on(0), *TFHVDRUN, *TCP, "--no-prefix", *words, sys.executable, str(path)]
 
 

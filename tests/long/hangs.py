@@ -266,9 +266,7 @@ def run(hang: Hang) -> Outcome:
             slow = network.Link(megabits=2) if hang.cause == "slow network" else None
             net = stack.enter_context(network.hosts(hang.hosts, slow))
             slots = hang.size // hang.hosts
-            words = [*net.run_on(0), *words, "--network-interfaces", "net0"]
-            words += ["--remote-shell", str(net.agent)]
-            words += ["-H", ",".join(f"{name}:{slots}" for name in net.names)]
+            words = [*net.run_on(0), *words, *net.tfhvdrun(slots)]
         words += [sys.executable, "train.py", hang.cause, hang.way, str(hang.victim)]
         job = stack.enter_context(
             subprocess.Popen(

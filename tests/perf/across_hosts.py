@@ -101,9 +101,8 @@ def launcher(contender: Contender, net: network.Network, options: argparse.Names
     if contender.mpirun is not None:
         words = [str(contender.mpirun), *net.launcher(options.ranks_per_host)]
         return [*words, "--oversubscribe", "--bind-to", "none", "-np", ranks]
-    hosts = ",".join(f"{name}:{options.ranks_per_host}" for name in net.names)
-    words = [sys.executable, "-m", "tfhvd.launch", "--transport", "tcp", "-H", hosts]
-    return [*words, "--remote-shell", str(net.agent), "--network-interfaces", "net0", "-np", ranks]
+    words = [sys.executable, "-m", "tfhvd.launch", "--transport", "tcp"]
+    return [*words, *net.tfhvdrun(options.ranks_per_host), "-np", ranks]
 
 
 def table(figures: dict[str, dict[str, float]], names: list[str]) -> list[str]:

@@ -65,8 +65,7 @@ def test_eight_ranks_on_two_hosts(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with network.hosts(2, network.Link(megabits=1000, milliseconds=2)) as net:
-        words = [sys.executable, "-m", "tfhvd.launch", "--network-interfaces", "net0"]
-        words += ["--remote-shell", str(net.agent), "-H", ",".join(f"{n}:4" for n in net.names)]
+        words = [sys.executable, "-m", "tfhvd.launch", *net.tfhvdrun(4)]
         ran = subprocess.run(
             [*net.run_on(0), *words, sys.executable, "train.py"],
             cwd=tmp_path,
