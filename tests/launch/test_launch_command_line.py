@@ -176,3 +176,4 @@ def test_addresses_for_workers():
     assert address.addresses(7, remote=False) == "127.0.0.1:7"
     far = address.addresses(7, remote=True).split(",")
     assert far[-1] == "127.0.0.1:7" and len(set(far)) == len(far)
+    assert address.pairs("::1:80,n1:81") == [("::1", 80), ("n1", 81)]

@@ -79,6 +79,18 @@ def addresses(
     return ",".join(f"{name}:{port}" for name in [*names, "127.0.0.1"])
 
 
+def pairs(addresses: str) -> list[tuple[str, int]]:
+    """Host and port of each of ``host:port,...``.
+
+    Raises:
+        ValueError: if a port is no number.
+
+    Example: ``pairs("::1:80,n1:81") == [("::1", 80), ("n1", 81)]``
+    """
+    parts = (each.rpartition(":") for each in addresses.split(","))
+    return [(host, int(port)) for host, _, port in parts]
+
+
 def own() -> set[str]:
     """This machine's IPv4 addresses, and those by which IPv6 leaves it."""
     found = {_of_interface(name) for _, name in socket.if_nameindex()}

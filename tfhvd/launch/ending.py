@@ -179,10 +179,13 @@ def _ended_well_before(rank: Rank, at: float) -> bool:
     return (rank.ended_at if rank.left_at is None else rank.left_at) < at
 
 
-def _killer(ending: Ending) -> str:
+def _how(ending: Ending) -> str:
+    if ending.signal != signal.SIGKILL or ending.stopped:
+        return str(ending)
+    killer = "by a user, or by the kernel because memory ran out"
     if ending.out_of_memory:
-        return "by the kernel, because its control group has run out of memory"
-    return "by a user, or by the kernel because memory ran out"
+        killer = "by the kernel, because its control group has run out of memory"
+    return f"{ending} ({killer})"
 
 
 def report(rank: Rank, ranks: Iterable[Rank] = ()) -> list[str]:
@@ -192,23 +195,12 @@ def report(rank: Rank, ranks: Iterable[Rank] = ()) -> list[str]:
         rank: the one that failed first.
         ranks: all ranks. Who had come to the end of its program before may be why others failed.
     """
-    ending = rank.ending
-    assert ending is not None
-    lines = [f"tfhvdrun: rank {rank.rank} on host {rank.host} failed first: {ending}"]
-    words = last_lines_of(rank.last_lines)
-    if ending.signal == signal.SIGKILL and not ending.stopped:
-        lines[0] += f" ({_killer(ending)})"
+    assert rank.ending is not None
+    lines = [f"tfhvdrun: {_who(rank)} failed first: {_how(rank.ending)}"]
     early = [other.rank for other in ranks if _ended_well_before(other, rank.failed_at)]
     if early:
         lines.append(f"tfhvdrun: {ranks_text(early)} had ended before, with exit code 0")
-    if ending.doing and not any(word.startswith(_TRACEBACK) for word in words):
-        lines.append(f"tfhvdrun: {ending.doing[0].lower()}{ending.doing[1:]}")
-    if words:
-        lines += ["tfhvdrun: its last lines:", *(f"    {word}" for word in words)]
-    elif ending.error is None:
-        but = " but what TensorFlow writes when it starts" if rank.last_lines else ""
-        lines.append(f"tfhvdrun: it wrote nothing to stderr{but}")
-    return lines
+    return [*lines, *_last_deeds(rank, rank.ending)]
 
 
 def report_loss(rank: Rank, left: int, of: int) -> list[str]:
@@ -219,6 +211,25 @@ def report_loss(rank: Rank, left: int, of: int) -> list[str]:
         left: how many ranks go on.
         of: how many there were at the start.
     """
-    first, *more = report(rank)
-    end = first.replace(" failed first: ", ": ")
-    return [f"{end}; the job goes on with {left} of {of} ranks", *more]
+    assert rank.ending is not None
+    goes_on = f"the job goes on with {left} of {of} ranks"
+    line = f"tfhvdrun: {_who(rank)}: {_how(rank.ending)}; {goes_on}"
+    return [line, *_last_deeds(rank, rank.ending)]
+
+
+def _who(rank: Rank) -> str:
+    return f"rank {rank.rank} on host {rank.host}"
+
+
+def _last_deeds(rank: Rank, ending: Ending) -> list[str]:
+    """What it was doing, and what it wrote last."""
+    lines = []
+    words = last_lines_of(rank.last_lines)
+    if ending.doing and not any(word.startswith(_TRACEBACK) for word in words):
+        lines.append(f"tfhvdrun: {ending.doing[0].lower()}{ending.doing[1:]}")
+    if words:
+        lines += ["tfhvdrun: its last lines:", *(f"    {word}" for word in words)]
+    elif ending.error is None:
+        but = " but what TensorFlow writes when it starts" if rank.last_lines else ""
+        lines.append(f"tfhvdrun: it wrote nothing to stderr{but}")
+    return lines

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tfhvd.launch import environment, wire
+from tfhvd.launch import address, environment, wire
 from tfhvd.watch import snapshot
 from tfhvd.watch.hang_watch import Views
 from tfhvd.watch.snapshot import Snapshot
@@ -48,7 +48,7 @@ def look(watcher: Watcher) -> list[Snapshot]:
     Returns:
         Nothing where it cannot be reached.
     """
-    for at in _places(watcher):
+    for at in address.pairs(watcher.addresses):
         with contextlib.suppress(*FAILURES), socket.create_connection(at, _TO_CONNECT) as sock:
             sock.sendall(wire.frame_json(wire.ASK, token=watcher.token))
             views = [wire.read_json(each) for kind, each in _answers(sock) if kind == wire.VIEW]
@@ -63,7 +63,7 @@ def waits(watcher: Watcher, limit: float) -> bool:
         watcher: who is asked.
         limit: for how many seconds.
     """
-    for at in _places(watcher):
+    for at in address.pairs(watcher.addresses):
         with contextlib.suppress(*FAILURES), socket.create_connection(at, _TO_CONNECT) as sock:
             sock.sendall(wire.frame_json(wire.ASK, token=watcher.token, limit=limit))
             return any(kind == wire.STUCK for kind, _ in _answers(sock))
@@ -106,12 +106,6 @@ def answer(send: Callable[[bytes], None], views: Views) -> None:
     for seen in views.values():
         send(wire.frame_json(wire.VIEW, **snapshot.as_fields(seen)))
     send(wire.frame(wire.QUIT))
-
-
-def _places(watcher: Watcher) -> Iterator[tuple[str, int]]:
-    for each in watcher.addresses.split(","):
-        host, _, port = each.rpartition(":")
-        yield host, int(port)
 
 
 def _answers(sock: socket.socket) -> list[tuple[bytes, bytes]]:

@@ -21,6 +21,7 @@ class Members:
         least: how many must be left for the job to go on; None: all.
 
     Attributes:
+        elastic: whether ranks may be lost.
         lost: the numbers of ranks without which it goes on.
         present: by rank in the program, the numbers of those that take part.
     """
@@ -30,7 +31,7 @@ class Members:
         self.present = list(range(num_proc))
         self._num_proc = num_proc
         self._least = num_proc if least is None else max(1, least)
-        self._elastic = least is not None
+        self.elastic = least is not None
         self._listens_at: dict[int, str] = {}
         self._generation = 0
         self._over = False
@@ -44,7 +45,7 @@ class Members:
             wire.ENDPOINTS,
             addresses=[self._listens_at[each] for each in range(self._num_proc)],
             token=secrets.token_hex(16),
-            elastic=self._elastic,
+            elastic=self.elastic,
         )
 
     def end(self, rank: int, present: Collection[int], *, failed: bool) -> bytes | None:
@@ -58,7 +59,7 @@ class Members:
         Returns:
             What the others' workers are told, if anything.
         """
-        if not self._elastic or self._over:
+        if not self.elastic or self._over:
             return None
         if not failed:
             self._over = True

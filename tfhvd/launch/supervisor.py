@@ -92,7 +92,6 @@ class Supervisor:
         self._hang_watch = HangWatch(hang_limit, probe, self._looks.take, self._on_verdict)
         self._end_hanging = end_hanging
         self._members = Members(num_proc, least)
-        self._elastic = least is not None
         self._evict_after = evict_after
         self._verbose = verbose
         self._select = selectors.DefaultSelector()
@@ -307,11 +306,11 @@ class Supervisor:
                 peer.send(wire.frame_json(wire.LOOK, limit=self._stopped_limit))
 
     def _look_for_lost(self, now: float) -> None:
-        self._lost_at = now + (_BEAT if self._elastic else 1.0)
-        after = _CUT_OFF if self._elastic else wire.LOST_AFTER
+        self._lost_at = now + (_BEAT if self._members.elastic else 1.0)
+        after = _CUT_OFF if self._members.elastic else wire.LOST_AFTER
         for peer in [peer for peer in self._peers if peer.has_lost_host(after)]:
             self._drop(peer)
-        if self._elastic:
+        if self._members.elastic:
             self._ask(wire.frame(wire.BEAT))
         if self._evict_after:
             self._ask(wire.frame_json(wire.LOOK, limit=self._evict_after))

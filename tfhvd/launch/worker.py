@@ -27,7 +27,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from tfhvd.launch import children, cores, debugging, endpoints, notice, orphans, wire
+from tfhvd.launch import address, children, cores, debugging, endpoints, notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, TOKEN
 from tfhvd.launch.rank import RANK, rank_of
 from tfhvd.watch import control_groups, flight, snapshot
@@ -50,16 +50,14 @@ def connect(
     """Reaches the launcher at the first of ``host:port,...`` that welcomes us.
 
     Tells it how many cores the rank takes, if it takes a share, and where it meets others, if it
-    does so over TCP. Raises OSError with every address's
-    reason. The caller owns the socket.
+    does so over TCP. Raises OSError with every address's reason. The caller owns the socket.
     """
     reasons = []
-    for address in addresses.split(","):
-        host, _, port = address.rpartition(":")
+    for host, port in address.pairs(addresses):
         try:
-            sock = socket.create_connection((host, int(port)), timeout=5)
+            sock = socket.create_connection((host, port), timeout=5)
         except OSError as error:
-            reasons.append(f"{address}: {error}")
+            reasons.append(f"{host}:{port}: {error}")
             continue
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -75,7 +73,7 @@ def connect(
             if [kind for kind, _ in frames] != [wire.WELCOME]:
                 raise wire.WireError("no welcome")
         except (OSError, wire.WireError) as error:
-            reasons.append(f"{address}: {error}")
+            reasons.append(f"{host}:{port}: {error}")
             sock.close()
             continue
         sock.settimeout(None)
@@ -363,7 +361,7 @@ def main(argv: Sequence[str]) -> int:
     rank = rank_of(os.environ)
     addresses = os.environ[ADDRESS]
     nics = os.environ.get(endpoints.TCP)
-    towards = [at.rpartition(":")[0] for at in addresses.split(",")]
+    towards = [host for host, _ in address.pairs(addresses)]
     port = None if nics is None else endpoints.Port(rank, nics, towards)
     listens_at = None if port is None else port.addresses
     share = cores.share(cores.measure(os.environ)) if cores.SHARE in os.environ else None

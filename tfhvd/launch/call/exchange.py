@@ -95,12 +95,11 @@ def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:
         OSError: with every address's reason, if none leads to the exchange.
     """
     reasons = []
-    for target in addresses.split(","):
-        host, _, port = target.rpartition(":")
+    for host, port in address.pairs(addresses):
         try:
-            sock = socket.create_connection((host, int(port)), timeout=10)
+            sock = socket.create_connection((host, port), timeout=10)
         except OSError as error:
-            reasons.append(f"{target}: {error}")
+            reasons.append(f"{host}:{port}: {error}")
             continue
         try:
             sock.settimeout(None)
@@ -108,7 +107,7 @@ def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:
             sock.sendall(_HELLO.pack(token.encode(), rank))
             return sock, receive(sock)
         except OSError as error:
-            reasons.append(f"{target}: {error}")
+            reasons.append(f"{host}:{port}: {error}")
             sock.close()
     raise OSError("; ".join(reasons))
 
