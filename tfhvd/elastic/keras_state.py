@@ -36,13 +36,13 @@ class TensorFlowKerasState(TensorFlowState):
         del backend
         self.model = model
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-        super().__init__(model.variables, **kwargs)
+        super().__init__((), **kwargs)
 
     def sync(self) -> None:
         """Gives all ranks rank 0's weights, optimizer and attributes, and saves them."""
         broadcast_state(self.model, [] if self.optimizer is None else [self.optimizer], 0)
         self._save_variables()
-        ObjectState.sync(self)
+        ObjectState.sync(self)  # past the parent's, which broadcasts variables alone
 
     def _state_variables(self) -> list[Variable]:
         # A model may be built later, and an optimizer makes its variables with the first step.

@@ -128,15 +128,20 @@ class ObjectState(State):
 
     def restore(self) -> None:
         """Gives the attributes their last saved values."""
-        for name, value in copy.deepcopy(self._saved).items():
-            setattr(self, name, value)
+        self._restore_attributes()
 
     def sync(self) -> None:
         """Gives all ranks rank 0's attributes, and saves them."""
         self._save_attributes()
         if self._saved and process.size() > 1:
             self._saved = broadcast_object(self._saved, root_rank=0, name="elastic/state")
-            ObjectState.restore(self)
+            self._restore_attributes()
+
+    # These two are not `save` and `restore`, because subclasses make those do more.
 
     def _save_attributes(self) -> None:
         self._saved = {name: copy.deepcopy(getattr(self, name)) for name in self._names}
+
+    def _restore_attributes(self) -> None:
+        for name, value in copy.deepcopy(self._saved).items():
+            setattr(self, name, value)
