@@ -81,7 +81,7 @@ int ElasticJob::generation() const {
 int ElasticJob::WaitForGeneration(int generation, std::chrono::nanoseconds most) const {
   const MutexLock lock(&mutex_);
   if (roster_.generation <= generation && !stopped_) changed_.WaitFor(&mutex_, most);
-  return roster_.generation;
+  return roster_.generation <= generation && stopped_ ? -1 : roster_.generation;
 }
 
 // --- entries ---

@@ -60,7 +60,7 @@ class ElasticJob {
   // The latest engine; while there is none, the one before.
   std::shared_ptr<Engine> engine() const;
   int generation() const;
-  // Waits, at most for so long, for a generation after this one; the latest.
+  // Waits, at most for so long, for a generation after this one; the latest. -1: none will come.
   int WaitForGeneration(int generation, std::chrono::nanoseconds most) const;
 
   // From now on no rank is replaced: this process leaves. Entries that wait for a roster fail.

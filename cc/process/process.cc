@@ -58,8 +58,10 @@ State& TheState() {
   return *state;
 }
 
+// Null in a job of fixed size, where nothing is locked for it: all entries pass here.
 std::shared_ptr<ElasticJob> TheElasticJob() {
   State& state = TheState();
+  if (!JobIsElastic()) return nullptr;
   MutexLock lock(&state.mutex);
   return state.elastic;
 }
@@ -93,10 +95,6 @@ Status FindWorld(const Config& config, const std::vector<int>& ranks, const TcpE
   *world = part.get();
   return Status::Ok();
 }
-
-}  // namespace
-
-namespace {
 
 // What every generation's engine is made of, but for its members.
 struct Making {
@@ -284,26 +282,25 @@ std::shared_ptr<Engine> ProcessEngine() {
 }
 
 EntryId SubmitToJob(const std::shared_ptr<Engine>& engine, Entry&& entry) {
-  if (JobIsElastic()) {
-    if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) {
-      return job->Submit(std::move(entry));
-    }
-  }
-  return engine->Submit(std::move(entry));
+  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  return job != nullptr ? job->Submit(std::move(entry)) : engine->Submit(std::move(entry));
 }
 
 void CancelInJob(const std::shared_ptr<Engine>& engine, EntryId id) {
-  if (JobIsElastic()) {
-    if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) return job->Cancel(id);
-  }
+  if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) return job->Cancel(id);
   if (engine != nullptr) engine->Cancel(id);
 }
 
 bool JobIsElastic() { return TheState().is_elastic.load(std::memory_order_acquire); }
 
+int JobGeneration() {
+  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  return job == nullptr ? 0 : job->generation();
+}
+
 int WaitForGeneration(int generation, double seconds) {
   const std::shared_ptr<ElasticJob> job = TheElasticJob();
-  if (job == nullptr) return 0;
+  if (job == nullptr) return -1;
   return job->WaitForGeneration(generation,
                                 std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
 }

@@ -53,8 +53,10 @@ void CancelInJob(const std::shared_ptr<Engine>& engine, EntryId id);
 // Whether the job is elastic: inputs of entries are then needed until they are done.
 bool JobIsElastic();
 
-// How often the members of an elastic job have changed, since it began; waits, at most for so many
-// seconds, for more than `generation`. 0 in a job of fixed size, at once.
+// How often the members of an elastic job have changed, since it began; 0 in a job of fixed size.
+int JobGeneration();
+// Waits, at most for so many seconds, for more than `generation`. -1: there will not be more, as in
+// a job of fixed size.
 int WaitForGeneration(int generation, double seconds);
 
 // Memory for large results, and for small ones; both live as long as the process. Trimmed by

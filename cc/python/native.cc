@@ -208,6 +208,7 @@ void BindRecords(py::module_* m) {
       "note_position",
       [](int64_t epoch, int64_t step) { RunningEngine()->NotePosition(epoch, step); },
       py::arg("epoch"), py::arg("step"), "Notes in that record how far the training is.");
+  m->def("generation", &JobGeneration, "How often the members of an elastic job have changed.");
   m->def(
       "wait_for_generation",
       [](int generation, double seconds) {
@@ -215,7 +216,7 @@ void BindRecords(py::module_* m) {
         return WaitForGeneration(generation, seconds);
       },
       py::arg("generation"), py::arg("seconds"),
-      "How often the members of an elastic job have changed; waits for more than that.");
+      "Waits until the members have changed more often than that; -1: they will not.");
   m->def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
 }
 

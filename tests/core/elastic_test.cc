@@ -226,6 +226,7 @@ TEST(OnceTheMembershipEndsEntriesFailAsInAJobOfFixedSize) {
   ranks.job(0)->engine()->Abandon(Status::Aborted("rank 1 has left"));
   EXPECT_ERROR(call->Wait(), StatusCode::kAborted, "rank 1");
   EXPECT_ERROR(Reduce(ranks.job(0), "b", 5, 1.0f)->Wait(), StatusCode::kAborted, "");
+  EXPECT_EQ(ranks.job(0)->WaitForGeneration(0, std::chrono::seconds(30)), -1);
   ranks.End();
 }
 

@@ -110,10 +110,11 @@ class Membership:
     def _follow_members(self, native: Any) -> None:
         """Keeps the topology that of the ranks that are left."""
         generation = 0
-        while self.topology is not None:
-            latest = native.wait_for_generation(generation, 1.0)
-            if latest == generation or self.topology is None:
+        while (latest := native.wait_for_generation(generation, 1.0)) >= 0:
+            if latest == generation:
                 continue
+            if self.topology is None:
+                return
             generation = latest
             self.topology = native.topology()
             if self._launcher is not None:
@@ -131,7 +132,7 @@ class Membership:
 
     def generation(self) -> int:
         """Returns how often ranks were lost without which the job has gone on."""
-        return load_native().wait_for_generation(0, 0.0) if self.topology is not None else 0
+        return load_native().generation() if self.topology is not None else 0
 
     def refresh(self) -> None:
         """Takes note of who is left, where the thread that does so may not have come to it."""
