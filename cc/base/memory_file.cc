@@ -5,20 +5,16 @@
 
 namespace tfhvd {
 
-MemoryFile::MemoryFile(const char* name, size_t bytes) : size_(bytes) {
-  file_ = memfd_create(name, MFD_CLOEXEC);
-  if (file_ >= 0 && ftruncate(file_, static_cast<off_t>(bytes)) != 0) {
-    close(file_);
-    file_ = -1;
-  }
-  const int how = file_ >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  void* const p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, how, file_, 0);
+MemoryFile::MemoryFile(const char* name, size_t bytes)
+    : size_(bytes), file_(memfd_create(name, MFD_CLOEXEC)) {
+  if (file_.valid() && ftruncate(file(), static_cast<off_t>(bytes)) != 0) file_.Reset();
+  const int how = file_.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  void* const p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, how, file(), 0);
   if (p != MAP_FAILED) data_ = static_cast<char*>(p);
 }
 
 MemoryFile::~MemoryFile() {
   if (data_ != nullptr) munmap(data_, size_);
-  if (file_ >= 0) close(file_);
 }
 
 }  // namespace tfhvd

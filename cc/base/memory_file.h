@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "cc/base/fd.h"
+
 namespace tfhvd {
 
 class MemoryFile {
@@ -18,11 +20,11 @@ class MemoryFile {
   char* data() const { return data_; }
   size_t size() const { return size_; }
   // The descriptor, as long as this object lives.
-  int file() const { return file_; }
+  int file() const { return file_.get(); }
 
  private:
   const size_t size_;
-  int file_ = -1;
+  Fd file_;
   char* data_ = nullptr;
 };
 

@@ -32,22 +32,16 @@ bool HasEnded(int pid) {
 
 PeerProcesses::PeerProcesses(std::vector<int> pids) : pids_(std::move(pids)) {
   for (const int pid : pids_) {
-    handles_.push_back(static_cast<int>(syscall(kPidfdOpen, pid, 0)));
-  }
-}
-
-PeerProcesses::~PeerProcesses() {
-  for (const int handle : handles_) {
-    if (handle >= 0) close(handle);
+    handles_.emplace_back(static_cast<int>(syscall(kPidfdOpen, pid, 0)));
   }
 }
 
 int PeerProcesses::FirstEnded() const {
   std::vector<pollfd> asked;
-  for (const int handle : handles_) asked.push_back({handle, POLLIN, 0});
+  for (const Fd& handle : handles_) asked.push_back({handle.get(), POLLIN, 0});
   if (!asked.empty() && poll(asked.data(), asked.size(), 0) < 0) return -1;
   for (size_t i = 0; i < asked.size(); ++i) {
-    if (handles_[i] >= 0 ? (asked[i].revents & POLLIN) != 0 : HasEnded(pids_[i])) {
+    if (handles_[i].valid() ? (asked[i].revents & POLLIN) != 0 : HasEnded(pids_[i])) {
       return static_cast<int>(i);
     }
   }

@@ -5,13 +5,14 @@
 #include <cstddef>
 #include <vector>
 
+#include "cc/base/fd.h"
+
 namespace tfhvd {
 
 class PeerProcesses {
  public:
   // Takes hold of processes that run now; an empty list has none.
   explicit PeerProcesses(std::vector<int> pids);
-  ~PeerProcesses();
   PeerProcesses(const PeerProcesses&) = delete;
   PeerProcesses& operator=(const PeerProcesses&) = delete;
 
@@ -23,7 +24,7 @@ class PeerProcesses {
 
  private:
   const std::vector<int> pids_;
-  std::vector<int> handles_;  // by process; -1: the kernel has no handle for it
+  std::vector<Fd> handles_;  // by process; none: the kernel has no handle for it
 };
 
 }  // namespace tfhvd

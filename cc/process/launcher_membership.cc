@@ -33,26 +33,21 @@ std::optional<Roster> ParseRoster(const std::string& line, int member) {
 LauncherMembership::LauncherMembership(int descriptor, int member)
     : descriptor_(descriptor), member_(member), stop_(eventfd(0, EFD_CLOEXEC)) {}
 
-LauncherMembership::~LauncherMembership() {
-  close(descriptor_);
-  close(stop_);
-}
-
 void LauncherMembership::Stop() {
   const uint64_t once = 1;
-  (void)!write(stop_, &once, sizeof once);
+  (void)!write(stop_.get(), &once, sizeof once);
 }
 
 // Waits at most for so long, and takes in what has come.
 void LauncherMembership::Read(int milliseconds) {
-  pollfd ready[] = {{descriptor_, POLLIN, 0}, {stop_, POLLIN, 0}};
+  pollfd ready[] = {{descriptor_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
   if (poll(ready, 2, milliseconds) <= 0 || !over_.ok()) return;
   if (ready[1].revents != 0) {
     over_ = Status::Aborted("this process leaves the job");
     return;
   }
   char bytes[4096];
-  const ssize_t got = read(descriptor_, bytes, sizeof bytes);
+  const ssize_t got = read(descriptor_.get(), bytes, sizeof bytes);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (got <= 0) {
     over_ = Status::Aborted("the launcher of the job is gone");

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "cc/base/fd.h"
 #include "cc/base/status.h"
 #include "cc/comm/membership.h"
 
@@ -23,9 +24,6 @@ class LauncherMembership : public Membership {
  public:
   // Takes the descriptor over. `member`: the number that this process was started with.
   LauncherMembership(int descriptor, int member);
-  ~LauncherMembership() override;
-  LauncherMembership(const LauncherMembership&) = delete;
-  LauncherMembership& operator=(const LauncherMembership&) = delete;
 
   Status Next(int generation, std::chrono::nanoseconds most,
               std::optional<Roster>* roster) override;
@@ -35,9 +33,9 @@ class LauncherMembership : public Membership {
  private:
   void Read(int milliseconds);
 
-  const int descriptor_;
+  const Fd descriptor_;
   const int member_;
-  const int stop_;  // an eventfd
+  const Fd stop_;  // an eventfd
   std::string unread_;
   std::optional<Roster> latest_;
   Status over_;

@@ -38,7 +38,6 @@ bool IsFileOf(const SharedMemory::Handle& handle, int64_t bytes, const struct st
 
 SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, static_cast<size_t>(FileBytes(size_)));
-  Seal();
 }
 
 void SharedMemory::Swap(SharedMemory* other) {
@@ -47,14 +46,11 @@ void SharedMemory::Swap(SharedMemory* other) {
   std::swap(size_, other->size_);
 }
 
-void SharedMemory::Seal() {
-  if (file_ >= 0) close(file_);
-  file_ = -1;
-}
+void SharedMemory::Seal() { file_.Reset(); }
 
 Status SharedMemory::Map(int64_t bytes) {
   void* p = mmap(nullptr, static_cast<size_t>(FileBytes(bytes)), PROT_READ | PROT_WRITE, MAP_SHARED,
-                 file_, 0);
+                 file_.get(), 0);
   if (p == MAP_FAILED) {
     return Status::Unavailable("cannot map " + std::to_string(bytes) +
                                " bytes of shared memory: " + std::strerror(errno));
@@ -66,11 +62,11 @@ Status SharedMemory::Map(int64_t bytes) {
 
 Status SharedMemory::Create(int64_t bytes, SharedMemory* out) {
   SharedMemory made;
-  made.file_ = memfd_create("tfhvd", MFD_CLOEXEC);
-  if (made.file_ < 0) {
+  made.file_ = Fd(memfd_create("tfhvd", MFD_CLOEXEC));
+  if (!made.file_.valid()) {
     return Status::Unavailable(std::string("cannot make shared memory: ") + std::strerror(errno));
   }
-  const int error = posix_fallocate(made.file_, 0, FileBytes(bytes));
+  const int error = posix_fallocate(made.file_.get(), 0, FileBytes(bytes));
   if (error != 0) {
     return Status::Unavailable(
         "cannot get " + std::to_string(bytes) +
@@ -103,9 +99,9 @@ Status SharedMemory::Open(const Handle& handle, int64_t bytes, SharedMemory* out
   if (stat(path.c_str(), &about) != 0) return cannot_open();
   if (!IsFileOf(handle, bytes, about)) return NotTheMemory(handle, "another file");
   SharedMemory opened;
-  opened.file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (opened.file_ < 0) return cannot_open();
-  if (fstat(opened.file_, &about) != 0 || !IsFileOf(handle, bytes, about)) {
+  opened.file_ = Fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!opened.file_.valid()) return cannot_open();
+  if (fstat(opened.file_.get(), &about) != 0 || !IsFileOf(handle, bytes, about)) {
     return NotTheMemory(handle, "another file by now");
   }
   TFHVD_RETURN_IF_ERROR(opened.Map(bytes));
@@ -120,9 +116,9 @@ Status SharedMemory::Open(const Handle& handle, int64_t bytes, SharedMemory* out
 SharedMemory::Handle SharedMemory::handle() const {
   Handle handle;
   struct stat about = {};
-  if (fstat(file_, &about) != 0) return handle;
+  if (fstat(file_.get(), &about) != 0) return handle;
   handle.pid = getpid();
-  handle.file = file_;
+  handle.file = file_.get();
   handle.pid_namespace = PidNamespace();
   handle.device = about.st_dev;
   handle.inode = about.st_ino;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cc/base/fd.h"
 #include "cc/base/status.h"
 
 namespace tfhvd {
@@ -56,7 +57,7 @@ class SharedMemory {
   Status Map(int64_t bytes);
   char* nonce() const { return data_ + size_; }
 
-  int file_ = -1;
+  Fd file_;
   char* data_ = nullptr;
   int64_t size_ = 0;
 };

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstring>
 
@@ -23,11 +22,6 @@ void Set(int fd, int level, int option, int value) {
 }
 
 }  // namespace
-
-void Fd::Reset(int fd) {
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
-}
 
 std::vector<std::string> SplitAddresses(const std::string& text) {
   std::vector<std::string> parts;

@@ -2,34 +2,12 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "cc/base/fd.h"
 #include "cc/base/status.h"
 
 namespace tfhvd {
-
-// A file descriptor that is closed with this object; -1 is none.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) Reset(std::exchange(other.fd_, -1));
-    return *this;
-  }
-  ~Fd() { Reset(); }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  void Reset(int fd = -1);
-
- private:
-  int fd_ = -1;
-};
 
 // "10.0.0.1:4711,[fe80::1]:4711" -> its parts.
 std::vector<std::string> SplitAddresses(const std::string& text);
