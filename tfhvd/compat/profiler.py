@@ -32,11 +32,15 @@ class Events:
     Attributes:
         input: waiting for the next element of a dataset.
         computing: operations other than tfhvd's.
-        compiled: whether some of these are whole steps, of which no parts are known.
+        steps: compiled steps: they compute whatever is not one of `ours`.
+        ours: tfhvd's operations.
+        compiled: whether some of `computing` are whole steps, of which no parts are known.
     """
 
     input: list[tuple[float, float]] = field(default_factory=list)
     computing: list[tuple[float, float]] = field(default_factory=list)
+    steps: list[tuple[float, float]] = field(default_factory=list)
+    ours: list[tuple[float, float]] = field(default_factory=list)
     compiled: bool = False
 
 
@@ -84,8 +88,6 @@ def _read(data: bytes, marks: list[float]) -> Events:
         key=abs,
     )
     events = Events()
-    parts: list[tuple[float, float]] = []  # of compiled steps: what is ours
-    whole: list[tuple[float, float]] = []
     as_one: list[tuple[float, float]] = []
     for name, begin, end, thread in found:
         span = (begin + shift, end + shift)
@@ -95,33 +97,17 @@ def _read(data: bytes, marks: list[float]) -> Events:
         elif thread.startswith(_DATASETS):
             continue  # what makes the elements of datasets, beside the steps
         elif name == _COMPILED:
-            whole.append(span)
+            events.steps.append(span)
         elif name == _COMPILED_AS_ONE:
             as_one.append(span)
         elif name.startswith(_OURS):
-            parts.append(span)
+            events.ours.append(span)
         elif operation is not None and not operation[1].startswith(_WAITING):
             events.computing.append(span)
-    if whole:
-        for begin, end in whole:
-            events.computing += _gaps(begin, end, parts)
-    else:
+    if not events.steps:
         events.computing += as_one
         events.compiled = bool(as_one)
     return events
-
-
-def _gaps(
-    begin: float, end: float, parts: list[tuple[float, float]]
-) -> Iterator[tuple[float, float]]:
-    """What of a span is in none of its parts."""
-    for first, last in sorted(parts):
-        if begin <= first and last <= end:
-            if first > begin:
-                yield begin, first
-            begin = last
-    if begin < end:
-        yield begin, end
 
 
 def _events(space: object) -> Iterator[tuple[str, float, float, str]]:

@@ -6,10 +6,11 @@ import collections
 import gc
 import resource
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from tfhvd.compat.profiler import Profiler
-from tfhvd.profiling.spans import Span
+from tfhvd.profiling.spans import Span, without
 from tfhvd.profiling.trace import Meeting, Trace
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
@@ -54,12 +55,13 @@ class Recorder:
             turn, turns[one.name] = turns[one.name], turns[one.name] + 1
             times = (one.submitted, agreed, began, one.ended)
             meetings.append(Meeting(one.name, turn, *times, one.bytes, one.tensors))
+        compiled = without(_spans(events.steps), _spans(events.ours))
         return Trace(
             rank=topology.rank,
             host=topology.hosts[topology.rank],
             steps=tuple(Span(*pair) for pair in zip(self._marks, self._marks[1:])),
-            input=tuple(Span(*span) for span in events.input),
-            computing=tuple(Span(*span) for span in events.computing),
+            input=tuple(_spans(events.input)),
+            computing=(*_spans(events.computing), *compiled),
             collecting=tuple(self._collecting),
             meetings=tuple(meetings),
             compiled=events.compiled,
@@ -73,3 +75,7 @@ class Recorder:
             self._collects_since = time.monotonic()
         elif self._collects_since:
             self._collecting.append(Span(self._collects_since, time.monotonic()))
+
+
+def _spans(pairs: Iterable[tuple[float, float]]) -> list[Span]:
+    return [Span(*pair) for pair in pairs]
