@@ -228,10 +228,12 @@ def test_no_two_headers_define_the_same_class():
 
 
 def test_state_belongs_to_the_process_alone():
+    # A handler of a signal of Python's is given nothing but the signal.
+    handler = "cc/python/uncaught.cc"
     found = [
         f"{_short(path)}: {name}"
         for path in _cpp_files()
-        if _folder(_short(path)) != "process"
+        if _folder(_short(path)) != "process" and _short(path) != handler
         for name in cpp_scan.mutable_state(_text(path))
     ]
     assert not found, "mutable state outside cc/process:\n" + "\n".join(found)

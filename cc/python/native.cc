@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "cc/base/fingerprint.h"
 #include "cc/process/process.h"
 #include "cc/process/rendezvous.h"
+#include "cc/python/uncaught.h"
 
 namespace py = pybind11;
 
@@ -217,6 +219,16 @@ void BindRecords(py::module_* m) {
       },
       py::arg("generation"), py::arg("seconds"),
       "Waits until the members have changed more often than that; -1: they will not.");
+  m->def(
+      "append_uncaught_at",
+      [](int signal, int file) {
+        errno = AppendUncaughtAt(signal, file);
+        if (errno == 0) return;
+        PyErr_SetFromErrno(PyExc_OSError);
+        throw py::error_already_set();
+      },
+      py::arg("signal"), py::arg("file"),
+      "Has the exception that the main thread leaves with appended to a file at each such signal.");
   m->def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
 }
 

@@ -73,6 +73,19 @@ if rank == 1:
     model.evaluate(data, verbose=0, callbacks=[Slow()])
 hvd.allreduce(tf.ones(1), name="x")
 """,
+    # Before the traceback is printed the dataset is freed, and that waits for its generator.
+    "raised": WITH_TENSORFLOW
+    + """
+class Odd(Exception): pass
+def elements():
+    yield from (1.0, 2.0)
+    time.sleep(60)
+for x in tf.data.Dataset.from_generator(elements, tf.float32).prefetch(2):
+    hvd.allreduce(x, name="x")
+    time.sleep(0.5)
+    if rank == 1:
+        raise Odd()
+""",
 }
 
 

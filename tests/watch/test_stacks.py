@@ -98,7 +98,15 @@ def test_long_stacks_are_shown_in_part():
     assert (shown[0], shown[-1]) == ("t.py:0 in f", "... 26 more")
 
 
-@pytest.mark.parametrize("text", ["", "no thread here"])
+def test_what_the_main_thread_leaves_with_comes_first():
+    text = (
+        'Thread 0x1 (most recent call first):\n  File "a.py", line 1 in f\n\n'
+        'Thread 0x2 (most recent call first):\n  File "b.py", line 2 in g\nUncaught: ValueError\n'
+    )
+    assert stacks.parse(text) == [["leaves with ValueError", "b.py:2 in g"], ["a.py:1 in f"]]
+
+
+@pytest.mark.parametrize("text", ["", "no thread here", "Uncaught: ValueError"])
 def test_what_has_no_threads_has_none(text):
     assert stacks.parse(text) == []
 

@@ -76,6 +76,15 @@ def test_what_the_stack_says(stack, kind):
     assert (verdict.kind, verdict.ranks) == (kind, (1,))
 
 
+def test_a_rank_that_leaves_with_an_exception_has_raised():
+    leaves = rank(1, main=("leaves with ValueError", AT))
+    verdict = verdict_of(rank(0, WAITS), leaves)
+    assert (verdict.kind, verdict.ranks) == (Kind.RAISED, (1,))
+    assert verdict.lines[1].endswith(f"is at {AT}, and leaves with ValueError.")
+    # One that C code had for a moment, and that Python never saw, is none.
+    assert verdict_of(rank(0, WAITS), leaves, threads=((AT,),)).kind is Kind.COMPUTING
+
+
 def test_a_generator_that_another_thread_runs_is_the_line():
     generates = (
         "/home/ann/data.py:3 in rows",

@@ -183,7 +183,7 @@ class Membership:
             return
         self._prepared = True
         self._launcher = notice.Sender(os.environ)
-        stacks.answer()
+        stacks.answer(load_native().append_uncaught_at)
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_child)
         previous = sys.excepthook

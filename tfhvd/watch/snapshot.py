@@ -71,6 +71,15 @@ class Snapshot:
         return next((at for at in self.main if is_users(at)), "")
 
     @property
+    def uncaught(self) -> str:
+        """The type of the exception that its main thread is leaving with; "" where there is none.
+
+        It has not ended: C code holds it that frees what the program had.
+        """
+        first = self.main[0] if self.main else ""
+        return first.removeprefix(stacks.UNCAUGHT) if first.startswith(stacks.UNCAUGHT) else ""
+
+    @property
     def reading(self) -> str:
         """The user's line that a thread is at which makes a dataset's elements; "" without one."""
         for thread in self.threads:

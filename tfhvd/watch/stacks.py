@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tfhvd.watch import processes
@@ -20,9 +21,16 @@ _NAME = "tfhvd-stacks-"  # and the signal's number
 _LIMIT = 2.0  # seconds for an answer
 _QUIET = 0.05  # seconds without another line: the answer is complete
 
+# Stands before the stack of a main thread that leaves its program with an exception.
+UNCAUGHT = "leaves with "
 
-def answer() -> int | None:
+
+def answer(append_uncaught_at: Callable[[int, int], None] | None = None) -> int | None:
     """Answers from now on, as long as this process lives.
+
+    Args:
+        append_uncaught_at: has the exception that the main thread leaves with appended to a file
+            (the second argument) whenever a signal (the first one) comes.
 
     Returns:
         The signal that asks for the stacks: a real-time one that nothing else has taken; None where
@@ -36,7 +44,10 @@ def answer() -> int | None:
     file = os.memfd_create(f"{_NAME}{number}")
     # Whoever asks empties the file first: what is written next stands at its beginning.
     fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
-    faulthandler.register(number, file=file, all_threads=True)
+    if append_uncaught_at is not None:
+        append_uncaught_at(number, file)
+    # Chained: the handler before it comes after it.
+    faulthandler.register(number, file=file, all_threads=True, chain=append_uncaught_at is not None)
     return number
 
 
@@ -58,19 +69,24 @@ def of(pid: int) -> list[list[str]]:
 
 
 def parse(text: str) -> list[list[str]]:
-    r"""Cuts what faulthandler writes into threads.
+    r"""Cuts what faulthandler writes into threads, and puts what the main one leaves with first.
 
     Example:
         >>> parse('Current thread 0x1 (most recent call first):\\n  File "t.py", line 3 in f\\n')
         [['t.py:3 in f']]
     """
     threads: list[list[str]] = []
+    uncaught = ""
     for line in text.splitlines():
         if "hread 0x" in line:
             threads.append([])
+        elif line.startswith("Uncaught: "):
+            uncaught = line.removeprefix("Uncaught: ")
         elif threads and line.strip():
             frame = re.fullmatch(r'  File "(.*)", line (\S+) in (.*)', line)
             threads[-1].append(f"{frame[1]}:{frame[2]} in {frame[3]}" if frame else line.strip())
+    if uncaught and threads:
+        threads[-1].insert(0, f"{UNCAUGHT}{uncaught}")
     return threads[::-1]
 
 

@@ -184,6 +184,9 @@ def _has(collectives: Iterable[Collective], wanted: Collective) -> bool:
 
 def _doing(before: Snapshot, after: Snapshot) -> Kind:
     """What a rank does that does not wait for others."""
+    # C code may have an exception for a moment that Python never sees: at both looks it is one.
+    if after.uncaught and after.uncaught == before.uncaught:
+        return Kind.RAISED
     for frame in after.main:
         for text, kind in _PLACES:
             if text in frame:

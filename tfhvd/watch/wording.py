@@ -64,6 +64,8 @@ def places(
         at = line or "no line of the program"
         if kind is Kind.HELD and first.waits_in:
             at += f", in the kernel's {first.waits_in}"
+        if kind is Kind.RAISED and first.uncaught:
+            at += f", and leaves with {first.uncaught}"
         if len(group) == 1 and first.record.position:
             at += f", {first.record.position}"
         text.append(_at(group, at) if line or kind is not Kind.STOPPED else f"{_who(group)}.")
