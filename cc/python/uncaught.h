@@ -6,8 +6,8 @@
 
 namespace tfhvd {
 
-// From now on a line "Uncaught: TYPE" is appended to the file whenever the signal comes and there is
-// one such exception. Installs a handler of its own, which calls nothing but write(): it neither
+// From now on a line "Uncaught: TYPE" is appended to the file whenever the signal comes and there
+// is one such exception. Installs a handler of its own, which calls nothing but write(): it neither
 // needs the interpreter's lock nor waits. The file stays the caller's and must stay open; one pair
 // for a process. Returns 0, or what errno says.
 int AppendUncaughtAt(int signal, int file);

@@ -97,6 +97,7 @@ def running(text: str, folder: Path) -> Iterator[int]:
     words = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable]
     with subprocess.Popen(
         [*words, str(folder / "program.py")],
+        cwd=folder,
         env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -30,8 +30,8 @@ ADVICE = {
     Kind.DEAD: "Its own output, or dmesg on its host, may say why.",
     Kind.FINISHED: "It had fewer batches or epochs, or left a loop early. Give every rank as many "
     "steps, or end loops with hvd.join().",
-    Kind.RAISED: "Its traceback is in its output, or comes there once what the program had is freed: "
-    "for that TensorFlow waits for the threads and generators of a dataset.",
+    Kind.RAISED: "Its traceback is in its output, or comes there once what the program had "
+    "is freed: for that TensorFlow waits for the threads and generators of a dataset.",
     Kind.DIFFERENT: "Every rank must call the same collectives, and eager ones in the same order: "
     "look for conditions that depend on the rank, and for loops over sets.",
     Kind.COMPILING: "The others wait until it has finished: the first step may take minutes. A "
