@@ -1,5 +1,6 @@
 // Membership: which of the processes that were started take part in the job, as their number
-// changes. Whoever has started them says so (tfhvdrun --elastic); the job itself decides nothing.
+// changes. Whoever has started them says so (tfhvdrun --elastic); the job itself decides nothing,
+// but when those that wait to join are let in: then it asks for that, and an admission follows.
 //
 // Each change is a generation. All members of one are told the same roster of it; a member may be
 // told a later one before it has taken up this one.
@@ -16,6 +17,7 @@ namespace tfhvd {
 
 struct Roster {
   int generation = 0;  // counts up from 0
+  int admitted = 0;    // the last generation for which the job has let in who waited; 0: none
   int rank = 0;        // of this process: its index among the members
   // By rank: the number that a process was started with, which it keeps.
   std::vector<int> members;
@@ -37,6 +39,9 @@ class Membership {
 
   // Whether a roster after `generation` has come. The same thread. Never blocks.
   virtual bool HasNext(int generation) = 0;
+
+  // How many processes wait to be let in, by what was received last. Any thread.
+  virtual int waiting() const = 0;
 
   // Ends Next. Any thread.
   virtual void Stop() = 0;

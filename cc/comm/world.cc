@@ -1,6 +1,7 @@
 #include "cc/comm/world.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "cc/base/types.h"
 
@@ -27,6 +28,12 @@ Status FindIndex(const World& world, const std::vector<int>& ranks, int* index) 
   }
   *index = static_cast<int>(self - ranks.begin());
   return Status::Ok();
+}
+
+std::vector<int> RanksOf(const World& world) {
+  std::vector<int> ranks(static_cast<size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 Status FindMember(const World& world, const std::vector<int>& members, int* index) {

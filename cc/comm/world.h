@@ -55,6 +55,9 @@ class World {
 // or the list is not one of different ranks of the world.
 Status FindIndex(const World& world, const std::vector<int>& ranks, int* index);
 
+// All ranks of a world, in order.
+std::vector<int> RanksOf(const World& world);
+
 // The world's own rank in a communicator of `members`, for OpenCommunicator: kInternal where it has
 // none.
 Status FindMember(const World& world, const std::vector<int>& members, int* index);

@@ -7,41 +7,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include "cc/elastic/later_generation.h"
+#include "cc/elastic/roster_change.h"
 #include "cc/elastic/share_outcomes.h"
 
 namespace tfhvd {
 namespace {
 
 constexpr std::chrono::seconds kLook(1);  // how often entries that wait in vain are looked for
-
-Status MembersChange() { return Status::Aborted("the job goes on without ranks that are lost"); }
-
-// Ends what the members of a generation wait for while they meet, once there is a later one.
-class LaterGeneration : public WaitMonitor {
- public:
-  LaterGeneration(Membership* membership, int generation)
-      : membership_(membership), generation_(generation) {}
-
-  Status OnWait(const Wait&) override {
-    return membership_->HasNext(generation_) ? MembersChange() : Status::Ok();
-  }
-
- private:
-  Membership* const membership_;  // Not owned.
-  const int generation_;
-};
-
-// The ranks that are not there any more, by their numbers of before.
-std::string LostText(const Roster& before, const Roster& roster) {
-  const std::vector<int>& left = roster.members;
-  std::string lost;
-  for (size_t rank = 0; rank < before.members.size(); ++rank) {
-    if (std::find(left.begin(), left.end(), before.members[rank]) == left.end()) {
-      lost += (lost.empty() ? "" : ", ") + std::to_string(rank);
-    }
-  }
-  return lost;
-}
 
 }  // namespace
 
@@ -78,10 +51,28 @@ int ElasticJob::generation() const {
   return roster_.generation;
 }
 
-int ElasticJob::WaitForGeneration(int generation, std::chrono::nanoseconds most) const {
+int ElasticJob::admitted() const {
+  const MutexLock lock(&mutex_);
+  return roster_.admitted;
+}
+
+bool ElasticJob::WaitUntilIdle(std::chrono::nanoseconds most) const {
+  const auto until = std::chrono::steady_clock::now() + most;
+  const MutexLock lock(&mutex_);
+  while (!kept_.empty()) {
+    const auto left = until - std::chrono::steady_clock::now();
+    if (left.count() <= 0) return false;
+    changed_.WaitFor(&mutex_, left);
+  }
+  return true;
+}
+
+std::optional<int> ElasticJob::WaitForGeneration(int generation,
+                                                 std::chrono::nanoseconds most) const {
   const MutexLock lock(&mutex_);
   if (roster_.generation <= generation && !stopped_) changed_.WaitFor(&mutex_, most);
-  return roster_.generation <= generation && stopped_ ? -1 : roster_.generation;
+  if (roster_.generation <= generation && stopped_) return std::nullopt;
+  return roster_.generation;
 }
 
 // --- entries ---
@@ -95,6 +86,7 @@ ElasticJob::KeptPtr ElasticJob::Remove(EntryId number) {
   const auto found = kept_.find(number);
   KeptPtr kept = std::move(found->second);
   kept_.erase(found);
+  if (kept_.empty()) changed_.NotifyAll();
   return kept;
 }
 
@@ -226,6 +218,7 @@ void ElasticJob::FailAll(const std::function<bool(const KeptEntry&)>& which, con
       if (fails) failed.push_back(std::move(each->second));
       each = fails ? kept_.erase(each) : std::next(each);
     }
+    if (kept_.empty()) changed_.NotifyAll();
   }
   for (const KeptPtr& kept : failed) kept->entry.done(kept->why.ok() ? why : kept->why);
 }
@@ -251,12 +244,19 @@ void ElasticJob::Run() {
       seen = roster->generation;
       const Status taken = TakeUp(*roster);
       if (!taken.ok()) log_.Info("generation " + std::to_string(seen) + ": " + taken.message());
+      if (taken.code() == StatusCode::kFailedPrecondition) GiveUpIfNew();
       continue;
     }
     const auto since = std::chrono::steady_clock::now() - limit_;
     FailAll([&](const KeptEntry& kept) { return is_free(kept) && kept.waits_since < since; },
             MembersChange());
   }
+}
+
+// Where nobody is left who has the state of the training, nothing can be joined.
+void ElasticJob::GiveUpIfNew() {
+  const MutexLock lock(&mutex_);
+  stopped_ = stopped_ || engine_ == nullptr;
 }
 
 Status ElasticJob::TakeUp(const Roster& roster) {
@@ -268,8 +268,10 @@ Status ElasticJob::TakeUp(const Roster& roster) {
     engine = engine_;
     before = roster_;
   }
-  engine->Abandon(MembersChange());
-  (void)engine->WaitUntilOver(std::numeric_limits<double>::infinity());
+  if (engine != nullptr) {
+    engine->Abandon(MembersChange());
+    (void)engine->WaitUntilOver(std::numeric_limits<double>::infinity());
+  }
   LaterGeneration monitor(membership_, roster.generation);
   std::shared_ptr<Engine> opened;
   TFHVD_RETURN_IF_ERROR(open_(
@@ -287,9 +289,12 @@ Status ElasticJob::TakeUp(const Roster& roster) {
 Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
                                  Communicator* everyone) {
   int64_t copied = 0;
+  bool some_are_new = false;
   TFHVD_RETURN_IF_ERROR(ShareOutcomes(
       OwnPosition(), everyone, [this](const Turn& turn, char* data) { return Fetch(turn, data); },
-      [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, &copied));
+      [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, &copied,
+      &some_are_new));
+  if (some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(everyone));
   // All of them have come so far: what is left is done anew, by all.
   {
     const MutexLock lock(&mutex_);
@@ -297,17 +302,35 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
   }
   FailAll([](const KeptEntry& kept) { return kept.root_is_lost; }, MembersChange());
   if (roster.rank == 0) {
-    log_.Warning("rank " + LostText(before, roster) + " is lost; the job goes on with " +
-                 std::to_string(roster.size()) + " ranks, numbered anew (generation " +
-                 std::to_string(roster.generation) + "). Collectives that a survivor had, and " +
-                 "others got from it: " + std::to_string(copied));
+    const RosterChange change = Compare(before, roster);
+    const std::string text = Describe(change, roster);
+    if (change.lost.empty()) {
+      log_.Info(text);
+    } else {
+      log_.Warning(text + " Collectives that a survivor had, and others got from it: " +
+                   std::to_string(copied));
+    }
   }
   return Status::Ok();
+}
+
+Status ElasticJob::ShareCountsWith(Communicator* everyone) {
+  std::string own;
+  {
+    const MutexLock lock(&mutex_);
+    if (engine_ != nullptr) own = ledger_.EncodeCounts();
+  }
+  std::string counts;
+  TFHVD_RETURN_IF_ERROR(ShareCounts(own, everyone, &counts));
+  if (!own.empty()) return Status::Ok();
+  const MutexLock lock(&mutex_);
+  return ledger_.TakeOverCounts(counts);
 }
 
 Position ElasticJob::OwnPosition() {
   Position position;
   const MutexLock lock(&mutex_);
+  position.is_new = engine_ == nullptr;
   std::unordered_map<std::string, int64_t> counts;
   for (const auto& [number, kept] : kept_) {
     if (!kept->survives()) continue;

@@ -10,6 +10,11 @@
 // job of fixed size; so does a broadcast whose root is lost and of which no survivor has a copy,
 // and an alltoall or a reducescatter that some survivors have done and others have not.
 //
+// A process that was not there from the start waits for a roster that it is in (`engine`: null),
+// and takes over what the others have counted. It is let in where all the others have come to one
+// point of their program, and nothing is under way: the program's own protocol
+// (tfhvd/elastic/state.py).
+//
 // Any thread, but the destructor. `done` of entries is called without a lock held.
 #pragma once
 
@@ -18,6 +23,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,8 +51,9 @@ class ElasticJob {
   using Open = std::function<Status(const Roster& roster, WaitMonitor* monitor,
                                     const Reconcile& reconcile, std::shared_ptr<Engine>* engine)>;
 
-  // `engine`: that of `roster`. The membership outlives this object. `limit`: how long entries
-  // wait for a roster after something has failed; then they fail with that.
+  // `engine`: that of `roster`; null where this process is to join later, and the roster's
+  // generation is -1. The membership outlives this object. `limit`: how long entries wait for a
+  // roster after something has failed; then they fail with that.
   ElasticJob(Roster roster, std::shared_ptr<Engine> engine, Membership* membership, Open open,
              Log log, std::chrono::nanoseconds limit);
   ~ElasticJob();
@@ -57,11 +64,18 @@ class ElasticJob {
   EntryId Submit(Entry&& entry);
   void Cancel(EntryId id);
 
-  // The latest engine; while there is none, the one before.
+  // The latest engine; while there is none, the one before. Null: this process has not been let in.
   std::shared_ptr<Engine> engine() const;
   int generation() const;
-  // Waits, at most for so long, for a generation after this one; the latest. -1: none will come.
-  int WaitForGeneration(int generation, std::chrono::nanoseconds most) const;
+  int admitted() const;
+  // How many processes wait to be let in.
+  int waiting() const { return membership_->waiting(); }
+  // Waits, at most for so long, for a generation after this one; the latest. nullopt: none will
+  // come.
+  std::optional<int> WaitForGeneration(int generation, std::chrono::nanoseconds most) const;
+
+  // Waits, at most for so long, until no entry is under way; whether none is.
+  bool WaitUntilIdle(std::chrono::nanoseconds most) const;
 
   // From now on no rank is replaced: this process leaves. Entries that wait for a roster fail.
   void Stop();
@@ -70,9 +84,11 @@ class ElasticJob {
   using KeptPtr = std::unique_ptr<KeptEntry>;
 
   void Run();
+  void GiveUpIfNew() TFHVD_EXCLUDES(mutex_);
   Status TakeUp(const Roster& roster) TFHVD_EXCLUDES(mutex_);
   Status ReconcileWith(const Roster& before, const Roster& roster, Communicator* everyone)
       TFHVD_EXCLUDES(mutex_);
+  Status ShareCountsWith(Communicator* everyone) TFHVD_EXCLUDES(mutex_);
   Position OwnPosition() TFHVD_EXCLUDES(mutex_);
   Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(mutex_);
   void Take(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);

@@ -52,6 +52,7 @@ constexpr int64_t kMostBetweenJoins = int64_t{1} << 40;
 
 std::string Encode(const Position& position) {
   WireWriter w;
+  w.Byte(position.is_new ? 1 : 0);
   w.List(position.waits, [&w](const Turn& turn) { Write(&w, turn); });
   w.List(position.has, [&w](const Outcome& outcome) { Write(&w, outcome); });
   return w.Take();
@@ -59,11 +60,12 @@ std::string Encode(const Position& position) {
 
 Status Decode(const std::string& bytes, Position* position) {
   WireReader r(bytes);
+  position->is_new = r.Bool();
   position->waits = r.List([&r] { return ReadTurn(&r); });
   position->has = r.List([&r] { return ReadOutcome(&r); });
   return r.ok() && r.at_end()
              ? Status::Ok()
-             : Status::Internal("a rank sent a malformed position after another one was lost");
+             : Status::Internal("a rank sent a malformed position when the members changed");
 }
 
 std::vector<Copy> CopiesOf(const std::vector<Position>& positions) {
@@ -101,6 +103,30 @@ void Ledger::Done(const Request& request, Result result, uint64_t entry, uint64_
     ++joins_;
     done_.clear();
   }
+}
+
+std::string Ledger::EncodeCounts() const {
+  const std::vector<std::pair<std::string, int64_t>> counts(done_.begin(), done_.end());
+  WireWriter w;
+  w.Signed(joins_);
+  w.List(counts, [&w](const std::pair<std::string, int64_t>& count) {
+    w.String(count.first);
+    w.Signed(count.second);
+  });
+  return w.Take();
+}
+
+Status Ledger::TakeOverCounts(const std::string& bytes) {
+  WireReader r(bytes);
+  joins_ = r.Signed();
+  const auto counts = r.List([&r] {
+    std::string name = r.String();
+    const int64_t count = r.Signed();
+    return std::make_pair(std::move(name), count);
+  });
+  if (!r.ok() || !r.at_end()) return Status::Internal("a rank sent malformed counts");
+  done_ = {counts.begin(), counts.end()};
+  return Status::Ok();
 }
 
 const Ledger::Result* Ledger::Find(const Turn& turn) const {

@@ -3,7 +3,8 @@
 //
 // Collectives of one key follow each other in the same order on all ranks; a collective is named by
 // its key and its turn, which is how many of that key were done before it. A rank that has joined
-// takes part in collectives that it does not count: once all have joined, all count anew.
+// takes part in collectives that it does not count: once all have joined, all count anew. A process
+// that comes later takes over how many of each key the others have counted.
 //
 // A result is dropped once all ranks have it. An engine runs calls one after the other, in the same
 // order on all ranks, and a call that needs every rank's data ends only when every rank has begun
@@ -49,6 +50,7 @@ struct Outcome {
 
 // What a rank tells the others.
 struct Position {
+  bool is_new = false;  // it has not been in the job before, and has counted nothing
   std::vector<Turn> waits;
   std::vector<Outcome> has;
 };
@@ -79,6 +81,10 @@ class Ledger {
   // The next collective of this request's name is done, with this result. `entry`: its number;
   // `next_entry`: see Result.
   void Done(const Request& request, Result result, uint64_t entry, uint64_t next_entry);
+
+  // How many of each name are done, and the same taken over by a process that is new.
+  std::string EncodeCounts() const;
+  Status TakeOverCounts(const std::string& bytes);
 
   // The results that are held, the oldest first.
   const std::deque<Result>& results() const { return results_; }

@@ -1,5 +1,6 @@
 #include "cc/elastic/share_outcomes.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -23,7 +24,7 @@ Status GatherPositions(const Position& own, Communicator* everyone,
 Status ShareOutcomes(const Position& own, Communicator* everyone,
                      const std::function<Status(const Turn& turn, char* data)>& fetch,
                      const std::function<void(const Outcome& outcome, const char* data)>& take,
-                     int64_t* copied) {
+                     int64_t* copied, bool* some_are_new) {
   std::vector<Position> positions;
   TFHVD_RETURN_IF_ERROR(GatherPositions(own, everyone, &positions));
   const std::vector<Copy> copies = CopiesOf(positions);
@@ -38,6 +39,20 @@ Status ShareOutcomes(const Position& own, Communicator* everyone,
     take(copy.outcome, data.data());
   }
   *copied = static_cast<int64_t>(copies.size());
+  *some_are_new = std::any_of(positions.begin(), positions.end(),
+                              [](const Position& position) { return position.is_new; });
+  return Status::Ok();
+}
+
+Status ShareCounts(const std::string& own, Communicator* everyone, std::string* counts) {
+  std::vector<std::string> all;
+  TFHVD_RETURN_IF_ERROR(GatherTexts(everyone, own, &all));
+  const auto found =
+      std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+  if (found == all.end()) {
+    return Status::FailedPrecondition("all ranks that had taken part in the job are lost");
+  }
+  *counts = *found;  // the same on all that have counted: they have just got even
   return Status::Ok();
 }
 

@@ -16,7 +16,9 @@ std::optional<Roster> ParseRoster(const std::string& line, int member) {
   std::istringstream in(line);
   std::string word;
   Roster roster;
-  if (!(in >> word >> roster.generation >> roster.token) || word != "roster") return std::nullopt;
+  if (!(in >> word >> roster.generation >> roster.admitted >> roster.token) || word != "roster") {
+    return std::nullopt;
+  }
   roster.rank = -1;
   while (in >> word) {
     const size_t equals = word.find('=');
@@ -60,6 +62,8 @@ void LauncherMembership::Read(int milliseconds) {
     std::optional<Roster> roster = ParseRoster(line, member_);
     if (roster.has_value()) {
       latest_ = std::move(roster);
+    } else if (line.rfind("waiting ", 0) == 0) {
+      waiting_.store(std::atoi(line.c_str() + 8), std::memory_order_relaxed);
     } else if (line.rfind("over ", 0) == 0) {
       over_ = Status::Aborted(line.substr(5));
     }

@@ -1,12 +1,14 @@
 // LauncherMembership: the rosters that tfhvdrun --elastic sends this process, over a descriptor
 // that the process has inherited. A line each:
 //
-//   roster GENERATION TOKEN NUMBER=ADDRESSES NUMBER=ADDRESSES ...   the members, by rank
-//   over WHY                                                        none follows
+//   roster GENERATION ADMITTED TOKEN NUMBER=ADDRESSES NUMBER=ADDRESSES ...   the members, by rank
+//   waiting COUNT                                                   so many wait to be let in
+//   over WHY                                                        no roster follows
 //
 // The end of what can be read is the second one: whoever has started this process is gone.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -28,6 +30,7 @@ class LauncherMembership : public Membership {
   Status Next(int generation, std::chrono::nanoseconds most,
               std::optional<Roster>* roster) override;
   bool HasNext(int generation) override;
+  int waiting() const override { return waiting_.load(std::memory_order_relaxed); }
   void Stop() override;
 
  private:
@@ -39,6 +42,7 @@ class LauncherMembership : public Membership {
   std::string unread_;
   std::optional<Roster> latest_;
   Status over_;
+  std::atomic<int> waiting_{0};
 };
 
 }  // namespace tfhvd

@@ -7,7 +7,6 @@
 #include <future>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "cc/backends/inproc/inproc_world.h"
@@ -19,9 +18,9 @@
 #include "cc/comm/world.h"
 #include "cc/elastic/elastic_job.h"
 #include "cc/process/accelerator.h"
+#include "cc/process/engine_maker.h"
 #include "cc/process/handshake.h"
 #include "cc/process/launcher_membership.h"
-#include "cc/process/transport_selector.h"
 
 namespace tfhvd {
 namespace {
@@ -66,10 +65,8 @@ std::shared_ptr<ElasticJob> TheElasticJob() {
   return state.elastic;
 }
 
-std::vector<int> RanksOf(const World& world) {
-  std::vector<int> ranks(static_cast<size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
+std::chrono::nanoseconds NanosecondsOf(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
 
 // Whoever started this process says whether it has peers.
@@ -96,76 +93,40 @@ Status FindWorld(const Config& config, const std::vector<int>& ranks, const TcpE
   return Status::Ok();
 }
 
-// What every generation's engine is made of, but for its members.
-struct Making {
-  Config config;
-  std::vector<std::string> warnings;
-  std::string installed_nccl;
-  Identity identity;
-};
-
-// Meets all ranks of the world. `reconcile`: what they do together before the engine takes entries.
-Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
-                  const ElasticJob::Reconcile& reconcile, std::shared_ptr<Engine>* engine) {
-  Config config = making.config;
-  world->SetWaitMonitor(monitor);
-  std::unique_ptr<ControlPlane> control;
-  std::unique_ptr<Communicator> communicator;
-  TFHVD_RETURN_IF_ERROR(world->OpenControlPlane(&control));
-  TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(RanksOf(*world), &communicator));
-  Topology topology;
-  TFHVD_RETURN_IF_ERROR(
-      ExchangeHandshakes(communicator.get(), &config, &topology, making.identity));
-
-  const Log log(config.log_level, topology.rank,
-                topology.hosts[static_cast<size_t>(topology.rank)]);
-  if (topology.rank == 0) {
-    for (const std::string& warning : making.warnings) log.Warning(warning);
-  }
-  if (reconcile) TFHVD_RETURN_IF_ERROR(reconcile(communicator.get()));
-  TFHVD_RETURN_IF_ERROR(SelectTransport(config, topology, log, world, &communicator, &control));
-  CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, world);
-  Accelerator accelerator = MakeAccelerator(config, making.installed_nccl, topology, open, log);
-  *engine =
-      std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
-                               std::move(communicator), std::move(accelerator), std::move(open));
-  world->SetWaitMonitor((*engine)->wait_monitor());
-  return Status::Ok();
+// `engine`: that of `roster`, or null; see ElasticJob. `member`: the number that this process was
+// started with. `log`: for what becomes of it.
+std::shared_ptr<ElasticJob> MakeElasticJob(Making making, Roster roster,
+                                           std::shared_ptr<Engine> engine, int member,
+                                           int membership, const Log& log, State* state)
+    TFHVD_REQUIRES(state->lifecycle) {
+  state->membership = std::make_unique<LauncherMembership>(membership, member);
+  making.warnings.clear();
+  return std::make_shared<ElasticJob>(
+      std::move(roster), std::move(engine), state->membership.get(),
+      [making, listener = state->listener.get()](const Roster& next, WaitMonitor* monitor,
+                                                 const ElasticJob::Reconcile& reconcile,
+                                                 std::shared_ptr<Engine>* opened) {
+        return MakeEngineOfRoster(making, listener, next, monitor, reconcile, opened);
+      },
+      log, kRosterLimit);
 }
 
-// The engine of a later generation of an elastic job, and the world that it needs.
-struct Generation {
-  ~Generation() {
-    engine.reset();
-    // Says to the others that it leaves; whoever is lost is not waited for.
-    if (world != nullptr) (void)world->Close();
+// Of a process that others are to let in.
+Status BeginToJoin(const Making& making, const TcpEndpoints& endpoints, int membership,
+                   State* state) TFHVD_REQUIRES(state->lifecycle) {
+  if (state->world != nullptr) {
+    return Status::FailedPrecondition(
+        "this process has joined a job that was there before it, and can begin no other one. Call "
+        "hvd.init() once.");
   }
-
-  std::unique_ptr<World> world;
-  std::shared_ptr<Engine> engine;
-};
-
-Status OpenGeneration(const Making& making, int listener, const Roster& roster,
-                      WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
-                      std::shared_ptr<Engine>* engine) {
-  const auto generation = std::make_shared<Generation>();
-  if (roster.size() == 1) {
-    generation->world = MakeSoloWorld();
-  } else {
-    TcpEndpoints endpoints;
-    endpoints.rank = roster.rank;
-    endpoints.addresses = roster.addresses;
-    endpoints.token = roster.token;
-    endpoints.listener = dup(listener);
-    TFHVD_RETURN_IF_ERROR(ConnectTcpWorld(making.config, endpoints, &generation->world));
-  }
-  Making later = making;
-  // The engine before has written a file of that name.
-  std::string* const timeline = &later.config.timeline;
-  if (!timeline->empty()) *timeline += "." + std::to_string(roster.generation);
-  TFHVD_RETURN_IF_ERROR(
-      MakeEngine(later, generation->world.get(), monitor, reconcile, &generation->engine));
-  *engine = std::shared_ptr<Engine>(generation, generation->engine.get());
+  state->world = MakeSoloWorld();  // of all that were started together with it
+  Roster none;
+  none.generation = -1;
+  const Log log(making.config.log_level, endpoints.rank);
+  MutexLock lock(&state->mutex);
+  state->elastic =
+      MakeElasticJob(making, std::move(none), nullptr, endpoints.rank, membership, log, state);
+  state->is_elastic.store(true);
   return Status::Ok();
 }
 
@@ -175,7 +136,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
                    const Identity& identity, const TcpEndpoints& endpoints, int membership) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
-  if (ProcessEngine() != nullptr) return Status::Ok();
+  if (ProcessEngine() != nullptr || JobIsElastic()) return Status::Ok();
 
   Making making;
   making.installed_nccl = installed_nccl;
@@ -183,28 +144,23 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   TFHVD_RETURN_IF_ERROR(ReadConfig(&making.config, &making.warnings));
   const bool elastic = membership >= 0 && state.world == nullptr;
   if (elastic) state.listener = Fd(dup(endpoints.listener));
+  if (membership >= 0 && !endpoints.exists()) {
+    return BeginToJoin(making, endpoints, membership, &state);
+  }
   World* world = nullptr;
   TFHVD_RETURN_IF_ERROR(FindWorld(making.config, ranks, endpoints, &state, &world));
   std::shared_ptr<Engine> engine;
   TFHVD_RETURN_IF_ERROR(MakeEngine(making, world, nullptr, nullptr, &engine));
   std::shared_ptr<ElasticJob> job;
   if (elastic && ranks.empty()) {
-    state.membership = std::make_unique<LauncherMembership>(membership, endpoints.rank);
     Roster roster;
     roster.rank = endpoints.rank;
     roster.members = RanksOf(*world);
     const Topology& topology = engine->topology();
     const Log log(making.config.log_level, topology.rank,
                   topology.hosts[static_cast<size_t>(topology.rank)]);
-    making.warnings.clear();
-    job = std::make_shared<ElasticJob>(
-        std::move(roster), engine, state.membership.get(),
-        [making, listener = state.listener.get()](const Roster& next, WaitMonitor* monitor,
-                                                  const ElasticJob::Reconcile& reconcile,
-                                                  std::shared_ptr<Engine>* opened) {
-          return OpenGeneration(making, listener, next, monitor, reconcile, opened);
-        },
-        log, kRosterLimit);
+    job =
+        MakeElasticJob(making, std::move(roster), engine, endpoints.rank, membership, log, &state);
   }
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);
@@ -298,11 +254,25 @@ int JobGeneration() {
   return job == nullptr ? 0 : job->generation();
 }
 
-int WaitForGeneration(int generation, double seconds) {
+std::optional<int> WaitForGeneration(int generation, double seconds) {
   const std::shared_ptr<ElasticJob> job = TheElasticJob();
-  if (job == nullptr) return -1;
-  return job->WaitForGeneration(generation,
-                                std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
+  if (job == nullptr) return std::nullopt;
+  return job->WaitForGeneration(generation, NanosecondsOf(seconds));
+}
+
+int JobAdmitted() {
+  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  return job == nullptr ? 0 : job->admitted();
+}
+
+int RanksWaiting() {
+  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  return job == nullptr ? 0 : job->waiting();
+}
+
+bool WaitUntilJobIsIdle(double seconds) {
+  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  return job == nullptr || job->WaitUntilIdle(NanosecondsOf(seconds));
 }
 
 MemoryPool* ProcessMemoryPool() { return &TheState().pool; }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ namespace tfhvd {
 // the job, of all processes that were started together, numbered anew in this order; none for all.
 // `identity`: its versions must be those of the others. `endpoints`: where all listen for each
 // other, if the launcher has said so; then MPI is not used. Taken the first time alone. So is
-// `membership`: where the launcher of an elastic job says who takes part in it as ranks are lost
-// (launcher_membership.h); else -1.
+// `membership`: where the launcher of an elastic job says who takes part in it as ranks are lost,
+// or come (launcher_membership.h); else -1. With it, and without the endpoints of others, nobody is
+// met: this process is in the job once generation 0 or a later one has come (WaitForGeneration).
 Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks = {},
                    const Identity& identity = {}, const TcpEndpoints& endpoints = {},
                    int membership = -1);
@@ -53,11 +55,20 @@ void CancelInJob(const std::shared_ptr<Engine>& engine, EntryId id);
 // Whether the job is elastic: inputs of entries are then needed until they are done.
 bool JobIsElastic();
 
-// How often the members of an elastic job have changed, since it began; 0 in a job of fixed size.
+// How often the members of an elastic job have changed, since it began; 0 in a job of fixed size;
+// -1 while this process waits until it is let in.
 int JobGeneration();
-// Waits, at most for so many seconds, for more than `generation`. -1: there will not be more, as in
-// a job of fixed size.
-int WaitForGeneration(int generation, double seconds);
+// Waits, at most for so many seconds, for more than `generation`; the latest. nullopt: there will
+// not be more, as in a job of fixed size.
+std::optional<int> WaitForGeneration(int generation, double seconds);
+
+// Of an elastic job: the last generation for which it has let in processes that waited, 0 for none;
+// and how many wait.
+int JobAdmitted();
+int RanksWaiting();
+// Waits, at most for so many seconds, until nothing that was submitted is under way; whether
+// nothing is. REQUIRES: the job is elastic.
+bool WaitUntilJobIsIdle(double seconds);
 
 // Memory for large results, and for small ones; both live as long as the process. Trimmed by
 // ShutdownProcess.

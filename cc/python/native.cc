@@ -218,7 +218,16 @@ void BindRecords(py::module_* m) {
         return WaitForGeneration(generation, seconds);
       },
       py::arg("generation"), py::arg("seconds"),
-      "Waits until the members have changed more often than that; -1: they will not.");
+      "Waits until the members have changed more often than that; None: they will not.");
+  m->def("admitted", &JobAdmitted, "The last generation for which ranks that waited were let in.");
+  m->def("ranks_waiting", &RanksWaiting, "How many ranks wait to be let in.");
+  m->def(
+      "wait_until_idle",
+      [](double seconds) {
+        py::gil_scoped_release release;
+        return WaitUntilJobIsIdle(seconds);
+      },
+      py::arg("seconds"), "Waits until no collective is under way; whether none is.");
   m->def(
       "append_uncaught_at",
       [](int signal, int file) {

@@ -1,5 +1,5 @@
-// Jobs that go on without the ranks that they lose. Ranks are threads over the inproc backend; one
-// is lost when its engine ends without a word.
+// Jobs that go on without the ranks that they lose, and with those that come. Ranks are threads
+// over the inproc backend; one is lost when its engine ends without a word.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cc/elastic/elastic_job.h"
+#include "cc/elastic/roster_change.h"
 #include "tests/core/engines.h"
 #include "tests/core/testing.h"
 #include "tests/core/wrapped_communicator.h"
@@ -49,6 +50,7 @@ class FakeMembership : public Membership {
     const MutexLock lock(&mutex_);
     return !over_.ok() || (latest_.has_value() && latest_->generation > generation);
   }
+  int waiting() const override { return 0; }
   void Stop() override { End(Status::Aborted("stopped")); }
 
  private:
@@ -82,13 +84,7 @@ class ElasticRanks {
       roster.members = members;
       std::shared_ptr<Engine> engine;
       ASSERT_OK(Open(roster, nullptr, nullptr, &engine));
-      jobs_[static_cast<size_t>(member)] = std::make_unique<ElasticJob>(
-          roster, engine, memberships_[static_cast<size_t>(member)].get(),
-          [this](const Roster& next, WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
-                 std::shared_ptr<Engine>* opened) {
-            return Open(next, monitor, reconcile, opened);
-          },
-          Log(LogLevel::kFatal, member), std::chrono::seconds(2));
+      jobs_[static_cast<size_t>(member)] = MakeJob(roster, engine, member);
     });
     members_ = members;
   }
@@ -99,11 +95,24 @@ class ElasticRanks {
   // It ends without a word.
   void Kill(int member) {
     job(member)->Stop();
-    job(member)->engine()->Abandon(Status::Aborted("killed"));
+    if (job(member)->engine() != nullptr) {
+      job(member)->engine()->Abandon(Status::Aborted("killed"));
+    }
     members_.erase(std::find(members_.begin(), members_.end(), member));
   }
 
-  // Says to all survivors who is left, to each after a delay.
+  // Another one comes, and waits; its number. It is in with the next roster.
+  int Add() {
+    const int member = static_cast<int>(jobs_.size());
+    memberships_.push_back(std::make_unique<FakeMembership>());
+    Roster none;
+    none.generation = -1;
+    jobs_.push_back(MakeJob(none, nullptr, member));
+    members_.push_back(member);
+    return member;
+  }
+
+  // Says to all members who takes part, to each after a delay.
   void Announce(const std::function<void()>& between) {
     Roster roster;
     roster.generation = ++generation_;
@@ -123,12 +132,22 @@ class ElasticRanks {
   void End() {
     RunThreads(static_cast<int>(jobs_.size()), [&](int member) {
       job(member)->Stop();
+      if (job(member)->engine() == nullptr) return;
       job(member)->engine()->Leave("");
       (void)job(member)->engine()->WaitUntilOver(60.0);
     });
   }
 
  private:
+  std::unique_ptr<ElasticJob> MakeJob(const Roster& roster, std::shared_ptr<Engine> engine,
+                                      int member) {
+    return std::make_unique<ElasticJob>(
+        roster, std::move(engine), memberships_[static_cast<size_t>(member)].get(),
+        [this](const Roster& next, WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
+               std::shared_ptr<Engine>* opened) { return Open(next, monitor, reconcile, opened); },
+        Log(LogLevel::kFatal, member), std::chrono::seconds(2));
+  }
+
   Status Open(const Roster& roster, WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
               std::shared_ptr<Engine>* engine) {
     const auto generation = std::make_shared<Generation>();
@@ -180,6 +199,17 @@ std::unique_ptr<Call> Reduce(ElasticJob* job, const std::string& name, size_t n,
   return call;
 }
 
+constexpr int kNone = -2;
+// The first generation after this one, for which it waits; kNone: there will be none.
+int GenerationAfter(int generation, ElasticJob* job) {
+  const auto until = Clock::now() + std::chrono::seconds(30);
+  std::optional<int> latest = generation;
+  while (latest.value_or(generation + 1) <= generation && Clock::now() < until) {
+    latest = job->WaitForGeneration(generation, std::chrono::seconds(1));
+  }
+  return latest.value_or(kNone);
+}
+
 // Every set of members has another sum.
 float ValueOf(int member) { return static_cast<float>(1 << member); }
 
@@ -193,7 +223,7 @@ TEST(WhoIsLostIsNotWaitedForAnyMore) {
     EXPECT_OK(call->Wait());
     EXPECT_EQ(call->out, std::vector<float>(5, 4.0f));
   }
-  EXPECT_EQ(ranks.job(0)->WaitForGeneration(0, std::chrono::seconds(30)), 1);
+  EXPECT_EQ(GenerationAfter(0, ranks.job(0)), 1);
   EXPECT_EQ(ranks.job(2)->engine()->topology().rank, 1);
   EXPECT_EQ(ranks.job(2)->engine()->topology().size, 2);
   ranks.End();
@@ -226,7 +256,7 @@ TEST(OnceTheMembershipEndsEntriesFailAsInAJobOfFixedSize) {
   ranks.job(0)->engine()->Abandon(Status::Aborted("rank 1 has left"));
   EXPECT_ERROR(call->Wait(), StatusCode::kAborted, "rank 1");
   EXPECT_ERROR(Reduce(ranks.job(0), "b", 5, 1.0f)->Wait(), StatusCode::kAborted, "");
-  EXPECT_EQ(ranks.job(0)->WaitForGeneration(0, std::chrono::seconds(30)), -1);
+  EXPECT_EQ(GenerationAfter(0, ranks.job(0)), kNone);
   ranks.End();
 }
 
@@ -249,7 +279,7 @@ TEST(ABroadcastGoesOnFromItsRootByItsNewNumberOrFails) {
   ranks.job(1)->engine()->Abandon(Status::Aborted("rank 0 is lost"));
   ranks.Announce([] {});
   EXPECT_ERROR(from_zero->Wait(), StatusCode::kAborted, "root");
-  EXPECT_EQ(ranks.job(2)->WaitForGeneration(0, std::chrono::seconds(30)), 1);
+  EXPECT_EQ(GenerationAfter(0, ranks.job(2)), 1);
   const auto root = FromRoot(ranks.job(2), "a", 1, 7.0f);  // by its new number
   EXPECT_OK(from_two->Wait());
   EXPECT_OK(root->Wait());
@@ -303,6 +333,86 @@ TEST(WhatSomeHadOthersGetFromThemToTheBit) {
     }
     ranks.End();
   }
+}
+
+// All of them sum up so many times, each under a name that may have been used before.
+void ExpectSums(ElasticRanks* ranks, const std::vector<int>& members, int times) {
+  float sum = 0.0f;
+  for (const int member : members) sum += ValueOf(member);
+  for (int i = 0; i < times; ++i) {
+    std::vector<std::unique_ptr<Call>> calls;
+    for (const int member : members) {
+      calls.push_back(Reduce(ranks->job(member), "a", 9, ValueOf(member)));
+    }
+    for (const auto& call : calls) {
+      EXPECT_OK(call->Wait());
+      EXPECT_EQ(call->out, std::vector<float>(9, sum));
+    }
+  }
+}
+
+TEST(WhoComesLaterTakesPartAndCountsAsTheOthersDo) {
+  ElasticRanks ranks(2);
+  ExpectSums(&ranks, {0, 1}, 3);
+  EXPECT_EQ(ranks.Add(), 2);
+  EXPECT_TRUE(ranks.job(2)->engine() == nullptr);
+  EXPECT_EQ(ranks.job(2)->generation(), -1);
+  EXPECT_TRUE(ranks.job(0)->WaitUntilIdle(std::chrono::seconds(30)));
+  ranks.Announce([] {});
+  for (const int member : {0, 1, 2}) EXPECT_EQ(GenerationAfter(0, ranks.job(member)), 1);
+  EXPECT_EQ(ranks.job(2)->engine()->topology().rank, 2);
+  ExpectSums(&ranks, {0, 1, 2}, 2);
+
+  // The next one is lost while it waits, with one that is in; and all that are left go on.
+  EXPECT_EQ(ranks.Add(), 3);
+  ranks.Kill(0);
+  ranks.Kill(3);
+  const auto waits = Reduce(ranks.job(1), "a", 9, ValueOf(1));
+  ranks.Announce([] {});
+  const auto comes = Reduce(ranks.job(2), "a", 9, ValueOf(2));
+  EXPECT_OK(waits->Wait());
+  EXPECT_OK(comes->Wait());
+  EXPECT_EQ(waits->out, std::vector<float>(9, 6.0f));
+  ExpectSums(&ranks, {1, 2}, 2);
+  ranks.End();
+}
+
+TEST(AChangeOfTheMembersInWords) {
+  Roster before;
+  before.members = {0, 2, 5};
+  Roster after;
+  after.generation = 4;
+  after.members = {2, 5, 6, 7};
+  const RosterChange change = Compare(before, after);
+  EXPECT_EQ(change.lost, std::vector<int>({0}));
+  EXPECT_EQ(change.joined, (std::vector<int>{2, 3}));
+  EXPECT_EQ(Describe(change, after),
+            "rank 0 is lost; ranks 2, 3 join; the job goes on with 4 ranks, numbered anew "
+            "(generation 4).");
+  after.members = {5};
+  EXPECT_EQ(Describe(Compare(before, after), after),
+            "ranks 0, 1 are lost; the job goes on with 1 rank, numbered anew (generation 4).");
+}
+
+TEST(WhatIsUnderWayIsNotIdle) {
+  ElasticRanks ranks(2);
+  const auto call = Reduce(ranks.job(0), "a", 9, 1.0f);
+  EXPECT_FALSE(ranks.job(0)->WaitUntilIdle(std::chrono::milliseconds(20)));
+  const auto other = Reduce(ranks.job(1), "a", 9, 1.0f);
+  EXPECT_TRUE(ranks.job(0)->WaitUntilIdle(std::chrono::seconds(30)));
+  ranks.End();
+}
+
+TEST(NobodyJoinsAJobOfWhichNobodyIsLeft) {
+  ElasticRanks ranks(1);
+  ranks.Add();
+  ranks.Add();
+  ranks.Kill(0);
+  ranks.Announce([] {});
+  for (const int member : {1, 2}) {
+    EXPECT_EQ(GenerationAfter(-1, ranks.job(member)), kNone);
+  }
+  ranks.End();
 }
 
 // One rank's results: by step, and then by name.
@@ -386,6 +496,49 @@ void Survive(unsigned seed) {
       for (const float value : step) EXPECT_TRUE(sums.count(value) > 0);
     }
   }
+}
+
+// Members come, and are lost, in any order; whoever is in makes each round with all others.
+void ComeAndGo(unsigned seed) {
+  std::mt19937 random(seed);
+  ElasticRanks ranks(2);
+  std::vector<int> members = {0, 1};
+  for (int round = 0; round < 8; ++round) {
+    // Once at least: where those that were in are lost before others are, there is nothing to join.
+    ExpectSums(&ranks, members, 1 + static_cast<int>(random() % 2));
+    const bool comes = members.size() < 2 || (members.size() < 5 && random() % 2 == 0);
+    std::vector<std::unique_ptr<Call>> waits;
+    if (comes) {
+      for (const int member : members) {
+        EXPECT_TRUE(ranks.job(member)->WaitUntilIdle(std::chrono::seconds(30)));
+      }
+      members.push_back(ranks.Add());
+    } else {
+      const auto victim = members.begin() + static_cast<int64_t>(random() % members.size());
+      ranks.Kill(*victim);
+      members.erase(victim);
+      const int waiting = members[random() % members.size()];
+      waits.push_back(Reduce(ranks.job(waiting), "b", 9, 1.0f));
+      for (const int member : members) {
+        if (member != waiting) waits.push_back(Reduce(ranks.job(member), "b", 9, 1.0f));
+      }
+    }
+    ranks.Announce([&] { std::this_thread::sleep_for(std::chrono::microseconds(random() % 300)); });
+    // Else those that were there before could go on without who comes.
+    for (const int member : comes ? members : std::vector<int>()) {
+      EXPECT_EQ(GenerationAfter(round, ranks.job(member)), round + 1);
+    }
+    for (const auto& call : waits) {
+      EXPECT_OK(call->Wait());
+      EXPECT_EQ(call->out, std::vector<float>(9, static_cast<float>(members.size())));
+    }
+  }
+  ExpectSums(&ranks, members, 2);
+  ranks.End();
+}
+
+TEST(RanksComeAndGoInAnyOrder) {
+  for (unsigned seed = 0; seed < (kSanitizer ? 10u : 60u); ++seed) ComeAndGo(seed);
 }
 
 TEST(SurvivorsMakeAllStepsAndHaveTheSameResults) {

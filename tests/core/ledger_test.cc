@@ -88,13 +88,29 @@ Outcome Has(const std::string& name, int64_t number) {
   return outcome;
 }
 
+TEST(WhoIsNewTakesOverTheCounts) {
+  Ledger old;
+  old.Done(Of(Collective::kAllReduce, "a"), {}, 1, 2);
+  old.Done(Of(Collective::kJoin, "join"), {}, 2, 3);
+  for (int i = 0; i < 3; ++i) old.Done(Of(Collective::kAllReduce, "b"), {}, 3, 4);
+  Ledger fresh;
+  EXPECT_OK(fresh.TakeOverCounts(old.EncodeCounts()));
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_TRUE(fresh.TurnOf(name, 0) == old.TurnOf(name, 0));
+  }
+  EXPECT_TRUE(fresh.results().empty());
+  EXPECT_ERROR(fresh.TakeOverCounts("x"), StatusCode::kInternal, "malformed");
+}
+
 TEST(APositionSurvivesItsTravel) {
   Position position;
   position.waits = {{"a", 5}, {"", 0}};
   position.has = {Has("b", int64_t{3} << 40)};
   position.has.back().copies = false;
+  position.is_new = true;
   Position back;
   ASSERT_OK(Decode(Encode(position), &back));
+  EXPECT_TRUE(back.is_new);
   EXPECT_TRUE(back.waits == position.waits);
   ASSERT_EQ(back.has.size(), size_t{1});
   EXPECT_TRUE(back.has[0].turn == position.has[0].turn);

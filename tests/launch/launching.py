@@ -36,10 +36,11 @@ class Outcome:
 
 
 @contextmanager
-def started(*words: object, **env: str) -> Iterator[subprocess.Popen[str]]:
+def started(*words: object, cwd: Path | None = None, **env: str) -> Iterator[subprocess.Popen[str]]:
     """A running tfhvdrun, killed with all its session if the test does not end it."""
     process = subprocess.Popen(
         [*TFHVDRUN, *map(str, words)],
+        cwd=cwd,
         env=environment(**env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -66,9 +67,9 @@ def _heed_signals() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def launch(*words: object, timeout: float = 60, **env: str) -> Outcome:
+def launch(*words: object, timeout: float = 60, cwd: Path | None = None, **env: str) -> Outcome:
     """Runs tfhvdrun to its end."""
-    with started(*words, **env) as process:
+    with started(*words, cwd=cwd, **env) as process:
         out, err = process.communicate(timeout=timeout)
         return Outcome(process.returncode, out, err)
 

@@ -28,6 +28,7 @@ def members(least: int | None) -> Members:
     """Of four ranks, which all listen."""
     four = Members(4, least)
     answers = [four.listens(rank, f"{'abcd'[rank]}:{rank}") for rank in (0, 2, 1, 3)]
+    assert [four.ready(rank, "tfhvd 1") for rank in range(4)] == [None] * 4
     assert answers[:3] == [None] * 3
     everything = said(answers[3])
     assert everything["addresses"] == ["a:0", "b:1", "c:2", "d:3"]
@@ -38,10 +39,10 @@ def members(least: int | None) -> Members:
 def test_members_are_told_who_is_left():
     four = members(least=2)
     first = said(four.end(1, [0, 2, 3], failed=True))["line"]
-    assert re.fullmatch(r"roster 1 [0-9a-f]{32} 0=a:0 2=c:2 3=d:3\n", first)
+    assert re.fullmatch(r"roster 1 0 [0-9a-f]{32} 0=a:0 2=c:2 3=d:3\n", first)
     second = said(four.end(0, [0, 2, 3], failed=True))["line"]  # its end may not be known yet
-    assert re.fullmatch(r"roster 2 [0-9a-f]{32} 2=c:2 3=d:3\n", second)
-    assert second.split()[2] != first.split()[2], "each generation has a secret of its own"
+    assert re.fullmatch(r"roster 2 0 [0-9a-f]{32} 2=c:2 3=d:3\n", second)
+    assert second.split()[3] != first.split()[3], "each generation has a secret of its own"
     assert four.end(3, [2], failed=True) is None, "one is too few"
     assert four.lost == {0, 1}
 
@@ -57,6 +58,49 @@ def test_once_a_rank_has_come_to_its_end_the_job_is_one_of_fixed_size():
 def test_a_job_of_fixed_size_loses_nobody():
     four = members(least=None)
     assert four.end(2, [0, 1, 3], failed=True) is None and four.lost == set()
+
+
+def lines(data: bytes | None) -> list[str]:
+    return [str(wire.read_json(payload)["line"]) for _, payload in wire.Reader().feed(data or b"")]
+
+
+def test_who_comes_later_is_let_in_once_all_members_are_ready():
+    four = members(least=2)
+    assert said(four.comes(4, "e:4")) == {"addresses": [], "token": "", "elastic": True}
+    four.comes(5, "f:5")
+    assert lines(four.ready(5, "tfhvd 1")) == ["waiting 1\n"]
+    assert lines(four.ready(4, "tfhvd 1")) == ["waiting 2\n"]
+    with pytest.raises(ValueError, match="it has tfhvd 2, and the job tfhvd 1"):
+        four.ready(6, "tfhvd 2")
+    said(four.end(1, [0, 2, 3, 4, 5], failed=True))
+    roster, waiting = lines(four.let_in(0))
+    assert re.fullmatch(r"roster 2 2 [0-9a-f]{32} 0=a:0 2=c:2 3=d:3 4=e:4 5=f:5\n", roster)
+    assert waiting == "waiting 0\n" and four.present == [0, 2, 3, 4, 5] and four.most == 5
+    assert four.let_in(0) is None, "it has been asked before"
+    after = said(four.end(5, [0, 2, 3, 4], failed=True))["line"]
+    assert after.startswith("roster 3 2 "), "of the same admission"
+
+
+def test_the_members_go_on_where_who_waited_is_gone():
+    four = members(least=2)
+    four.comes(4, "e:4")
+    four.ready(4, "tfhvd 1")
+    assert lines(four.end(4, [0, 1, 2, 3], failed=True)) == ["waiting 0\n"]
+    roster, _ = lines(four.let_in(0))
+    assert re.fullmatch(r"roster 1 1 [0-9a-f]{32} 0=a:0 1=b:1 2=c:2 3=d:3\n", roster)
+    assert four.lost == {4}
+
+
+def test_nobody_is_let_in_or_done_without_after_so_many_changes():
+    four = Members(2, 1, most_changes=1)
+    for rank in range(2):
+        four.listens(rank, f"{'ab'[rank]}:{rank}")
+        four.ready(rank, "x")
+    four.comes(2, "c:2")
+    four.ready(2, "x")
+    assert four.may_change and len(lines(four.let_in(0))) == 2
+    assert not four.may_change and four.end(0, [1, 2], failed=True) is None
+    assert four.lost == set()
 
 
 def test_options():
@@ -108,7 +152,7 @@ HANG = "open(f'{__file__}.now', 'w').close(); time.sleep(600)"
 def run(tmp_path: Path, size: int, victims: str, way: str, deed: str, *words: object) -> Outcome:
     path = script(tmp_path, LOOP.replace("DEED", deed))
     words = ("--elastic", "--no-prefix", "-np", size, *words, sys.executable, path, victims, way)
-    result = launch(*words, timeout=120)
+    result = launch(*words, timeout=120, cwd=tmp_path)  # where a verdict is written
     assert wait_until_gone(str(path)) == []
     return result
 

@@ -87,7 +87,6 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np 2 --mpi-args --quiet true", "written with =, as in --mpi-args=--quiet"),
         ("-np 2 --remote-shell sh -p 22 true", "--ssh-port is for ssh, in whose place"),
         ("-np 2 -i /no/key true", "-i must be a file with a private key. Received: '/no/key'"),
-        ("-np 2 --host-discovery-script s true", "Give the hosts that the script prints: -H"),
         ("-np 2 --verbos true", "Did you mean --verbose?"),
         ("-np 2 --zzz true", "unknown option --zzz. tfhvdrun --help lists the options"),
         ("-np 2 --no-prefix=1 true", "--no-prefix takes no value"),
@@ -117,14 +116,14 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line, says, capsys):
 
 def test_options_of_horovodrun_without_an_effect_are_taken_with_a_warning(capsys):
     words = (
-        "-np 1 --disable-cache --autotune --autotune-log-file f --jsrun --max-np=4 "
-        "--blacklist-cooldown-range 10 20 --hierarchical-allreduce --mpi true --gloo"
+        "-np 1 --disable-cache --autotune --autotune-log-file f --jsrun "
+        "--thread-affinity=4 --hierarchical-allreduce --mpi true --gloo"
     )
     job = parse(words.split())
     assert job.command == ("true", "--gloo")
     assert [warning.partition(" ")[0] for warning in job.warnings] == [
-        *("--disable-cache", "--autotune", "--autotune-log-file", "--jsrun", "--max-np"),
-        *("--blacklist-cooldown-range", "--hierarchical-allreduce"),
+        *("--disable-cache", "--autotune", "--autotune-log-file", "--jsrun"),
+        *("--thread-affinity", "--hierarchical-allreduce"),
     ]
     assert job.warnings[0] == (
         "--disable-cache has no effect: the launcher keeps nothing between jobs"

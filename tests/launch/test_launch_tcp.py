@@ -20,7 +20,7 @@ from mpi import wait_for
 from tfhvd.launch import address, cli, endpoints, mpi
 from tfhvd.launch.command_line import build_without_mpi
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.hosts import Host
+from tfhvd.launch.hosts import Host, place
 from tfhvd.launch.job import Job
 
 TCP = ("--transport", "tcp")
@@ -60,7 +60,8 @@ print(f"rank {rank} of {n}, {hvd.local_size()} here {loaded}\\n", end="", flush=
 
 
 def line_of(job: Job, exported: tuple[str, ...] = ()) -> list[str]:
-    return build_without_mpi(job, Path("/home/ann"), WORKER, exported, ("-p", "22"))
+    placed = place(job.hosts or (Host("localhost", job.num_proc),), job.num_proc)
+    return build_without_mpi(job, placed, Path("/home/ann"), WORKER, exported, ("-p", "22"))
 
 
 def test_the_line_names_the_ranks_of_each_host():

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd.elastic.errors import HostsUpdatedInterrupt
-from tfhvd.ops import Max, allreduce, broadcast_object
+from tfhvd.ops import Max, allreduce, barrier, broadcast_object
 from tfhvd.runtime import process
 from tfhvd.runtime.membership import membership
 
@@ -36,10 +36,10 @@ class State:
     ) -> None:
         del bcast_object, get_rank  # Horovod's, which serves other frameworks, too.
         self._reset_callbacks: list[Callable[[], object]] = []
-        self._generation = membership.generation()
+        self._generation: int | None = None  # that of the last look, the same on all ranks
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], object]]) -> None:
-        """Has functions called whenever ranks were lost, before the function that trains goes on.
+        """Has functions called after ranks were lost, or came, before the function goes on.
 
         Args:
             callbacks: without arguments; such as one that sets the learning rate by `hvd.size()`.
@@ -47,35 +47,52 @@ class State:
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Resets the state for the ranks that are left; called by `run`."""
+        """Resets the state for the ranks that take part now; called by `run`."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def commit(self) -> None:
-        """Saves the state, and looks whether ranks were lost. Every rank calls it.
+        """Saves the state, and looks whether ranks were lost, or wait to take part.
+
+        Every rank calls it.
 
         Raises:
-            HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last one.
+            HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last one, or
+                have come.
         """
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Looks whether ranks were lost, without saving. Every rank calls it.
+        """Looks whether ranks were lost, or wait to take part, without saving.
+
+        Every rank calls it. Those that wait are let in here.
 
         Raises:
-            HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last commit.
+            HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last commit,
+                or have come.
         """
         if not membership.is_elastic:
             return
-        # Ranks learn of a loss at different steps; they are to stop at the same one.
-        own = tf.constant(membership.generation(), tf.int64)
-        latest = int(allreduce(own, op=Max, name="elastic/generation"))
+        if self._generation is None:
+            self._generation = membership.admitted()
+        # Ranks hear of others at different steps; they are to stop at the same one.
+        own = tf.constant([membership.generation(), membership.ranks_waiting()], tf.int64)
+        latest, waiting = allreduce(own, op=Max, name="elastic/generation").numpy().tolist()
+        let_in = waiting > 0 and self._let_in()
+        if let_in:
+            latest = membership.admitted()
         if latest > self._generation:
             self._generation = latest
             membership.refresh()
-            raise HostsUpdatedInterrupt
+            raise HostsUpdatedInterrupt(skip_sync=not let_in)
+
+    def _let_in(self) -> bool:
+        # What is under way when ranks come would wait for them, who know nothing of it.
+        membership.wait_until_idle()
+        barrier()
+        return membership.let_in()
 
     def save(self) -> None:
         """Keeps what there is, for `restore`."""

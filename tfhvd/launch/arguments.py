@@ -38,6 +38,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     if not command:
         raise UsageError(f"no command to run. Usage: {USAGE}")
     hosts = _hosts(given)
+    if "num_proc" not in given and "discovery" in given:
+        given["num_proc"] = given.get("max_np", given.get("min_np", 1))
     if "num_proc" not in given and not hosts:
         found = slurm.allocation(environ or {})
         if found is not None:
@@ -48,9 +50,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     check_slots(num_proc, hosts)
     _check_rank("--output rank", given.get("output"), num_proc)
     _check_rank("--pdb ", given.get("pdb"), num_proc)
-    if "min_np" in given:
-        _check_least(given["min_np"], num_proc)
-    if "min_np" in given or "evict_after" in given:
+    _check_elastic(given, num_proc)
+    if given.keys() & {"min_np", "max_np", "discovery", "evict_after"}:
         given["elastic"] = True
     if given.get("elastic"):
         if given.get("transport") == "mpi":
@@ -78,9 +79,15 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     )
 
 
-def _check_least(least: int, num_proc: int) -> None:
+def _check_elastic(given: dict[str, Any], num_proc: int) -> None:
+    least, most = given.get("min_np", 1), given.get("max_np", num_proc)
     if least > num_proc:
         raise UsageError(f"--min-np {least} is more than the {num_proc} ranks that are started")
+    if most < num_proc:
+        raise UsageError(f"--max-np {most} is less than the {num_proc} ranks that are started")
+    named = [flag for flag, name in (("-H", "hosts"), ("--hostfile", "hostfile")) if name in given]
+    if "discovery" in given and named:
+        raise UsageError(f"--host-discovery-script and {named[0]} exclude each other: give one")
 
 
 def _merged(file: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:

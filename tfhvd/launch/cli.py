@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import secrets
 import shlex
@@ -11,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tfhvd.launch import (
     address,
     arguments,
     command_line,
+    discovery,
     endpoints,
     environment,
     legacy_keras,
@@ -27,7 +30,10 @@ from tfhvd.launch import (
     ssh_check,
 )
 from tfhvd.launch.errors import UsageError
+from tfhvd.launch.growth import Growth, Hosts
+from tfhvd.launch.hosts import Host, place, read_hostfile
 from tfhvd.launch.job import Job
+from tfhvd.launch.members import Members
 from tfhvd.launch.output import Output
 from tfhvd.launch.supervisor import Supervisor
 
@@ -58,6 +64,48 @@ def _answer(task: str) -> str:
 
 
 def _run(job: Job) -> int:
+    with contextlib.closing(_hosts(job)) as found_hosts:
+        return _run_on(found_hosts, _with_hosts(job, found_hosts))
+
+
+def _hosts(job: Job) -> Hosts:
+    """Where ranks may be started, now and later."""
+
+    def warn(text: str) -> None:
+        print(f"tfhvdrun: warning: {text}", file=sys.stderr)
+
+    if job.discovery:
+        return discovery.Script(job.discovery, job.slots_per_host, warn)
+    if job.hostfile is not None:
+        return discovery.HostFile(job.hostfile, read_hostfile, warn)
+    here = Host("localhost", max(job.num_proc, job.max_np or 0))
+    return discovery.Fixed(job.hosts or (here,))
+
+
+def _with_hosts(job: Job, found: Hosts) -> Job:
+    """The job on the hosts that a script has printed, if it has one: waits for slots for min_np.
+
+    Raises UsageError where there are not as many in time.
+    """
+    if not job.discovery:
+        return job
+    give_up = time.monotonic() + job.elastic_timeout
+    while True:
+        found.tick(time.monotonic())
+        slots = sum(host.slots for host in found.hosts)
+        if slots >= job.min_np:
+            num_proc = min(job.num_proc, slots)
+            return dataclasses.replace(job, hosts=found.hosts, num_proc=num_proc)
+        if time.monotonic() > give_up:
+            raise UsageError(
+                f"--host-discovery-script {job.discovery[0]}: the hosts that it prints have "
+                f"{slots} slots after {job.elastic_timeout:g} s, and --min-np asks for "
+                f"{job.min_np}. More time: --elastic-timeout S"
+            )
+        time.sleep(0.05)
+
+
+def _run_on(found_hosts: Hosts, job: Job) -> int:
     node = command_line.Node(environment.physical_cores(), environment.in_allocation(os.environ))
     remote = command_line.is_remote(job, node)
     env = environment.build(job, os.environ, root=os.geteuid() == 0)
@@ -91,7 +139,7 @@ def _run(job: Job) -> int:
         while True:
             if job.max_restarts:
                 env[environment.RESTARTS] = str(restarts)
-            code, interrupted = _start(job, found, node, env, output, pipe)
+            code, interrupted = _start(job, found, found_hosts, node, env, output, pipe)
             if code == 0 or interrupted or restarts == job.max_restarts:
                 return code
             restarts += 1
@@ -138,6 +186,7 @@ def _output(job: Job, *, append: bool = False) -> Output:
 def _start(
     job: Job,
     found: mpi.Mpi | None,
+    found_hosts: Hosts,
     node: command_line.Node,
     env: dict[str, str],
     output: Output,
@@ -156,9 +205,19 @@ def _start(
     if found is None:
         env[endpoints.TCP] = ",".join(job.nics) if remote else endpoints.LOOPBACK
     exported = environment.exported(job, env)
+
+    ssh_args = ssh_check.arguments(job, env)
+    without_mpi = functools.partial(
+        command_line.build_without_mpi,
+        job,
+        folder=Path.cwd(),
+        worker=worker_words(),
+        exported=exported,
+        ssh_args=ssh_args,
+    )
+    placed = place(job.hosts or (Host("localhost", job.num_proc),), job.num_proc)
     if found is None:
-        ssh_args = ssh_check.arguments(job, env)
-        line = command_line.build_without_mpi(job, Path.cwd(), worker_words(), exported, ssh_args)
+        line = without_mpi(placed)
     else:
         line = command_line.build(job, found, node, worker_words(), exported)
     if job.verbose:
@@ -175,7 +234,9 @@ def _start(
         stopped_limit=environment.stall_limit(env),
         hang_limit=_hang_limit(job, env),
         end_hanging=job.on_hang == "abort",
-        least=job.min_np if job.elastic else None,
+        members=Members(job.num_proc, job.min_np if job.elastic else None, job.reset_limit),
+        growth=Growth(found_hosts, placed, job.max_np, job.pauses) if job.grows else None,
+        start_more=lambda host, ranks: without_mpi([(host, ranks)]),
         evict_after=_evict_after(job, env),
         debugged=job.pdb,
         verbose=job.verbose,

@@ -30,7 +30,9 @@ class Node:
 
 
 def is_remote(job: Job, node: Node) -> bool:
-    """Whether ranks may run on other hosts."""
+    """Whether ranks may run on other hosts, now or later."""
+    if job.discovery or (job.grows and job.hostfile):
+        return True
     if job.hosts:
         return not all(is_local(host.name) for host in job.hosts)
     return node.in_allocation
@@ -72,6 +74,7 @@ def build(
 
 def build_without_mpi(
     job: Job,
+    placed: Sequence[tuple[Host, Sequence[int]]],
     folder: Path,
     worker: Sequence[str],
     exported: Sequence[str],
@@ -81,18 +84,16 @@ def build_without_mpi(
 
     Args:
         job: what the user asks for.
+        placed: which ranks run where.
         folder: where the ranks are to run, on every host.
         worker: as for `build`.
         exported: likewise.
         ssh_args: options for ssh.
     """
-    hosts, first = [], 0
-    for host in job.hosts or (Host("localhost", job.num_proc),):
-        last = min(first + host.slots, job.num_proc)
+    hosts = []
+    for host, ranks in placed:
         words = [] if is_local(host.name) else ssh_check.command(host, ssh_args, job.remote_shell)
-        if first < last:
-            hosts.append({"words": words[:-1], "ranks": list(range(first, last))})
-        first = last
+        hosts.append({"words": words[:-1], "ranks": list(ranks)})
     spec = {"hosts": hosts, "worker": [*worker, *job.command], "names": list(exported)}
     return [
         *worker[:-1],

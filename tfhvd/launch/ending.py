@@ -203,16 +203,19 @@ def report(rank: Rank, ranks: Iterable[Rank] = ()) -> list[str]:
     return [*lines, *_last_deeds(rank, rank.ending)]
 
 
-def report_loss(rank: Rank, left: int, of: int) -> list[str]:
+def report_loss(rank: Rank, left: int, of: int, *, took_part: bool = True) -> list[str]:
     """What tfhvdrun prints of a rank without which the job goes on.
 
     Args:
         rank: the lost one.
         left: how many ranks go on.
-        of: how many there were at the start.
+        of: how many there were at most.
+        took_part: whether it had been let in.
     """
     assert rank.ending is not None
     goes_on = f"the job goes on with {left} of {of} ranks"
+    if not took_part:
+        goes_on = "it had not taken part yet, and the job goes on"
     line = f"tfhvdrun: {_who(rank)}: {_how(rank.ending)}; {goes_on}"
     return [line, *_last_deeds(rank, rank.ending)]
 

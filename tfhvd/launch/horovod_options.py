@@ -1,4 +1,4 @@
-"""Options of horovodrun that tfhvdrun takes and does nothing with, and those that it refuses.
+"""Options of horovodrun that tfhvdrun takes and does nothing with.
 
 Whoever replaces `horovodrun` by `tfhvdrun` in a script of theirs should have a job that runs, and
 hear what the option no longer does.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _TUNED = "there is nothing to tune"
-_ELASTIC = "ranks that are lost are not replaced (docs/migrating.md)"
 _LEVELS = "tfhvd itself chooses when to reduce within each host first (TFHVD_CPU_OPERATIONS)"
 _MPI = "ranks that meet over TCP wait for --start-timeout"
 _THREADS = "tfhvd calls MPI from one thread"
@@ -35,11 +34,6 @@ IDLE = (
     Idle(("--autotune-gaussian-process-noise",), 1, _TUNED),
     Idle(("--hierarchical-allreduce", "--no-hierarchical-allreduce"), 0, _LEVELS),
     Idle(("--hierarchical-allgather", "--no-hierarchical-allgather"), 0, _LEVELS),
-    Idle(("--max-np", "--max-num-proc"), 1, _ELASTIC),
-    Idle(("--slots-per-host", "--slots"), 1, _ELASTIC),
-    Idle(("--elastic-timeout",), 1, _ELASTIC),
-    Idle(("--reset-limit",), 1, _ELASTIC),
-    Idle(("--blacklist-cooldown-range",), 2, _ELASTIC),
     Idle(("--gloo-timeout-seconds",), 1, _MPI),
     Idle(("--jsrun",), 0, "ranks are started by mpirun, which asks the batch system for hosts"),
     Idle(("--mpi-threads-disable", "--no-mpi-threads-disable"), 0, _THREADS),
@@ -49,9 +43,3 @@ IDLE = (
     Idle(("--log-with-timestamp", "--log-without-timestamp"), 0, _STAMPS),
     Idle(("--log-hide-timestamp", "--no-log-hide-timestamp"), 0, _STAMPS),
 )
-
-# Without what they ask for the job would be another one: flag -> what to type instead.
-REFUSED = {
-    "--host-discovery-script": "no ranks join a job later. Give the hosts that the script "
-    'prints: -H "$(./script | paste -sd,)"',
-}

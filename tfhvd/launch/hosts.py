@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,12 +67,12 @@ def _parse_item(item: str, text: str) -> Host:
     return host
 
 
-def _parse_host(text: str) -> Host | None:
+def _parse_host(text: str, unsaid: int = 1) -> Host | None:
     match = _HOST.fullmatch(text)
     if match is None:
         return None
     user, name, address, slots = match.groups()
-    count = 1 if slots is None else _slots(slots)
+    count = unsaid if slots is None else _slots(slots)
     if count is None or (address is not None and not _is_ipv6(address)):
         return None
     return Host(name or address, count, user or "")
@@ -96,19 +96,34 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise UsageError(f"cannot read the host file {path}: {reason}") from error
+    hosts = read_hosts(text, f"the host file {path}")
+    if not hosts:
+        raise UsageError(f"the host file {path} names no host; write lines like: node1 slots=4")
+    return hosts
+
+
+def read_hosts(text: str, source: str, slots: int = 1) -> tuple[Host, ...]:
+    """Reads the lines of a host file, or of a script that prints hosts.
+
+    Args:
+        text: the lines.
+        source: where they are from, for errors.
+        slots: of a host of which its line does not say.
+
+    Raises:
+        UsageError: naming source and line.
+    """
     hosts = []
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.split("#", 1)[0].split()
         if line:
-            hosts.append(_parse_line(line, f"{path}, line {number}: {raw.strip()!r}"))
-    if not hosts:
-        raise UsageError(f"the host file {path} names no host; write lines like: node1 slots=4")
+            hosts.append(_parse_line(line, slots, f"{source}, line {number}: {raw.strip()!r}"))
     return _merged(hosts)
 
 
-def _parse_line(words: list[str], where: str) -> Host:
+def _parse_line(words: list[str], slots: int, where: str) -> Host:
     # In a file an address needs no brackets: the slots are a word of their own.
-    host = Host(words[0], 1) if _is_ipv6(words[0]) else _parse_host(words[0])
+    host = Host(words[0], slots) if _is_ipv6(words[0]) else _parse_host(words[0], slots)
     count = None if host is None else host.slots
     for word in words[1:]:
         key, _, value = word.partition("=")
@@ -117,7 +132,7 @@ def _parse_line(words: list[str], where: str) -> Host:
         elif key not in ("max_slots", "max-slots"):
             count = None
     if host is None or count is None:
-        raise UsageError(f"malformed host file {where}. Expected: node1 slots=4")
+        raise UsageError(f"malformed line of {where}. Expected: node1 slots=4")
     return Host(host.name, count, host.user)
 
 
@@ -144,6 +159,20 @@ def check_slots(num_proc: int, hosts: tuple[Host, ...]) -> None:
         f"-np {num_proc} asks for more ranks than the hosts have slots: {given} gives {total}. "
         f"Type -np {total}, or give more slots, as in -H {roomy}"
     )
+
+
+def place(hosts: Sequence[Host], num_proc: int) -> list[tuple[Host, list[int]]]:
+    """Which ranks run where: each host gets as many as it has slots, one host after the other.
+
+    Example: ``place([Host("a", 2), Host("b", 2)], 3) == [(a, [0, 1]), (b, [2])]``
+    """
+    placed, first = [], 0
+    for host in hosts:
+        last = min(first + host.slots, num_proc)
+        if first < last:
+            placed.append((host, list(range(first, last))))
+        first = last
+    return placed
 
 
 def is_local(name: str) -> bool:

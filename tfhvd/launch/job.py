@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfhvd.launch.growth import PAUSES
 from tfhvd.launch.hosts import Host
 
 
@@ -16,11 +17,19 @@ class Job:
         command: the program and its arguments, run once per rank.
         num_proc: the number of ranks, at least 1.
         hosts: where; empty means here, or wherever a batch system's allocation is.
+        hostfile: the file that they were read from, if any.
         env: (name, value) for the ranks; the value None means the launcher's own value.
         settings: TFHVD_* variables that the options set.
         transport: "mpi": mpirun starts the ranks, and MPI carries what crosses hosts; "tcp": both
             without an MPI; "auto": the first where there is an mpirun.
         elastic: whether the job goes on where ranks are lost, and at least `min_np` are left.
+        max_np: the most ranks that it may have once others come, also in the place of lost ones;
+            None: as many as the hosts have slots, or none come if there is no script either.
+        discovery: a script that prints the hosts, as they change, and its arguments; or nothing.
+        slots_per_host: how many ranks a host may run of which the script does not say.
+        elastic_timeout: how long to wait at the start until the hosts have slots for `min_np`.
+        reset_limit: how often the members may change; None: as often as they do.
+        pauses: after which a host is tried again on which a rank has failed: first, and at most.
         evict_after: when it goes on without ranks that keep the others; 0: never.
         ssh_check: whether to try ssh to all hosts before mpirun does.
         remote_shell: a program that takes the place of ssh.
@@ -39,6 +48,7 @@ class Job:
     command: tuple[str, ...] = ()
     num_proc: int = 1
     hosts: tuple[Host, ...] = ()
+    hostfile: Path | None = None
     env: tuple[tuple[str, str | None], ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     nics: tuple[str, ...] = ()
@@ -46,6 +56,12 @@ class Job:
     transport: str = "auto"
     elastic: bool = False
     min_np: int = 1
+    max_np: int | None = None
+    discovery: tuple[str, ...] = ()
+    slots_per_host: int = 1
+    elastic_timeout: float = 600.0
+    reset_limit: int | None = None
+    pauses: tuple[float, float] = PAUSES
     evict_after: float = 0.0
     ssh_port: int | None = None
     ssh_identity_file: Path | None = None
@@ -69,6 +85,11 @@ class Job:
     as_horovod: bool = False
     task: str = "run"
     warnings: tuple[str, ...] = ()
+
+    @property
+    def grows(self) -> bool:
+        """Whether ranks may come later."""
+        return self.max_np is not None or bool(self.discovery)
 
     @property
     def ssh_args(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Logs:
     """The files of a job.
 
     Args:
-        num_proc: the number of ranks.
+        num_proc: the number of ranks at the start; others may come.
         streams: the folder of ``--output-filename``: ``rank.R/stdout`` and ``rank.R/stderr``.
         ranks: the folder of ``--output``: ``rank.R.log``, with both.
         timestamps: whether lines will come with a time to be put before them.
@@ -61,28 +61,39 @@ class Logs:
         append: bool = False,
     ) -> None:
         self._logs: dict[tuple[int, bool], list[_Log]] = {}
-        digits = len(str(num_proc - 1))
-        option = ""
+        self._digits = len(str(num_proc - 1))
+        self._streams = streams
+        self._ranks = ranks
+        self._raw = not timestamps
+        self._append = append
         try:
             for rank in range(num_proc):
-                name = f"rank.{rank:0{digits}d}"
-                if streams is not None:
-                    option = f"--output-filename {streams}"
-                    for errors, stream in ((False, "stdout"), (True, "stderr")):
-                        log = _Log(streams / name / stream, raw=not timestamps, append=append)
-                        self._logs.setdefault((rank, errors), []).append(log)
-                if ranks is not None:
-                    option = f"--output {ranks}"
-                    log = _Log(ranks / f"{name}.log", raw=False, append=append)
-                    for errors in (False, True):
-                        self._logs.setdefault((rank, errors), []).append(log)
+                self._open(rank)
         except OSError as error:
             with contextlib.suppress(OSError):
                 self.close()
+            option = f"--output {ranks}" if ranks else f"--output-filename {streams}"
             raise UsageError(f"cannot write to {option}: {error}") from error
+
+    def _open(self, rank: int) -> None:
+        for errors in (False, True):
+            self._logs[rank, errors] = []
+        name = f"rank.{rank:0{self._digits}d}"
+        if self._streams is not None:
+            for errors, stream in ((False, "stdout"), (True, "stderr")):
+                log = _Log(self._streams / name / stream, raw=self._raw, append=self._append)
+                self._logs[rank, errors].append(log)
+        if self._ranks is not None:
+            log = _Log(self._ranks / f"{name}.log", raw=False, append=self._append)
+            for errors in (False, True):
+                self._logs[rank, errors].append(log)
 
     def feed(self, rank: int, data: bytes, now: float, *, errors: bool, stamp: bytes) -> None:
         """Takes what a rank wrote to its stdout, or (errors) stderr."""
+        if (rank, errors) not in self._logs:
+            # A disk that is full by now must not end the job: that rank has no file.
+            with contextlib.suppress(OSError):
+                self._open(rank)
         for log in self._logs.get((rank, errors), ()):
             log.feed(errors, stamp, data, now)
 

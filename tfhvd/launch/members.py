@@ -1,8 +1,9 @@
 """Who takes part in a job of ranks that meet over TCP. Pure: ranks in, what is said to them out.
 
-In an elastic job ranks may be lost, and the others go on. A rank keeps the number that it was
-started with, by which the launcher knows it. In the program the survivors are numbered anew, in
-the same order.
+In an elastic job ranks may be lost, and others may come: they wait until all members have come to
+one point of the program, and let them in. A rank keeps the number that it was started with, by
+which the launcher knows it. In the program the members are numbered anew, in the order of these
+numbers: who comes is last.
 """
 
 from __future__ import annotations
@@ -17,24 +18,46 @@ class Members:
     """The members of one job.
 
     Args:
-        num_proc: how many ranks are started.
+        num_proc: how many ranks are started with it.
         least: how many must be left for the job to go on; None: all.
+        most_changes: how often its members may change; None: as often as they do.
 
     Attributes:
         elastic: whether ranks may be lost.
         lost: the numbers of ranks without which it goes on.
         present: by rank in the program, the numbers of those that take part.
+        waiting: the numbers of those that are ready to be let in.
+        most: how many there were at most.
     """
 
-    def __init__(self, num_proc: int, least: int | None = None) -> None:
+    def __init__(
+        self, num_proc: int, least: int | None = None, most_changes: int | None = None
+    ) -> None:
         self.lost: set[int] = set()
         self.present = list(range(num_proc))
+        self.waiting: list[int] = []
+        self.most = num_proc
         self._num_proc = num_proc
         self._least = num_proc if least is None else max(1, least)
+        self._most_changes = most_changes
         self.elastic = least is not None
         self._listens_at: dict[int, str] = {}
+        self._identity = ""
+        self._met: set[int] = set()
         self._generation = 0
+        self._admitted = 0
         self._over = False
+
+    @property
+    def may_change(self) -> bool:
+        """Whether ranks may still be lost, or come."""
+        limit = self._most_changes
+        return self.elastic and not self._over and (limit is None or self._generation < limit)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all ranks that the job was started with have met."""
+        return len(self._met) == self._num_proc
 
     def listens(self, rank: int, addresses: str) -> bytes | None:
         """Takes note of where a rank listens; returns what all workers are told, once all do."""
@@ -48,12 +71,59 @@ class Members:
             elastic=self.elastic,
         )
 
-    def end(self, rank: int, present: Collection[int], *, failed: bool) -> bytes | None:
+    def comes(self, rank: int, addresses: str) -> bytes:
+        """Takes note of where a rank that comes later listens; returns what its worker is told."""
+        self._listens_at[rank] = addresses
+        return wire.frame_json(wire.ENDPOINTS, addresses=[], token="", elastic=True)
+
+    def ready(self, rank: int, identity: str) -> bytes | None:
+        """Takes note that a rank has met the others, or is ready to be let in.
+
+        Args:
+            rank: its number.
+            identity: what must be the same on all ranks.
+
+        Returns:
+            What all workers are told, if anything.
+
+        Raises:
+            ValueError: if it comes later and cannot take part; why.
+        """
+        if rank in self.present:
+            self._met.add(rank)
+            self._identity = self._identity or identity
+            return None
+        if identity != self._identity:
+            raise ValueError(f"it has {identity}, and the job {self._identity}")
+        if not self.may_change:
+            return None
+        self.waiting.append(rank)
+        return self._how_many_wait()
+
+    def let_in(self, admitted: int) -> bytes | None:
+        """All members are at one point of the program, and let in those that wait.
+
+        Args:
+            admitted: the generation for which they have last done so.
+
+        Returns:
+            What all workers are told; None where that has been done already.
+        """
+        if admitted != self._admitted or not self.elastic or self._over:
+            return None
+        if self.may_change:
+            self.present = [*self.present, *sorted(self.waiting)]
+            self.most = max(self.most, len(self.present))
+            self.waiting = []
+        self._admitted = self._generation + 1
+        return self._roster() + self._how_many_wait()
+
+    def end(self, rank: int, left: Collection[int], *, failed: bool) -> bytes | None:
         """Takes note of the end of a rank; it is one of the `lost` where the job goes on.
 
         Args:
             rank: which has ended.
-            present: the ranks that still take part.
+            left: the ranks that have not, and do not leave.
             failed: whether it has not come to the end of its program.
 
         Returns:
@@ -61,16 +131,29 @@ class Members:
         """
         if not self.elastic or self._over:
             return None
+        if rank not in self.present:
+            self.lost.add(rank)
+            if rank not in self.waiting:
+                return None
+            self.waiting.remove(rank)
+            return self._how_many_wait()
         if not failed:
             self._over = True
             line = f"over rank {rank} has come to the end of its program\n"
             return wire.frame_json(wire.MEMBERS, line=line)
-        left = sorted(set(present) - {rank})
-        if len(left) < self._least or len(self._listens_at) < self._num_proc:
+        survivors = [each for each in self.present if each in left and each != rank]
+        all_listen = len(self._listens_at) >= self._num_proc
+        if len(survivors) < self._least or not all_listen or not self.may_change:
             return None
         self.lost.add(rank)
-        self.present = left
+        self.present = survivors
+        return self._roster()
+
+    def _roster(self) -> bytes:
         self._generation += 1
-        entries = " ".join(f"{number}={self._listens_at[number]}" for number in left)
-        line = f"roster {self._generation} {secrets.token_hex(16)} {entries}\n"
-        return wire.frame_json(wire.MEMBERS, line=line)
+        entries = " ".join(f"{number}={self._listens_at[number]}" for number in self.present)
+        head = f"roster {self._generation} {self._admitted} {secrets.token_hex(16)}"
+        return wire.frame_json(wire.MEMBERS, line=f"{head} {entries}\n")
+
+    def _how_many_wait(self) -> bytes:
+        return wire.frame_json(wire.MEMBERS, line=f"waiting {len(self.waiting)}\n")

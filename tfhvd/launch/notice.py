@@ -1,4 +1,4 @@
-"""What a rank tells the worker around it: where its flight record is, and how it leaves.
+"""What a rank tells the worker around it: where its flight record is, how it comes and leaves.
 
 The worker keeps the record open, and so can read it after the rank was killed. The rank that fails
 first is often not the first that ends: it waits until the others have taken note, and those end
@@ -29,15 +29,17 @@ _LIMIT = 4096  # bytes; a longer datagram is no notice
 
 @dataclass(frozen=True)
 class Notice:
-    """One notice; one of both is not None.
+    """One notice; one of the attributes is not None.
 
     Attributes:
         follows: the rank begins to leave, and does so because another one has failed, or not.
         record: a descriptor of its flight record, which the receiver of the notice closes.
+        joining: what it says to the launcher of an elastic job; see `Sender.ready` and on.
     """
 
     follows: bool | None = None
     record: int | None = None
+    joining: dict[str, object] | None = None
 
 
 class Receiver:
@@ -77,6 +79,8 @@ class Receiver:
                 return None
             if "follows" in fields:
                 return Notice(follows=bool(fields["follows"]))
+            if "joining" in fields:
+                return Notice(joining=dict(fields["joining"]))
             if files:
                 return Notice(record=files[0])
         return None
@@ -107,7 +111,27 @@ class Sender:
         if record >= 0:
             self._send(record)
 
-    def _send(self, file: int | None, **fields: bool) -> None:
+    def ready(self, identity: str) -> None:
+        """Says, in an elastic job, that this rank has met the others, or waits to be let in.
+
+        Args:
+            identity: what must be the same on all ranks, such as versions.
+        """
+        self._send(None, joining={"ready": identity})
+
+    def let_in(self, admitted: int) -> None:
+        """Says that all ranks are ready to let in those that wait.
+
+        Args:
+            admitted: the generation for which they have last done so; asked twice, it counts once.
+        """
+        self._send(None, joining={"let_in": admitted})
+
+    def joined(self) -> None:
+        """Says that this rank, which was let in, has met the others."""
+        self._send(None, joining={"joined": True})
+
+    def _send(self, file: int | None, **fields: object) -> None:
         if not self._name:
             return
         data = json.dumps({"secret": self._secret, **fields}).encode()

@@ -21,7 +21,7 @@ class Output:
     lines are merged together.
 
     Args:
-        num_proc: the number of ranks.
+        num_proc: the number of ranks at the start; others may come.
         prefix: whether each line begins with its rank, as in ``[1] ``.
         folder: also write ``folder/rank.R/stdout`` and ``stderr``; made if absent.
         show: the only rank whose output is written to ours, None for all; or a folder, where
@@ -56,8 +56,8 @@ class Output:
             timestamps=timestamps,
             append=append,
         )
-        hide = show is None and not startup_lines
-        self._filters = {rank: StartupFilter() for rank in range(1, num_proc) if hide}
+        self._hides_startup = show is None and not startup_lines
+        self._filters: dict[int, StartupFilter] = {}
 
     @property
     def broken(self) -> bool:
@@ -68,8 +68,8 @@ class Output:
         """Takes what a rank wrote to its stdout, or (errors) stderr."""
         stamp = self._stamp()
         self._logs.feed(rank, data, now, errors=errors, stamp=stamp)
-        if errors and rank in self._filters:
-            data = self._filters[rank].feed(data)
+        if errors and rank > 0 and self._hides_startup:
+            data = self._filters.setdefault(rank, StartupFilter()).feed(data)
         self._feed(rank, data, now, errors=errors, stamp=stamp)
 
     def _feed(self, rank: int, data: bytes, now: float, *, errors: bool, stamp: bytes) -> None:

@@ -27,7 +27,7 @@ Row = dict[str, Any]  # an option: what `add_argument` takes, and its spellings 
 class Value(argparse.Action):
     """Converts the option's word; a mistake is said with the spelling that the user typed."""
 
-    def __init__(self, *, convert: Callable[[str], object], repeated: bool = False, **more: Any):
+    def __init__(self, *, convert: Callable[[Any], object], repeated: bool = False, **more: Any):
         super().__init__(**more)
         self.convert, self.repeated = convert, repeated
 
@@ -53,16 +53,6 @@ class Idle(argparse.Action):
         """Notes the option."""
         notes = getattr(namespace, "warnings", ())
         namespace.warnings = (*notes, f"{flag} has no effect: {self.const}")
-
-
-class Refused(argparse.Action):
-    """An option of horovodrun without which the job would be another one."""
-
-    def __call__(
-        self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
-    ) -> None:
-        """Raises UsageError."""
-        raise UsageError(f"tfhvdrun has no option {flag}. {self.const}")
 
 
 class Parser(argparse.ArgumentParser):

@@ -12,15 +12,19 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfhvd.launch import cores, debugging, hang_report, inquiry, orphans, stopping, wire
 from tfhvd.launch.ending import Ending, Rank, first_failure, report, report_loss, signal_name
+from tfhvd.launch.growth import Growth
+from tfhvd.launch.hosts import Host
 from tfhvd.launch.looks import Looks
 from tfhvd.launch.members import Members
 from tfhvd.launch.output import Output
 from tfhvd.launch.peer import Peer
+from tfhvd.launch.peers import Peers
 from tfhvd.launch.process_manager import ProcessManager
+from tfhvd.launch.recruits import Recruits
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
 from tfhvd.watch.hang_watch import HangWatch
 from tfhvd.watch.ranks import ranks_text
@@ -31,7 +35,6 @@ FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to s
 # Of an elastic job: seconds until a host that is cut off is lost, and between two looks.
 _CUT_OFF, _BEAT = 2.0, 0.5
 _LINGER = 2.0  # seconds to hear from workers whose mpirun has ended
-_IN_GROUP = (*STOPPING, signal.SIGKILL)
 
 
 class Supervisor:
@@ -50,7 +53,9 @@ class Supervisor:
             has come to its end and waits for it; 0: never.
         hang_limit: seconds without progress after which to find out why ranks wait; 0: never.
         end_hanging: whether to end the job then, if it hangs.
-        least: how many ranks must be left for the job to go on without others; None: all.
+        members: who takes part.
+        growth: says when and where more ranks are started; None: never.
+        start_more: the command line that starts ranks on a host, by their numbers.
         evict_after: seconds after which it goes on without ranks that keep the others, because they
             are stopped or do nothing; 0: never.
         debugged: the rank that gets our stdin, if any.
@@ -71,7 +76,9 @@ class Supervisor:
         stopped_limit: float = 0.0,
         hang_limit: float = 0.0,
         end_hanging: bool = False,
-        least: int | None = None,
+        members: Members | None = None,
+        growth: Growth | None = None,
+        start_more: Callable[[Host, Sequence[int]], Sequence[str]] = lambda host, ranks: (),
         evict_after: float = 0.0,
         debugged: int | None = None,
         verbose: bool = False,
@@ -87,16 +94,24 @@ class Supervisor:
         self._stopped_limit = stopped_limit
         self._look_at = 0.0  # when to look for stopped ranks again
         self._lost_at = 0.0  # when to look for lost hosts again
-        self._looks = Looks(self._ask)
-        probe = functools.partial(self._ask, wire.frame_json(wire.PROBE, limit=hang_limit))
+        self._peers = Peers()
+        self._looks = Looks(self._peers.tell)
+        probe = functools.partial(self._peers.tell, wire.frame_json(wire.PROBE, limit=hang_limit))
         self._hang_watch = HangWatch(hang_limit, probe, self._looks.take, self._on_verdict)
         self._end_hanging = end_hanging
-        self._members = Members(num_proc, least)
+        self._members = members or Members(num_proc)
+        self._recruits = Recruits(
+            self._members,
+            growth,
+            start=lambda host, ranks: self._start_manager(start_more(host, ranks)),
+            tell=self._peers.tell,
+            kill=lambda rank: self._peers.signal(signal.SIGKILL, {rank}),
+            say=lambda text: self._say(0, text),
+        )
         self._evict_after = evict_after
         self._verbose = verbose
         self._select = selectors.DefaultSelector()
         self._ranks: dict[int, Rank] = {}
-        self._peers: set[Peer] = set()
         self._manager: ProcessManager | None = None
         self._steps: list[stopping.Step] = []
         self._stopped_at: float | None = None  # when ranks were first told to stop
@@ -127,14 +142,15 @@ class Supervisor:
         if self._debugged is not None:
             self._input = debugging.InputSender(self._select)
         orphans.adopt()
-        self._manager = ProcessManager(
+        self._start_manager = lambda words: ProcessManager(
             manager,
-            argv,
+            words,
             env,
             self._select,
             self._output,
             lambda: not self._verbose and bool(self._over or self._steps),
         )
+        self._manager = self._start_manager(argv)
         give_up = time.monotonic() + self._start_timeout
         gone_at = None
         while True:
@@ -155,8 +171,9 @@ class Supervisor:
             self._looks.tick(now)
             if not self._steps:
                 self._hang_watch.tick(now)
+            self._recruits.tick(now, ends=self._over or bool(self._steps))
             self._finish_if_all_ended()
-            if gone_at is None and self._manager.has_ended:
+            if gone_at is None and self._manager.has_ended and self._recruits.have_ended:
                 gone_at = now
             if gone_at is not None and (not self._peers or now > gone_at + _LINGER):
                 break
@@ -166,7 +183,7 @@ class Supervisor:
     def _on_signals(self) -> None:
         for number in self._signals.take():
             if number in PASSED_ON:
-                self._tell_ranks(number)
+                self._peers.signal(number)
             elif number in STOPPING:
                 self._stop(number)
 
@@ -214,6 +231,8 @@ class Supervisor:
             self._hang_watch.stuck(now)
         elif kind == wire.VIEW:
             self._looks.view(peer.rank.rank, wire.read_json(payload))
+        elif kind == wire.JOINING:
+            self._recruits.on_joining(peer.rank, wire.read_json(payload), now)
         elif kind == wire.NOTICE:
             peer.rank.leave(now, follows=bool(wire.read_json(payload)["follows"]))
         elif kind == wire.EXIT:
@@ -226,10 +245,15 @@ class Supervisor:
         rank = int(fields["rank"])
         if kind != wire.HELLO or fields["token"] != self._token or rank in self._ranks:
             raise wire.WireError("not one of our workers")
+        comes_later = rank >= self._num_proc
+        if comes_later and not self._recruits.heard(rank):
+            raise wire.WireError("not one that we have started")
         peer.rank = self._ranks[rank] = Rank(rank, str(fields["host"]))
         peer.send(wire.frame(wire.WELCOME))
-        if fields.get("listens_at"):
-            self._ask(self._members.listens(rank, str(fields["listens_at"])))
+        if comes_later:
+            peer.send(self._members.comes(rank, str(fields["listens_at"])))
+        elif fields.get("listens_at"):
+            self._peers.tell(self._members.listens(rank, str(fields["listens_at"])))
         share = cores.share_text(peer.rank.host, fields.get("share") or 0)
         if self._verbose and share and share not in self._said:
             self._said.add(share)
@@ -248,20 +272,26 @@ class Supervisor:
         if self._steps:
             return
         ranks = self._ranks.values()
-        present = [each.rank for each in ranks if each.ending is None and each.left_at is None]
-        self._ask(self._members.end(rank.rank, present, failed=ending.failed))
+        left = [each.rank for each in ranks if each.ending is None and each.left_at is None]
+        took_part = rank.rank in self._members.present
+        self._peers.tell(self._members.end(rank.rank, left, failed=ending.failed))
+        self._recruits.ended(rank.rank, now, failed=ending.failed)
         if rank.rank in self._members.lost:
-            self._say(0, *report_loss(rank, len(present), self._num_proc))
-        elif ending.failed:
+            of = self._members.most
+            self._say(0, *report_loss(rank, len(self._members.present), of, took_part=took_part))
+        elif ending.failed and took_part:
             self._steps = stopping.plan(now, signal.SIGTERM, self._stop_timeout, FAILURE_GRACE)
 
     def _finish_if_all_ended(self) -> None:
-        ended = [rank for rank in self._ranks.values() if rank.ending is not None]
-        if self._over or len(ended) < self._num_proc:
+        running = {rank.rank for rank in self._ranks.values() if rank.ending is None}
+        if self._over or len(self._ranks) < self._num_proc:
+            return
+        if running and running.isdisjoint(self._members.present):
+            self._peers.signal(signal.SIGKILL, only=running)  # they wait to be let in
+        if running:
             return
         self._over = True
-        for peer in self._peers:
-            peer.send(wire.frame(wire.QUIT))
+        self._peers.quit()
         now = time.monotonic()
         self._steps = stopping.plan_for_mpirun(now + 1.0)
 
@@ -297,42 +327,26 @@ class Supervisor:
         self._look_at = now + max(1.0, self._stopped_limit / 4)
         ranks = self._ranks.values()
         waiting = [rank for rank in ranks if rank.left_at is not None or rank.ending is not None]
-        for peer in self._peers:
-            if (
-                peer.rank is not None
-                and peer.rank.ending is None
-                and waiting not in ([], [peer.rank])
-            ):
+        for peer in self._peers.running():
+            if waiting not in ([], [peer.rank]):
                 peer.send(wire.frame_json(wire.LOOK, limit=self._stopped_limit))
 
     def _look_for_lost(self, now: float) -> None:
         self._lost_at = now + (_BEAT if self._members.elastic else 1.0)
         after = _CUT_OFF if self._members.elastic else wire.LOST_AFTER
-        for peer in [peer for peer in self._peers if peer.has_lost_host(after)]:
+        for peer in self._peers.with_lost_host(after):
             self._drop(peer)
         if self._members.elastic:
-            self._ask(wire.frame(wire.BEAT))
+            self._peers.tell(wire.frame(wire.BEAT))
         if self._evict_after:
-            self._ask(wire.frame_json(wire.LOOK, limit=self._evict_after))
-
-    def _ask(self, data: bytes | None) -> list[int]:
-        """Asks all workers whose ranks run, if there is anything to ask; returns these ranks."""
-        if data is None:
-            return []
-        running = [peer for peer in self._peers if peer.rank is not None and not peer.rank.ending]
-        for peer in running:
-            peer.send(data)
-        return [peer.rank.rank for peer in running if peer.rank is not None]
+            self._peers.tell(wire.frame_json(wire.LOOK, limit=self._evict_after))
 
     def _on_verdict(self, found: Verdict, looks: list[list[Snapshot]]) -> None:
         self._say(0, *hang_report.lines(found, looks))
         evicted = {self._members.present[rank] for rank in found.ranks}
         if self._evict_after and 0 < len(evicted) < len(self._members.present):
             self._say(0, f"tfhvdrun: --evict-after: {ranks_text(sorted(evicted))} killed")
-            for peer in self._peers:
-                if peer.rank is not None and peer.rank.rank in evicted:
-                    kill = wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True)
-                    peer.send(kill)
+            self._peers.signal(signal.SIGKILL, only=evicted)
             return
         if self._end_hanging:
             self._trouble = f"the job hangs: {found.kind.value}"
@@ -342,23 +356,19 @@ class Supervisor:
         if step.target == "mpirun":
             assert self._manager is not None
             self._manager.signal(step.signal)
+            self._recruits.signal(step.signal)
             return
         if self._stopped_at is None:
             self._stopped_at = now
-        self._tell_ranks(step.signal)
-
-    def _tell_ranks(self, number: int) -> None:
-        data = wire.frame_json(wire.SIGNAL, signal=int(number), group=number in _IN_GROUP)
-        for peer in self._peers:
-            if peer.rank is not None and peer.rank.ending is None:
-                peer.send(data)
+        self._peers.signal(step.signal)
 
     # -- the end -------------------------------------------------------------------------------
 
     def _conclude(self, manager: ProcessManager) -> int:
-        for peer in list(self._peers):
+        for peer in self._peers.all():
             self._drop(peer)
         manager.read_the_rest()
+        self._recruits.close()
         self._select.close()
         self._listener.close()
         self._output.close()
@@ -369,7 +379,7 @@ class Supervisor:
         if self._stop_signal is not None:
             text = f"tfhvdrun: stopped by {signal_name(self._stop_signal)}"
             return self._say(128 + self._stop_signal, text)
-        ranks = [rank for rank in self._ranks.values() if rank.rank not in self._members.lost]
+        ranks = [rank for rank in self._ranks.values() if rank.rank in self._members.present]
         failed = first_failure(ranks, self._stopped_at)
         if failed is not None and failed.ending is not None:
             code = failed.ending.exit_code
@@ -378,7 +388,7 @@ class Supervisor:
                 code = manager.code if manager.code > 0 else code
             return self._say(code, *report(failed, self._ranks.values()))
         missing = self._num_proc - len(self._ranks)
-        if missing:
+        if missing > 0:
             text = manager.end_before_ranks_in_words(missing, self._num_proc)
             return self._say(manager.code if manager.code > 0 else 1, text)
         return 0

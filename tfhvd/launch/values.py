@@ -116,3 +116,23 @@ def words(text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise ValueError("arguments for mpirun, quoted as for a shell") from error
+
+
+def script(text: str) -> tuple[str, ...]:
+    """A program that can be run, and its arguments: ``script("./hosts.sh --all")``."""
+    try:
+        name, *arguments = shlex.split(text)
+        return (str(program(name)), *arguments)
+    except ValueError as error:
+        raise ValueError("a script that can be run (chmod +x), and its arguments") from error
+
+
+def pauses(texts: list[str]) -> tuple[float, float]:
+    """``pauses(["1", "600"]) == (1.0, 600.0)``."""
+    try:
+        first, longest = map(number, texts)
+    except ValueError as error:
+        raise ValueError("two numbers of seconds") from error
+    if not 0 < first <= longest:
+        raise ValueError("two numbers of seconds, the smaller one first")
+    return first, longest

@@ -7,6 +7,8 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    will listen for the others, or null
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
+                         J joining JSON {ready: identity}, {let_in: generation} or {joined: true}:
+                                   of an elastic job; see notice.Sender
                          K stuck   (empty): the answer to a probe
                          V view    JSON of what is seen of the rank (watch/snapshot.py), or {}
                          X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
@@ -18,7 +20,8 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    seconds in vain? The answer is K if so, then Q
     launcher -> worker   W welcome (empty)
                          M where   JSON {addresses, token, elastic}: where all ranks listen, and
-                                   what they say to each other first; the rank may be started;
+                                   what they say to each other first; no addresses: the rank comes
+                                   later, and is let in; the rank may be started;
                                    elastic: ranks may be lost, and then there is
                          G members JSON {line}: who takes part still; see launch/members.py
                          B beat    (empty): nothing; that its host acknowledges it says enough
@@ -39,7 +42,7 @@ import struct
 from typing import Any
 
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
-ASK = b"A"
+ASK, JOINING = b"A", b"J"
 WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
 ENDPOINTS, MEMBERS, BEAT = b"M", b"G", b"B"
 
@@ -108,7 +111,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXKVAWSLIQPRMGB":
+            if length > LIMIT or kind not in b"HOENXKVAJWSLIQPRMGB":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

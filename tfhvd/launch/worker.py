@@ -242,6 +242,8 @@ class Worker:
         for taken in self._notices.take():
             if taken.follows is not None:
                 self._send(wire.frame_json(wire.NOTICE, follows=taken.follows))
+            elif taken.joining is not None:
+                self._send(wire.frame_json(wire.JOINING, **taken.joining))
             elif taken.record is not None:
                 if self._record is not None:  # of the job before
                     os.close(self._record)

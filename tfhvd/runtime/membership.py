@@ -89,6 +89,8 @@ class Membership:
         except NotInitializedError as error:  # the ranks have different versions, and all know it
             self._prepare_process()
             raise TfhvdError(str(error)) from None
+        if self.is_elastic:
+            self._meet_when_let_in(native, f"tfhvd {__version__} for TensorFlow {minor}")
         topology = native.topology()
         try:
             if ranks is None and self._endpoints is None:
@@ -107,10 +109,23 @@ class Membership:
             follow = functools.partial(self._follow_members, native)
             threading.Thread(target=follow, name="tfhvd-members", daemon=True).start()
 
+    def _meet_when_let_in(self, native: Any, identity: str) -> None:
+        """Tells the launcher that this rank is there; one that comes later waits for the others."""
+        self._prepare_process()
+        assert self._launcher is not None
+        self._launcher.ready(identity)
+        if native.generation() >= 0:
+            return
+        while (latest := native.wait_for_generation(-1, 0.5)) == -1:
+            pass  # in small steps: Ctrl-C is heard between them
+        if latest is None:
+            raise TfhvdError("the job has ended before this rank was let in")
+        self._launcher.joined()
+
     def _follow_members(self, native: Any) -> None:
-        """Keeps the topology that of the ranks that are left."""
-        generation = 0
-        while (latest := native.wait_for_generation(generation, 1.0)) >= 0:
+        """Keeps the topology that of the ranks that take part."""
+        generation = native.generation()
+        while (latest := native.wait_for_generation(generation, 1.0)) is not None:
             if latest == generation:
                 continue
             if self.topology is None:
@@ -131,8 +146,42 @@ class Membership:
         return self._endpoints is not None and self._endpoints.members >= 0
 
     def generation(self) -> int:
-        """Returns how often ranks were lost without which the job has gone on."""
+        """Returns how often ranks were lost without which the job has gone on, or have come."""
         return load_native().generation() if self.topology is not None else 0
+
+    def admitted(self) -> int:
+        """Returns the last generation for which ranks were let in; 0: none, the same on all."""
+        return load_native().admitted() if self.topology is not None else 0
+
+    def ranks_waiting(self) -> int:
+        """Returns how many ranks wait to be let in, as far as this one has heard."""
+        return load_native().ranks_waiting() if self.topology is not None else 0
+
+    def wait_until_idle(self) -> None:
+        """Waits until no collective of this rank is under way."""
+        while not load_native().wait_until_idle(0.5):
+            pass
+
+    def let_in(self) -> bool:
+        """Lets in the ranks that wait. All others are at this point, with nothing under way.
+
+        Returns:
+            Whether that was done, on all ranks alike; not if the job's members cannot change any
+            more, because a rank has come to the end of its program.
+        """
+        native = load_native()
+        assert self._launcher is not None
+        before = native.admitted()
+        asked = -1
+        while native.admitted() == before:
+            generation = native.generation()
+            # The first rank asks; where it is lost, the next one does.
+            if asked != generation and native.topology().rank == 0:
+                self._launcher.let_in(before)
+                asked = generation
+            if native.wait_for_generation(generation, 0.5) is None:
+                return False
+        return True
 
     def refresh(self) -> None:
         """Takes note of who is left, where the thread that does so may not have come to it."""

@@ -125,11 +125,11 @@ def is_initialized() -> bool:
 
 
 def on_membership_change(function: Callable[[], object]) -> None:
-    """Has a function called whenever an elastic job goes on without ranks that it has lost.
+    """Has a function called whenever an elastic job goes on with other ranks: some lost, or come.
 
-    The job is one of `tfhvdrun --elastic`. `rank()`, `size()` and the like are those of the
-    survivors by then. The function is called in a thread of its own, beside the training: it must
-    call no collective.
+    The job is one of `tfhvdrun --elastic`. `rank()`, `size()` and the like are those of the ranks
+    that take part by then. The function is called in a thread of its own, beside the training: it
+    must call no collective.
 
     Args:
         function: without arguments. What it raises ends nothing: it is logged.
@@ -137,7 +137,7 @@ def on_membership_change(function: Callable[[], object]) -> None:
     It raises nothing itself, and may be called before `init`.
 
     Example:
-        >>> hvd.on_membership_change(lambda: print(f"{hvd.size()} ranks are left"))
+        >>> hvd.on_membership_change(lambda: print(f"{hvd.size()} ranks go on"))
     """
     membership.at_change(function)
 

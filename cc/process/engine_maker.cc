@@ -1,0 +1,82 @@
+#include "cc/process/engine_maker.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "cc/backends/inproc/inproc_world.h"
+#include "cc/backends/tcp/tcp_world.h"
+#include "cc/base/log.h"
+#include "cc/process/accelerator.h"
+#include "cc/process/transport_selector.h"
+
+namespace tfhvd {
+namespace {
+
+// The engine of a later generation of an elastic job, and the world that it needs.
+struct Generation {
+  ~Generation() {
+    engine.reset();
+    // Says to the others that it leaves; whoever is lost is not waited for.
+    if (world != nullptr) (void)world->Close();
+  }
+
+  std::unique_ptr<World> world;
+  std::shared_ptr<Engine> engine;
+};
+
+}  // namespace
+
+Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
+                  const ElasticJob::Reconcile& reconcile, std::shared_ptr<Engine>* engine) {
+  Config config = making.config;
+  world->SetWaitMonitor(monitor);
+  std::unique_ptr<ControlPlane> control;
+  std::unique_ptr<Communicator> communicator;
+  TFHVD_RETURN_IF_ERROR(world->OpenControlPlane(&control));
+  TFHVD_RETURN_IF_ERROR(world->OpenCommunicator(RanksOf(*world), &communicator));
+  Topology topology;
+  TFHVD_RETURN_IF_ERROR(
+      ExchangeHandshakes(communicator.get(), &config, &topology, making.identity));
+
+  const Log log(config.log_level, topology.rank,
+                topology.hosts[static_cast<size_t>(topology.rank)]);
+  if (topology.rank == 0) {
+    for (const std::string& warning : making.warnings) log.Warning(warning);
+  }
+  if (reconcile) TFHVD_RETURN_IF_ERROR(reconcile(communicator.get()));
+  TFHVD_RETURN_IF_ERROR(SelectTransport(config, topology, log, world, &communicator, &control));
+  CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, world);
+  Accelerator accelerator = MakeAccelerator(config, making.installed_nccl, topology, open, log);
+  *engine =
+      std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
+                               std::move(communicator), std::move(accelerator), std::move(open));
+  world->SetWaitMonitor((*engine)->wait_monitor());
+  return Status::Ok();
+}
+
+Status MakeEngineOfRoster(const Making& making, int listener, const Roster& roster,
+                          WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
+                          std::shared_ptr<Engine>* engine) {
+  const auto generation = std::make_shared<Generation>();
+  if (roster.size() == 1) {
+    generation->world = MakeSoloWorld();
+  } else {
+    TcpEndpoints endpoints;
+    endpoints.rank = roster.rank;
+    endpoints.addresses = roster.addresses;
+    endpoints.token = roster.token;
+    endpoints.listener = dup(listener);
+    TFHVD_RETURN_IF_ERROR(ConnectTcpWorld(making.config, endpoints, &generation->world));
+  }
+  Making later = making;
+  // The engine before has written a file of that name.
+  std::string* const timeline = &later.config.timeline;
+  if (!timeline->empty()) *timeline += "." + std::to_string(roster.generation);
+  TFHVD_RETURN_IF_ERROR(
+      MakeEngine(later, generation->world.get(), monitor, reconcile, &generation->engine));
+  *engine = std::shared_ptr<Engine>(generation, generation->engine.get());
+  return Status::Ok();
+}
+
+}  // namespace tfhvd

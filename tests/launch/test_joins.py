@@ -1,0 +1,213 @@
+"""Ranks that come to a job later, and in the place of lost ones: ``tfhvdrun --max-np``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import network
+import pytest
+from launching import TFHVDRUN, environment, launch, script, started, wait_until_gone
+
+# It goes on until four ranks have taken part, one of which is lost, and then until step 100.
+LOOP = """
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+weight, most = tf.Variable(0.0), int(sys.argv[1])
+state = hvd.elastic.TensorFlowState([weight], step=0, changes=[])
+changes = []
+hvd.on_membership_change(lambda: changes.append(hvd.size()))
+
+@tf.function(jit_compile=sys.argv[2] == "compiled")
+def gradients():
+    return [hvd.allreduce(tf.fill([size], 1.0), name=f"gradient{size}") for size in (3, 300_000)]
+
+@hvd.elastic.run
+def train(state):
+    state.changes.append(hvd.size())
+    end = state.step + 100
+    while len(state.changes) < most or state.step < end:
+        for value in gradients():
+            tf.debugging.assert_equal(value, tf.ones_like(value))
+        weight.assign_add(1.0)
+        state.step += 1
+        if state.step % 5 == 0:
+            state.commit()
+        if len(state.changes) == 2 and state.step == end - 50 and hvd.rank() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.002)
+
+train(state)
+assert weight.numpy() == state.step, (weight.numpy(), state.step)
+rows = hvd.allgather(tf.constant([[float(state.step), weight.numpy()]])).numpy()
+assert (rows == rows[0]).all(), rows
+print(f"rank {hvd.rank()} of {hvd.size()}, sizes {state.changes}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["graph", pytest.param("compiled", marks=pytest.mark.thorough)])
+def test_ranks_come_and_lost_ones_are_replaced(tmp_path, way):
+    path = script(tmp_path, LOOP)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, 4, way)
+    result = launch(*words, timeout=150)
+    assert result.code == 0, result.err
+    # Two, three, without rank 0 two, and three again.
+    assert sorted(result.out.splitlines()) == [
+        f"rank {rank} of 3, sizes [2, 3, 2, 3]" for rank in range(3)
+    ]
+    for line in (
+        "tfhvdrun: rank 2 joins; the job goes on with 3 ranks",
+        "the job goes on with 2 of 3 ranks",
+        "tfhvdrun: rank 3 joins; the job goes on with 3 ranks",
+    ):
+        assert line in result.err, result.err
+    assert wait_until_gone(str(path)) == []
+
+
+FIT = """
+if sys.argv[1] == "tf_keras":
+    import tf_keras as keras
+else:
+    import keras
+import numpy as np
+import tensorflow as tf
+import tfhvd.keras as hvd
+hvd.init()
+keras.utils.set_random_seed(1 + os.getpid())
+model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])
+model.build((None, 4))
+optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(1e-2))
+model.compile(optimizer, loss="mse")
+x = np.random.default_rng(1).random((64, 4)).astype("float32")
+state = hvd.elastic.KerasState(model, epoch=0, sizes=[])
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.01)
+
+@hvd.elastic.run
+def train(state):
+    state.sizes.append(hvd.size())
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                 hvd.callbacks.MetricAverageCallback(), Slow(),
+                 hvd.elastic.CommitStateCallback(state, 2),
+                 hvd.elastic.UpdateEpochStateCallback(state)]
+    while hvd.size() < 3:
+        model.fit(x, x.sum(1, keepdims=True), batch_size=8, epochs=state.epoch + 1,
+                  initial_epoch=state.epoch, callbacks=callbacks, verbose=0)
+    model.fit(x, x.sum(1, keepdims=True), batch_size=8, epochs=state.epoch + 20,
+              initial_epoch=state.epoch, callbacks=callbacks, verbose=0)
+
+train(state)
+weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
+every = hvd.allgather(tf.constant(weights)[tf.newaxis]).numpy()
+assert (every == every[0]).all(), "weights differ"
+assert hvd.check_divergence([*model.variables, *optimizer.variables]) == []
+print(f"rank {hvd.rank()} of {hvd.size()}, sizes {state.sizes}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.parametrize("package", ["keras", pytest.param("tf_keras", marks=pytest.mark.thorough)])
+def test_a_rank_comes_to_a_model_that_is_being_trained(tmp_path, package):
+    path = script(tmp_path, FIT)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package)
+    result = launch(*words, timeout=150)
+    assert result.code == 0, result.err
+    expected = [f"rank {rank} of 3, sizes [2, 3]" for rank in range(3)]
+    assert sorted(result.out.splitlines()) == expected, result.err
+    assert wait_until_gone(str(path)) == []
+
+
+WITHOUT_COMMITS = """
+import tfhvd as hvd
+hvd.init()
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
+"""
+
+
+def test_a_job_that_never_lets_in_who_waits_ends_without_them(tmp_path):
+    path = script(tmp_path, WITHOUT_COMMITS)
+    words = ("-np", 1, "--max-np", 2, "--no-prefix", sys.executable, path, tmp_path / "end")
+    with started(*words) as job:
+        assert job.stderr is not None
+        lines = []
+        while not any("waits to be let in" in line for line in lines):
+            lines.append(job.stderr.readline())
+            assert lines[-1], lines
+        (tmp_path / "end").touch()
+        out, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, errors
+    assert out == "rank 0 of 1\n"
+    assert wait_until_gone(str(path)) == []
+
+
+FAILS_LATER = """
+import tfhvd as hvd
+if os.path.exists(sys.argv[1]):
+    sys.exit("no such dataset")
+open(sys.argv[1], "w").close()
+hvd.init()
+while not os.path.exists(sys.argv[1] + ".end"):
+    time.sleep(0.02)
+"""
+
+
+def test_a_rank_that_fails_before_it_is_let_in_harms_nobody(tmp_path):
+    path = script(tmp_path, FAILS_LATER)
+    words = ("-np", 1, "--max-np", 2, sys.executable, path, tmp_path / "there")
+    with started(*words) as job:
+        assert job.stderr is not None
+        lines = []
+        while not any("it had not taken part yet, and the job goes on" in x for x in lines):
+            lines.append(job.stderr.readline())
+            assert lines[-1], lines
+        (tmp_path / "there.end").touch()
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, errors
+    assert wait_until_gone(str(path)) == []
+
+
+def test_a_script_that_finds_no_hosts(tmp_path):
+    found = tmp_path / "hosts.sh"
+    found.write_text("#!/bin/sh\n")
+    found.chmod(0o755)
+    words = ("--host-discovery-script", found, "--min-np", 2, "--elastic-timeout", 0.5, "true")
+    result = launch(*words)
+    assert result.code == 2
+    assert (
+        "the hosts that it prints have 0 slots after 0.5 s, and --min-np asks for 2" in result.err
+    )
+
+
+@pytest.mark.thorough
+def test_a_host_that_is_found_later(tmp_path):
+    """The script prints one host, and then two; the rank on the first one is lost and replaced."""
+    if not network.available():
+        pytest.skip("only root can make hosts with networks of their own")
+    path = script(tmp_path, LOOP)
+    with network.hosts(2) as net:
+        words = net.tfhvdrun(1)
+        at = words.index("-H")
+        first, second = words[at + 1].split(",")
+        found = tmp_path / "hosts.sh"
+        found.write_text(
+            f"#!/bin/sh\necho {first}\ntest ! -e {tmp_path}/more || echo {second}\n"
+            f"touch {tmp_path}/more\n"
+        )
+        found.chmod(0o755)
+        words[at : at + 2] = ["--host-discovery-script", str(found), "--no-prefix"]
+        job = subprocess.run(
+            [*net.run_on(0), *TFHVDRUN, *words, sys.executable, str(path), "4", "graph"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=150,
+        )
+    assert job.returncode == 0, job.stderr
+    expected = [f"rank {rank} of 2, sizes [1, 2, 1, 2]" for rank in range(2)]
+    assert sorted(job.stdout.splitlines()) == expected, job.stderr
+    assert "rank 1 joins; the job goes on with 2 ranks" in job.stderr
+    assert wait_until_gone(str(path)) == []

@@ -1,0 +1,123 @@
+"""The ranks that an elastic job is given later: what starts them, and how they are let in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfhvd.launch.ending import Rank
+from tfhvd.launch.growth import Growth
+from tfhvd.launch.hosts import Host
+from tfhvd.launch.members import Members
+from tfhvd.launch.process_manager import ProcessManager
+from tfhvd.watch.ranks import ranks_text
+
+JOIN_LIMIT = 30.0  # seconds for a rank that was let in to meet the others, who wait for it
+
+
+class Recruits:
+    """Starts ranks when they are due, and lets them in when the members are ready.
+
+    Args:
+        members: the job's.
+        growth: says when and where ranks are started; None: never.
+        start: starts ranks on a host, by their numbers.
+        tell: sends all workers what they are told, if anything.
+        kill: kills a rank.
+        say: prints lines.
+    """
+
+    def __init__(
+        self,
+        members: Members,
+        growth: Growth | None,
+        *,
+        start: Callable[[Host, Sequence[int]], ProcessManager],
+        tell: Callable[[bytes | None], object],
+        kill: Callable[[int], object],
+        say: Callable[[str], object],
+    ) -> None:
+        self._members = members
+        self._growth = growth
+        self._start = start
+        self._tell = tell
+        self._kill = kill
+        self._say = say
+        self._managers: list[tuple[ProcessManager, set[int]]] = []  # and who is to say hello yet
+        self._meet_by: dict[int, float] = {}  # those that were let in: when the others have waited
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether nothing runs any more that has started some."""
+        return all(manager.has_ended for manager, _ in self._managers)
+
+    def tick(self, now: float, *, ends: bool) -> None:
+        """Sees what has ended, and starts who is due unless the job `ends`."""
+        if self._growth is None:
+            return
+        self._growth.tick(now)
+        for manager, unheard in self._managers:
+            if manager.has_ended:
+                for rank in unheard:
+                    self._growth.ended(rank, now, failed=True)
+                unheard.clear()
+        if self._members.complete and self._members.may_change and not ends:
+            for host, ranks in self._growth.due(now):
+                self._managers.append((self._start(host, ranks), set(ranks)))
+        for rank in [rank for rank, limit in self._meet_by.items() if now > limit]:
+            del self._meet_by[rank]
+            self._say(f"tfhvdrun: rank {rank} does not meet the others, and is killed")
+            self._kill(rank)
+
+    def heard(self, rank: int) -> bool:
+        """Takes note that a rank has said hello; returns whether it is one that was started."""
+        for _, unheard in self._managers:
+            if rank in unheard:
+                unheard.discard(rank)
+                return True
+        return False
+
+    def on_joining(self, rank: Rank, fields: Mapping[str, Any], now: float) -> None:
+        """Takes what a rank says about joining; see notice.Sender."""
+        number = rank.rank
+        if "ready" in fields:
+            try:
+                self._tell(self._members.ready(number, str(fields["ready"])))
+            except ValueError as error:
+                self._say(f"tfhvdrun: rank {number} on host {rank.host} cannot join: {error}")
+                self._kill(number)
+            if number in self._members.waiting:
+                self._say(
+                    f"tfhvdrun: rank {number} on host {rank.host} waits to be let in, at the "
+                    "program's next commit (hvd.elastic)"
+                )
+        elif "let_in" in fields:
+            before = set(self._members.present)
+            self._tell(self._members.let_in(int(fields["let_in"])))
+            joined = [each for each in self._members.present if each not in before]
+            self._meet_by |= dict.fromkeys(joined, now + JOIN_LIMIT)
+            if joined:
+                verb = "joins" if len(joined) == 1 else "join"
+                size = len(self._members.present)
+                who = ranks_text(joined)
+                self._say(f"tfhvdrun: {who} {verb}; the job goes on with {size} ranks")
+        else:
+            self._meet_by.pop(number, None)
+
+    def ended(self, rank: int, now: float, *, failed: bool) -> None:
+        """Takes note of the end of a rank: of any of the job."""
+        self._meet_by.pop(rank, None)
+        if self._growth is not None:
+            self._growth.ended(rank, now, failed=failed)
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to what has started ranks."""
+        for manager, _ in self._managers:
+            manager.signal(number)
+
+    def close(self) -> None:
+        """Takes in what there is still to be read."""
+        if self._growth is not None:
+            self._growth.close()
+        for manager, _ in self._managers:
+            manager.read_the_rest()
