@@ -65,6 +65,98 @@ def test_ranks_come_and_lost_ones_are_replaced(tmp_path, way):
     assert wait_until_gone(str(path)) == []
 
 
+PLAIN_FIT = """
+if sys.argv[1] == "tf_keras":
+    import tf_keras as keras
+else:
+    import keras
+import numpy as np
+import tensorflow as tf
+import tfhvd.keras as hvd
+hvd.init()
+start = hvd.rank()
+keras.utils.set_random_seed(1 + os.getpid())
+model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])
+optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01 * hvd.size()))
+model.compile(optimizer, loss="mse", jit_compile=sys.argv[2] == "compiled")
+x = np.random.default_rng(1).random((64, 4)).astype("float32")
+y = x.sum(1, keepdims=True)
+changes = []
+
+class Watch(keras.callbacks.Callback):
+    # Rank 0 is killed three epochs after another one has come; three after the next one all stop.
+    sizes, since = [], 0
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.sizes[-1:] != [hvd.size()]:
+            self.sizes.append(hvd.size())
+            self.since = 0
+        self.since += 1
+        if self.sizes == [2, 3] and start == 0 and self.since == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.01)
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = self.sizes == [2, 3, 2, 3] and self.since == 3
+
+def scale(model, before, after):
+    changes.append((before, after))
+    rate = model.optimizer.learning_rate
+    rate.assign(rate * after / before)
+
+watch = Watch()
+callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+             hvd.callbacks.MetricAverageCallback(), hvd.callbacks.ElasticCallback(scale), watch]
+history = model.fit(x, y, validation_data=(x, y), batch_size=8, epochs=10**6, verbose=0,
+                    callbacks=callbacks)
+weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
+every = hvd.allgather(tf.constant(weights)[tf.newaxis]).numpy()
+assert (every == every[0]).all(), "weights differ"
+assert hvd.check_divergence([*model.variables, *optimizer.variables]) == []
+last = hvd.allgather(tf.constant([[history.epoch[-1], 8 * history.epoch[-1] + 8]])).numpy()
+assert (last == last[0]).all() and int(optimizer.iterations.numpy()) == last[0, 1], last
+rate = float(np.asarray(model.optimizer.learning_rate))
+print(f"rank {hvd.rank()} of {hvd.size()}, rate {rate:.3f}, sizes {watch.sizes}, {changes}\\n",
+      end="", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "way"),
+    [
+        ("keras", "graph"),
+        pytest.param("keras", "compiled", marks=pytest.mark.thorough),
+        pytest.param("tf_keras", "graph", marks=pytest.mark.thorough),
+    ],
+)
+def test_ranks_come_to_a_script_as_it_is_between_two_epochs(tmp_path, package, way):
+    path = script(tmp_path, PLAIN_FIT)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package, way)
+    result = launch(*words, timeout=150)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [
+        "rank 0 of 3, rate 0.030, sizes [2, 3, 2, 3], [(2, 3), (3, 2), (2, 3)]",
+        "rank 1 of 3, rate 0.030, sizes [3, 2, 3], [(3, 2), (2, 3)]",
+        "rank 2 of 3, rate 0.030, sizes [3], []",
+    ], result.err
+    assert wait_until_gone(str(path)) == []
+
+
+@pytest.mark.thorough
+def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path):
+    """It has a collective before `fit`, which who comes would wait in."""
+    before = 'hvd.broadcast_object("settings", 0)\n\nclass Watch'
+    path = script(tmp_path, PLAIN_FIT.replace("class Watch", before).replace("10**6", "300"))
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, "keras", "graph")
+    result = launch(*words, timeout=150)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [
+        f"rank {rank} of 2, rate 0.020, sizes [2], []" for rank in range(2)
+    ]
+    assert result.err.count("are not let in: they would begin the program") == 1
+    assert "joins" not in result.err
+    assert wait_until_gone(str(path)) == []
+
+
 FIT = """
 if sys.argv[1] == "tf_keras":
     import tf_keras as keras

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
+from tfhvd.runtime.membership import membership
 
 _Result = TypeVar("_Result")
 
@@ -18,8 +19,9 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     """Makes a function that trains one of an elastic job: a decorator.
 
     Called on every rank, it gives all of them rank 0's state, and calls the function. Where a
-    commit finds that ranks were lost, it calls the state's reset callbacks, and the function anew:
-    nothing is rolled back, for no step was lost.
+    commit finds that ranks were lost, or lets in others, it calls the state's reset callbacks, and
+    the function anew: nothing is rolled back, for no step was lost. Who has come gets rank 0's
+    state.
 
     Args:
         func: its first argument is a `State`.
@@ -40,6 +42,7 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
 
     @functools.wraps(func)
     def trains(state: Any, *args: Any, **kwargs: Any) -> _Result:
+        membership.lets_in_at_commits = True
         try:
             synchronized = False
             while True:

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd.elastic.errors import HostsUpdatedInterrupt
-from tfhvd.ops import Max, allreduce, barrier, broadcast_object
+from tfhvd.ops import Max, allreduce, broadcast_object
+from tfhvd.ops.admission import let_in, waiting_ranks
 from tfhvd.runtime import process
 from tfhvd.runtime.membership import membership
 
@@ -78,21 +79,15 @@ class State:
         if self._generation is None:
             self._generation = membership.admitted()
         # Ranks hear of others at different steps; they are to stop at the same one.
-        own = tf.constant([membership.generation(), membership.ranks_waiting()], tf.int64)
+        own = tf.constant([membership.generation(), waiting_ranks()], tf.int64)
         latest, waiting = allreduce(own, op=Max, name="elastic/generation").numpy().tolist()
-        let_in = waiting > 0 and self._let_in()
-        if let_in:
+        others_are_in = waiting > 0 and let_in()
+        if others_are_in:
             latest = membership.admitted()
         if latest > self._generation:
             self._generation = latest
             membership.refresh()
-            raise HostsUpdatedInterrupt(skip_sync=not let_in)
-
-    def _let_in(self) -> bool:
-        # What is under way when ranks come would wait for them, who know nothing of it.
-        membership.wait_until_idle()
-        barrier()
-        return membership.let_in()
+            raise HostsUpdatedInterrupt(skip_sync=not others_are_in)
 
     def save(self) -> None:
         """Keeps what there is, for `restore`."""

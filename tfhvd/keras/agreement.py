@@ -17,6 +17,7 @@ import numpy as np
 from tfhvd.compat import training
 from tfhvd.keras import learning_rate
 from tfhvd.runtime import process
+from tfhvd.runtime.membership import membership
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model, Optimizer
@@ -53,7 +54,9 @@ class Start:
     @staticmethod
     def say(own: tuple[int, int], start: tuple[int, int], root: int) -> None:
         """Says on this rank that it begins where another one does."""
-        if process.rank() != root:
+        if membership.came_later:
+            _logger.info("fit on rank %d begins at epoch %d, step %d.", process.rank(), *start)
+        elif process.rank() != root:
             _logger.warning(
                 "fit on rank %d continues from rank %d's state: it was at epoch %d, step %d here "
                 "and at epoch %d, step %d there, or the numbers of updates differed. Pass the same "

@@ -88,8 +88,8 @@ class Recruits:
                 self._kill(number)
             if number in self._members.waiting:
                 self._say(
-                    f"tfhvdrun: rank {number} on host {rank.host} waits to be let in, at the "
-                    "program's next commit (hvd.elastic)"
+                    f"tfhvdrun: rank {number} on host {rank.host} waits to be let in: at the next "
+                    "epoch of fit, or commit of hvd.elastic"
                 )
         elif "let_in" in fields:
             before = set(self._members.present)

@@ -40,12 +40,17 @@ class Membership:
         started_as: the job's ranks, as numbers of the processes that were started; None where they
             are all of them.
         forked: whether this is a child made by fork after `join`.
+        came_later: whether this process was let in to an elastic job that was there before it.
+        lets_in_at_commits: whether ranks that come to an elastic job are let in where the program
+            commits a state, and nowhere else.
     """
 
     def __init__(self) -> None:
         self.topology: Topology | None = None
         self.started_as: tuple[int, ...] | None = None
         self.forked = False
+        self.came_later = False
+        self.lets_in_at_commits = False
         self._at_leaving: list[Callable[[], None]] = []
         self._at_change: list[Callable[[], object]] = []
         self._prepared = False
@@ -119,7 +124,9 @@ class Membership:
         while (latest := native.wait_for_generation(-1, 0.5)) == -1:
             pass  # in small steps: Ctrl-C is heard between them
         if latest is None:
-            raise TfhvdError("the job has ended before this rank was let in")
+            # Nothing has gone wrong, and whoever has started this process ends it now.
+            raise SystemExit("tfhvd: the job has ended before this rank was let in")
+        self.came_later = True
         self._launcher.joined()
 
     def _follow_members(self, native: Any) -> None:

@@ -5,6 +5,7 @@ from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVari
 from tfhvd.keras.callbacks.commit_state import CommitStateCallback
 from tfhvd.keras.callbacks.csv_logger import CSVLogger
 from tfhvd.keras.callbacks.divergence import DivergenceCallback
+from tfhvd.keras.callbacks.elastic import ElasticCallback
 from tfhvd.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
 from tfhvd.keras.callbacks.learning_rate_warmup import LearningRateWarmupCallback
 from tfhvd.keras.callbacks.metric_average import MetricAverageCallback
@@ -21,6 +22,7 @@ __all__ = [
     "CSVLogger",
     "CommitStateCallback",
     "DivergenceCallback",
+    "ElasticCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",

@@ -1,0 +1,28 @@
+"""How an elastic job lets in ranks that wait: at a point of the program that all have come to."""
+
+from __future__ import annotations
+
+from tfhvd.ops.barrier import barrier
+from tfhvd.runtime.membership import membership
+
+
+def waiting_ranks() -> int:
+    """Returns how many ranks wait, as far as this one has heard; the ranks are to agree on that."""
+    return membership.ranks_waiting() if membership.is_elastic else 0
+
+
+def let_in() -> bool:
+    """Lets in the ranks that wait. Every rank calls it, at the same point of the program.
+
+    Those that were let in have come to their first collective then, or will.
+
+    Returns:
+        Whether the job goes on with who has come, the same on every rank; False where its members
+        cannot change any more.
+    """
+    # What is under way when ranks come would wait for them, who know nothing of it.
+    membership.wait_until_idle()
+    barrier()
+    done = membership.let_in()
+    membership.refresh()
+    return done
