@@ -141,6 +141,27 @@ def test_ranks_come_to_a_script_as_it_is_between_two_epochs(tmp_path, package, w
     assert wait_until_gone(str(path)) == []
 
 
+DIES = """hvd.init()
+if hvd.size() == 3 and not os.path.exists(f"{__file__}.died"):
+    open(f"{__file__}.died", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.thorough
+def test_a_rank_that_is_lost_as_soon_as_it_is_let_in(tmp_path):
+    path = script(tmp_path, PLAIN_FIT.replace("hvd.init()\n", DIES))
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, "keras", "graph")
+    result = launch(*words, timeout=150)
+    assert result.code == 0, result.err
+    # The others have not begun an epoch with it.
+    assert sorted(result.out.splitlines())[0] == (
+        "rank 0 of 3, rate 0.030, sizes [2, 3, 2, 3], [(2, 3), (3, 2), (2, 3)]"
+    ), result.err
+    assert "rank 2 on host" in result.err and "the job goes on with 2 of 3 ranks" in result.err
+    assert wait_until_gone(str(path)) == []
+
+
 @pytest.mark.thorough
 def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path):
     """It has a collective before `fit`, which who comes would wait in."""

@@ -116,13 +116,46 @@ tfhvd.run(work, np=1)
     assert not wait_until_gone(mark)
 
 
+def test_ranks_that_meet_without_an_mpi_return_their_own_results():
+    def work():
+        import tfhvd as hvd
+
+        hvd.init()
+        return hvd.rank()
+
+    assert tfhvd.run(work, np=2, use_gloo=True) == [0, 1]
+
+
+def loses_one(at):
+    import os
+    import signal
+
+    import tensorflow as tf
+
+    import tfhvd as hvd
+
+    hvd.init()
+    start = hvd.rank()
+    for step in range(10):
+        if start == 1 and step == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        hvd.allreduce(tf.constant(1.0), name="x")
+    return start, hvd.rank(), hvd.size()
+
+
+def test_an_elastic_job_returns_what_those_at_its_end_return():
+    results = tfhvd.run(loses_one, args=(5,), np=3, min_num_proc=2)
+    assert results == [(0, 0, 2), (2, 1, 2)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
         ({"np": 0}, ValueError, "Received: '0'"),
         ({"np": 2, "num_proc": 3}, ValueError, "one argument"),
         ({"np": 5, "hosts": "a:2"}, ValueError, "a:2 gives 2"),
-        ({"np": 1, "min_np": 1}, NotImplementedError, "fixed size"),
+        ({"np": 2, "min_np": 3}, ValueError, "--min-np 3 is more than the 2 ranks"),
+        ({"np": 2, "min_np": 1, "min_num_proc": 2}, ValueError, "one argument"),
         ({"np": 1, "use_gloo": True, "use_mpi": True}, ValueError, "exclude each other"),
         ({"func": 3}, TypeError, "Expected: a function"),
         ({"args": (threading.Lock(),)}, TypeError, "cannot pickle"),

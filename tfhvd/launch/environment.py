@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfhvd.launch import cores, debugging, legacy_keras
 from tfhvd.launch.job import Job
+from tfhvd.launch.rank import RANK
 
 _SHIM = Path(__file__).resolve().parents[1] / "horovod_alias" / "shim"
 
@@ -48,6 +49,7 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
         root: whether we are root, whom Open MPI refuses unless told twice.
     """
     env = dict(base)
+    env.pop(RANK, None)  # of another job's rank, by which this one is started
     # Without it Python keeps what a rank prints until 8 KiB are together.
     env.setdefault("PYTHONUNBUFFERED", "1")
     if root:

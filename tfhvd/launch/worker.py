@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 
 from tfhvd.launch import address, children, cores, debugging, endpoints, notice, orphans, wire
 from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, TOKEN
-from tfhvd.launch.rank import RANK, rank_of
+from tfhvd.launch.rank import rank_of
 from tfhvd.watch import control_groups, flight, snapshot
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
@@ -388,7 +388,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _rank_environment(rank: int, share: int | None) -> dict[str, str]:
     """Ours, without what is the worker's alone."""
-    ours = {ADDRESS, TOKEN, RANK, endpoints.TCP, cores.SHARE, debugging.PDB, *FOLDERS_OF_MPIRUN}
+    ours = {ADDRESS, TOKEN, endpoints.TCP, cores.SHARE, debugging.PDB, *FOLDERS_OF_MPIRUN}
     env = {name: value for name, value in os.environ.items() if name not in ours}
     env.update(cores.variables(share, env))
     env.update(debugging.rank_variables(rank, os.environ))

@@ -28,8 +28,11 @@ from tfhvd.launch.errors import UsageError
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 
-# How the launcher's words on a failure begin; the first of them name the rank that failed first.
-_VERDICT = re.compile(r"tfhvdrun: (?:rank (\d+) on host |host |error:|mpirun |stopped by )")
+# How the launcher's words on a failure begin; the first of them name the rank that failed first. An
+# elastic job may lose others before, and go on.
+_VERDICT = re.compile(
+    r"tfhvdrun: (?!.*the job goes on)(?:rank (\d+) on host |host |error:|mpirun |stopped by )"
+)
 
 _AGAIN = 10  # seconds after which a launcher that has not ended is interrupted again
 
@@ -61,6 +64,8 @@ def run(
     executable: str | None = None,
     network_interfaces: str | None = None,
     num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
     env: Mapping[str, str] | None = None,
     remote_shell: str | os.PathLike[str] | None = None,
 ) -> list[_Result]:
@@ -76,11 +81,12 @@ def run(
         args: its positional arguments, the same on every rank.
         kwargs: its named arguments.
         np: the number of ranks; by default 1, or as many as `hosts` or `hostfile` have slots.
-        min_np: of Horovod's elastic jobs; must be None.
-        max_np: of Horovod's elastic jobs; must be None.
-        slots: of Horovod's elastic jobs; must be None.
-        reset_limit: of Horovod's elastic jobs; must be None.
-        cooldown_range: of Horovod's elastic jobs; must be None.
+        min_np: how many ranks must be left for the job to go on where it loses some: it is elastic.
+        max_np: the most ranks that it may have once others come, also in the place of lost ones.
+        slots: taken for Horovod's sake: `hosts` says how many ranks a host may run.
+        reset_limit: how often ranks may be lost or come; None: as often as they do.
+        cooldown_range: the seconds until a host on which a rank has failed is tried again: the
+            first time, and at most.
         hosts: hosts and slots, as in "a:4,b:4"; None for this machine.
         hostfile: a file with one host a line, as in "a slots=4".
         start_timeout: the seconds in which all ranks must have started; 120 by default.
@@ -96,18 +102,19 @@ def run(
         executable: the Python of the ranks; by default the one of this process.
         network_interfaces: the newer name of `network_interface`.
         num_proc: the newer name of `np`.
+        min_num_proc: that of `min_np`.
+        max_num_proc: that of `max_np`.
         env: variables for the ranks, beside those of this process.
         remote_shell: a program in the place of ssh, which is called as `FILE HOST COMMAND...`.
 
     Returns:
-        The results, rank 0's first.
+        The results, rank 0's first; of an elastic job those of the ranks that have come to its end.
 
     Raises:
         RankFailedError: if the function raises on a rank, or a rank ends otherwise. It names the
             rank that failed first and has its traceback; its `__cause__` is the exception itself,
             where that can be pickled.
         ValueError: for arguments that cannot be meant.
-        NotImplementedError: for arguments of elastic jobs.
         TypeError: if the function or its arguments cannot be pickled.
 
     Example:
@@ -118,9 +125,7 @@ def run(
         >>> tfhvd.run(whoami, args=("hello",), np=2)
         ['hello from 0 of 2', 'hello from 1 of 2']
     """
-    del disable_cache
-    elastic = (min_np, max_np, slots, reset_limit, cooldown_range)
-    _refuse({"elastic arguments": next((value for value in elastic if value is not None), None)})
+    del disable_cache, slots
     if use_gloo and use_mpi:
         raise ValueError("use_gloo=True and use_mpi=True exclude each other; pass one of them.")
     np = _one(np, num_proc, "np", "num_proc")
@@ -131,6 +136,9 @@ def run(
             "-np": np,
             "--hosts": hosts,
             "--hostfile": hostfile,
+            "--min-np": _one(min_np, min_num_proc, "min_np", "min_num_proc"),
+            "--max-np": _one(max_np, max_num_proc, "max_np", "max_num_proc"),
+            "--reset-limit": reset_limit,
             "--start-timeout": start_timeout,
             "--ssh-port": ssh_port,
             "--ssh-identity-file": ssh_identity_file,
@@ -145,15 +153,9 @@ def run(
         env,
     )
     words += ["--verbose"] if verbose else []
+    if cooldown_range is not None:
+        words += ["--blacklist-cooldown-range", *map(str, cooldown_range)]
     return call(words, payload_of(func, args, kwargs or {}), executable).results()
-
-
-def _refuse(given: Mapping[str, object]) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise NotImplementedError(
-                f"tfhvd.run starts jobs of a fixed size; leave out {name}={value!r}."
-            )
 
 
 def _one(first: _Given | None, second: _Given | None, name: str, other: str) -> _Given | None:
@@ -199,13 +201,13 @@ class Outcome:
     """How a job has ended, as plain values: what the ranks have pickled is still bytes.
 
     Attributes:
-        size: the number of ranks.
+        size: the number of ranks; None where some may have been lost, and others have come.
         answers: what ranks have sent, as (rank, message), in the order of arrival.
         code: the launcher's exit code.
         last_lines: the launcher's own last lines.
     """
 
-    size: int
+    size: int | None
     answers: Sequence[tuple[int, bytes]]
     code: int
     last_lines: Sequence[str]
@@ -256,7 +258,8 @@ def call(
         )
     finally:
         exchange.close()
-    return Outcome(job.num_proc, tuple(exchange.answers), code, tuple(last))
+    size = None if job.elastic else job.num_proc
+    return Outcome(size, tuple(exchange.answers), code, tuple(last))
 
 
 def _supervise(
@@ -325,7 +328,7 @@ def _pump(source: IO[str], target: IO[str], last: list[str] | None) -> None:
 
 
 def _results(
-    size: int, answers: Sequence[tuple[int, bytes]], code: int, last: Sequence[str]
+    size: int | None, answers: Sequence[tuple[int, bytes]], code: int, last: Sequence[str]
 ) -> list[Any]:
     results: dict[int, Any] = {}
     raised: dict[int, tuple[str, str, bytes | None]] = {}  # by rank, in the order of arrival
@@ -335,19 +338,21 @@ def _results(
             raised[rank] = content
         else:
             results[rank] = content
+    if size is None and not code:  # whoever has raised was lost, and the others went on
+        return [results[rank] for rank in sorted(results)]
     verdict = next(filter(None, map(_VERDICT.match, last)), None)
     first = int(verdict[1]) if verdict is not None and verdict[1] else next(iter(raised), None)
     if first in raised:
         said, trace, original = raised[first]
         text = f"rank {first} of tfhvd.run failed with {said}\n\n{trace.rstrip()}"
         raise RankFailedError(text, first, trace) from _unpickled(original)
-    missing = sorted(set(range(size)) - set(results))
+    missing = sorted(set(range(size or 0)) - set(results))
     if missing or code:
         where = f"rank {', '.join(map(str, missing))} returned nothing" if missing else "it failed"
         text = f"the job of tfhvd.run ended with exit code {code}: {where}"
         named = first if first is not None else next(iter(missing), None)
         raise RankFailedError("\n".join([text, *last]), named, "")
-    return [results[rank] for rank in range(size)]
+    return [results[rank] for rank in sorted(results)]
 
 
 def _unpickled(original: bytes | None) -> BaseException | None:
