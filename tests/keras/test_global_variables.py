@@ -16,8 +16,9 @@ v1 = tf.compat.v1
 def test_all_ranks_have_the_weights_of_one(own_session):
     keras, root = keras_of("tf_keras"), hvd.size() - 1
     with tf.Graph().as_default() as graph:
-        v1.set_random_seed(hvd.rank())
-        layers = [keras.layers.Input((4,)), keras.layers.Dense(3)]
+        # Random ones may be the same on all ranks: a test before this one may have set their seed.
+        own = keras.initializers.Constant(hvd.rank() + 1.0)
+        layers = [keras.layers.Input((4,)), keras.layers.Dense(3, kernel_initializer=own)]
         if own_session:
             with v1.Session(graph=graph):
                 model = keras.Sequential(layers)
