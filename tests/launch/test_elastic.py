@@ -320,6 +320,43 @@ def test_the_loss_of_a_host(tmp_path, deed):
     assert wait_until_gone(str(path)) == []
 
 
+ROOT_IS_LOST = """
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+start, weight = hvd.rank(), tf.Variable(0.0)
+state = hvd.elastic.TensorFlowState([weight], step=0)
+seen = []
+
+@hvd.elastic.run
+def train(state):
+    seen.append(state.step)
+    while state.step < 20:
+        weight.assign_add(hvd.allreduce(1.0, name="gradient"))
+        state.step += 1
+        if state.step == 13 and hvd.size() == 3:
+            if start == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            hvd.broadcast_object("an epoch's order", 0)
+        if state.step % 5 == 0:
+            state.commit()
+
+train(state)
+print(f"{start}: rank {hvd.rank()} of {hvd.size()}, from {seen}, weight {weight.numpy():g}\\n",
+      end="", flush=True)
+"""
+
+
+def test_all_go_back_to_the_last_commit_where_nobody_has_the_data_of_a_broadcast(tmp_path):
+    path = script(tmp_path, ROOT_IS_LOST)
+    result = launch("--elastic", "--no-prefix", "-np", 3, sys.executable, path, timeout=120)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [
+        f"{start}: rank {start - 1} of 2, from [0, 10], weight 20" for start in (1, 2)
+    ]
+    assert wait_until_gone(str(path)) == []
+
+
 HOROVODS = """
 import numpy as np
 import tensorflow as tf

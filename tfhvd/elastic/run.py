@@ -13,6 +13,7 @@ from tfhvd.errors import PeerLostError
 from tfhvd.runtime.membership import membership
 
 _Result = TypeVar("_Result")
+_ROOT_IS_LOST = "its root is lost, and no other rank has the data"  # cc/elastic/kept_entry.cc
 
 
 def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
@@ -21,7 +22,8 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     Called on every rank, it gives all of them rank 0's state, and calls the function. Where a
     commit finds that ranks were lost, or lets in others, it calls the state's reset callbacks, and
     the function anew: nothing is rolled back, for no step was lost. Who has come gets rank 0's
-    state.
+    state. Where a broadcast cannot be finished, because the rank that had the data is lost, all go
+    back to the last commit.
 
     Args:
         func: its first argument is a `State`.
@@ -30,8 +32,8 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
         A function with the same arguments.
 
     Raises:
-        HorovodInternalError: by that function, if a collective cannot be finished without a rank
-            that is lost, as everywhere in a job that is not elastic.
+        HorovodInternalError: by that function, if another collective cannot be finished without a
+            rank that is lost, as everywhere in a job that is not elastic.
 
     Example:
         >>> @hvd.elastic.run
@@ -43,17 +45,21 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     @functools.wraps(func)
     def trains(state: Any, *args: Any, **kwargs: Any) -> _Result:
         membership.lets_in_at_commits = True
-        try:
-            synchronized = False
-            while True:
+        synchronized = False
+        while True:
+            generation = membership.generation()
+            try:
                 if not synchronized:
                     state.sync()
-                try:
-                    return func(state, *args, **kwargs)
-                except HostsUpdatedInterrupt as interrupt:
-                    synchronized = interrupt.skip_sync
-                    state.on_reset()
-        except (tf.errors.AbortedError, PeerLostError) as error:
-            raise HorovodInternalError(str(error)) from error
+                return func(state, *args, **kwargs)
+            except HostsUpdatedInterrupt as interrupt:
+                synchronized = interrupt.skip_sync
+            except (tf.errors.AbortedError, PeerLostError) as error:
+                if not (_ROOT_IS_LOST in str(error) and membership.await_change(generation)):
+                    raise HorovodInternalError(str(error)) from error
+                # All others have come to the same place: nobody has the data.
+                state.restore_together()
+                synchronized = False
+            state.on_reset()
 
     return trains

@@ -78,9 +78,7 @@ class State:
             return
         if self._generation is None:
             self._generation = membership.admitted()
-        # Ranks hear of others at different steps; they are to stop at the same one.
-        own = tf.constant([membership.generation(), waiting_ranks()], tf.int64)
-        latest, waiting = allreduce(own, op=Max, name="elastic/generation").numpy().tolist()
+        latest, waiting = self._latest()
         others_are_in = waiting > 0 and let_in()
         if others_are_in:
             latest = membership.admitted()
@@ -88,6 +86,17 @@ class State:
             self._generation = latest
             membership.refresh()
             raise HostsUpdatedInterrupt(skip_sync=not others_are_in)
+
+    def restore_together(self) -> None:
+        """Goes back to what was saved last, on all ranks, with those that are left; see `run`."""
+        self.restore()
+        self._generation, _ = self._latest()
+
+    def _latest(self) -> tuple[int, int]:
+        # Ranks hear of others at different steps; they are to stop at the same one.
+        own = tf.constant([membership.generation(), waiting_ranks()], tf.int64)
+        latest, waiting = allreduce(own, op=Max, name="elastic/generation").numpy().tolist()
+        return latest, waiting
 
     def save(self) -> None:
         """Keeps what there is, for `restore`."""

@@ -156,6 +156,16 @@ class Membership:
         """Returns how often ranks were lost without which the job has gone on, or have come."""
         return load_native().generation() if self.topology is not None else 0
 
+    def await_change(self, generation: int) -> bool:
+        """Waits, for some seconds, until the job has other members than in that generation.
+
+        Returns:
+            Whether it has, and goes on.
+        """
+        latest = load_native().wait_for_generation(generation, _CHANGE_LIMIT)
+        self.refresh()
+        return latest is not None and latest > generation
+
     def admitted(self) -> int:
         """Returns the last generation for which ranks were let in; 0: none, the same on all."""
         return load_native().admitted() if self.topology is not None else 0
@@ -297,6 +307,8 @@ class Membership:
         sys.stderr.flush()
         os._exit(self._failed_with or 1)
 
+
+_CHANGE_LIMIT = 30.0  # seconds for the members to meet after a collective has failed for a change
 
 _NOT_INITIALIZED = "tfhvd has not been initialized. Call hvd.init() first."
 _FORKED = (
