@@ -115,6 +115,7 @@ class Script:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._process = None
 
     def _start(self, now: float) -> None:
         self._give_up = now + _LIMIT
