@@ -221,7 +221,8 @@ print(f"rank {hvd.rank()} of {hvd.size()}, sizes {state.sizes}\\n", end="", flus
 """
 
 
-@pytest.mark.parametrize("package", ["keras", pytest.param("tf_keras", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_a_rank_comes_to_a_model_that_is_being_trained(tmp_path, package):
     path = script(tmp_path, FIT)
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package)
