@@ -62,7 +62,7 @@ bool ElasticJob::WaitUntilIdle(std::chrono::nanoseconds most) const {
   while (!kept_.empty()) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left.count() <= 0) return false;
-    changed_.WaitFor(&mutex_, left);
+    idle_.WaitFor(&mutex_, left);
   }
   return true;
 }
@@ -86,7 +86,7 @@ ElasticJob::KeptPtr ElasticJob::Remove(EntryId number) {
   const auto found = kept_.find(number);
   KeptPtr kept = std::move(found->second);
   kept_.erase(found);
-  if (kept_.empty()) changed_.NotifyAll();
+  if (kept_.empty()) idle_.NotifyAll();
   return kept;
 }
 
@@ -218,7 +218,7 @@ void ElasticJob::FailAll(const std::function<bool(const KeptEntry&)>& which, con
       if (fails) failed.push_back(std::move(each->second));
       each = fails ? kept_.erase(each) : std::next(each);
     }
-    if (kept_.empty()) changed_.NotifyAll();
+    if (kept_.empty()) idle_.NotifyAll();
   }
   for (const KeptPtr& kept : failed) kept->entry.done(kept->why.ok() ? why : kept->why);
 }

@@ -13,7 +13,7 @@
 // A process that was not there from the start waits for a roster that it is in (`engine`: null),
 // and takes over what the others have counted. It is let in where all the others have come to one
 // point of their program, and nothing is under way: the program's own protocol
-// (tfhvd/elastic/state.py).
+// (tfhvd/ops/admission.py).
 //
 // Any thread, but the destructor. `done` of entries is called without a lock held.
 #pragma once
@@ -109,6 +109,7 @@ class ElasticJob {
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
+  mutable CondVar idle_;  // its own: steps are to wake nobody who waits for other members
   std::shared_ptr<Engine> engine_ TFHVD_GUARDED_BY(mutex_);
   Roster roster_ TFHVD_GUARDED_BY(mutex_);
   bool takes_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // engine_ does
