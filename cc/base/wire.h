@@ -42,6 +42,9 @@ class WireWriter {
     Unsigned(items.size());
     for (const T& item : items) write(item);
   }
+  void Numbers(const std::vector<int64_t>& numbers) {
+    List(numbers, [this](int64_t number) { Signed(number); });
+  }
   std::string Take() { return std::move(out_); }
 
  private:
@@ -121,6 +124,9 @@ class WireReader {
     items.reserve(std::min<uint64_t>(n, 1024));
     for (uint64_t i = 0; i < n && ok_; ++i) items.push_back(read());
     return items;
+  }
+  std::vector<int64_t> Numbers() {
+    return List([this] { return Signed(); });
   }
   uint8_t Fail() {
     ok_ = false;

@@ -19,27 +19,20 @@ Turn ReadTurn(WireReader* r) {
   return turn;
 }
 
-void Write(WireWriter* w, const std::vector<int64_t>& numbers) {
-  w->List(numbers, [w](int64_t number) { w->Signed(number); });
-}
-std::vector<int64_t> ReadNumbers(WireReader* r) {
-  return r->List([r] { return r->Signed(); });
-}
-
 void Write(WireWriter* w, const Outcome& outcome) {
   Write(w, outcome.turn);
-  w->List(outcome.shapes, [w](const Shape& shape) { Write(w, shape); });
-  Write(w, outcome.bytes);
-  w->List(outcome.first_dims, [w](const std::vector<int64_t>& dims) { Write(w, dims); });
+  w->List(outcome.shapes, [w](const Shape& shape) { w->Numbers(shape); });
+  w->Numbers(outcome.bytes);
+  w->List(outcome.first_dims, [w](const std::vector<int64_t>& dims) { w->Numbers(dims); });
   w->Signed(outcome.number);
   w->Byte(outcome.copies ? 1 : 0);
 }
 Outcome ReadOutcome(WireReader* r) {
   Outcome outcome;
   outcome.turn = ReadTurn(r);
-  outcome.shapes = r->List([r] { return ReadNumbers(r); });
-  outcome.bytes = ReadNumbers(r);
-  outcome.first_dims = r->List([r] { return ReadNumbers(r); });
+  outcome.shapes = r->List([r] { return r->Numbers(); });
+  outcome.bytes = r->Numbers();
+  outcome.first_dims = r->List([r] { return r->Numbers(); });
   outcome.number = r->Signed();
   outcome.copies = r->Bool();
   return outcome;

@@ -29,13 +29,6 @@ Key ReadKey(WireReader* r) {
   return key;
 }
 
-void Write(WireWriter* w, const Shape& shape) {
-  w->List(shape, [w](int64_t d) { w->Signed(d); });
-}
-Shape ReadShape(WireReader* r) {
-  return r->List([r] { return r->Signed(); });
-}
-
 void Write(WireWriter* w, const Request& request) {
   Write(w, request.key);
   w->Byte(static_cast<uint8_t>(request.kind));
@@ -46,7 +39,7 @@ void Write(WireWriter* w, const Request& request) {
   w->Signed(request.root);
   w->List(request.tensors, [w](const TensorSpec& t) {
     w->Byte(static_cast<uint8_t>(t.dtype));
-    Write(w, t.shape);
+    w->Numbers(t.shape);
   });
   w->List(request.members, [w](int64_t m) { w->Unsigned(static_cast<uint64_t>(m)); });
   w->String(request.fault);
@@ -65,7 +58,7 @@ Request ReadRequest(WireReader* r) {
   request.tensors = r->List([r] {
     TensorSpec t;
     t.dtype = r->Enum<DType>(kNumDTypes);
-    t.shape = ReadShape(r);
+    t.shape = r->Numbers();
     return t;
   });
   request.members = r->List([r] { return static_cast<int64_t>(r->Unsigned()); });
@@ -79,8 +72,8 @@ void Write(WireWriter* w, const Decision& decision) {
   Write(w, decision.key);
   w->Byte(static_cast<uint8_t>(decision.verdict.code()));
   w->String(decision.verdict.message());
-  w->List(decision.first_dims, [w](const std::vector<int64_t>& dims) { Write(w, dims); });
-  Write(w, decision.weights);
+  w->List(decision.first_dims, [w](const std::vector<int64_t>& dims) { w->Numbers(dims); });
+  w->Numbers(decision.weights);
   w->Byte(decision.stopping ? 1 : 0);
   w->Signed(decision.number);
 }
@@ -89,8 +82,8 @@ Decision ReadDecision(WireReader* r) {
   decision.key = ReadKey(r);
   const auto code = r->Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
   decision.verdict = Status(code, r->String());
-  decision.first_dims = r->List([r] { return ReadShape(r); });
-  decision.weights = ReadShape(r);
+  decision.first_dims = r->List([r] { return r->Numbers(); });
+  decision.weights = r->Numbers();
   decision.stopping = r->Bool();
   decision.number = r->Signed();
   return decision;
