@@ -11,7 +11,7 @@ from tfhvd.launch import discovery
 from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.growth import Growth
-from tfhvd.launch.hosts import Host, place, read_hostfile
+from tfhvd.launch.hosts import Host, place
 
 A, B = Host("a", 2), Host("b", 2, user="joe")
 
@@ -127,7 +127,7 @@ def test_a_host_file_that_is_written_anew(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("a slots=2\n")
     warned: list[str] = []
-    found = discovery.HostFile(path, read_hostfile, warned.append)
+    found = discovery.HostFile(path, warned.append)
     assert found.hosts == (A,)
     path.write_text("a slots=2\nb slots=2\n")
     found.tick(100.0)

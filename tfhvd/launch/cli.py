@@ -31,7 +31,7 @@ from tfhvd.launch import (
 )
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.growth import Growth, Hosts
-from tfhvd.launch.hosts import Host, place, read_hostfile
+from tfhvd.launch.hosts import Host, place
 from tfhvd.launch.job import Job
 from tfhvd.launch.members import Members
 from tfhvd.launch.output import Output
@@ -76,8 +76,8 @@ def _hosts(job: Job) -> Hosts:
 
     if job.discovery:
         return discovery.Script(job.discovery, job.slots_per_host, warn)
-    if job.hostfile is not None:
-        return discovery.HostFile(job.hostfile, read_hostfile, warn)
+    if job.grows and job.hostfile is not None:
+        return discovery.HostFile(job.hostfile, warn)
     here = Host("localhost", max(job.num_proc, job.max_np or 0))
     return discovery.Fixed(job.hosts or (here,))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.hosts import Host, read_hosts
+from tfhvd.launch.hosts import Host, read_hostfile, read_hosts
 
 _EVERY = 1.0  # seconds from the end of one run to the next
 _LIMIT = 30.0  # seconds for one run
@@ -38,24 +38,17 @@ class HostFile:
 
     Args:
         path: the file.
-        read: what reads it.
         warn: is told, once, what is wrong with it; then the hosts stay as they were.
 
     Attributes:
         hosts: as they were last seen.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        read: Callable[[Path], tuple[Host, ...]],
-        warn: Callable[[str], object],
-    ) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], object]) -> None:
         self._path = path
-        self._read = read
         self._warn = _Once(warn)
         self._next = 0.0
-        self.hosts = read(path)
+        self.hosts = read_hostfile(path)
 
     def tick(self, now: float) -> None:
         """Looks at it again, if it is time."""
@@ -63,7 +56,7 @@ class HostFile:
             return
         self._next = now + _EVERY
         try:
-            self.hosts = self._read(self._path)
+            self.hosts = read_hostfile(self._path)
         except UsageError as error:
             self._warn(str(error))
 

@@ -31,7 +31,7 @@ class Growth:
     """Which ranks to start.
 
     Args:
-        found: the hosts.
+        found: the hosts, whose owner is who has made them.
         placed: where the job's first ranks are.
         most: the most ranks that it may have at a time; None: as many as the hosts have slots.
         pauses: seconds until a host on which a rank has failed is tried again: the first time, and
@@ -48,7 +48,7 @@ class Growth:
         self._found = found
         self._most = most
         self._pauses = pauses
-        self._at = {rank: _key(host) for host, ranks in placed for rank in ranks}
+        self._at = {rank: host.target for host, ranks in placed for rank in ranks}
         self._next = 1 + max(self._at)
         self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and the last one
 
@@ -56,23 +56,19 @@ class Growth:
         """Has the hosts looked at again."""
         self._found.tick(now)
 
-    def close(self) -> None:
-        """Ends what looks at the hosts."""
-        self._found.close()
-
     def due(self, now: float) -> list[tuple[Host, list[int]]]:
         """Takes the ranks that are to be started now: where, and their numbers."""
         placed = []
         for host in self._found.hosts:
-            used = sum(at == _key(host) for at in self._at.values())
+            used = sum(at == host.target for at in self._at.values())
             room = host.slots - used
             if self._most is not None:
                 room = min(room, self._most - len(self._at))
-            if room <= 0 or self._pauses_until(_key(host)) > now:
+            if room <= 0 or self._pauses_until(host.target) > now:
                 continue
             ranks = list(range(self._next, self._next + room))
             self._next += room
-            self._at |= dict.fromkeys(ranks, _key(host))
+            self._at |= dict.fromkeys(ranks, host.target)
             placed.append((host, ranks))
         return placed
 
@@ -90,7 +86,3 @@ class Growth:
         count, last = self._failures.get(host, (0, 0.0))
         first, longest = self._pauses
         return last + min(longest, first * 2.0 ** min(count - 1, 60)) if count else 0.0
-
-
-def _key(host: Host) -> str:
-    return host.target

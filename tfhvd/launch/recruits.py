@@ -117,7 +117,5 @@ class Recruits:
 
     def close(self) -> None:
         """Takes in what there is still to be read."""
-        if self._growth is not None:
-            self._growth.close()
         for manager, _ in self._managers:
             manager.read_the_rest()

@@ -28,10 +28,9 @@ from tfhvd.launch.errors import UsageError
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 
-# How the launcher's words on a failure begin; the first of them name the rank that failed first. An
-# elastic job may lose others before, and go on.
+# How the launcher's words on a failure begin; the first of them name the rank that failed first.
 _VERDICT = re.compile(
-    r"tfhvdrun: (?!.*the job goes on)(?:rank (\d+) on host |host |error:|mpirun |stopped by )"
+    r"tfhvdrun: (?:rank (\d+) on host .* failed first|host |error:|mpirun |stopped by )"
 )
 
 _AGAIN = 10  # seconds after which a launcher that has not ended is interrupted again
@@ -338,8 +337,8 @@ def _results(
             raised[rank] = content
         else:
             results[rank] = content
-    if size is None and not code:  # whoever has raised was lost, and the others went on
-        return [results[rank] for rank in sorted(results)]
+    if size is None and not code:
+        raised.clear()  # whoever has raised was lost, and the others went on
     verdict = next(filter(None, map(_VERDICT.match, last)), None)
     first = int(verdict[1]) if verdict is not None and verdict[1] else next(iter(raised), None)
     if first in raised:
