@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# The head of scripts whose first argument says which Keras.
+EITHER_KERAS = """
+if sys.argv[1] == "tf_keras":
+    import tf_keras as keras
+else:
+    import keras
+"""
 TFHVDRUN = [sys.executable, "-m", "tfhvd.launch"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import network
 import pytest
-from launching import TFHVDRUN, Outcome, environment, launch, script, wait_until_gone
+from launching import EITHER_KERAS, TFHVDRUN, Outcome, environment, launch, script, wait_until_gone
 from mpi import wait_for
 
 from tfhvd.launch import wire
@@ -209,12 +209,10 @@ def test_where_all_raise_the_job_fails(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
-FIT = """
+FIT = (
+    EITHER_KERAS
+    + """
 import numpy as np
-if sys.argv[1] == "tf_keras":
-    import tf_keras as keras
-else:
-    import keras
 import tensorflow as tf
 import tfhvd.keras as hvd
 hvd.init()
@@ -246,6 +244,7 @@ assert int(optimizer.iterations.numpy()) == kill.batches == 120
 assert history.history["loss"][-1] < history.history["loss"][0]
 print(f"{start}: rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
 """
+)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 import network
 import pytest
-from launching import TFHVDRUN, environment, launch, script, started, wait_until_gone
+from launching import EITHER_KERAS, TFHVDRUN, environment, launch, script, started, wait_until_gone
 
 # It goes on until four ranks have taken part, one of which is lost, and then until step 100.
 LOOP = """
@@ -65,11 +65,9 @@ def test_ranks_come_and_lost_ones_are_replaced(tmp_path, way):
     assert wait_until_gone(str(path)) == []
 
 
-PLAIN_FIT = """
-if sys.argv[1] == "tf_keras":
-    import tf_keras as keras
-else:
-    import keras
+PLAIN_FIT = (
+    EITHER_KERAS
+    + """
 import numpy as np
 import tensorflow as tf
 import tfhvd.keras as hvd
@@ -118,6 +116,7 @@ rate = float(np.asarray(model.optimizer.learning_rate))
 print(f"rank {hvd.rank()} of {hvd.size()}, rate {rate:.3f}, sizes {watch.sizes}, {changes}\\n",
       end="", flush=True)
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +136,20 @@ def test_ranks_come_to_a_script_as_it_is_between_two_epochs(tmp_path, package, w
         "rank 0 of 3, rate 0.030, sizes [2, 3, 2, 3], [(2, 3), (3, 2), (2, 3)]",
         "rank 1 of 3, rate 0.030, sizes [3, 2, 3], [(3, 2), (2, 3)]",
         "rank 2 of 3, rate 0.030, sizes [3], []",
+    ], result.err
+    assert wait_until_gone(str(path)) == []
+
+
+@pytest.mark.thorough
+def test_a_rank_comes_to_the_last_one_that_is_left(tmp_path):
+    text = PLAIN_FIT.replace("[2, 3, 2, 3]", "[2, 1, 2]").replace("[2, 3] and", "[2] and")
+    path = script(tmp_path, text)
+    words = ("-np", 2, "--max-np", 2, "--no-prefix", sys.executable, path, "keras", "graph")
+    result = launch(*words, timeout=150)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [
+        "rank 0 of 2, rate 0.020, sizes [2, 1, 2], [(2, 1), (1, 2)]",
+        "rank 1 of 2, rate 0.020, sizes [2], []",
     ], result.err
     assert wait_until_gone(str(path)) == []
 
@@ -178,11 +191,9 @@ def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
-FIT = """
-if sys.argv[1] == "tf_keras":
-    import tf_keras as keras
-else:
-    import keras
+FIT = (
+    EITHER_KERAS
+    + """
 import numpy as np
 import tensorflow as tf
 import tfhvd.keras as hvd
@@ -219,6 +230,7 @@ assert (every == every[0]).all(), "weights differ"
 assert hvd.check_divergence([*model.variables, *optimizer.variables]) == []
 print(f"rank {hvd.rank()} of {hvd.size()}, sizes {state.sizes}\\n", end="", flush=True)
 """
+)
 
 
 @pytest.mark.thorough

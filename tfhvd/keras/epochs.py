@@ -202,6 +202,8 @@ class Epochs:
         self._gathered.close()
         self._check.end_epoch(self.step)
         if not self.active:
+            if not (is_last or self.model.stop_training) and self._others_wait():
+                self._let_others_in()  # it is the last one of several
             return
         asks = bool(self.model.stop_training) and not self._told
         rates = self._rates.packed(self._optimizers)
@@ -248,8 +250,6 @@ class Epochs:
         if not let_in():
             return
         epoch = self._epoch + 1
-        self._start.initial_epoch = epoch
-        self._apart = False
         self.agree_on_argument({"initial_epoch": epoch})
         self._replicas = DivergenceCheck(self.model, self._callbacks)
         self._agree_on_steps()
