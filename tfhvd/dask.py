@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from distributed import Client, Future, Worker, default_client, get_worker, wait
 
 from tfhvd.errors import TfhvdError
-from tfhvd.launch.call.caller import Outcome, payload_of
+from tfhvd.launch.call.caller import Outcome
 from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
 from tfhvd.launch.call.on_nodes import Work, run_on_nodes
+from tfhvd.launch.call.payload import payload_of
 
 _Result = TypeVar("_Result")
 

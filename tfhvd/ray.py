@@ -11,9 +11,10 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tfhvd.errors import TfhvdError
-from tfhvd.launch.call.caller import Outcome, payload_of
+from tfhvd.launch.call.caller import Outcome
 from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
 from tfhvd.launch.call.on_nodes import Work, run_on_nodes
+from tfhvd.launch.call.payload import payload_of
 
 _Result = TypeVar("_Result")
 

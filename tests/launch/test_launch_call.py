@@ -56,6 +56,25 @@ def test_what_the_rank_raises_is_raised_here():
     assert isinstance(e.value.__cause__, KeyError)
 
 
+def test_the_source_of_a_function_is_found_by_the_ranks():
+    """As AutoGraph does; without it the loop below runs over a symbolic tensor, and raises."""
+
+    def work():
+        import tensorflow as tf
+
+        @tf.function
+        def triangle(count):
+            total = 0
+            while count > 0:
+                total += count
+                count -= 1
+            return total
+
+        return int(triangle(tf.constant(4)))
+
+    assert tfhvd.run(work, np=1) == [10]
+
+
 def test_a_rank_that_ends_without_a_word():
     with pytest.raises(tfhvd.RankFailedError, match="exit code 7: rank 0 returned nothing") as e:
         tfhvd.run(lambda: __import__("os")._exit(7), np=1)

@@ -20,9 +20,9 @@ import pytest
 
 import tfhvd
 from tfhvd.launch.call import exchange, on_nodes, remote_shell
-from tfhvd.launch.call.caller import payload_of
 from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer, execute
 from tfhvd.launch.call.on_nodes import Work, run_on_nodes
+from tfhvd.launch.call.payload import payload_of
 
 TOKEN = "t" * TOKEN_LENGTH
 
@@ -266,7 +266,7 @@ def test_a_rank_that_cannot_tell_where_it_is(node):
 # On one of two hosts: opens a server, and where it is the first, starts the job on both.
 HOST = """
 import pathlib, sys, time
-from tfhvd.launch.call.caller import payload_of
+from tfhvd.launch.call.payload import payload_of
 from tfhvd.launch.call.node import Node, NodeServer
 from tfhvd.launch.call.on_nodes import Work, run_on_nodes
 

@@ -23,6 +23,7 @@ from typing import IO, Any, TypeVar
 from tfhvd.errors import RankFailedError
 from tfhvd.launch import arguments, command_line, environment
 from tfhvd.launch.call.exchange import Exchange
+from tfhvd.launch.call.payload import payload_of
 from tfhvd.launch.errors import UsageError
 
 _Given = TypeVar("_Given")
@@ -170,29 +171,6 @@ def option_words(options: Mapping[str, object], env: Mapping[str, str] | None) -
     """The launcher's options, but for those that are None, and variables for the ranks."""
     words = [f"{flag}={value}" for flag, value in options.items() if value is not None]
     return words + [f"--env={name}={value}" for name, value in (env or {}).items()]
-
-
-def payload_of(
-    func: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
-) -> bytes:
-    """Pickles a call for another process, which reads it by `call_of`.
-
-    Raises:
-        TypeError: if it cannot be pickled.
-    """
-    import cloudpickle  # Here, so that the launcher itself needs it not.
-
-    if not callable(func):
-        raise TypeError(f"Received: func={func!r}. Expected: a function.")
-    try:
-        call = cloudpickle.dumps((func, tuple(args), dict(kwargs)))
-    except Exception as error:
-        raise TypeError(
-            f"tfhvd.run cannot pickle the function or its arguments ({error}); pass what "
-            "cloudpickle can write, and make sessions, models and files within the function."
-        ) from error
-    # The paths first: they must be set before the call is read.
-    return pickle.dumps(([str(Path(path or ".").resolve()) for path in sys.path], call))
 
 
 @dataclass(frozen=True)

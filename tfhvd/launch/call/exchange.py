@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import pickle
 import secrets
 import socket
 import struct
-import sys
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tfhvd.launch import address
 
@@ -76,16 +73,6 @@ class Exchange:
             send(sock, self._payload)
             self.answers.append((rank, receive(sock)))
             sock.sendall(b"\0")  # the rank may end: its message is here
-
-
-def call_of(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Reads a call that another process has pickled, with what that one finds on its `sys.path`."""
-    import cloudpickle
-
-    paths, call = pickle.loads(payload)
-    sys.path += [path for path in paths if path not in sys.path]
-    func, args, kwargs = cloudpickle.loads(call)
-    return func, args, kwargs
 
 
 def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:

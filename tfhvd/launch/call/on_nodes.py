@@ -16,8 +16,9 @@ from typing import Any
 
 from tfhvd.errors import TfhvdError
 from tfhvd.launch import address
-from tfhvd.launch.call import caller, exchange, remote_shell
+from tfhvd.launch.call import caller, remote_shell
 from tfhvd.launch.call.node import Node
+from tfhvd.launch.call.payload import call_of, payload_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def run_on_nodes(
     if node_env:
         only = nodes[0].host if len(nodes) == 1 else None
         own = {node.host: dict(node_env.get(node.host, {})) for node in nodes}
-        payload = caller.payload_of(_OnNode(payload, own, only), (), {})
+        payload = payload_of(_OnNode(payload, own, only), (), {})
     hosts = ",".join(
         f"{f'[{node.host}]' if ':' in node.host else node.host}:{node.slots}" for node in nodes
     )
@@ -88,5 +89,5 @@ class _OnNode:
             )
         for host in here:
             os.environ.update(self._env[host])
-        func, args, kwargs = exchange.call_of(self._payload)
+        func, args, kwargs = call_of(self._payload)
         return func(*args, **kwargs)

@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from tfhvd.launch.call import exchange
+from tfhvd.launch.call.payload import call_of
 from tfhvd.launch.rank import rank_of
 
 
@@ -33,7 +34,7 @@ def main() -> None:
     done = threading.Event()
     threading.Thread(target=_watch, args=(sock, done), daemon=True).start()
     try:
-        function, args, kwargs = exchange.call_of(payload)
+        function, args, kwargs = call_of(payload)
         answer = cloudpickle.dumps(("returned", function(*args, **kwargs)))
     except BaseException as error:
         _send(sock, done, _failure(error))
