@@ -46,6 +46,11 @@ class World {
   // the world's own limits alone.
   virtual void SetWaitMonitor(WaitMonitor* /*monitor*/) {}
 
+  // Takes nobody in any more, and sends away who has come and has not said who it is: a peer of a
+  // later World of this process, which listens at the same place. REQUIRES: no call of what was
+  // opened here is under way.
+  virtual void StopListening() {}
+
   // Ends what this World began (collective). Not called where a peer may be missing: the process
   // then ends without it.
   virtual Status Close() = 0;

@@ -57,7 +57,7 @@ Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
 
 Status MakeEngineOfRoster(const Making& making, int listener, const Roster& roster,
                           WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
-                          std::shared_ptr<Engine>* engine) {
+                          std::shared_ptr<Engine>* engine, World** world) {
   const auto generation = std::make_shared<Generation>();
   if (roster.size() == 1) {
     generation->world = MakeSoloWorld();
@@ -76,6 +76,7 @@ Status MakeEngineOfRoster(const Making& making, int listener, const Roster& rost
   TFHVD_RETURN_IF_ERROR(
       MakeEngine(later, generation->world.get(), monitor, reconcile, &generation->engine));
   *engine = std::shared_ptr<Engine>(generation, generation->engine.get());
+  *world = generation->world.get();
   return Status::Ok();
 }
 

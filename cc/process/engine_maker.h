@@ -31,10 +31,10 @@ struct Making {
 Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
                   const ElasticJob::Reconcile& reconcile, std::shared_ptr<Engine>* engine);
 
-// Meets all members of a roster over TCP. The engine owns its world. `listener`: a descriptor that
-// listens where the roster says of this process; copied.
+// Meets all members of a roster over TCP. `listener`: a descriptor that listens where the roster
+// says of this process; copied. `world`: what the engine is made of, and owns.
 Status MakeEngineOfRoster(const Making& making, int listener, const Roster& roster,
                           WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
-                          std::shared_ptr<Engine>* engine);
+                          std::shared_ptr<Engine>* engine, World** world);
 
 }  // namespace tfhvd

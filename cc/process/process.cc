@@ -103,10 +103,13 @@ std::shared_ptr<ElasticJob> MakeElasticJob(Making making, Roster roster,
   making.warnings.clear();
   return std::make_shared<ElasticJob>(
       std::move(roster), std::move(engine), state->membership.get(),
-      [making, listener = state->listener.get()](const Roster& next, WaitMonitor* monitor,
-                                                 const ElasticJob::Reconcile& reconcile,
-                                                 std::shared_ptr<Engine>* opened) {
-        return MakeEngineOfRoster(making, listener, next, monitor, reconcile, opened);
+      // `world`: that of the job's latest engine, which lives as long as this is called.
+      [making, listener = state->listener.get(), world = state->world.get()](
+          const Roster& next, WaitMonitor* monitor, const ElasticJob::Reconcile& reconcile,
+          std::shared_ptr<Engine>* opened) mutable {
+        // Peers of the next generation come to the same port, and some may have come already.
+        world->StopListening();
+        return MakeEngineOfRoster(making, listener, next, monitor, reconcile, opened, &world);
       },
       log, kRosterLimit);
 }

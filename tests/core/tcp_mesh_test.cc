@@ -283,6 +283,26 @@ TEST(StrangersAreRefusedAndHinderNobody) {
   EXPECT_OK(pair.zero->lost(1));
 }
 
+// A process has a mesh for each generation of its job, and listens at one port for all of them.
+TEST(WhoComesTooEarlyIsLeftToTheNextMesh) {
+  std::vector<TcpEndpoints> all_endpoints = EndpointsHere(2);
+  std::vector<TcpEndpoints> later = all_endpoints;
+  for (TcpEndpoints& endpoints : later) endpoints.token[0] = 'u';
+  later[0].listener = dup(all_endpoints[0].listener);
+  const std::unique_ptr<TcpMesh> before = Open(all_endpoints[0]);
+  Pair pair(later);
+  Posted posted;
+  const std::string sent = Text(100, 'a');
+  std::string got(100, ' ');
+  Send(pair.one.get(), kAtZero, sent, &posted, 0);
+  Receive(pair.zero.get(), kAtOne, &got, &posted, 1);
+  before->Progress(std::chrono::seconds(30));  // the connection is taken in, and no more
+  before->StopListening();
+  // Else it would wait for a word of welcome, for as long as an engine may be at rest.
+  ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
+  EXPECT_EQ(got, sent);
+}
+
 // As docker0 does, which has the same address on every host: somebody else answers, or nobody.
 TEST(AddressesThatLeadElsewhereAreLeftOut) {
   std::vector<TcpEndpoints> all_endpoints = EndpointsHere(2);

@@ -262,6 +262,12 @@ void TcpMesh::Wake() {
   (void)!write(waker_.get(), &once, sizeof once);
 }
 
+void TcpMesh::StopListening() {
+  listener_.Reset();
+  for (const int stranger : strangers_) receivers_.erase(stranger);
+  strangers_.clear();
+}
+
 void TcpMesh::Leave(std::chrono::nanoseconds most) {
   TcpHeader bye;
   bye.bye = 1;

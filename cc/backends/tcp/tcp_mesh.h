@@ -80,6 +80,9 @@ class TcpMesh {
   // Ends a Progress that is under way, or the next one. Any thread.
   void Wake();
 
+  // Takes in no connection any more, and closes those whose peer has not said who it is.
+  void StopListening();
+
   // Says to all peers that this process leaves, so that it is not taken to be lost. Waits until
   // that is out, at most for so long. Nothing is called after it.
   void Leave(std::chrono::nanoseconds most);

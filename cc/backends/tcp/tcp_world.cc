@@ -102,6 +102,8 @@ class TcpWorld : public World {
 
   void SetWaitMonitor(WaitMonitor* monitor) override { monitor_ = monitor; }
 
+  void StopListening() override { shared_->mesh->StopListening(); }
+
   Status Close() override {
     if (context_ == 0) shared_->mesh->Leave(kToLeave);
     return Status::Ok();
