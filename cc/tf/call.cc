@@ -112,6 +112,11 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
       std::copy(rows.begin(), rows.end(), received_splits_.flat<int32_t>().data());
     };
   }
+  if (counts_ranks_) {
+    entry.EditExtras()->gathers = [this](int, const std::vector<int64_t>& first_dims) {
+      ranks_ = static_cast<int32_t>(first_dims.size());
+    };
+  }
 
   // This function's own: by the time that Submit returns the engine may have no use for the call.
   const std::shared_ptr<Call> self = shared_from_this();
@@ -168,6 +173,7 @@ void Call::End(const Status& status) {
       ctx_->set_output(static_cast<int>(i), std::move(late_[i]));
     }
     if (exchanges_) ctx_->set_output(1, received_splits_);
+    if (counts_ranks_) ctx_->set_output(ctx_->num_outputs() - 1, Tensor(ranks_));
   } else {
     ctx_->SetStatus(ToAbsl(status));
   }

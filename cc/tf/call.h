@@ -46,6 +46,9 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   // output 1 will say how many came from each.
   void SetSplits(std::vector<int64_t> splits);
 
+  // An allgather, besides AddLate: the context's last output will say how many ranks there are.
+  void CountRanks() { counts_ranks_ = true; }
+
   // How much this rank counts in an average.
   void SetWeight(int64_t weight) { weight_ = weight; }
 
@@ -87,12 +90,14 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   std::optional<LateOutputMemory> late_memory_;  // where any output comes late
   bool exchanges_ = false;                       // an alltoall
   std::vector<int64_t> splits_;
+  bool counts_ranks_ = false;
   int64_t weight_ = kUnweighted;
 
   // Touched by the engine's thread alone, from Submit on.
   std::shared_ptr<Call> self_;            // while the engine has the entry
   std::vector<tensorflow::Tensor> late_;  // by tensor; empty where none comes late
   tensorflow::Tensor received_splits_;
+  int32_t ranks_ = 0;      // where they are counted
   bool retained_ = false;  // the engine has claimed the call, and is to end it
 
   // Touched by OnCancelled alone.

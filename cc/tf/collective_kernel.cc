@@ -82,7 +82,7 @@ absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* c) {
 }
 
 absl::Status RowsUnknown(tensorflow::shape_inference::InferenceContext* c) {
-  for (int i = 0; i < c->num_outputs(); ++i) {
+  for (int i = 0; i < c->num_inputs(); ++i) {
     tensorflow::shape_inference::ShapeHandle shape;
     TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(i), 1, &shape));
     if (c->RankKnown(shape)) {

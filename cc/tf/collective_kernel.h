@@ -96,8 +96,8 @@ class LateKernel : public CollectiveKernel {
   }
 };
 
-// Shape functions: each output is as its input; or as its input but for the first dimension, which
-// only the ranks together know.
+// Shape functions: each output is as its input; or each input's output is as it but for the first
+// dimension, which only the ranks together know.
 absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* c);
 absl::Status RowsUnknown(tensorflow::shape_inference::InferenceContext* c);
 

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 import tfhvd as hvd
-from tfhvd.gradients import indexed_slices
 from tfhvd.gradients.indexed_slices import SlicesReducer
 from tfhvd.gradients.options import ReductionOptions
 from tfhvd.gradients.reducer import GradientReducer
@@ -32,14 +31,14 @@ def as_dense(result):
 def counted(monkeypatch):
     """Notes by which way slices travel."""
     ways = []
-    for kind in ("allreduce", "grouped_allreduce"):
-        plain = getattr(indexed_slices, kind)
+    for way, name in (("rows", "_by_rows"), ("whole", "_as_a_whole")):
+        plain = getattr(SlicesReducer, name)
 
-        def noted(*args, kind=kind, plain=plain, **kwargs):
-            ways.append({"allreduce": "rows", "grouped_allreduce": "whole"}[kind])
-            return plain(*args, **kwargs)
+        def noted(*args, way=way, plain=plain):
+            ways.append(way)
+            return plain(*args)
 
-        monkeypatch.setattr(indexed_slices, kind, noted)
+        monkeypatch.setattr(SlicesReducer, name, noted)
     return ways
 
 

@@ -186,6 +186,55 @@ def test_no_step_is_lost_where_ranks_are_killed(tmp_path, size, victims, way):
         ), result.err
 
 
+# What is traced for three ranks divides by two once there are two. Each rank brings one row, of 6.
+SHARES = """
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+start = hvd.rank()
+large, small = tf.Variable(tf.zeros([1000, 1])), tf.Variable(tf.zeros([3, 1]))
+dense, own = tf.Variable(tf.zeros([8])), tf.Variable(0.0)
+compression = hvd.Compression.topk(1.0, 1)
+compression.build([dense])
+
+@tf.function
+def step():
+    sliced = hvd.allreduce(tf.IndexedSlices([[6.0]], [start], [3, 1]), name="slices")
+    with tf.GradientTape(persistent=True) as tape:
+        losses = [6.0 * tf.reduce_sum(tf.gather(table, [start])) for table in (large, small)]
+        losses += [6.0 * tf.reduce_sum(dense), 6.0 * own]
+    def reduced(loss, variable, **options):
+        of_ranks = hvd.DistributedGradientTape(tape, **options)
+        if variable is own:
+            of_ranks.register_local_source(own)
+        return of_ranks.gradient(loss, [variable])[0]
+    rows, whole = (reduced(losses[n], (large, small)[n]) for n in (0, 1))
+    top = reduced(losses[2], dense, compression=compression)
+    return sliced.values, rows.values, whole.values, top, reduced(losses[3], own)
+
+for number in range(60):
+    if start == 1 and number == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sliced, rows, whole, top, local = step()
+    for values in (sliced, rows):
+        tf.debugging.assert_near(values, tf.fill([len(values), 1], 6.0 / len(values)))
+    tf.debugging.assert_near(top, tf.fill([8], 6.0))
+    assert [len(each) for each in hvd.allgather_object("x" * start)] in ([0, 1, 2], [0, 2])
+    if number < 15 or number > 25:
+        size = hvd.size()
+        assert len(sliced) == len(rows) == len(whole) == size, (sliced, rows, whole)
+        tf.debugging.assert_near(whole, tf.fill([size, 1], 6.0 / size))
+        tf.debugging.assert_near(local, 6.0 / size)
+print(f"rank {hvd.rank()} of {hvd.size()} is done\\n", end="", flush=True)
+"""
+
+
+def test_averages_are_of_the_ranks_that_take_part(tmp_path):
+    result = launch("-np", 3, "--elastic", "--no-prefix", sys.executable, script(tmp_path, SHARES))
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [f"rank {rank} of 2 is done" for rank in (0, 1)]
+
+
 def test_a_rank_that_raises_is_lost_like_one_that_is_killed(tmp_path):
     result = run(tmp_path, 3, "1", "graph", "raise ValueError('bad record')")
     assert result.code == 0, result.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import network
 import pytest
@@ -151,6 +152,49 @@ def test_a_rank_comes_to_the_last_one_that_is_left(tmp_path):
         "rank 0 of 2, rate 0.020, sizes [2, 1, 2], [(2, 1), (1, 2)]",
         "rank 1 of 2, rate 0.020, sizes [2], []",
     ], result.err
+    assert wait_until_gone(str(path)) == []
+
+
+FROM_ONE = (
+    EITHER_KERAS
+    + """
+import tensorflow as tf
+import tfhvd.keras as hvd
+hvd.init()
+began_with, epochs_of_two = hvd.size(), []
+keras.utils.set_random_seed(1 + os.getpid())
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+x, y = tf.random.uniform([16, 2]), tf.random.uniform([16, 1])
+
+class Until(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(0.05)
+        if hvd.size() == 2:
+            epochs_of_two.append(epoch)
+        self.model.stop_training = len(epochs_of_two) == 3
+
+model.fit(x, y, batch_size=8, epochs=10**6, verbose=0, callbacks=[Until()])
+weights = tf.concat([tf.reshape(weight, [-1]) for weight in model.get_weights()], 0)
+every = hvd.allgather(weights[tf.newaxis]).numpy()
+assert len(every) == 2 and (every == every[0]).all(), every
+print(f"rank {hvd.rank()} of {hvd.size()} began with {began_with}\\n", end="", flush=True)
+"""
+)
+
+
+@pytest.mark.parametrize("package", ["keras", pytest.param("tf_keras", marks=pytest.mark.thorough)])
+def test_a_rank_comes_to_a_job_that_began_with_one(tmp_path, package):
+    path = script(tmp_path, FROM_ONE)
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost slots=1\n")
+    words = ("-np", 1, "--min-np", 1, "--max-np", 2, "--hostfile", hosts, "--no-prefix")
+    with started(*words, sys.executable, path, package) as job:
+        time.sleep(8)
+        hosts.write_text("localhost slots=2\n")
+        out, err = job.communicate(timeout=100)
+    assert job.returncode == 0, err
+    assert sorted(out.splitlines()) == ["rank 0 of 2 began with 1", "rank 1 of 2 began with 2"]
     assert wait_until_gone(str(path)) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,15 +24,14 @@ class Exchange(NamedTuple):
     Attributes:
         reduce: (tensor, part) -> the tensor averaged or added up over the ranks, as the user asks;
             `part` tells the collectives of one gradient apart.
-        gather: (tensor, part) -> the ranks' tensors, joined along the first dimension.
-        share: what the sum of the ranks' gradients is multiplied by: 1 / ranks for an average.
+        gather: (tensors, part) -> the ranks' tensors, each joined along the first dimension, and
+            what the sum of the ranks' gradients is multiplied by: 1 / ranks for an average.
         weight: what this rank counts in an average by weights, which `reduce` heeds, and who
             gathers has to; None for other reductions, and where all ranks count alike.
     """
 
     reduce: Callable[[tf.Tensor, str], tf.Tensor]
-    gather: Callable[[tf.Tensor, str], tf.Tensor]
-    share: float
+    gather: Callable[[Sequence[tf.Tensor], str], tuple[list[tf.Tensor], tf.Tensor]]
     weight: tf.Tensor | None = None
 
 

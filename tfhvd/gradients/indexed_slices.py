@@ -170,15 +170,16 @@ class SlicesReducer:
             "process_set": self._process_set,
         }
         first = name_of_first(name)
-        if weight is None:
-            table, holders = grouped_allreduce([table, holders], op=Sum, name=first, **arguments)
-        else:
+        if weight is not None:
             [table] = weighted_allreduce([table], weight, f"{name}/table", **arguments)
             holders = allreduce(holders, op=Sum, name=first, **arguments)
+        elif self._op == Average:
+            table = allreduce(table, op=Average, name=Identity(f"{name}/table"), **arguments)
+            holders = allreduce(holders, op=Sum, name=first, **arguments)
+        else:
+            table, holders = grouped_allreduce([table, holders], op=Sum, name=first, **arguments)
         indices = tf.where(holders > 0)[:, 0]
         values = tf.gather(table, indices)
-        if self._op == Average and weight is None:
-            values /= tf.cast(self._process_set.size(), values.dtype)
         return values, tf.cast(indices, slices.indices.dtype), tf.reduce_sum(holders)
 
 

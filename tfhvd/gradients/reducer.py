@@ -25,13 +25,15 @@ from tfhvd.gradients.gradient import after, scaled, values_of, with_values
 from tfhvd.gradients.indexed_slices import SlicesReducer, is_sparse, name_of_first, sum_duplicates
 from tfhvd.gradients.local_variables import LocalVariables
 from tfhvd.gradients.options import ReductionOptions
-from tfhvd.ops import Average, Sum, allgather, allreduce, compiled, grouped_allreduce
+from tfhvd.ops import Average, Sum, allreduce, compiled, grouped_allreduce
+from tfhvd.ops.counted_allgather import counted_allgather
 from tfhvd.ops.finite_check import FiniteCheck, can_be_checked, share_of_finite
 from tfhvd.ops.names import Identity, label_of_variable, outermost_graph
+from tfhvd.ops.topology import size_when_run
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.runtime import updates
 from tfhvd.runtime.library import load_native
-from tfhvd.runtime.process_sets import checked_id
+from tfhvd.runtime.process_sets import checked_id, has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, Variable
@@ -108,17 +110,23 @@ class GradientReducer:
         if self.options.sparse_as_dense or rows:
             gradients = [tf.convert_to_tensor(g) if is_sparse(g) else g for g in gradients]
         gradients = [sum_duplicates(g) if is_sparse(g) else g for g in gradients]
-        size = self.options.process_set.size()
-        if size > 1:
+        if has_peers(self.options.process_set):
             local = self.local.keys()
             own = [key_of(variable) in local for variable in variables]
             shared = [None if o else g for o, g in zip(own, gradients)]
             names = self._names(variables, own, generic_names)
             with updates.of_ours():
                 reduced = self._reduce(shared, variables, rows, names)
-            part = 1.0 / size if self.options.scale_local_gradients else 1.0
+            part = self._part_of_local() if any(own) else 1.0
             gradients = [scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
         return [scaled(g, self._scale) for g in gradients]
+
+    def _part_of_local(self) -> float | tf.Tensor:
+        """What the gradients of local variables are multiplied by."""
+        if not self.options.scale_local_gradients:
+            return 1.0
+        ranks = size_when_run(checked_id(self.options.process_set))
+        return 1.0 / ranks if isinstance(ranks, int) else 1.0 / tf.cast(ranks, tf.float64)
 
     def split(
         self, gradients: Iterable[Gradient], variables: Iterable[Variable]
@@ -140,7 +148,7 @@ class GradientReducer:
 
     def all_ranks(self, condition: tf.Tensor) -> tf.Tensor:
         """Whether a condition (a bool tensor without dimensions) holds on every rank."""
-        if self.options.process_set.size() == 1:
+        if not has_peers(self.options.process_set):
             return condition
         [name] = _unique_names(f"{self._prefix}/all_ranks", [None])
         # Not the least of them: ranks that have joined bring zeros.
@@ -250,17 +258,19 @@ class GradientReducer:
         return sample_weights.current() if self.options.op == Average else None
 
     def _exchange(self, name: str) -> Exchange:
-        ranks = self.options.process_set
         return Exchange(
             reduce=lambda tensor, part: self._reduce_dense(
                 [tensor], [f"{name}/{part}"], Compression.none
             )[0],
-            gather=lambda tensor, part: allgather(
-                tensor, name=Identity(f"{name}/{part}"), process_set=ranks
-            ),
-            share=1.0 / ranks.size() if self.options.op == Average else 1.0,
+            gather=lambda tensors, part: self._gather(tensors, f"{name}/{part}"),
             weight=self._weight(),
         )
+
+    def _gather(self, tensors: Sequence[tf.Tensor], name: str) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Returns the ranks' tensors, joined, and what their sum is to be multiplied by."""
+        joined, ranks = counted_allgather(tensors, Identity(name), self.options.process_set)
+        one = tf.ones([], tf.float64)
+        return joined, one / tf.cast(ranks, tf.float64) if self.options.op == Average else one
 
     def _grouped(
         self, dense: list[int], gradients: list[Gradient], variables: list[Variable]

@@ -32,7 +32,7 @@ from tfhvd.ops.admission import let_in, waiting_ranks
 from tfhvd.runtime import process, updates
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.process_sets import ProcessSet
+from tfhvd.runtime.process_sets import ProcessSet, has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Callbacks, Model, Optimizer
@@ -83,7 +83,7 @@ class Epochs:
     @property
     def active(self) -> bool:
         """Whether gradients are reduced, as far as this rank knows by now."""
-        return self._ranks.size() > 1
+        return has_peers(self._ranks)
 
     @property
     def _optimizers(self) -> list[Optimizer]:
@@ -202,8 +202,6 @@ class Epochs:
         self._gathered.close()
         self._check.end_epoch(self.step)
         if not self.active:
-            if not (is_last or self.model.stop_training) and self._others_wait():
-                self._let_others_in()  # it is the last one of several
             return
         asks = bool(self.model.stop_training) and not self._told
         rates = self._rates.packed(self._optimizers)

@@ -35,9 +35,10 @@ from tfhvd.keras.callbacks.lists import inserted, warn_of_order
 from tfhvd.keras.epochs import Epochs
 from tfhvd.keras.model_state import reducing_optimizers, step_of
 from tfhvd.keras.optimizer_hooks import reducer_of
-from tfhvd.keras.progress_bars import has_peers
+from tfhvd.keras.progress_bars import is_one_of_several
 from tfhvd.keras.update_check import check_batches, watched_step
 from tfhvd.runtime import process, updates
+from tfhvd.runtime.process_sets import has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Logs, Model
@@ -51,7 +52,7 @@ def keep_in_step(package: str) -> None:
     """
     updates.note_keras_updates()
     compilation.avoid(package)
-    keras_compat.surround(package, "fit", "keep the ranks in step", has_peers, _around_fit)
+    keras_compat.surround(package, "fit", "keep the ranks in step", is_one_of_several, _around_fit)
     check_batches(package)
     progress_bars.choose_outside_of_fit(package)
 
@@ -74,7 +75,7 @@ def _may_train_together(model: Model) -> bool:
     optimizers = reducing_optimizers(model)
     if not optimizers:
         return updates.is_asked_for() or keras_compat.has_own_train_step(model)
-    return reducer_of(optimizers[0]).options.process_set.size() > 1
+    return has_peers(reducer_of(optimizers[0]).options.process_set)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.model_state import is_on_first_rank
 from tfhvd.runtime import process
+from tfhvd.runtime.process_sets import has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model
@@ -59,12 +60,12 @@ def choose_outside_of_fit(package: str) -> None:
         package: "keras" or "tf_keras", imported.
     """
     for method in ("evaluate", "predict"):
-        keras_compat.surround(package, method, "choose who shows bars", has_peers, _chosen)
+        keras_compat.surround(package, method, "choose who shows bars", is_one_of_several, _chosen)
 
 
-def has_peers(model: Model) -> bool:
-    """Whether this process has other ranks beside it."""
-    return process.is_initialized() and process.size() > 1
+def is_one_of_several(model: Model) -> bool:
+    """Whether this process has other ranks beside it, or may have them later."""
+    return process.is_initialized() and has_peers()
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import private
 from tfhvd.gradients import sample_weights
 from tfhvd.keras.model_state import reducing_optimizers
-from tfhvd.keras.progress_bars import has_peers
+from tfhvd.keras.progress_bars import is_one_of_several
 from tfhvd.runtime import process, updates
 from tfhvd.runtime.library import load_native
 
@@ -117,7 +117,7 @@ def check_batches(package: str) -> None:
         package: "keras" or "tf_keras", imported.
     """
     use = "see whether gradients are reduced"
-    keras_compat.surround(package, "train_on_batch", use, has_peers, _around_batch)
+    keras_compat.surround(package, "train_on_batch", use, is_one_of_several, _around_batch)
 
 
 @contextlib.contextmanager
@@ -131,11 +131,11 @@ def _around_batch(model: Model, _arguments: dict[str, Any]) -> Iterator[None]:
     name = type(getattr(model, "optimizer", None)).__name__
     _logger.warning(
         "train_on_batch on rank %d: %s is not a distributed optimizer, so the weights of this "
-        "model will differ between the %d ranks that train it. Write: %s TFHVD_CHECK_SYNC=off "
+        "model will differ between %s that train it. Write: %s TFHVD_CHECK_SYNC=off "
         "checks nothing.",
         process.rank(),
         name,
-        process.size(),
+        updates.who_differs(),
         _what_to_write(model),
     )
 

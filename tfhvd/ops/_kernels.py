@@ -15,6 +15,7 @@ from tfhvd.ops.names import Name, check_order, operation_name
 from tfhvd.ops.reduce_op import Average, ReduceOp
 from tfhvd.runtime import process
 from tfhvd.runtime.library import load_tf_ops
+from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import by_id
 
 
@@ -81,6 +82,20 @@ def gather_all(tensors: Sequence[tf.Tensor], name: Name, process_set_id: int) ->
     return _one_or_group("Allgather", tensors, name, process_set_id)
 
 
+def gather_counted(
+    tensors: Sequence[tf.Tensor], name: Name, process_set_id: int
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Joins the ranks' tensors as one unit, and counts these ranks, as an int32 scalar."""
+    if compiled.is_compiled():  # for a fixed number of ranks
+        ranks = tf.constant(by_id(process_set_id).size(), tf.int32)
+        return gather_all(tensors, name, process_set_id), ranks
+    with in_turn(name, process_set_id):
+        outputs, ranks = load_tf_ops().tfhvd_counted_allgather(
+            list(tensors), **_identity("TfhvdCountedAllgather", name, process_set_id)
+        )
+    return _in_its_order(list(outputs), deferred=False), ranks
+
+
 def exchange(
     tensor: tf.Tensor, splits: tf.Tensor | None, name: Name, process_set_id: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -111,6 +126,12 @@ def broadcast_all(
 def rank() -> tf.Tensor:
     """Returns this process's rank: see `index_in`."""
     return _known_late("rank", 0, process.rank)
+
+
+def size(process_set_id: int) -> int | tf.Tensor:
+    """Returns how many ranks a process set has; in a graph of an elastic job, when it runs."""
+    now = by_id(process_set_id).size
+    return _known_late("size", process_set_id, now) if membership.is_elastic else now()
 
 
 def index_in(process_set_id: int) -> tf.Tensor:

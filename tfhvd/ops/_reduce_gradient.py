@@ -64,8 +64,11 @@ def reduction_gradients(forward: tf.Operation, gradients: list[tf.Tensor]) -> li
 def _of_sum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     if not of.scatters:
         return _kernels.reduce(gradients, of.op, of.name, of.set_id, of.prescale, of.postscale)
-    factor = of.prescale * of.postscale / (by_id(of.set_id).size() if of.op == Average else 1)
-    return [_scaled(g, factor) for g in _kernels.gather_all(gradients, of.name, of.set_id)]
+    gathered, ranks = _kernels.gather_counted(gradients, of.name, of.set_id)
+    factor = of.prescale * of.postscale
+    if of.op == Average:
+        factor /= tf.cast(ranks, tf.float64)
+    return [_scaled(g, factor) for g in gathered]
 
 
 def _of_extreme(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -99,7 +102,9 @@ def _of_product(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     else:
         totals = _kernels.reduce(gradients, Sum, of.name, of.set_id)
     index = _kernels.index_in(of.set_id)
-    factor = of.postscale * of.prescale ** by_id(of.set_id).size()
+    factor = of.postscale
+    if of.prescale != 1.0:
+        factor *= tf.cast(of.prescale, tf.float64) ** tf.cast(_kernels.size(of.set_id), tf.float64)
     results = []
     for i, (x, total) in enumerate(zip(of.inputs, totals)):
         wide = tf.float32 if x.dtype in _HALF else x.dtype
@@ -150,7 +155,7 @@ def _inputs_of_all_ranks(of: _Reduction, i: int, dtype: tf.DType, absent: float)
     In the row of a rank that has joined is `absent`: it sends nothing or, where XLA has fixed the
     shapes, zeros, also for its index.
     """
-    x, ranks = of.inputs[i], by_id(of.set_id)
+    x = of.inputs[i]
     index = tf.cast(tf.reshape(1 + _kernels.index_in(of.set_id), [1, 1]), tf.int64)
     rows, places = _kernels.gather_all(
         [x[tf.newaxis], index], of.name.part(f"factors_{i}"), of.set_id
@@ -159,12 +164,12 @@ def _inputs_of_all_ranks(of: _Reduction, i: int, dtype: tf.DType, absent: float)
     if compiled.is_compiled():
         one_a_row = tf.concat([[-1], tf.ones([tf.rank(x)], tf.int32)], 0)
         return tf.where(tf.reshape(places > 0, one_a_row), rows, fill)
-    everyone = tf.concat([[ranks.size()], tf.shape(x)], 0)
+    everyone = tf.concat([[_kernels.size(of.set_id)], tf.shape(x)], 0)
     return tf.tensor_scatter_nd_update(tf.fill(everyone, fill), places - 1, rows)
 
 
-def _scaled(x: tf.Tensor, factor: float) -> tf.Tensor:
-    if factor == 1.0:
+def _scaled(x: tf.Tensor, factor: tf.Tensor | float) -> tf.Tensor:
+    if isinstance(factor, float) and factor == 1.0:
         return x
     wide = tf.float32 if x.dtype in _HALF else x.dtype
     return tf.cast(tf.cast(x, wide) * tf.cast(factor, wide), x.dtype)

@@ -11,7 +11,6 @@ from tfhvd.ops import _kernels
 from tfhvd.ops._checks import to_tensor
 from tfhvd.ops.names import Name
 from tfhvd.ops.reduce_op import Average, ReduceOp, Sum
-from tfhvd.runtime.process_sets import by_id
 
 
 def check_slices(op: ReduceOp) -> None:
@@ -39,7 +38,7 @@ def reduce_slices(
     """Gathers values and indices: rows of one index stay apart, and count as their sum.
 
     Args:
-        slices: of any number of variables: the values are agreed as one, and so are the indices.
+        slices: of any number of variables, agreed as one.
         op: Average or Sum.
         scales: what the values are multiplied by, before and after.
         compression: how the values travel.
@@ -50,17 +49,21 @@ def reduce_slices(
     values = [to_tensor(s.values, kind) for s in slices]
     indices = [to_tensor(s.indices, kind) for s in slices]
     pairs = [compression.compress(v) for v in values]
-    small = _kernels.gather_all([v for v, _ in pairs], key.part("values"), set_id)
-    indices = _kernels.gather_all(indices, key.part("indices"), set_id)
-    factor = scales[0] * scales[1] / (by_id(set_id).size() if op == Average else 1)
+    # As one: where a rank is lost, it is missing from the values and from the indices.
+    gathered, ranks = _kernels.gather_counted(
+        [*(v for v, _ in pairs), *indices], key.part("values"), set_id
+    )
+    small, indices = gathered[: len(slices)], gathered[len(slices) :]
+    scale = scales[0] * scales[1]
+    factor = scale / tf.cast(ranks, tf.float64) if op == Average else scale
     return [
         tf.IndexedSlices(_scaled(compression.decompress(v, c), factor), i, s.dense_shape)
         for v, (_, c), i, s in zip(small, pairs, indices, slices)
     ]
 
 
-def _scaled(values: tf.Tensor, factor: float) -> tf.Tensor:
-    if factor == 1.0:
+def _scaled(values: tf.Tensor, factor: tf.Tensor | float) -> tf.Tensor:
+    if isinstance(factor, float) and factor == 1.0:
         return values
     if values.dtype.is_integer:  # as in a reduction: through float64, and cut off
         return tf.cast(tf.cast(values, tf.float64) * factor, values.dtype)

@@ -11,7 +11,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.ops import allgather
 from tfhvd.ops.names import Identity, name_by_occurrence
 from tfhvd.runtime.process import is_initialized
-from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set, has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Layer
@@ -26,7 +26,7 @@ def _of_layer(
     layer: Layer, inputs: tf.Tensor, axes: Sequence[int], mask: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor] | None:
     process_set = getattr(layer, "tfhvd_process_set", global_process_set)
-    if not is_initialized() or process_set.size() == 1:
+    if not is_initialized() or not has_peers(process_set):
         return None
     return moments(inputs, axes, mask, process_set)
 

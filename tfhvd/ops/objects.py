@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pickle
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+_LENGTH = struct.Struct("<q")  # before each pickle that is gathered
 _FAILED = -1  # in the place of a length: the object could not be pickled
 _MADE = "tfhvd/collectives_of_objects"  # a collection of a session's graph
 
@@ -127,17 +129,22 @@ def allgather_object(
     """
     gather = _Transport("allgather", _session_of(session), name, process_set)
     data, error = _pickled(obj)
-    lengths = gather("length", _array([_FAILED if error else len(data)]))
-    if lengths.min() == _FAILED:
-        raise ValueError(_cannot_pickle(int(lengths.argmin()))) from error
-    joined = gather("data", _bytes(data))
-    ends = np.cumsum(lengths)
-    return [pickle.loads(joined[e - n : e].tobytes()) for n, e in zip(lengths, ends)]
+    # One collective: where a rank of an elastic job is lost, its object is missing as a whole.
+    joined = gather("data", _bytes(_LENGTH.pack(_FAILED if error else len(data)) + data)).tobytes()
+    objects: list[bytes] = []
+    at = 0
+    while at < len(joined):
+        [length] = _LENGTH.unpack_from(joined, at)
+        if length == _FAILED:
+            raise ValueError(_cannot_pickle(len(objects))) from error
+        at += _LENGTH.size + length
+        objects.append(joined[at - length : at])
+    return [pickle.loads(each) for each in objects]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Transport:
-    """The two collectives of one call: of the pickles' lengths, and of the pickles."""
+    """The collectives of one call: of the pickles and, before a broadcast, of their length."""
 
     kind: str  # "broadcast" or "allgather"
     session: Session | None  # None: eager
@@ -155,7 +162,8 @@ class _Transport:
 
     def prepare(self) -> None:
         """Makes what the session is to run."""
-        self._operation("length")
+        if self.kind == "broadcast":
+            self._operation("length")
         self._operation("data")
 
     def _operation(self, part: str) -> tuple[tf.Tensor, tf.Tensor]:

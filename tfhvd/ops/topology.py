@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tfhvd.ops import _kernels
 from tfhvd.runtime import process
 from tfhvd.runtime.library import load_tf_ops
 
@@ -56,6 +57,17 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
         >>> mean = hvd.allreduce(x, op=hvd.Sum) / tf.cast(hvd.size_op(), x.dtype)
     """
     return _value("size", process_set_id, name)
+
+
+def size_when_run(process_set_id: int) -> int | tf.Tensor:
+    """Returns how many ranks a set has, in a graph of an elastic job when it runs, not when traced.
+
+    Compiled functions are for the ranks that there are when they are traced.
+
+    Args:
+        process_set_id: the number of the set; 0 for all ranks of the job.
+    """
+    return _kernels.size(process_set_id)
 
 
 def local_size_op(name: str | None = None) -> tf.Tensor:

@@ -77,7 +77,7 @@ def init(
     own_watch.start()
     for process_set in wanted:
         sets.add_process_set(process_set)
-    if size() > 1 and keras_compat.imported_keras():
+    if sets.has_peers() and keras_compat.imported_keras():
         importlib.import_module("tfhvd.keras")  # So that `fit` says what is not synchronized.
 
 

@@ -135,6 +135,15 @@ def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> P
     return process_set
 
 
+def has_peers(process_set: ProcessSet = global_process_set) -> bool:
+    """Returns whether there are several ranks in a set, or may be later.
+
+    An elastic job may have begun with one rank, or have lost all others, and let in more: what is
+    traced by then is to reduce for all of them. Raises NotInitializedError before `init`.
+    """
+    return process_set.size() > 1 or (process_set.process_set_id == 0 and membership.is_elastic)
+
+
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Removes a process set that `add_process_set` or `init` registered.
 

@@ -33,6 +33,7 @@ from tfhvd.compat.variables import key_of, tf_variable, variable_name
 from tfhvd.errors import NotSynchronizedError
 from tfhvd.runtime import process
 from tfhvd.runtime.library import load_native
+from tfhvd.runtime.process_sets import has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, TensorLike, Variable
@@ -160,7 +161,7 @@ def note_tape(reducer: GradientReducer) -> None:
     if step is not None:
         step.tapes[options.name, options.process_set.process_set_id] = reducer
         _look(step)
-    elif options.process_set.size() > 1:
+    elif has_peers(options.process_set):
         _loop.tapes += 1
 
 
@@ -212,8 +213,8 @@ def note_reduction(tensors: Iterable[TensorLike | Gradient]) -> None:
 
 
 def is_asked_for() -> bool:
-    """Whether several ranks train, and the setting TFHVD_CHECK_SYNC is not off."""
-    return process.is_initialized() and process.size() > 1 and _setting() != "OFF"
+    """Whether several ranks train, or may, and the setting TFHVD_CHECK_SYNC is not off."""
+    return process.is_initialized() and has_peers() and _setting() != "OFF"
 
 
 def complain(variables: Sequence[Variable], when: str, write: str) -> None:
@@ -234,12 +235,18 @@ def complain(variables: Sequence[Variable], when: str, write: str) -> None:
     text = (
         f"{when} on rank {process.rank()}: {len(names)} trainable "
         f"{'variables are' if len(names) > 1 else 'variable is'} updated from gradients of this "
-        f"rank alone, and will differ between the {process.size()} ranks: {shown}. Write: {write} "
+        f"rank alone, and will differ between {who_differs()}: {shown}. Write: {write} "
         "TFHVD_CHECK_SYNC=warn makes this a warning, and TFHVD_CHECK_SYNC=off checks nothing."
     )
     if _setting() == "ERROR":
         raise NotSynchronizedError(text)
     _warn_once(text)
+
+
+def who_differs() -> str:
+    """Says between whom weights differ that are not reduced, for messages."""
+    size = process.size()
+    return f"the {size} ranks" if size > 1 else "this rank and those that come"
 
 
 def _setting() -> str:
@@ -256,7 +263,7 @@ def _look(step: Step) -> None:
     """Looks at the step of a function that is being traced."""
     if step is _watched.get() or not is_asked_for():
         return
-    if any(tape.options.process_set.size() > 1 for tape in step.tapes.values()):
+    if any(has_peers(tape.options.process_set) for tape in step.tapes.values()):
         _complain_of_loop(step.unreduced())
 
 

@@ -15,7 +15,7 @@ import types
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 def payload_of(
@@ -56,7 +56,7 @@ def _pickled(call: object) -> bytes:
         return _code_of_file, (*base[types.CodeType](code), code.co_filename)
 
     class Pickler(cloudpickle.Pickler):
-        dispatch_table = ChainMap({types.CodeType: reduced}, base)
+        dispatch_table: ClassVar[Any] = ChainMap({types.CodeType: reduced}, base)
 
     buffer = io.BytesIO()
     Pickler(buffer).dump(call)

@@ -1,0 +1,49 @@
+// TfhvdCountedAllgather: the allgathers of several tensors as one unit, and of how many ranks. For
+// what is divided by the number of ranks: in an elastic job another number is known only of the
+// ranks that take part now, and not of those that took part in a collective.
+#include "cc/tf/collective_kernel.h"
+#include "cc/tf/types.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tfhvd {
+namespace {
+
+absl::Status CountedShape(tensorflow::shape_inference::InferenceContext* c) {
+  TF_RETURN_IF_ERROR(RowsUnknown(c));
+  c->set_output(c->num_inputs(), c->Scalar());
+  return absl::OkStatus();
+}
+
+REGISTER_OP("TfhvdCountedAllgather")
+    .Input("tensors: T")
+    .Output("outputs: T")
+    .Output("ranks: int32")
+    .Attr("T: list(" TFHVD_OP_TYPES ") >= 1")
+    .TFHVD_IDENTITY_ATTRIBUTES()
+    .SetShapeFn(CountedShape)
+    .Doc(
+        "Concatenates each of several tensors over the ranks, as one unit, and says how many ranks "
+        "there are, with those that have joined.");
+
+class CountedKernel : public CollectiveKernel {
+ public:
+  explicit CountedKernel(tensorflow::OpKernelConstruction* ctx)
+      : CollectiveKernel(ctx, Collective::kAllGather) {}
+
+ private:
+  absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine&,
+                          Call* call) const override {
+    call->CountRanks();
+    return AddAllLate(ctx, call);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfhvdCountedAllgather").Device(tensorflow::DEVICE_CPU),
+                        CountedKernel);
+REGISTER_KERNEL_BUILDER(
+    Name("TfhvdCountedAllgather").Device(tensorflow::DEVICE_GPU).HostMemory("ranks"),
+    CountedKernel);
+
+}  // namespace
+}  // namespace tfhvd
