@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,7 @@ def test_options():
 
 
 LOOP = """
+import threading
 import tensorflow as tf
 import tfhvd as hvd
 hvd.init()
@@ -144,6 +146,9 @@ assert (rows == rows[0]).all(), "survivors have other results than each other"
 print(f"{start}: rank {hvd.rank()} of {hvd.size()}, {len(sums)} steps, "
       f"sums {sorted({sum for row in sums for sum in row})}\\n", end="", flush=True)
 assert seen[-1] == (hvd.rank(), hvd.size()), seen
+hvd.shutdown()
+# One that came back from the core while the interpreter ends would abort the process.
+assert "tfhvd-members" not in [thread.name for thread in threading.enumerate()]
 """
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 HANG = "open(f'{__file__}.now', 'w').close(); time.sleep(600)"
@@ -248,6 +253,15 @@ def test_with_too_few_ranks_the_job_ends_as_one_of_fixed_size(tmp_path):
     assert result.code == 137, result.err
     assert "goes on" not in result.err
     assert "rank 1 on host" in result.own_lines[0] and "failed first" in result.own_lines[0]
+
+
+@pytest.mark.thorough
+def test_after_so_many_changes_the_next_loss_ends_the_job(tmp_path):
+    result = run(tmp_path, 3, "2,1", "graph", KILL, "--reset-limit", 1)
+    assert result.code == 128 + signal.SIGKILL, result.err
+    assert "the job goes on with 2 of 3 ranks" in result.err
+    assert "the job goes on with 1 of 3 ranks" not in result.err
+    assert re.search(r"rank 1 on host .* failed first: killed by SIGKILL", result.err), result.err
 
 
 def test_where_all_raise_the_job_fails(tmp_path):

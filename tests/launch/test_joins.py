@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -302,11 +303,7 @@ def test_a_job_that_never_lets_in_who_waits_ends_without_them(tmp_path):
     path = script(tmp_path, WITHOUT_COMMITS)
     words = ("-np", 1, "--max-np", 2, "--no-prefix", sys.executable, path, tmp_path / "end")
     with started(*words) as job:
-        assert job.stderr is not None
-        lines = []
-        while not any("waits to be let in" in line for line in lines):
-            lines.append(job.stderr.readline())
-            assert lines[-1], lines
+        _read_until(job, "waits to be let in")
         (tmp_path / "end").touch()
         out, errors = job.communicate(timeout=60)
     assert job.returncode == 0, errors
@@ -329,15 +326,94 @@ def test_a_rank_that_fails_before_it_is_let_in_harms_nobody(tmp_path):
     path = script(tmp_path, FAILS_LATER)
     words = ("-np", 1, "--max-np", 2, sys.executable, path, tmp_path / "there")
     with started(*words) as job:
-        assert job.stderr is not None
-        lines = []
-        while not any("it had not taken part yet, and the job goes on" in x for x in lines):
-            lines.append(job.stderr.readline())
-            assert lines[-1], lines
+        _read_until(job, "it had not taken part yet, and the job goes on")
         (tmp_path / "there.end").touch()
         _, errors = job.communicate(timeout=60)
     assert job.returncode == 0, errors
     assert wait_until_gone(str(path)) == []
+
+
+OTHER_VERSION = """
+import tfhvd as hvd
+from tfhvd.launch.rank import rank_of
+from tfhvd.runtime import membership
+if rank_of(os.environ) > 0:
+    membership.__version__ = "99.9"
+hvd.init()
+state = hvd.elastic.ObjectState()
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+    state.commit()
+print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_a_rank_with_another_version_is_not_let_in(tmp_path):
+    path = script(tmp_path, OTHER_VERSION)
+    words = ("-np", 1, "--max-np", 2, "--no-prefix", sys.executable, path, tmp_path / "end")
+    with started(*words) as job:
+        _read_until(job, r"rank 1 on host .* cannot join: it has tfhvd 99.9 for .*, and the job")
+        _read_until(job, "rank 1 on host .* the job goes on")
+        (tmp_path / "end").touch()
+        out, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, errors
+    assert out == "rank 0 of 1\n"
+    assert wait_until_gone(str(path)) == []
+
+
+STOPS = """
+import threading
+import tfhvd as hvd
+from tfhvd.launch.rank import rank_of
+
+def stop():
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+if rank_of(os.environ) == 2:
+    threading.Thread(target=stop, daemon=True).start()
+hvd.init()
+state = hvd.elastic.ObjectState(calls=0)
+
+@hvd.elastic.run
+def train(state):
+    state.calls += 1
+    while not os.path.exists(sys.argv[1] + ".go"):
+        time.sleep(0.01)
+    while state.calls == 1:
+        state.commit()
+        time.sleep(0.01)
+
+train(state)
+print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_a_rank_that_is_let_in_and_does_not_come_is_done_without(tmp_path):
+    path = script(tmp_path, STOPS)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, tmp_path / "stop")
+    with started(*words) as job:
+        _read_until(job, "rank 2 on host .* waits to be let in")
+        (tmp_path / "stop").touch()
+        time.sleep(1)
+        (tmp_path / "stop.go").touch()
+        _read_until(job, "rank 2 joins; the job goes on with 3 ranks")
+        _read_until(job, "rank 2 does not meet the others, and is killed")
+        out, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, errors
+    assert sorted(out.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], errors
+    assert wait_until_gone(str(path)) == []
+
+
+def _read_until(job: subprocess.Popen[str], says: str) -> None:
+    assert job.stderr is not None
+    lines = []
+    while not any(re.search(says, line) for line in lines):
+        lines.append(job.stderr.readline())
+        assert lines[-1], lines
 
 
 def test_a_script_that_finds_no_hosts(tmp_path):

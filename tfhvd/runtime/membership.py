@@ -54,6 +54,7 @@ class Membership:
         self._at_leaving: list[Callable[[], None]] = []
         self._at_change: list[Callable[[], object]] = []
         self._prepared = False
+        self._follower: threading.Thread | None = None
         self._launcher: notice.Sender | None = None
         self._endpoints: endpoints.Endpoints | None = None  # where ranks meet without an MPI
         self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
@@ -112,7 +113,8 @@ class Membership:
             choose_gpu(topology)
         if self.is_elastic:
             follow = functools.partial(self._follow_members, native)
-            threading.Thread(target=follow, name="tfhvd-members", daemon=True).start()
+            self._follower = threading.Thread(target=follow, name="tfhvd-members", daemon=True)
+            self._follower.start()
 
     def _meet_when_let_in(self, native: Any, identity: str) -> None:
         """Tells the launcher that this rank is there; one that comes later waits for the others."""
@@ -222,7 +224,19 @@ class Membership:
         self.started_as = None
         for forget in self._at_leaving:
             forget()
-        load_native().shutdown(reason)
+        try:
+            load_native().shutdown(reason)
+        finally:
+            self._await_follower()
+
+    def _await_follower(self) -> None:
+        """Waits for the thread that waits for other members: it is told of the end.
+
+        A thread that comes back from the core while the interpreter ends, aborts the process.
+        """
+        follower, self._follower = self._follower, None
+        if follower is not None and follower is not threading.current_thread():
+            follower.join(_FOLLOWER_LIMIT)
 
     @property
     def is_watched(self) -> bool:
@@ -308,6 +322,7 @@ class Membership:
         os._exit(self._failed_with or 1)
 
 
+_FOLLOWER_LIMIT = 5.0  # seconds for a function of the user's that it may be in
 _CHANGE_LIMIT = 30.0  # seconds for the members to meet after a collective has failed for a change
 
 _NOT_INITIALIZED = "tfhvd has not been initialized. Call hvd.init() first."
