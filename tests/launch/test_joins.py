@@ -159,6 +159,7 @@ def test_a_rank_comes_to_the_last_one_that_is_left(tmp_path):
 FROM_ONE = (
     EITHER_KERAS
     + """
+from pathlib import Path
 import tensorflow as tf
 import tfhvd.keras as hvd
 hvd.init()
@@ -171,6 +172,8 @@ x, y = tf.random.uniform([16, 2]), tf.random.uniform([16, 1])
 class Until(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         time.sleep(0.05)
+        if epoch == 2 and began_with == 1:
+            Path(sys.argv[2]).write_text("localhost slots=2\\n")
         if hvd.size() == 2:
             epochs_of_two.append(epoch)
         self.model.stop_training = len(epochs_of_two) == 3
@@ -190,12 +193,10 @@ def test_a_rank_comes_to_a_job_that_began_with_one(tmp_path, package):
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost slots=1\n")
     words = ("-np", 1, "--min-np", 1, "--max-np", 2, "--hostfile", hosts, "--no-prefix")
-    with started(*words, sys.executable, path, package) as job:
-        time.sleep(8)
-        hosts.write_text("localhost slots=2\n")
-        out, err = job.communicate(timeout=100)
-    assert job.returncode == 0, err
-    assert sorted(out.splitlines()) == ["rank 0 of 2 began with 1", "rank 1 of 2 began with 2"]
+    result = launch(*words, sys.executable, path, package, hosts, timeout=100)
+    assert result.code == 0, result.err
+    lines = ["rank 0 of 2 began with 1", "rank 1 of 2 began with 2"]
+    assert sorted(result.out.splitlines()) == lines
     assert wait_until_gone(str(path)) == []
 
 
