@@ -108,6 +108,27 @@ def test_a_rank_that_works_is_no_hang_and_is_looked_at_less_and_less():
     assert job.sent.count(wire.REPORT) == 6
 
 
+def test_a_rank_that_tensorflow_holds_after_an_evaluation_goes_on_within_a_minute():
+    job = Job()
+    place = (("/home/ann/train.py:9 in evaluate",),)
+
+    def evaluates(taken, wakeups=0):
+        odd = seen(1, taken=taken)
+        return [
+            seen(0, WAITS, taken=taken),
+            dataclasses.replace(odd, threads=place, wakeups=wakeups),
+        ]
+
+    job.hang(evaluates(20.0), evaluates(25.0))
+    assert job.told == []
+    job.let_pass(60)
+    job.hang(evaluates(90.0, wakeups=3000), evaluates(95.0, wakeups=3000))
+    assert job.told == [], "it has moved since, and stands still for another reason"
+    job.let_pass(60)
+    job.hang(evaluates(160.0, wakeups=3001), evaluates(165.0, wakeups=3001))
+    assert [(found.kind, found.ranks) for found in job.told] == [(Kind.EVALUATING, (1,))]
+
+
 def test_workers_that_do_not_answer_are_not_waited_for():
     job = Job()
     job.watch.stuck(job.now)

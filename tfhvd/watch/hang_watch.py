@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tfhvd.watch import verdict
+from tfhvd.watch.kind import Kind
 from tfhvd.watch.snapshot import Snapshot
 from tfhvd.watch.verdict import Verdict
 
@@ -16,6 +17,10 @@ Views = dict[int, Snapshot]  # by rank
 
 _BETWEEN = 5.0  # seconds between the two looks
 _LONGEST_REST = 4  # times the limit
+
+# Seconds for which a rank that has evaluated may stand still, and go on then: where TensorFlow
+# frees a dataset's iterator, its autotuner may miss that it is cancelled, and sleep on for so long.
+_HOLD = 60.0
 
 
 class HangWatch:
@@ -48,6 +53,8 @@ class HangWatch:
         self._looking = False
         self._second_at: float | None = None  # when to take the second one
         self._told: object = None
+        self._still: list[Snapshot] | None = None  # since when ranks stand still in an evaluation
+        self._still_since = 0.0
 
     def tick(self, now: float) -> None:
         """Does what is due; to be called a few times a second."""
@@ -78,14 +85,25 @@ class HangWatch:
         looks = [[look[rank] for rank in sorted(look)] for look in (first, views)]
         found = verdict.judge(looks[0], looks[1]) if looks[0] and whole else None
         hangs = found is not None and found.hangs
+        may_be_held = found is not None and self._may_be_held(found, looks)
         # Where ranks wait for one that works on, a look a minute would be too many.
         longest = _LONGEST_REST * self._limit
         self._rest = self._limit if hangs else min(2 * self._rest, longest)
         self._rest_until = self._now + self._rest
-        if found is None or not hangs:
+        if found is None or not hangs or may_be_held:
             return
         places = tuple(seen.line for seen in looks[1] if seen.rank in found.ranks)
         news = (found.kind, found.ranks, places)
         if news != self._told:
             self._told = news
             self._tell(found, looks)
+
+    def _may_be_held(self, found: Verdict, looks: list[list[Snapshot]]) -> bool:
+        """Whether ranks that were seen to stand still in an evaluation may go on by themselves."""
+        if not found.hangs or found.kind is not Kind.EVALUATING:
+            self._still = None
+            return False
+        all_along = verdict.judge(self._still, looks[1]) if self._still else None
+        if all_along is None or not all_along.hangs or all_along.ranks != found.ranks:
+            self._still, self._still_since = looks[0], self._now
+        return self._now - self._still_since < _HOLD
