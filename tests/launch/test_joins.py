@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import network
 import pytest
@@ -306,10 +307,7 @@ def test_a_job_that_never_lets_in_who_waits_ends_without_them(tmp_path):
     with started(*words) as job:
         _read_until(job, "waits to be let in")
         (tmp_path / "end").touch()
-        out, errors = job.communicate(timeout=60)
-    assert job.returncode == 0, errors
-    assert out == "rank 0 of 1\n"
-    assert wait_until_gone(str(path)) == []
+        assert _end_of(job, path) == ["rank 0 of 1"]
 
 
 FAILS_LATER = """
@@ -329,9 +327,7 @@ def test_a_rank_that_fails_before_it_is_let_in_harms_nobody(tmp_path):
     with started(*words) as job:
         _read_until(job, "it had not taken part yet, and the job goes on")
         (tmp_path / "there.end").touch()
-        _, errors = job.communicate(timeout=60)
-    assert job.returncode == 0, errors
-    assert wait_until_gone(str(path)) == []
+        _end_of(job, path)
 
 
 OTHER_VERSION = """
@@ -357,10 +353,7 @@ def test_a_rank_with_another_version_is_not_let_in(tmp_path):
         _read_until(job, r"rank 1 on host .* cannot join: it has tfhvd 99.9 for .*, and the job")
         _read_until(job, "rank 1 on host .* the job goes on")
         (tmp_path / "end").touch()
-        out, errors = job.communicate(timeout=60)
-    assert job.returncode == 0, errors
-    assert out == "rank 0 of 1\n"
-    assert wait_until_gone(str(path)) == []
+        assert _end_of(job, path) == ["rank 0 of 1"]
 
 
 STOPS = """
@@ -403,10 +396,15 @@ def test_a_rank_that_is_let_in_and_does_not_come_is_done_without(tmp_path):
         (tmp_path / "stop.go").touch()
         _read_until(job, "rank 2 joins; the job goes on with 3 ranks")
         _read_until(job, "rank 2 does not meet the others, and is killed")
-        out, errors = job.communicate(timeout=60)
+        assert _end_of(job, path) == ["rank 0 of 2", "rank 1 of 2"]
+
+
+def _end_of(job: subprocess.Popen[str], path: Path) -> list[str]:
+    """Waits for a job to end well, without leaving anything; returns its lines, sorted."""
+    out, errors = job.communicate(timeout=60)
     assert job.returncode == 0, errors
-    assert sorted(out.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], errors
     assert wait_until_gone(str(path)) == []
+    return sorted(out.splitlines())
 
 
 def _read_until(job: subprocess.Popen[str], says: str) -> None:

@@ -31,7 +31,7 @@ class Exchange(NamedTuple):
     """
 
     reduce: Callable[[tf.Tensor, str], tf.Tensor]
-    gather: Callable[[Sequence[tf.Tensor], str], tuple[list[tf.Tensor], tf.Tensor]]
+    gather: Callable[[Sequence[tf.Tensor], str], tuple[list[tf.Tensor], tf.Tensor | float]]
     weight: tf.Tensor | None = None
 
 

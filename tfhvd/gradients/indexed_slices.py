@@ -170,14 +170,15 @@ class SlicesReducer:
             "process_set": self._process_set,
         }
         first = name_of_first(name)
-        if weight is not None:
-            [table] = weighted_allreduce([table], weight, f"{name}/table", **arguments)
-            holders = allreduce(holders, op=Sum, name=first, **arguments)
-        elif self._op == Average:
-            table = allreduce(table, op=Average, name=Identity(f"{name}/table"), **arguments)
-            holders = allreduce(holders, op=Sum, name=first, **arguments)
-        else:
+        if weight is None and self._op == Sum:
             table, holders = grouped_allreduce([table, holders], op=Sum, name=first, **arguments)
+        else:
+            of_table = Identity(f"{name}/table")
+            if weight is None:
+                table = allreduce(table, op=Average, name=of_table, **arguments)
+            else:
+                [table] = weighted_allreduce([table], weight, of_table, **arguments)
+            holders = allreduce(holders, op=Sum, name=first, **arguments)
         indices = tf.where(holders > 0)[:, 0]
         values = tf.gather(table, indices)
         return values, tf.cast(indices, slices.indices.dtype), tf.reduce_sum(holders)

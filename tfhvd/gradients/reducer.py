@@ -266,11 +266,12 @@ class GradientReducer:
             weight=self._weight(),
         )
 
-    def _gather(self, tensors: Sequence[tf.Tensor], name: str) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def _gather(
+        self, tensors: Sequence[tf.Tensor], name: str
+    ) -> tuple[list[tf.Tensor], tf.Tensor | float]:
         """Returns the ranks' tensors, joined, and what their sum is to be multiplied by."""
         joined, ranks = counted_allgather(tensors, Identity(name), self.options.process_set)
-        one = tf.ones([], tf.float64)
-        return joined, one / tf.cast(ranks, tf.float64) if self.options.op == Average else one
+        return joined, 1.0 / tf.cast(ranks, tf.float64) if self.options.op == Average else 1.0
 
     def _grouped(
         self, dense: list[int], gradients: list[Gradient], variables: list[Variable]

@@ -11,7 +11,6 @@ from tfhvd.keras.model_state import reducing_optimizers
 from tfhvd.runtime import process
 from tfhvd.runtime.gpus import has_gpus
 from tfhvd.runtime.library import chosen_ops
-from tfhvd.runtime.process_sets import has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model
@@ -34,7 +33,7 @@ def _must_not_be_compiled(model: Model) -> bool:
     if reducing_optimizers(model):
         return True
     # A train_step of one's own may have tapes: they are seen when it is traced, too late.
-    return process.is_initialized() and has_peers() and keras_compat.has_own_train_step(model)
+    return process.is_one_of_several() and keras_compat.has_own_train_step(model)
 
 
 @functools.cache

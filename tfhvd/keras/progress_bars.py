@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.model_state import is_on_first_rank
 from tfhvd.runtime import process
-from tfhvd.runtime.process_sets import has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model
@@ -65,7 +64,7 @@ def choose_outside_of_fit(package: str) -> None:
 
 def is_one_of_several(model: Model) -> bool:
     """Whether this process has other ranks beside it, or may have them later."""
-    return process.is_initialized() and has_peers()
+    return process.is_one_of_several()
 
 
 @contextlib.contextmanager

@@ -124,6 +124,11 @@ def is_initialized() -> bool:
     return membership.topology is not None
 
 
+def is_one_of_several() -> bool:
+    """Returns whether this process takes part in a job beside others, or may later."""
+    return is_initialized() and sets.has_peers()
+
+
 def on_membership_change(function: Callable[[], object]) -> None:
     """Has a function called whenever an elastic job goes on with other ranks: some lost, or come.
 

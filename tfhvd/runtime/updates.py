@@ -214,7 +214,7 @@ def note_reduction(tensors: Iterable[TensorLike | Gradient]) -> None:
 
 def is_asked_for() -> bool:
     """Whether several ranks train, or may, and the setting TFHVD_CHECK_SYNC is not off."""
-    return process.is_initialized() and has_peers() and _setting() != "OFF"
+    return process.is_one_of_several() and _setting() != "OFF"
 
 
 def complain(variables: Sequence[Variable], when: str, write: str) -> None:

@@ -85,12 +85,11 @@ class HangWatch:
         looks = [[look[rank] for rank in sorted(look)] for look in (first, views)]
         found = verdict.judge(looks[0], looks[1]) if looks[0] and whole else None
         hangs = found is not None and found.hangs
-        may_be_held = found is not None and self._may_be_held(found, looks)
         # Where ranks wait for one that works on, a look a minute would be too many.
         longest = _LONGEST_REST * self._limit
         self._rest = self._limit if hangs else min(2 * self._rest, longest)
         self._rest_until = self._now + self._rest
-        if found is None or not hangs or may_be_held:
+        if found is None or not hangs or self._may_be_held(found, looks):
             return
         places = tuple(seen.line for seen in looks[1] if seen.rank in found.ranks)
         news = (found.kind, found.ranks, places)
@@ -99,9 +98,8 @@ class HangWatch:
             self._tell(found, looks)
 
     def _may_be_held(self, found: Verdict, looks: list[list[Snapshot]]) -> bool:
-        """Whether ranks that were seen to stand still in an evaluation may go on by themselves."""
-        if not found.hangs or found.kind is not Kind.EVALUATING:
-            self._still = None
+        """Whether ranks that were seen to stand still may go on by themselves."""
+        if found.kind is not Kind.EVALUATING:
             return False
         all_along = verdict.judge(self._still, looks[1]) if self._still else None
         if all_along is None or not all_along.hangs or all_along.ranks != found.ranks:
