@@ -68,6 +68,43 @@ def test_the_main_thread_comes_first(tmp_path):
         assert any(line.endswith("program.py:8 in other") for line in other)
 
 
+# Python runs in several threads, whose frames come and go.
+BUSY = (
+    ANSWERS
+    + """
+def deep(n):
+    return n and deep(n - 1)
+def other():
+    while True:
+        for n in (1, 50, 3, 70): deep(n)
+for _ in range(3): threading.Thread(target=other, daemon=True).start()
+up()
+while True: time.sleep(0.0001)
+"""
+)
+# C code that holds the interpreter's lock computes: Python may run again at any moment.
+COMPUTES = ANSWERS + "up()\nsum(range(10**11))\n"
+
+
+def test_a_process_in_which_python_runs_survives_every_look(tmp_path):
+    with running(BUSY, tmp_path) as process:
+        for _ in range(30):
+            threads = stacks.of(process.pid)
+            assert threads[0][-1].endswith(" in <module>")
+            others = [
+                line for thread in threads[1:] for line in thread if line.endswith(" in other")
+            ]
+            assert len(others) == 3, threads
+            assert process.poll() is None
+
+
+def test_a_process_that_keeps_python_waiting_while_it_computes_is_not_made_to_answer(tmp_path):
+    with running(COMPUTES, tmp_path) as process:
+        [[line]] = stacks.of(process.pid)
+        assert line.startswith("no stacks: no answer within 2 s: it computes in C code")
+        assert process.poll() is None
+
+
 def test_a_stopped_process_is_not_asked(tmp_path):
     with running(THREADS, tmp_path) as process:
         process.send_signal(signal.SIGSTOP)

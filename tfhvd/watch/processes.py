@@ -27,6 +27,20 @@ def memory_files(pid: int) -> Iterator[tuple[str, Path]]:
                 yield target.removeprefix(_MEMORY).removesuffix(" (deleted)"), link
 
 
+def runs(pid: int) -> bool:
+    """Whether a thread of a process runs, or waits for a processor.
+
+    Raises:
+        OSError: if it has ended.
+    """
+    for task in (PROC / str(pid) / "task").iterdir():
+        with contextlib.suppress(OSError):  # has ended meanwhile
+            stat = (task / "stat").read_text(encoding="utf-8")
+            if stat.rpartition(")")[2].split()[0] == "R":
+                return True
+    return False
+
+
 def status_of(pid: int) -> dict[str, str]:
     """Reads what the kernel says of a process, by its own names such as "State".
 

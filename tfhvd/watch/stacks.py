@@ -1,54 +1,96 @@
 """The Python stacks of a process, asked for from outside, also while Python is deadlocked there.
 
-faulthandler's handler in C writes them, without the interpreter's lock, to a file in memory that
-whoever asks opens through /proc. The file's name says which signal asks for them.
+A thread of the process writes them to a file in memory that whoever asks opens through /proc; it
+has the interpreter's lock then, so that no other thread runs Python. Where it does not get that,
+because a thread has it that sleeps in C code, faulthandler's signal handler writes them instead.
+Where Python runs it must not: frames change while it reads them, and that crashes the process.
+
+The file's name says how to ask.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import fcntl
 import os
 import re
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfhvd.watch import processes
 
-_NAME = "tfhvd-stacks-"  # and the signal's number
+_NAME = re.compile(r"tfhvd-stacks-(\d+)-(\d+)-(\d+)")
 _LIMIT = 2.0  # seconds for an answer
 _QUIET = 0.05  # seconds without another line: the answer is complete
+_DEAF = 0.5  # seconds after which a process whose threads all sleep will not answer by itself
+_LOOKS = 5  # how often they must be seen to sleep, in a row
+
+_ANSWERS = " in _answer_when_asked"  # at the thread that writes the stacks
 
 # Stands before the stack of a main thread that leaves its program with an exception.
 UNCAUGHT = "leaves with "
 
 
-def answer(append_uncaught_at: Callable[[int, int], None] | None = None) -> int | None:
+@dataclass(frozen=True)
+class _Ways:
+    """How to ask a process.
+
+    Attributes:
+        pipe: its descriptor of a pipe: for its thread, which needs the interpreter's lock.
+        signal: has faulthandler answer.
+        uncaught: a signal that has the exception appended which the main thread leaves with; 0:
+            there is none.
+    """
+
+    pipe: int
+    signal: int
+    uncaught: int
+
+
+def answer(append_uncaught_at: Callable[[int, int], None] | None = None) -> bool:
     """Answers from now on, as long as this process lives.
+
+    Takes real-time signals that nothing else has taken.
 
     Args:
         append_uncaught_at: has the exception that the main thread leaves with appended to a file
             (the second argument) whenever a signal (the first one) comes.
 
     Returns:
-        The signal that asks for the stacks: a real-time one that nothing else has taken; None where
-        there is none.
+        Whether it does: not where there are too few such signals.
     """
-    for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            break
-    else:
-        return None
-    file = os.memfd_create(f"{_NAME}{number}")
+    free = _free_signals()
+    number, uncaught = next(free, 0), next(free, 0) if append_uncaught_at is not None else 0
+    if not number:
+        return False
+    asked, asks = os.pipe()
+    file = os.memfd_create(f"tfhvd-stacks-{asks}-{number}-{uncaught}")
     # Whoever asks empties the file first: what is written next stands at its beginning.
     fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
-    if append_uncaught_at is not None:
-        append_uncaught_at(number, file)
-    # Chained: the handler before it comes after it.
-    faulthandler.register(number, file=file, all_threads=True, chain=append_uncaught_at is not None)
-    return number
+    if append_uncaught_at is not None and uncaught:
+        append_uncaught_at(uncaught, file)
+    faulthandler.register(number, file=file, all_threads=True)
+    threading.Thread(
+        target=_answer_when_asked, args=(asked, file), name="tfhvd-stacks", daemon=True
+    ).start()
+    return True
+
+
+def _free_signals() -> Iterator[int]:
+    for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            yield number
+
+
+def _answer_when_asked(asked: int, file: int) -> None:
+    with contextlib.suppress(OSError):  # the program has closed what it did not open
+        while os.read(asked, 1024):
+            faulthandler.dump_traceback(file, all_threads=True)
 
 
 def of(pid: int) -> list[list[str]]:
@@ -85,6 +127,7 @@ def parse(text: str) -> list[list[str]]:
         elif threads and line.strip():
             frame = re.fullmatch(r'  File "(.*)", line (\S+) in (.*)', line)
             threads[-1].append(f"{frame[1]}:{frame[2]} in {frame[3]}" if frame else line.strip())
+    threads = [each for each in threads if not (each and each[0].endswith(_ANSWERS))]
     if uncaught and threads:
         threads[-1].insert(0, f"{UNCAUGHT}{uncaught}")
     return threads[::-1]
@@ -95,31 +138,51 @@ def _ask(pid: int) -> str | list[list[str]]:
     if status["State"].startswith(("T", "t")):
         return [["no stacks: the process is stopped (SIGSTOP); kill -CONT lets it go on"]]
     for name, path in processes.memory_files(pid):
-        if name.startswith(_NAME):
-            number = int(name.removeprefix(_NAME))
-            # A signal that it does not expect would end the process.
-            if int(status["SigCgt"], 16) >> (number - 1) & 1:
-                return _answer(pid, number, path)
+        found = _NAME.fullmatch(name)
+        if found is not None:
+            return _answer(pid, _Ways(*map(int, found.groups())), path)
     return [["no stacks: the process does not answer to such questions"]]
 
 
-def _answer(pid: int, number: int, path: Path) -> str | list[list[str]]:
+def _answer(pid: int, ways: _Ways, path: Path) -> str | list[list[str]]:
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.ftruncate(file, 0)
-        os.kill(pid, number)
-        deadline = time.monotonic() + _LIMIT
-        size, grown_at = 0, time.monotonic()
-        while True:
-            time.sleep(_QUIET / 5)
-            now, grown = time.monotonic(), os.fstat(file).st_size
-            if grown != size:
-                size, grown_at = grown, now
-            elif (size > 0 and now > grown_at + _QUIET) or now > deadline:
-                break
-        if size == 0:
-            who = signal.Signals(number).name if number in set(signal.Signals) else number
-            return [[f"no stacks: no answer to signal {who} within {_LIMIT:g} s"]]
-        return os.pread(file, size, 0).decode(errors="replace")
+        _send(pid, ways.uncaught)
+        pipe = os.open(path.parent / str(ways.pipe), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with contextlib.suppress(BlockingIOError):  # full of questions, and deaf
+            os.write(pipe, b"?")
+        os.close(pipe)
+        return _await(pid, ways, file)
     finally:
         os.close(file)
+
+
+def _await(pid: int, ways: _Ways, file: int) -> str | list[list[str]]:
+    begun = grown_at = time.monotonic()
+    size = asleep = 0
+    while time.monotonic() < begun + _LIMIT:
+        time.sleep(_QUIET / 5)
+        now, grown = time.monotonic(), os.fstat(file).st_size
+        if grown != size:
+            size, grown_at = grown, now
+        elif size > 0 and now > grown_at + _QUIET:
+            text = os.pread(file, size, 0).decode(errors="replace")
+            if parse(text):  # else it is the exception alone
+                return text
+        if now > begun + _DEAF and asleep < _LOOKS:
+            asleep = 0 if processes.runs(pid) else asleep + 1
+            if asleep == _LOOKS:
+                _send(pid, ways.signal)
+    return [
+        [
+            f"no stacks: no answer within {_LIMIT:g} s: it computes in C code that keeps Python "
+            "waiting, or gets no processor"
+        ]
+    ]
+
+
+def _send(pid: int, number: int) -> None:
+    """Sends a signal that the process expects: another one would end it."""
+    if number and int(processes.status_of(pid)["SigCgt"], 16) >> (number - 1) & 1:
+        os.kill(pid, number)
