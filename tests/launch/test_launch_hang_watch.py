@@ -54,15 +54,31 @@ class Job:
         for view in views:
             self.looks.view(view.rank, json.loads(json.dumps(as_fields(view))))
 
-    def hang(self, first, second):
+    def give(self, *views):
+        self.answer(*views)
+        self.let_pass(0.5)
+
+    def until_the_next_look(self):
+        """Lets time pass; returns how much."""
+        looks, begun = self.sent.count(wire.REPORT), self.now
+        while self.sent.count(wire.REPORT) == looks:
+            self.let_pass(0.5)
+            assert self.now < begun + 300
+        return self.now - begun
+
+    def hang(self, first, *later):
+        """A rank waits: what is seen then, and at each look after that; returns when that was."""
+        begun, at = self.now, []
         self.watch.stuck(self.now)
-        self.answer(*first)
-        self.let_pass(5)
-        self.answer(*second)
-        self.let_pass(1)
+        self.give(*first)
+        for views in later:
+            self.until_the_next_look()
+            at.append(self.now - begun)
+            self.give(*views)
+        return at
 
 
-HANGS = ([seen(0, WAITS), seen(1)], [seen(0, WAITS, taken=25.0), seen(1, taken=25.0)])
+HANGS = [[seen(0, WAITS, taken=taken), seen(1, taken=taken)] for taken in (20.0, 65.0, 85.0)]
 
 
 def test_workers_are_asked_four_times_as_often_as_the_limit():
@@ -75,69 +91,90 @@ def test_workers_are_asked_four_times_as_often_as_the_limit():
     assert off.sent == []
 
 
-def test_a_hang_is_told_once():
+def test_a_rank_that_stands_still_is_told_once_it_has_for_longer_than_the_limit():
     job = Job()
-    job.hang(*HANGS)
+    at = job.hang(*HANGS[:2])
+    assert job.told == [], "it may go on, as it has not stood still for as long as the limit"
+    assert at == [45.0]
+    assert job.until_the_next_look() == 19.5, "from half a second after that"
+    job.give(*HANGS[2])
     [found] = job.told
     assert (found.kind, found.ranks) == (Kind.HELD, (1,))
-    job.watch.stuck(job.now)
-    assert job.sent.count(wire.REPORT) == 2, "the next look is a limit later"
-    job.let_pass(60)
+
+
+def test_a_hang_is_told_once_and_watched_on():
+    job = Job()
     job.hang(*HANGS)
-    assert job.sent.count(wire.REPORT) == 4
+    assert job.until_the_next_look() == 59.5
+    job.give(seen(0, WAITS, taken=145.0), seen(1, taken=145.0))
     assert len(job.told) == 1
-    job.let_pass(60)
-    job.hang(HANGS[0], [seen(0, WAITS, taken=25.0), seen(1, state="T", taken=25.0)])
+    assert job.until_the_next_look() == 59.5
+    job.give(seen(0, WAITS, taken=205.0), seen(1, state="T", taken=205.0))
     assert [each.kind for each in job.told] == [Kind.HELD, Kind.STOPPED]
+
+
+def test_a_rank_that_is_stopped_is_told_when_others_have_waited_for_the_limit():
+    job = Job()
+    at = job.hang(HANGS[0], [seen(0, WAITS, taken=65.0), seen(1, state="T", taken=65.0)])
+    assert at == [45.0], "after the quarter for which they have waited before"
+    assert [each.kind for each in job.told] == [Kind.STOPPED]
 
 
 def test_a_rank_that_works_is_no_hang_and_is_looked_at_less_and_less():
     job = Job()
-    works = [seen(0, WAITS, taken=25.0), seen(1, cpu=4.0, taken=25.0)]
-    job.hang(HANGS[0], works)
-    job.let_pass(60)
-    job.hang(HANGS[0], works)
-    assert job.sent.count(wire.REPORT) == 4
-    job.let_pass(100)
-    job.watch.stuck(job.now)
-    assert job.sent.count(wire.REPORT) == 4
-    job.let_pass(20)
-    goes_on = [seen(0, collective(2), done=1, taken=25.0), seen(1, done=1, taken=25.0)]
+    works = [seen(0, WAITS, taken=65.0), seen(1, cpu=40.0, taken=65.0)]
+    for rest in (60, 120, 240, 240):
+        job.hang(HANGS[0], works)  # and half a second
+        looks = job.sent.count(wire.REPORT)
+        job.let_pass(rest - 1)
+        job.watch.stuck(job.now)
+        assert job.sent.count(wire.REPORT) == looks
+        job.let_pass(1)
+    goes_on = [seen(0, collective(2), done=1, taken=65.0), seen(1, done=1, taken=65.0)]
     job.hang(HANGS[0], goes_on)
     assert job.told == []
-    assert job.sent.count(wire.REPORT) == 6
+
+
+def test_a_rank_that_has_moved_has_not_stood_still_before():
+    job = Job()
+    moved = [seen(0, WAITS, taken=85.0), seen(1, cpu=40.0, taken=85.0)]
+    job.hang(*HANGS[:2], moved)
+    job.let_pass(60)
+    later = [[seen(0, WAITS, taken=t), seen(1, cpu=40.0, taken=t)] for t in (150.0, 195.0)]
+    job.hang(*later)
+    assert job.told == []
+    job.until_the_next_look()
+    job.give(seen(0, WAITS, taken=215.0), seen(1, cpu=40.0, taken=215.0))
+    assert [found.kind for found in job.told] == [Kind.HELD]
 
 
 def test_a_rank_that_tensorflow_holds_after_an_evaluation_goes_on_within_a_minute():
-    job = Job()
+    """However short the limit is."""
     place = (("/home/ann/train.py:9 in evaluate",),)
 
-    def evaluates(taken, wakeups=0):
-        odd = seen(1, taken=taken)
+    def evaluates(taken):
         return [
             seen(0, WAITS, taken=taken),
-            dataclasses.replace(odd, threads=place, wakeups=wakeups),
+            dataclasses.replace(seen(1, taken=taken), threads=place),
         ]
 
-    job.hang(evaluates(20.0), evaluates(25.0))
+    job = Job(limit=2.0)
+    assert job.hang(*map(evaluates, (20.0, 21.5))) == [1.5]
+    assert job.until_the_next_look() == 60.0
     assert job.told == []
-    job.let_pass(60)
-    job.hang(evaluates(90.0, wakeups=3000), evaluates(95.0, wakeups=3000))
-    assert job.told == [], "it has moved since, and stands still for another reason"
-    job.let_pass(60)
-    job.hang(evaluates(160.0, wakeups=3001), evaluates(165.0, wakeups=3001))
+    job.give(*evaluates(82.0))
     assert [(found.kind, found.ranks) for found in job.told] == [(Kind.EVALUATING, (1,))]
 
 
 def test_workers_that_do_not_answer_are_not_waited_for():
     job = Job()
     job.watch.stuck(job.now)
-    job.let_pass(20)
+    job.let_pass(60)
     assert job.told == []
     job.let_pass(60)
     job.watch.stuck(job.now)
-    job.answer(HANGS[0][0])
-    job.let_pass(20)
+    job.give(HANGS[0][0])
+    job.let_pass(60)
     assert job.told == [], "of what one rank alone has said nothing is known"
     assert job.sent[-1] == wire.PROBE
     job.let_pass(240)
@@ -180,7 +217,7 @@ def test_the_report_names_its_file_or_says_why_there_is_none(tmp_path):
     job = Job()
     job.hang(*HANGS)
     [found] = job.told
-    lines = hang_report.lines(found, [*HANGS], tmp_path)
+    lines = hang_report.lines(found, [HANGS[0], HANGS[-1]], tmp_path)
     assert lines[0] == "tfhvdrun: the job hangs"
     [file] = tmp_path.iterdir()
     assert lines[-1] == f"tfhvdrun: all that was seen: {file}"

@@ -26,7 +26,7 @@ from tfhvd.launch.peers import Peers
 from tfhvd.launch.process_manager import ProcessManager
 from tfhvd.launch.recruits import Recruits
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
-from tfhvd.watch.hang_watch import HangWatch
+from tfhvd.watch.hang_watch import EARLY, HangWatch
 from tfhvd.watch.ranks import ranks_text
 from tfhvd.watch.snapshot import Snapshot
 from tfhvd.watch.verdict import Verdict
@@ -96,7 +96,8 @@ class Supervisor:
         self._lost_at = 0.0  # when to look for lost hosts again
         self._peers = Peers()
         self._looks = Looks(self._peers.tell)
-        probe = functools.partial(self._peers.tell, wire.frame_json(wire.PROBE, limit=hang_limit))
+        asks = wire.frame_json(wire.PROBE, limit=EARLY * hang_limit)
+        probe = functools.partial(self._peers.tell, asks)
         self._hang_watch = HangWatch(hang_limit, probe, self._looks.take, self._on_verdict)
         self._end_hanging = end_hanging
         self._members = members or Members(num_proc)

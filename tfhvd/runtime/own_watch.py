@@ -17,7 +17,7 @@ from tfhvd.runtime.host_looks import PATIENCE, Answers, OtherHosts
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 from tfhvd.watch import finder, flight, processes, snapshot
-from tfhvd.watch.hang_watch import HangWatch, Views
+from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
 from tfhvd.watch.snapshot import Snapshot
 from tfhvd.watch.verdict import Verdict
 
@@ -79,13 +79,14 @@ class OwnWatch:
 
     def _probe(self) -> None:
         watch = self._watch
-        if watch is None or not flight.waits_in_vain(self._record, self._limit):
+        early = EARLY * self._limit
+        if watch is None or not flight.waits_in_vain(self._record, early):
             return
         waiting = (rank.record.rank for rank in _ranks_that_run() if rank.record.waiting())
         if self._rank != min(waiting, default=-1):
             return
-        # Half of the limit: a host that notices a moment later must not say it once more.
-        if not self._others.wait_before(self._limit / 2):
+        # Half of it: a host that notices a moment later must not say it once more.
+        if not self._others.wait_before(early / 2):
             watch.stuck(time.monotonic())
 
     def _take(self, now: float, then: Callable[[Views], None]) -> None:
