@@ -91,21 +91,26 @@ ElasticJob::KeptPtr ElasticJob::Remove(EntryId number) {
 }
 
 EntryId ElasticJob::Submit(Entry&& entry) {
+  Withdrawal* const withdrawal = std::exchange(entry.withdrawal, nullptr);
   auto kept = std::make_unique<KeptEntry>(std::move(entry));
   std::shared_ptr<Engine> engine;
   EntryId number = 0;
   {
     const MutexLock lock(&mutex_);
     number = next_++;
-    kept_.emplace(number, std::move(kept));
-    if (takes_entries_ || stopped_) engine = engine_;
+    if (withdrawal == nullptr || withdrawal->Take(number)) {
+      kept_.emplace(number, std::move(kept));
+      if (takes_entries_ || stopped_) engine = engine_;
+    }
   }
+  if (kept != nullptr) kept->entry.done(WasWithdrawn());
   if (engine != nullptr) SubmitTo(engine, number);
   return number;
 }
 
 void ElasticJob::SubmitTo(const std::shared_ptr<Engine>& engine, EntryId number) {
   Entry given;
+  Withdrawal withdrawal;
   int generation = 0;
   {
     const MutexLock lock(&mutex_);
@@ -113,17 +118,14 @@ void ElasticJob::SubmitTo(const std::shared_ptr<Engine>& engine, EntryId number)
     if (kept == nullptr || !kept->is_free()) return;
     generation = roster_.generation;
     given = kept->Give(generation, CallbacksOf(number));
+    given.withdrawal = kept->withdrawal = &withdrawal;
   }
   const EntryId id = engine->Submit(std::move(given));
-  bool cancelled = false;
-  {
-    const MutexLock lock(&mutex_);
-    KeptEntry* const kept = Find(number);
-    if (kept == nullptr || kept->generation != generation) return;
-    kept->id = id;
-    cancelled = kept->cancelled;
-  }
-  if (cancelled) engine->Cancel(id);
+  const MutexLock lock(&mutex_);
+  KeptEntry* const kept = Find(number);
+  if (kept == nullptr || kept->generation != generation) return;
+  kept->id = id;
+  kept->withdrawal = nullptr;
 }
 
 // They find the entry by its number: it may be done by then.
@@ -199,7 +201,7 @@ void ElasticJob::Cancel(EntryId number) {
       over = Remove(number);
     } else {
       engine = engine_;
-      id = kept->id;
+      id = kept->withdrawal != nullptr ? kept->withdrawal->Ask() : kept->id;
     }
   }
   if (over != nullptr) {

@@ -65,6 +65,7 @@ Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {
 void KeptEntry::TakeBack(const Status& status) {
   generation = -1;
   id = 0;
+  withdrawal = nullptr;
   why = status;
   waits_since = std::chrono::steady_clock::now();
 }

@@ -50,7 +50,8 @@ struct KeptEntry {
 
   Entry entry;  // the submitter's
   int generation = -1;
-  EntryId id = 0;  // within the engine of this generation; 0: not known yet
+  EntryId id = 0;                    // within the engine of this generation
+  Withdrawal* withdrawal = nullptr;  // Not owned: while it is on its way to that engine.
   bool cancelled = false;
   Status why;  // it has failed with this, since then
   std::chrono::steady_clock::time_point waits_since = std::chrono::steady_clock::now();

@@ -1,21 +1,45 @@
 #include "cc/engine/consensus.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace tfhvd {
 
 void Consensus::Take(SubmissionQueue::Batch* batch, double now, Outcome* outcome) {
-  for (Entry& entry : batch->twice) negotiator_.RefuseSecond(std::move(entry), outcome);
   if (locked()) {
-    for (Entry& entry : batch->entries) runner_.Deviate(std::move(entry));
     for (const EntryId id : batch->cancelled) runner_.Cancel(id);
+    for (Entry& entry : batch->entries) runner_.Deviate(std::move(entry));
+    for (Entry& entry : batch->twice) {
+      // Where some are cancelled the earlier one may be one of them.
+      if (runner_.cancels()) {
+        runner_.Deviate(std::move(entry));
+      } else {
+        negotiator_.RefuseSecond(std::move(entry), outcome);
+      }
+    }
     return;
   }
-  for (Entry& entry : batch->entries) {
-    runner_.EntriesCame(now, negotiator_.idle());
+  std::vector<Entry>* const entries = &batch->entries;
+  if (!batch->twice.empty()) {  // of a step that has ended meanwhile
+    std::move(batch->twice.begin(), batch->twice.end(), std::back_inserter(*entries));
+    SortById(entries);
+  }
+  if (!entries->empty()) runner_.EntriesCame(now, negotiator_.idle());
+  Negotiate(entries, &batch->cancelled, now, outcome);
+}
+
+// An entry comes after the cancellation of earlier ones, one of which may have its name. The
+// `entries` are in order of submission.
+void Consensus::Negotiate(std::vector<Entry>* entries, std::vector<EntryId>* cancelled, double now,
+                          Outcome* outcome) {
+  std::sort(cancelled->begin(), cancelled->end());
+  auto next = cancelled->begin();
+  for (Entry& entry : *entries) {
+    for (; next != cancelled->end() && *next < entry.id; ++next) negotiator_.Cancel(*next, outcome);
     negotiator_.Add(std::move(entry), now, outcome);
   }
-  for (const EntryId id : batch->cancelled) negotiator_.Cancel(id, outcome);
+  for (; next != cancelled->end(); ++next) negotiator_.Cancel(*next, outcome);
 }
 
 Status Consensus::Step(double now, Outcome* outcome) {
@@ -47,8 +71,7 @@ bool Consensus::RunBucket(double now, Outcome* outcome) {
   }
   StepRunner::Rest rest = runner_.TakeRest();
   negotiator_.Unlock(rest.rounds, rest.late, now);
-  for (Entry& entry : rest.entries) negotiator_.Add(std::move(entry), now, outcome);
-  for (const EntryId id : rest.cancelled) negotiator_.Cancel(id, outcome);
+  Negotiate(&rest.entries, &rest.cancelled, now, outcome);
   return true;
 }
 

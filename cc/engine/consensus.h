@@ -77,6 +77,8 @@ class Consensus {
  private:
   void RunLocked(double now, Outcome* outcome);
   bool RunBucket(double now, Outcome* outcome);
+  void Negotiate(std::vector<Entry>* entries, std::vector<EntryId>* cancelled, double now,
+                 Outcome* outcome);
   Status CheckVotes(double now);
 
   Negotiator negotiator_;

@@ -111,8 +111,7 @@ StepRunner::Rest StepRunner::TakeRest() {
   rest.rounds = rounds_;
   rest.late = votes_.aborted_late();
   TakeAll(&rest.entries);
-  std::sort(rest.entries.begin(), rest.entries.end(),
-            [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  SortById(&rest.entries);
   std::swap(rest.cancelled, cancelled_);
   return rest;
 }

@@ -54,6 +54,7 @@ class StepRunner {
   // What is not part of the step; the step ends with it. Both REQUIRE: active.
   void Deviate(Entry&& entry) { foreign_.push_back(std::move(entry)); }
   void Cancel(EntryId id) { cancelled_.push_back(id); }
+  bool cancels() const { return !cancelled_.empty(); }
 
   // Votes on the next bucket, and gives it out once all have voted to commit; the step ends unless
   // it `may_go_on`. REQUIRES: active.

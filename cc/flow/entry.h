@@ -2,6 +2,8 @@
 // along the data path, never copied.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,6 +48,29 @@ class Completion {
 // Names an entry to Engine::Cancel. Never 0, and never used twice within an engine.
 using EntryId = uint64_t;
 
+// Withdrawal: how an entry is cancelled from the moment on at which it is submitted, and before the
+// submitter has its id. Whoever takes the entry shows the id before anybody can find the entry
+// there; so either Ask has the id, or the entry is refused. Any thread.
+class Withdrawal {
+ public:
+  // By the submitter: from here on the entry is not wanted. The id to be given to Cancel; 0: nobody
+  // has taken the entry, and nobody will.
+  EntryId Ask() {
+    asked_.store(true);
+    return id_.load();
+  }
+
+  // By who takes the entry as `id`; false: it is to be refused.
+  bool Take(EntryId id) {
+    id_.store(id);
+    return !asked_.load();
+  }
+
+ private:
+  std::atomic<bool> asked_{false};
+  std::atomic<EntryId> id_{0};
+};
+
 // What the entries of some devices and of some kinds of collectives have besides.
 struct EntryExtras {
   // On an accelerator: the framework's stream, on which the inputs become ready and the outputs
@@ -70,6 +95,11 @@ struct EntryExtras {
   // join, add_process_set, remove_process_set: told Decision::number, as received_splits is.
   std::function<void(int64_t)> number;
 };
+
+// What `done` is told of an entry that is refused because it has been withdrawn.
+inline Status WasWithdrawn() {
+  return Status::Cancelled("The collective was cancelled before it began.");
+}
 
 struct Entry {
   SharedRequest request;
@@ -105,6 +135,9 @@ struct Entry {
 
   EntryId id = 0;  // set by the engine
 
+  // Not owned; lives until Submit has returned. Null: the entry is cancelled by its id alone.
+  Withdrawal* withdrawal = nullptr;
+
   // Apart, because most entries have none and all of them are moved several times.
   const EntryExtras& extras() const {
     static const EntryExtras kNone;
@@ -118,5 +151,11 @@ struct Entry {
  private:
   std::unique_ptr<EntryExtras> extras_;
 };
+
+// Puts entries of one engine into the order of submission.
+inline void SortById(std::vector<Entry>* entries) {
+  std::sort(entries->begin(), entries->end(),
+            [](const Entry& a, const Entry& b) { return a.id < b.id; });
+}
 
 }  // namespace tfhvd

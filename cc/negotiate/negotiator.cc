@@ -365,7 +365,7 @@ std::vector<Entry> Negotiator::TakeAll() {
   pending_.clear();
   keys_in_flight_ = 0;
   has_node_of_ = false;
-  std::sort(all.begin(), all.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  SortById(&all);
   return all;
 }
 

@@ -26,6 +26,12 @@ Status NoMemoryOnGpu(const Request& request, const std::string& why) {
       "have ended. Give every rank the same number of batches, or leave out jit_compile=True.");
 }
 
+// The first one counts, but what was only taken back because of another one says little.
+void NoteFailure(const Status& status, Status* first) {
+  if (status.ok()) return;
+  if (first->ok() || first->code() == StatusCode::kCancelled) *first = status;
+}
+
 bool IsAllocatedLate(Collective kind) {
   return kind == Collective::kAllGather || kind == Collective::kReduceScatter ||
          kind == Collective::kAllToAll;
@@ -76,26 +82,33 @@ PendingCollectives::Id PendingCollectives::Start(Run run, const std::shared_ptr<
     };
   }
   entry.done = [this, pending](const Status& status) { OnDone(pending, status); };
-  const EntryId submitted = SubmitToJob(engine, std::move(entry));
-  MutexLock lock(&mutex_);
-  pending->entry = submitted;
-  // Failed meanwhile: EndRuns saw a collective that it could not cancel yet.
-  if (HasFailed(run) && !pending->over) CancelInJob(engine, submitted);
+  entry.withdrawal = &pending->withdrawal;
+  (void)SubmitToJob(engine, std::move(entry));
   return id;
 }
 
 Status PendingCollectives::Finish(const std::vector<Id>& ids, const std::vector<void*>& outputs,
                                   void* stream) {
-  std::vector<std::shared_ptr<PendingCollective>> taken;
-  MutexLock lock(&mutex_);
-  Status status = Take(ids, outputs, &taken);
-  WaitFor(taken);
-  for (const auto& pending : taken) {
-    if (status.ok()) status = pending->status;
-    const Status followed = Follow(*pending, stream);
-    if (status.ok()) status = followed;
+  Several ended;
+  Status status;
+  {
+    MutexLock lock(&mutex_);
+    status = Take(ids, outputs, &ended);
+    WaitFor(ended);
+    for (const auto& pending : ended) {
+      NoteFailure(pending->status, &status);
+      NoteFailure(Follow(*pending, stream), &status);
+    }
+    if (status.ok()) return status;
+    for (const auto& [id, pending] : pending_) ended.push_back(pending);
+    pending_.clear();
+    FailRuns(ended);
   }
-  if (!status.ok()) EndRuns(taken);
+  TakeBack(ended);
+  MutexLock lock(&mutex_);
+  WaitFor(ended);
+  // Their memory goes by the framework's streams, after what we do with it.
+  for (const auto& pending : ended) (void)Follow(*pending, pending->stream);
   return status;
 }
 
@@ -179,28 +192,53 @@ void PendingCollectives::PutInPlace(PendingCollective* pending) {
 void PendingCollectives::OnDone(const std::shared_ptr<PendingCollective>& pending,
                                 const Status& status) {
   if (status.ok() && pending->why_reshaped.empty()) PutInPlace(pending.get());
-  MutexLock lock(&mutex_);
-  pending->over = true;
-  pending->status = status.ok() && !pending->why_reshaped.empty()
-                        ? Status::InvalidArgument(pending->why_reshaped)
-                        : status;
-  if (pending->waiter != nullptr && --pending->waiter->left == 0)
-    pending->waiter->changed.NotifyAll();
+  Several rest;
+  {
+    MutexLock lock(&mutex_);
+    pending->over = true;
+    pending->status = status.ok() && !pending->why_reshaped.empty()
+                          ? Status::InvalidArgument(pending->why_reshaped)
+                          : status;
+    if (!pending->status.ok() && !HasFailed(pending->run)) {
+      rest = UnderWay();
+      FailRuns({pending});
+      FailRuns(rest);
+    }
+    if (pending->waiter != nullptr && --pending->waiter->left == 0)
+      pending->waiter->changed.NotifyAll();
+  }
+  // Before this returns: the next execution uses the same names (see negotiation.md, error epoch).
+  TakeBack(rest);
 }
 
-void PendingCollectives::WaitFor(const std::vector<std::shared_ptr<PendingCollective>>& several) {
+void PendingCollectives::WaitFor(const Several& several) {
   Waiter waiter;
+  waiter.several = &several;
   for (const auto& pending : several) {
     if (pending->over) continue;
     pending->waiter = &waiter;
     ++waiter.left;
   }
+  waiters_.push_back(&waiter);
   while (waiter.left > 0) waiter.changed.Wait(&mutex_);
+  waiters_.erase(std::find(waiters_.begin(), waiters_.end(), &waiter));
   for (const auto& pending : several) pending->waiter = nullptr;
 }
 
+// Those that are not over.
+PendingCollectives::Several PendingCollectives::UnderWay() const {
+  Several all;
+  for (const auto& [id, pending] : pending_) all.push_back(pending);
+  for (const Waiter* waiter : waiters_) {
+    all.insert(all.end(), waiter->several->begin(), waiter->several->end());
+  }
+  all.erase(std::remove_if(all.begin(), all.end(), [](const auto& each) { return each->over; }),
+            all.end());
+  return all;
+}
+
 Status PendingCollectives::Take(const std::vector<Id>& ids, const std::vector<void*>& outputs,
-                                std::vector<std::shared_ptr<PendingCollective>>* taken) {
+                                Several* taken) {
   std::vector<void*> expected;
   for (Id id : ids) {
     const auto found = pending_.find(id);
@@ -219,20 +257,20 @@ Status PendingCollectives::Take(const std::vector<Id>& ids, const std::vector<vo
       "of TensorFlow and tfhvd; until then use jit_compile=False");
 }
 
-void PendingCollectives::EndRuns(const std::vector<std::shared_ptr<PendingCollective>>& failed) {
-  std::vector<std::shared_ptr<PendingCollective>> ended = failed;
-  for (const auto& [id, pending] : pending_) ended.push_back(pending);
-  pending_.clear();
-  for (const auto& pending : ended) {
+// They begin nothing any more.
+void PendingCollectives::FailRuns(const Several& several) {
+  for (const auto& pending : several) {
     if (!HasFailed(pending->run)) failed_.push_back(pending->run);
-    // Where Start is still submitting it, Start will see that the run has failed.
-    if (pending->over || pending->entry == 0) continue;
-    CancelInJob(pending->engine.lock(), pending->entry);
   }
   while (failed_.size() > kFailedRunsKept) failed_.pop_front();
-  WaitFor(ended);
-  // Their memory goes by the framework's streams, after what we do with it.
-  for (const auto& pending : ended) (void)Follow(*pending, pending->stream);
+}
+
+// What is over by now does not mind. Not with the mutex: this may be told at once that one is over.
+void PendingCollectives::TakeBack(const Several& several) {
+  for (const auto& pending : several) {
+    const EntryId entry = pending->withdrawal.Ask();
+    if (entry != 0) CancelInJob(pending->engine.lock(), entry);
+  }
 }
 
 bool PendingCollectives::HasFailed(Run run) const {

@@ -4,8 +4,9 @@
 //
 // A run is one execution of a compiled function, or of a loop's body or a branch in it. If one of
 // its collectives fails the execution ends, and its memory goes; nothing of it may be under way by
-// then. XLA does not say which runs are parts of one execution. Therefore Finish, when it fails,
-// takes back or waits for all that is under way in any run, and these runs begin nothing any more.
+// then. XLA does not say which runs are parts of one execution. Therefore all that is under way in
+// any run is taken back when one fails, and these runs begin nothing any more; Finish, when it
+// fails, waits for them.
 //
 // A result has the shape that the compiled function expects, or the collective fails. Where ranks
 // have joined they bring rows of zeros to an allgather, in their places, as they bring zeros to an
@@ -58,9 +59,9 @@ class PendingCollectives {
            std::vector<Result> results);
 
   // Waits for the collectives of these numbers, which are void afterwards. Reports the first that
-  // failed, in their order. `outputs` are the addresses at which the caller looks for all results,
-  // in order; one that is not the same as at the start is an error. `stream`: the stream on the GPU
-  // that goes on with the results.
+  // failed, in their order; one that was taken back only where all that failed were. `outputs` are
+  // the addresses at which the caller looks for all results, in order; one that is not the same as
+  // at the start is an error. `stream`: the stream on the GPU that goes on with the results.
   Status Finish(const std::vector<Id>& ids, const std::vector<void*>& outputs,
                 void* stream = nullptr);
 
@@ -87,15 +88,17 @@ class PendingCollectives {
     std::vector<Reshaped> reshaped;  // by result; the engine's until it is over
     std::string why_reshaped;        // "": no error is to be made of it
     std::weak_ptr<Engine> engine;    // weak: this must not be an engine's last owner
-    EntryId entry = 0;               // 0: not submitted, or not yet
-    void* stream = nullptr;          // on a GPU: the start's
-    std::shared_ptr<void> end;       // on a GPU: where our stream is done with it
+    Withdrawal withdrawal;
+    void* stream = nullptr;     // on a GPU: the start's
+    std::shared_ptr<void> end;  // on a GPU: where our stream is done with it
     bool over = false;
     Status status;
     Waiter* waiter = nullptr;  // Not owned: whoever waits for it to be over.
   };
+  using Several = std::vector<std::shared_ptr<PendingCollective>>;
   // One call of Finish, asleep until all its collectives are over.
   struct Waiter {
+    const Several* several = nullptr;  // Not owned.
     size_t left = 0;
     CondVar changed;
   };
@@ -106,12 +109,12 @@ class PendingCollectives {
   static Status Allocate(PendingCollective* pending, size_t tensor, const Shape& shape,
                          void** output);
   void OnDone(const std::shared_ptr<PendingCollective>& pending, const Status& status);
-  void WaitFor(const std::vector<std::shared_ptr<PendingCollective>>& several)
+  void WaitFor(const Several& several) TFHVD_REQUIRES(mutex_);
+  Several UnderWay() const TFHVD_REQUIRES(mutex_);
+  Status Take(const std::vector<Id>& ids, const std::vector<void*>& outputs, Several* taken)
       TFHVD_REQUIRES(mutex_);
-  Status Take(const std::vector<Id>& ids, const std::vector<void*>& outputs,
-              std::vector<std::shared_ptr<PendingCollective>>* taken) TFHVD_REQUIRES(mutex_);
-  void EndRuns(const std::vector<std::shared_ptr<PendingCollective>>& failed)
-      TFHVD_REQUIRES(mutex_);
+  void FailRuns(const Several& several) TFHVD_REQUIRES(mutex_);
+  static void TakeBack(const Several& several);
   bool HasFailed(Run run) const TFHVD_REQUIRES(mutex_);
   static Status Follow(const PendingCollective& pending, void* stream);
 
@@ -119,6 +122,7 @@ class PendingCollectives {
   Run last_run_ TFHVD_GUARDED_BY(mutex_) = 0;
   Id last_id_ TFHVD_GUARDED_BY(mutex_) = 0;
   Map pending_ TFHVD_GUARDED_BY(mutex_);
+  std::vector<const Waiter*> waiters_ TFHVD_GUARDED_BY(mutex_);
   std::deque<Run> failed_ TFHVD_GUARDED_BY(mutex_);               // the last few
   std::map<const void*, int64_t> kept_ TFHVD_GUARDED_BY(mutex_);  // addresses are used again
 };

@@ -9,7 +9,10 @@ Status SubmissionQueue::Push(Entry* entry, EntryId* id) {
   {
     const MutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
-    *id = entry->id = next_id_++;
+    Withdrawal* const withdrawal = std::exchange(entry->withdrawal, nullptr);
+    const EntryId next = next_id_++;
+    if (withdrawal != nullptr && !withdrawal->Take(next)) return WasWithdrawn();
+    *id = entry->id = next;
     if (observer_ != nullptr && observer_->on()) observer_->Submitted(*entry);
     const bool collected = Collect(entry);
     if (armed_ && (!collected || (for_bucket_ && collector_.complete()))) {

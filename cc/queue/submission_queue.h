@@ -55,7 +55,7 @@ class SubmissionQueue {
   void SetObserver(Observer* observer) { observer_ = observer; }
 
   // Takes the entry and gives it an id; once closed, leaves the entry alone and returns `why` of
-  // Close.
+  // Close, and kCancelled where it has been withdrawn.
   Status Push(Entry* entry, EntryId* id) TFHVD_EXCLUDES(mutex_);
   void Cancel(EntryId id) TFHVD_EXCLUDES(mutex_);
 

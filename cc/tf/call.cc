@@ -128,18 +128,15 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
   // Set last: an entry that is dropped tells its `done`, and above this function ends the call.
   entry.done = [this](const Status& status) { OnDone(status); };
   self_ = self;
+  entry.withdrawal = &withdrawal_;
   // From here on the call may end at any moment: the context is the claimant's.
-  id_.store(SubmitToJob(engine, std::move(entry)));
-  if (cancelled_.load()) CancelInJob(engine, id_.load());
+  (void)SubmitToJob(engine, std::move(entry));
 }
 
 void Call::OnCancelled() {
-  cancelled_.store(true);  // before id_ is read: Start stores id_ before it reads cancelled_
+  const EntryId id = withdrawal_.Ask();
   if (!Claim()) return;
-  const EntryId id = id_.load();
-  if (id != 0) {
-    CancelInJob(engine_.lock(), id);
-  }
+  if (id != 0) CancelInJob(engine_.lock(), id);
   for (const Memory& tensor : tensors_) {
     held_.push_back(*tensor.input);
     if (tensor.output != nullptr) held_.push_back(*tensor.output);

@@ -106,8 +106,7 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   // Weak: an engine must not be destroyed by a call that ends on the engine's own thread.
   std::weak_ptr<Engine> engine_;
   std::atomic<bool> claimed_{false};
-  std::atomic<bool> cancelled_{false};
-  std::atomic<EntryId> id_{0};  // 0: not submitted yet
+  Withdrawal withdrawal_;
 };
 
 }  // namespace tfhvd

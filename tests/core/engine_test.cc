@@ -316,6 +316,45 @@ TEST(AFailedStepNeverMixesWithTheNext) {
   });
 }
 
+// Another thread submits the rest of the step meanwhile, as TensorFlow's do.
+TEST(AFailedStepNeverMixesWithTheNextWhereItsRestIsOnItsWay) {
+  RunRanks(2, [](Rank* rank) {
+    for (int step = 0; step < 500; ++step) {
+      const float tag = static_cast<float>(step);
+      Withdrawal withdrawal;
+      Engine* engine = rank->engine();
+      Call rest;
+      rest.in.assign(4, tag);
+      rest.out = rest.in;
+      std::thread submits([&] {
+        Entry entry = EntryFor(&rest, Collective::kAllReduce, "rest", {4});
+        entry.withdrawal = &withdrawal;
+        engine->Submit(std::move(entry));
+      });
+      Call bad;
+      bad.in.assign(rank->rank() == 0 ? 2 : 3, 1.0f);
+      bad.out = bad.in;
+      Entry entry =
+          EntryFor(&bad, Collective::kAllReduce, "bad", {static_cast<int64_t>(bad.in.size())});
+      entry.done = [&](const Status& s) {
+        const EntryId id = withdrawal.Ask();
+        if (id != 0) engine->Cancel(id);
+        bad.promise.set_value(s);
+      };
+      engine->Submit(std::move(entry));
+      EXPECT_TRUE(bad.Wait().code() == StatusCode::kInvalidArgument);
+      submits.join();
+      // What was cancelled may not be over yet, and does not keep the next of its name from coming.
+      auto next = AllReduce(rank, "rest", 4, tag + 0.5f);
+      EXPECT_OK(next->Wait());
+      EXPECT_TRUE(AllEqual(next->out, 2 * (tag + 0.5f)));
+      const Status status = rest.Wait();
+      EXPECT_TRUE(status.ok() || status.code() == StatusCode::kCancelled);
+      if (status.ok()) EXPECT_TRUE(AllEqual(rest.out, 2 * tag));
+    }
+  });
+}
+
 TEST(ARankThatLeavesFailsWhatOthersWaitFor) {
   for (int leaver = 0; leaver < 3; ++leaver) {
     RunRanks(3, [leaver](Rank* rank) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <string>
@@ -177,6 +178,38 @@ TEST(AFailureWhileOtherThreadsBegin) {
       }
       EXPECT_EQ(compiled.pending()->size(), size_t{0});
       EXPECT_TRUE(compiled.GoesOn("next"));
+    }
+  });
+}
+
+// Nobody has asked for its end yet: the other rank may have, and be in the next execution.
+TEST(WhatFailsTakesTheRestBackBeforeTheNextExecutionCanMeetIt) {
+  RunRanks(2, [](Rank* rank) {
+    Compiled compiled(rank);
+    for (int step = 0; step < 20; ++step) {
+      const PendingCollectives::Run run = compiled.pending()->Begin();
+      std::vector<float> odd(static_cast<size_t>(1 + rank->rank()), 1.0f);
+      std::vector<float> stale(4, 1000.0f);
+      std::vector<float> fresh(4, 1.0f);
+      Id rest = 0;
+      if (rank->rank() == 0) rest = compiled.Reduce(run, "rest", &stale);
+      const Id id = compiled.Reduce(run, "odd", &odd);
+      if (rank->rank() == 1) {
+        EXPECT_EQ(compiled.Finish({id}, {&odd}).code(), StatusCode::kInvalidArgument);
+      }
+      // Rank 1 goes on, while rank 0 has not asked.
+      if (rank->rank() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        const Status status = compiled.Finish({rest, id}, {&stale, &odd});
+        EXPECT_ERROR(status, StatusCode::kInvalidArgument, "'odd'");
+        EXPECT_TRUE(AllEqual(stale, 1000.0f));
+        const Id again = compiled.Reduce(compiled.pending()->Begin(), "rest", &fresh);
+        EXPECT_OK(compiled.Finish({again}, {&fresh}));
+      } else {
+        const Id next = compiled.Reduce(compiled.pending()->Begin(), "rest", &fresh);
+        EXPECT_OK(compiled.Finish({next}, {&fresh}));
+      }
+      EXPECT_TRUE(AllEqual(fresh, 2.0f));
     }
   });
 }

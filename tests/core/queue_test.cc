@@ -48,6 +48,50 @@ TEST(EntriesComeOutInOrderWithNewIds) {
   EXPECT_TRUE(batch.empty());
 }
 
+TEST(AnEntryThatIsWithdrawnBeforeItComesIsRefusedAndAfterwardsHasItsId) {
+  SubmissionQueue queue(Nobody);
+  Entry entry = Named("a");
+  Withdrawal withdrawal;
+  entry.withdrawal = &withdrawal;
+  EntryId id = 0;
+  EXPECT_OK(queue.Push(&entry, &id));
+  EXPECT_EQ(withdrawal.Ask(), id);
+  Entry unwanted = Named("b");
+  Withdrawal before;
+  EXPECT_EQ(before.Ask(), EntryId{0});
+  unwanted.withdrawal = &before;
+  EXPECT_ERROR(queue.Push(&unwanted, &id), StatusCode::kCancelled, "before it began");
+  Entry next = Named("c");
+  EXPECT_OK(queue.Push(&next, &id));
+  EXPECT_TRUE(before.Ask() != id);
+  SubmissionQueue::Batch batch;
+  queue.Drain(&batch);
+  ASSERT_EQ(batch.entries.size(), size_t{2});
+  EXPECT_EQ(batch.entries[1].request->key.name, "c");
+}
+
+TEST(AnEntryThatIsWithdrawnWhileItComesIsRefusedOrComesBeforeItsCancellation) {
+  for (int round = 0; round < 2000; ++round) {
+    SubmissionQueue queue(Nobody);
+    Withdrawal withdrawal;
+    Status pushed;
+    std::thread submits([&] {
+      Entry entry = Named("a");
+      entry.withdrawal = &withdrawal;
+      EntryId id = 0;
+      pushed = queue.Push(&entry, &id);
+    });
+    const EntryId id = withdrawal.Ask();
+    if (id != 0) queue.Cancel(id);
+    SubmissionQueue::Batch batch;
+    queue.Drain(&batch);
+    const bool came = !batch.entries.empty();
+    EXPECT_TRUE(!came || batch.cancelled == std::vector<EntryId>{id});
+    submits.join();
+    EXPECT_TRUE(pushed.ok() == came);
+  }
+}
+
 TEST(AClosedQueueLeavesTheEntryAlone) {
   SubmissionQueue queue(Nobody);
   Entry first = Named("a");
