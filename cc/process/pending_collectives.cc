@@ -13,10 +13,6 @@ namespace {
 // A run that failed can begin something only until its other threads have come to rest.
 constexpr size_t kFailedRunsKept = 256;
 
-Status Cancelled() {
-  return Status::Cancelled("another collective of a compiled function of this process failed.");
-}
-
 // There is no memory for a result of another shape on a GPU: that ends the job.
 Status NoMemoryOnGpu(const Request& request, const std::string& why) {
   if (!why.empty()) return Status::InvalidArgument(why);
@@ -26,7 +22,7 @@ Status NoMemoryOnGpu(const Request& request, const std::string& why) {
       "have ended. Give every rank the same number of batches, or leave out jit_compile=True.");
 }
 
-// The first one counts, but what was only taken back because of another one says little.
+// The first one counts; what was taken back has another one as its cause.
 void NoteFailure(const Status& status, Status* first) {
   if (status.ok()) return;
   if (first->ok() || first->code() == StatusCode::kCancelled) *first = status;
@@ -55,9 +51,10 @@ PendingCollectives::Id PendingCollectives::Start(Run run, const std::shared_ptr<
     MutexLock lock(&mutex_);
     id = ++last_id_;
     pending_[id] = pending;
-    if (engine == nullptr || HasFailed(run)) {
+    const Status* const why = WhyFailed(run);
+    if (engine == nullptr || why != nullptr) {
       pending->over = true;
-      pending->status = engine == nullptr ? NotInitialized() : Cancelled();
+      pending->status = engine == nullptr ? NotInitialized() : *why;
       return id;
     }
   }
@@ -97,12 +94,15 @@ Status PendingCollectives::Finish(const std::vector<Id>& ids, const std::vector<
     WaitFor(ended);
     for (const auto& pending : ended) {
       NoteFailure(pending->status, &status);
+      const bool taken_back = pending->status.code() == StatusCode::kCancelled;
+      const Status* const why = taken_back ? WhyFailed(pending->run) : nullptr;
+      if (why != nullptr) NoteFailure(*why, &status);
       NoteFailure(Follow(*pending, stream), &status);
     }
     if (status.ok()) return status;
     for (const auto& [id, pending] : pending_) ended.push_back(pending);
     pending_.clear();
-    FailRuns(ended);
+    FailRuns(ended, status);
   }
   TakeBack(ended);
   MutexLock lock(&mutex_);
@@ -199,10 +199,10 @@ void PendingCollectives::OnDone(const std::shared_ptr<PendingCollective>& pendin
     pending->status = status.ok() && !pending->why_reshaped.empty()
                           ? Status::InvalidArgument(pending->why_reshaped)
                           : status;
-    if (!pending->status.ok() && !HasFailed(pending->run)) {
+    if (!pending->status.ok() && WhyFailed(pending->run) == nullptr) {
       rest = UnderWay();
-      FailRuns({pending});
-      FailRuns(rest);
+      FailRuns({pending}, pending->status);
+      FailRuns(rest, pending->status);
     }
     if (pending->waiter != nullptr && --pending->waiter->left == 0)
       pending->waiter->changed.NotifyAll();
@@ -245,7 +245,7 @@ Status PendingCollectives::Take(const std::vector<Id>& ids, const std::vector<vo
     if (found == pending_.end()) {
       return failed_.empty() ? Status::Internal(
                                    "a compiled function waits for a collective that it never began")
-                             : Cancelled();
+                             : failed_.back().why;
     }
     for (const Result& result : found->second->results) expected.push_back(result.data);
     taken->push_back(found->second);
@@ -258,9 +258,9 @@ Status PendingCollectives::Take(const std::vector<Id>& ids, const std::vector<vo
 }
 
 // They begin nothing any more.
-void PendingCollectives::FailRuns(const Several& several) {
+void PendingCollectives::FailRuns(const Several& several, const Status& why) {
   for (const auto& pending : several) {
-    if (!HasFailed(pending->run)) failed_.push_back(pending->run);
+    if (WhyFailed(pending->run) == nullptr) failed_.push_back({pending->run, why});
   }
   while (failed_.size() > kFailedRunsKept) failed_.pop_front();
 }
@@ -273,8 +273,11 @@ void PendingCollectives::TakeBack(const Several& several) {
   }
 }
 
-bool PendingCollectives::HasFailed(Run run) const {
-  return std::find(failed_.begin(), failed_.end(), run) != failed_.end();
+// Null: it has not failed.
+const Status* PendingCollectives::WhyFailed(Run run) const {
+  const auto found = std::find_if(failed_.begin(), failed_.end(),
+                                  [run](const FailedRun& each) { return each.run == run; });
+  return found == failed_.end() ? nullptr : &found->why;
 }
 
 PendingCollectives& ProcessPendingCollectives() {

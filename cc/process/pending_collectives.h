@@ -59,7 +59,7 @@ class PendingCollectives {
            std::vector<Result> results);
 
   // Waits for the collectives of these numbers, which are void afterwards. Reports the first that
-  // failed, in their order; one that was taken back only where all that failed were. `outputs` are
+  // failed, in their order; of one that was taken back, why. `outputs` are
   // the addresses at which the caller looks for all results, in order; one that is not the same as
   // at the start is an error. `stream`: the stream on the GPU that goes on with the results.
   Status Finish(const std::vector<Id>& ids, const std::vector<void*>& outputs,
@@ -102,6 +102,11 @@ class PendingCollectives {
     size_t left = 0;
     CondVar changed;
   };
+  // A run that has ended with the failure of this or another one's collective.
+  struct FailedRun {
+    Run run = 0;
+    Status why;
+  };
   using Map = std::map<Id, std::shared_ptr<PendingCollective>>;
 
   static bool LacksJoinedAlone(const Reshaped& reshaped, int64_t rows);
@@ -113,9 +118,9 @@ class PendingCollectives {
   Several UnderWay() const TFHVD_REQUIRES(mutex_);
   Status Take(const std::vector<Id>& ids, const std::vector<void*>& outputs, Several* taken)
       TFHVD_REQUIRES(mutex_);
-  void FailRuns(const Several& several) TFHVD_REQUIRES(mutex_);
+  void FailRuns(const Several& several, const Status& why) TFHVD_REQUIRES(mutex_);
   static void TakeBack(const Several& several);
-  bool HasFailed(Run run) const TFHVD_REQUIRES(mutex_);
+  const Status* WhyFailed(Run run) const TFHVD_REQUIRES(mutex_);
   static Status Follow(const PendingCollective& pending, void* stream);
 
   mutable Mutex mutex_;
@@ -123,7 +128,7 @@ class PendingCollectives {
   Id last_id_ TFHVD_GUARDED_BY(mutex_) = 0;
   Map pending_ TFHVD_GUARDED_BY(mutex_);
   std::vector<const Waiter*> waiters_ TFHVD_GUARDED_BY(mutex_);
-  std::deque<Run> failed_ TFHVD_GUARDED_BY(mutex_);               // the last few
+  std::deque<FailedRun> failed_ TFHVD_GUARDED_BY(mutex_);         // the last few
   std::map<const void*, int64_t> kept_ TFHVD_GUARDED_BY(mutex_);  // addresses are used again
 };
 

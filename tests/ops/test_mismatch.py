@@ -131,3 +131,33 @@ def test_one_of_many_is_wrong_and_the_step_is_tried_again():
             np.testing.assert_array_equal(odd, np.ones(2) * hvd.size())
             for i, x in enumerate(good):
                 np.testing.assert_array_equal(x, np.ones(3) * i * hvd.size())
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_next_step_never_meets_what_is_left_of_the_one_that_failed(compiled):
+    """No barrier between them, for the error has come on every rank."""
+    sizes = (3, 40, 70_000, 300_000)
+
+    def step_with(odd):
+        @tf.function(jit_compile=compiled)
+        def step(value):
+            tensors = [tf.fill([size], value) for size in sizes]
+            if odd is not None and hvd.rank() == 1:
+                tensors[odd] = tensors[odd][:-1]
+            summed = [
+                hvd.allreduce(x, op=hvd.Sum, name=f"gradient.{compiled}.{number}")
+                for number, x in enumerate(tensors)
+            ]
+            return [each[0] for each in summed]
+
+        return step
+
+    fits, differs = step_with(None), [step_with(odd) for odd in (0, 1, 3)]
+    source = np.random.default_rng(7)
+    for number in range(200):
+        value = tf.constant(float(number))
+        if source.random() < 0.6:
+            assert [float(x) for x in fits(value)] == [float(hvd.size() * number)] * len(sizes)
+        else:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="Mismatched shapes"):
+                differs[source.integers(len(differs))](value)
