@@ -105,7 +105,14 @@ for _ in range(100):
         hvd.allreduce(1.0, name=str(n))
 """
 
+LATE_TO_INIT = """
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    time.sleep(4)
+hvd.init()
+"""
+
 FAULTS = {
+    "`hvd.init() has waited`": Fault(BEGIN + LATE_TO_INIT, env=FAST, code=0),
     "`some ranks wait for others`": Fault(INIT + LATE, env=FAST, code=0),
     "`Ranks wait for each other`": Fault(INIT + CROSSED, env=ENDS),
     "`has not answered for`": Fault(INIT + STOPPED, env=FAST, code=0),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tfhvd._version import __version__
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
 from tfhvd.launch import endpoints, notice
-from tfhvd.runtime import builds
+from tfhvd.runtime import builds, meeting
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
@@ -80,15 +80,16 @@ class Membership:
         native = load_native()
         try:
             minor = builds.minor_of(tensorflow)
-            native.init(
-                installed_nccl(),
-                list(ranks or ()),
-                __version__,
-                minor,
-                watch_address,
-                self._endpoints_of_all(native),
-                -1 if self._endpoints is None else self._endpoints.members,
-            )
+            with meeting.watched(os.environ):
+                native.init(
+                    installed_nccl(),
+                    list(ranks or ()),
+                    __version__,
+                    minor,
+                    watch_address,
+                    self._endpoints_of_all(native),
+                    -1 if self._endpoints is None else self._endpoints.members,
+                )
         except InvalidSettingError:
             self._prepare_process()  # MPI may have begun, and nobody is lost
             raise

@@ -60,10 +60,7 @@ def jobs_of(pid: int) -> list[list[Rank]]:
 
 
 def _ranks() -> Iterator[Rank]:
-    for folder in sorted(processes.PROC.iterdir()):
-        if not folder.name.isdecimal():
-            continue
-        pid = int(folder.name)
+    for pid in processes.all_numbers():
         # It may end meanwhile, or be another user's.
         with contextlib.suppress(OSError, flight.RecordError):
             for name, path in processes.memory_files(pid):

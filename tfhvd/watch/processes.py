@@ -27,6 +27,13 @@ def memory_files(pid: int) -> Iterator[tuple[str, Path]]:
                 yield target.removeprefix(_MEMORY).removesuffix(" (deleted)"), link
 
 
+def all_numbers() -> Iterator[int]:
+    """The numbers of all processes, also of those that this user may not look at."""
+    for folder in sorted(PROC.iterdir()):
+        if folder.name.isdecimal():
+            yield int(folder.name)
+
+
 def runs(pid: int) -> bool:
     """Whether a thread of a process runs, or waits for a processor.
 

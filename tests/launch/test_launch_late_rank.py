@@ -1,0 +1,37 @@
+"""Ranks that `tfhvdrun` has started, one of which calls `init` late."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from launching import launch, script
+
+PROGRAM = """
+import os, time
+import tfhvd as hvd
+from tfhvd.launch.rank import rank_of
+if rank_of(os.environ) == 1:
+    time.sleep(float(os.environ["LATE_BY"]))
+hvd.init()
+print("met", flush=True)
+"""
+SAID = (
+    r"tfhvd rank 0: hvd.init\(\) has waited 1 s for other ranks. On this host rank 1 has not "
+    r"called it. It \(process \d+\) waits for something."
+)
+
+
+@pytest.mark.parametrize("transport", ["mpi", "tcp"])
+def test_a_rank_that_is_late_is_named_once(transport, tmp_path):
+    path = script(tmp_path, PROGRAM)
+    outcome = launch(
+        *("--transport", transport, "--stall-check-warning-time-seconds", "1", "-np", 3),
+        *(sys.executable, path),
+        LATE_BY="5",
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("met") == 3
+    assert len(re.findall(SAID, outcome.err)) == 1, outcome.err
+    assert outcome.err.count("hvd.init() has waited") == 1

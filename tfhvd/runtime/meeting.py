@@ -1,0 +1,74 @@
+"""Says whom `init` waits for, where ranks do not come.
+
+Of each host the first rank that waits says so: MPI tells nobody, and waits for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping
+
+from tfhvd.launch.environment import hang_limit
+from tfhvd.watch import arrivals
+from tfhvd.watch.arrivals import Arrival
+from tfhvd.watch.ranks import ranks_text
+
+_logger = logging.getLogger("tfhvd")
+
+_DOES = {"R": "computes", "T": "is stopped: kill -CONT {pid}", "t": "is stopped by a debugger"}
+
+
+@contextlib.contextmanager
+def watched(environ: Mapping[str, str]) -> Iterator[None]:
+    """Watches this process while it meets the others.
+
+    Args:
+        environ: its environment: who it is, and after how many seconds to say something.
+    """
+    rank, limit = arrivals.rank_in(environ), hang_limit(environ)
+    if rank is None or not limit:
+        yield
+        return
+    timer = threading.Timer(limit, _report, (rank, limit))
+    timer.daemon = True
+    with arrivals.announced():
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _report(rank: int, limit: float) -> None:
+    ranks = arrivals.ranks_here(os.getpid())
+    if rank == min((each for each, found in ranks.items() if found.waits), default=-1):
+        _logger.warning("tfhvd rank %d: %s", rank, text(ranks, limit))
+
+
+def text(ranks: Mapping[int, Arrival], seconds: float) -> str:
+    """What is said of the ranks of a host, one of which has waited for so long.
+
+    Example:
+        >>> text({0: Arrival(7, "S", True, True), 1: Arrival(8, "R", False, False)}, 60)[:54]
+        'hvd.init() has waited 60 s for other ranks. On this ho'
+    """
+    missing = {rank: found for rank, found in ranks.items() if not found.came}
+    begin = f"hvd.init() has waited {seconds:g} s for other ranks."
+    if not missing:
+        return (
+            f"{begin} All of this host ({ranks_text(ranks)}) have called it. If no other host "
+            "names one of its ranks that has not, they cannot reach each other: type tfhvd doctor, "
+            "with the -np and -H of the job."
+        )
+    first, found = next(iter(missing.items()))
+    does = _DOES.get(found.state, "waits for something").format(pid=found.pid)
+    have = "has" if len(missing) == 1 else "have"
+    which = "It" if len(missing) == 1 else f"Rank {first}"
+    return (
+        f"{begin} On this host {ranks_text(missing)} {have} not called it. {which} (process "
+        f"{found.pid}) {does}. Every rank must call hvd.init(): look at what the program does "
+        "before, and for conditions that leave a rank out."
+    )
