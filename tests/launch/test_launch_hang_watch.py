@@ -166,6 +166,28 @@ def test_a_rank_that_tensorflow_holds_after_an_evaluation_goes_on_within_a_minut
     assert [(found.kind, found.ranks) for found in job.told] == [(Kind.EVALUATING, (1,))]
 
 
+def test_ranks_that_have_got_other_numbers_meanwhile_are_not_taken_for_each_other():
+    """The first of three was lost between two looks, and the others are ranks 0 and 1 now."""
+    job = Job()
+
+    def view(number, rank, *collectives, state="S", taken):
+        noted = dataclasses.replace(seen(rank, *collectives, state=state, taken=taken))
+        return number, dataclasses.replace(noted, record=dataclasses.replace(noted.record, pid=9))
+
+    job.watch.stuck(job.now)
+    job.looks.tick(job.now)
+    before = dict([view(0, 0, WAITS, taken=20.0), view(1, 1, taken=20.0)])
+    after = dict([view(0, 1, WAITS, taken=65.0), view(1, 0, state="T", taken=65.0)])
+    for number, each in before.items():
+        job.looks.view(number, json.loads(json.dumps(as_fields(each))))
+    job.let_pass(0.5)
+    job.until_the_next_look()
+    for number, each in after.items():
+        job.looks.view(number, json.loads(json.dumps(as_fields(each))))
+    job.let_pass(0.5)
+    assert job.told == []
+
+
 def test_workers_that_do_not_answer_are_not_waited_for():
     job = Job()
     job.watch.stuck(job.now)
@@ -213,11 +235,21 @@ def test_the_largest_view_fits_into_a_frame():
     assert len(wire.frame_json(wire.VIEW, **as_fields(whole))) < wire.LIMIT
 
 
+def test_those_that_are_named_are_known_by_the_numbers_they_were_started_with():
+    job = Job()
+    job.hang(*HANGS)
+    [found] = job.told
+    looks = [{4: HANGS[0][0], 2: HANGS[0][1]}, {4: HANGS[-1][0], 2: HANGS[-1][1]}]
+    assert found.ranks == (1,)
+    assert hang_report.named(found, looks) == {2}
+
+
 def test_the_report_names_its_file_or_says_why_there_is_none(tmp_path):
     job = Job()
     job.hang(*HANGS)
     [found] = job.told
-    lines = hang_report.lines(found, [HANGS[0], HANGS[-1]], tmp_path)
+    looks = [dict(enumerate(HANGS[0])), dict(enumerate(HANGS[-1]))]
+    lines = hang_report.lines(found, looks, tmp_path)
     assert lines[0] == "tfhvdrun: the job hangs"
     [file] = tmp_path.iterdir()
     assert lines[-1] == f"tfhvdrun: all that was seen: {file}"

@@ -37,4 +37,4 @@ def test_the_calls_on_a_stream(folder: Path, ranks: int):
     program = ["-c", EXEC, str(folder / "gpu_calls")]
     job = mpi.run_ranks(ranks, program, env=environ, mpirun=ranks > 1)
     assert job.code == 0, str(job)
-    assert all("5 passed, 0 failed" in rank.out for rank in job.ranks), str(job)
+    assert all("6 passed, 0 failed" in rank.out for rank in job.ranks), str(job)

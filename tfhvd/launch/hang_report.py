@@ -1,4 +1,4 @@
-"""What tfhvdrun says of a job that hangs: some lines, and a file with all that was seen."""
+"""What tfhvdrun says of a job that hangs, of whom, and where it writes what was seen."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 from tfhvd.watch import snapshot
-from tfhvd.watch.snapshot import Snapshot
+from tfhvd.watch.hang_watch import Views
 from tfhvd.watch.verdict import Verdict
 
 
-def lines(found: Verdict, looks: list[list[Snapshot]], folder: Path | None = None) -> list[str]:
+def lines(found: Verdict, looks: list[Views], folder: Path | None = None) -> list[str]:
     """Writes the file; returns the lines for the terminal.
 
     Args:
@@ -20,7 +20,7 @@ def lines(found: Verdict, looks: list[list[Snapshot]], folder: Path | None = Non
         folder: where the file goes; None for the current one.
     """
     path = (folder or Path.cwd()) / f"tfhvd-verdict-{os.getpid()}.json"
-    seen = [[snapshot.as_fields(each) for each in look] for look in looks]
+    seen = [[snapshot.as_fields(look[number]) for number in sorted(look)] for look in looks]
     answer = {"kind": found.kind.name.lower(), "ranks": found.ranks, "lines": found.lines}
     try:
         path.write_text(json.dumps({**answer, "looks": seen}, indent=1), encoding="utf-8")
@@ -28,3 +28,8 @@ def lines(found: Verdict, looks: list[list[Snapshot]], folder: Path | None = Non
     except OSError as error:
         last = f"what was seen cannot be written to {path}: {error.strerror}"
     return [f"tfhvdrun: {line}" for line in ("the job hangs", *found.lines, last)]
+
+
+def named(found: Verdict, looks: list[Views]) -> set[int]:
+    """The numbers that the ranks of a verdict were started with."""
+    return {number for number, seen in looks[-1].items() if seen.rank in found.ranks}

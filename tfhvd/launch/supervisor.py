@@ -26,9 +26,8 @@ from tfhvd.launch.peers import Peers
 from tfhvd.launch.process_manager import ProcessManager
 from tfhvd.launch.recruits import Recruits
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
-from tfhvd.watch.hang_watch import EARLY, HangWatch
+from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
 from tfhvd.watch.ranks import ranks_text
-from tfhvd.watch.snapshot import Snapshot
 from tfhvd.watch.verdict import Verdict
 
 FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
@@ -342,10 +341,11 @@ class Supervisor:
         if self._evict_after:
             self._peers.tell(wire.frame_json(wire.LOOK, limit=self._evict_after))
 
-    def _on_verdict(self, found: Verdict, looks: list[list[Snapshot]]) -> None:
+    def _on_verdict(self, found: Verdict, looks: list[Views]) -> None:
         self._say(0, *hang_report.lines(found, looks))
-        evicted = {self._members.present[rank] for rank in found.ranks}
-        if self._evict_after and 0 < len(evicted) < len(self._members.present):
+        present = set(self._members.present)
+        evicted = hang_report.named(found, looks) & present  # one may be lost by now
+        if self._evict_after and 0 < len(evicted) < len(present):
             self._say(0, f"tfhvdrun: --evict-after: {ranks_text(sorted(evicted))} killed")
             self._peers.signal(signal.SIGKILL, only=evicted)
             return

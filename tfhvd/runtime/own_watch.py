@@ -18,7 +18,6 @@ from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 from tfhvd.watch import finder, flight, processes, snapshot
 from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
-from tfhvd.watch.snapshot import Snapshot
 from tfhvd.watch.verdict import Verdict
 
 _logger = logging.getLogger("tfhvd")
@@ -93,7 +92,7 @@ class OwnWatch:
         del now
         then({**self._others.look(), **_look_here()})
 
-    def _tell(self, found: Verdict, looks: list[list[Snapshot]]) -> None:
+    def _tell(self, found: Verdict, looks: list[Views]) -> None:
         del looks
         if found.ranks and self._watch is not None:
             lines = "\n  ".join(("the job hangs:", *found.lines))

@@ -13,7 +13,8 @@ from tfhvd.watch.kind import Kind
 from tfhvd.watch.snapshot import Snapshot
 from tfhvd.watch.verdict import Verdict
 
-Views = dict[int, Snapshot]  # by rank
+# By the number that a rank was started with: where members change, ranks get other ones.
+Views = dict[int, Snapshot]
 
 # The part of the limit for which a rank has waited when all are looked at for the first time.
 EARLY = 0.25
@@ -39,8 +40,7 @@ class HangWatch:
         probe: finds out whether a rank has waited for `EARLY` of the limit: then somebody calls
             `stuck`.
         take: begins a look; the second argument gets what was seen, later.
-        tell: is given each verdict that says something new, and both looks: what was seen of each
-            rank.
+        tell: is given each verdict that says something new, and both looks.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class HangWatch:
         limit: float,
         probe: Callable[[], object],
         take: Callable[[float, Callable[[Views], None]], None],
-        tell: Callable[[Verdict, list[list[Snapshot]]], None],
+        tell: Callable[[Verdict, list[Views]], None],
     ) -> None:
         self._limit = limit
         self._probe = probe
@@ -95,9 +95,8 @@ class HangWatch:
         self._looking = False
         first = self._first or {}
         # Of a rank that was not seen both times nothing is known: who looks at it may be late.
-        whole = bool(first) and first.keys() == views.keys()
-        looks = [[look[rank] for rank in sorted(look)] for look in (first, views)]
-        found = verdict.judge(looks[0], looks[1]) if whole else None
+        whole = bool(first) and _who(first) == _who(views)
+        found = verdict.judge([*first.values()], [*views.values()]) if whole else None
         if found is None or not found.hangs:
             # Where ranks wait for one that works on, a look a minute would be too many.
             self._rest = min(2 * self._rest, _LONGEST_REST * self._limit)
@@ -110,11 +109,11 @@ class HangWatch:
             return
         self._rest = self._limit
         self._next_at = self._now + self._limit
-        places = tuple(seen.line for seen in looks[1] if seen.rank in found.ranks)
+        places = [seen.line for _, seen in sorted(views.items()) if seen.rank in found.ranks]
         news = (found.kind, found.ranks, places)
         if news != self._told:
             self._told = news
-            self._tell(found, looks)
+            self._tell(found, [first, views])
 
     def _stands_still_for(self, kind: Kind) -> float:
         """Seconds from the first look on after which this is a hang."""
@@ -122,3 +121,8 @@ class HangWatch:
             return 0.0
         least = max(self._limit, _EVALUATION_HELD if kind is Kind.EVALUATING else 0.0)
         return least + min(_LONGER, self._limit)
+
+
+def _who(views: Views) -> dict[int, tuple[int, int]]:
+    """Which processes were seen, as which ranks."""
+    return {number: (seen.rank, seen.record.pid) for number, seen in views.items()}
