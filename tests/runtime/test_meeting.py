@@ -60,6 +60,15 @@ def test_a_rank_that_is_late_is_named_by_one_that_waits():
     assert [rank.out for rank in job.ranks] == ["met\n"] * 2
 
 
+def test_they_end_where_they_are_not_to_wait_for_ever():
+    limits = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1", "TFHVD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+    job = mpi.run_ranks(2, PROGRAM, env={"LATE_BY": "100", **limits})
+    assert job.seconds < 60
+    assert job.ranks[0].code == 1
+    said = SAID.replace("waited 1 s", "waited 3 s") + ".*TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows."
+    assert re.search(said, job.ranks[0].err), job
+
+
 def test_nothing_is_said_where_all_come():
     job = mpi.run_ranks(2, PROGRAM, env={"LATE_BY": "0"})
     assert "has waited" not in "".join(rank.err for rank in job.ranks)

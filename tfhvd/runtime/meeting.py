@@ -1,6 +1,8 @@
 """Says whom `init` waits for, where ranks do not come.
 
-Of each host the first rank that waits says so: MPI tells nobody, and waits for ever.
+Of each host the first rank that waits says so: MPI tells nobody, and waits for ever. Where the
+settings say that ranks do not wait for a stalled one any longer, they end, for MPI cannot be
+interrupted.
 """
 
 from __future__ import annotations
@@ -8,15 +10,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 
-from tfhvd.launch.environment import hang_limit
+from tfhvd.launch.environment import hang_limit, stall_limit
 from tfhvd.watch import arrivals
 from tfhvd.watch.arrivals import Arrival
 from tfhvd.watch.ranks import ranks_text
 
 _logger = logging.getLogger("tfhvd")
+
+_TOO_LONG = " That is longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows."
+_UNTIL_ALL_HAVE_SAID_SO = 1.0  # seconds
 
 _DOES = {"R": "computes", "T": "is stopped: kill -CONT {pid}", "t": "is stopped by a debugger"}
 
@@ -26,26 +32,41 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
     """Watches this process while it meets the others.
 
     Args:
-        environ: its environment: who it is, and after how many seconds to say something.
+        environ: its environment: who it is, and after how many seconds to say something, or to end.
     """
-    rank, limit = arrivals.rank_in(environ), hang_limit(environ)
-    if rank is None or not limit:
+    rank, says_after = arrivals.rank_in(environ), hang_limit(environ)
+    if rank is None or not says_after:
         yield
         return
-    timer = threading.Timer(limit, _report, (rank, limit))
-    timer.daemon = True
+    timers = [threading.Timer(says_after, _report, (rank, says_after, logging.WARNING))]
+    ends_after = stall_limit(environ)
+    if ends_after:
+        timers.append(threading.Timer(ends_after, _end, (rank, ends_after)))
     with arrivals.announced():
-        timer.start()
+        for timer in timers:
+            timer.daemon = True
+            timer.start()
         try:
             yield
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
 
 
-def _report(rank: int, limit: float) -> None:
+def _report(rank: int, seconds: float, level: int, more: str = "") -> None:
     ranks = arrivals.ranks_here(os.getpid())
     if rank == min((each for each, found in ranks.items() if found.waits), default=-1):
-        _logger.warning("tfhvd rank %d: %s", rank, text(ranks, limit))
+        _logger.log(level, "tfhvd rank %d: %s%s", rank, text(ranks, seconds), more)
+
+
+def _end(rank: int, seconds: float) -> None:
+    _report(rank, seconds, logging.ERROR, _TOO_LONG)
+    # The others are to see the same, and not that this one has ended.
+    threading.Event().wait(_UNTIL_ALL_HAVE_SAID_SO)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(1)
 
 
 def text(ranks: Mapping[int, Arrival], seconds: float) -> str:
