@@ -12,4 +12,5 @@ RANK = arrivals.RANK
 
 def rank_of(environ: Mapping[str, str]) -> int:
     """This process's rank, as the launcher of the job says it."""
-    return arrivals.rank_in(environ) or 0
+    variable = arrivals.variable_in(environ)
+    return 0 if variable is None else int(environ[variable])

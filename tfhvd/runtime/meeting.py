@@ -8,11 +8,12 @@ interrupted.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tfhvd.launch.environment import hang_limit, stall_limit
 from tfhvd.watch import arrivals
@@ -20,6 +21,8 @@ from tfhvd.watch.arrivals import Arrival
 from tfhvd.watch.ranks import ranks_text
 
 _logger = logging.getLogger("tfhvd")
+
+_Here = Callable[[], Mapping[int, Arrival]]  # finds the ranks of this host
 
 _TOO_LONG = " That is longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows."
 _UNTIL_ALL_HAVE_SAID_SO = 1.0  # seconds
@@ -34,14 +37,16 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
     Args:
         environ: its environment: who it is, and after how many seconds to say something, or to end.
     """
-    rank, says_after = arrivals.rank_in(environ), hang_limit(environ)
-    if rank is None or not says_after:
+    variable, says_after = arrivals.variable_in(environ), hang_limit(environ)
+    if variable is None or not says_after:
         yield
         return
-    timers = [threading.Timer(says_after, _report, (rank, says_after, logging.WARNING))]
+    here = functools.partial(arrivals.ranks_here, os.getpid(), variable)
+    rank = int(environ[variable])
+    timers = [threading.Timer(says_after, _report, (here, rank, says_after, logging.WARNING))]
     ends_after = stall_limit(environ)
     if ends_after:
-        timers.append(threading.Timer(ends_after, _end, (rank, ends_after)))
+        timers.append(threading.Timer(ends_after, _end, (here, rank, ends_after)))
     with arrivals.announced():
         for timer in timers:
             timer.daemon = True
@@ -53,14 +58,14 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
                 timer.cancel()
 
 
-def _report(rank: int, seconds: float, level: int, more: str = "") -> None:
-    ranks = arrivals.ranks_here(os.getpid())
+def _report(here: _Here, rank: int, seconds: float, level: int, more: str = "") -> None:
+    ranks = here()
     if rank == min((each for each, found in ranks.items() if found.waits), default=-1):
         _logger.log(level, "tfhvd rank %d: %s%s", rank, text(ranks, seconds), more)
 
 
-def _end(rank: int, seconds: float) -> None:
-    _report(rank, seconds, logging.ERROR, _TOO_LONG)
+def _end(here: _Here, rank: int, seconds: float) -> None:
+    _report(here, rank, seconds, logging.ERROR, _TOO_LONG)
     # The others are to see the same, and not that this one has ended.
     threading.Event().wait(_UNTIL_ALL_HAVE_SAID_SO)
     for stream in (sys.stdout, sys.stderr):

@@ -37,27 +37,34 @@ class Arrival:
     came: bool
 
 
-def rank_in(environ: Mapping[str, str]) -> int | None:
-    """The rank that a launcher gave to a process; None where it was not started as one."""
-    return next((int(environ[name]) for name in VARIABLES if environ.get(name, "").isdigit()), None)
+def variable_in(environ: Mapping[str, str]) -> str | None:
+    """The variable with a process's rank; None where it was not started as one."""
+    return next((name for name in VARIABLES if environ.get(name, "").isdigit()), None)
 
 
-def ranks_here(pid: int) -> dict[int, Arrival]:
-    """Finds the ranks of a process's job that run on its host, and that this user may look at."""
-    launcher = next((each for each in processes.above(pid) if _rank_of(each) is None), None)
+def ranks_here(pid: int, variable: str) -> dict[int, Arrival]:
+    """Finds the ranks of a process's job that run on its host, and that this user may look at.
+
+    Args:
+        pid: the process.
+        variable: that with its rank. Who has started it may have another one: so has `mpirun` in a
+            script of a batch system.
+    """
+    launcher = next((each for each in processes.above(pid) if _rank_of(each, variable) is None), 0)
     by_rank: dict[int, list[int]] = {}
     for each in processes.all_numbers():
-        rank = _rank_of(each)
+        rank = _rank_of(each, variable)
         if rank is not None and any(launcher == over for over in processes.above(each)):
             by_rank.setdefault(rank, []).append(each)
     return {rank: _arrival(found) for rank, found in sorted(by_rank.items())}
 
 
-def _rank_of(pid: int) -> int | None:
+def _rank_of(pid: int, variable: str) -> int | None:
     try:
-        return rank_in(processes.environment_of(pid))
+        value = processes.environment_of(pid).get(variable, "")
     except OSError:  # another user's, as a batch system's daemon is
         return None
+    return int(value) if value.isdigit() else None
 
 
 def _arrival(found: list[int]) -> Arrival:
