@@ -135,6 +135,20 @@ def test_a_rank_that_works_is_no_hang_and_is_looked_at_less_and_less():
     assert job.told == []
 
 
+def test_a_job_that_has_gone_on_is_looked_at_as_soon_as_ever():
+    job = Job()
+    goes_on = [seen(0, collective(2), done=1, taken=65.0), seen(1, done=1, taken=65.0)]
+    for _ in range(3):
+        job.hang(HANGS[0], goes_on)
+        job.let_pass(29)
+        looks = job.sent.count(wire.REPORT)
+        job.watch.stuck(job.now)
+        assert job.sent.count(wire.REPORT) == looks
+        job.let_pass(1)
+    job.hang(*HANGS)
+    assert [found.kind for found in job.told] == [Kind.HELD]
+
+
 def test_a_rank_that_has_moved_has_not_stood_still_before():
     job = Job()
     moved = [seen(0, WAITS, taken=85.0), seen(1, cpu=40.0, taken=85.0)]

@@ -99,7 +99,9 @@ class HangWatch:
         found = verdict.judge([*first.values()], [*views.values()]) if whole else None
         if found is None or not found.hangs:
             # Where ranks wait for one that works on, a look a minute would be too many.
-            self._rest = min(2 * self._rest, _LONGEST_REST * self._limit)
+            works = found is not None and found.kind is not Kind.PROGRESS
+            longer = min(2 * self._rest, _LONGEST_REST * self._limit)
+            self._rest = longer if works else self._limit / 2
             self._rest_until = self._now + self._rest
             self._first = None
             return
