@@ -111,8 +111,11 @@ def running(text: str, folder: Path) -> Iterator[int]:
             job.wait(20)
 
 
-def why(pid: int) -> tuple[int, dict]:
-    """Asks until both ranks have begun and rank 0 waits for more than the time of a look."""
+def why(pid: int, *, meeting: bool = False) -> tuple[int, dict]:
+    """Asks until a rank is named that another one waits for.
+
+    Both have begun then, and one has waited for the time of a look; or, if `meeting`, one has not.
+    """
     deadline = time.monotonic() + 60
     while True:
         said = subprocess.run(
@@ -120,7 +123,7 @@ def why(pid: int) -> tuple[int, dict]:
         )
         if said.returncode == 1:
             [answer] = json.loads(said.stdout)
-            if answer["ranks"]:
+            if answer["ranks"] and (answer["kind"] == "meeting") == meeting:
                 return said.returncode, answer
         assert time.monotonic() < deadline, said
         time.sleep(0.1)
@@ -132,6 +135,25 @@ def test_the_odd_rank_is_named_with_its_class(case, tmp_path):
         code, answer = why(pid)
     assert (code, answer["kind"]) == (1, case), answer
     assert answer["ranks"] == [1]
+
+
+LATE_TO_INIT = """
+import os, time
+import tfhvd as hvd
+from tfhvd.launch.rank import rank_of
+if rank_of(os.environ) == 1:
+    time.sleep(60)
+hvd.init()
+"""
+
+
+def test_a_rank_that_has_not_come_to_init_is_named(tmp_path):
+    with running(LATE_TO_INIT, tmp_path) as pid:
+        while (answer := why(pid, meeting=True)[1])["ranks"] != [1]:
+            pass  # rank 0 has not come itself
+    first, second = answer["lines"]
+    assert first == "Ranks wait for others in hvd.init()."
+    assert second.startswith("On this host rank 1 has not called it. It (process ")
 
 
 @pytest.mark.thorough

@@ -5,38 +5,6 @@ from __future__ import annotations
 import re
 
 import mpi
-import pytest
-
-from tfhvd.runtime import meeting
-from tfhvd.watch.arrivals import Arrival
-
-WAITS = Arrival(10, "S", waits=True, came=True)
-
-
-def late(state: str) -> Arrival:
-    return Arrival(20, state, waits=False, came=False)
-
-
-@pytest.mark.parametrize(
-    ("state", "does"),
-    [("S", "waits for something"), ("R", "computes"), ("T", "is stopped: kill -CONT 20")],
-)
-def test_who_has_not_come_is_named_with_what_it_does(state, does):
-    said = meeting.text({0: WAITS, 1: WAITS, 2: late(state)}, 60.0)
-    assert said.startswith("hvd.init() has waited 60 s for other ranks. ")
-    assert f"On this host rank 2 has not called it. It (process 20) {does}." in said
-
-
-def test_of_several_the_first_is_looked_at():
-    said = meeting.text({0: WAITS, 1: late("R"), 2: late("S"), 4: late("S")}, 1.5)
-    assert "On this host ranks 1-2, 4 have not called it. Rank 1 (process 20) computes." in said
-
-
-def test_where_all_of_a_host_have_come_it_is_the_others_or_the_network():
-    said = meeting.text({2: WAITS, 3: WAITS}, 60.0)
-    assert "All of this host (ranks 2-3) have called it." in said
-    assert "tfhvd doctor" in said
-
 
 PROGRAM = """
 import os, time

@@ -8,7 +8,9 @@ import time
 
 from tfhvd.diagnose.jobs import running
 from tfhvd.launch.errors import UsageError
-from tfhvd.watch import verdict
+from tfhvd.watch import arrivals, verdict
+from tfhvd.watch.arrivals import Arrival
+from tfhvd.watch.verdict import Verdict
 
 _SHORTEST, _LONGEST = 0.1, 600.0  # seconds between the two looks
 
@@ -39,10 +41,18 @@ def run(options: argparse.Namespace) -> int:
             f"--seconds {options.seconds:g}: expected is a number from {_SHORTEST:g} to "
             f"{_LONGEST:g}."
         )
-    jobs = running(options.pid)
+    meetings = arrivals.meetings(options.pid)
+    try:
+        jobs = running(options.pid)
+    except UsageError:
+        if not meetings:
+            raise
+        jobs = []
     first = [job.look() for job in jobs]
-    time.sleep(options.seconds)
+    time.sleep(options.seconds if jobs else 0.0)
     verdicts = [verdict.judge(before, job.look()) for job, before in zip(jobs, first) if before]
+    begun = {rank.pid for job in jobs for rank in job.here}
+    verdicts += [_of_meeting(ranks) for ranks in meetings if begun.isdisjoint(_pids(ranks))]
     if not verdicts:
         raise UsageError("no rank of this job has begun yet, or the launcher does not answer.")
     if options.json:
@@ -53,3 +63,13 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n\n".join("\n".join(v.lines) for v in verdicts))
     return 0 if all(v.kind is verdict.Kind.PROGRESS for v in verdicts) else 1
+
+
+def _pids(ranks: dict[int, Arrival]) -> set[int]:
+    return {found.pid for found in ranks.values()}
+
+
+def _of_meeting(ranks: dict[int, Arrival]) -> Verdict:
+    kind = verdict.Kind.MEETING
+    lines = (f"{kind.value[0].upper()}{kind.value[1:]}.", arrivals.text(ranks))
+    return Verdict(kind, arrivals.missing(ranks), False, lines)

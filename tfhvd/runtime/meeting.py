@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from tfhvd.launch.environment import hang_limit, stall_limit
 from tfhvd.watch import arrivals
 from tfhvd.watch.arrivals import Arrival
-from tfhvd.watch.ranks import ranks_text
 
 _logger = logging.getLogger("tfhvd")
 
@@ -26,8 +25,6 @@ _Here = Callable[[], Mapping[int, Arrival]]  # finds the ranks of this host
 
 _TOO_LONG = " That is longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows."
 _UNTIL_ALL_HAVE_SAID_SO = 1.0  # seconds
-
-_DOES = {"R": "computes", "T": "is stopped: kill -CONT {pid}", "t": "is stopped by a debugger"}
 
 
 @contextlib.contextmanager
@@ -61,7 +58,8 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
 def _report(here: _Here, rank: int, seconds: float, level: int, more: str = "") -> None:
     ranks = here()
     if rank == min((each for each, found in ranks.items() if found.waits), default=-1):
-        _logger.log(level, "tfhvd rank %d: %s%s", rank, text(ranks, seconds), more)
+        begin = f"hvd.init() has waited {seconds:g} s for other ranks."
+        _logger.log(level, "tfhvd rank %d: %s %s%s", rank, begin, arrivals.text(ranks), more)
 
 
 def _end(here: _Here, rank: int, seconds: float) -> None:
@@ -72,29 +70,3 @@ def _end(here: _Here, rank: int, seconds: float) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(1)
-
-
-def text(ranks: Mapping[int, Arrival], seconds: float) -> str:
-    """What is said of the ranks of a host, one of which has waited for so long.
-
-    Example:
-        >>> text({0: Arrival(7, "S", True, True), 1: Arrival(8, "R", False, False)}, 60)[:54]
-        'hvd.init() has waited 60 s for other ranks. On this ho'
-    """
-    missing = {rank: found for rank, found in ranks.items() if not found.came}
-    begin = f"hvd.init() has waited {seconds:g} s for other ranks."
-    if not missing:
-        return (
-            f"{begin} All of this host ({ranks_text(ranks)}) have called it. If no other host "
-            "names one of its ranks that has not, they cannot reach each other: type tfhvd doctor, "
-            "with the -np and -H of the job."
-        )
-    first, found = next(iter(missing.items()))
-    does = _DOES.get(found.state, "waits for something").format(pid=found.pid)
-    have = "has" if len(missing) == 1 else "have"
-    which = "It" if len(missing) == 1 else f"Rank {first}"
-    return (
-        f"{begin} On this host {ranks_text(missing)} {have} not called it. {which} (process "
-        f"{found.pid}) {does}. Every rank must call hvd.init(): look at what the program does "
-        "before, and for conditions that leave a rank out."
-    )

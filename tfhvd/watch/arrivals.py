@@ -12,12 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tfhvd.watch import flight, processes
+from tfhvd.watch.ranks import ranks_text
 
 NAME = "tfhvd-meets"  # of the file in memory that a process has while it is in `init`
 
 # Who starts a process puts its rank's number into one of these; the first that is there counts.
 RANK = "TFHVDRUN_RANK"  # tfhvdrun itself
 VARIABLES = (RANK, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+_DOES = {"R": "computes", "T": "is stopped: kill -CONT {pid}", "t": "is stopped by a debugger"}
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,56 @@ def _files_of(pid: int) -> Iterator[str]:
     with contextlib.suppress(OSError):
         for name, _ in processes.memory_files(pid):
             yield name
+
+
+def meetings(pid: int | None) -> list[dict[int, Arrival]]:
+    """Finds jobs of this host some of whose ranks are in `init`.
+
+    Args:
+        pid: a rank, or what has started the job; None for all jobs.
+
+    Returns:
+        The ranks of each that run here.
+    """
+    found: list[dict[int, Arrival]] = []
+    for each in processes.all_numbers():
+        if NAME not in _files_of(each) or pid not in (None, each, *processes.above(each)):
+            continue
+        with contextlib.suppress(OSError):  # ended meanwhile
+            variable = variable_in(processes.environment_of(each))
+            ranks = ranks_here(each, variable) if variable is not None else {}
+            if ranks and ranks not in found:
+                found.append(ranks)
+    return found
+
+
+def missing(ranks: Mapping[int, Arrival]) -> tuple[int, ...]:
+    """The ranks that have not come."""
+    return tuple(rank for rank, found in ranks.items() if not found.came)
+
+
+def text(ranks: Mapping[int, Arrival]) -> str:
+    """What is to be said of the ranks of a host, one of which waits in `init`.
+
+    Example:
+        >>> text({0: Arrival(7, "S", True, True), 1: Arrival(8, "R", False, False)})[:55]
+        'On this host rank 1 has not called it. It (process 8) c'
+    """
+    late = missing(ranks)
+    if not late:
+        return (
+            f"All of this host ({ranks_text(ranks)}) have called it. If no other host names one of "
+            "its ranks that has not, they cannot reach each other: type tfhvd doctor, with the -np "
+            "and -H of the job."
+        )
+    first = ranks[late[0]]
+    does = _DOES.get(first.state, "waits for something").format(pid=first.pid)
+    have, which = ("has", "It") if len(late) == 1 else ("have", f"Rank {late[0]}")
+    return (
+        f"On this host {ranks_text(late)} {have} not called it. {which} (process {first.pid}) "
+        f"{does}. Every rank must call hvd.init(): look at what the program does before, and for "
+        "conditions that leave a rank out."
+    )
 
 
 @contextlib.contextmanager

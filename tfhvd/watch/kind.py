@@ -9,6 +9,7 @@ class Kind(Enum):
     """What keeps a job from going on."""
 
     PROGRESS = "the job makes progress"
+    MEETING = "ranks wait for others in hvd.init()"
     STOPPED = "a rank is stopped"
     DEAD = "a rank has ended"
     FINISHED = "a rank has come to the end of its program"
