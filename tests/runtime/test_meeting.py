@@ -5,20 +5,7 @@ from __future__ import annotations
 import re
 
 import mpi
-
-PROGRAM = """
-import os, time
-import tfhvd as hvd
-from tfhvd.launch.rank import rank_of
-if rank_of(os.environ) == 1:
-    time.sleep(float(os.environ["LATE_BY"]))
-hvd.init()
-print("met", flush=True)
-"""
-SAID = (
-    r"tfhvd rank 0: hvd.init\(\) has waited 1 s for other ranks. On this host rank 1 has not "
-    r"called it. It \(process \d+\) waits for something."
-)
+from late_ranks import PROGRAM, SAID
 
 
 def test_a_rank_that_is_late_is_named_by_one_that_waits():

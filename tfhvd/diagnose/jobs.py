@@ -84,10 +84,7 @@ def _launchers(pid: int | None) -> list[inquiry.Watcher]:
     """The launchers of jobs that have a process on this host: of a process's own, None for all."""
     found: dict[inquiry.Watcher, None] = {}
     above = set() if pid is None else set(processes.above(pid))
-    for folder in sorted(processes.PROC.iterdir()):
-        if not folder.name.isdecimal():
-            continue
-        number = int(folder.name)
+    for number in processes.all_numbers():
         # It may end meanwhile, or be another user's.
         with contextlib.suppress(OSError):
             launcher = inquiry.launcher_of(processes.environment_of(number))

@@ -8,7 +8,7 @@ import time
 
 from tfhvd.diagnose.jobs import running
 from tfhvd.launch.errors import UsageError
-from tfhvd.watch import arrivals, verdict
+from tfhvd.watch import arrivals, verdict, wording
 from tfhvd.watch.arrivals import Arrival
 from tfhvd.watch.verdict import Verdict
 
@@ -71,5 +71,5 @@ def _pids(ranks: dict[int, Arrival]) -> set[int]:
 
 def _of_meeting(ranks: dict[int, Arrival]) -> Verdict:
     kind = verdict.Kind.MEETING
-    lines = (f"{kind.value[0].upper()}{kind.value[1:]}.", arrivals.text(ranks))
+    lines = (wording.headline(kind), arrivals.text(ranks))
     return Verdict(kind, arrivals.missing(ranks), False, lines)

@@ -8,20 +8,17 @@ interrupted.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping
 
 from tfhvd.launch.environment import hang_limit, stall_limit
 from tfhvd.watch import arrivals
-from tfhvd.watch.arrivals import Arrival
 
 _logger = logging.getLogger("tfhvd")
-
-_Here = Callable[[], Mapping[int, Arrival]]  # finds the ranks of this host
 
 _TOO_LONG = " That is longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows."
 _UNTIL_ALL_HAVE_SAID_SO = 1.0  # seconds
@@ -38,12 +35,11 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
     if variable is None or not says_after:
         yield
         return
-    here = functools.partial(arrivals.ranks_here, os.getpid(), variable)
     rank = int(environ[variable])
-    timers = [threading.Timer(says_after, _report, (here, rank, says_after, logging.WARNING))]
+    timers = [threading.Timer(says_after, _report, (variable, rank, says_after, logging.WARNING))]
     ends_after = stall_limit(environ)
     if ends_after:
-        timers.append(threading.Timer(ends_after, _end, (here, rank, ends_after)))
+        timers.append(threading.Timer(ends_after, _end, (variable, rank, ends_after)))
     with arrivals.announced():
         for timer in timers:
             timer.daemon = True
@@ -55,17 +51,17 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
                 timer.cancel()
 
 
-def _report(here: _Here, rank: int, seconds: float, level: int, more: str = "") -> None:
-    ranks = here()
+def _report(variable: str, rank: int, seconds: float, level: int, more: str = "") -> None:
+    ranks = arrivals.ranks_here(os.getpid(), variable)
     if rank == min((each for each, found in ranks.items() if found.waits), default=-1):
         begin = f"hvd.init() has waited {seconds:g} s for other ranks."
         _logger.log(level, "tfhvd rank %d: %s %s%s", rank, begin, arrivals.text(ranks), more)
 
 
-def _end(here: _Here, rank: int, seconds: float) -> None:
-    _report(here, rank, seconds, logging.ERROR, _TOO_LONG)
+def _end(variable: str, rank: int, seconds: float) -> None:
+    _report(variable, rank, seconds, logging.ERROR, _TOO_LONG)
     # The others are to see the same, and not that this one has ended.
-    threading.Event().wait(_UNTIL_ALL_HAVE_SAID_SO)
+    time.sleep(_UNTIL_ALL_HAVE_SAID_SO)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -30,7 +30,7 @@ def lines(
         ranks: all that was seen last.
         before: the same at the look before.
     """
-    text = [f"{kind.value[0].upper()}{kind.value[1:]}."]
+    text = [headline(kind)]
     text += places(kind, [ranks[rank] for rank in odd], stuck)
     text += _kept_back([(before[rank], ranks[rank]) for rank in odd if rank in before])
     text += _waits(sorted(rank for rank in stuck if stuck[rank] and rank not in odd), stuck, ranks)
@@ -129,6 +129,11 @@ def _waits(
 
 def _since(collective: Collective, snapshot: Snapshot) -> str:
     return f"{collective}, for {snapshot.taken - collective.submitted:.1f} s"
+
+
+def headline(kind: Kind) -> str:
+    """The first line of a verdict of this class."""
+    return f"{_capital(kind.value)}."
 
 
 def _capital(text: str) -> str:
