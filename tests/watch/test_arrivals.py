@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import subprocess
+import sys
 
 import pytest
 
-from tfhvd.watch import arrivals
+from tfhvd.watch import arrivals, processes
 from tfhvd.watch.arrivals import Arrival
 
 WAITS = Arrival(10, "S", waits=True, came=True)
@@ -51,3 +54,33 @@ def test_a_rank_has_its_number_from_the_nearest_launcher(environ, variable):
 def test_a_process_that_no_launcher_has_started_meets_nobody():
     with arrivals.announced():
         assert arrivals.meetings(os.getpid()) == []
+
+
+MEETS = """
+import time
+from tfhvd.watch import arrivals
+with arrivals.announced():
+    print(flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_meeting_is_one_though_its_ranks_change_while_they_are_looked_at(monkeypatch):
+    ranks = []
+    try:
+        for rank in range(2):
+            env = {**os.environ, arrivals.RANK: str(rank)}
+            words = [sys.executable, "-c", MEETS]
+            ranks.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE))
+            assert ranks[rank].stdout is not None
+            ranks[rank].stdout.readline()
+        states = itertools.cycle("RSS")
+        monkeypatch.setattr(processes, "state_of", lambda pid: next(states))
+        [found] = arrivals.meetings(os.getpid())
+        assert {rank: each.pid for rank, each in found.items()} == {
+            rank: process.pid for rank, process in enumerate(ranks)
+        }
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()

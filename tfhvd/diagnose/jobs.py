@@ -58,17 +58,15 @@ def running(pid: int | None) -> list[Job]:
     """
     if pid is not None and not (processes.PROC / str(pid)).exists():
         raise UsageError(f"there is no process {pid} on this host.")
-    here = finder.jobs() if pid is None else finder.jobs_of(pid)
     launchers = _launchers(pid)
-    jobs = []
-    for job in here:
-        own = _launchers(job[0].pid)
-        if not own:
-            jobs.append(Job(tuple(job), None))
-        elif own[0] not in (known.launcher for known in jobs):
-            jobs.append(Job(tuple(job), own[0]))
-    known = [job.launcher for job in jobs]
-    jobs += [Job((), launcher) for launcher in launchers if launcher not in known]
+    jobs: list[Job] = []
+    for ranks in finder.jobs() if pid is None else finder.jobs_of(pid):
+        # Any rank's, for one may have ended since it was found.
+        own = next((at for rank in ranks for at in map(launchers.get, rank.above) if at), None)
+        if own is None or own not in (known.launcher for known in jobs):
+            jobs.append(Job(tuple(ranks), own))
+    known = {job.launcher for job in jobs}
+    jobs += [Job((), at) for at in dict.fromkeys(launchers.values()) if at not in known]
     if jobs:
         return jobs
     if pid is None:
@@ -80,9 +78,19 @@ def running(pid: int | None) -> list[Job]:
     )
 
 
-def _launchers(pid: int | None) -> list[inquiry.Watcher]:
-    """The launchers of jobs that have a process on this host: of a process's own, None for all."""
-    found: dict[inquiry.Watcher, None] = {}
+def launcher_of(pid: int) -> inquiry.Watcher | None:
+    """The launcher of a process's job; None where tfhvdrun has not started it."""
+    launchers = _launchers(pid)
+    return next((at for at in map(launchers.get, processes.above(pid)) if at), None)
+
+
+def _launchers(pid: int | None) -> dict[int, inquiry.Watcher]:
+    """The processes of this host, and the launchers whose jobs they have a part in.
+
+    Args:
+        pid: only those that it has started, or that have started it; None for all.
+    """
+    found: dict[int, inquiry.Watcher] = {}
     above = set() if pid is None else set(processes.above(pid))
     for number in processes.all_numbers():
         # It may end meanwhile, or be another user's.
@@ -91,5 +99,5 @@ def _launchers(pid: int | None) -> list[inquiry.Watcher]:
             if launcher is None:
                 continue
             if pid is None or number in above or pid in (number, *processes.above(number)):
-                found[launcher] = None
-    return list(found)
+                found[number] = launcher
+    return found

@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 
-from tfhvd.diagnose.jobs import running
+from tfhvd.diagnose.jobs import Job, launcher_of, running
 from tfhvd.launch.errors import UsageError
 from tfhvd.watch import arrivals, verdict, wording
 from tfhvd.watch.arrivals import Arrival
@@ -48,11 +48,11 @@ def run(options: argparse.Namespace) -> int:
         if not meetings:
             raise
         jobs = []
-    first = [job.look() for job in jobs]
-    time.sleep(options.seconds if jobs else 0.0)
-    verdicts = [verdict.judge(before, job.look()) for job, before in zip(jobs, first) if before]
-    begun = {rank.pid for job in jobs for rank in job.here}
-    verdicts += [_of_meeting(ranks) for ranks in meetings if begun.isdisjoint(_pids(ranks))]
+    looks = [(job, seen) for job in jobs if (seen := job.look())]
+    time.sleep(options.seconds if looks else 0.0)
+    verdicts = [verdict.judge(before, job.look()) for job, before in looks]
+    begun = [job for job, _ in looks]
+    verdicts += [_of_meeting(ranks) for ranks in meetings if not _has_ended(ranks, begun)]
     if not verdicts:
         raise UsageError("no rank of this job has begun yet, or the launcher does not answer.")
     if options.json:
@@ -65,8 +65,16 @@ def run(options: argparse.Namespace) -> int:
     return 0 if all(v.kind is verdict.Kind.PROGRESS for v in verdicts) else 1
 
 
-def _pids(ranks: dict[int, Arrival]) -> set[int]:
-    return {found.pid for found in ranks.values()}
+def _has_ended(ranks: dict[int, Arrival], begun: list[Job]) -> bool:
+    """Whether a meeting was that of a job that has begun since."""
+    if not begun:
+        return False
+    pids = {found.pid for found in ranks.values()}
+    if any(rank.pid in pids for job in begun for rank in job.here):
+        return True
+    # Its ranks may have begun since they were looked for, so that only the launcher speaks of them.
+    launchers = {job.launcher for job in begun} - {None}
+    return not launchers.isdisjoint(map(launcher_of, pids))
 
 
 def _of_meeting(ranks: dict[int, Arrival]) -> Verdict:

@@ -95,14 +95,17 @@ def meetings(pid: int | None) -> list[dict[int, Arrival]]:
         The ranks of each that run here.
     """
     found: list[dict[int, Arrival]] = []
+    known: set[int] = set()
     for each in processes.all_numbers():
-        if NAME not in _files_of(each) or pid not in (None, each, *processes.above(each)):
+        over = (each, *processes.above(each))
+        if NAME not in _files_of(each) or pid not in (None, *over) or known.intersection(over):
             continue
         with contextlib.suppress(OSError):  # ended meanwhile
             variable = variable_in(processes.environment_of(each))
             ranks = ranks_here(each, variable) if variable is not None else {}
-            if ranks and ranks not in found:
+            if ranks:
                 found.append(ranks)
+                known.update(rank.pid for rank in ranks.values())
     return found
 
 

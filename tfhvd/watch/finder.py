@@ -19,11 +19,13 @@ class Rank:
 
     Attributes:
         pid: its process as this one sees it; in a container it has another number for itself.
+        above: the processes that have started it: its parent, and so on.
         record: its flight record.
         path: where that is read from.
     """
 
     pid: int
+    above: tuple[int, ...]
     record: Record
     path: Path
 
@@ -54,9 +56,7 @@ def jobs_of(pid: int) -> list[list[Rank]]:
     Args:
         pid: the process: a rank, mpirun, tfhvdrun, or a shell around one of them.
     """
-    return [
-        job for job in jobs() if any(pid in (rank.pid, *processes.above(rank.pid)) for rank in job)
-    ]
+    return [job for job in jobs() if any(pid in (rank.pid, *rank.above) for rank in job)]
 
 
 def _ranks() -> Iterator[Rank]:
@@ -68,7 +68,7 @@ def _ranks() -> Iterator[Rank]:
                     record = _read(path)
                     own_number = int(processes.status_of(pid).get("NSpid", str(pid)).split()[-1])
                     if record.pid == own_number:  # else a child that fork has made
-                        yield Rank(pid, record, path)
+                        yield Rank(pid, tuple(processes.above(pid)), record, path)
 
 
 def _read(path: Path) -> Record:
