@@ -68,6 +68,21 @@ def test_the_main_thread_comes_first(tmp_path):
         assert any(line.endswith("program.py:8 in other") for line in other)
 
 
+MANY = (
+    ANSWERS
+    + "def other():\n    time.sleep(60)\n"
+    + "for _ in range(120): threading.Thread(target=other, daemon=True).start()\n"
+    + "up()\ntime.sleep(60)\n"
+)
+
+
+def test_the_main_thread_is_there_among_many(tmp_path):
+    with running(MANY, tmp_path) as process:
+        main, *others = stacks.of(process.pid)
+        assert main[-1].endswith("in <module>")
+        assert len(others) >= 100
+
+
 # Python runs in several threads, whose frames come and go.
 BUSY = (
     ANSWERS

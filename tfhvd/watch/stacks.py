@@ -16,6 +16,7 @@ import fcntl
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ _LIMIT = 2.0  # seconds for an answer
 _QUIET = 0.05  # seconds without another line: the answer is complete
 _DEAF = 0.5  # seconds after which a process whose threads all sleep will not answer by itself
 _LOOKS = 5  # how often they must be seen to sleep, in a row
+_MOST = 100  # threads that faulthandler shows, the newest first: of more it leaves out the main one
 
 _ANSWERS = " in _answer_when_asked"  # at the thread that writes the stacks
 
@@ -91,6 +93,19 @@ def _answer_when_asked(asked: int, file: int) -> None:
     with contextlib.suppress(OSError):  # the program has closed what it did not open
         while os.read(asked, 1024):
             faulthandler.dump_traceback(file, all_threads=True)
+            if len(sys._current_frames()) > _MOST:
+                os.write(file, _main_thread().encode())
+
+
+def _main_thread() -> str:
+    """The main thread's stack, as faulthandler writes it."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    lines = ["Thread 0x0 (most recent call first):"]
+    while frame is not None:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}')
+        frame = frame.f_back
+    return "\n".join([*lines, ""])
 
 
 def of(pid: int) -> list[list[str]]:
