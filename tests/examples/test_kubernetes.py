@@ -20,10 +20,14 @@ from tfhvd.launch.job import Job
 
 FOLDER = mpi.ROOT / "examples" / "kubernetes"
 SERVICE, JOB = list(yaml.safe_load_all((FOLDER / "job.yaml").read_text(encoding="utf-8")))
+ELASTIC_SERVICE, ELASTIC_JOB = list(
+    yaml.safe_load_all((FOLDER / "elastic-job.yaml").read_text(encoding="utf-8"))
+)
 MPI_JOB = yaml.safe_load((FOLDER / "mpijob.yaml").read_text(encoding="utf-8"))
 LAUNCHER, WORKER = (MPI_JOB["spec"]["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
 TEMPLATES = {
     "job": JOB["spec"]["template"],
+    "elastic": ELASTIC_JOB["spec"]["template"],
     "launcher": LAUNCHER["template"],
     "worker": WORKER["template"],
 }
@@ -103,7 +107,7 @@ def test_fields_of_the_operator():
         assert replicas["restartPolicy"] == "Never"
 
 
-@pytest.mark.parametrize("role", ["job", "launcher"])
+@pytest.mark.parametrize("role", ["job", "elastic", "launcher"])
 def test_scripts_are_of_bash(role):
     subprocess.run(["bash", "-n", "-c", script(TEMPLATES[role])], check=True)
 
@@ -189,7 +193,7 @@ def test_the_launcher_reads_the_operators_hosts(tmp_path):
     assert job.num_proc == workers * slots
 
 
-@pytest.mark.parametrize("role", ["job", "launcher"])
+@pytest.mark.parametrize("role", ["job", "elastic", "launcher"])
 def test_the_program_is_in_the_image(role):
     [program] = re.findall(r" python (\S+)$", script(TEMPLATES[role]), re.M)
     assert (mpi.ROOT / program).is_file()
@@ -221,14 +225,14 @@ def test_the_port_is_that_of_the_images_ssh():
     settings = (mpi.ROOT / "examples" / "ssh" / "client.conf").read_text(encoding="utf-8")
     [port] = map(int, re.findall(r"^ *Port (\d+)$", settings, re.M))
     assert [entry["port"] for entry in SERVICE["spec"]["ports"]] == [port]
-    for role in ("job", "worker"):
+    for role in ("job", "elastic", "worker"):
         [entry] = container(TEMPLATES[role])["ports"]
         assert (entry["name"], entry["containerPort"]) == ("ssh", port)
     assert container(TEMPLATES["worker"])["startupProbe"]["tcpSocket"]["port"] == "ssh"
     assert container(TEMPLATES["worker"])["command"] == ["tfhvd-sshd"]
 
 
-@pytest.mark.parametrize("role", ["job", "worker"])
+@pytest.mark.parametrize("role", ["job", "elastic", "worker"])
 def test_ranks_have_shared_memory(role):
     directory = volume(TEMPLATES[role], "/dev/shm")["emptyDir"]
     assert directory["medium"] == "Memory" and directory["sizeLimit"]
@@ -241,4 +245,21 @@ def test_ranks_have_time_to_save(role):
 
 
 def test_the_files_are_all():
-    assert {path.name for path in FOLDER.iterdir()} == {"job.yaml", "mpijob.yaml"}
+    names = {path.name for path in FOLDER.iterdir()}
+    assert names == {"job.yaml", "elastic-job.yaml", "mpijob.yaml"}
+
+
+def test_the_elastic_job_finds_the_pods_that_are_ready(tmp_path):
+    template = TEMPLATES["elastic"]
+    said = run_script(tmp_path, script(template), JOB_COMPLETION_INDEX="1")
+    assert said == ["tfhvd-sshd "]
+    job = launched(script(template))
+    spec = ELASTIC_JOB["spec"]
+    assert job.pods == spec["completions"] == spec["parallelism"]
+    assert (job.elastic, job.max_np) == (True, 2 * job.pods)
+    assert template["spec"]["subdomain"] == ELASTIC_SERVICE["metadata"]["name"]
+    assert ELASTIC_SERVICE["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    # A pod has a name as long as its sshd answers.
+    assert "publishNotReadyAddresses" not in ELASTIC_SERVICE["spec"]
+    assert container(template)["readinessProbe"]["tcpSocket"]["port"] == "ssh"
+    assert spec["backoffLimit"] > 0, "a pod that is lost is replaced"

@@ -75,7 +75,7 @@ def script(folder: Path, text: str) -> tuple[str, ...]:
     return (str(path),)
 
 
-def ticked(found: discovery.Script, warned: list[str], until: str) -> None:
+def ticked(found: discovery.Command, warned: list[str], until: str) -> None:
     """Until it has hosts, or has warned."""
     deadline = time.monotonic() + 20
     while not (warned if until == "warned" else found.hosts):
@@ -87,7 +87,7 @@ def ticked(found: discovery.Script, warned: list[str], until: str) -> None:
 def test_the_hosts_that_a_script_prints(tmp_path):
     warned: list[str] = []
     words = script(tmp_path, "echo a:4; echo joe@b; echo; echo '# none'")
-    found = discovery.Script(words, 3, warned.append)
+    found = discovery.script(words, 3, warned.append)
     assert found.hosts == ()
     ticked(found, warned, "found")
     assert found.hosts == (Host("a", 4), Host("b", 3, user="joe")) and not warned
@@ -103,7 +103,7 @@ def test_the_hosts_that_a_script_prints(tmp_path):
 )
 def test_a_script_that_fails_is_warned_of_once_and_changes_nothing(tmp_path, text, says):
     warned: list[str] = []
-    found = discovery.Script(script(tmp_path, text), 1, warned.append)
+    found = discovery.script(script(tmp_path, text), 1, warned.append)
     found.hosts = (A,)
     ticked(found, warned, "warned")
     assert says in warned[0] and found.hosts == (A,)
@@ -115,7 +115,7 @@ def test_a_script_that_fails_is_warned_of_once_and_changes_nothing(tmp_path, tex
 
 
 def test_a_script_that_never_ends_is_ended(tmp_path):
-    found = discovery.Script(script(tmp_path, "exec sleep 600"), 1, print)
+    found = discovery.script(script(tmp_path, "exec sleep 600"), 1, print)
     found.tick(time.monotonic())
     process = found._process
     assert process is not None
@@ -165,6 +165,7 @@ def test_options(tmp_path):
         ("-np 2 --max-np 4 --blacklist-cooldown-range 5 1 true", "the smaller one first"),
         ("-np 2 --host-discovery-script /none true", "a script that can be run"),
         (f"-np 2 -H a:2 --host-discovery-script {words[0]} true", "-H exclude each other"),
+        (f"--pods 2 --host-discovery-script {words[0]} true", "and --pods exclude each other"),
     ):
         with pytest.raises(UsageError, match=says):
             parse(line.split())

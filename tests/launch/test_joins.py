@@ -423,7 +423,7 @@ def test_a_script_that_finds_no_hosts(tmp_path):
     result = launch(*words)
     assert result.code == 2
     assert (
-        "the hosts that it prints have 0 slots after 0.5 s, and --min-np asks for 2" in result.err
+        "the hosts that are found have 0 slots after 0.5 s, and --min-np asks for 2" in result.err
     )
 
 

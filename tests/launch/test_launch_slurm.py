@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import socket
+import time
 
 import pytest
 from launching import launch
 
+from tfhvd.launch import cli
 from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host
-from tfhvd.launch.slurm import Allocation, allocation, expand, repeated
+from tfhvd.launch.slurm import Allocation, allocation, expand, hosts_now, repeated
 
 TWO = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
 
@@ -58,7 +62,8 @@ def test_repeated_numbers():
 )
 def test_ranks_and_slots(more, num_proc, slots):
     hosts = tuple(Host(name, count) for name, count in zip(("n1", "n2"), slots))
-    assert allocation({**TWO, **more}) == Allocation(num_proc, hosts)
+    query = ("squeue", "--noheader", "--jobs=7", "--format=%N")
+    assert allocation({**TWO, **more}) == Allocation(num_proc, hosts, query)
 
 
 def test_outside_of_slurm():
@@ -74,6 +79,30 @@ def test_np_and_hosts_come_from_slurm_where_the_user_gives_neither():
     assert job.num_proc == 3 and job.hosts == (), "mpirun asks Slurm itself"
     job = parse(["-H", "n1:2", "true"], environ)
     assert job.num_proc == 2 and job.hosts == (Host("n1", 2),)
+
+
+def test_an_elastic_job_follows_the_nodes_of_its_allocation(tmp_path):
+    environ = {**TWO, "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"}
+    job = parse(["-np", "2", "--max-np", "6", "true"], environ)
+    assert (job.num_proc, job.hosts) == (2, (Host("n1", 2), Host("n2", 2)))
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho n[2-3]\n")
+    squeue.chmod(0o755)
+    job = dataclasses.replace(job, node_query=(str(squeue), *job.node_query[1:]))
+    with contextlib.closing(cli._hosts(job)) as found:
+        assert found.hosts == job.hosts
+        deadline = time.monotonic() + 20
+        while found.hosts == job.hosts:
+            assert time.monotonic() < deadline
+            found.tick(time.monotonic())
+            time.sleep(0.01)
+        assert found.hosts == (Host("n2", 2), Host("n3", 2))
+
+
+def test_a_node_that_was_added_has_the_slots_of_the_first():
+    assert hosts_now("n1,n[4-5]\n", [Host("n1", 3), Host("n2", 2)]) == (
+        *(Host("n1", 3), Host("n4", 3), Host("n5", 3)),
+    )
 
 
 def test_a_job_on_one_node():

@@ -20,6 +20,7 @@ hvd.init()
 weights = tf.Variable(tf.zeros([8, 8]))
 options = tf.data.Options()
 options.experimental_optimization.inject_prefetch = False
+options.autotune.enabled = False  # who leaves the loop early waits for its thread, up to a minute
 
 def elements():
     while True:

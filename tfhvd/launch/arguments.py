@@ -13,6 +13,14 @@ from tfhvd.launch.job import Job
 from tfhvd.launch.options import make_parser
 from tfhvd.launch.parser import USAGE
 
+# Where ranks run.
+_WHERE = {
+    "discovery": "--host-discovery-script",
+    "pods": "--pods",
+    "hosts": "-H",
+    "hostfile": "--hostfile",
+}
+_ELASTIC = {"min_np", "max_np", "discovery", "pods", "evict_after"}  # ask for an elastic job
 _OF_SSH = {"ssh_port": "--ssh-port", "ssh_identity_file": "--ssh-identity-file"}
 
 
@@ -38,12 +46,19 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     if not command:
         raise UsageError(f"no command to run. Usage: {USAGE}")
     hosts = _hosts(given)
-    if "num_proc" not in given and "discovery" in given:
+    if "pods" in given:
+        given.setdefault("max_np", given["pods"] * given.get("slots_per_host", 1))
+    if "num_proc" not in given and given.keys() & {"discovery", "pods"}:
         given["num_proc"] = given.get("max_np", given.get("min_np", 1))
-    if "num_proc" not in given and not hosts:
+    if given.keys() & _ELASTIC:
+        given["elastic"] = True
+    # Elsewhere mpirun asks Slurm by itself, if it is told how many ranks to start.
+    asks_slurm = "num_proc" not in given or "elastic" in given
+    if asks_slurm and not hosts and not given.keys() & {"discovery", "pods"}:
         found = slurm.allocation(environ or {})
         if found is not None:
-            given["num_proc"], hosts = found.num_proc, found.hosts
+            given.setdefault("num_proc", found.num_proc)
+            hosts, given["node_query"] = found.hosts, found.query
     if "num_proc" not in given and not hosts:
         raise UsageError("the number of ranks is missing. Type -np N, as in: tfhvdrun -np 2 ...")
     num_proc = given.get("num_proc", sum(host.slots for host in hosts))
@@ -51,8 +66,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     _check_rank("--output rank", given.get("output"), num_proc)
     _check_rank("--pdb ", given.get("pdb"), num_proc)
     _check_elastic(given, num_proc)
-    if given.keys() & {"min_np", "max_np", "discovery", "evict_after"}:
-        given["elastic"] = True
     if given.get("elastic"):
         if given.get("transport") == "mpi":
             raise UsageError(
@@ -85,9 +98,9 @@ def _check_elastic(given: dict[str, Any], num_proc: int) -> None:
         raise UsageError(f"--min-np {least} is more than the {num_proc} ranks that are started")
     if most < num_proc:
         raise UsageError(f"--max-np {most} is less than the {num_proc} ranks that are started")
-    named = [flag for flag, name in (("-H", "hosts"), ("--hostfile", "hostfile")) if name in given]
-    if "discovery" in given and named:
-        raise UsageError(f"--host-discovery-script and {named[0]} exclude each other: give one")
+    where = [flag for name, flag in _WHERE.items() if name in given]
+    if len(where) > 1 and given.keys() & {"discovery", "pods"}:
+        raise UsageError(f"{where[0]} and {where[1]} exclude each other: give one")
 
 
 def _merged(file: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:

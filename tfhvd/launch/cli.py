@@ -10,6 +10,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -26,7 +27,9 @@ from tfhvd.launch import (
     environment,
     legacy_keras,
     mpi,
+    pods,
     signals,
+    slurm,
     ssh_check,
 )
 from tfhvd.launch.errors import UsageError
@@ -75,7 +78,13 @@ def _hosts(job: Job) -> Hosts:
         print(f"tfhvdrun: warning: {text}", file=sys.stderr)
 
     if job.discovery:
-        return discovery.Script(job.discovery, job.slots_per_host, warn)
+        return discovery.script(job.discovery, job.slots_per_host, warn)
+    if job.pods:
+        words = pods.command(job.pods, os.environ, socket.getfqdn())
+        return discovery.script(words, job.slots_per_host, warn)
+    if job.grows and job.node_query:
+        read = functools.partial(slurm.hosts_now, first=job.hosts)
+        return discovery.Command(job.node_query, read, warn, job.hosts)
     if job.grows and job.hostfile is not None:
         return discovery.HostFile(job.hostfile, warn)
     here = Host("localhost", max(job.num_proc, job.max_np or 0))
@@ -83,12 +92,13 @@ def _hosts(job: Job) -> Hosts:
 
 
 def _with_hosts(job: Job, found: Hosts) -> Job:
-    """The job on the hosts that a script has printed, if it has one: waits for slots for min_np.
+    """The job on the hosts that are found, where they are not known: waits for slots for min_np.
 
     Raises UsageError where there are not as many in time.
     """
-    if not job.discovery:
+    if not job.finds_hosts:
         return job
+    whose = f"--host-discovery-script {job.discovery[0]}" if job.discovery else "--pods"
     give_up = time.monotonic() + job.elastic_timeout
     while True:
         found.tick(time.monotonic())
@@ -98,9 +108,9 @@ def _with_hosts(job: Job, found: Hosts) -> Job:
             return dataclasses.replace(job, hosts=found.hosts, num_proc=num_proc)
         if time.monotonic() > give_up:
             raise UsageError(
-                f"--host-discovery-script {job.discovery[0]}: the hosts that it prints have "
-                f"{slots} slots after {job.elastic_timeout:g} s, and --min-np asks for "
-                f"{job.min_np}. More time: --elastic-timeout S"
+                f"{whose}: the hosts that are found have {slots} slots after "
+                f"{job.elastic_timeout:g} s, and --min-np asks for {job.min_np}. More time: "
+                "--elastic-timeout S"
             )
         time.sleep(0.05)
 

@@ -31,7 +31,7 @@ class Node:
 
 def is_remote(job: Job, node: Node) -> bool:
     """Whether ranks may run on other hosts, now or later."""
-    if job.discovery or (job.grows and job.hostfile):
+    if job.finds_hosts or (job.grows and job.hostfile):
         return True
     if job.hosts:
         return not all(is_local(host.name) for host in job.hosts)

@@ -1,7 +1,8 @@
-"""Which hosts there are, while that changes: by a script, or by a host file that is written anew.
+"""Which hosts there are, while that changes: by a command, or by a host file that is written anew.
 
-The script is Horovod's: an executable that prints a line `name:slots`, or `name`, for each host. It
-is run about once a second, and never waited for.
+The command is a script as Horovod has them, which prints a line `name:slots`, or `name`, for each
+host; or it asks Slurm, or the names of Kubernetes' pods. It is run about once a second, and never
+waited for.
 """
 
 from __future__ import annotations
@@ -64,27 +65,34 @@ class HostFile:
         """Nothing is open."""
 
 
-class Script:
-    """The hosts that a script prints.
+class Command:
+    """The hosts that a command prints.
 
     Args:
         words: its command line.
-        slots: how many ranks a host may run where the script does not say.
+        read: the hosts of what it prints. Raises UsageError where that is malformed.
         warn: is told, once, what is wrong with it; then the hosts stay as they were.
+        hosts: those that there are before it has ended once.
 
     Attributes:
-        hosts: as it has printed them last; none before it has ended once.
+        hosts: as it has printed them last.
     """
 
-    def __init__(self, words: tuple[str, ...], slots: int, warn: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        words: tuple[str, ...],
+        read: Callable[[str], tuple[Host, ...]],
+        warn: Callable[[str], object],
+        hosts: tuple[Host, ...] = (),
+    ) -> None:
         self._words = words
-        self._slots = slots
+        self._read = read
         self._warn = _Once(warn)
         self._next = 0.0
         self._give_up = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._printed: IO[bytes] | None = None
-        self.hosts: tuple[Host, ...] = ()
+        self.hosts = hosts
 
     def tick(self, now: float) -> None:
         """Starts it, if it is time, and takes in what it has printed, if it has ended."""
@@ -130,9 +138,14 @@ class Script:
             self._warn(f"{self._words[0]} has ended with exit code {code}")
             return
         try:
-            self.hosts = read_hosts(text, self._words[0], self._slots)
+            self.hosts = self._read(text)
         except UsageError as error:
             self._warn(str(error))
+
+
+def script(words: tuple[str, ...], slots: int, warn: Callable[[str], object]) -> Command:
+    """The hosts that a script prints, with so many slots where it does not say."""
+    return Command(words, lambda text: read_hosts(text, words[0], slots), warn)
 
 
 class _Once:

@@ -38,11 +38,19 @@ def elastic_options() -> list[Row]:
             help="the same, on the hosts that it prints, as host:slots or host, once a second",
         ),
         value(
+            "--pods",
+            dest="pods",
+            metavar="N",
+            convert=values.whole(1),
+            help="the same, on those of the N pods of this indexed Job of Kubernetes that are "
+            "there",
+        ),
+        value(
             *("--slots-per-host", "--slots"),
             dest="slots_per_host",
             metavar="N",
             convert=values.whole(1),
-            help="of a host of which that script does not say (default 1)",
+            help="of a pod, or a host of which that script does not say (default 1)",
         ),
         value(
             "--elastic-timeout",

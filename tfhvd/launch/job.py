@@ -26,6 +26,10 @@ class Job:
         max_np: the most ranks that it may have once others come, also in the place of lost ones;
             None: as many as the hosts have slots, or none come if there is no script either.
         discovery: a script that prints the hosts, as they change, and its arguments; or nothing.
+        pods: of so many pods of an indexed Job of Kubernetes those that are there are the hosts; 0:
+            they are not.
+        node_query: a command that prints the nodes of the Slurm job whose nodes are the hosts, and
+            its arguments; or nothing.
         slots_per_host: how many ranks a host may run of which the script does not say.
         elastic_timeout: how long to wait at the start until the hosts have slots for `min_np`.
         reset_limit: how often the members may change; None: as often as they do.
@@ -58,6 +62,8 @@ class Job:
     min_np: int = 1
     max_np: int | None = None
     discovery: tuple[str, ...] = ()
+    pods: int = 0
+    node_query: tuple[str, ...] = ()
     slots_per_host: int = 1
     elastic_timeout: float = 600.0
     reset_limit: int | None = None
@@ -89,7 +95,12 @@ class Job:
     @property
     def grows(self) -> bool:
         """Whether ranks may come later."""
-        return self.max_np is not None or bool(self.discovery)
+        return self.max_np is not None or self.finds_hosts
+
+    @property
+    def finds_hosts(self) -> bool:
+        """Whether the hosts are not known from the beginning."""
+        return bool(self.discovery or self.pods)
 
     @property
     def ssh_args(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""What Slurm has allocated: how many ranks, and where. Pure: environment in, values out."""
+"""What Slurm has allocated: how many ranks, and where. Pure: texts in, values out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfhvd.launch.errors import UsageError
@@ -15,10 +15,18 @@ _TASKS = ("SLURM_NTASKS", "SLURM_NPROCS")
 
 @dataclass(frozen=True)
 class Allocation:
-    """The ranks that an allocation is for, and its hosts."""
+    """What a job has been given.
+
+    Attributes:
+        num_proc: the ranks that it is for.
+        hosts: its nodes.
+        query: the words of a command that prints its nodes as they are now: one that fails is taken
+            from a job of `--no-kill`, and others are added to one that expands.
+    """
 
     num_proc: int
     hosts: tuple[Host, ...]
+    query: tuple[str, ...]
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation | None:
@@ -40,7 +48,23 @@ def allocation(environ: Mapping[str, str]) -> Allocation | None:
     tasks = next(filter(None, (_number(environ, name) for name in _TASKS)), None)
     slots = _slots(environ, len(nodes), tasks)
     hosts = tuple(Host(name, count) for name, count in zip(nodes, slots))
-    return Allocation(tasks or sum(slots), hosts)
+    query = ("squeue", "--noheader", f"--jobs={environ['SLURM_JOB_ID']}", "--format=%N")
+    return Allocation(tasks or sum(slots), hosts, query)
+
+
+def hosts_now(nodes: str, first: Sequence[Host]) -> tuple[Host, ...]:
+    """The hosts of an allocation as its query prints them.
+
+    Args:
+        nodes: what it has printed.
+        first: those at the beginning. Nodes that were added have as many slots as the first one.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
+    slots = {host.name: host.slots for host in first}
+    names = [name for line in nodes.split() for name in expand(line)]
+    return tuple(Host(name, slots.get(name, first[0].slots)) for name in names)
 
 
 def _slots(environ: Mapping[str, str], nodes: int, tasks: int | None) -> list[int]:
