@@ -50,7 +50,8 @@ Status CallBarrier::CheckCalls() const {
 Status CallBarrier::Meet(int rank, int then_active, const OnWait& on_wait) {
   const auto self = static_cast<size_t>(rank);
   const MutexLock lock(&mutex_);
-  if (active_ > 0) --active_;  // from here on this rank touches nobody's buffer
+  // From here on this rank touches nobody's buffer, for which one that leaves may wait.
+  if (active_ > 0 && --active_ == 0) changed_.NotifyAll();
   if (aborted_[self].ok()) {
     here_[self] = true;
     ++arrived_;
