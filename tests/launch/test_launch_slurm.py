@@ -85,6 +85,7 @@ def test_an_elastic_job_follows_the_nodes_of_its_allocation(tmp_path):
     environ = {**TWO, "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"}
     job = parse(["-np", "2", "--max-np", "6", "true"], environ)
     assert (job.num_proc, job.hosts) == (2, (Host("n1", 2), Host("n2", 2)))
+    assert parse(["-np", "5", "--elastic", "true"], environ).hosts == (), "it has no slots for 5"
     squeue = tmp_path / "squeue"
     squeue.write_text("#!/bin/sh\necho n[2-3]\n")
     squeue.chmod(0o755)

@@ -56,7 +56,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     asks_slurm = "num_proc" not in given or "elastic" in given
     if asks_slurm and not hosts and not given.keys() & {"discovery", "pods"}:
         found = slurm.allocation(environ or {})
-        if found is not None:
+        # With more ranks than Slurm has tasks they are all here, as without Slurm.
+        if found is not None and given.get("num_proc", 0) <= sum(h.slots for h in found.hosts):
             given.setdefault("num_proc", found.num_proc)
             hosts, given["node_query"] = found.hosts, found.query
     if "num_proc" not in given and not hosts:
