@@ -1,18 +1,23 @@
 """Makes jobs hang, or one rank of them slow, in many ways: is the cause named, and nobody else?
 
     python tests/long/hangs.py [--sample N] [--seed S] [--only TEXT] [--from NUMBER] [--at-once K]
+    python tests/long/hangs.py --minutes 10 --only=-2-1-fit --at-once 5
 
 Each job trains, on one host or on two (namespaces, which root may make); at its third step one rank
 does something else. `tfhvdrun` must name that rank and what it does, or nothing where the rank goes
 on working. Prints a line for each and then how often each cause was taken for which class; ends
 with 1 where an innocent rank was named, where a job that works was said to hang, or where less than
 95 of 100 were told right. Takes about 25 s for each on two quiet cores.
+
+With `--minutes`, only jobs in which nothing hangs: one rank evaluates, computes, compiles or reads
+for so long, at the limits that users have.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -36,6 +41,7 @@ import network  # noqa: E402  (after its folder is on the path)
 
 LIMIT = 2  # seconds without progress, in the place of 60
 SECONDS = 300  # for a job to end by itself
+BUSY = 12.0  # seconds for which a rank works
 MEMORY = Path("/sys/fs/cgroup/memory")  # control groups of version 1
 ENOUGH = 1_200_000_000  # bytes of memory for a rank that takes no more than the others
 
@@ -76,7 +82,7 @@ import keras
 import tensorflow as tf
 import tfhvd.keras as hvd
 from pathlib import Path
-cause, way, victim = sys.argv[1], sys.argv[2], int(sys.argv[3])
+cause, way, victim, busy = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 hvd.init()
 odd = hvd.rank() == victim
 STEP, LONG = 3, 600
@@ -94,7 +100,7 @@ def evaluate(callbacks=()):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(loss="mse")
     data = tf.data.Dataset.from_tensors((tf.ones((1, 1)), tf.ones((1, 1)))).repeat()
-    end = time.monotonic() + 12
+    end = time.monotonic() + busy
     while time.monotonic() < end:
         model.evaluate(data.take(100), verbose=0, callbacks=list(callbacks))
 
@@ -121,9 +127,9 @@ def deed():
     elif cause == "evaluates slowly":
         evaluate([Sleeps()])
     elif cause == "computes":
-        work(12)
+        work(busy)
     elif cause == "compiles":
-        end = time.monotonic() + 12
+        end = time.monotonic() + busy
         while time.monotonic() < end:
             @tf.function(jit_compile=True)
             def layers(x):
@@ -157,7 +163,7 @@ def elements():
         if odd and step == STEP and cause == "input":
             time.sleep(LONG)
         if odd and step == STEP and cause == "slow input":
-            work(12)
+            work(busy)
         yield [1.0, 2.0], [1.0]
 
 def trickle():
@@ -256,15 +262,23 @@ class Outcome:
     output: str
 
 
-def run(hang: Hang) -> Outcome:
-    """Runs the job to its end."""
+def run(hang: Hang, minutes: float | None = None) -> Outcome:
+    """Runs the job to its end.
+
+    Args:
+        hang: which.
+        minutes: for how long its odd rank works, at the usual limit; None: for a short time, at a
+            short one.
+    """
+    busy = BUSY if minutes is None else 60 * minutes
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfhvd-hang-"))
         (Path(folder) / "train.py").write_text(PROGRAM, encoding="utf-8")
         env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
         env |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
         words = [sys.executable, "-m", "tfhvd.launch", "--on-hang", "abort", "--stop-timeout", "1"]
-        words += ["--stall-check-warning-time-seconds", str(LIMIT)]
+        if minutes is None:
+            words += ["--stall-check-warning-time-seconds", str(LIMIT)]
         if hang.hosts == 1:
             words += ["-np", str(hang.size)]
             if hang.cause == "takes memory":
@@ -275,7 +289,7 @@ def run(hang: Hang) -> Outcome:
             net = stack.enter_context(network.hosts(hang.hosts, slow))
             slots = hang.size // hang.hosts
             words = [*net.run_on(0), *words, *net.tfhvdrun(slots)]
-        words += [sys.executable, "train.py", hang.cause, hang.way, str(hang.victim)]
+        words += [sys.executable, "train.py", hang.cause, hang.way, str(hang.victim), str(busy)]
         job = stack.enter_context(
             subprocess.Popen(
                 words,
@@ -289,7 +303,7 @@ def run(hang: Hang) -> Outcome:
         if hang.cause == "cut off":
             _await(Path(folder) / "cut", job)
             net.cut_off(1)
-        _, errors = job.communicate(timeout=SECONDS)
+        _, errors = job.communicate(timeout=SECONDS + busy)
         found = [json.loads(path.read_text()) for path in Path(folder).glob("tfhvd-verdict-*")]
     if found:
         return Outcome(found[0]["kind"], tuple(found[0]["ranks"]), False, errors[-3000:])
@@ -365,8 +379,12 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has this text")
     parser.add_argument("--from", type=int, default=1, metavar="NUMBER", dest="first")
     parser.add_argument("--at-once", type=int, default=1, metavar="K", help="so many side by side")
+    parser.add_argument("--minutes", type=float, metavar="M", help="what works does for so long")
     options = parser.parse_args()
     chosen = [hang for hang in everything() if options.only in str(hang)]
+    if options.minutes is not None:  # what trickles takes its time by itself
+        works = {cause for cause, kind in CAUSES.items() if kind is None} - {"input trickles"}
+        chosen = [hang for hang in chosen if hang.cause in works]
     if not os.access(MEMORY, os.W_OK):
         print(f"takes memory: left out, for this needs root, and {MEMORY}", flush=True)
         chosen = [hang for hang in chosen if hang.cause != "takes memory"]
@@ -378,7 +396,8 @@ def main() -> int:
     results: Counter[str] = Counter()
     rest = chosen[options.first - 1 :]
     with ThreadPoolExecutor(options.at_once) as jobs:
-        for number, (hang, outcome) in enumerate(zip(rest, jobs.map(run, rest)), options.first):
+        outcomes = jobs.map(functools.partial(run, minutes=options.minutes), rest)
+        for number, (hang, outcome) in enumerate(zip(rest, outcomes), options.first):
             said = judge(hang, outcome)
             taken[hang.cause, outcome.kind or "nothing"] += 1
             results[said.partition(":")[0]] += 1

@@ -6,6 +6,7 @@ A rank of another host is seen by the launcher, if tfhvdrun has started the job.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfhvd.launch import inquiry
@@ -62,11 +63,11 @@ def running(pid: int | None) -> list[Job]:
     jobs: list[Job] = []
     for ranks in finder.jobs() if pid is None else finder.jobs_of(pid):
         # Any rank's, for one may have ended since it was found.
-        own = next((at for rank in ranks for at in map(launchers.get, rank.above) if at), None)
+        own = _nearest(number for rank in ranks for number in rank.above)
         if own is None or own not in (known.launcher for known in jobs):
             jobs.append(Job(tuple(ranks), own))
     known = {job.launcher for job in jobs}
-    jobs += [Job((), at) for at in dict.fromkeys(launchers.values()) if at not in known]
+    jobs += [Job((), at) for at in launchers if at not in known]
     if jobs:
         return jobs
     if pid is None:
@@ -80,24 +81,28 @@ def running(pid: int | None) -> list[Job]:
 
 def launcher_of(pid: int) -> inquiry.Watcher | None:
     """The launcher of a process's job; None where tfhvdrun has not started it."""
-    launchers = _launchers(pid)
-    return next((at for at in map(launchers.get, processes.above(pid)) if at), None)
+    return _nearest(processes.above(pid))
 
 
-def _launchers(pid: int | None) -> dict[int, inquiry.Watcher]:
-    """The processes of this host, and the launchers whose jobs they have a part in.
+def _nearest(above: Iterable[int]) -> inquiry.Watcher | None:
+    """The launcher that the first of these processes has been told of which has been of one."""
+    return next(filter(None, map(_told_of, above)), None)
 
-    Args:
-        pid: only those that it has started, or that have started it; None for all.
-    """
-    found: dict[int, inquiry.Watcher] = {}
+
+def _told_of(number: int) -> inquiry.Watcher | None:
+    with contextlib.suppress(OSError):  # it has ended, or is another user's
+        return inquiry.launcher_of(processes.environment_of(number))
+    return None
+
+
+def _launchers(pid: int | None) -> list[inquiry.Watcher]:
+    """The launchers of jobs that have a process on this host: of a process's own, None for all."""
+    found: dict[inquiry.Watcher, None] = {}
     above = set() if pid is None else set(processes.above(pid))
     for number in processes.all_numbers():
-        # It may end meanwhile, or be another user's.
-        with contextlib.suppress(OSError):
-            launcher = inquiry.launcher_of(processes.environment_of(number))
-            if launcher is None:
-                continue
-            if pid is None or number in above or pid in (number, *processes.above(number)):
-                found[number] = launcher
-    return found
+        launcher = _told_of(number)
+        if launcher is None:
+            continue
+        if pid is None or number in above or pid in (number, *processes.above(number)):
+            found[launcher] = None
+    return list(found)

@@ -20,7 +20,8 @@ _WHERE = {
     "hosts": "-H",
     "hostfile": "--hostfile",
 }
-_ELASTIC = {"min_np", "max_np", "discovery", "pods", "evict_after"}  # ask for an elastic job
+_FINDS_HOSTS = {"discovery", "pods"}
+_ELASTIC = {"min_np", "max_np", "evict_after", *_FINDS_HOSTS}  # ask for an elastic job
 _OF_SSH = {"ssh_port": "--ssh-port", "ssh_identity_file": "--ssh-identity-file"}
 
 
@@ -48,13 +49,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
     hosts = _hosts(given)
     if "pods" in given:
         given.setdefault("max_np", given["pods"] * given.get("slots_per_host", 1))
-    if "num_proc" not in given and given.keys() & {"discovery", "pods"}:
+    if "num_proc" not in given and given.keys() & _FINDS_HOSTS:
         given["num_proc"] = given.get("max_np", given.get("min_np", 1))
     if given.keys() & _ELASTIC:
         given["elastic"] = True
     # Elsewhere mpirun asks Slurm by itself, if it is told how many ranks to start.
     asks_slurm = "num_proc" not in given or "elastic" in given
-    if asks_slurm and not hosts and not given.keys() & {"discovery", "pods"}:
+    if asks_slurm and not hosts and not given.keys() & _FINDS_HOSTS:
         found = slurm.allocation(environ or {})
         # With more ranks than Slurm has tasks they are all here, as without Slurm.
         if found is not None and given.get("num_proc", 0) <= sum(h.slots for h in found.hosts):
@@ -100,7 +101,7 @@ def _check_elastic(given: dict[str, Any], num_proc: int) -> None:
     if most < num_proc:
         raise UsageError(f"--max-np {most} is less than the {num_proc} ranks that are started")
     where = [flag for name, flag in _WHERE.items() if name in given]
-    if len(where) > 1 and given.keys() & {"discovery", "pods"}:
+    if len(where) > 1 and given.keys() & _FINDS_HOSTS:
         raise UsageError(f"{where[0]} and {where[1]} exclude each other: give one")
 
 
