@@ -55,6 +55,7 @@ CAUSES = {
     "input": "input",
     "another": "different",
     "one more": "different",
+    "other order": "order",
     "traces": "compiling",
     "evaluates": None,
     "computes": None,
@@ -158,6 +159,11 @@ def all_do():
     elif cause == "slow network":
         hvd.allreduce(tf.ones(1 << 24), name="large")
 
+def every_step(number):
+    if cause == "other order":
+        for name in ("b", "a") if odd and number == STEP else ("a", "b"):
+            hvd.allreduce(tf.ones(2), name=name)
+
 def elements():
     for step in range(8):
         if odd and step == STEP and cause == "input":
@@ -192,6 +198,7 @@ model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers
 if way == "fit":
     class Deed(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
+            every_step(batch)
             if odd and batch == STEP:
                 deed()
             elif batch == STEP:
@@ -207,6 +214,7 @@ else:
         weights = model.trainable_variables
         return hvd.DistributedGradientTape(tape).gradient(loss, weights)
     for number, (x, y) in enumerate(data):
+        every_step(number)
         if odd and number == STEP:
             if cause == "leaves":
                 break
@@ -363,7 +371,7 @@ def judge(hang: Hang, outcome: Outcome) -> str:
         good = outcome.ended_well and outcome.kind is None
         return "ok" if good else f"WRONG: it works, and {outcome.kind} was said: {outcome.output}"
     # Of two ranks that call different collectives neither is the odd one.
-    both = hang.size == 2 and wanted == "different"
+    both = hang.size == 2 and wanted in ("different", "order")
     if not both and set(outcome.ranks) - {hang.victim}:
         return f"WRONG: ranks {outcome.ranks} were named for {outcome.kind}"
     if outcome.kind is None:

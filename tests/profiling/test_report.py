@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tfhvd.profiling import clocks, parts, report
+from tfhvd.profiling.parts import PARTS
+from tfhvd.profiling.report import Report
 from tfhvd.profiling.spans import Span, merged, seconds, within, without
 from tfhvd.profiling.trace import Meeting, Trace
 
@@ -150,3 +154,17 @@ def test_the_words():
 def test_it_travels():
     trace = job()[1]
     assert Trace.of_fields(json.loads(json.dumps(trace.as_fields()))) == trace
+
+
+def test_every_step_is_printed_where_it_is_asked_for() -> None:
+    def step(ms: float) -> Any:
+        return SimpleNamespace(whole=ms / 1e3, parts=dict.fromkeys(PARTS, ms / 1e3 / len(PARTS)))
+
+    steps = {0: [step(10), step(20)], 1: [step(10)]}
+    made = Report(steps, straggler=None, clock_error=0.0, collectives=0.0, bytes=0.0)
+    lines = made.lines(each_step=True)
+    assert [line for line in lines if line.startswith("step ")] == ["step 1:", "step 2:"]
+    after = lines[lines.index("step 2:") + 1 :]
+    assert after[0].split()[:2] == ["0", "20.000"]
+    assert not after[1:] or not after[1].startswith("   1")  # rank 1 has made one step only
+    assert "step 1:" not in made.lines()

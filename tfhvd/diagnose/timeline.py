@@ -20,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reports = actions.add_parser(
         "report", help="where the time of the steps went, and for which rank the others waited"
     )
+    reports.add_argument(
+        "--each-step", action="store_true", help="the parts of every step, not only their average"
+    )
     for action in (merges, reports):
         action.add_argument(
             "files",
@@ -35,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
         files = [read(path) for path in _paths(options.files)]
         if options.action == "merge":
             return _merge(options.out, files)
-        print("\n".join(report.make(traces(files)).lines()))
+        found = report.make(traces(files))
+        print("\n".join(found.lines(each_step=options.each_step)))
     except TimelineError as error:
         raise UsageError(str(error)) from error
     return 0

@@ -84,12 +84,15 @@ class Report:
         Example:
             >>> report.seconds(0, "computing") / report.seconds(0, "whole")
         """
-        steps = self.steps[rank]
-        values = [step.whole if part == "whole" else step.parts[part] for step in steps]
+        values = [_part(step, part) for step in self.steps[rank]]
         return statistics.fmean(values) if values else 0.0
 
-    def lines(self) -> list[str]:
-        """Returns the report for a terminal."""
+    def lines(self, *, each_step: bool = False) -> list[str]:
+        """Returns the report for a terminal.
+
+        Args:
+            each_step: whether it has, before what follows from them, the parts of every step.
+        """
         count = max(map(len, self.steps.values()), default=0)
         ranks = sorted(self.steps)
         text = [f"{count} steps of {len(ranks)} rank{'s' if len(ranks) > 1 else ''}, in ms a step:"]
@@ -100,6 +103,8 @@ class Report:
             text.append(f"{rank:4}  " + "".join(f"{value:14.3f}" for value in values))
         if len(ranks) > _MOST:
             text.append(f"and {len(ranks) - _MOST} more ranks")
+        if each_step:
+            text += self._each_step(ranks[:_MOST], ("whole", *shown))
         if self.collectives:
             text.append(
                 f"{self.collectives:.1f} collectives a step, of {self.bytes / 1024:.1f} KiB each"
@@ -107,6 +112,17 @@ class Report:
         if 0 < self.clock_error < math.inf:
             text.append(f"The hosts' clocks were compared to {1e3 * self.clock_error:.3f} ms.")
         return [*text, *self._advice()]
+
+    def _each_step(self, ranks: list[int], shown: tuple[str, ...]) -> list[str]:
+        """Every step by itself, below the same heads of columns."""
+        text = []
+        for number in range(max(len(self.steps[rank]) for rank in ranks)):
+            text.append(f"step {number + 1}:")
+            for rank in ranks:
+                for step in self.steps[rank][number : number + 1]:
+                    values = [1e3 * _part(step, part) for part in shown]
+                    text.append(f"{rank:4}  " + "".join(f"{value:14.3f}" for value in values))
+        return text
 
     def _advice(self) -> list[str]:
         """Says what costs much, the most costly first; or which rank is a little late."""
@@ -148,6 +164,10 @@ class Report:
             f"({share:.0%}). It {what}{more}.",
             fix,
         ]
+
+
+def _part(step: Step, part: str) -> float:
+    return step.whole if part == "whole" else step.parts[part]
 
 
 def make(traces: Mapping[int, Trace]) -> Report:

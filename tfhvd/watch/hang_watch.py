@@ -22,7 +22,10 @@ EARLY = 0.25
 _LONGEST_REST = 4  # times the limit
 
 # What a rank does not leave by itself, and what the others wait for: no time makes it surer.
-_CERTAIN = {Kind.STOPPED, Kind.DEAD, Kind.RAISED, Kind.FINISHED, Kind.DIFFERENT, Kind.NETWORK}
+_CERTAIN = {
+    *(Kind.STOPPED, Kind.DEAD, Kind.RAISED, Kind.FINISHED),
+    *(Kind.DIFFERENT, Kind.ORDER, Kind.NETWORK),
+}
 
 # Of what else a rank does it is only seen that it stands still. That is a hang after the limit and
 # so many seconds: where TensorFlow frees a dataset's iterator, its autotuner may miss that it is

@@ -15,6 +15,7 @@ class Kind(Enum):
     FINISHED = "a rank has come to the end of its program"
     RAISED = "a rank has raised an exception"
     DIFFERENT = "ranks call different collectives, or in a different order"
+    ORDER = "ranks call the same collectives in a different order"
     COMPILING = "a rank compiles"
     INPUT = "a rank waits for its input"
     EVALUATING = "a rank evaluates"
@@ -35,6 +36,8 @@ ADVICE = {
     "is freed: for that TensorFlow waits for the threads and generators of a dataset.",
     Kind.DIFFERENT: "Every rank must call the same collectives, and eager ones in the same order: "
     "look for conditions that depend on the rank, and for loops over sets.",
+    Kind.ORDER: "Every rank must call eager collectives in the same order: look for loops over "
+    "sets, dictionaries or lists of files, and for threads that call some.",
     Kind.COMPILING: "The others wait until it has finished: the first step may take minutes. A "
     "function that is compiled again and again gets inputs of other shapes or Python values.",
     Kind.INPUT: "Look at what its dataset reads: another file, a slow disk, a shard without "

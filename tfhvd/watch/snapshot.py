@@ -19,6 +19,8 @@ _KEPT = 100  # collectives of each kind
 _THREADS, _FRAMES, _LONGEST = 16, 50, 300  # the last one: characters of a line
 
 _FRAME = re.compile(r":\S+ in ")  # else it says why there are no stacks
+# TensorFlow makes the Python of an operation from text, as `python -c` does with a program.
+_OPERATION = re.compile(r"<string>:\d+ in tfhvd_")
 _OWN = f"{Path(__file__).parents[1]}/"
 _LIBRARIES = (
     *("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "),
@@ -145,4 +147,6 @@ def of_fields(fields: dict[str, Any]) -> Snapshot:
 
 def is_users(frame: str) -> bool:
     """Whether a line of a stack is of the user's program: of no library, and not tfhvd's."""
+    if _OPERATION.match(frame):
+        return False
     return bool(_FRAME.search(frame)) and not any(part in frame for part in _LIBRARIES)

@@ -5,6 +5,7 @@ It names a rank only for what was seen of it; what was not seen is "unknown".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -106,7 +107,8 @@ def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
         return _nobody_is_missing(job)
     idle = tuple(rank for rank in missing if not job.stuck[rank])
     if not idle:
-        return job.verdict(Kind.DIFFERENT, _minority(missing, job.stuck))
+        kind = Kind.ORDER if _are_known_to_all(job) else Kind.DIFFERENT
+        return job.verdict(kind, _minority(missing, job.stuck))
     doing = {rank: _doing(first[rank], ranks[rank]) for rank in idle}
     works = any(_is_busy(first[rank], ranks[rank]) or job.moves(rank, doing[rank]) for rank in idle)
     kinds = set(doing.values())
@@ -172,6 +174,20 @@ def _minority(
     return tuple(
         rank for group in groups.values() if len(group) < sizes[-1] for rank in sorted(group)
     )
+
+
+def _are_known_to_all(job: _Job) -> bool:
+    """Whether all that is waited for was done before, equally often, and on every rank.
+
+    So it is where a step calls the same in another order. What only some ranks call was not done
+    before, or more seldom than what the others wait for, such as an epoch's metrics.
+    """
+    waited_for = {(c.kind, c.name) for stuck in job.stuck.values() for c in stuck}
+    counts: set[int] = set()
+    for seen in job.after.values():
+        done = Counter((c.kind, c.name) for c in seen.record.collectives if c.state is State.DONE)
+        counts |= {done[each] for each in waited_for}
+    return len(counts) == 1 and 0 not in counts
 
 
 def _is_everyones(collective: Collective) -> bool:
