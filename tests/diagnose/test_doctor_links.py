@@ -83,6 +83,21 @@ class TestNamed:
         )
         assert text == "long round trips: a and c 5.0 ms; others have 100 us"
 
+    def test_a_host_that_is_slow_within_itself(self):
+        alike = [link("a", "b", 9000, 9000), link("b", "c", 9000, 9000), link("a", "c", 9000, 9000)]
+        own = [link(host, host, 30000, 30000) for host in ("a", "b")]
+        text = self.warned(*alike, *own, link("c", "c", 4000, 12000))
+        assert text == (
+            "slow between ranks of one host: c 4.0 Gbit/s; the network, or most other hosts, have "
+            "more than twice as much"
+        )
+        fast = link("c", "c", 20000, 20000)
+        assert only(links.check, survey(THREE, links=[*alike, *own, fast]), Status.PASSED)
+        assert links.suspects([*alike, *own, fast]) == []
+
+    def test_of_one_host_alone_nothing_is_usual(self):
+        assert only(links.check, survey(THREE, links=[link("a", "a", 50, 50)]), Status.PASSED)
+
     def test_all_are_slow(self):
         assert self.warned(link("a", "b", 90, 95)).startswith("under 500 Mbit/s: a to b 90 Mbit/s")
 

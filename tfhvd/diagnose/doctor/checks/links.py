@@ -36,7 +36,7 @@ class _Way:
 def suspects(links: Sequence[Link]) -> list[Link]:
     """Returns the links that would be named: those to be measured once more, without others."""
     named = {(way.start, way.end) for way in (*_slow(links), *_uneven(links))}
-    named |= {(link.first, link.second) for link in _late(links)}
+    named |= {(link.first, link.second) for link in (*_late(links), *_slow_within(links))}
     found = [
         link
         for link in links
@@ -81,6 +81,7 @@ def check(survey: Survey) -> list[Finding]:
                 "put the hosts into one rack, zone or placement group; or leave one out of -H",
             )
         )
+    findings += _within(sure)
     rest = [way for way in ways if way.rate < _LEAST and way not in slow and way not in uneven]
     if rest:
         findings.append(
@@ -141,6 +142,45 @@ def _slow(links: Sequence[Link]) -> list[_Way]:
         return []
     usual = _usual_rate(links)
     return [way for way in ways if way.rate * _SLOWER < usual]
+
+
+def _within(links: Sequence[Link]) -> list[Finding]:
+    slow = _slow_within(links)
+    if not slow:
+        return []
+    named = ", ".join(f"{each.first} {_bits(_rate_within(each))}" for each in slow[:_MOST_NAMED])
+    more = f", and {len(slow) - _MOST_NAMED} more" if len(slow) > _MOST_NAMED else ""
+    text = (
+        f"slow between ranks of one host: {named}{more}; the network, or most other hosts, have "
+        "more than twice as much"
+    )
+    fix = (
+        "look what else runs there (top), and whether a CPU quota or one core holds the ranks back"
+    )
+    return [warned("links", text, fix)]
+
+
+def _slow_within(links: Sequence[Link]) -> list[Link]:
+    """The hosts within which it is much slower than in most others, or than from there to others.
+
+    Two ranks of one host meet in its memory, which no network is faster than.
+    """
+    within = [link for link in links if link.first == link.second and not link.best.error]
+    usual = statistics.median([_rate_within(link) for link in within] or [0.0])
+    fastest: dict[str, float] = {}
+    for way in _ways(links):
+        for host in (way.start, way.end):
+            fastest[host] = max(fastest.get(host, 0.0), way.rate)
+    found = []
+    for link in within:
+        least = max(fastest.get(link.first, 0.0), usual if len(within) > 2 else 0.0)
+        if _rate_within(link) * _SLOWER < least:
+            found.append(link)
+    return found
+
+
+def _rate_within(link: Link) -> float:
+    return min(link.best.up, link.best.down)
 
 
 def _usual_rate(links: Sequence[Link]) -> float:
