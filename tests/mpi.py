@@ -125,6 +125,8 @@ def run_ranks(
             process = subprocess.Popen(
                 command,
                 env=_environment(mark, output, env or {}),
+                # A job that hangs leaves there what was seen of it.
+                cwd=output if isinstance(target, str) else None,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import mpi
+import pytest
 
 PROGRAM = """
 import sys, time
@@ -24,6 +27,12 @@ hvd.init()
 FAST = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1"}
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where jobs run, and leave what they have seen."""
+    monkeypatch.chdir(tmp_path)
+
+
 def test_the_first_rank_that_waits_names_the_odd_one(tmp_path):
     script = tmp_path / "late.py"
     script.write_text(PROGRAM)
@@ -34,6 +43,11 @@ def test_the_first_rank_that_waits_names_the_odd_one(tmp_path):
     assert f" is at {script}:6 in <module>" in said, job
     assert "Ranks 0, 2 wait for add_process_set" in said, job
     assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
+    [file] = tmp_path.glob("tfhvd-verdict-*.json")
+    assert f"\n  Rank 0 has seen it; all that was seen: {file}" in said, job
+    written = json.loads(file.read_text())
+    assert (written["kind"], written["ranks"]) == ("held", [1])
+    assert [len(look) for look in written["looks"]] == [3, 3]
 
 
 def test_a_rank_alone_on_its_host_is_named_by_another_host(tmp_path):
@@ -44,7 +58,7 @@ def test_a_rank_alone_on_its_host_is_named_by_another_host(tmp_path):
     said = job.ranks[0].err
     assert "Z] warning: the job hangs:\n  A rank waits for something else." in said, job
     assert "\n  Rank 2 (host b, process " in said and f") is at {script}:8 in <module>" in said, job
-    assert "Rank 0 has seen it." in said, job
+    assert "Rank 0 has seen it; all that was seen: " in said, job
     assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
 
 
@@ -60,8 +74,7 @@ def test_a_stopped_rank_zero_is_named_by_the_next_that_waits(tmp_path):
     assert not any("the job hangs" in job.ranks[number].err for number in (0, 2)), job
 
 
-def test_nothing_is_said_by_ranks_where_tfhvdrun_watches(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where tfhvdrun leaves its verdict
+def test_nothing_is_said_by_ranks_where_tfhvdrun_watches(tmp_path):
     script = tmp_path / "late.py"
     script.write_text(PROGRAM)
     words = ["-m", "tfhvd.launch", "-np", "2", sys.executable, str(script), "6"]

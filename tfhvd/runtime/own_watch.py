@@ -12,11 +12,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from tfhvd.runtime.host_looks import PATIENCE, Answers, OtherHosts
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
-from tfhvd.watch import finder, flight, processes, snapshot
+from tfhvd.watch import finder, flight, processes, snapshot, verdict_file
 from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
 from tfhvd.watch.verdict import Verdict
 
@@ -93,10 +94,12 @@ class OwnWatch:
         then({**self._others.look(), **_look_here()})
 
     def _tell(self, found: Verdict, looks: list[Views]) -> None:
-        del looks
-        if found.ranks and self._watch is not None:
-            lines = "\n  ".join(("the job hangs:", *found.lines))
-            _logger.warning("%s\n  Rank %d has seen it.", lines, self._rank)
+        if not found.ranks or self._watch is None:
+            return
+        job = looks[-1][self._rank].record.leader or os.getpid()
+        last = verdict_file.write(Path(), job, found, looks)
+        lines = "\n  ".join(("the job hangs:", *found.lines))
+        _logger.warning("%s\n  Rank %d has seen it; %s", lines, self._rank, last)
 
 
 def _look_here() -> Views:
