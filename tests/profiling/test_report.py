@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tfhvd.profiling import clocks, parts, report
-from tfhvd.profiling.parts import PARTS
-from tfhvd.profiling.report import Report
 from tfhvd.profiling.spans import Span, merged, seconds, within, without
 from tfhvd.profiling.trace import Meeting, Trace
 
@@ -156,12 +152,10 @@ def test_it_travels():
     assert Trace.of_fields(json.loads(json.dumps(trace.as_fields()))) == trace
 
 
-def test_every_step_is_printed_where_it_is_asked_for() -> None:
-    def step(ms: float) -> Any:
-        return SimpleNamespace(whole=ms / 1e3, parts=dict.fromkeys(PARTS, ms / 1e3 / len(PARTS)))
-
-    steps = {0: [step(10), step(20)], 1: [step(10)]}
-    made = Report(steps, straggler=None, clock_error=0.0, collectives=0.0, bytes=0.0)
+def test_every_step_is_printed_where_it_is_asked_for():
+    short, long = (parts.Step(whole, dict.fromkeys(parts.PARTS, 0.001)) for whole in (0.01, 0.02))
+    steps = {0: [short, long], 1: [short]}
+    made = report.Report(steps, straggler=None, clock_error=0.0, collectives=0.0, bytes=0.0)
     lines = made.lines(each_step=True)
     assert [line for line in lines if line.startswith("step ")] == ["step 1:", "step 2:"]
     after = lines[lines.index("step 2:") + 1 :]

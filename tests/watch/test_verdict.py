@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 from flight_records import collective, record
 
-from tfhvd.watch.snapshot import Snapshot
+from tfhvd.launch import hang_report
+from tfhvd.watch.snapshot import Snapshot, is_users
 from tfhvd.watch.verdict import Kind, judge
 
 AT = "/home/ann/train.py:9 in <module>"
@@ -132,6 +133,28 @@ def test_of_ranks_that_differ_the_fewer_are_named():
     assert (verdict.kind, verdict.ranks) == (Kind.DIFFERENT, (2,))
 
 
+def of_orders(*ranks):
+    """Of each rank what it has done, one letter a collective, and what it waits for."""
+    looks = []
+    for number, (done, waits_for) in enumerate(ranks):
+        past = [collective(n, name, agreed=6.0, ended=6.0) for n, name in enumerate(done, 1)]
+        looks.append(rank(number, *past, collective(len(done) + 1, waits_for), done=len(done)))
+    return verdict_of(*looks)
+
+
+def test_what_all_have_done_equally_often_comes_in_another_order():
+    found = of_orders(("abab", "a"), ("abab", "b"), ("abab", "a"))
+    assert (found.kind, found.ranks) == (Kind.ORDER, (1,))
+    assert "the same collectives in a different order" in found.lines[0]
+    assert any("same order" in line for line in found.lines)
+
+
+@pytest.mark.parametrize(("done", "extra"), [("aa", "extra"), ("aaaam", "m")])
+def test_what_was_never_done_or_more_seldom_is_called_by_some_only(done, extra):
+    found = of_orders((done, "a"), (done, extra), (done, "a"))
+    assert (found.kind, found.ranks) == (Kind.DIFFERENT, (1,))
+
+
 def test_who_waits_elsewhere_is_named_rather_than_who_waits_for_it():
     verdict = verdict_of(rank(0, WAITS), rank(1, collective(name="metric")), rank(2))
     assert (verdict.kind, verdict.ranks) == (Kind.HELD, (2,))
@@ -191,7 +214,7 @@ def test_a_control_group_that_keeps_something_back():
     assert len(verdict_of(rank(0, WAITS), rank(1), cpu=0.3, throttled=0.1).lines) == 4
 
 
-def test_of_many_ranks_the_lines_are_few():
+def test_of_many_ranks_the_lines_are_few(tmp_path):
     waiting = [rank(number, WAITS, size=256) for number in range(256) if number != 77]
     verdict = verdict_of(*waiting, rank(77, size=256))
     assert (verdict.kind, verdict.ranks) == (Kind.HELD, (77,))
@@ -199,11 +222,19 @@ def test_of_many_ranks_the_lines_are_few():
     assert verdict.lines[2].startswith("Ranks 0-76, 78-255 wait for allreduce 'loss'")
     apart = [rank(n, collective(name=str(n)), main=(f"/a.py:{n} in f",)) for n in range(256)]
     assert len(verdict_of(*apart).lines) <= 20
+    looks = [dict(enumerate(apart)), dict(enumerate(map(later, apart)))]
+    assert len(hang_report.lines(verdict_of(*apart), looks, tmp_path)) <= 25
     idle = [rank(n, main=(f"/a.py:{n} in f",), size=256) for n in range(1, 256, 2)]
     waiting = [rank(n, collective(name=str(n)), size=256) for n in range(0, 256, 2)]
     lines = verdict_of(*waiting, *idle).lines
     assert len(lines) <= 20
     assert "124 more ranks are elsewhere." in lines
+
+
+def test_the_line_of_an_operation_is_not_the_users():
+    assert not is_users("<string>:189 in tfhvd_allreduce")
+    assert is_users("<string>:3 in <module>")  # of `python -c`
+    assert is_users("/home/me/train.py:86 in every_step")
 
 
 def test_a_job_that_goes_on():

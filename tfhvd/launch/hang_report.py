@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from tfhvd.watch import verdict_file
@@ -18,7 +17,7 @@ def lines(found: Verdict, looks: list[Views], folder: Path | None = None) -> lis
         looks: what it was made of.
         folder: where the file goes; None for the current one.
     """
-    last = verdict_file.write(folder or Path(), os.getpid(), found, looks)
+    last = verdict_file.write(folder or Path.cwd(), found, looks)
     return [f"tfhvdrun: {line}" for line in ("the job hangs", *found.lines, last)]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tfhvd.profiling import clocks, straggler
@@ -99,8 +100,7 @@ class Report:
         shown = _RECORDED if self.only_collectives else PARTS
         text.append("rank  " + "".join(f"{name:>14}" for name in ("step", *shown)))
         for rank in ranks[:_MOST]:
-            values = [1e3 * self.seconds(rank, part) for part in ("whole", *shown)]
-            text.append(f"{rank:4}  " + "".join(f"{value:14.3f}" for value in values))
+            text.append(_row(rank, (self.seconds(rank, part) for part in ("whole", *shown))))
         if len(ranks) > _MOST:
             text.append(f"and {len(ranks) - _MOST} more ranks")
         if each_step:
@@ -116,12 +116,10 @@ class Report:
     def _each_step(self, ranks: list[int], shown: tuple[str, ...]) -> list[str]:
         """Every step by itself, below the same heads of columns."""
         text = []
-        for number in range(max(len(self.steps[rank]) for rank in ranks)):
-            text.append(f"step {number + 1}:")
-            for rank in ranks:
-                for step in self.steps[rank][number : number + 1]:
-                    values = [1e3 * _part(step, part) for part in shown]
-                    text.append(f"{rank:4}  " + "".join(f"{value:14.3f}" for value in values))
+        for number, steps in enumerate(itertools.zip_longest(*(self.steps[r] for r in ranks)), 1):
+            text.append(f"step {number}:")
+            made = [(rank, step) for rank, step in zip(ranks, steps) if step is not None]
+            text += [_row(rank, (_part(step, part) for part in shown)) for rank, step in made]
         return text
 
     def _advice(self) -> list[str]:
@@ -168,6 +166,10 @@ class Report:
 
 def _part(step: Step, part: str) -> float:
     return step.whole if part == "whole" else step.parts[part]
+
+
+def _row(rank: int, seconds: Iterable[float]) -> str:
+    return f"{rank:4}  " + "".join(f"{1e3 * value:14.3f}" for value in seconds)
 
 
 def make(traces: Mapping[int, Trace]) -> Report:

@@ -96,8 +96,7 @@ class OwnWatch:
     def _tell(self, found: Verdict, looks: list[Views]) -> None:
         if not found.ranks or self._watch is None:
             return
-        job = looks[-1][self._rank].record.leader or os.getpid()
-        last = verdict_file.write(Path(), job, found, looks)
+        last = verdict_file.write(Path(), found, looks)
         lines = "\n  ".join(("the job hangs:", *found.lines))
         _logger.warning("%s\n  Rank %d has seen it; %s", lines, self._rank, last)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,16 +12,15 @@ from tfhvd.watch.hang_watch import Views
 from tfhvd.watch.verdict import Verdict
 
 
-def write(folder: Path, job: int, found: Verdict, looks: Sequence[Views]) -> str:
-    """Writes the file; returns the line that says where it is, or why it is not there.
+def write(folder: Path, found: Verdict, looks: Sequence[Views]) -> str:
+    """Writes the file, named by this process; returns where it is, or why not, as a line.
 
     Args:
         folder: where it goes.
-        job: the process by which the job is known.
         found: the verdict.
         looks: what it was made of.
     """
-    path = folder / f"tfhvd-verdict-{job}.json"
+    path = folder / f"tfhvd-verdict-{os.getpid()}.json"
     seen = [[snapshot.as_fields(look[number]) for number in sorted(look)] for look in looks]
     answer = {"kind": found.kind.name.lower(), "ranks": found.ranks, "lines": found.lines}
     try:

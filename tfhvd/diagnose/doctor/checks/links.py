@@ -23,20 +23,22 @@ _LOOK = (
 
 @dataclasses.dataclass(frozen=True)
 class _Way:
-    """One direction of a link between hosts."""
+    """One direction of a link between hosts, or the slower one within a host."""
 
     start: str
     end: str
     rate: float  # bytes per second
 
     def __str__(self) -> str:
-        return f"{self.start} to {self.end} {_bits(self.rate)}"
+        ends = self.start if self.start == self.end else f"{self.start} to {self.end}"
+        return f"{ends} {_bits(self.rate)}"
 
 
 def suspects(links: Sequence[Link]) -> list[Link]:
     """Returns the links that would be named: those to be measured once more, without others."""
-    named = {(way.start, way.end) for way in (*_slow(links), *_uneven(links))}
-    named |= {(link.first, link.second) for link in (*_late(links), *_slow_within(links))}
+    ways = (*_slow(links), *_uneven(links), *_slow_within(links))
+    named = {(way.start, way.end) for way in ways}
+    named |= {(link.first, link.second) for link in _late(links)}
     found = [
         link
         for link in links
@@ -148,10 +150,8 @@ def _within(links: Sequence[Link]) -> list[Finding]:
     slow = _slow_within(links)
     if not slow:
         return []
-    named = ", ".join(f"{each.first} {_bits(_rate_within(each))}" for each in slow[:_MOST_NAMED])
-    more = f", and {len(slow) - _MOST_NAMED} more" if len(slow) > _MOST_NAMED else ""
     text = (
-        f"slow between ranks of one host: {named}{more}; the network, or most other hosts, have "
+        f"slow between ranks of one host: {_named(slow)}; the network, or most other hosts, have "
         "more than twice as much"
     )
     fix = (
@@ -160,27 +160,28 @@ def _within(links: Sequence[Link]) -> list[Finding]:
     return [warned("links", text, fix)]
 
 
-def _slow_within(links: Sequence[Link]) -> list[Link]:
+def _slow_within(links: Sequence[Link]) -> list[_Way]:
     """The hosts within which it is much slower than in most others, or than from there to others.
 
     Two ranks of one host meet in its memory, which no network is faster than.
     """
-    within = [link for link in links if link.first == link.second and not link.best.error]
-    usual = statistics.median([_rate_within(link) for link in within] or [0.0])
+    within = [
+        _Way(link.first, link.second, min(link.best.up, link.best.down))
+        for link in links
+        if link.first == link.second and not link.best.error
+    ]
+    usual = statistics.median(way.rate for way in within) if len(within) > 2 else 0.0
+    fastest = _fastest((way.start, way.end, way.rate) for way in _ways(links))
+    return [way for way in within if way.rate * _SLOWER < max(fastest.get(way.start, 0.0), usual)]
+
+
+def _fastest(rates: Iterable[tuple[str, str, float]]) -> dict[str, float]:
+    """By host the highest rate of its links, each of which is given by its ends."""
     fastest: dict[str, float] = {}
-    for way in _ways(links):
-        for host in (way.start, way.end):
-            fastest[host] = max(fastest.get(host, 0.0), way.rate)
-    found = []
-    for link in within:
-        least = max(fastest.get(link.first, 0.0), usual if len(within) > 2 else 0.0)
-        if _rate_within(link) * _SLOWER < least:
-            found.append(link)
-    return found
-
-
-def _rate_within(link: Link) -> float:
-    return min(link.best.up, link.best.down)
+    for first, second, rate in rates:
+        for host in (first, second):
+            fastest[host] = max(fastest.get(host, 0.0), rate)
+    return fastest
 
 
 def _usual_rate(links: Sequence[Link]) -> float:
@@ -188,11 +189,10 @@ def _usual_rate(links: Sequence[Link]) -> float:
 
     By the first measurements: a second one, alone, may be faster than what is usual.
     """
-    fastest: dict[str, float] = {}
-    for link in _between(links):
-        for host in (link.first, link.second):
-            rate = max(link.measured.up, link.measured.down)
-            fastest[host] = max(fastest.get(host, 0.0), rate)
+    fastest = _fastest(
+        (link.first, link.second, max(link.measured.up, link.measured.down))
+        for link in _between(links)
+    )
     return statistics.median(fastest.values())
 
 
