@@ -34,6 +34,7 @@ CORE_FOLDERS = (
     "engine",
     "elastic",
     "transfer",
+    "tune",
     "backends/inproc",
     "backends/shm",
     "backends/mpi",

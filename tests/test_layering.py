@@ -25,7 +25,9 @@ FRAMEWORKS = {"tf", "xla", "python"}
 MAY_INCLUDE: dict[str, set[str]] = {
     "base": set(),
     **{folder: {"base"} for folder in NOUNS - {"base"}},
+    "tune": {"base", "flow"},
     **dict.fromkeys(STAGES, NOUNS),
+    "negotiate": NOUNS | {"tune"},
     "engine": NOUNS | STAGES,
     "elastic": {"base", "flow", "comm", "engine"},
     "transfer": {"base", "comm"},

@@ -41,6 +41,13 @@ Reader Real(double Config::* field, double most) {
   };
 }
 
+Reader Switch(bool Config::* field) {
+  return [field](const std::string& text, Config* config) {
+    config->*field = text == "1";
+    return text == "0" || text == "1";
+  };
+}
+
 bool ReadStallCheckDisable(const std::string& text, Config* config) {
   if (text != "0" && text != "1") return false;
   config->stall_check = text == "0";
@@ -59,58 +66,20 @@ int Choice(const std::string& text, const std::vector<std::string>& names) {
   return found == names.end() ? -1 : static_cast<int>(found - names.begin());
 }
 
-bool ReadLogLevel(const std::string& text, Config* config) {
-  const int choice = Choice(text, {"trace", "debug", "info", "warning", "error", "fatal"});
-  if (choice >= 0) config->log_level = static_cast<LogLevel>(choice);
-  return choice >= 0;
-}
-
-bool ReadCpuOperations(const std::string& text, Config* config) {
-  const int choice = Choice(text, {"auto", "shm", "mpi", "hierarchical"});
-  if (choice >= 0) config->cpu_operations = static_cast<CpuOperations>(choice);
-  return choice >= 0;
-}
-
-bool ReadGpuOperations(const std::string& text, Config* config) {
-  const int choice = Choice(text, {"auto", "nccl", "host", "hierarchical", "hierarchical_host"});
-  if (choice >= 0) config->gpu_operations = static_cast<GpuOperations>(choice);
-  return choice >= 0;
-}
-
-bool ReadSharedGpu(const std::string& text, Config* config) {
-  if (text != "0" && text != "1") return false;
-  config->shared_gpu = text == "1";
-  return true;
+// The names of an enumeration's values, in their order.
+template <typename Enum>
+Reader Choices(Enum Config::* field, const std::vector<std::string>& names) {
+  return [field, names](const std::string& text, Config* config) {
+    const int choice = Choice(text, names);
+    if (choice >= 0) config->*field = static_cast<Enum>(choice);
+    return choice >= 0;
+  };
 }
 
 // Horovod wants DYNAMIC where a program is to call start_timeline, which here it always may.
 bool ReadTimeline(const std::string& text, Config* config) {
   config->timeline = text == "DYNAMIC" ? "" : text;
   return true;
-}
-
-bool ReadMarkCycles(const std::string& text, Config* config) {
-  if (text != "0" && text != "1") return false;
-  config->timeline_mark_cycles = text == "1";
-  return true;
-}
-
-bool ReadCheckSync(const std::string& text, Config* config) {
-  const int choice = Choice(text, {"error", "warn", "off"});
-  if (choice >= 0) config->check_sync = static_cast<CheckSync>(choice);
-  return choice >= 0;
-}
-
-bool ReadOnDivergence(const std::string& text, Config* config) {
-  const int choice = Choice(text, {"warn", "raise", "heal"});
-  if (choice >= 0) config->on_divergence = static_cast<OnDivergence>(choice);
-  return choice >= 0;
-}
-
-bool ReadOnNotFinite(const std::string& text, Config* config) {
-  const int choice = Choice(text, {"warn", "raise", "off"});
-  if (choice >= 0) config->on_not_finite = static_cast<OnNotFinite>(choice);
-  return choice >= 0;
 }
 
 Reader Text(std::string Config::* field) {
@@ -125,13 +94,32 @@ struct Row {
   Reader read;
 };
 
-// What it does.
-std::vector<Row> RowsOfWork() {
+// How tensors travel together.
+std::vector<Row> RowsOfFusion() {
   return {
       {{"FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "134217728", "0 to 2^40 bytes",
         "Tensors of one type and operation are reduced together up to this many bytes; 0 reduces "
         "each alone."},
        Integer(&Config::fusion_threshold, 1099511627776.0)},
+      {{"ALONE_BYTES", nullptr, "1048576", "0 to 2^40 bytes",
+        "A tensor of at least so many bytes is reduced alone, in place: to copy it together with "
+        "others costs more than a call of its own. Rank 0's value counts."},
+       Integer(&Config::alone_bytes, 1099511627776.0)},
+      {{"BUCKET_BYTES", nullptr, "8388608", "0 to 2^40 bytes",
+        "A step that repeats is cut into buckets, each of which travels once all of it is there; a "
+        "bucket takes no more once it has so many bytes. Rank 0's value counts."},
+       Integer(&Config::bucket_bytes, 1099511627776.0)},
+      {{"AUTOTUNE", "HOROVOD_AUTOTUNE", "0", "0 or 1",
+        "1 finds better values for the three settings above, by trying others for some steps in "
+        "turn; a value is kept only if it is faster beyond doubt."},
+       Switch(&Config::autotune)},
+      {{"AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "", "a path, or nothing",
+        "Where rank 0 writes what was compared, as comma-separated values."},
+       Text(&Config::autotune_log)},
+      {{"AUTOTUNE_FILE", nullptr, "", "a path, none, or nothing",
+        "Where rank 0 remembers what was found, for the next job with the same step on such a "
+        "machine; nothing: tfhvd/autotune in $XDG_CACHE_HOME or ~/.cache; none: nowhere."},
+       Text(&Config::autotune_file)},
       {{"CYCLE_TIME", "HOROVOD_CYCLE_TIME", "0", "0 to 1000 milliseconds",
         "How long a tensor that is ready on every rank may wait for others to be fused with; 0: "
         "not at all. Locked steps never wait."},
@@ -140,6 +128,12 @@ std::vector<Row> RowsOfWork() {
         "How many tensors can have a number, which is sent instead of the name. A step that "
         "repeats needs no negotiation if all its tensors have numbers; 0 always sends names."},
        Integer(&Config::cache_capacity, kMostCacheCapacity)},
+  };
+}
+
+// What it does besides.
+std::vector<Row> RowsOfWork() {
+  return {
       {{"STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0", "0 or 1",
         "1 switches off the report of tensors that some ranks wait for and others have not "
         "submitted."},
@@ -162,7 +156,7 @@ std::vector<Row> RowsOfWork() {
         "What carries collectives on host memory. shm: shared memory, with all ranks on one host; "
         "mpi: MPI; hierarchical: shared memory within each host and MPI across hosts; auto: the "
         "fastest of these that works. Rank 0's value counts."},
-       ReadCpuOperations},
+       Choices(&Config::cpu_operations, {"auto", "shm", "mpi", "hierarchical"})},
       {{"SPARSE_DENSITY", nullptr, "1", "0 to 10^6",
         "IndexedSlices gradients are sent as whole tensors if all ranks together send at least "
         "this many times the rows of the variable; 0: never. Rank 0's value counts."},
@@ -172,7 +166,8 @@ std::vector<Row> RowsOfWork() {
         "backend for host memory; hierarchical: NCCL within each host, and NCCL across hosts; "
         "hierarchical_host: NCCL within each host, and the backend for host memory across hosts; "
         "auto: NCCL if every rank has it."},
-       ReadGpuOperations},
+       Choices(&Config::gpu_operations,
+               {"auto", "nccl", "host", "hierarchical", "hierarchical_host"})},
       {{"GPU_INIT_TIMEOUT_SECONDS", nullptr, "120", "1 to 86400 seconds",
         "How long ranks try to meet through NCCL before that is an error."},
        [](const std::string& text, Config* config) {
@@ -181,7 +176,7 @@ std::vector<Row> RowsOfWork() {
       {{"SHARED_GPU", nullptr, "0", "0 or 1",
         "1 lets several ranks use one GPU through NCCL, which must be set up for it "
         "(NCCL_MULTI_RANK_GPU_ENABLE=1 from NCCL 2.30.3 on)."},
-       ReadSharedGpu},
+       Switch(&Config::shared_gpu)},
       {{"CUDA_LIBRARY", nullptr, "libcuda.so.1", "a path, a name, or nothing",
         "The GPU driver's library; nothing means that there are no GPUs."},
        Text(&Config::cuda_library)},
@@ -197,18 +192,18 @@ std::vector<Row> RowsOfReports() {
   return {
       {{"LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning", "trace, debug, info, warning, error or fatal",
         "The least severe kind of message that is printed."},
-       ReadLogLevel},
+       Choices(&Config::log_level, {"trace", "debug", "info", "warning", "error", "fatal"})},
       {{"TIMELINE", "HOROVOD_TIMELINE", "", "a path, DYNAMIC, or nothing",
         "Where rank 0 writes the timeline from init on; with {rank} in it every rank writes one; "
         "nothing, or DYNAMIC: none until hvd.start_timeline."},
        ReadTimeline},
       {{"TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0", "0 or 1",
         "1 marks in that timeline where collectives that were agreed on together begin."},
-       ReadMarkCycles},
+       Switch(&Config::timeline_mark_cycles)},
       {{"CHECK_SYNC", nullptr, "error", "error, warn or off",
         "What happens if several ranks train and the first step updates variables from gradients "
         "of one rank alone: an error, a warning, or nothing."},
-       ReadCheckSync},
+       Choices(&Config::check_sync, {"error", "warn", "off"})},
       {{"DIVERGENCE_STEPS", nullptr, "100", "0 to 10^9 steps",
         "After so many steps of fit the ranks compare their weights, which are to be equal; 0: "
         "never."},
@@ -216,11 +211,11 @@ std::vector<Row> RowsOfReports() {
       {{"ON_DIVERGENCE", nullptr, "warn", "warn, raise or heal",
         "What happens where they differ: a warning, an error, or a warning after which all ranks "
         "take over the weights of most ranks, of two ranks the first one's."},
-       ReadOnDivergence},
+       Choices(&Config::on_divergence, {"warn", "raise", "heal"})},
       {{"ON_NOT_FINITE", nullptr, "warn", "warn, raise or off",
         "What happens in a step in which gradients of a rank are NaN or infinite: a warning that "
         "names the rank and the variable, an error on all ranks, or nothing, not even a look."},
-       ReadOnNotFinite},
+       Choices(&Config::on_not_finite, {"warn", "raise", "off"})},
       {{"METRICS_PORT", nullptr, "0", "0 to 65535",
         "Every rank serves its metrics to Prometheus on this port plus its local rank; 0: none."},
        Integer(&Config::metrics_port, 65535.0)},
@@ -233,7 +228,8 @@ std::vector<Row> RowsOfReports() {
 
 const std::vector<Row>& Rows() {
   static const std::vector<Row> rows = [] {
-    std::vector<Row> all = RowsOfWork();
+    std::vector<Row> all = RowsOfFusion();
+    for (const Row& row : RowsOfWork()) all.push_back(row);
     for (const Row& row : RowsOfReports()) all.push_back(row);
     return all;
   }();
@@ -284,6 +280,14 @@ const std::string* Find(const Pairs& environment, const std::string& name) {
   return nullptr;
 }
 
+// As the XDG Base Directory Specification has it.
+std::string CacheFolder(const Pairs& environment) {
+  const std::string* const cache = Find(environment, "XDG_CACHE_HOME");
+  if (cache != nullptr && !cache->empty() && cache->front() == '/') return *cache + "/tfhvd";
+  const std::string* const home = Find(environment, "HOME");
+  return home == nullptr || home->empty() ? "" : *home + "/.cache/tfhvd";
+}
+
 }  // namespace
 
 const std::vector<Setting>& Settings() {
@@ -296,6 +300,7 @@ const std::vector<Setting>& Settings() {
 }
 
 Status ParseConfig(const Pairs& environment, Config* config, std::vector<std::string>* warnings) {
+  config->cache_folder = CacheFolder(environment);
   for (const Row& row : Rows()) {
     std::string name = std::string("TFHVD_") + row.setting.name;
     const std::string* value = Find(environment, name);

@@ -35,8 +35,14 @@ constexpr int64_t kMostCacheCapacity = 1000000;  // tensors
 
 struct Config {
   int64_t fusion_threshold = 128 << 20;  // bytes
-  double cycle_time = 0.0;               // milliseconds
-  int64_t cache_capacity = 1024;         // tensors
+  int64_t alone_bytes = 1 << 20;
+  int64_t bucket_bytes = 8 << 20;
+  bool autotune = false;
+  std::string autotune_log;       // a path; "": none
+  std::string autotune_file;      // a path; "": one in cache_folder; "none"
+  std::string cache_folder;       // the user's, for tfhvd; "": there is none
+  double cycle_time = 0.0;        // milliseconds
+  int64_t cache_capacity = 1024;  // tensors
   bool stall_check = true;
   double stall_check_time = 60.0;    // seconds
   double stall_shutdown_time = 0.0;  // seconds; 0: never

@@ -66,11 +66,11 @@ bool Consensus::RunBucket(double now, Outcome* outcome) {
   if (progress == StepRunner::Progress::kWait) return false;
   outcome->progress = true;
   if (progress == StepRunner::Progress::kRan) {
-    outcome->agreed.push_back(std::move(bucket));
+    outcome->agreed.push_back({std::move(bucket), runner_.fusion()});
     return true;
   }
   StepRunner::Rest rest = runner_.TakeRest();
-  negotiator_.Unlock(rest.rounds, rest.late, now);
+  negotiator_.Unlock(rest.rounds, rest.late, rest.step_seconds, now);
   Negotiate(&rest.entries, &rest.cancelled, now, outcome);
   return true;
 }

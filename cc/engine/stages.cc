@@ -86,10 +86,10 @@ bool Stages::anything_to_run() {
 
 void Stages::Complete(Consensus::Outcome outcome) {
   for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
-  for (std::vector<Agreed>& together : outcome.agreed) {
+  for (auto& [together, fusion] : outcome.agreed) {
     if (observer_->on()) observer_->AgreedOn(together);
     for (const Agreed& agreed : together) NoteStop(agreed);
-    const std::vector<Plan> plans = MakePlans(together, {config_.fusion_threshold});
+    const std::vector<Plan> plans = MakePlans(together, fusion);
     if (lost_.ok()) {
       Lose(executor_.Run(plans, std::move(together)));
     } else {

@@ -32,6 +32,7 @@ void StepRunner::Begin(std::shared_ptr<const LockedStep> step, std::vector<Entry
   rounds_ = 0;
   votes_reported_ = false;
   votes_.Begin();
+  periods_.Begin();
   queue_->Lock(step_, &pending);
   foreign_ = std::move(pending);
   collected_ = queue_->collected();
@@ -74,7 +75,10 @@ StepRunner::Progress StepRunner::Run(double now, bool may_go_on, std::vector<Agr
   current_ = (current_ + 1) % step_->buckets.size();
   ++rounds_;
   gaps_.BucketRan(now);
-  if (current_ == 0) gaps_.StepRan();
+  if (current_ == 0) {
+    gaps_.StepRan();
+    periods_.StepRan(now);
+  }
   collected_ = queue_->collected();
   return Progress::kRan;
 }
@@ -110,6 +114,7 @@ StepRunner::Rest StepRunner::TakeRest() {
   Rest rest;
   rest.rounds = rounds_;
   rest.late = votes_.aborted_late();
+  rest.step_seconds = periods_.typical();
   TakeAll(&rest.entries);
   SortById(&rest.entries);
   std::swap(rest.cancelled, cancelled_);

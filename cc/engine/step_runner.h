@@ -18,6 +18,7 @@
 #include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
 #include "cc/negotiate/gaps.h"
+#include "cc/negotiate/step_periods.h"
 #include "cc/negotiate/vote_rounds.h"
 #include "cc/queue/submission_queue.h"
 
@@ -35,6 +36,7 @@ class StepRunner {
   struct Rest {
     int64_t rounds = 0;              // that it ran for
     bool late = false;               // it ended because a bucket did not fill
+    double step_seconds = 0.0;       // how long its steps took; 0: too few ran
     std::vector<Entry> entries;      // in order of submission
     std::vector<EntryId> cancelled;  // of these or of others
   };
@@ -74,6 +76,7 @@ class StepRunner {
   bool idle() const;
   // The bucket that is voted on next, or now.
   const LockedStep::Bucket& bucket() const { return step_->buckets[current_]; }
+  const FusionLimits& fusion() const { return step_->fusion; }
   // When Run has something to do though nothing comes.
   double wake_at(double now) const;
 
@@ -110,6 +113,7 @@ class StepRunner {
   std::vector<Entry> foreign_;  // in order of submission
   std::vector<EntryId> cancelled_;
   Gaps gaps_;
+  StepPeriods periods_;
   SubmissionQueue::Collected collected_;  // when Look last looked
   double voted_at_ = 0.0;
   int waits_for_ = kSeveralRanks;  // since it has voted: the one rank that was seen to be missing

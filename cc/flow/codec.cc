@@ -108,6 +108,7 @@ std::string Encode(const Announcement& a) {
   w.Byte((a.leaving ? kLeaving : 0) | (a.ended ? kEnded : 0) | (waits ? kWaits : 0));
   w.String(a.leave_reason);
   if (a.ended) w.Unsigned(2 * static_cast<uint64_t>(a.ended_rounds) + (a.ended_late ? 1 : 0));
+  if (a.ended) w.Unsigned(static_cast<uint64_t>(a.ended_step_ns));
   if (waits) w.Unsigned(static_cast<uint64_t>(a.waited_ms));
   if (waits) w.String(a.waits_in);
   return w.Take();
@@ -127,6 +128,7 @@ Status Decode(const std::string& bytes, Announcement* a) {
   const uint64_t end = a->ended ? r.Unsigned() : 0;
   a->ended_rounds = static_cast<int64_t>(end / 2);
   a->ended_late = end % 2 == 1;
+  a->ended_step_ns = a->ended ? static_cast<int64_t>(r.Unsigned()) : 0;
   a->waited_ms = (flags & kWaits) != 0 ? static_cast<int64_t>(r.Unsigned()) : 0;
   a->waits_in = (flags & kWaits) != 0 ? r.String() : "";
   return Finish(r, tag_ok, "an announcement");
@@ -148,7 +150,10 @@ std::string Encode(const Agreement& a) {
   w.Byte(a.everyone_left ? 1 : 0);
   w.List(a.lock,
          [&w](const Bucket& bucket) { w.List(bucket, [&w](CacheId id) { w.Unsigned(id); }); });
-  if (!a.lock.empty()) w.Unsigned(static_cast<uint64_t>(a.lock_term));
+  if (a.lock.empty()) return w.Take();
+  w.Unsigned(static_cast<uint64_t>(a.lock_term));
+  w.Unsigned(static_cast<uint64_t>(a.lock_fusion.threshold));
+  w.Unsigned(static_cast<uint64_t>(a.lock_fusion.alone_from));
   return w.Take();
 }
 
@@ -171,7 +176,13 @@ Status Decode(const std::string& bytes, Agreement* a) {
   a->confirm = r.Bool();
   a->everyone_left = r.Bool();
   a->lock = r.List([&r] { return r.List([&r] { return r.Unsigned(); }); });
-  a->lock_term = a->lock.empty() ? 0 : static_cast<int64_t>(r.Unsigned());
+  a->lock_term = 0;
+  a->lock_fusion = FusionLimits();
+  if (!a->lock.empty()) {
+    a->lock_term = static_cast<int64_t>(r.Unsigned());
+    a->lock_fusion.threshold = static_cast<int64_t>(r.Unsigned());
+    a->lock_fusion.alone_from = static_cast<int64_t>(r.Unsigned());
+  }
   return Finish(r, tag_ok, "an agreement");
 }
 

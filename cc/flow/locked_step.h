@@ -10,6 +10,7 @@
 
 #include "cc/flow/decision.h"
 #include "cc/flow/request.h"
+#include "cc/flow/step_settings.h"
 
 namespace tfhvd {
 
@@ -29,6 +30,7 @@ struct LockedStep {
   std::vector<Collective> collectives;  // by position; no key comes twice
   std::vector<Bucket> buckets;          // in the order in which they run; none is empty
   int64_t term = 0;                     // after how many rounds it ends; 0: nobody knows
+  FusionLimits fusion;                  // of each bucket
 };
 
 }  // namespace tfhvd

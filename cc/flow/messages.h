@@ -8,6 +8,7 @@
 #include "cc/base/status.h"
 #include "cc/flow/decision.h"
 #include "cc/flow/request.h"
+#include "cc/flow/step_settings.h"
 
 namespace tfhvd {
 
@@ -32,6 +33,7 @@ struct Announcement {
   bool ended = false;
   int64_t ended_rounds = 0;
   bool ended_late = false;
+  int64_t ended_step_ns = 0;  // how long its steps took here; 0: too few to say
   // For how long this rank has waited for others in the middle of a collective, and of which, for
   // people; 0: it does not.
   int64_t waited_ms = 0;
@@ -62,7 +64,8 @@ struct Agreement {
   // Not empty: from here on the ranks run these buckets round and round without a word, until one
   // of them ends it (negotiate/vote_rounds.h). What was announced and not agreed is void.
   std::vector<Bucket> lock;
-  int64_t lock_term = 0;  // with `lock`: after so many rounds the ranks end it; 0: they do not
+  int64_t lock_term = 0;     // with `lock`: after so many rounds the ranks end it; 0: they do not
+  FusionLimits lock_fusion;  // with `lock`: of its buckets
 
   bool empty() const {
     return items.empty() && evicted.empty() && withdrawn.empty() && !confirm && !everyone_left &&

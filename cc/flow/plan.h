@@ -8,6 +8,7 @@
 
 #include "cc/flow/decision.h"
 #include "cc/flow/entry.h"
+#include "cc/flow/step_settings.h"
 
 namespace tfhvd {
 
@@ -15,6 +16,12 @@ namespace tfhvd {
 struct Agreed {
   Entry entry;
   Decision decision;  // its key may be missing: the entry has it
+};
+
+// What was agreed on at one time, in the order of execution, and is planned together on every rank.
+struct Together {
+  std::vector<Agreed> agreed;
+  FusionLimits fusion;
 };
 
 // One tensor of an agreed entry.

@@ -5,9 +5,6 @@
 namespace tfhvd {
 namespace {
 
-// From here on copying into the fusion buffer and back costs more than a call of its own.
-constexpr int64_t kAloneFrom = 1 << 20;
-
 bool IsFusible(Collective kind) {
   return kind == Collective::kAllReduce || kind == Collective::kBroadcast ||
          kind == Collective::kAllGather || kind == Collective::kReduceScatter;
@@ -47,11 +44,11 @@ Plan NewPlan(const Agreed& agreed, DType dtype) {
 // Makes plans one piece after the other. Plans stay open for more pieces until one does not fit.
 class Builder {
  public:
-  explicit Builder(const PlannerOptions& options) : options_(options) {}
+  explicit Builder(const FusionLimits& limits) : limits_(limits) {}
 
   void Add(const Agreed& agreed, DType dtype, const Piece& piece) {
-    const bool alone = !IsFusible(agreed.entry.request->kind) || piece.bytes >= kAloneFrom ||
-                       piece.bytes > options_.fusion_threshold;
+    const bool alone = !IsFusible(agreed.entry.request->kind) ||
+                       piece.bytes >= limits_.alone_from || piece.bytes > limits_.threshold;
     Plan* plan = alone ? nullptr : OpenPlan(agreed, dtype, piece.bytes);
     if (plan == nullptr) {
       if (!alone) open_.push_back(plans_.size());
@@ -69,14 +66,14 @@ class Builder {
     for (size_t i = 0; i < open_.size(); ++i) {
       Plan& plan = plans_[open_[i]];
       if (!SameCall(plan, agreed, dtype)) continue;
-      if (plan.bytes + bytes <= options_.fusion_threshold) return &plan;
+      if (plan.bytes + bytes <= limits_.threshold) return &plan;
       open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
       return nullptr;
     }
     return nullptr;
   }
 
-  const PlannerOptions& options_;
+  const FusionLimits& limits_;
   std::vector<Plan> plans_;
   std::vector<size_t> open_;  // indices of plans that take more, at most one a kind of call
 };
@@ -90,8 +87,8 @@ int64_t TotalBytes(const Agreed& agreed, int tensor) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0}) * RowBytes(spec);
 }
 
-std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const PlannerOptions& options) {
-  Builder builder(options);
+std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const FusionLimits& limits) {
+  Builder builder(limits);
   for (size_t i = 0; i < agreed.size(); ++i) {
     const Request& request = *agreed[i].entry.request;
     if (request.tensors.empty()) {  // a barrier

@@ -8,13 +8,9 @@
 
 namespace tfhvd {
 
-struct PlannerOptions {
-  int64_t fusion_threshold = 0;  // bytes; the most that one fused plan carries
-};
-
 // Plans in the order of execution. Tensors are fused with others of their kind: allreduces of one
 // type and reduction, broadcasts of one root, allgathers. Large ones travel alone, in place.
-std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const PlannerOptions& options);
+std::vector<Plan> MakePlans(const std::vector<Agreed>& agreed, const FusionLimits& limits);
 
 // The bytes of one tensor of an agreed entry: for an allgather, of all ranks' parts together.
 int64_t TotalBytes(const Agreed& agreed, int tensor);

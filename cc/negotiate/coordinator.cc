@@ -34,6 +34,7 @@ Coordinator::Coordinator(Options options)
       error_epoch_(size()),
       seen_(options_.hosts.size(), 0),
       left_(options_.hosts.size(), false),
+      lock_settings_(options_.lock),
       roll_call_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
                  options_.stall_check ? options_.stall_shutdown_time : 0.0),
       outbox_(options_.hosts.size()) {}
@@ -45,8 +46,11 @@ Status Coordinator::Take(int from, Announcement a, double now) {
     roll_call_.Waits(from, a.waits_in, static_cast<double>(a.waited_ms) / 1000.0, now);
   }
   // All ranks unlock a step in the same round, and the first message of each says so.
-  if (a.ended && locked_) detector_.Ended(a.ended_rounds, a.ended_late);
-  if (a.ended) locked_ = false;
+  if (a.ended && locked_) {
+    detector_.Ended(a.ended_rounds, a.ended_late);
+    lock_settings_.Ended(a.ended_late, static_cast<double>(a.ended_step_ns) / 1e9);
+    locked_ = false;
+  }
   // What was announced before the lock was seen is void (invariant 6).
   if (a.seen >= locked_at_) TFHVD_RETURN_IF_ERROR(TakeAnnounced(from, &a, now));
   if (a.leaving) RankLeft(from, a.leave_reason, now);
@@ -310,10 +314,12 @@ void Coordinator::LockIfRepeating() {
   if (!options_.may_lock || error_epoch_.sequence() == sequence_ || !fatal_.ok() ||
       !detector_.Repeats())
     return;
-  const std::vector<Bucket>& schedule = detector_.Lock();
+  const StepTuner::Block block = lock_settings_.Next(detector_, ids_);
+  const std::vector<Bucket>& schedule = detector_.Lock(block.settings.bucket_bytes, block.steps);
   outbox_.All([&](Agreement* a) {
     a->lock = schedule;
     a->lock_term = detector_.term();
+    a->lock_fusion = block.settings.fusion;
   });
   locked_at_ = sequence_;
   locked_ = true;

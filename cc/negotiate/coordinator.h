@@ -37,6 +37,7 @@
 #include "cc/negotiate/cache_ids.h"
 #include "cc/negotiate/capacity_monitor.h"
 #include "cc/negotiate/error_epoch.h"
+#include "cc/negotiate/lock_settings.h"
 #include "cc/negotiate/outbox.h"
 #include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
@@ -56,6 +57,7 @@ class Coordinator {
     double stall_shutdown_time = 0.0;  // seconds; 0: never
     std::vector<std::string> hosts;    // by rank
     bool may_lock = false;             // whether ranks can vote without messages
+    LockSettings::Options lock;
   };
 
   explicit Coordinator(Options options);
@@ -73,6 +75,9 @@ class Coordinator {
   // The warnings about stalled tensors, missing ranks or lacking numbers that Step came to since
   // the last call, or "".
   std::string TakeWarning() { return std::exchange(warning_, {}); }
+
+  // What has been found of the settings of steps since the last call.
+  std::vector<Tuner::News> TakeTuning() { return lock_settings_.TakeNews(); }
 
   // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or do not
   // leave soon though it has stalled for too long, and others have left.
@@ -137,6 +142,7 @@ class Coordinator {
   double first_left_at_ = 0.0;
   double next_stall_check_ = 0.0;
   StepDetector detector_;
+  LockSettings lock_settings_;
   uint64_t locked_at_ = 0;  // invariant 6: the sequence number of the last lock
   bool locked_ = false;     // no rank has said since that it has ended
   RollCall roll_call_;

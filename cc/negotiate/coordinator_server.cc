@@ -1,9 +1,12 @@
 #include "cc/negotiate/coordinator_server.h"
 
 #include <algorithm>
+#include <fstream>
 #include <optional>
+#include <thread>
 #include <utility>
 
+#include "cc/base/fingerprint.h"
 #include "cc/flow/codec.h"
 
 namespace tfhvd {
@@ -15,7 +18,28 @@ constexpr int kCoordinatorRank = 0;
 // on from time to time only. It waits no longer than this for a rank that does not read.
 constexpr double kFlushSeconds = 0.01;
 
-Coordinator::Options OptionsFrom(const Config& config, const Topology& topology, bool may_lock) {
+// What is found for a step is remembered for machines and jobs of this kind. It is looked at again
+// before it is used, so that no more needs to be told apart.
+uint64_t FingerprintOf(const Topology& topology) {
+  std::string text = std::to_string(std::thread::hardware_concurrency());
+  for (const int host : topology.host_of) text += " " + std::to_string(host);
+  std::ifstream processors("/proc/cpuinfo");
+  for (std::string line; std::getline(processors, line);) {
+    if (line.compare(0, 10, "model name") != 0) continue;
+    text += line;
+    break;
+  }
+  return Fingerprint(text.data(), text.size());
+}
+
+std::string MemoryOf(const Config& config) {
+  if (!config.autotune || config.autotune_file == "none") return "";
+  if (!config.autotune_file.empty()) return config.autotune_file;
+  return config.cache_folder.empty() ? "" : config.cache_folder + "/autotune";
+}
+
+Coordinator::Options OptionsFrom(const Config& config, const Topology& topology, bool may_lock,
+                                 const TuningFiles& files) {
   Coordinator::Options options;
   options.cache_capacity = config.cache_capacity;
   options.cycle_time = config.cycle_time / 1000.0;
@@ -24,6 +48,12 @@ Coordinator::Options OptionsFrom(const Config& config, const Topology& topology,
   options.stall_shutdown_time = config.stall_shutdown_time;
   options.hosts = topology.hosts;
   options.may_lock = may_lock;
+  options.lock.given = {config.bucket_bytes, {config.fusion_threshold, config.alone_bytes}};
+  options.lock.autotune = config.autotune;
+  if (config.autotune) {
+    options.lock.remembered = files.Load();
+    options.lock.machine = FingerprintOf(topology);
+  }
   return options;
 }
 
@@ -61,7 +91,8 @@ CoordinatorServer::CoordinatorServer(const Config& config, const Log& log, const
                                      MessageChannel* channel, bool may_lock)
     : log_(log),
       channel_(channel),
-      coordinator_(OptionsFrom(config, topology, may_lock)),
+      tuning_files_(config.autotune_log, MemoryOf(config), log),
+      coordinator_(OptionsFrom(config, topology, may_lock, tuning_files_)),
       loopback_(std::make_unique<Loopback>(channel)) {}
 
 CoordinatorServer::~CoordinatorServer() = default;
@@ -113,6 +144,7 @@ Status CoordinatorServer::Send(double now, bool* progress) {
   }
   const std::string warning = coordinator_.TakeWarning();
   if (!warning.empty()) log_.Warning(warning);
+  tuning_files_.Write(coordinator_.TakeTuning());
   return Status::Ok();
 }
 

@@ -17,6 +17,7 @@
 #include "cc/comm/topology.h"
 #include "cc/flow/observer.h"
 #include "cc/negotiate/coordinator.h"
+#include "cc/tune/tuning_files.h"
 
 namespace tfhvd {
 
@@ -52,6 +53,7 @@ class CoordinatorServer {
 
   const Log& log_;
   MessageChannel* const channel_;  // Not owned.
+  TuningFiles tuning_files_;
   Coordinator coordinator_;
   const std::unique_ptr<Loopback> loopback_;
   std::deque<std::string> held_;  // for rank 0, which waits a little until the others' have left

@@ -38,31 +38,30 @@ void KnownSteps::Saw(CacheId id) {
   std::rotate(whole, whole + 1, steps_.end());
 }
 
-const std::vector<Bucket>* KnownSteps::resumed() const {
-  return resumed_ ? &steps_.back().buckets : nullptr;
-}
-
 int64_t KnownSteps::Needed(const Ids& ids) const {
   const auto known = std::find_if(steps_.begin(), steps_.end(),
                                   [&ids](const Step& step) { return step.ids == ids; });
   return known == steps_.end() ? kLeastRepeats : known->needed;
 }
 
-void KnownSteps::Locked(const std::vector<Bucket>& buckets, CutWith with) {
-  resumed_ = false;
-  Step step;
-  for (const Bucket& bucket : buckets) step.ids.insert(bucket.begin(), bucket.end());
-  const auto known = std::find_if(steps_.begin(), steps_.end(),
-                                  [&step](const Step& other) { return other.ids == step.ids; });
-  if (known != steps_.end()) {
-    step.needed = known->needed;
-    steps_.erase(known);
-  } else if (steps_.size() == kMostSteps) {
-    steps_.erase(steps_.begin());
+void KnownSteps::Locked(const std::vector<StepItem>& items, std::vector<Bucket> buckets,
+                        CutWith with) {
+  if (!std::exchange(resumed_, false)) {
+    Step step;
+    for (const StepItem& item : items) step.ids.insert(item.id);
+    step.items = items;
+    const auto known = std::find_if(steps_.begin(), steps_.end(),
+                                    [&step](const Step& other) { return other.ids == step.ids; });
+    if (known != steps_.end()) {
+      step.needed = known->needed;
+      steps_.erase(known);
+    } else if (steps_.size() == kMostSteps) {
+      steps_.erase(steps_.begin());
+    }
+    steps_.push_back(std::move(step));
   }
-  step.buckets = buckets;
-  step.with = with;
-  steps_.push_back(std::move(step));
+  steps_.back().buckets = std::move(buckets);
+  steps_.back().with = with;
 }
 
 void KnownSteps::Ended(int64_t rounds, bool late) {

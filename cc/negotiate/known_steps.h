@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/flow/messages.h"
+#include "cc/negotiate/step_cut.h"
 
 namespace tfhvd {
 
@@ -25,20 +26,18 @@ class KnownSteps {
   // collective that no schedule can have.
   void Saw(CacheId id);
 
-  // The buckets of the known step that what was seen last has completed, else null. One comes again
-  // if its schedule paid and ended between two steps, once all of it has been agreed and nothing
-  // else in between.
-  const std::vector<Bucket>* resumed() const;
+  // Whether what was seen last has completed a known step. One comes again if its schedule paid and
+  // ended between two steps, once all of it has been agreed and nothing else in between.
+  bool resumed() const { return resumed_; }
 
   // How often in a row a step of these collectives has to come before it is locked: more often each
   // time that its schedule hardly paid.
   int64_t Needed(const Ids& ids) const;
 
-  // To be called when a step is locked that has not resumed.
-  void Locked(const std::vector<Bucket>& buckets, CutWith with);
-  // To be called when the step that has resumed is locked, as it was. REQUIRES: one has resumed.
-  void LockedAgain() { resumed_ = false; }
-  // The last one that was locked. REQUIRES: there was one, and nothing resumed since.
+  // To be called when a step is locked: the one that has resumed, if one has.
+  void Locked(const std::vector<StepItem>& items, std::vector<Bucket> buckets, CutWith with);
+  // The last one that was locked, or has resumed since. REQUIRES: there is one.
+  const std::vector<StepItem>& items() const { return steps_.back().items; }
   const std::vector<Bucket>& locked() const { return steps_.back().buckets; }
   CutWith locked_with() const { return steps_.back().with; }
 
@@ -53,6 +52,7 @@ class KnownSteps {
  private:
   struct Step {
     Ids ids;
+    std::vector<StepItem> items;
     std::vector<Bucket> buckets;
     CutWith with = CutWith::kEither;
     int64_t needed = kLeastRepeats;

@@ -23,11 +23,11 @@ int64_t BytesOf(const ResponseCache::Record& record) {
 
 }  // namespace
 
-Status MakeLockedStep(const std::vector<Bucket>& buckets, int64_t term, const ResponseCache& known,
-                      LockedStep* step) {
+Status MakeLockedStep(const Agreement& agreement, const ResponseCache& known, LockedStep* step) {
   *step = LockedStep();
-  step->term = term;
-  for (const Bucket& ids : buckets) {
+  step->term = agreement.lock_term;
+  step->fusion = agreement.lock_fusion;
+  for (const Bucket& ids : agreement.lock) {
     LockedStep::Bucket bucket;
     bucket.first = static_cast<int>(step->collectives.size());
     bucket.count = static_cast<int>(ids.size());

@@ -2,9 +2,6 @@
 // decided of them, from what it knows by number.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "cc/base/status.h"
 #include "cc/flow/locked_step.h"
 #include "cc/flow/messages.h"
@@ -12,8 +9,7 @@
 
 namespace tfhvd {
 
-// An error where some number is not known.
-Status MakeLockedStep(const std::vector<Bucket>& buckets, int64_t term, const ResponseCache& known,
-                      LockedStep* step);
+// An error where some number is not known. REQUIRES: the agreement locks a step.
+Status MakeLockedStep(const Agreement& agreement, const ResponseCache& known, LockedStep* step);
 
 }  // namespace tfhvd

@@ -215,7 +215,8 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
   for (Agreement::Item& item : agreement.items) {
     TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), &together, outcome));
   }
-  if (!together.empty()) outcome->agreed.push_back(std::move(together));
+  const FusionLimits fusion{config_.fusion_threshold, config_.alone_bytes};
+  if (!together.empty()) outcome->agreed.push_back({std::move(together), fusion});
   for (CacheId id : agreement.evicted) Forget(id);
   for (const Key& key : agreement.withdrawn) {
     const auto pending = pending_.find(key);
@@ -227,9 +228,7 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
                                  Status::Cancelled("the operation was cancelled"));
     Finish(&*pending);
   }
-  if (!agreement.lock.empty()) {
-    TFHVD_RETURN_IF_ERROR(Lock(agreement.lock, agreement.lock_term, outcome));
-  }
+  if (!agreement.lock.empty()) TFHVD_RETURN_IF_ERROR(Lock(agreement, outcome));
   if (agreement.everyone_left) over_ = true;
   return Status::Ok();
 }
@@ -301,13 +300,13 @@ Status Negotiator::FindSubmitted(const Key& key, Node** pending) {
 }
 
 // What was announced and is not agreed counts as not announced, here and at the coordinator.
-Status Negotiator::Lock(const std::vector<Bucket>& buckets, int64_t term, Outcome* outcome) {
+Status Negotiator::Lock(const Agreement& agreement, Outcome* outcome) {
   next_.known.clear();
   next_.requests.clear();
   next_.withdrawn.clear();
   DropWithdrawn(outcome);
   LockedStep step;
-  TFHVD_RETURN_IF_ERROR(MakeLockedStep(buckets, term, cache_, &step));
+  TFHVD_RETURN_IF_ERROR(MakeLockedStep(agreement, cache_, &step));
   locked_ = true;
   to_begin_ = std::make_shared<const LockedStep>(std::move(step));
   return Status::Ok();
@@ -326,11 +325,12 @@ void Negotiator::DropWithdrawn(Outcome* outcome) {
   }
 }
 
-void Negotiator::Unlock(int64_t rounds, bool late, double now) {
+void Negotiator::Unlock(int64_t rounds, bool late, double step_seconds, double now) {
   locked_ = false;
   next_.ended = true;
   next_.ended_rounds = rounds;
   next_.ended_late = late;
+  next_.ended_step_ns = static_cast<int64_t>(step_seconds * 1e9);
   last_received_ = now;
 }
 

@@ -32,9 +32,8 @@ class Negotiator {
  public:
   // What a Step has brought about, in this order of events.
   struct Outcome {
-    // In the order of execution, one list for each agreement: what was agreed together is planned
-    // together on every rank, however many agreements a rank takes in one step.
-    std::vector<std::vector<Agreed>> agreed;
+    // In the order of execution, one for each agreement, however many a rank takes in one step.
+    std::vector<Together> agreed;
     std::vector<std::pair<Entry, Status>> failed;
     bool progress = false;  // a message came or went
   };
@@ -81,8 +80,9 @@ class Negotiator {
   std::shared_ptr<const LockedStep> TakeLocked() { return std::exchange(to_begin_, nullptr); }
   // Whether a step is locked: what is sent then is only that this rank runs.
   bool locked() const { return locked_; }
-  // It ended after so many rounds; `late`: a bucket did not fill.
-  void Unlock(int64_t rounds, bool late, double now);
+  // It ended after so many rounds; `late`: a bucket did not fill. `step_seconds`: how long its
+  // steps took, 0 where too few ran.
+  void Unlock(int64_t rounds, bool late, double step_seconds, double now);
   // Whether it has something to say that no locked step outlasts.
   bool has_news() const { return !next_.empty(); }
 
@@ -118,7 +118,7 @@ class Negotiator {
   void Finish(Node* pending);
   bool Pop(Node* pending);
   void Forget(CacheId id);
-  Status Lock(const std::vector<Bucket>& buckets, int64_t term, Outcome* outcome);
+  Status Lock(const Agreement& agreement, Outcome* outcome);
   void DropWithdrawn(Outcome* outcome);
   Status SendAnnouncement();
   Status SendWord(const std::string& what, double waited);

@@ -1,14 +1,8 @@
 #include "cc/negotiate/step_detector.h"
 
+#include <algorithm>
+
 namespace tfhvd {
-namespace {
-
-// A bucket takes no more once it has so many bytes: communication can begin while the rest of a
-// step is still computed.
-constexpr int64_t kBucketBytes = 8 << 20;
-
-}  // namespace
-
 void StepDetector::Saw(const Item& item) {
   known_.Saw(item.id);
   if (rest_.erase(item.id) > 0) return;
@@ -49,49 +43,33 @@ void StepDetector::CountAnew() {
 
 bool StepDetector::Repeats() const {
   if (is_locked_) return false;
-  if (known_.resumed() != nullptr) return true;
+  if (known_.resumed()) return true;
   return current_.empty() && repeats_ > 0 && repeats_ >= known_.Needed(last_ids_);
 }
 
-std::vector<Bucket> StepDetector::Schedule() const {
-  const std::vector<Bucket>* const resumed = known_.resumed();
-  return resumed != nullptr ? *resumed : Cut(trust_.given());
+bool StepDetector::Trusting() const {
+  if (!known_.resumed() || known_.locked_with() == CutWith::kEither) return trust_.given();
+  return known_.locked_with() == CutWith::kTrust;
 }
 
-const std::vector<Bucket>& StepDetector::Lock() {
-  if (known_.resumed() != nullptr) {
-    known_.LockedAgain();
-  } else {
-    const bool matters = Cut(true) != Cut(false);
-    known_.Locked(Schedule(), !matters         ? CutWith::kEither
-                              : trust_.given() ? CutWith::kTrust
-                                               : CutWith::kDoubt);
-  }
+std::vector<Bucket> StepDetector::Schedule(int64_t bucket_bytes) const {
+  return CutStep(step(), Trusting(), bucket_bytes);
+}
+
+const std::vector<Bucket>& StepDetector::Lock(int64_t bucket_bytes, int64_t steps) {
+  const bool trusting = Trusting();
+  std::vector<Bucket> buckets = CutStep(step(), trusting, bucket_bytes);
+  const bool matters = CutStep(step(), !trusting, bucket_bytes) != buckets;
+  known_.Locked(step(), std::move(buckets),
+                !matters   ? CutWith::kEither
+                : trusting ? CutWith::kTrust
+                           : CutWith::kDoubt);
   is_locked_ = true;
-  const auto buckets = static_cast<int64_t>(known_.locked().size());
-  term_ = known_.locked_with() == CutWith::kDoubt ? trust_.left() * buckets : 0;
-  return known_.locked();
-}
-
-std::vector<Bucket> StepDetector::Cut(bool trusting) const {
-  std::vector<Bucket> buckets;
-  int64_t bytes = 0;
-  bool all_fusible = false;
-  uint64_t begun_at = 0;  // the agreement of the bucket's first item
-  for (const Item& item : last_) {
-    const bool independent = item.known_before < begun_at;
-    const bool trusted = trusting && all_fusible && item.fusible;
-    if (buckets.empty() || bytes >= kBucketBytes || !(independent || trusted)) {
-      buckets.emplace_back();
-      bytes = 0;
-      all_fusible = true;
-      begun_at = item.agreed_at;
-    }
-    buckets.back().push_back(item.id);
-    bytes += item.bytes;
-    all_fusible = all_fusible && item.fusible;
+  if (known_.locked_with() == CutWith::kDoubt) {
+    steps = steps > 0 ? std::min(steps, trust_.left()) : trust_.left();
   }
-  return buckets;
+  term_ = steps * static_cast<int64_t>(known_.locked().size());
+  return known_.locked();
 }
 
 void StepDetector::Ended(int64_t rounds, bool late) {

@@ -7,22 +7,16 @@
 #include <vector>
 
 #include "cc/flow/messages.h"
+#include "cc/flow/step_settings.h"
 #include "cc/negotiate/known_steps.h"
+#include "cc/negotiate/step_cut.h"
 #include "cc/negotiate/trust.h"
 
 namespace tfhvd {
 
 class StepDetector {
  public:
-  // One agreed collective that all ranks knew by its number.
-  struct Item {
-    CacheId id = kNoId;
-    int64_t bytes = 0;
-    uint64_t agreed_at = 0;  // the agreement's sequence number
-    uint64_t known_before =
-        0;                 // the last agreement that some rank had taken when it announced this
-    bool fusible = false;  // a reduction: nothing usually waits for one before the next
-  };
+  using Item = StepItem;
 
   void Saw(const Item& item);
 
@@ -32,20 +26,22 @@ class StepDetector {
   // Whether the last step was complete and equal to enough of those before it, and none is locked.
   bool Repeats() const;
 
-  // The step in buckets, in the order of the last time; a step that has resumed: as it was locked.
-  //
-  // A rank may wait for one collective's result before it submits another, and the two must not
-  // share a bucket. That they are independent is certain where every rank announced the second
-  // without having seen the first's agreement. Reductions are taken to be independent all the same,
-  // unless a schedule has raised doubts of late (trust.h). REQUIRES: Repeats().
-  std::vector<Bucket> Schedule() const;
-
-  // What Schedule() says is locked from here on, and nothing is seen of it until Ended. REQUIRES:
+  // The collectives of the step that is to be locked. REQUIRES, here and of what follows:
   // Repeats().
-  const std::vector<Bucket>& Lock();
+  const std::vector<Item>& step() const { return known_.resumed() ? known_.items() : last_; }
 
-  // After how many rounds the schedule that was locked last should end, because its step can then
-  // be cut into fewer buckets; 0 where it cannot.
+  // That step in buckets of so many bytes (step_cut.h), in the order of the last time. Reductions
+  // are trusted to be independent, unless a schedule has raised doubts of late (trust.h); of a step
+  // that has resumed, as when it was locked.
+  std::vector<Bucket> Schedule(int64_t bucket_bytes = StepSettings().bucket_bytes) const;
+
+  // What Schedule says is locked from here on, and nothing is seen of it until Ended. It is to end
+  // after so many steps; 0: nobody has said.
+  const std::vector<Bucket>& Lock(int64_t bucket_bytes = StepSettings().bucket_bytes,
+                                  int64_t steps = 0);
+
+  // After how many rounds the schedule that was locked last is to end: because it was locked for so
+  // many steps, or its step can then be cut into fewer buckets; 0: neither.
   int64_t term() const { return term_; }
 
   // What was locked has ended after so many rounds; `late`: a bucket did not fill. One that hardly
@@ -56,7 +52,7 @@ class StepDetector {
  private:
   void Count(const Item& item);
   void CountAnew();
-  std::vector<Bucket> Cut(bool trusting) const;
+  bool Trusting() const;
 
   std::vector<Item> current_;  // the step under way
   KnownSteps::Ids current_ids_;

@@ -13,7 +13,7 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 10;
+constexpr int kProtocol = 11;
 
 std::string HostName() {
   char name[256] = {0};
@@ -40,6 +40,7 @@ std::string EncodeHandshake(const Handshake& handshake) {
   std::snprintf(density, sizeof density, "%.17g", handshake.sparse_density);  // to the bit
   return std::to_string(handshake.protocol) + "\n" + handshake.host + "\n" + handshake.machine +
          "\n" + std::to_string(handshake.fusion_threshold) + "\n" +
+         std::to_string(handshake.alone_bytes) + "\n" +
          std::to_string(static_cast<int>(handshake.cpu_operations)) + "\n" + density + "\n" +
          std::to_string(static_cast<int>(handshake.on_not_finite)) + "\n" +
          std::to_string(handshake.local_process) + "\n" + std::to_string(handshake.pid) + "\n" +
@@ -51,6 +52,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   std::istringstream in(text);
   std::string protocol;
   std::string threshold;
+  std::string alone;
   std::string operations;
   std::string density;
   std::string on_not_finite;
@@ -60,7 +62,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   handshake->protocol = std::atoi(protocol.c_str());
   const bool other = whole && handshake->protocol != kProtocol;
   whole = whole && std::getline(in, handshake->machine) && std::getline(in, threshold) &&
-          std::getline(in, operations) && std::getline(in, density) &&
+          std::getline(in, alone) && std::getline(in, operations) && std::getline(in, density) &&
           std::getline(in, on_not_finite) && std::getline(in, local_process) &&
           std::getline(in, pid) && std::getline(in, handshake->pid_namespace) &&
           std::getline(in, handshake->identity.versions.tfhvd) &&
@@ -70,6 +72,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
     return Status::Internal("a rank sent a malformed handshake: '" + text + "'");
   }
   handshake->fusion_threshold = std::atoll(threshold.c_str());
+  handshake->alone_bytes = std::atoll(alone.c_str());
   handshake->cpu_operations = static_cast<CpuOperations>(std::atoi(operations.c_str()));
   handshake->sparse_density = std::strtod(density.c_str(), nullptr);
   handshake->on_not_finite = static_cast<OnNotFinite>(std::atoi(on_not_finite.c_str()));
@@ -86,6 +89,7 @@ Handshake MakeHandshake(const Config& config, const Identity& identity) {
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   handshake.machine = handshake.host + " " + boot;
   handshake.fusion_threshold = config.fusion_threshold;
+  handshake.alone_bytes = config.alone_bytes;
   handshake.cpu_operations = config.cpu_operations;
   handshake.sparse_density = config.sparse_density;
   handshake.on_not_finite = config.on_not_finite;
@@ -114,6 +118,7 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
     TFHVD_RETURN_IF_ERROR(DecodeHandshake(text, &handshake));
     if (hosts.empty()) {  // rank 0's word holds for all
       config->fusion_threshold = handshake.fusion_threshold;
+      config->alone_bytes = handshake.alone_bytes;
       config->cpu_operations = handshake.cpu_operations;
       config->sparse_density = handshake.sparse_density;
       config->on_not_finite = handshake.on_not_finite;

@@ -25,6 +25,7 @@ struct Handshake {
   std::string host;     // for messages
   std::string machine;  // equal for ranks of one host and boot
   int64_t fusion_threshold = 0;
+  int64_t alone_bytes = 0;
   CpuOperations cpu_operations = CpuOperations::kAuto;
   double sparse_density = 1.0;
   OnNotFinite on_not_finite = OnNotFinite::kWarn;

@@ -34,7 +34,7 @@ bool Same(const Agreement& a, const Agreement& b) {
   }
   return a.sequence == b.sequence && a.evicted == b.evicted && a.withdrawn == b.withdrawn &&
          a.confirm == b.confirm && a.everyone_left == b.everyone_left && a.lock == b.lock &&
-         a.lock_term == b.lock_term;
+         a.lock_term == b.lock_term && a.lock_fusion == b.lock_fusion;
 }
 
 template <typename M>
@@ -144,7 +144,11 @@ class Source {
     a.confirm = Coin();
     a.everyone_left = Coin();
     a.lock = List([this] { return List([this] { return Id(); }); });
-    if (!a.lock.empty()) a.lock_term = static_cast<int64_t>(Unsigned() >> 1);
+    if (!a.lock.empty()) {
+      for (int64_t* number : {&a.lock_term, &a.lock_fusion.threshold, &a.lock_fusion.alone_from}) {
+        *number = static_cast<int64_t>(Unsigned() >> 1);
+      }
+    }
     return a;
   }
   std::string Noise() {
@@ -275,6 +279,7 @@ TEST(WhatARankSaysOfItselfSurvives) {
       a.ended = ended;
       a.ended_rounds = ended ? 12345 : 0;
       a.ended_late = ended && waited > 1;
+      a.ended_step_ns = ended ? waited * 1000 : 0;
       a.waited_ms = waited;
       a.waits_in = waited > 0 ? "allreduce 'x'" : "";
       Announcement back;
@@ -282,6 +287,7 @@ TEST(WhatARankSaysOfItselfSurvives) {
       EXPECT_EQ(back.ended, a.ended);
       EXPECT_EQ(back.ended_rounds, a.ended_rounds);
       EXPECT_EQ(back.ended_late, a.ended_late);
+      EXPECT_EQ(back.ended_step_ns, a.ended_step_ns);
       EXPECT_EQ(back.waited_ms, a.waited_ms);
       EXPECT_EQ(back.waits_in, a.waits_in);
     }

@@ -28,6 +28,11 @@ TEST(TheDefaultsOfTheTableAreThoseOfTheStruct) {
   const Config written = Parse(environment);
   const Config none = Parse({});
   EXPECT_EQ(written.fusion_threshold, none.fusion_threshold);
+  EXPECT_EQ(written.alone_bytes, none.alone_bytes);
+  EXPECT_EQ(written.bucket_bytes, none.bucket_bytes);
+  EXPECT_EQ(written.autotune, none.autotune);
+  EXPECT_EQ(written.autotune_log, none.autotune_log);
+  EXPECT_EQ(written.autotune_file, none.autotune_file);
   EXPECT_EQ(written.cycle_time, none.cycle_time);
   EXPECT_EQ(written.cache_capacity, none.cache_capacity);
   EXPECT_EQ(written.stall_check, none.stall_check);
@@ -75,6 +80,17 @@ TEST(EveryValueIsTaken) {
   EXPECT_EQ(Parse({{"TFHVD_DIVERGENCE_STEPS", "0"}}).divergence_steps, int64_t{0});
   EXPECT_TRUE(Parse({{"TFHVD_ON_DIVERGENCE", "heal"}}).on_divergence == OnDivergence::kHeal);
   EXPECT_TRUE(Parse({{"TFHVD_ON_NOT_FINITE", "off"}}).on_not_finite == OnNotFinite::kOff);
+}
+
+TEST(WhatIsRememberedIsInTheUsersCache) {
+  EXPECT_EQ(Parse({}).cache_folder, std::string());
+  EXPECT_EQ(Parse({{"HOME", "/home/u"}}).cache_folder, std::string("/home/u/.cache/tfhvd"));
+  EXPECT_EQ(Parse({{"HOME", "/home/u"}, {"XDG_CACHE_HOME", "/c"}}).cache_folder,
+            std::string("/c/tfhvd"));
+  EXPECT_EQ(Parse({{"HOME", "/home/u"}, {"XDG_CACHE_HOME", "relative"}}).cache_folder,
+            std::string("/home/u/.cache/tfhvd"));
+  EXPECT_TRUE(Parse({{"HOROVOD_AUTOTUNE", "1"}}).autotune);
+  EXPECT_EQ(Parse({{"HOROVOD_AUTOTUNE_LOG", "f"}}).autotune_log, std::string("f"));
 }
 
 TEST(HorovodsNamesAreAcceptedAndOursWin) {

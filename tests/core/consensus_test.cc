@@ -241,7 +241,7 @@ TEST(AThreadThatSubmitsRunsOneBucketThoughTwoAreComplete) {
     Consensus::Outcome outcome;
     EXPECT_FALSE(rank.consensus.StepOneBucket(job->now, &outcome));  // nobody's vote is missing
     ASSERT_EQ(outcome.agreed.size(), buckets);
-    if (buckets > 0) EXPECT_EQ(outcome.agreed[0].size(), size_t{2});
+    if (buckets > 0) EXPECT_EQ(outcome.agreed[0].agreed.size(), size_t{2});
   }
 }
 

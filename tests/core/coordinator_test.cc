@@ -39,6 +39,62 @@ TEST(AgreesOnceAllHaveAnnounced) {
   EXPECT_EQ(c.Step(0).size(), size_t{0});
 }
 
+// Both ranks have run a locked step of "x" and "y", in so much time each; the next lock.
+Agreement LockAfter(Coordinator* c, int64_t step_ns, uint64_t* seen, const Bucket& ids) {
+  for (int r = 0; r < 2; ++r) {
+    Announcement a;
+    a.seen = *seen;
+    a.ended = step_ns > 0;
+    a.ended_rounds = step_ns > 0 ? 100 : 0;
+    a.ended_step_ns = step_ns;
+    a.known = ids;
+    EXPECT_OK(c->Take(r, a, 0));
+  }
+  const Agreement agreement = To(c->Step(0), 1);
+  *seen = agreement.sequence;
+  return agreement;
+}
+
+TEST(SettingsAreTriedOneBlockOfStepsAfterTheOther) {
+  Coordinator::Options options = OptionsOf(2);
+  options.may_lock = true;
+  options.lock.autotune = true;
+  options.lock.given.fusion.threshold = 7;
+  Coordinator c(options);
+  const Bucket ids = {AgreeOnce(&c, "x"), AgreeOnce(&c, "y", 1)};
+  uint64_t seen = 2;
+  Agreement a;
+  for (int step = 0; step < 5 && a.lock.empty(); ++step) a = LockAfter(&c, 0, &seen, ids);
+  ASSERT_EQ(a.lock.size(), size_t{1});
+  EXPECT_EQ(a.lock_fusion.threshold, int64_t{7});
+  const int64_t first = a.lock_term;
+  EXPECT_TRUE(first > 0);
+  std::string tried;
+  while (a.lock_term > 0 && tried.size() < 1000) {
+    tried += a.lock_fusion.threshold == 7 ? "g" : "d";
+    const bool slow = a.lock_fusion.threshold == 7;
+    a = LockAfter(&c, slow ? 2000000 : 1000000, &seen, ids);
+    ASSERT_EQ(a.lock.size(), size_t{1});
+  }
+  EXPECT_EQ(tried.substr(0, 8), "gddggddg");  // what was given, the defaults
+  EXPECT_TRUE(a.lock_fusion == FusionLimits() || a.lock_fusion.threshold == 64 << 10);
+  EXPECT_TRUE(c.TakeTuning().back().what.done);
+}
+
+TEST(WithoutAutotuneALockLastsAndHasWhatWasGiven) {
+  Coordinator::Options options = OptionsOf(2);
+  options.may_lock = true;
+  options.lock.given = {1, {7, 9}};
+  Coordinator c(options);
+  const Bucket ids = {AgreeOnce(&c, "x"), AgreeOnce(&c, "y", 1)};
+  uint64_t seen = 2;
+  Agreement a;
+  for (int step = 0; step < 5 && a.lock.empty(); ++step) a = LockAfter(&c, 0, &seen, ids);
+  ASSERT_EQ(a.lock.size(), size_t{2});
+  EXPECT_EQ(a.lock_term, int64_t{0});
+  EXPECT_TRUE(a.lock_fusion == options.lock.given.fusion);
+}
+
 TEST(TheOrderIsThatOfCompletion) {
   Coordinator c(OptionsOf(2));
   for (const char* name : {"a", "b", "c"}) EXPECT_OK(c.Take(0, InFull(name), 0));

@@ -196,7 +196,7 @@ class Player {
     Record(std::move(outcome));
   }
   void Record(Consensus::Outcome outcome) {
-    for (std::vector<Agreed>& together : outcome.agreed) {
+    for (auto& [together, fusion] : outcome.agreed) {
       ++rounds_;
       for (Agreed& a : together) {
         EXPECT_TRUE(a.decision.verdict.ok());

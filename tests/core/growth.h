@@ -275,7 +275,7 @@ class TimelessJob {
         bool ignored = false;
         if (r == 0) EXPECT_OK(server_->Step(kNow, &ignored));
         (void)planes_[r]->Flushed();
-        for (const auto& together : outcome.agreed) agreed[r] += together.size();
+        for (const auto& together : outcome.agreed) agreed[r] += together.agreed.size();
       }
     }
     EXPECT_TRUE(all());

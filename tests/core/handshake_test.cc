@@ -16,6 +16,7 @@ TEST(EveryFieldSurvives) {
                             "node-1.example",
                             "node-1.example 5f2c",
                             int64_t{1} << 40,
+                            12345,
                             CpuOperations::kHierarchical,
                             0.1,
                             OnNotFinite::kOff,
@@ -29,6 +30,7 @@ TEST(EveryFieldSurvives) {
   EXPECT_EQ(back.host, handshake.host);
   EXPECT_EQ(back.machine, handshake.machine);
   EXPECT_EQ(back.fusion_threshold, handshake.fusion_threshold);
+  EXPECT_EQ(back.alone_bytes, handshake.alone_bytes);
   EXPECT_EQ(back.cpu_operations, handshake.cpu_operations);
   EXPECT_EQ(back.sparse_density, handshake.sparse_density);
   EXPECT_TRUE(back.on_not_finite == OnNotFinite::kOff);
@@ -108,6 +110,8 @@ TEST(RankZerosSettingsAreEveryones) {
     ASSERT_OK(world->OpenCommunicator({0, 1, 2}, &communicator));
     Config config;
     config.fusion_threshold = 100 + rank;
+    config.alone_bytes = 200 + rank;
+    config.bucket_bytes = rank;
     config.cycle_time = rank;
     config.sparse_density = 0.25 * (rank + 1);
     config.on_not_finite = rank == 0 ? OnNotFinite::kRaise : OnNotFinite::kOff;
@@ -116,6 +120,8 @@ TEST(RankZerosSettingsAreEveryones) {
     const Identity mine{{}, "at " + std::to_string(rank)};
     ASSERT_OK(ExchangeHandshakes(communicator.get(), &config, &topology, mine));
     EXPECT_EQ(config.fusion_threshold, int64_t{100});
+    EXPECT_EQ(config.alone_bytes, int64_t{200});
+    EXPECT_EQ(config.bucket_bytes, int64_t{rank});  // each rank's own affair, as the next
     EXPECT_EQ(config.cpu_operations, CpuOperations::kMpi);
     EXPECT_EQ(config.sparse_density, 0.25);
     EXPECT_TRUE(config.on_not_finite == OnNotFinite::kRaise);

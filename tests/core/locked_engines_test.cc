@@ -158,6 +158,22 @@ TEST(DeviationsOverInproc) {
   });
 }
 
+// A step that is tried with other settings all the time: each way gives the same sums.
+TEST(DeviationsWhileSettingsAreTried) {
+  Config config;
+  config.autotune = true;
+  config.fusion_threshold = 0;
+  RunRanks(3, [](Rank* rank) { RunProgram(rank, Steps(2000)); }, config);
+  config.alone_bytes = 8;  // of two floats on
+  RunRanks(
+      2,
+      [](Rank* rank) {
+        Random own(static_cast<uint32_t>(rank->rank()));
+        for (int step = 0; step < Steps(3000); ++step) RunStep(rank, 10000, &own);  // a plain one
+      },
+      config);
+}
+
 // A rank's engine over the shared memory of one host.
 void RunOverSharedMemory(int size, const std::function<void(Rank*)>& body) {
   InprocGroup group(size);

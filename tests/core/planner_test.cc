@@ -31,9 +31,10 @@ Agreed Gather(std::vector<int64_t> first_dims, size_t rank, int64_t width = 1) {
 }
 
 // "0 1|2.1": plans separated by bars, pieces as entry or entry.tensor.
-std::string Text(const std::vector<Agreed>& agreed, int64_t threshold) {
+std::string Text(const std::vector<Agreed>& agreed, int64_t threshold,
+                 int64_t alone_from = FusionLimits().alone_from) {
   std::string s;
-  for (const Plan& plan : MakePlans(agreed, {threshold})) {
+  for (const Plan& plan : MakePlans(agreed, {threshold, alone_from})) {
     if (!s.empty()) s += "|";
     for (size_t i = 0; i < plan.pieces.size(); ++i) {
       const Piece& p = plan.pieces[i];
@@ -52,6 +53,13 @@ std::vector<Agreed> List(A... agreed) {
 }
 
 TEST(NothingGivesNothing) { EXPECT_EQ(MakePlans({}, {kMiB}).size(), size_t{0}); }
+
+TEST(WhatIsLargeTravelsAlone) {
+  const auto two = [] { return List(Reduce(10), Reduce(12), Reduce(10)); };
+  EXPECT_EQ(Text(two(), kMiB, 48), "0 2|1");
+  EXPECT_EQ(Text(two(), kMiB, 49), "0 1 2");
+  EXPECT_EQ(Text(two(), kMiB, 0), "0|1|2");
+}
 
 TEST(FusesUpToTheThreshold) {
   const auto four = [] { return List(Reduce(10), Reduce(10), Reduce(10), Reduce(10)); };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cc/negotiate/gaps.h"
+#include "cc/negotiate/step_periods.h"
 #include "cc/negotiate/trust.h"
 #include "tests/core/testing.h"
 
@@ -242,6 +243,30 @@ TEST(TheTimeInWhichNothingIsPendingIsNoGap) {
   EXPECT_EQ(gaps.last(), 10.5);
 }
 
+TEST(TheFirstStepsOfALockAreNotMeasured) {
+  StepPeriods periods;
+  const auto run = [&periods](double first, int times) {
+    periods.Begin();
+    double now = 100.0;
+    for (int64_t i = 0; i < StepPeriods::kFirst; ++i) periods.StepRan(now += first);
+    for (int i = 0; i < times; ++i) periods.StepRan(now += 0.25);
+  };
+  run(9.0, 4);
+  EXPECT_EQ(periods.typical(), 0.0);  // too few
+  run(9.0, 5);
+  EXPECT_EQ(periods.typical(), 0.25);
+  run(0.5, 2000);
+  EXPECT_EQ(periods.typical(), 0.25);
+}
+
+TEST(ASlowMomentDoesNotChangeWhatIsTypical) {
+  StepPeriods periods;
+  periods.Begin();
+  double now = 0.0;
+  for (int i = 0; i < 20; ++i) periods.StepRan(now += i % 8 == 7 ? 5.0 : 0.5);
+  EXPECT_EQ(periods.typical(), 0.5);
+}
+
 TEST(AScheduleThatHardlyPaysIsTriedLessAndLessOften) {
   Program program;
   int64_t needed = 0;
@@ -284,6 +309,40 @@ TEST(AStepThatPaidResumesAsItWasOnceItHasCome) {
     EXPECT_EQ(program.detector.Lock(), (std::vector<Bucket>{{1, 2, 3}}));
     program.detector.Ended(2, false);
   }
+}
+
+TEST(AStepThatHasResumedIsCutAnewForOtherBuckets) {
+  Program program;
+  for (int i = 0; i < 4; ++i) program.Together({1, 2, 3, 4}, 4 << 20);
+  EXPECT_EQ(program.detector.Schedule(1 << 20).size(), size_t{4});
+  EXPECT_EQ(program.detector.Lock(8 << 20, 20).size(), size_t{2});
+  EXPECT_EQ(program.detector.term(), int64_t{40});
+  program.detector.Ended(40, false);
+  program.Together({4, 3, 2, 1}, 4 << 20);
+  ASSERT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.step().size(), size_t{4});
+  EXPECT_EQ(program.detector.Lock(64 << 20, 10), (std::vector<Bucket>{{1, 2, 3, 4}}));
+  EXPECT_EQ(program.detector.term(), int64_t{10});
+  program.detector.Ended(10, false);
+  program.Together({1, 2, 3, 4}, 4 << 20);
+  ASSERT_TRUE(program.detector.Repeats());
+  EXPECT_EQ(program.detector.Lock(1).size(), size_t{4});
+  EXPECT_EQ(program.detector.term(), kForEver);
+}
+
+TEST(DoubtEndsABlockThatIsLonger) {
+  Program program;
+  EXPECT_EQ(LockApart(&program), size_t{1});
+  program.detector.Ended(20, true);
+  const auto lock = [&program](int64_t steps) {
+    int ran = 0;
+    while (!program.detector.Repeats() && ++ran < 1000) Apart(&program, 1);
+    program.detector.Lock(8 << 20, steps);
+    return program.detector.term();
+  };
+  EXPECT_EQ(lock(1000), 2 * Trust::kFewestSteps);
+  program.detector.Ended(2 * 10, false);
+  EXPECT_EQ(lock(7), int64_t{14});
 }
 
 TEST(AnotherOneInItsMidstShowsThatItIsAnotherStep) {

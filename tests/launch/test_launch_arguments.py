@@ -116,13 +116,13 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line, says, capsys):
 
 def test_options_of_horovodrun_without_an_effect_are_taken_with_a_warning(capsys):
     words = (
-        "-np 1 --disable-cache --autotune --autotune-log-file f --jsrun "
+        "-np 1 --disable-cache --autotune-warmup-samples 3 --jsrun "
         "--thread-affinity=4 --hierarchical-allreduce --mpi true --gloo"
     )
     job = parse(words.split())
     assert job.command == ("true", "--gloo")
     assert [warning.partition(" ")[0] for warning in job.warnings] == [
-        *("--disable-cache", "--autotune", "--autotune-log-file", "--jsrun"),
+        *("--disable-cache", "--autotune-warmup-samples", "--jsrun"),
         *("--thread-affinity", "--hierarchical-allreduce"),
     ]
     assert job.warnings[0] == (

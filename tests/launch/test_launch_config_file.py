@@ -21,7 +21,9 @@ params:
   cache_capacity: 64
   hierarchical_allreduce: false
 autotune:
-  enabled: false
+  enabled: true
+  log_file: a.csv
+  warmup_samples: 3
 timeline:
   filename: t.json
   mark_cycles: true
@@ -54,6 +56,8 @@ def test_horovods_sections(file):
         "TFHVD_FUSION_THRESHOLD": str(32 << 20),
         "TFHVD_CYCLE_TIME": "2.5",
         "TFHVD_CACHE_CAPACITY": "64",
+        "TFHVD_AUTOTUNE": "1",
+        "TFHVD_AUTOTUNE_LOG": "a.csv",
         "TFHVD_TIMELINE": "t.json",
         "TFHVD_TIMELINE_MARK_CYCLES": "1",
         "TFHVD_STALL_CHECK_DISABLE": "1",
@@ -62,7 +66,7 @@ def test_horovods_sections(file):
     }
     assert job.verbose and job.mpi_args == ("--mca", "x", "y z")
     assert [text.partition(" ")[0] for text in job.warnings] == [
-        *("--no-hierarchical-allreduce", "--no-autotune", "--num-nccl-streams"),
+        *("--no-hierarchical-allreduce", "--autotune-warmup-samples", "--num-nccl-streams"),
     ]
 
 

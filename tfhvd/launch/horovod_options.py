@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_TUNED = "there is nothing to tune"
+_TUNED = "--autotune compares the times of steps until one setting is faster beyond doubt"
 _LEVELS = "tfhvd itself chooses when to reduce within each host first (TFHVD_CPU_OPERATIONS)"
 _MPI = "ranks that meet over TCP wait for --start-timeout"
 _THREADS = "tfhvd calls MPI from one thread"
@@ -26,8 +26,6 @@ class Idle:
 
 IDLE = (
     Idle(("--disable-cache",), 0, "the launcher keeps nothing between jobs"),
-    Idle(("--autotune", "--no-autotune"), 0, _TUNED),
-    Idle(("--autotune-log-file",), 1, _TUNED),
     Idle(("--autotune-warmup-samples",), 1, _TUNED),
     Idle(("--autotune-steps-per-sample",), 1, _TUNED),
     Idle(("--autotune-bayes-opt-max-samples",), 1, _TUNED),

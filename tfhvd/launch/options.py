@@ -271,6 +271,19 @@ def _settings() -> list[Row]:
             convert=values.count,
             help="number of tensors in the response cache",
         ),
+        setting(
+            "--autotune",
+            dest="TFHVD_AUTOTUNE",
+            to="1",
+            help="find better settings while the job runs; what is not faster beyond doubt is left",
+        ),
+        setting("--no-autotune", dest="TFHVD_AUTOTUNE", to="0", help="do not (the default)"),
+        value(
+            "--autotune-log-file",
+            dest="TFHVD_AUTOTUNE_LOG",
+            metavar="FILE",
+            help="write what was compared there, as comma-separated values",
+        ),
         setting("--no-stall-check", dest=check, to="1", help="report no stalled tensors"),
         setting("--stall-check", dest=check, to="0", help="report them (the default)"),
         value(
