@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -183,9 +184,10 @@ def judge(case: Case, result: dict[str, object]) -> tuple[str, bool]:
     mean = sum(ratios) / len(ratios) if ratios else 0.0
     squares = sum((ratio - mean) ** 2 for ratio in ratios)
     error = (squares / max(1, len(ratios) - 1) / max(1, len(ratios))) ** 0.5
-    good = mean - 2 * error <= 0.01 if not case.wrong else mean <= -0.15
+    change = math.expm1(mean)
+    good = change - 2 * error <= 0.01 if not case.wrong else change <= -0.15
     found = ", ".join(f"{k[6:]}={v}" for k, v in result["found"].items())  # type: ignore[attr-defined]
-    measured = f"{100 * mean:+.1f}% ± {100 * error:.1f}" if ratios else "the same settings"
+    measured = f"{100 * change:+.1f}% ± {100 * error:.1f}" if ratios else "the same settings"
     row = f"| {case} | {result['ms']:.3g} ms | {found or '-'} | {measured} | {result['said']} | "
     row += f"{result['took']:.0f} s | {'ok' if good else 'NOT OK'} |"
     return row, good
