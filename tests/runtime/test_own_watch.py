@@ -39,14 +39,14 @@ def test_the_first_rank_that_waits_names_the_odd_one(tmp_path):
     job = mpi.run_ranks(3, [str(script), "8"], env=FAST)
     assert [rank.code for rank in job.ranks] == [0, 0, 0], job
     said = job.ranks[0].err
-    assert "Z] warning: the job hangs:\n  A rank waits for something else." in said, job
+    assert "Z] warning: the job hangs:\n  A rank waits in its program." in said, job
     assert f" is at {script}:6 in <module>" in said, job
     assert "Ranks 0, 2 wait for add_process_set" in said, job
     assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
     [file] = tmp_path.glob("tfhvd-verdict-*.json")
     assert f"\n  Rank 0 has seen it; all that was seen: {file}" in said, job
     written = json.loads(file.read_text())
-    assert (written["kind"], written["ranks"]) == ("held", [1])
+    assert (written["kind"], written["ranks"]) == ("waits", [1])
     assert [len(look) for look in written["looks"]] == [3, 3]
 
 
@@ -56,7 +56,7 @@ def test_a_rank_alone_on_its_host_is_named_by_another_host(tmp_path):
     job = mpi.run_ranks(3, [str(script), "aab"], env=FAST)
     assert [rank.code for rank in job.ranks] == [0, 0, 0], job
     said = job.ranks[0].err
-    assert "Z] warning: the job hangs:\n  A rank waits for something else." in said, job
+    assert "Z] warning: the job hangs:\n  A rank waits in its program." in said, job
     assert "\n  Rank 2 (host b, process " in said and f") is at {script}:8 in <module>" in said, job
     assert "Rank 0 has seen it; all that was seen: " in said, job
     assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
