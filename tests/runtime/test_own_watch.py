@@ -74,6 +74,26 @@ def test_a_stopped_rank_zero_is_named_by_the_next_that_waits(tmp_path):
     assert not any("the job hangs" in job.ranks[number].err for number in (0, 2)), job
 
 
+def test_the_job_ends_where_it_is_to(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(PROGRAM)
+    job = mpi.run_ranks(3, [str(script), "600"], env={**FAST, "TFHVD_ON_HANG": "abort"})
+    assert job.code == 1, job
+    said = job.ranks[0].err
+    assert "Z] error: the job hangs:\n  A rank waits in its program.\n  Rank 1 (" in said, job
+    assert said.count("\n  TFHVD_ON_HANG=abort ends the job\n") == 1, job
+    assert len(list(tmp_path.glob("tfhvd-verdict-*.json"))) == 1
+
+
+def test_a_job_in_which_a_rank_works_is_left_alone(tmp_path):
+    script = tmp_path / "works.py"
+    works = "end = time.monotonic() + float(sys.argv[1])\n    while time.monotonic() < end: pass"
+    script.write_text(PROGRAM.replace("time.sleep(float(sys.argv[1]))", works))
+    job = mpi.run_ranks(2, [str(script), "6"], env={**FAST, "TFHVD_ON_HANG": "abort"})
+    assert job.code == 0, job
+    assert "hangs" not in job.ranks[0].err, job
+
+
 def test_nothing_is_said_by_ranks_where_tfhvdrun_watches(tmp_path):
     script = tmp_path / "late.py"
     script.write_text(PROGRAM)
