@@ -156,7 +156,10 @@ def test_a_running_job_that_nobody_prepared(launcher, tmp_path):
                 rf"^rank 1, the last call first:\n    {place}:8 in <module>", said, re.M
             )
             assert re.search(rf"^rank 0, .*\n(    .*\n)+    {place}:7 in <module>", said, re.M)
-            # And they go on.
+            # By its program; and they go on.
+            words = ["dump", str(tmp_path / "hangs.py")]
+            said = subprocess.run([*TFHVD, *words], capture_output=True, text=True, check=True)
+            assert said.stdout.startswith("job of 2 ranks\n")
             assert len(wait_until_it_hangs(job.pid)) == 2
         finally:
             job.terminate()
