@@ -148,6 +148,11 @@ std::vector<Row> RowsOfWork() {
         "A tensor that waits this long for some rank fails with an error on the ranks that wait, "
         "also in the middle of a collective; 0: never."},
        Real(&Config::stall_shutdown_time, 1e6)},
+      {{"ON_HANG", nullptr, "warn", "warn or abort",
+        "What happens where ranks wait, and one of them does nothing that would end that: a "
+        "warning that says which rank, where it is and why, or also the end of the job, in "
+        "hvd.init(), too."},
+       Choices(&Config::on_hang, {"warn", "abort"})},
       {{"SHUTDOWN_TIMEOUT_SECONDS", nullptr, "5", "0 to 3600 seconds",
         "How long a rank that leaves because of an error waits for the others to acknowledge that "
         "before it ends."},

@@ -22,6 +22,9 @@ enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 // two levels NCCL within hosts and, across, NCCL or the means of the host.
 enum class GpuOperations { kAuto, kNccl, kHost, kHierarchical, kHierarchicalHost };
 
+// What becomes of a job whose ranks wait, and in which nothing would end that.
+enum class OnHang { kWarn, kAbort };
+
 // What becomes of variables that are updated from gradients of one rank alone.
 enum class CheckSync { kError, kWarn, kOff };
 
@@ -46,7 +49,8 @@ struct Config {
   bool stall_check = true;
   double stall_check_time = 60.0;    // seconds
   double stall_shutdown_time = 0.0;  // seconds; 0: never
-  double shutdown_timeout = 5.0;     // seconds
+  OnHang on_hang = OnHang::kWarn;
+  double shutdown_timeout = 5.0;  // seconds
   CpuOperations cpu_operations = CpuOperations::kAuto;
   double sparse_density = 1.0;  // rows sent by all ranks over rows of the variable; 0: never dense
   GpuOperations gpu_operations = GpuOperations::kAuto;

@@ -174,7 +174,7 @@ Status StepRunner::CheckVotes(double now) {
 void StepRunner::ObserveWait() {
   if (observer_ == nullptr || !observer_->on()) return;
   waits_for_ = OneMissing();
-  observer_->WaitedFor(held_, waits_for_);
+  for (const Agreed& agreed : held_) observer_->WaitedFor(agreed.entry.id, waits_for_);
 }
 
 // The only rank whose vote is missing; kSeveralRanks where there are more or this rank cannot tell.

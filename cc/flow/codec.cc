@@ -1,5 +1,7 @@
 #include "cc/flow/codec.h"
 
+#include <utility>
+
 #include "cc/base/wire.h"
 
 namespace tfhvd {
@@ -17,6 +19,7 @@ constexpr uint8_t kWaits = 4;
 constexpr uint8_t kInFull = 0;
 constexpr uint8_t kRepeat = 1;
 constexpr uint8_t kPlaceholder = 2;
+constexpr uint8_t kWaited = 4;  // added: it waited for another rank than the item before it
 
 void Write(WireWriter* w, const Key& key) {
   w->Signed(key.process_set);
@@ -138,11 +141,15 @@ std::string Encode(const Agreement& a) {
   WireWriter w;
   w.Byte(kAgreementTag);
   w.Unsigned(a.sequence);
-  w.List(a.items, [&w](const Agreement::Item& item) {
+  int waited_for = -1;
+  w.List(a.items, [&w, &waited_for](const Agreement::Item& item) {
+    const bool other = std::exchange(waited_for, item.waited_for) != item.waited_for;
     w.Unsigned(item.id);
-    w.Byte(item.repeat ? kRepeat : item.placeholder ? kPlaceholder : kInFull);
+    const uint8_t how = item.repeat ? kRepeat : item.placeholder ? kPlaceholder : kInFull;
+    w.Byte(how | (other ? kWaited : 0));
     if (!item.repeat) Write(&w, item.decision);
     if (item.placeholder) Write(&w, item.request);
+    if (other) w.Signed(waited_for);
   });
   w.List(a.evicted, [&w](CacheId id) { w.Unsigned(id); });
   w.List(a.withdrawn, [&w](const Key& k) { Write(&w, k); });
@@ -161,14 +168,19 @@ Status Decode(const std::string& bytes, Agreement* a) {
   WireReader r(bytes);
   const bool tag_ok = r.Byte() == kAgreementTag;
   a->sequence = r.Unsigned();
-  a->items = r.List([&r] {
+  int waited_for = -1;
+  a->items = r.List([&r, &waited_for] {
     Agreement::Item item;
     item.id = r.Unsigned();
-    const uint8_t how = r.Enum<uint8_t>(kPlaceholder + 1);
+    const uint8_t flags = r.Enum<uint8_t>(kPlaceholder + kWaited + 1);
+    const uint8_t how = flags % kWaited;
+    if (how > kPlaceholder) r.Fail();
     item.repeat = how == kRepeat;
     item.placeholder = how == kPlaceholder;
     if (!item.repeat) item.decision = ReadDecision(&r);
     if (item.placeholder) item.request = ReadRequest(&r);
+    if (flags >= kWaited) waited_for = r.Int32();
+    item.waited_for = waited_for;
     return item;
   });
   a->evicted = r.List([&r] { return r.Unsigned(); });

@@ -53,6 +53,7 @@ struct Agreement {
     bool placeholder = false;
     Request request;  // what the others asked for; only where placeholder
     Decision decision;
+    int waited_for = -1;  // the rank that came last of all; -1: none, or not known
   };
 
   uint64_t sequence = 0;

@@ -36,9 +36,10 @@ class Observer {
   // This rank's coordinator waits for nobody any more who is to announce `key`.
   virtual void TallyOver(const Key& key) = 0;
 
-  // These wait for `rank`, which was not ready when this rank was: the only such rank, or
-  // kSeveralRanks.
-  virtual void WaitedFor(const std::vector<Agreed>& bucket, int rank) = 0;
+  // The entry waits for `rank`, which was not ready when this rank was: the only such rank, or
+  // kSeveralRanks. Where ranks vote that is told when the wait begins, else with the agreement that
+  // ends it, and then `rank` is the one that came last.
+  virtual void WaitedFor(EntryId entry, int rank) = 0;
 
   // These are to be executed, one after the other, from now on.
   virtual void AgreedOn(const std::vector<Agreed>& together) = 0;

@@ -186,6 +186,7 @@ void Coordinator::Decide(Slot* slot, double now) {
   slot->last_used = sequence_;
   const std::vector<int> absent = tally_.Absent(*slot);
   Agreement::Item item;
+  item.waited_for = slot->waited_for;
   const bool repeat = slot->requests.empty() && slot->evicted_at == 0 && absent.empty();
   Detect(*slot, repeat);
   if (repeat) {

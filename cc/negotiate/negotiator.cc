@@ -213,7 +213,10 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
   if (agreement.confirm) to_confirm_ = seen_;
   std::vector<Agreed> together;
   for (Agreement::Item& item : agreement.items) {
+    const int last = item.waited_for;
+    const size_t before = together.size();
     TFHVD_RETURN_IF_ERROR(TakeItem(std::move(item), &together, outcome));
+    if (together.size() > before) TellOfWait(together.back().entry, last);
   }
   const FusionLimits fusion{config_.fusion_threshold, config_.alone_bytes};
   if (!together.empty()) outcome->agreed.push_back({std::move(together), fusion});
@@ -231,6 +234,12 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
   if (!agreement.lock.empty()) TFHVD_RETURN_IF_ERROR(Lock(agreement, outcome));
   if (agreement.everyone_left) over_ = true;
   return Status::Ok();
+}
+
+// All have waited for `last`, but that one itself.
+void Negotiator::TellOfWait(const Entry& entry, int last) {
+  if (last < 0 || last == topology_.rank || observer_ == nullptr || !observer_->on()) return;
+  observer_->WaitedFor(entry.id, last);
 }
 
 Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome) {

@@ -125,6 +125,7 @@ class Negotiator {
   Status TakeMessages(Outcome* outcome);
   Status TakeAgreement(Agreement agreement, Outcome* outcome);
   Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
+  void TellOfWait(const Entry& entry, int last);
   Status TakeRepeated(CacheId id, std::vector<Agreed>* together);
   void Take(const ResponseCache::Record& record, Node* pending, std::vector<Agreed>* together);
   Status FindRecord(CacheId id, const ResponseCache::Record** record) const;

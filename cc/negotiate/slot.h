@@ -32,6 +32,7 @@ struct Slot {
   bool joins = false;         // some rank announced that it joins
   bool complete = false;      // everyone it needs has announced it; it waits for its decision
   size_t index = 0;           // where complete: in the tally's list of those that are
+  int waited_for = -1;        // where complete: the rank that came last; -1: none, or not known
   bool reported = false;
 
   // What was last agreed; valid if id != kNoId.

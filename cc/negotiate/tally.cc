@@ -22,7 +22,7 @@ Slot* Tally::Open(const Key& key, ProcessSetTable::Members members) {
 
 void Tally::AddById(Slot* slot, int rank, uint64_t seen, double now) {
   Add(slot, rank, Slot::Announced::kById, seen, now);
-  CompleteIfPossible(slot, now);
+  CompleteIfPossible(slot, LastOf(*slot, rank), now);
   ObserveWait(*slot, rank, now);
 }
 
@@ -35,11 +35,17 @@ void Tally::AddInFull(Slot* slot, int rank, Request request, uint64_t seen, doub
     slot->joins = true;
     joined_.Join(rank, slot->key.process_set, stops);
     for (auto& [key, other] : slots_) {
-      if (!other.joins) CompleteIfPossible(&other, now);  // the end of all comes last
+      if (!other.joins) CompleteIfPossible(&other, rank, now);  // the end of all comes last
     }
   }
-  CompleteIfPossible(slot, now);
+  CompleteIfPossible(slot, LastOf(*slot, rank), now);
   ObserveWait(*slot, rank, now);
+}
+
+// `rank`, which has just announced the slot, if another one has before: -1 where that was at the
+// same time, or there is no other.
+int Tally::LastOf(const Slot& slot, int rank) const {
+  return slot.count > 1 && !slot.tied ? rank : -1;
 }
 
 // Tells of the wait of rank 0 that ends with the announcement of `rank`.
@@ -77,7 +83,7 @@ void Tally::Remove(Slot* slot, int rank) {
     joined_.Withdraw(rank, slot->key.process_set);
     ReopenIncomplete();
   }
-  CompleteIfPossible(slot, slot->since);  // where this rank has joined it is not missed
+  CompleteIfPossible(slot, -1, slot->since);  // where this rank has joined it is not missed
 }
 
 void Tally::Clear(Slot* slot) {
@@ -156,9 +162,11 @@ bool Tally::IsComplete(const Slot& slot) const {
   return !joined_.empty() && static_cast<size_t>(slot.count) + Absent(slot).size() == needed;
 }
 
-void Tally::CompleteIfPossible(Slot* slot, double now) {
+// `last`: the rank that has made it complete where it is, or -1.
+void Tally::CompleteIfPossible(Slot* slot, int last, double now) {
   if (slot->complete || !IsComplete(*slot)) return;
   slot->complete = true;
+  slot->waited_for = last;
   --open_;
   if (num_complete_++ == 0) complete_since_ = now;
   slot->index = complete_.size();

@@ -84,7 +84,8 @@ class Tally {
  private:
   void Add(Slot* slot, int rank, Slot::Announced how, uint64_t seen, double now);
   bool IsComplete(const Slot& slot) const;
-  void CompleteIfPossible(Slot* slot, double now);
+  void CompleteIfPossible(Slot* slot, int last, double now);
+  int LastOf(const Slot& slot, int rank) const;
   void Reopen(Slot* slot);
   void ReopenIncomplete();
   void ObserveWait(const Slot& slot, int rank, double now);

@@ -92,11 +92,9 @@ void FlightRecord::Submitted(const Entry& entry) {
   header_->submitted_at.store(now, kRelaxed);
 }
 
-void FlightRecord::WaitedFor(const std::vector<Agreed>& bucket, int rank) {
-  for (const Agreed& agreed : bucket) {
-    FlightSlot* const slot = SlotOf(agreed.entry.id);
-    if (slot != nullptr) slot->waited_for.store(rank, kRelaxed);
-  }
+void FlightRecord::WaitedFor(EntryId entry, int rank) {
+  FlightSlot* const slot = SlotOf(entry);
+  if (slot != nullptr) slot->waited_for.store(rank, kRelaxed);
 }
 
 void FlightRecord::AgreedOn(const std::vector<Agreed>& together) {

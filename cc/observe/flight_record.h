@@ -43,7 +43,7 @@ class FlightRecord : public Observer {
   void Submitted(const Entry& entry) override;
   void RankReady(const Key&, Collective, int, bool) override {}
   void TallyOver(const Key&) override {}
-  void WaitedFor(const std::vector<Agreed>& bucket, int rank) override;
+  void WaitedFor(EntryId entry, int rank) override;
   void AgreedOn(const std::vector<Agreed>& together) override;
   void Begin(const std::vector<EntryId>& entries, const char* carrier, const char* call) override;
   void End(const std::vector<EntryId>& entries) override;

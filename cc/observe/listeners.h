@@ -34,8 +34,8 @@ class Listeners : public Observer {
       if (o->wants_ranks()) o->TallyOver(key);
     });
   }
-  void WaitedFor(const std::vector<Agreed>& bucket, int rank) override {
-    Tell([&](Observer* o) { o->WaitedFor(bucket, rank); });
+  void WaitedFor(EntryId entry, int rank) override {
+    Tell([&](Observer* o) { o->WaitedFor(entry, rank); });
   }
   void AgreedOn(const std::vector<Agreed>& together) override {
     Tell([&](Observer* o) { o->AgreedOn(together); });

@@ -26,7 +26,7 @@ class Metrics : public Observer {
   void Submitted(const Entry&) override { submitted_.Add(1); }
   void RankReady(const Key&, Collective, int, bool) override {}
   void TallyOver(const Key&) override {}
-  void WaitedFor(const std::vector<Agreed>&, int) override {}  // Waited says for how long
+  void WaitedFor(EntryId, int) override {}  // Waited says for how long
   void AgreedOn(const std::vector<Agreed>& together) override;
   void Begin(const std::vector<EntryId>&, const char*, const char*) override {}
   void End(const std::vector<EntryId>&) override {}

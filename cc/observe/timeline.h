@@ -63,7 +63,7 @@ class Timeline : public Observer {
       TFHVD_EXCLUDES(mutex_);
   void TallyOver(const Key& key) override TFHVD_EXCLUDES(mutex_);
   void AgreedOn(const std::vector<Agreed>& together) override TFHVD_EXCLUDES(mutex_);
-  void WaitedFor(const std::vector<Agreed>&, int) override {}  // RankReady says it all
+  void WaitedFor(EntryId, int) override {}  // RankReady says it all
   void Begin(const std::vector<EntryId>& entries, const char* carrier, const char* call) override
       TFHVD_EXCLUDES(mutex_);
   void End(const std::vector<EntryId>& entries) override TFHVD_EXCLUDES(mutex_);

@@ -74,6 +74,7 @@ void BindSettings(py::module_* m) {
       .value("ERROR", CheckSync::kError)
       .value("WARN", CheckSync::kWarn)
       .value("OFF", CheckSync::kOff);
+  py::enum_<OnHang>(*m, "OnHang").value("WARN", OnHang::kWarn).value("ABORT", OnHang::kAbort);
   py::enum_<OnDivergence>(*m, "OnDivergence")
       .value("WARN", OnDivergence::kWarn)
       .value("RAISE", OnDivergence::kRaise)
@@ -86,6 +87,7 @@ void BindSettings(py::module_* m) {
       .def_readonly("sparse_density", &Config::sparse_density)
       .def_readonly("stall_check", &Config::stall_check)
       .def_readonly("stall_check_time", &Config::stall_check_time)
+      .def_readonly("on_hang", &Config::on_hang)
       .def_readonly("metrics_port", &Config::metrics_port)
       .def_readonly("metrics_file", &Config::metrics_file)
       .def_readonly("divergence_steps", &Config::divergence_steps)

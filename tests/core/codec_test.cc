@@ -27,6 +27,7 @@ bool Same(const Agreement& a, const Agreement& b) {
   for (size_t i = 0; i < a.items.size(); ++i) {
     if (a.items[i].id != b.items[i].id || a.items[i].repeat != b.items[i].repeat ||
         a.items[i].placeholder != b.items[i].placeholder ||
+        a.items[i].waited_for != b.items[i].waited_for ||
         !(a.items[i].request == b.items[i].request) ||
         !(a.items[i].decision == b.items[i].decision)) {
       return false;
@@ -137,6 +138,7 @@ class Source {
       if (!item.repeat) item.decision = ADecision();
       item.placeholder = !item.repeat && Coin();
       if (item.placeholder) item.request = ARequest();
+      item.waited_for = Coin() ? -1 : Coin() ? INT32_MAX : static_cast<int>(Below(3));
       return item;
     });
     a.evicted = List([this] { return Id(); });
@@ -242,6 +244,23 @@ TEST(AStepOfKnownTensorsIsFewBytes) {
   EXPECT_EQ(Encode(a).size(), size_t{107});  // one byte each
 }
 
+// Mostly it is one rank that comes last: it is said once for all that waited for it.
+TEST(WhomCollectivesWaitedForIsFewBytes) {
+  Agreement a;
+  for (CacheId id = 1; id <= 100; ++id) {
+    a.items.emplace_back();
+    a.items.back().id = id;
+    a.items.back().repeat = true;
+  }
+  EXPECT_EQ(Encode(a).size(), size_t{208});  // two bytes each
+  for (Agreement::Item& item : a.items) item.waited_for = 63;
+  EXPECT_EQ(Encode(a).size(), size_t{209});
+  ExpectRoundTrip(a);
+  a.items[7].waited_for = -1;
+  EXPECT_EQ(Encode(a).size(), size_t{211});
+  ExpectRoundTrip(a);
+}
+
 TEST(ExtremesSurvive) {
   Announcement a = AnnouncementOfReadme();
   a.seen = UINT64_MAX;
@@ -333,6 +352,16 @@ TEST(ValuesOutOfRangeAreRefused) {
   EXPECT_FALSE(Decode(known + nine + "\x02" + std::string(4, '\0'), &a).ok());
   EXPECT_OK(Decode(known + nine + "\x01" + std::string(4, '\0'), &a));
   EXPECT_FALSE(Decode(std::string("\xA1\0\0\0\0\2\0", 7), &a).ok());
+  // What an item is: as last agreed, with a rank behind it (4) or without; nothing is 3 or 8.
+  const std::string end(5, '\0');
+  Agreement agreement;
+  EXPECT_OK(Decode(std::string({'\xA2', 0, 1, 9, 1}) + end, &agreement));
+  EXPECT_OK(Decode(std::string({'\xA2', 0, 1, 9, 5, 2}) + end, &agreement));
+  EXPECT_EQ(agreement.items[0].waited_for, 1);
+  for (const char how : {3, 7, 8, 9}) {
+    EXPECT_FALSE(Decode(std::string({'\xA2', 0, 1, 9, how}) + end, &agreement).ok());
+    EXPECT_FALSE(Decode(std::string({'\xA2', 0, 1, 9, how, 2}) + end, &agreement).ok());
+  }
 }
 
 TEST(HugeLengthsAllocateNothing) {

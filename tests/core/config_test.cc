@@ -38,6 +38,7 @@ TEST(TheDefaultsOfTheTableAreThoseOfTheStruct) {
   EXPECT_EQ(written.stall_check, none.stall_check);
   EXPECT_EQ(written.stall_check_time, none.stall_check_time);
   EXPECT_EQ(written.stall_shutdown_time, none.stall_shutdown_time);
+  EXPECT_TRUE(written.on_hang == none.on_hang);
   EXPECT_EQ(written.shutdown_timeout, none.shutdown_timeout);
   EXPECT_EQ(written.log_level, none.log_level);
   EXPECT_TRUE(written.check_sync == none.check_sync);
@@ -75,6 +76,7 @@ TEST(EveryValueIsTaken) {
   EXPECT_EQ(c.stall_shutdown_time, 8.0);
   EXPECT_EQ(c.shutdown_timeout, 9.0);
   EXPECT_TRUE(c.log_level == LogLevel::kDebug);
+  EXPECT_TRUE(Parse({{"TFHVD_ON_HANG", "abort"}}).on_hang == OnHang::kAbort);
   EXPECT_TRUE(Parse({{"TFHVD_CHECK_SYNC", "warn"}}).check_sync == CheckSync::kWarn);
   EXPECT_TRUE(Parse({{"TFHVD_CHECK_SYNC", "off"}}).check_sync == CheckSync::kOff);
   EXPECT_EQ(Parse({{"TFHVD_DIVERGENCE_STEPS", "0"}}).divergence_steps, int64_t{0});
@@ -106,12 +108,19 @@ TEST(HorovodsNamesAreAcceptedAndOursWin) {
 }
 
 TEST(BadValuesAreRefused) {
-  const Pairs bad = {{"TFHVD_FUSION_THRESHOLD", "-1"},     {"TFHVD_FUSION_THRESHOLD", "1.5"},
-                     {"TFHVD_FUSION_THRESHOLD", "64MB"},   {"TFHVD_FUSION_THRESHOLD", ""},
-                     {"TFHVD_FUSION_THRESHOLD", "1e30"},   {"TFHVD_CYCLE_TIME", "nan"},
-                     {"TFHVD_CYCLE_TIME", "inf"},          {"TFHVD_CACHE_CAPACITY", "1000001"},
-                     {"TFHVD_STALL_CHECK_DISABLE", "yes"}, {"TFHVD_STALL_CHECK_TIME_SECONDS", "0"},
-                     {"TFHVD_LOG_LEVEL", "loud"},          {"TFHVD_CHECK_SYNC", "yes"},
+  const Pairs bad = {{"TFHVD_FUSION_THRESHOLD", "-1"},
+                     {"TFHVD_FUSION_THRESHOLD", "1.5"},
+                     {"TFHVD_FUSION_THRESHOLD", "64MB"},
+                     {"TFHVD_FUSION_THRESHOLD", ""},
+                     {"TFHVD_FUSION_THRESHOLD", "1e30"},
+                     {"TFHVD_CYCLE_TIME", "nan"},
+                     {"TFHVD_CYCLE_TIME", "inf"},
+                     {"TFHVD_CACHE_CAPACITY", "1000001"},
+                     {"TFHVD_STALL_CHECK_DISABLE", "yes"},
+                     {"TFHVD_STALL_CHECK_TIME_SECONDS", "0"},
+                     {"TFHVD_LOG_LEVEL", "loud"},
+                     {"TFHVD_CHECK_SYNC", "yes"},
+                     {"TFHVD_ON_HANG", "end"},
                      {"HOROVOD_CYCLE_TIME", "fast"}};
   for (const auto& pair : bad) {
     Config config;

@@ -95,6 +95,24 @@ TEST(WithoutAutotuneALockLastsAndHasWhatWasGiven) {
   EXPECT_TRUE(a.lock_fusion == options.lock.given.fusion);
 }
 
+TEST(EveryRankIsToldWhoCameLast) {
+  Coordinator c(OptionsOf(3));
+  for (const int r : {2, 0, 1}) EXPECT_OK(c.Take(r, InFull("x"), r));
+  // Two of these announcements come at one time: which was the last is not known.
+  EXPECT_OK(c.Take(0, InFull("y"), 7));
+  for (const int r : {1, 2}) EXPECT_OK(c.Take(r, InFull("y"), 9));
+  Sent sent = c.Step(10);
+  for (int r = 0; r < 3; ++r) {
+    EXPECT_EQ(To(sent, r).items[0].waited_for, 1);
+    EXPECT_EQ(To(sent, r).items[1].waited_for, -1);
+  }
+  const CacheId x = To(sent, 0).items[0].id;
+  for (const int r : {0, 1, 2}) EXPECT_OK(c.Take(r, ById(x), 20 + r));
+  sent = c.Step(30);
+  EXPECT_EQ(Items(To(sent, 1)), "#" + std::to_string(x));
+  EXPECT_EQ(To(sent, 1).items[0].waited_for, 2);
+}
+
 TEST(TheOrderIsThatOfCompletion) {
   Coordinator c(OptionsOf(2));
   for (const char* name : {"a", "b", "c"}) EXPECT_OK(c.Take(0, InFull(name), 0));

@@ -138,6 +138,22 @@ TEST(NotesWhatWaits) {
   });
 }
 
+// The coordinator has seen by the time at which "first" is agreed that two have announced "late".
+TEST(EveryRankNotesWhoCameLast) {
+  RunRanks(3, [](Rank* rank) {
+    const bool last = rank->rank() == 2;
+    std::unique_ptr<Call> late;
+    if (!last) late = AllReduce(rank, "late", 1, 1.0f);
+    EXPECT_OK(AllReduce(rank, "first", 1, 1.0f)->Wait());
+    if (last) late = AllReduce(rank, "late", 1, 1.0f);
+    EXPECT_OK(late->Wait());
+    const std::vector<Noted> entries = Read(rank).entries();
+    const Noted& noted = entries[last ? 1 : 0];
+    EXPECT_EQ(noted.name, std::string("late"));
+    EXPECT_EQ(noted.waited_for, last ? -1 : 2);
+  });
+}
+
 TEST(NotesWhatFails) {
   RunRanks(2, [](Rank* rank) {
     EXPECT_FALSE(AllReduce(rank, "unlike", rank->rank() + 1, 1.0f)->Wait().ok());

@@ -71,6 +71,44 @@ TEST(WhatIsTakenBackIsOpenAgain) {
   EXPECT_EQ(job.tally.open(), 0);
 }
 
+TEST(WhoCameLastIsTheOneThatWasWaitedFor) {
+  ThreeRanks job;
+  Slot* const a = job.Open("a");
+  job.Add(a, {2, 0}, Collective::kAllReduce, 1.0);
+  job.Add(a, {1}, Collective::kAllReduce, 2.0);
+  EXPECT_EQ(a->waited_for, 1);
+  // Taken back, and announced once more: it is the other one that was late then.
+  job.tally.Remove(a, 2);
+  job.Add(a, {2}, Collective::kAllReduce, 3.0);
+  EXPECT_EQ(a->waited_for, 2);
+  // Two that come at one time: nobody knows which was the last.
+  Slot* const b = job.Open("b");
+  job.Add(b, {0}, Collective::kAllReduce, 4.0);
+  job.Add(b, {1, 2}, Collective::kAllReduce, 5.0);
+  EXPECT_TRUE(b->complete);
+  EXPECT_EQ(b->waited_for, -1);
+}
+
+TEST(WhoJoinsInsteadWasWaitedFor) {
+  ThreeRanks job;
+  Slot* const a = job.Open("a");
+  job.Add(a, {0, 1}, Collective::kAllReduce, 1.0);
+  job.Add(job.Open("join"), {2}, Collective::kJoin, 2.0);
+  EXPECT_EQ(a->waited_for, 2);
+  job.tally.Clear(a);
+  job.Add(a, {1}, Collective::kAllReduce, 3.0);
+  job.Add(a, {0}, Collective::kAllReduce, 4.0);
+  EXPECT_EQ(a->waited_for, 0);
+}
+
+TEST(WhoIsAloneWaitsForNobody) {
+  ThreeRanks job;
+  Slot* const a = job.tally.Open({1, "a"}, std::make_shared<const std::vector<int>>(1, 2));
+  job.Add(a, {2});
+  EXPECT_TRUE(a->complete);
+  EXPECT_EQ(a->waited_for, -1);
+}
+
 TEST(WhoHasJoinedIsNotWaitedFor) {
   ThreeRanks job;
   Slot* const a = job.Open("a");

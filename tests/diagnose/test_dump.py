@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import mpi
 import pytest
 from flight_records import collective, record
 
@@ -77,6 +78,41 @@ time.sleep(60)
 """
 
 
+# Rank 2 asks for "late" when all know that the others have.
+LATE = """
+import threading, time
+import tensorflow as tf
+import tfhvd as hvd
+from tfhvd.diagnose import dump
+from tfhvd.runtime.library import load_native
+from tfhvd.watch import flight
+hvd.init()
+def reduce(name):
+    hvd.allreduce(tf.ones(2), name=name)
+def noted():
+    return flight.read(load_native().flight_record())
+early = threading.Thread(target=reduce, args=("late",))
+if hvd.rank() != 2:
+    early.start()
+    while noted().submitted == 0:
+        time.sleep(0.001)
+reduce("first")
+if hvd.rank() == 2:
+    early.start()
+early.join()
+[late] = [line for line in dump.describe([noted()], 9) if "'late'" in line]
+print(late)
+"""
+
+
+def test_every_rank_knows_whom_a_collective_waited_for():
+    job = mpi.run_ranks(3, LATE)
+    assert [rank.code for rank in job.ranks] == [0] * 3, job
+    lines = [rank.out.strip() for rank in job.ranks]
+    assert [line.endswith(", waited for rank 2") for line in lines] == [True, True, False], job
+    assert "waited for" not in lines[2]
+
+
 def wait_until_it_hangs(pid: int) -> list[dict]:
     """Asks again and again, from outside, until rank 0 waits."""
     deadline = time.monotonic() + 30
@@ -120,7 +156,10 @@ def test_a_running_job_that_nobody_prepared(launcher, tmp_path):
                 rf"^rank 1, the last call first:\n    {place}:8 in <module>", said, re.M
             )
             assert re.search(rf"^rank 0, .*\n(    .*\n)+    {place}:7 in <module>", said, re.M)
-            # And they go on.
+            # By its program; and they go on.
+            words = ["dump", str(tmp_path / "hangs.py")]
+            said = subprocess.run([*TFHVD, *words], capture_output=True, text=True, check=True)
+            assert said.stdout.startswith("job of 2 ranks\n")
             assert len(wait_until_it_hangs(job.pid)) == 2
         finally:
             job.terminate()

@@ -35,7 +35,17 @@ rank = hvd.rank()
 """
 # What is done on rank 1 -> the class of its verdict.
 CASES = {
-    "held": PROGRAM + "time.sleep(60)\n",
+    "waits": PROGRAM + "time.sleep(60)\n",
+    # A C function waits for ever, with the interpreter's lock.
+    "held": PROGRAM
+    + """
+import ctypes
+lock = ctypes.create_string_buffer(64)
+if hvd.rank() == 1:
+    for _ in range(2):
+        ctypes.PyDLL(None).pthread_mutex_lock(lock)
+time.sleep(60)
+""",
     "computing": PROGRAM + "while True: pass\n",
     "stopped": PROGRAM + "os.kill(os.getpid(), signal.SIGSTOP)\n",
 }
@@ -162,7 +172,7 @@ def test_the_odd_rank_is_named_with_its_class_in_tensorflow(case, tmp_path):
     with running(MORE_CASES[case], tmp_path) as pid:
         _, answer = why(pid)
         while answer["kind"] != case:  # a rank may still be on its way there
-            assert answer["kind"] in ("computing", "unknown", "held", "input"), answer
+            assert answer["kind"] in ("computing", "unknown", "waits", "held", "input"), answer
             _, answer = why(pid)
     assert answer["ranks"] == ([0, 1] if case == "different" else [1])
     if case != "different":
@@ -173,7 +183,7 @@ def test_the_odd_rank_is_named_with_its_class_in_tensorflow(case, tmp_path):
 def test_ranks_of_other_hosts_are_seen_by_tfhvdrun(tmp_path):
     if not network.available():
         pytest.skip("only root can make hosts with networks of their own")
-    (tmp_path / "program.py").write_text(CASES["held"])
+    (tmp_path / "program.py").write_text(CASES["waits"])
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     with network.hosts(2) as net:
         words = [sys.executable, "-m", "tfhvd.launch", *net.tfhvdrun(1)]
@@ -199,7 +209,7 @@ def test_ranks_of_other_hosts_are_seen_by_tfhvdrun(tmp_path):
             job.kill()
         host = net.names[1]
     [answer] = answers
-    assert (answer["kind"], answer["ranks"]) == ("held", [1])
+    assert (answer["kind"], answer["ranks"]) == ("waits", [1])
     assert answer["lines"][1].startswith(f"Rank 1 (host {host}, process ")
     assert dumped.stdout.startswith("job of 2 ranks\n")
     assert "rank 0 waits, rank 1 has not called it" in dumped.stdout

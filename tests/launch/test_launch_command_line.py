@@ -126,6 +126,15 @@ def test_the_limit_for_stopped_ranks_is_that_for_stalled_ones():
     assert environment.stall_limit({f"TFHVD_{name}": "soon"}) == 0
 
 
+def test_a_job_that_hangs_is_ended_where_the_option_or_else_the_setting_says_so():
+    def ends(*words: str, **base: str) -> bool:
+        job = parse([*words, "-np", "2", "true"])
+        return environment.ends_hanging(environment.build(job, base, root=False))
+
+    assert [ends(), ends(TFHVD_ON_HANG="Abort"), ends("--on-hang", "abort")] == [False, True, True]
+    assert not ends("--on-hang", "warn", TFHVD_ON_HANG="abort")
+
+
 def test_the_environment_of_the_ranks():
     words = "-np 2 -p 23 --nics e0 --env A=1 --env B --env TFHVD_CYCLE_TIME=9 --cycle-time-ms 2"
     job = parse([*words.split(), "true"])

@@ -99,7 +99,7 @@ def test_a_rank_that_stands_still_is_told_once_it_has_for_longer_than_the_limit(
     assert job.until_the_next_look() == 19.5, "from half a second after that"
     job.give(*HANGS[2])
     [found] = job.told
-    assert (found.kind, found.ranks) == (Kind.HELD, (1,))
+    assert (found.kind, found.ranks) == (Kind.WAITS, (1,))
 
 
 def test_a_hang_is_told_once_and_watched_on():
@@ -110,7 +110,7 @@ def test_a_hang_is_told_once_and_watched_on():
     assert len(job.told) == 1
     assert job.until_the_next_look() == 59.5
     job.give(seen(0, WAITS, taken=205.0), seen(1, state="T", taken=205.0))
-    assert [each.kind for each in job.told] == [Kind.HELD, Kind.STOPPED]
+    assert [each.kind for each in job.told] == [Kind.WAITS, Kind.STOPPED]
 
 
 def test_a_rank_that_is_stopped_is_told_when_others_have_waited_for_the_limit():
@@ -146,7 +146,7 @@ def test_a_job_that_has_gone_on_is_looked_at_as_soon_as_ever():
         assert job.sent.count(wire.REPORT) == looks
         job.let_pass(1)
     job.hang(*HANGS)
-    assert [found.kind for found in job.told] == [Kind.HELD]
+    assert [found.kind for found in job.told] == [Kind.WAITS]
 
 
 def test_a_rank_that_has_moved_has_not_stood_still_before():
@@ -159,7 +159,7 @@ def test_a_rank_that_has_moved_has_not_stood_still_before():
     assert job.told == []
     job.until_the_next_look()
     job.give(seen(0, WAITS, taken=215.0), seen(1, cpu=40.0, taken=215.0))
-    assert [found.kind for found in job.told] == [Kind.HELD]
+    assert [found.kind for found in job.told] == [Kind.WAITS]
 
 
 def test_a_rank_that_tensorflow_holds_after_an_evaluation_goes_on_within_a_minute():
@@ -268,7 +268,7 @@ def test_the_report_names_its_file_or_says_why_there_is_none(tmp_path):
     [file] = tmp_path.iterdir()
     assert lines[-1] == f"tfhvdrun: all that was seen: {file}"
     answer = json.loads(file.read_text())
-    assert (answer["kind"], answer["ranks"], len(answer["looks"])) == ("held", [1], 2)
+    assert (answer["kind"], answer["ranks"], len(answer["looks"])) == ("waits", [1], 2)
     assert "cannot be written" in hang_report.lines(found, [], tmp_path / "missing")[-1]
 
 
@@ -290,9 +290,9 @@ def test_a_job_that_hangs_says_why_and_ends_if_it_is_to(tmp_path, monkeypatch):
     )
     assert outcome.code == 1
     lines = [line.removeprefix("tfhvdrun: ") for line in outcome.own_lines]
-    assert lines[:2] == ["the job hangs", "A rank waits for something else."]
+    assert lines[:2] == ["the job hangs", "A rank waits in its program."]
     assert f"is at {path}:8 in <module>" in lines[2]
-    assert lines[-1] == "error: the job hangs: a rank waits for something else"
+    assert lines[-1] == "error: the job hangs: a rank waits in its program"
     assert [file.name.startswith("tfhvd-verdict-") for file in tmp_path.glob("*.json")] == [True]
 
 

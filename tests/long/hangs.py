@@ -50,8 +50,10 @@ ENOUGH = 1_200_000_000  # bytes of memory for a rank that takes no more than the
 # error.
 CAUSES = {
     "stopped": "stopped",
-    "sleeps": "held",
+    "sleeps": "waits",
+    "queue": "waits",
     "deadlocked": "held",
+    "library": "held",
     "input": "input",
     "another": "different",
     "one more": "different",
@@ -78,7 +80,7 @@ WAYS = ("loop", "compiled", "fit")
 SIZES = (2, 4, 8)
 
 PROGRAM = """
-import ctypes, os, signal, sys, time
+import ctypes, os, queue, signal, sys, time
 import keras
 import tensorflow as tf
 import tfhvd.keras as hvd
@@ -110,6 +112,10 @@ def deed():
         os.kill(os.getpid(), signal.SIGSTOP)
     elif cause == "sleeps":
         time.sleep(LONG)
+    elif cause == "queue":
+        queue.Queue().get()
+    elif cause == "library":
+        tf.queue.FIFOQueue(1, [tf.float32], [()]).dequeue()
     elif cause == "deadlocked":
         lock = ctypes.create_string_buffer(64)
         for _ in range(2):

@@ -39,14 +39,14 @@ def test_the_first_rank_that_waits_names_the_odd_one(tmp_path):
     job = mpi.run_ranks(3, [str(script), "8"], env=FAST)
     assert [rank.code for rank in job.ranks] == [0, 0, 0], job
     said = job.ranks[0].err
-    assert "Z] warning: the job hangs:\n  A rank waits for something else." in said, job
+    assert "Z] warning: the job hangs:\n  A rank waits in its program." in said, job
     assert f" is at {script}:6 in <module>" in said, job
     assert "Ranks 0, 2 wait for add_process_set" in said, job
     assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
     [file] = tmp_path.glob("tfhvd-verdict-*.json")
     assert f"\n  Rank 0 has seen it; all that was seen: {file}" in said, job
     written = json.loads(file.read_text())
-    assert (written["kind"], written["ranks"]) == ("held", [1])
+    assert (written["kind"], written["ranks"]) == ("waits", [1])
     assert [len(look) for look in written["looks"]] == [3, 3]
 
 
@@ -56,7 +56,7 @@ def test_a_rank_alone_on_its_host_is_named_by_another_host(tmp_path):
     job = mpi.run_ranks(3, [str(script), "aab"], env=FAST)
     assert [rank.code for rank in job.ranks] == [0, 0, 0], job
     said = job.ranks[0].err
-    assert "Z] warning: the job hangs:\n  A rank waits for something else." in said, job
+    assert "Z] warning: the job hangs:\n  A rank waits in its program." in said, job
     assert "\n  Rank 2 (host b, process " in said and f") is at {script}:8 in <module>" in said, job
     assert "Rank 0 has seen it; all that was seen: " in said, job
     assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
@@ -72,6 +72,26 @@ def test_a_stopped_rank_zero_is_named_by_the_next_that_waits(tmp_path):
     said = job.ranks[1].err
     assert "the job hangs:\n  A rank is stopped.\n  Rank 0 (host a, process " in said, job
     assert not any("the job hangs" in job.ranks[number].err for number in (0, 2)), job
+
+
+def test_the_job_ends_where_it_is_to(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(PROGRAM)
+    job = mpi.run_ranks(3, [str(script), "600"], env={**FAST, "TFHVD_ON_HANG": "abort"})
+    assert job.code == 1, job
+    said = job.ranks[0].err
+    assert "Z] error: the job hangs:\n  A rank waits in its program.\n  Rank 1 (" in said, job
+    assert said.count("\n  TFHVD_ON_HANG=abort ends the job\n") == 1, job
+    assert len(list(tmp_path.glob("tfhvd-verdict-*.json"))) == 1
+
+
+def test_a_job_in_which_a_rank_works_is_left_alone(tmp_path):
+    script = tmp_path / "works.py"
+    works = "end = time.monotonic() + float(sys.argv[1])\n    while time.monotonic() < end: pass"
+    script.write_text(PROGRAM.replace("time.sleep(float(sys.argv[1]))", works))
+    job = mpi.run_ranks(2, [str(script), "6"], env={**FAST, "TFHVD_ON_HANG": "abort"})
+    assert job.code == 0, job
+    assert "hangs" not in job.ranks[0].err, job
 
 
 def test_nothing_is_said_by_ranks_where_tfhvdrun_watches(tmp_path):

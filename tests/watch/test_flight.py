@@ -6,6 +6,8 @@ import os
 import struct
 
 import pytest
+from flight_records import collective
+from flight_records import record as made_up
 
 from tfhvd.watch import flight
 from tfhvd.watch.flight import RecordError, State
@@ -176,11 +178,45 @@ def test_a_file_is_read_as_of_now_or_of_when_its_rank_ended():
         os.close(file)
 
 
-def test_what_pause_is_usual():
-    def job(*ended):
-        return parsed(*[slot(n, 1, 2, 3, at, state=1) for n, at in enumerate(ended, 1)])
+def usual_pause(*steps: tuple[float, str]) -> float:
+    """Of a job with these collectives: by how much each was done later, and its name."""
+    at, done = 10.0, [collective(0, "first", agreed=9.0, began=9.0, ended=10.0)]
+    for number, (pause, name) in enumerate(steps, 1):
+        at += pause
+        done.append(collective(number, name, agreed=at, began=at, ended=at))
+    return made_up(0, *done).usual_pause()
 
-    assert job(5, 10, 110).usual_pause() == 5
-    assert job(5, 35, 65, 95).usual_pause() == 30
-    assert job(5, 6).usual_pause() == 0
-    assert parsed(slot(1, 1)).usual_pause() == 0
+
+def test_one_long_pause_is_an_exception_and_two_are_usual():
+    assert usual_pause((5, "g"), (100, "g")) == 5
+    assert usual_pause((30, "g"), (30, "g"), (30, "g")) == pytest.approx(30)
+    assert usual_pause((1, "g")) == 0
+    assert usual_pause() == 0
+
+
+def test_a_compilation_does_not_make_a_short_job_wait_for_longer():
+    """Of few steps the 99th percentile were the longest pause, ten times which are 20 minutes."""
+    steps = [(120.0, "a"), (0.01, "b"), *[(0.1, "a"), (0.01, "b")] * 20]
+    assert usual_pause(*steps) == pytest.approx(0.1)
+
+
+def test_a_validation_after_each_of_few_epochs_does_not_either():
+    """The second longest pause of all would be a validation, ten times which are 100 minutes."""
+    epoch = [(0.1, "a"), (0.01, "b")] * 250
+    assert usual_pause(*[*epoch, (600.0, "a"), (0.01, "b")] * 4) == pytest.approx(0.1)
+
+
+def test_a_validation_after_every_few_steps_is_usual():
+    epoch = [(0.1, "a"), (0.01, "b")] * 50
+    assert usual_pause(*[*epoch, (60.0, "a"), (0.01, "b")] * 20) == pytest.approx(60)
+
+
+@pytest.mark.parametrize("names", [[f"g{n}" for n in range(300)], ["g"] * 300])
+def test_pauses_between_steps_are_usual_however_many_collectives_a_step_has(names):
+    """Of all pauses the 99th percentile would be one within a step."""
+    step = [(30.0, names[0]), *[(0.001, name) for name in names[1:]]]
+    assert usual_pause(*step * 7) == pytest.approx(30)
+
+
+def test_where_no_name_comes_again_each_pause_counts():
+    assert usual_pause(*[(30.0, f"step {n}") for n in range(9)]) == pytest.approx(30)

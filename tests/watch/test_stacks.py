@@ -56,8 +56,9 @@ def test_a_deadlocked_process_answers_again_and_again(tmp_path):
             assert process.poll() is None
         for _ in range(3):
             [thread] = stacks.of(process.pid)
-            assert thread[0].endswith("program.py:10 in held")
-            assert thread[1].endswith("program.py:11 in <module>")
+            assert thread[0] == stacks.NO_PYTHON
+            assert thread[1].endswith("program.py:10 in held")
+            assert thread[2].endswith("program.py:11 in <module>")
         assert process.poll() is None
 
 
@@ -65,6 +66,7 @@ def test_the_main_thread_comes_first(tmp_path):
     with running(THREADS, tmp_path) as process:
         main, other = stacks.of(process.pid)
         assert main[-1].endswith("in <module>")
+        assert stacks.NO_PYTHON not in main
         assert any(line.endswith("program.py:8 in other") for line in other)
 
 
@@ -156,6 +158,14 @@ def test_what_the_main_thread_leaves_with_comes_first():
         'Thread 0x2 (most recent call first):\n  File "b.py", line 2 in g\nUncaught: ValueError\n'
     )
     assert stacks.parse(text) == [["leaves with ValueError", "b.py:2 in g"], ["a.py:1 in f"]]
+
+
+def test_python_runs_where_the_thread_that_answers_has_written_the_stacks():
+    answers = '%shread 0x1 (most recent call first):\n  File "s.py", line 3 in _answer_when_asked\n'
+    main = '%shread 0x2 (most recent call first):\n  File "a.py", line 1 in f\n'
+    assert stacks.parse(answers % "Current t" + main % "T") == [["a.py:1 in f"]]
+    held = stacks.parse(answers % "T" + main % "Current t" + "Uncaught: ValueError\n")
+    assert held == [["leaves with ValueError", stacks.NO_PYTHON, "a.py:1 in f"]]
 
 
 @pytest.mark.parametrize("text", ["", "no thread here", "Uncaught: ValueError"])

@@ -8,6 +8,7 @@ import pytest
 from flight_records import collective, record
 
 from tfhvd.launch import hang_report
+from tfhvd.watch import stacks
 from tfhvd.watch.snapshot import Snapshot, is_users
 from tfhvd.watch.verdict import Kind, judge
 
@@ -36,9 +37,9 @@ WAITS = collective()
 
 def test_a_rank_that_waits_elsewhere_is_named_with_its_line():
     verdict = verdict_of(rank(0, WAITS), rank(1, WAITS), rank(2))
-    assert (verdict.kind, verdict.ranks) == (Kind.HELD, (2,))
+    assert (verdict.kind, verdict.ranks) == (Kind.WAITS, (2,))
     assert verdict.lines[:3] == (
-        "A rank waits for something else.",
+        "A rank waits in its program.",
         f"Rank 2 (host n1, process 102) is at {AT}.",
         "Ranks 0-1 wait for allreduce 'loss' (4 kB, train.py:7 in step), for 17.0 s.",
     )
@@ -49,7 +50,7 @@ def test_a_rank_that_waits_elsewhere_is_named_with_its_line():
     [
         ({"cpu": 0.3}, Kind.COMPUTING),  # of two seconds, on a busy machine
         ({"state": "R"}, Kind.COMPUTING),
-        ({"cpu": 0.01}, Kind.HELD),
+        ({"cpu": 0.01}, Kind.WAITS),
         ({"threads": (("/home/ann/train.py:12 in <module>",),)}, Kind.COMPUTING),
         ({"state": "T"}, Kind.STOPPED),
         ({"state": "Z"}, Kind.DEAD),
@@ -68,6 +69,13 @@ def test_what_the_rank_does_that_is_missing(changes, kind):
         ((f"{KERAS}/trainers/data_adapters/py_dataset_adapter.py:3 in get", AT), Kind.INPUT),
         ((f"{TENSORFLOW}/eager/x/tracing_compilation.py:7 in trace_function", AT), Kind.COMPILING),
         ((f"{TENSORFLOW}/x.py:3 in call", f"{KERAS}/x.py:3 in evaluate", AT), Kind.EVALUATING),
+        (("/usr/lib/python3.11/threading.py:3 in wait", AT), Kind.WAITS),
+        (("/v/lib/python3.11/queue.py:3 in get", f"{TENSORFLOW}/x.py:3 in f", AT), Kind.WAITS),
+        (("<frozen importlib._bootstrap>:3 in _call_with_frames_removed", AT), Kind.WAITS),
+        ((f"{TENSORFLOW}/ops/gen_data_flow_ops.py:3 in dequeue", AT), Kind.HELD),
+        (("/usr/lib/python3/dist-packages/h5py/x.py:3 in read", AT), Kind.HELD),
+        ((stacks.NO_PYTHON, AT), Kind.HELD),
+        (("no stacks: no answer within 2 s: it computes in C code ...",), Kind.HELD),
         (("/v/tfhvd/runtime/membership.py:3 in leave", AT), Kind.FINISHED),
         ((), Kind.UNKNOWN),
     ],
@@ -75,6 +83,16 @@ def test_what_the_rank_does_that_is_missing(changes, kind):
 def test_what_the_stack_says(stack, kind):
     verdict = verdict_of(rank(0, WAITS), rank(1, main=stack))
     assert (verdict.kind, verdict.ranks) == (kind, (1,))
+
+
+def test_a_library_that_sleeps_holds_nothing_in_c():
+    sleeps = dataclasses.replace(
+        rank(1, main=("/v/lib/python3.11/site-packages/lock.py:3 in wait", AT)),
+        waits_in="hrtimer_nanosleep",
+    )
+    assert verdict_of(rank(0, WAITS), sleeps).kind is Kind.WAITS
+    held = dataclasses.replace(sleeps, threads=((stacks.NO_PYTHON, AT),))
+    assert verdict_of(rank(0, WAITS), held).kind is Kind.HELD
 
 
 def test_a_rank_that_leaves_with_an_exception_has_raised():
@@ -157,7 +175,7 @@ def test_what_was_never_done_or_more_seldom_is_called_by_some_only(done, extra):
 
 def test_who_waits_elsewhere_is_named_rather_than_who_waits_for_it():
     verdict = verdict_of(rank(0, WAITS), rank(1, collective(name="metric")), rank(2))
-    assert (verdict.kind, verdict.ranks) == (Kind.HELD, (2,))
+    assert (verdict.kind, verdict.ranks) == (Kind.WAITS, (2,))
 
 
 def test_a_rank_that_is_gone_at_the_second_look():
@@ -217,7 +235,7 @@ def test_a_control_group_that_keeps_something_back():
 def test_of_many_ranks_the_lines_are_few(tmp_path):
     waiting = [rank(number, WAITS, size=256) for number in range(256) if number != 77]
     verdict = verdict_of(*waiting, rank(77, size=256))
-    assert (verdict.kind, verdict.ranks) == (Kind.HELD, (77,))
+    assert (verdict.kind, verdict.ranks) == (Kind.WAITS, (77,))
     assert len(verdict.lines) == 4
     assert verdict.lines[2].startswith("Ranks 0-76, 78-255 wait for allreduce 'loss'")
     apart = [rank(n, collective(name=str(n)), main=(f"/a.py:{n} in f",)) for n in range(256)]

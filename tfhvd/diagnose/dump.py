@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
+from tfhvd.diagnose import job_names
 from tfhvd.diagnose.jobs import running
 from tfhvd.watch.flight import Collective, Record, State
 from tfhvd.watch.ranks import ranks_text
@@ -17,13 +18,7 @@ _FRAMES = 15  # of each thread
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the words behind ``tfhvd dump``."""
-    parser.add_argument(
-        "pid",
-        type=int,
-        nargs="?",
-        metavar="PID",
-        help="a rank, or what has started the job; without, all jobs of this host",
-    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help=job_names.HELP)
     parser.add_argument(
         "--last",
         type=int,
@@ -43,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints it; returns the exit code."""
-    jobs = running(options.pid)
+    jobs = running(job_names.process_of(options.job))
     if options.stacks:
         looks = [job.look() for job in jobs]
         records = [[seen.record for seen in look] for look in looks]

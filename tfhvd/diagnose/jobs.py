@@ -57,8 +57,6 @@ def running(pid: int | None) -> list[Job]:
     Raises:
         UsageError: if there is none.
     """
-    if pid is not None and not (processes.PROC / str(pid)).exists():
-        raise UsageError(f"there is no process {pid} on this host.")
     launchers = _launchers(pid)
     jobs: list[Job] = []
     for ranks in finder.jobs() if pid is None else finder.jobs_of(pid):
@@ -75,7 +73,7 @@ def running(pid: int | None) -> list[Job]:
     raise UsageError(
         f"process {pid} is no rank of a job of tfhvd, and has started none on this host that you "
         "may look at. A rank has a record from hvd.init() to hvd.shutdown(); `tfhvd dump` without "
-        "a number lists those of this host."
+        "a job lists those of this host."
     )
 
 

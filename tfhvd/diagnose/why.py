@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 
+from tfhvd.diagnose import job_names
 from tfhvd.diagnose.jobs import Job, launcher_of, running
 from tfhvd.launch.errors import UsageError
 from tfhvd.watch import arrivals, verdict, wording
@@ -17,13 +18,7 @@ _SHORTEST, _LONGEST = 0.1, 600.0  # seconds between the two looks
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the words behind ``tfhvd why``."""
-    parser.add_argument(
-        "pid",
-        type=int,
-        nargs="?",
-        metavar="PID",
-        help="a rank, or what has started the job; without, all jobs of this host",
-    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help=job_names.HELP)
     parser.add_argument(
         "--seconds",
         type=float,
@@ -41,9 +36,10 @@ def run(options: argparse.Namespace) -> int:
             f"--seconds {options.seconds:g}: expected is a number from {_SHORTEST:g} to "
             f"{_LONGEST:g}."
         )
-    meetings = arrivals.meetings(options.pid)
+    pid = job_names.process_of(options.job)
+    meetings = arrivals.meetings(pid)
     try:
-        jobs = running(options.pid)
+        jobs = running(pid)
     except UsageError:
         if not meetings:
             raise

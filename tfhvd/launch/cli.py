@@ -243,7 +243,7 @@ def _start(
         grace=job.grace,
         stopped_limit=environment.stall_limit(env),
         hang_limit=_hang_limit(job, env),
-        end_hanging=job.on_hang == "abort",
+        end_hanging=environment.ends_hanging(env),
         members=Members(job.num_proc, job.min_np if job.elastic else None, job.reset_limit),
         growth=Growth(found_hosts, placed, job.max_np, job.pauses) if job.grows else None,
         start_more=lambda host, ranks: without_mpi([(host, ranks)]),

@@ -122,6 +122,11 @@ def hang_limit(env: Mapping[str, str]) -> float:
     return 60.0
 
 
+def ends_hanging(env: Mapping[str, str]) -> bool:
+    """Whether a job that hangs is ended. A value that is none of the setting's the ranks refuse."""
+    return env.get("TFHVD_ON_HANG", "").lower() == "abort"
+
+
 def in_allocation(env: Mapping[str, str]) -> bool:
     """Whether a batch system has said which hosts to use (mpirun asks it by itself)."""
     return any(name in env for name in _BATCH)

@@ -40,7 +40,6 @@ class Job:
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
         output: the only rank whose output is shown, None for all; or the folder that gets it.
         grace: how long ranks may take to end once SIGTERM has asked the launcher to.
-        on_hang: "warn" or "abort": what to do when the job hangs.
         max_restarts: how often the job is started again after a failure.
         pdb: the rank that gets the launcher's stdin, for a debugger.
         share_cores: whether each rank's libraries start threads for its part of the cores only.
@@ -84,7 +83,6 @@ class Job:
     start_timeout: float = 120.0
     stop_timeout: float = 5.0
     grace: float = 30.0
-    on_hang: str = "warn"
     max_restarts: int = 0
     share_cores: bool = True
     pdb: int | None = None

@@ -152,7 +152,7 @@ def _time_options() -> list[Row]:
         ),
         value(
             "--on-hang",
-            dest="on_hang",
+            dest="TFHVD_ON_HANG",
             metavar="WHAT",
             convert=values.one_of("warn", "abort"),
             help="when ranks wait and nothing goes on: say why (warn, the default), or also end",

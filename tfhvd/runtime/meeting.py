@@ -2,7 +2,8 @@
 
 Of each host the first rank that waits says so: MPI tells nobody, and waits for ever. Where the
 settings say that ranks do not wait for a stalled one any longer, they end, for MPI cannot be
-interrupted.
+interrupted. So they do where a job that hangs is to end, and the ranks of this host that have not
+come stand still; what those of other hosts do cannot be seen before they have met.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from tfhvd.launch.environment import hang_limit, stall_limit
-from tfhvd.watch import arrivals
+from tfhvd.launch.environment import ends_hanging, hang_limit, stall_limit
+from tfhvd.runtime.ending import end_at_once
+from tfhvd.watch import arrivals, effort
+from tfhvd.watch.effort import Effort
 
 _logger = logging.getLogger("tfhvd")
 
 _TOO_LONG = " That is longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows."
+_STANDS_STILL = " It has stood still meanwhile, and TFHVD_ON_HANG=abort ends the job."
 _UNTIL_ALL_HAVE_SAID_SO = 1.0  # seconds
+_LONGER = 5.0  # seconds beyond the limit for which a rank has stood still, as in a running job
 
 
 @contextlib.contextmanager
@@ -39,7 +43,14 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
     timers = [threading.Timer(says_after, _report, (variable, rank, says_after, logging.WARNING))]
     ends_after = stall_limit(environ)
     if ends_after:
-        timers.append(threading.Timer(ends_after, _end, (variable, rank, ends_after)))
+        timers.append(threading.Timer(ends_after, _end, (variable, rank, ends_after, _TOO_LONG)))
+    met = threading.Event()
+    if ends_hanging(environ):
+        seconds = says_after + min(_LONGER, says_after)
+        words = (variable, rank, seconds, met)
+        threading.Thread(
+            target=_end_if_it_hangs, args=words, name="tfhvd-meeting", daemon=True
+        ).start()
     with arrivals.announced():
         for timer in timers:
             timer.daemon = True
@@ -47,8 +58,36 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
         try:
             yield
         finally:
+            met.set()
             for timer in timers:
                 timer.cancel()
+
+
+def _end_if_it_hangs(variable: str, rank: int, seconds: float, met: threading.Event) -> None:
+    """Ends this process once all ranks of its host that have not come have stood still so long."""
+    waited = 0.0
+    before = _efforts(variable)
+    while not met.wait(seconds):
+        waited += seconds
+        after = _efforts(variable)
+        late = arrivals.missing(arrivals.ranks_here(os.getpid(), variable))
+        still = (
+            each in before and each in after and after[each].is_stillness(before[each])
+            for each in late
+        )
+        if late and all(still):
+            _end(variable, rank, waited, _STANDS_STILL)
+        before = after
+
+
+def _efforts(variable: str) -> dict[int, Effort]:
+    """What each rank of this host that has not come has done so far."""
+    found: dict[int, Effort] = {}
+    for rank, arrival in arrivals.ranks_here(os.getpid(), variable).items():
+        with contextlib.suppress(OSError):  # has ended meanwhile
+            if not arrival.came:
+                found[rank] = effort.of(arrival.pid)
+    return found
 
 
 def _report(variable: str, rank: int, seconds: float, level: int, more: str = "") -> None:
@@ -58,11 +97,8 @@ def _report(variable: str, rank: int, seconds: float, level: int, more: str = ""
         _logger.log(level, "tfhvd rank %d: %s %s%s", rank, begin, arrivals.text(ranks), more)
 
 
-def _end(variable: str, rank: int, seconds: float) -> None:
-    _report(variable, rank, seconds, logging.ERROR, _TOO_LONG)
+def _end(variable: str, rank: int, seconds: float, why: str) -> None:
+    _report(variable, rank, seconds, logging.ERROR, why)
     # The others are to see the same, and not that this one has ended.
     time.sleep(_UNTIL_ALL_HAVE_SAID_SO)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(1)
+    end_at_once(1)

@@ -2,7 +2,9 @@
 
 A thread of each rank looks now and then whether the rank waits without progress. The first one that
 does looks at all ranks of its host, also at those whose Python is deadlocked, and asks the ranks of
-the other hosts what they see of theirs.
+the other hosts what they see of theirs. It also ends the job where the settings say so: it leaves,
+so that the ranks that wait hear why, and ends with an exit code because of which whoever has
+started the job ends the others.
 """
 
 from __future__ import annotations
@@ -14,16 +16,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tfhvd.runtime.ending import end_at_once
 from tfhvd.runtime.host_looks import PATIENCE, Answers, OtherHosts
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 from tfhvd.watch import finder, flight, processes, snapshot, verdict_file
 from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
+from tfhvd.watch.ranks import ranks_text
 from tfhvd.watch.verdict import Verdict
 
 _logger = logging.getLogger("tfhvd")
 _SILENT = ("T", "t", "Z", "X", "")  # states of a process that says nothing
 _SHORTEST, _LONGEST = 0.5, 5.0  # seconds from one tick to the next
+_TO_LEAVE = 2.0  # seconds for the others to hear why
 
 
 class OwnWatch:
@@ -33,6 +38,7 @@ class OwnWatch:
         self._rank = 0
         self._record = -1
         self._limit = 0.0
+        self._ends = False
         self._others = OtherHosts((), (0,), 0)
         self._answers = Answers(_look_here, _waits_here)
         self._watch: HangWatch | None = None
@@ -49,6 +55,7 @@ class OwnWatch:
         config = native.config()
         self._rank, self._record = topology.rank, native.flight_record()
         self._limit = config.stall_check_time if config.stall_check else 0.0
+        self._ends = config.on_hang.name == "ABORT"
         if membership.is_watched or topology.size == 1 or not self._limit or self._record < 0:
             self._answers.close()
             return
@@ -98,7 +105,20 @@ class OwnWatch:
             return
         last = verdict_file.write(Path(), found, looks)
         lines = "\n  ".join(("the job hangs:", *found.lines))
-        _logger.warning("%s\n  Rank %d has seen it; %s", lines, self._rank, last)
+        if not self._ends:
+            _logger.warning("%s\n  Rank %d has seen it; %s", lines, self._rank, last)
+            return
+        end = "TFHVD_ON_HANG=abort ends the job"
+        _logger.error("%s\n  Rank %d has seen it; %s\n  %s", lines, self._rank, last, end)
+        _end_job(f"the job hangs because of {ranks_text(found.ranks)}: {found.kind.value}")
+
+
+def _end_job(reason: str) -> None:
+    """Leaves the job and ends this process, whatever its other threads wait for."""
+    leave = threading.Thread(target=load_native().shutdown, args=(reason,), daemon=True)
+    leave.start()
+    leave.join(_TO_LEAVE)
+    end_at_once(1)
 
 
 def _look_here() -> Views:

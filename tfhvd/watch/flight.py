@@ -10,6 +10,7 @@ import contextlib
 import os
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,6 +34,7 @@ _KINDS = (
 )
 _FAILED = 2  # a FlightState
 _UNUSUAL = 10  # times the pause that is usual in a job
+_EXCEPTIONS = 5  # pauses in a record; what is there more often is usual, however many steps it has
 _LONGEST = 500  # bytes of a text; what is longer is cut
 
 
@@ -135,13 +137,13 @@ class Record:
     def usual_pause(self) -> float:
         """How many seconds may pass between two of its collectives when all is well.
 
-        The second longest pause that is in the record, since the longest one may be an exception,
-        such as a compilation; 0 where there are not two. Of many small collectives a step, which
-        are all there is between two long pauses, a percentile would show nothing.
+        The 99th percentile of its steps' longest pauses, without those that are exceptions: always
+        the longest one, which may be a compilation, and never more than five. 0 where there are
+        not two.
         """
-        ended = sorted(c.ended for c in self.collectives if c.ended is not None)
-        pauses = sorted(later - earlier for earlier, later in zip(ended, ended[1:]))
-        return pauses[-2] if len(pauses) > 1 else 0.0
+        pauses = sorted(_longest_pauses(self.collectives))
+        left_out = min(max(1, len(pauses) // 100), _EXCEPTIONS)
+        return pauses[-1 - left_out] if len(pauses) > left_out else 0.0
 
     def waiting(self) -> list[Collective]:
         """Those that other ranks keep from going on: who has joined may wait as long as they train.
@@ -287,6 +289,25 @@ def parse(data: bytes, again: bytes, taken: float) -> Record:
         taken=taken,
         collectives=tuple(sorted(collectives, key=lambda collective: collective.number)),
     )
+
+
+def _longest_pauses(collectives: Iterable[Collective]) -> list[float]:
+    """Of each step the longest pause between two collectives that were done, in seconds.
+
+    Within a step there are many short ones, which say nothing of the pause between two steps. A
+    step is over where a name comes again. Where none does, each pause counts.
+    """
+    done = sorted((c.ended, c.number, (c.kind, c.name)) for c in collectives if c.ended is not None)
+    pauses = [later - earlier for (earlier, _, _), (later, _, _) in zip(done, done[1:])]
+    of_steps: list[float] = []
+    seen = {name for _, _, name in done}  # so that the first pause begins a step
+    for pause, (_, _, name) in zip(pauses, done[1:]):
+        if name in seen:
+            of_steps.append(0.0)
+            seen = set()
+        seen.add(name)
+        of_steps[-1] = max(of_steps[-1], pause)
+    return of_steps if len(of_steps) > 1 else pauses
 
 
 def size_text(count: int) -> str:

@@ -20,7 +20,8 @@ class Kind(Enum):
     INPUT = "a rank waits for its input"
     EVALUATING = "a rank evaluates"
     COMPUTING = "a rank computes"
-    HELD = "a rank waits for something else"
+    WAITS = "a rank waits in its program"
+    HELD = "a rank is held in C code"
     NETWORK = "ranks wait for data of each other"
     ELSEWHERE = "a rank that cannot be seen from here has not come"
     UNKNOWN = "unknown"
@@ -46,8 +47,10 @@ ADVICE = {
     "ranks evaluate their part: hvd.shard, and a callback that averages metrics.",
     Kind.COMPUTING: "It has more to compute, or does it more slowly: compare batch sizes, and what "
     "else runs on its host.",
-    Kind.HELD: "It neither computes nor calls a collective: see the line above, and `tfhvd dump "
-    "--stacks`.",
+    Kind.WAITS: "The line above sleeps, or waits for a lock, a thread, a queue, a file or another "
+    "process: look at what was to end that. `tfhvd dump --stacks` shows its other threads.",
+    Kind.HELD: "A library that the line above has called does not come back: a lock, a device or a "
+    "network. `tfhvd dump --stacks` shows by which function.",
     Kind.NETWORK: "The network between the hosts is cut, or slow for what is sent.",
     Kind.ELSEWHERE: "Type `tfhvd why` on the other hosts.",
 }

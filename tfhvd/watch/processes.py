@@ -77,6 +77,16 @@ def environment_of(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in entries if name}
 
 
+def command_of(pid: int) -> list[str]:
+    """Reads the command line of a process, in words.
+
+    Raises:
+        OSError: if it has ended.
+    """
+    data = (PROC / str(pid) / "cmdline").read_bytes()
+    return [word.decode(errors="replace") for word in data.split(b"\0")[:-1]]
+
+
 def cpu_seconds(pid: int) -> float:
     """The processor time that all threads of a process have taken.
 

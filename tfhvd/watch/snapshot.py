@@ -18,14 +18,12 @@ _DATASETS = "tensorflow/python/data/"
 _KEPT = 100  # collectives of each kind
 _THREADS, _FRAMES, _LONGEST = 16, 50, 300  # the last one: characters of a line
 
-_FRAME = re.compile(r":\S+ in ")  # else it says why there are no stacks
+_FRAME = re.compile(r":\S+ in ")
 # TensorFlow makes the Python of an operation from text, as `python -c` does with a program.
 _OPERATION = re.compile(r"<string>:\d+ in tfhvd_")
 _OWN = f"{Path(__file__).parents[1]}/"
-_LIBRARIES = (
-    *("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "),
-    *("__autograph_generated_file", _OWN),
-)
+_PACKAGES = ("/site-packages/", "/dist-packages/", "__autograph_generated_file", _OWN)
+_PYTHONS = ("/lib/python3", "<frozen ")
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,17 @@ class Snapshot:
         """
         first = self.main[0] if self.main else ""
         return first.removeprefix(stacks.UNCAUGHT) if first.startswith(stacks.UNCAUGHT) else ""
+
+    @property
+    def waits_in_python(self) -> bool:
+        """Whether its main thread waits where the program or Python's own library has it wait.
+
+        As for a time, a lock, a thread or a queue: other threads can run Python meanwhile. Else
+        another library is in its C code, or C code keeps Python from running.
+        """
+        first = self.main[0] if self.main else ""
+        sleeps = "nanosleep" in self.waits_in
+        return is_users(first) or _is_pythons(first) or (sleeps and _is_frame(first))
 
     @property
     def reading(self) -> str:
@@ -149,4 +158,17 @@ def is_users(frame: str) -> bool:
     """Whether a line of a stack is of the user's program: of no library, and not tfhvd's."""
     if _OPERATION.match(frame):
         return False
-    return bool(_FRAME.search(frame)) and not any(part in frame for part in _LIBRARIES)
+    return _is_frame(frame) and not any(part in frame for part in (*_PACKAGES, *_PYTHONS))
+
+
+def _is_pythons(frame: str) -> bool:
+    """Whether a line of a stack is of Python's own library."""
+    in_python, in_package = (
+        any(part in frame for part in parts) for parts in (_PYTHONS, _PACKAGES)
+    )
+    return _is_frame(frame) and in_python and not in_package
+
+
+def _is_frame(line: str) -> bool:
+    """Else it says why there are no stacks, or what keeps the thread from going on."""
+    return bool(_FRAME.search(line))

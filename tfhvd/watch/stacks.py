@@ -37,6 +37,9 @@ _ANSWERS = " in _answer_when_asked"  # at the thread that writes the stacks
 # Stands before the stack of a main thread that leaves its program with an exception.
 UNCAUGHT = "leaves with "
 
+# Stands before the stack of a main thread while no thread can run Python.
+NO_PYTHON = "no Python runs: C code keeps the interpreter's lock"
+
 
 @dataclass(frozen=True)
 class _Ways:
@@ -128,21 +131,31 @@ def of(pid: int) -> list[list[str]]:
 def parse(text: str) -> list[list[str]]:
     r"""Cuts what faulthandler writes into threads, and puts what the main one leaves with first.
 
+    The thread that answers is left out. Where it is not the one that has written them, Python does
+    not run: that stands first, too.
+
     Example:
         >>> parse('Current thread 0x1 (most recent call first):\\n  File "t.py", line 3 in f\\n')
         [['t.py:3 in f']]
     """
     threads: list[list[str]] = []
+    current: list[str] = []
     uncaught = ""
     for line in text.splitlines():
         if "hread 0x" in line:
             threads.append([])
+            if line.startswith("Current"):
+                current = threads[-1]
         elif line.startswith("Uncaught: "):
             uncaught = line.removeprefix("Uncaught: ")
         elif threads and line.strip():
             frame = re.fullmatch(r'  File "(.*)", line (\S+) in (.*)', line)
             threads[-1].append(f"{frame[1]}:{frame[2]} in {frame[3]}" if frame else line.strip())
-    threads = [each for each in threads if not (each and each[0].endswith(_ANSWERS))]
+    answering = [each for each in threads if each and each[0].endswith(_ANSWERS)]
+    held = any(each is not current for each in answering)
+    threads = [each for each in threads if each not in answering]
+    if held and threads:
+        threads[-1].insert(0, NO_PYTHON)
     if uncaught and threads:
         threads[-1].insert(0, f"{UNCAUGHT}{uncaught}")
     return threads[::-1]

@@ -10,13 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tfhvd.watch import wording
+from tfhvd.watch.effort import BUSY, WAKES
 from tfhvd.watch.flight import Collective, State
 from tfhvd.watch.kind import Kind
 from tfhvd.watch.snapshot import Snapshot
-
-_BUSY = 0.1  # of one processor: it computes, and on a busy machine it may get no more
-_WAKES = 5.0  # a second: a thread that is stuck does not wake up, but for being looked at
-
 
 # The first that is in the main thread's stack, from the last call outwards, says what a rank does.
 _PLACES = (
@@ -67,10 +64,10 @@ class _Job:
         Where other threads make its input, it is compared with the ranks that wait: their engines
         wake up, too.
         """
-        if self._rate(rank, "wakeups") > _WAKES:
+        if self._rate(rank, "wakeups") > WAKES:
             return True
         idle = max((self._rate(r, "all_wakeups") for r in self.stuck if self.stuck[r]), default=0.0)
-        return doing is Kind.INPUT and self._rate(rank, "all_wakeups") > 2 * idle + _WAKES
+        return doing is Kind.INPUT and self._rate(rank, "all_wakeups") > 2 * idle + WAKES
 
     def _rate(self, rank: int, count: str) -> float:
         before, after = self.before[rank], self.after[rank]
@@ -211,10 +208,12 @@ def _doing(before: Snapshot, after: Snapshot) -> Kind:
         return Kind.COMPUTING
     if after.reading:  # in a thread of its own, as where a function of TensorFlow's asks for it
         return Kind.INPUT
-    return Kind.HELD if after.main else Kind.UNKNOWN
+    if not after.main:
+        return Kind.UNKNOWN
+    return Kind.WAITS if after.waits_in_python else Kind.HELD
 
 
 def _is_busy(before: Snapshot, after: Snapshot) -> bool:
     """Whether a rank was seen to take processor time, to want it, or to have moved on."""
-    took = after.cpu - before.cpu >= _BUSY * (after.taken - before.taken)
+    took = after.cpu - before.cpu >= BUSY * (after.taken - before.taken)
     return took or after.state == "R" or before.main != after.main

@@ -62,7 +62,7 @@ def places(
     for (line, _), group in list(groups.items())[:_MOST]:
         first = group[0]
         at = line or "no line of the program"
-        if kind is Kind.HELD and first.waits_in:
+        if kind in (Kind.WAITS, Kind.HELD) and first.waits_in:
             at += f", in the kernel's {first.waits_in}"
         if kind is Kind.RAISED and first.uncaught:
             at += f", and leaves with {first.uncaught}"
