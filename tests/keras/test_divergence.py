@@ -1,6 +1,7 @@
 """`fit` finds weights that differ between ranks, says which and why, and heals them if asked."""
 
 import logging
+import threading
 
 import mpi
 import numpy as np
@@ -10,6 +11,7 @@ from flavours import MODES, data, in_both_keras, in_every_way, keras_of, make_mo
 
 import tfhvd
 import tfhvd.keras as hvd
+from tfhvd import replicas
 from tfhvd.compat.variables import key_of, tf_variable
 from tfhvd.replicas import Comparison
 
@@ -172,6 +174,58 @@ def test_one_wrong_element_of_many_looks_corrupted(lines):
     if hvd.rank() == 0:
         assert "weights on rank 1 against rank 0, in 1 of 100 elements (1 bits)" in lines()
         assert "corrupted" in lines()
+
+
+def update_eagerly(variable, change):
+    variable.assign_sub(change)
+
+
+def update_in_a_graph(variable, change):
+    tf.function(lambda: variable.assign_sub(change))()
+
+
+def update_compiled(variable, change):
+    tf.function(lambda: variable.assign_sub(change), jit_compile=True)()
+
+
+def update_a_row(variable, change):
+    variable[1].assign(change[1])
+
+
+def update_by_slices(variable, change):
+    variable.scatter_sub(tf.IndexedSlices(change[:1], [1]))
+
+
+def update_by_keras(variable, change):
+    keras_of("keras").optimizers.Adam(0.1).apply([change], [variable])
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        *(update_eagerly, update_in_a_graph, update_compiled),
+        *(update_a_row, update_by_slices, update_by_keras),
+    ],
+)
+def test_what_is_compared_is_what_was_there_when_it_began(update, monkeypatch):
+    """The next step may update the variables before anybody has looked at their values."""
+    updated = threading.Event()
+    fingerprint = replicas._fingerprint
+
+    def later(value):
+        assert updated.wait(60)
+        return fingerprint(value)
+
+    monkeypatch.setattr(replicas, "_fingerprint", later)
+    variable = tf.Variable(tf.ones([4, 3]), name="weights")
+    for _ in range(2):  # TensorFlow stores a variable in another way from the first slices on
+        comparison = Comparison([variable], "", hvd.global_process_set)
+        update(variable, tf.ones([4, 3]) * (1.0 + hvd.rank()))
+        updated.set()
+        assert comparison.finish("raise") == []
+        assert tfhvd.check_divergence([variable]) == ["weights"]
+        variable.assign(tf.ones([4, 3]))
+        updated.clear()
 
 
 def test_different_numbers_of_variables_are_said(lines):
