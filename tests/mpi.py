@@ -166,6 +166,15 @@ class Processes:
         self._output = output
         self._launcher = launcher
 
+    @property
+    def folder(self) -> Path:
+        """Where the ranks write, and where they run if their program is a text."""
+        return self._output
+
+    def run(self) -> bool:
+        """Whether the launcher still runs."""
+        return self._launcher is not None and self._launcher.poll() is None
+
     def of_rank(self, rank: int) -> int:
         """The process id of a rank's program, once it has written it to the file `pid.RANK`."""
         path = self._output / f"pid.{rank}"

@@ -4,10 +4,11 @@
     python tests/long/hangs.py --minutes 10 --only=-2-1-fit --at-once 5
 
 Each job trains, on one host or on two (namespaces, which root may make); at its third step one rank
-does something else. `tfhvdrun` must name that rank and what it does, or nothing where the rank goes
-on working. Prints a line for each and then how often each cause was taken for which class; ends
-with 1 where an innocent rank was named, where a job that works was said to hang, or where less than
-95 of 100 were told right. Takes about 25 s for each on two quiet cores.
+does something else, or it is slower from the first one on. `tfhvdrun` must name that rank and what
+it does, or nothing where the rank goes on working; where `mpirun` has started the job, so must the
+ranks themselves. Prints a line for each and then how often each cause was taken for which class;
+ends with 1 where an innocent rank was named, where a job that works was said to hang, or where less
+than 95 of 100 were told right. Takes about 25 s for each on two quiet cores.
 
 With `--minutes`, only jobs in which nothing hangs: one rank evaluates, computes, compiles or reads
 for so long, at the limits that users have.
@@ -37,9 +38,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import network  # noqa: E402  (after its folder is on the path)
+import mpi  # noqa: E402  (after its folder is on the path)
+import network  # noqa: E402
 
-LIMIT = 2  # seconds without progress, in the place of 60
+USUAL = 60  # seconds without progress, by which it is told that a job may hang
+LIMIT = 2  # in its place
 SECONDS = 300  # for a job to end by itself
 BUSY = 12.0  # seconds for which a rank works
 MEMORY = Path("/sys/fs/cgroup/memory")  # control groups of version 1
@@ -47,7 +50,8 @@ ENOUGH = 1_200_000_000  # bytes of memory for a rank that takes no more than the
 
 # What the odd rank does -> the class it is to be told as; none: nothing is to be said. "raised",
 # "killed", "memory", "shape" and "cut" are no verdicts' classes: such a job ends by itself, with an
-# error.
+# error, and what tfhvdrun says last is read. Only what "raises and stays" leaves with an exception
+# that something holds up, and gets a verdict.
 CAUSES = {
     "stopped": "stopped",
     "sleeps": "waits",
@@ -65,19 +69,23 @@ CAUSES = {
     "slow input": None,
     "evaluates slowly": None,
     "input trickles": None,
+    "slow at once": None,
+    "naps at once": None,
     "leaves": "finished",
     "raises": "raised",
+    "raises and stays": "raised",
     "is killed": "killed",
     "takes memory": "memory",
     "other shape": "shape",
     "cut off": "cut",
     "slow network": "network",
 }
-# These are tried on two hosts, too, or only there.
-NETWORK = ("cut off", "slow network")
-ON_TWO_HOSTS = ("stopped", "sleeps", "input", "one more", "computes", "raises", *NETWORK)
+NETWORK = ("cut off", "slow network")  # only on two hosts
+# What ends a job with an error: of what mpirun says then tests/long/faults.py has the cases.
+ENDS = ("raises", "is killed", "takes memory", "other shape", "cut off")
 WAYS = ("loop", "compiled", "fit")
 SIZES = (2, 4, 8)
+LAUNCHERS = ("tfhvdrun", "mpirun")
 
 PROGRAM = """
 import ctypes, os, queue, signal, sys, time
@@ -86,6 +94,7 @@ import tensorflow as tf
 import tfhvd.keras as hvd
 from pathlib import Path
 cause, way, victim, busy = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+nap = float(sys.argv[5])
 hvd.init()
 odd = hvd.rank() == victim
 STEP, LONG = 3, 600
@@ -146,6 +155,10 @@ def deed():
             layers(tf.ones((4, 4)))
     elif cause == "raises":
         raise ValueError("no such value")
+    elif cause == "raises and stays":
+        held = stays()
+        next(held)
+        raise ValueError("no such value")
     elif cause == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
     elif cause == "takes memory":
@@ -159,6 +172,12 @@ def deed():
     elif cause == "slow network":
         all_do()
 
+def stays():
+    try:
+        yield
+    finally:
+        time.sleep(LONG)
+
 def all_do():
     if cause == "other shape":
         hvd.allreduce(tf.ones(2), name="shape")
@@ -169,6 +188,10 @@ def every_step(number):
     if cause == "other order":
         for name in ("b", "a") if odd and number == STEP else ("a", "b"):
             hvd.allreduce(tf.ones(2), name=name)
+    elif odd and cause == "slow at once" and number < 4:
+        work(busy / 4)
+    elif odd and cause == "naps at once":
+        time.sleep(nap)
 
 def elements():
     for step in range(8):
@@ -242,28 +265,33 @@ class Hang:
     victim: int
     way: str
     hosts: int = 1
+    launcher: str = "tfhvdrun"
 
     def __str__(self) -> str:
         name = f"{self.cause}-{self.size}-{self.victim}-{self.way}"
-        return name if self.hosts == 1 else f"{name}-{self.hosts} hosts"
+        name += f"-{self.hosts} hosts" if self.hosts > 1 else ""
+        return name if self.launcher == "tfhvdrun" else f"{name}-{self.launcher}"
 
 
 def everything() -> list[Hang]:
     """All of them: the odd rank is the first, the last, or one between."""
-    on_one = [
-        Hang(cause, size, victim, way)
-        for cause, size, way in itertools.product(CAUSES, SIZES, WAYS)
+    return [
+        Hang(cause, size, victim, way, hosts, launcher)
+        for launcher, hosts, cause, size, way in itertools.product(
+            LAUNCHERS, (1, 2), CAUSES, SIZES, WAYS
+        )
+        # The first rank of the second host is between them.
         for victim in sorted({0, size // 2, size - 1})
-        # `fit` goes on where a rank has fewer batches; a host is cut off from another one.
-        if (cause, way) != ("leaves", "fit") and cause not in NETWORK
+        if _is_possible(cause, way, hosts, launcher)
+        and (cause not in NETWORK or victim == size // 2)
     ]
-    on_two = [
-        Hang(cause, 4, victim, way, hosts=2)
-        for cause, way, victim in itertools.product(ON_TWO_HOSTS, WAYS, (0, 2, 3))
-        # Rank 0's host is the launcher's: it would see all others go.
-        if cause not in NETWORK or victim == 2
-    ]
-    return on_one + on_two
+
+
+def _is_possible(cause: str, way: str, hosts: int, launcher: str) -> bool:
+    """Whether there is such a job: `fit`, for one, goes on where a rank has fewer batches."""
+    if (cause, way) == ("leaves", "fit") or (hosts == 1 and cause in NETWORK):
+        return False
+    return launcher == "tfhvdrun" or cause not in ENDS
 
 
 @dataclass(frozen=True)
@@ -285,25 +313,37 @@ def run(hang: Hang, minutes: float | None = None) -> Outcome:
             short one.
     """
     busy = BUSY if minutes is None else 60 * minutes
+    nap = LIMIT if minutes is None else USUAL
+    words = [hang.cause, hang.way, str(hang.victim), str(busy), str(nap)]
+    with contextlib.ExitStack() as stack:
+        net = None
+        if hang.hosts > 1:
+            slow = network.Link(megabits=2) if hang.cause == "slow network" else None
+            net = stack.enter_context(network.hosts(hang.hosts, slow))
+        if hang.launcher == "mpirun":
+            return _run_by_mpirun(hang, net, words, SECONDS + busy, minutes is None)
+        return _run_by_tfhvdrun(hang, net, words, SECONDS + busy, minutes is None)
+
+
+def _run_by_tfhvdrun(
+    hang: Hang, net: network.Network | None, arguments: list[str], seconds: float, soon: bool
+) -> Outcome:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfhvd-hang-"))
         (Path(folder) / "train.py").write_text(PROGRAM, encoding="utf-8")
         env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
         env |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
         words = [sys.executable, "-m", "tfhvd.launch", "--on-hang", "abort", "--stop-timeout", "1"]
-        if minutes is None:
+        if soon:
             words += ["--stall-check-warning-time-seconds", str(LIMIT)]
-        if hang.hosts == 1:
+        if net is None:
             words += ["-np", str(hang.size)]
-            if hang.cause == "takes memory":
-                group = stack.enter_context(limited_memory(ENOUGH * hang.size))
-                words = ["sh", "-c", f'echo $$ >{group} && exec "$@"', "limited", *words]
         else:
-            slow = network.Link(megabits=2) if hang.cause == "slow network" else None
-            net = stack.enter_context(network.hosts(hang.hosts, slow))
-            slots = hang.size // hang.hosts
-            words = [*net.run_on(0), *words, *net.tfhvdrun(slots)]
-        words += [sys.executable, "train.py", hang.cause, hang.way, str(hang.victim), str(busy)]
+            words = [*net.run_on(0), *words, *net.tfhvdrun(hang.size // hang.hosts)]
+        if hang.cause == "takes memory":
+            group = stack.enter_context(limited_memory(ENOUGH * hang.size))
+            words = ["sh", "-c", f'echo $$ >{group} && exec "$@"', "limited", *words]
+        words += [sys.executable, "train.py", *arguments]
         job = stack.enter_context(
             subprocess.Popen(
                 words,
@@ -314,15 +354,59 @@ def run(hang: Hang, minutes: float | None = None) -> Outcome:
                 text=True,
             )
         )
-        if hang.cause == "cut off":
+        if net is not None and hang.cause == "cut off":
             _await(Path(folder) / "cut", job)
             net.cut_off(1)
-        _, errors = job.communicate(timeout=SECONDS + busy)
-        found = [json.loads(path.read_text()) for path in Path(folder).glob("tfhvd-verdict-*")]
+        _, errors = job.communicate(timeout=seconds)
+        found = verdicts_in(Path(folder))
     if found:
-        return Outcome(found[0]["kind"], tuple(found[0]["ranks"]), False, errors[-3000:])
+        return Outcome(*found[0], ended_well=False, output=errors[-3000:])
     kind, ranks = told_by_its_end(errors) if job.returncode else (None, ())
     return Outcome(kind, ranks, job.returncode == 0, errors[-3000:])
+
+
+def _run_by_mpirun(
+    hang: Hang, net: network.Network | None, arguments: list[str], seconds: float, soon: bool
+) -> Outcome:
+    """Runs it until a rank has said why it hangs: mpirun itself would let it hang on."""
+    found: list[tuple[str, tuple[int, ...]]] = []
+
+    def watch(processes: mpi.Processes) -> None:
+        until = time.monotonic() + seconds
+        while processes.run() and not found and time.monotonic() < until:
+            time.sleep(0.5)
+            found.extend(verdicts_in(processes.folder))
+        if found:
+            time.sleep(LIMIT)  # for another rank that says something else
+            found[:] = verdicts_in(processes.folder)
+            processes.kill()
+
+    env = {"KERAS_BACKEND": "tensorflow"}
+    if soon:
+        env["TFHVD_STALL_CHECK_TIME_SECONDS"] = str(LIMIT)
+    slots = hang.size // hang.hosts
+    job = mpi.run_ranks(
+        hang.size,
+        f"import sys\nsys.argv[1:] = {arguments!r}\n{PROGRAM}",
+        env=env,
+        launcher=() if net is None else net.launcher(slots),
+        within=() if net is None else net.run_on(0),
+        while_running=watch,
+    )
+    kinds = list(dict.fromkeys(kind for kind, _ in found))
+    ranks = sorted({rank for _, ranks in found for rank in ranks})
+    kind = " and ".join(kinds) or None
+    return Outcome(kind, tuple(ranks), job.code == 0, str(job)[-3000:])
+
+
+def verdicts_in(folder: Path) -> list[tuple[str, tuple[int, ...]]]:
+    """The classes and ranks of all verdicts in a folder that are there as a whole."""
+    found = []
+    for path in sorted(folder.glob("tfhvd-verdict-*")):
+        with contextlib.suppress(json.JSONDecodeError):
+            written = json.loads(path.read_text())
+            found.append((written["kind"], tuple(written["ranks"])))
+    return found
 
 
 @contextlib.contextmanager

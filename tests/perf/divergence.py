@@ -1,6 +1,6 @@
 """What it costs to compare the ranks' weights.
 
-    tfhvdrun -np 2 python tests/perf/divergence.py [--rounds 6] [--every 5] [--steps 40]
+    tfhvdrun -np 2 python tests/perf/divergence.py [--rounds 4] [--every 1] [--steps 20]
 
 Rank 0 prints two things, for as many weights as ResNet-50 has.
 
@@ -8,8 +8,8 @@ Rank 0 prints two things, for as many weights as ResNet-50 has.
   there, which another thread gets meanwhile. Medians.
 - Of a step: how much longer it is in `fit` of ResNet-50 with comparisons than without, as a share.
   Its images are tiny, and one is a batch, so that hardly a step is shorter. Blocks of steps without
-  (A) and with (B) take turns, ABBA. There are more comparisons than by default, for one in a
-  hundred steps is less than steps differ by chance; what is printed is for one in a hundred.
+  (A) and with (B) take turns, ABBA. With them, every step has one, for one in a hundred steps is
+  less than steps differ by chance; what is printed is for one in a hundred.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def train(options: argparse.Namespace) -> None:
 def main() -> None:
     """Times both."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=6, help="of four blocks; at least 2")
-    parser.add_argument("--every", type=int, default=5, help="steps from comparison to comparison")
-    parser.add_argument("--steps", type=int, default=40, help="of a block; a multiple of --every")
+    parser.add_argument("--rounds", type=int, default=4, help="of four blocks; at least 2")
+    parser.add_argument("--every", type=int, default=1, help="steps from comparison to comparison")
+    parser.add_argument("--steps", type=int, default=20, help="of a block; a multiple of --every")
     options = parser.parse_args()
     if options.steps % options.every or options.rounds < 2:
         parser.error("Expected: --steps a multiple of --every, and --rounds 2 or more.")

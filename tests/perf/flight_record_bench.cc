@@ -1,0 +1,112 @@
+// Prints what the flight record costs, a note of it and a step. From the root of the source tree,
+// after `python setup.py build_core_tests` (two lines to type):
+//
+//   g++ -std=c++17 -O2 -pthread -I. tests/perf/flight_record_bench.cc
+//     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/flight_bench
+//   build/flight_bench
+//
+// A step submits, agrees on, executes and ends so many collectives, each in a call of its own:
+// five notes a collective. Before each part of a step, "cold" has had the caches filled with
+// something else, as an engine and TensorFlow do to some degree; "warm" has not. Medians. The last
+// column is how long a step must be for the cold notes to be 0.3% of it.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/comm/topology.h"
+#include "cc/observe/flight_record.h"
+
+namespace tfhvd {
+namespace {
+
+constexpr int kSteps = 401;
+constexpr int kNotes = 5;  // of a collective: Submitted, AgreedOn, Begin, End, Done
+constexpr double kShare = 0.003;
+
+class Caches {
+ public:
+  // Reads and writes more than a second-level cache holds.
+  void Fill() {
+    for (size_t i = 0; i < bytes_.size(); i += 64) bytes_[i] = static_cast<char>(bytes_[i] + 1);
+  }
+
+ private:
+  std::vector<char> bytes_ = std::vector<char>(size_t{8} << 20);
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double Seconds(const std::function<void()>& part) {
+  const auto begin = std::chrono::steady_clock::now();
+  part();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::vector<std::vector<Agreed>> Collectives(int count) {
+  std::vector<std::vector<Agreed>> made;
+  for (int i = 0; i < count; ++i) {
+    std::vector<Agreed> alone(1);
+    Request* const request = alone[0].entry.request.Edit();
+    request->key.name = "gradients/layer_" + std::to_string(i) + "/kernel";
+    request->origin = "/home/ann/train.py:42 in train_step";
+    made.push_back(std::move(alone));
+  }
+  return made;
+}
+
+// Seconds that the notes of a step take.
+double StepOf(int count, Caches* caches) {
+  FlightRecord record(MakeTopology(0, {"a", "a"}));
+  std::vector<std::vector<Agreed>> collectives = Collectives(count);
+  EntryId last = 0;
+  const std::vector<std::function<void(std::vector<Agreed>*)>> parts = {
+      [&](std::vector<Agreed>* one) {
+        (*one)[0].entry.id = ++last;
+        record.Submitted((*one)[0].entry);
+      },
+      [&](std::vector<Agreed>* one) { record.AgreedOn(*one); },
+      [&](std::vector<Agreed>* one) {
+        const std::vector<EntryId> ids = {(*one)[0].entry.id};
+        record.Begin(ids, "shm", "_ALLREDUCE");
+        record.End(ids);
+        record.Done(ids[0], Status());
+      }};
+  std::vector<double> steps;
+  for (int step = 0; step < kSteps; ++step) {
+    double seconds = 0;
+    for (const auto& part : parts) {
+      if (caches != nullptr) caches->Fill();
+      seconds += Seconds([&] {
+        for (std::vector<Agreed>& one : collectives) part(&one);
+      });
+    }
+    steps.push_back(seconds);
+  }
+  return Median(std::move(steps));
+}
+
+void Print() {
+  Caches caches;
+  std::printf("%11s | %9s %9s | %9s %9s | %s\n", "collectives", "warm: ns", "us", "cold: ns", "us",
+              "0.3% of a step of");
+  for (const int count : {1, 10, 100, 500}) {
+    const double warm = StepOf(count, nullptr), cold = StepOf(count, &caches);
+    const double notes = static_cast<double>(kNotes) * count;
+    std::printf("%11d | %9.0f %9.2f | %9.0f %9.2f | %.1f ms\n", count, 1e9 * warm / notes,
+                1e6 * warm, 1e9 * cold / notes, 1e6 * cold, 1e3 * cold / kShare);
+  }
+}
+
+}  // namespace
+}  // namespace tfhvd
+
+int main() { tfhvd::Print(); }
