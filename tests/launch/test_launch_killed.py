@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
+import limited
 import pytest
 from launching import launch, script
 
@@ -31,7 +27,6 @@ if rank == 0:
     threading.Thread(target=die_waiting).start()
     hvd.add_process_set([0, 1])
 """
-MEMORY = Path("/sys/fs/cgroup/memory")
 
 
 def test_a_rank_that_is_killed_while_it_computes(tmp_path):
@@ -70,34 +65,11 @@ def test_a_command_that_is_not_tfhvds_has_done_nothing(tmp_path):
     assert not any("collective" in line for line in outcome.own_lines)
 
 
-@contextlib.contextmanager
-def limited_memory(limit: int) -> Iterator[Path]:
-    """A control group of version 1; gives the file that takes who is to be in it."""
-    group = MEMORY / f"tfhvd-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"this process cannot make a control group of version 1: {error}")
-    try:
-        (group / "memory.limit_in_bytes").write_text(str(limit))
-        yield group / "cgroup.procs"
-    finally:
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                group.rmdir()
-                break
-            except OSError:  # the last process is still ending
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-
-
+@pytest.mark.skipif(not limited.possible(), reason="only root can make control groups")
 def test_a_rank_that_the_kernel_kills_for_its_memory(tmp_path):
     eats = "    taken = []\n    while True: taken.append(bytes([1]) * (50 << 20))\n"
     path = script(tmp_path, f"{INIT}if rank == 1:\n{eats}{OTHERS}")
-    with limited_memory(1 << 30) as group:
-        shell = ["sh", "-c", f'echo $$ >{group} && exec "$@"', "limited"]
+    with limited.memory(1 << 30) as shell:
         words = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable, str(path)]
         ran = subprocess.run(
             [*shell, *words], capture_output=True, text=True, timeout=60, check=False

@@ -28,9 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,14 +36,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import mpi  # noqa: E402  (after its folder is on the path)
+import limited  # noqa: E402  (after its folder is on the path)
+import mpi  # noqa: E402
 import network  # noqa: E402
 
 USUAL = 60  # seconds without progress, by which it is told that a job may hang
 LIMIT = 2  # in its place
 SECONDS = 300  # for a job to end by itself
 BUSY = 12.0  # seconds for which a rank works
-MEMORY = Path("/sys/fs/cgroup/memory")  # control groups of version 1
 ENOUGH = 1_200_000_000  # bytes of memory for a rank that takes no more than the others
 
 # What the odd rank does -> the class it is to be told as; none: nothing is to be said. "raised",
@@ -83,6 +81,9 @@ CAUSES = {
 NETWORK = ("cut off", "slow network")  # only on two hosts
 # What ends a job with an error: of what mpirun says then tests/long/faults.py has the cases.
 ENDS = ("raises", "is killed", "takes memory", "other shape", "cut off")
+# A rank that runs no Python answers no other host: where mpirun has started it, and it is alone on
+# its host, nobody sees what it does. The engine's warning names it, and says to look there.
+SILENT = ("stopped", "deadlocked")
 WAYS = ("loop", "compiled", "fit")
 SIZES = (2, 4, 8)
 LAUNCHERS = ("tfhvdrun", "mpirun")
@@ -284,6 +285,7 @@ def everything() -> list[Hang]:
         for victim in sorted({0, size // 2, size - 1})
         if _is_possible(cause, way, hosts, launcher)
         and (cause not in NETWORK or victim == size // 2)
+        and not (launcher == "mpirun" and cause in SILENT and size == hosts)
     ]
 
 
@@ -341,8 +343,7 @@ def _run_by_tfhvdrun(
         else:
             words = [*net.run_on(0), *words, *net.tfhvdrun(hang.size // hang.hosts)]
         if hang.cause == "takes memory":
-            group = stack.enter_context(limited_memory(ENOUGH * hang.size))
-            words = ["sh", "-c", f'echo $$ >{group} && exec "$@"', "limited", *words]
+            words = [*stack.enter_context(limited.memory(ENOUGH * hang.size)), *words]
         words += [sys.executable, "train.py", *arguments]
         job = stack.enter_context(
             subprocess.Popen(
@@ -409,24 +410,6 @@ def verdicts_in(folder: Path) -> list[tuple[str, tuple[int, ...]]]:
     return found
 
 
-@contextlib.contextmanager
-def limited_memory(limit: int) -> Iterator[Path]:
-    """A control group with so many bytes; gives the file that takes who is to be in it."""
-    group = MEMORY / f"tfhvd-hangs-{uuid.uuid4().hex[:8]}"
-    group.mkdir()
-    try:
-        (group / "memory.limit_in_bytes").write_text(str(limit))
-        yield group / "cgroup.procs"
-    finally:
-        deadline = time.monotonic() + 30
-        while group.exists():
-            with contextlib.suppress(OSError):  # the last process is still ending
-                group.rmdir()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{group} still has processes")
-            time.sleep(0.1)
-
-
 def _await(path: Path, job: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + SECONDS
     while not path.exists() and job.poll() is None and time.monotonic() < deadline:
@@ -483,8 +466,8 @@ def main() -> int:
     if options.minutes is not None:  # what trickles takes its time by itself
         works = {cause for cause, kind in CAUSES.items() if kind is None} - {"input trickles"}
         chosen = [hang for hang in chosen if hang.cause in works]
-    if not os.access(MEMORY, os.W_OK):
-        print(f"takes memory: left out, for this needs root, and {MEMORY}", flush=True)
+    if not limited.possible():
+        print(f"takes memory: left out, for this needs root, and {limited.MEMORY}", flush=True)
         chosen = [hang for hang in chosen if hang.cause != "takes memory"]
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     if options.sample is not None:

@@ -4,6 +4,10 @@ import re
 import socket
 
 import mpi
+import prometheus_client
+
+from tfhvd.runtime import exporter
+from tfhvd.runtime.metrics import Metrics
 
 EXCHANGE = """
 import numpy as np, tfhvd as hvd
@@ -51,6 +55,60 @@ def two_free_ports() -> int:
                 continue
             return port
     raise AssertionError("no two free ports")
+
+
+COUNTS = Metrics(
+    submitted=101,
+    completed=102,
+    failed=103,
+    tensors=104,
+    bytes=105,
+    calls=106,
+    fused_tensors=107,
+    rounds=1000,
+    locked_rounds=108,
+    locked_steps=109,
+    unlocked={"term_over": 110, "cancelled": 111},
+    inline_runs=112,
+    cache_hits=113,
+    cache_misses=114,
+    waits_by_rank={0: 115.5, 1: 116.5, 2: 117.5},
+    waits_unknown=118.5,
+)
+EXPORTED = {
+    'tfhvd_collectives_submitted_total{on_rank="0"}': 101,
+    'tfhvd_collectives_total{on_rank="0",outcome="ok"}': 102,
+    'tfhvd_collectives_total{on_rank="0",outcome="failed"}': 103,
+    'tfhvd_tensors_total{on_rank="0"}': 104,
+    'tfhvd_bytes_total{on_rank="0"}': 105,
+    'tfhvd_calls_total{on_rank="0"}': 106,
+    'tfhvd_fused_tensors_total{on_rank="0"}': 107,
+    'tfhvd_rounds_total{by="messages",on_rank="0"}': 892,
+    'tfhvd_rounds_total{by="votes",on_rank="0"}': 108,
+    'tfhvd_locked_steps_total{on_rank="0"}': 109,
+    'tfhvd_unlocked_steps_total{on_rank="0",reason="term_over"}': 110,
+    'tfhvd_unlocked_steps_total{on_rank="0",reason="cancelled"}': 111,
+    'tfhvd_inline_runs_total{on_rank="0"}': 112,
+    'tfhvd_announcements_total{by="number",on_rank="0"}': 113,
+    'tfhvd_announcements_total{by="name",on_rank="0"}': 114,
+    'tfhvd_wait_seconds_total{on_rank="0",rank="1"}': 116.5,
+    'tfhvd_wait_seconds_total{on_rank="0",rank="2"}': 117.5,
+    'tfhvd_wait_seconds_total{on_rank="0",rank="unknown"}': 118.5,
+}
+
+
+def test_each_count_is_exported_under_its_name(monkeypatch):
+    """Of rank 0, which does not wait for itself."""
+    monkeypatch.setattr(exporter, "read", lambda: COUNTS)
+    registry = prometheus_client.CollectorRegistry(auto_describe=False)
+    registry.register(exporter.Exporter())
+    samples = [s for family in registry.collect() for s in family.samples]
+    found = {}
+    for sample in samples:
+        labels = ",".join(f'{key}="{text}"' for key, text in sorted(sample.labels.items()))
+        found[f"{sample.name}{{{labels}}}"] = sample.value
+    assert found == EXPORTED
+    assert len(samples) == len(EXPORTED)
 
 
 def test_each_rank_serves_its_own():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 import mpi
+import network
+import pytest
 from late_ranks import PROGRAM, SAID
 
 WORK = """
@@ -46,3 +48,43 @@ def test_they_end_where_a_rank_stands_still_and_a_job_that_hangs_is_to_end():
 def test_nothing_is_said_where_all_come():
     job = mpi.run_ranks(2, PROGRAM, env={"LATE_BY": "0"})
     assert "has waited" not in "".join(rank.err for rank in job.ranks)
+
+
+APART = """
+import os, time
+from pathlib import Path
+import tfhvd as hvd
+from tfhvd.launch.rank import rank_of
+folder = Path(os.environ["TFHVD_TEST_OUTPUT"])
+(folder / f"ready.{rank_of(os.environ)}").write_text("ready\\n")
+while not (folder / "cut").exists():
+    time.sleep(0.05)
+hvd.init()
+"""
+ALONE = r"All of this host \(rank {}\) have called it\. .*they cannot reach each other"
+
+
+@pytest.mark.skipif(not network.available(), reason="only root can make hosts")
+def test_hosts_that_do_not_reach_each_other_say_so_in_a_line_each():
+    with network.hosts(2) as net:
+
+        def cut(processes: mpi.Processes) -> None:
+            for rank in range(2):
+                processes.wait_for_file(f"ready.{rank}", mpi.SECONDS_TO_START)
+            net.cut_off(1)
+            (processes.folder / "cut").touch()
+            for rank in range(2):
+                processes.wait_for_text(rank, "they cannot reach each other")
+            processes.kill()
+
+        job = mpi.run_ranks(
+            2,
+            APART,
+            env={"TFHVD_STALL_CHECK_TIME_SECONDS": "1"},
+            launcher=net.launcher(1),
+            within=net.run_on(0),
+            while_running=cut,
+        )
+    for number, rank in enumerate(job.ranks):
+        said = [line for line in rank.err.splitlines() if "has waited" in line]
+        assert len(said) == 1 and re.search(ALONE.format(number), said[0]), job

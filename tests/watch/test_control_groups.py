@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import limited
 import pytest
 
 from tfhvd.watch import control_groups
 from tfhvd.watch.control_groups import CPU_LIMIT, MEMORY_LIMIT, files_of
+
+sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("perf", "diagnose")]
+
+import slow  # noqa: E402  (after its folder is on the path)
+from commands import environment  # noqa: E402
 
 V1 = "9:name=systemd:/\n4:memory:/job/7\n1:cpu,cpuacct:/job\n"
 V2 = "0::/job/7\n"
@@ -71,6 +79,8 @@ def test_kills_are_counted(tmp_path, own, file, text, expected):
 def test_shortages_of_memory_are_counted(tmp_path):
     assert control_groups.memory_shortages(*put(tmp_path, V2, "job/memory.events", EVENTS)) == 12
     assert control_groups.memory_shortages(*put(tmp_path, V1, "none", "")) == 0
+    found = put(tmp_path, V1, "memory/job/7/memory.failcnt", "34\n")
+    assert control_groups.memory_shortages(*found) == 34
 
 
 @pytest.mark.parametrize(
@@ -90,3 +100,43 @@ def test_without_control_groups_there_is_nothing(tmp_path):
     assert control_groups.memory_kills(missing, tmp_path) == 0
     assert control_groups.memory_shortages(missing, tmp_path) == 0
     assert control_groups.throttled_seconds(missing, tmp_path) == 0
+
+
+# In its own group, as a process reads it of itself. To write a file takes memory, which the kernel
+# can take back: the group is at its limit, and nobody is killed.
+WRITE = """
+import pathlib, sys
+from tfhvd.watch import control_groups
+before = control_groups.memory_shortages()
+with pathlib.Path(sys.argv[1]).open("wb") as file:
+    for _ in range(96):
+        file.write(bytes(1 << 20))
+print(before, control_groups.memory_shortages(), control_groups.memory_kills())
+"""
+
+
+@pytest.mark.skipif(not limited.possible(), reason="only root can make control groups")
+def test_the_kernel_counts_a_shortage_of_memory(tmp_path):
+    with limited.memory(64 << 20) as words:
+        words += [sys.executable, "-c", WRITE, str(tmp_path / "file")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment())
+    assert done.returncode == 0, done.stderr
+    before, after, kills = map(int, done.stdout.split())
+    assert (before, kills) == (0, 0) and after > 0
+
+
+SPIN = """
+import time
+from tfhvd.watch import control_groups
+while control_groups.throttled_seconds() == 0 and time.process_time() < 5: pass
+print(control_groups.throttled_seconds())
+"""
+
+
+@pytest.mark.skipif(not limited.possible(), reason="only root can make control groups")
+def test_the_kernel_counts_the_time_without_a_processor():
+    with slow.limited(20) as words:
+        words += [sys.executable, "-c", SPIN]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 0

@@ -27,7 +27,8 @@ class Value:
 CPU_LIMIT = Value("cpu.max", "cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 MEMORY_LIMIT = Value("memory.max", "memory", ("memory.limit_in_bytes",))
 _CPU_COUNTS = Value("cpu.stat", "cpu", ("cpu.stat",))
-_MEMORY_COUNTS = Value("memory.events", "memory", ("memory.oom_control",))
+_MEMORY_KILLS = Value("memory.events", "memory", ("memory.oom_control",))
+_MEMORY_SHORTAGES = Value("memory.events", "memory", ("memory.failcnt",))
 
 
 def files_of(groups: str, value: Value, root: Path = ROOT) -> Iterator[tuple[Path, ...]]:
@@ -57,12 +58,12 @@ def memory_kills(own: Path = OWN, root: Path = ROOT) -> int:
     Returns:
         0 too where that is not known: without control groups, or with a kernel before 4.13.
     """
-    return next(_counts(own, root, _MEMORY_COUNTS, "oom_kill"), 0)
+    return next(_counts(own, root, _MEMORY_KILLS, "oom_kill"), 0)
 
 
 def memory_shortages(own: Path = OWN, root: Path = ROOT) -> int:
-    """How often a group was at the limit of its memory, by version 2; 0 where it is not known."""
-    return next(_counts(own, root, _MEMORY_COUNTS, "max"), 0)
+    """How often a group was at the limit of its memory; 0 where it is not known."""
+    return next(_counts(own, root, _MEMORY_SHORTAGES, "max"), 0)
 
 
 def throttled_seconds(own: Path = OWN, root: Path = ROOT) -> float:
@@ -79,6 +80,7 @@ def _upwards(root: Path, path: str, *names: str) -> Iterator[tuple[Path, ...]]:
 
 
 def _counts(own: Path, root: Path, value: Value, key: str) -> Iterator[int]:
+    """What a value's files say of `key`; a file that holds a number alone says it of everything."""
     try:
         groups = own.read_text(encoding="utf-8")
     except OSError:
@@ -86,6 +88,6 @@ def _counts(own: Path, root: Path, value: Value, key: str) -> Iterator[int]:
     for file, *_ in files_of(groups, value, root):
         with contextlib.suppress(OSError, ValueError):
             for line in file.read_text(encoding="utf-8").splitlines():
-                name, _, count = line.partition(" ")
-                if name == key:
+                *name, count = line.split()
+                if name in ([key], []):
                     yield int(count)
