@@ -394,6 +394,9 @@ def _run_by_mpirun(
         within=() if net is None else net.run_on(0),
         while_running=watch,
     )
+    if not found and job.code:
+        # Who has left ends the others with an error, which may come first.
+        found += left_by("".join(rank.err for rank in job.ranks))
     kinds = list(dict.fromkeys(kind for kind, _ in found))
     ranks = sorted({rank for _, ranks in found for rank in ranks})
     kind = " and ".join(kinds) or None
@@ -425,9 +428,9 @@ def told_by_its_end(errors: str) -> tuple[str | None, tuple[int, ...]]:
     rank = (int(first[1]),)
     if "Mismatched shapes in allreduce 'shape'" in said:
         return "shape", ()
-    left = re.search(r"rank (\d+) \(host .*\) has left the job", said)
-    if left is not None:
-        return "finished", (int(left[1]),)
+    left = left_by(said)
+    if left:
+        return left[0]
     if re.search(r"lost|cannot be reached|no connection|silent", said):
         return "cut", ()
     if "has run out of memory" in first[2]:
@@ -435,6 +438,12 @@ def told_by_its_end(errors: str) -> tuple[str | None, tuple[int, ...]]:
     if "SIGKILL" in first[2]:
         return "killed", rank
     return ("raised" if "ValueError: no such value" in said else None), rank
+
+
+def left_by(errors: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The class of a job whose errors say that ranks have left, and these ranks; or nothing."""
+    left = re.findall(r"rank (\d+) \(host .*?\) has left the job", errors)
+    return [("finished", tuple(sorted({int(rank) for rank in left})))] if left else []
 
 
 def judge(hang: Hang, outcome: Outcome) -> str:

@@ -364,12 +364,13 @@ def _unique_names(prefix: str, variables: Sequence[Variable | None]) -> list[str
         if not collection:
             collection.append(used)
         used = collection[0]
-    names = []
+    names: list[str] = []
     for position, variable in enumerate(variables):
-        wanted = f"{prefix}/{label_of_variable(position, variable_name(variable))}"
+        whose = variable_name(variable)
+        wanted = f"{prefix}/{label_of_variable(position, whose)}"
         name, count = wanted, 1
         while name in used:
             name, count = f"{wanted}_{count}", count + 1
         used.add(name)
-        names.append(name)
+        names.append(Identity.of_variable(name, whose))
     return names

@@ -227,7 +227,7 @@ def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, object]:
         "tensor_name": name.text,
         "anonymous": name.anonymous,
         "process_set_id": process_set_id,
-        "origin": origin(),
+        "origin": origin(name.variable),
     }
 
 

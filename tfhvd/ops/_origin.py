@@ -14,12 +14,20 @@ _LIMIT = 300  # characters of a file's name, the last ones
 _PACKAGES = ("tfhvd", "tensorflow", "keras", "tf_keras")
 
 
-def origin() -> str:
+def origin(variable: str = "") -> str:
     """Names the innermost line of the program that is neither TensorFlow's, Keras' nor tfhvd's.
 
+    Args:
+        variable: whose gradient it is; it is named, too.
+
     Returns:
-        Such as "/home/ann/train.py:42 in train_step"; "" where there is no such line.
+        Such as "/home/ann/train.py:42 in train_step, for dense/kernel"; "" where there is neither.
     """
+    line = _line()
+    return ", ".join(filter(None, (line, f"for {variable}" if variable else "")))
+
+
+def _line() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

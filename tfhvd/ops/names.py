@@ -35,15 +35,29 @@ class Identity(str):
 
     Attributes:
         labels: what each of several tensors is called, for messages; empty for nothing.
+        variable: the whole name of the variable that it is about, which may be another one on other
+            ranks; empty for none.
     """
 
     labels: tuple[str, ...] = ()
+    variable: str = ""
 
     @classmethod
     def of_group(cls, text: str, labels: Sequence[str]) -> Identity:
         """Names a collective on several tensors."""
         name = cls(text)
-        name.labels = tuple(labels)
+        name.labels = tuple(map(str, labels))
+        variables = [label.variable for label in labels if isinstance(label, Identity)]
+        if variables and variables[0]:
+            more = f" and {len(variables) - 1} more" if len(variables) > 1 else ""
+            name.variable = f"{variables[0]}{more}"
+        return name
+
+    @classmethod
+    def of_variable(cls, text: str, variable: str | None) -> Identity:
+        """Names a collective on what belongs to a variable."""
+        name = cls(text)
+        name.variable = variable or ""
         return name
 
 
@@ -54,11 +68,13 @@ class Name(NamedTuple):
         text: on all ranks the same.
         anonymous: whether the user left it to us to order several of that name.
         labels: what each of its tensors is called, for messages; empty for nothing.
+        variable: what it is about, see `Identity`.
     """
 
     text: str
     anonymous: bool
     labels: tuple[str, ...] = ()
+    variable: str = ""
 
     def part(self, suffix: str) -> Name:
         """Names one of several collectives that make up one operation."""
@@ -93,7 +109,8 @@ def name_of(
         if not given:
             raise ValueError("The name is empty; pass name=None to have one made.")
         if tf.executing_eagerly() or isinstance(given, Identity):
-            return Name(str(given), anonymous=False, labels=getattr(given, "labels", ()))
+            variable = getattr(given, "variable", "")
+            return Name(str(given), False, getattr(given, "labels", ()), variable)
         scope = "" if ignore_name_scope else tf.compat.v1.get_default_graph().get_name_scope()
         return Name(_unique(f"{scope}/{given}" if scope else given, set_id), anonymous=False)
     if tf.executing_eagerly():
