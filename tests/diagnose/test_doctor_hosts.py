@@ -42,7 +42,7 @@ def test_a_host_that_has_all():
         ),
         (
             *(None, "", ""),
-            "host a cannot be reached by ssh: no answer within 10 s",
+            "host a cannot be reached by ssh: no answer within 9 s",
             "ssh -p 23 joe@a true, which must end without a question",
         ),
         (

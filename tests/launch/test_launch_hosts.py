@@ -130,7 +130,7 @@ def test_ssh_gets_the_arguments_that_mpirun_gives_it():
         ),
         ("ssh: Could not resolve hostname a: Name or service not known", 255, "getent hosts a"),
         ("ssh: connect to host a port 23: Connection refused", 255, "--ssh-port PORT"),
-        ("", None, "no answer within 10 s. Type: ssh -p 23 joe@a true, which must end without"),
+        ("", None, "no answer within 9 s. Type: ssh -p 23 joe@a true, which must end without"),
         ("", 1, "ssh ended with exit code 1"),
     ],
 )
