@@ -47,8 +47,9 @@ class Identity(str):
         """Names a collective on several tensors."""
         name = cls(text)
         name.labels = tuple(map(str, labels))
-        variables = [label.variable for label in labels if isinstance(label, Identity)]
-        if variables and variables[0]:
+        variables = [getattr(label, "variable", "") for label in labels]
+        variables = [variable for variable in variables if variable]
+        if variables:
             more = f" and {len(variables) - 1} more" if len(variables) > 1 else ""
             name.variable = f"{variables[0]}{more}"
         return name
