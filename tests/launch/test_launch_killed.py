@@ -33,6 +33,10 @@ def test_a_rank_that_is_killed_while_it_computes(tmp_path):
     path = script(tmp_path, f"{INIT}if rank == 1:\n    {KILL}\n{OTHERS}")
     outcome = launch("-np", 2, sys.executable, path)
     assert outcome.code == 137
+    at_once = [line for line in outcome.err.splitlines() if line.endswith("; the job ends")]
+    assert len(at_once) == 1, outcome.err
+    assert re.match(r"tfhvdrun: rank 1 on host \S+: killed by SIGKILL \(by a user, or ", at_once[0])
+    assert outcome.err.index(at_once[0]) < outcome.err.index("failed first")
     assert re.match(
         r"tfhvdrun: rank 1 on host \S+ failed first: killed by SIGKILL \(by a user, or by the ",
         outcome.own_lines[0],

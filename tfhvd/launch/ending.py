@@ -109,6 +109,12 @@ class Rank:
             ending = Ending(code=1)  # It raised, and hung on its way out.
         self.ending, self.ended_at = ending, now
 
+    def said_at_once(self) -> list[str]:
+        """What is said as soon as it has been killed: the others take seconds to end."""
+        if self.ending is None or self.ending.signal is None or self.ending.told:
+            return []
+        return [f"tfhvdrun: {_who(self)}: {_how(self.ending)}; the job ends"]
+
     @property
     def failed_at(self) -> float:
         """When things went wrong: an exception comes before the exit, which may take a while."""

@@ -280,6 +280,7 @@ class Supervisor:
             of = self._members.most
             self._say(0, *report_loss(rank, len(self._members.present), of, took_part=took_part))
         elif ending.failed and took_part:
+            self._say(0, *rank.said_at_once())
             self._steps = stopping.plan(now, signal.SIGTERM, self._stop_timeout, FAILURE_GRACE)
 
     def _finish_if_all_ended(self) -> None:
@@ -292,8 +293,7 @@ class Supervisor:
             return
         self._over = True
         self._peers.quit()
-        now = time.monotonic()
-        self._steps = stopping.plan_for_mpirun(now + 1.0)
+        self._steps = stopping.plan_for_mpirun(time.monotonic() + 1.0)
 
     # -- stopping ------------------------------------------------------------------------------
 
