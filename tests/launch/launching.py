@@ -36,7 +36,7 @@ class Outcome:
 
     @property
     def own_lines(self) -> list[str]:
-        """What stderr says from tfhvdrun's first word on the failure, but at its time: at the end."""
+        """What stderr says from tfhvdrun's first word on the failure, at the end of the job."""
         lines = [line for line in self.err.splitlines() if not line.endswith("; the job ends")]
         first = next((at for at, line in enumerate(lines) if line.startswith("tfhvdrun:")), None)
         return [] if first is None else lines[first:]
