@@ -1,5 +1,6 @@
 """What the kernel has counted of this process's connections."""
 
+import os
 import socket
 
 from tfhvd.profiling import connections
@@ -27,3 +28,18 @@ def test_what_is_sent_over_a_connection():
     assert not {each.own for each in connections.since(before)} & set(ends), "it is closed"
     # The server, which is connected to nobody, is none of them.
     assert all(each.peer for each in connections.read().values())
+
+
+def test_no_socket_changes_where_the_program_has_set_a_timeout():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as connected,
+    ):
+        assert connections.read()
+        assert os.get_blocking(connected.fileno())
+        socket.setdefaulttimeout(5.0)
+        try:
+            assert not connections.read()
+        finally:
+            socket.setdefaulttimeout(None)
+        assert os.get_blocking(connected.fileno())
