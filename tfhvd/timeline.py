@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 
 from tfhvd.runtime.library import load_native
-from tfhvd.runtime.process import check_running
+from tfhvd.runtime.membership import membership
+from tfhvd.runtime.process import check_running, rank
+from tfhvd.runtime.timeline_file import timeline_file
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
@@ -13,7 +16,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
     Rank 0 writes the file, and sees when each rank became ready. Call it on every rank or on rank 0
     alone: it waits for nobody, and records what is called from then on. docs/timeline.md says what
-    the file shows. The variable TFHVD_TIMELINE, or HOROVOD_TIMELINE, begins one in `init`.
+    the file shows; steps that `hvd.profile` or `ProfileCallback` records meanwhile are in it, too.
+    The variable TFHVD_TIMELINE, or HOROVOD_TIMELINE, begins one in `init`.
 
     Args:
         file_path: the file, which is made or emptied. With "{rank}" in it every rank that calls
@@ -31,7 +35,9 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         >>> hvd.stop_timeline()
     """
     check_running()
-    load_native().start_timeline(os.fsdecode(file_path), bool(mark_cycles))
+    path, since = os.fsdecode(file_path), time.monotonic()
+    load_native().start_timeline(path, bool(mark_cycles))
+    timeline_file.begin(path, rank(), since, membership.generation())
 
 
 def stop_timeline() -> None:
@@ -47,4 +53,7 @@ def stop_timeline() -> None:
         >>> hvd.stop_timeline()
     """
     check_running()
-    load_native().stop_timeline()
+    try:
+        load_native().stop_timeline()
+    finally:
+        timeline_file.end()

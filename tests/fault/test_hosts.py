@@ -7,6 +7,7 @@ import threading
 
 import mpi
 import pytest
+import troubleshooting
 
 pytestmark = pytest.mark.thorough
 
@@ -112,6 +113,7 @@ hvd.init()
     assert "shared memory within 1 of 2 hosts" in job.ranks[0].err, job
     slower = [number for number, rank in enumerate(job.ranks) if "are slower" in rank.err]
     assert slower == [2], job
+    troubleshooting.check("`Until then collectives are slower`", job.ranks[2].err)
 
 
 def test_hosts_of_three_and_one_hear_why_a_rank_left():

@@ -12,6 +12,7 @@ from pathlib import Path
 import fake_jobs
 import mpi
 import pytest
+import troubleshooting
 from gpu_build import build_device, build_driver
 
 pytestmark = pytest.mark.thorough
@@ -70,6 +71,7 @@ def test_two_ranks_on_one_gpu_are_refused_unless_it_goes_by_way_of_the_host(envi
     assert job.code == 0, str(job)
     for rank in job.ranks:
         assert "ranks 0 and 1 use the same GPU" in rank.out, str(job)
+        troubleshooting.check("`use the same GPU`", rank.out)
         assert "set_visible_devices" in rank.out
         assert "TFHVD_GPU_OPERATIONS=host" in rank.out
         assert rank.out.endswith("[1.0]\n"), str(job)

@@ -119,6 +119,12 @@ def test_an_unequal_start_is_named(package, lines):
         assert "unequal start; pass BroadcastGlobalVariablesCallback(0)" in lines()
 
 
+def test_by_default_it_is_every_100th_step(lines):
+    """Without a callback, and a setting."""
+    fit(compiled("keras"), samples=4 * 120, callbacks=[flipper("keras", 5, 1)])
+    assert ("Weights differ between ranks after step 100 of fit: " in lines()) == (hvd.rank() == 0)
+
+
 @in_both_keras
 def test_a_broadcast_makes_the_start_equal(package, lines):
     model = compiled(package, seed=hvd.rank())

@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 
-import limited
+import control_groups
 import pytest
+import troubleshooting
 from launching import launch, script
 
 INIT = "import threading, tfhvd as hvd\nhvd.init()\nrank = hvd.rank()\n"
@@ -26,6 +27,18 @@ def die_waiting():
 if rank == 0:
     threading.Thread(target=die_waiting).start()
     hvd.add_process_set([0, 1])
+"""
+EATS = """import tfhvd as hvd, tensorflow as tf
+hvd.init()
+@tf.function
+def step(x):
+    return hvd.allreduce(x, name="grad")
+for _ in range(100):
+    step(tf.ones([1000]))
+taken = []
+while hvd.rank() == 1:
+    taken.append(bytes([1]) * (50 << 20))
+hvd.add_process_set([0, 1])
 """
 
 
@@ -69,18 +82,14 @@ def test_a_command_that_is_not_tfhvds_has_done_nothing(tmp_path):
     assert not any("collective" in line for line in outcome.own_lines)
 
 
-@pytest.mark.skipif(not limited.possible(), reason="only root can make control groups")
+@pytest.mark.skipif(not control_groups.possible(), reason="only root can make control groups")
 def test_a_rank_that_the_kernel_kills_for_its_memory(tmp_path):
-    eats = "    taken = []\n    while True: taken.append(bytes([1]) * (50 << 20))\n"
-    path = script(tmp_path, f"{INIT}if rank == 1:\n{eats}{OTHERS}")
-    with limited.memory(1 << 30) as shell:
+    path = tmp_path / "train.py"
+    path.write_text(EATS)
+    with control_groups.words_in(*control_groups.memory(2 << 30)) as shell:
         words = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable, str(path)]
         ran = subprocess.run(
             [*shell, *words], capture_output=True, text=True, timeout=60, check=False
         )
     assert ran.returncode == 137, ran.stderr
-    assert (
-        "rank 1 on host" in ran.stderr
-        and "killed by SIGKILL (by the kernel, because its control group has run out of memory)"
-        in ran.stderr
-    )
+    troubleshooting.check("`has died`, or `killed by SIGKILL`", ran.stderr)

@@ -36,7 +36,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import limited  # noqa: E402  (after its folder is on the path)
+import control_groups  # noqa: E402  (after its folder is on the path)
 import mpi  # noqa: E402
 import network  # noqa: E402
 
@@ -343,7 +343,8 @@ def _run_by_tfhvdrun(
         else:
             words = [*net.run_on(0), *words, *net.tfhvdrun(hang.size // hang.hosts)]
         if hang.cause == "takes memory":
-            words = [*stack.enter_context(limited.memory(ENOUGH * hang.size)), *words]
+            group = control_groups.memory(ENOUGH * hang.size)
+            words = [*stack.enter_context(control_groups.words_in(*group)), *words]
         words += [sys.executable, "train.py", *arguments]
         job = stack.enter_context(
             subprocess.Popen(
@@ -475,8 +476,8 @@ def main() -> int:
     if options.minutes is not None:  # what trickles takes its time by itself
         works = {cause for cause, kind in CAUSES.items() if kind is None} - {"input trickles"}
         chosen = [hang for hang in chosen if hang.cause in works]
-    if not limited.possible():
-        print(f"takes memory: left out, for this needs root, and {limited.MEMORY}", flush=True)
+    if not control_groups.possible():
+        print("takes memory: left out, for this needs root, and control groups", flush=True)
         chosen = [hang for hang in chosen if hang.cause != "takes memory"]
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     if options.sample is not None:

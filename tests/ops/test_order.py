@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+import troubleshooting
 
 import tfhvd as hvd
 from tfhvd.ops import _threads
@@ -228,8 +229,9 @@ def test_two_threads_with_unnamed_eager_calls_are_refused():
             rf"{hvd.rank()}\. Pass name="
         )
         for call in (total, lambda: other.submit(total).result()):
-            with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=text) as raised:
                 call()
+            troubleshooting.check("Unnamed collectives from two threads", str(raised.value))
         assert hvd.allgather([1.0]).shape == [hvd.size()]  # of another kind
 
 

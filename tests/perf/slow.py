@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PERIOD = 10_000  # microseconds
-ROOT = Path("/sys/fs/cgroup")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-
-class NoRightError(Exception):
-    """This process cannot make a control group; the text says what to do."""
+import control_groups
 
 
 @contextlib.contextmanager
@@ -33,38 +28,8 @@ def limited(percent: int | None) -> Iterator[list[str]]:
     if percent is None:
         yield []
         return
-    name = f"tfhvd-slow-{os.getpid()}"
-    old = (ROOT / "cpu").is_dir()  # version 1 of control groups
-    group = ROOT / "cpu" / name if old else ROOT / name
-    quota = percent * PERIOD // 100
-    try:
-        group.mkdir()
-        if old:
-            (group / "cpu.cfs_period_us").write_text(str(PERIOD))
-            (group / "cpu.cfs_quota_us").write_text(str(quota))
-        else:
-            (group / "cpu.max").write_text(f"{quota} {PERIOD}")
-    except OSError as error:
-        raise NoRightError(
-            f"cannot limit the processor's time: {error}. Run as root, or use --busy alone"
-        ) from error
-    try:
-        yield ["sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "limited"]
-    finally:
-        _remove(group)
-
-
-def _remove(group: Path) -> None:
-    """Removes a group once its last process, which may still be ending, is gone."""
-    until = time.monotonic() + 10
-    while True:
-        try:
-            group.rmdir()
-            return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
+    with control_groups.words_in(*control_groups.quota(percent)) as words:
+        yield words
 
 
 @contextlib.contextmanager
@@ -113,8 +78,9 @@ def main() -> int:
     try:
         with limited(options.quota) as words, busy(options.busy):
             return run([*words, *options.command])
-    except NoRightError as error:
-        print(f"slow.py: {error}", file=sys.stderr)
+    except control_groups.NoRightError as error:
+        text = f"cannot limit the processor's time: {error}. Run as root, or use --busy alone"
+        print(f"slow.py: {text}", file=sys.stderr)
         return 1
 
 

@@ -4,11 +4,17 @@ What is slow is slow by a sleep, by work of many times the rest of a step, or by
 operations, so that the shorter step is no matter of the machine.
 """
 
+import contextlib
 import gc
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import control_groups
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -51,6 +57,35 @@ def tried(before: Step, after: Step, advice: str, part: str) -> str:
     assert averaged(second, part) < averaged(first, part) / 2, f"{text}\n{later}"
     assert usual(second) < usual(first), f"{text}\n{later}"
     return text
+
+
+@contextlib.contextmanager
+def confined(*group) -> Iterator[Callable[[], None]]:
+    """Has rank 1 in a control group until it is let out, by a call on all ranks.
+
+    Args:
+        group: what `control_groups.made` is given.
+    """
+    with contextlib.ExitStack() as stack:
+        why = ""
+        if hvd.rank() == 1:
+            try:
+                back = control_groups.own(group[0])
+                file = stack.enter_context(control_groups.made(*group))
+                # The group can be removed once it is empty.
+                stack.callback(back.write_text, str(os.getpid()))
+                file.write_text(str(os.getpid()))
+            except (control_groups.NoRightError, OSError) as error:
+                why = str(error)
+        why = hvd.broadcast_object(why, 1, name="why")
+        if why:
+            pytest.skip(f"this needs the right to make control groups: {why}")
+
+        def let_out() -> None:
+            if hvd.rank() == 1:
+                back.write_text(str(os.getpid()))
+
+        yield let_out
 
 
 def elements(slow_ranks) -> tf.data.Dataset:
@@ -123,6 +158,60 @@ def test_as_much_to_compute_as_the_others():
 
     uneven = of(40 if hvd.rank() == 1 else 2)
     tried(uneven, of(2), "Give it as much to compute as the others", "computing")
+
+
+def test_a_container_with_more_processors():
+    """Both versions of control groups have quotas."""
+    large = tf.random.stateless_normal([400, 400], [1, 2])
+
+    @tf.function
+    def step():
+        x = large
+        for _ in tf.range(4):
+            x = tf.tanh(large @ x)
+        return hvd.allreduce(tf.reduce_sum(x), name="work")
+
+    with confined(*control_groups.quota(15)) as let_out:
+        allowed = []
+
+        def after() -> None:
+            if not allowed:
+                let_out()
+                allowed.append(True)
+            step()
+
+        said = tried(step, after, "Give its container more processors", "computing")
+    assert "It is kept from running by its CPU quota" in said
+
+
+def test_as_much_data_as_the_memory_holds():
+    """A group's limit counts what it maps of files; what is beyond it is read again and again."""
+    limit = 64 << 20
+    with (
+        # Not in a file system that is itself in memory.
+        tempfile.TemporaryDirectory(dir="/var/tmp") as folder,
+        confined(*control_groups.memory(limit)),
+    ):
+        path = Path(folder) / "data"
+        with path.open("wb") as file:
+            file.write(bytes(3 * limit // 2))
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        data = np.memmap(path, np.uint8, "r")
+
+        def reading(part: np.ndarray) -> Step:
+            def step() -> None:
+                if hvd.rank() == 1:
+                    part[:: 1 << 12].sum()  # a byte of each page
+                hvd.allreduce(1.0, name="read")
+
+            return step
+
+        said = tried(
+            reading(data), reading(data[: limit // 8]), "use smaller batches, or fewer", "other"
+        )
+        assert "It reads memory back from the disk" in said
+        del data
 
 
 def test_callbacks_of_one_rank():

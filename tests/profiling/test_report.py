@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from tfhvd.profiling import clocks, parts, report
 from tfhvd.profiling.spans import Span, merged, seconds, within, without
-from tfhvd.profiling.trace import Meeting, Trace
+from tfhvd.profiling.trace import Meeting, Sent, Trace
 
 STEP = 0.1
 
@@ -147,8 +148,63 @@ def test_the_words():
     assert even.lines()[-2] == "Communication that nothing hides takes 21% of a step."
 
 
+def test_the_rank_that_is_waited_for_stands_behind_each_row():
+    made = report.make(job({1: 0.02}))
+    lines = made.lines(each_step=True)
+    assert lines[1].endswith("  waits for")
+    assert lines[2].endswith("  rank 1") and lines[3].endswith("  -")
+    step = lines.index("step 3:")
+    assert lines[step + 1].endswith("  rank 1") and lines[step + 2].endswith("  -")
+
+
+def fused(calls, collectives=3, tensors=3, kilobytes=4):
+    """A report of steps whose collectives travel in so many calls a step, and cost a fifth."""
+    traces = job()
+    for rank, trace in traces.items():
+        meetings = [
+            dataclasses.replace(
+                m, name=f"{m.name}{number}", tensors=tensors, bytes=1024 * kilobytes
+            )
+            for m in trace.meetings
+            for number in range(collectives)
+        ]
+        of_steps = {"meetings": tuple(meetings), "calls": calls * len(trace.steps)}
+        traces[rank] = dataclasses.replace(trace, **of_steps)
+    return "\n".join(report.make(traces).lines())
+
+
+def test_how_full_calls_are_is_said():
+    assert (
+        "3.0 collectives a step, of 512.0 KiB each: 9.0 tensors in 2.0 calls; a call has 4.5 "
+        "tensors and 768.0 KiB, 75% of a full one (1 MiB)\n"
+    ) in fused(2, kilobytes=512)
+    assert "100% of a full one" in fused(1, kilobytes=2048)
+    assert "3.0 collectives a step, of 4.0 KiB each\n" in fused(0)
+
+
+@pytest.mark.parametrize(
+    ("calls", "collectives", "tensors", "kilobytes", "advice"),
+    [
+        (3, 3, 1, 4, "pass many tensors to one grouped_allreduce"),
+        (50, 1, 50, 100, "raise TFHVD_FUSION_THRESHOLD"),
+        (1, 1, 50, 100, "compression send less"),
+        (50, 1, 50, 50 << 10, "compression send less"),  # each tensor is large enough
+    ],
+)
+def test_the_advice_goes_by_what_is_small(calls, collectives, tensors, kilobytes, advice):
+    assert advice in fused(calls, collectives, tensors, kilobytes)
+
+
+def test_collectives_before_the_steps_do_not_count():
+    traces = job()
+    for rank, trace in traces.items():
+        traces[rank] = dataclasses.replace(trace, steps=trace.steps[1:])
+    assert report.make(traces).collectives == 1.0
+
+
 def test_it_travels():
-    trace = job()[1]
+    sent = (Sent("10.0.0.1:5", "10.0.0.2:6", 1000, 0.25),)
+    trace = dataclasses.replace(job()[1], calls=3, sent=sent)
     assert Trace.of_fields(json.loads(json.dumps(trace.as_fields()))) == trace
 
 

@@ -7,7 +7,10 @@ import pytest
 
 from tfhvd.diagnose.cli import main
 from tfhvd.profiling import report
+from tfhvd.profiling.spans import Span
 from tfhvd.profiling.timeline_files import RankTimeline, TimelineError, merge, read, traces
+from tfhvd.profiling.trace import Trace
+from tfhvd.profiling.trace_events import events_of
 
 ROWS = 1 << 20  # of a rank
 
@@ -172,6 +175,14 @@ def test_the_files_of_a_job(ranks, tmp_path, capsys):
     out = capsys.readouterr().out
     assert f"19 steps of {ranks} ranks" in out
     assert "The others wait for rank 1 for " in out
+    assert "1.0 collectives a step, of 0.1 KiB each: 2.0 tensors in 1.0 calls; " in out
+    assert main(["timeline", "report", "--each-step", str(tmp_path / "t.*.json")]) == 0
+    each = capsys.readouterr().out.splitlines()
+    assert next(line for line in each if line not in out.splitlines()) == "step 1:"
+    assert [each.count(f"step {number}:") for number in (1, 19, 20)] == [1, 1, 0]
+    rows = each[each.index("step 7:") + 1 : each.index("step 8:")]
+    assert [row.split()[0] for row in rows] == [str(rank) for rank in range(ranks)]
+    assert rows[0].endswith("rank 1")
     merged = tmp_path / "all.json"
     assert (
         main(["timeline", "merge", str(merged), *map(str, sorted(tmp_path.glob("t.*.json")))]) == 0
@@ -182,6 +193,74 @@ def test_the_files_of_a_job(ranks, tmp_path, capsys):
     assert [name for name in names if name.startswith("rank ")] == [
         f"rank {rank} on {names[0].split()[-1]}" for rank in range(ranks)
     ]
+
+
+PROFILED = """
+import time
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+
+def elements():
+    for _ in range(16):
+        if hvd.rank() == 1:
+            time.sleep(0.05)
+        yield tf.ones([8, 8])
+
+options = tf.data.Options()
+options.experimental_optimization.inject_prefetch = False
+options.autotune.enabled = False
+signature = tf.TensorSpec((8, 8), tf.float32)
+data = tf.data.Dataset.from_generator(elements, output_signature=signature).with_options(options)
+
+@tf.function
+def step(x):
+    return hvd.allreduce(tf.tanh(x @ x), name="gradients")
+
+for number, x in enumerate(data):
+    step(x)
+    if number == 3:
+        profile = hvd.profile(10)
+    elif number > 3:
+        profile.step()
+"""
+
+
+@pytest.mark.parametrize("ended", ["by the program's end", "by hvd.stop_timeline"])
+def test_steps_that_were_profiled_are_in_the_files(ended, tmp_path, capsys):
+    """The report of the files is the one that the program has printed."""
+    name = str(tmp_path / "t.{rank}.json")
+    program, env = PROFILED, {"HOROVOD_TIMELINE": name}
+    if ended == "by hvd.stop_timeline":
+        begin, end = f"hvd.init()\nhvd.start_timeline({name!r})\n", "hvd.stop_timeline()\n"
+        program, env = PROFILED.replace("hvd.init()\n", begin) + end, {}
+    job = mpi.run_ranks(2, program, env=env)
+    assert job.code == 0, job
+    assert main(["timeline", "report", str(tmp_path / "t.*.json")]) == 0
+    said = capsys.readouterr().out
+    printed = [line.split() for line in job.ranks[0].out.splitlines()]
+    lines = [line.split() for line in said.splitlines()]
+    assert lines[:2] == printed[:2], said
+    for line, before in zip(lines[2:4], printed[2:4]):
+        assert line[:5] == before[:5], said  # the whole step, input, garbage and computing
+        assert sum(map(float, line[2:9])) == pytest.approx(float(line[1]), rel=0.01)
+        # The engine notes the moments twice, for its record and for the file.
+        for mine, other in zip(line[5:9], before[5:9]):
+            assert float(mine) == pytest.approx(float(other), abs=1.0), said
+    assert lines[4] == printed[4], said
+    assert "It waits for its input, " in said and "rank 1" in said
+    merged = tmp_path / "all.json"
+    assert main(["timeline", "merge", str(merged), str(tmp_path / "t.*.json")]) == 0
+    names = [event.get("name") for event in json.loads(merged.read_text())]
+    assert names.count("step") == 20 and "computing" in names
+
+
+def test_files_of_which_one_has_no_profile_tell_of_collectives(tmp_path):
+    files = Job().files()
+    row = files[0].events[0]["pid"]
+    begin = 1e-6 * files[0].events[0]["ts"]
+    files[0].events += events_of(Trace(0, "host0", (Span(begin + 1, begin + 2),)), row)
+    assert all(trace.only_collectives for trace in traces(files).values())
 
 
 def test_what_is_no_file_is_said(capsys, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import troubleshooting
 
 from tfhvd.runtime.launcher_check import check_launcher
 
@@ -35,6 +36,7 @@ def test_jobs_of_size_one_are_noticed(environ, variable):
     text = str(caught.value)
     for part in (variable, "Open MPI 5.0.11", "job of 1", "tfhvdrun -np", "MPICC="):
         assert part in text
+    troubleshooting.check("mpirun belongs to another MPI", text)
 
 
 def test_a_rank_without_a_size_is_noticed():

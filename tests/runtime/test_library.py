@@ -11,6 +11,7 @@ import sys
 import types
 
 import pytest
+import troubleshooting
 
 from tfhvd.compat import installed
 from tfhvd.runtime import builds, library
@@ -26,6 +27,7 @@ def test_another_tensorflow_is_refused_before_its_ops_are_loaded(monkeypatch, in
     text = str(raised.value)
     assert f"Received: TensorFlow {installed}. Expected: TensorFlow {BUILT}. Type: pip inst" in text
     assert "\n" not in text
+    troubleshooting.check("built with another TensorFlow", text, block=0)
 
 
 def test_a_patch_release_of_tensorflow_passes():
@@ -42,6 +44,7 @@ def test_a_wheel_is_mended_by_another_tensorflow(monkeypatch):
     text = str(raised.value)
     assert "Received: TensorFlow 2.22.0. Expected: TensorFlow 2.16 to 2.21." in text
     assert "Type: pip install 'tensorflow-cpu>=2.16,<2.22'" in text and "uv pip install" in text
+    troubleshooting.check("built with another TensorFlow", text, block=1)
     monkeypatch.setattr(installed, "tensorflow_distribution", lambda: ("tensorflow-cpu", "2.16.0"))
     library.check_installed_tensorflow()
 
@@ -68,8 +71,11 @@ def test_tensorflow_is_known_without_importing_it(monkeypatch, tmp_path, folder)
 def test_what_is_not_built_is_named(monkeypatch, tmp_path, load):
     monkeypatch.setattr(library, "core_dir", lambda: tmp_path)
     monkeypatch.setattr(library, "load_native", library.load_native.__wrapped__)
-    with pytest.raises(ImportError, match=r"not built: .*libtfhvd_core.so is missing. Type: pip"):
+    with pytest.raises(
+        ImportError, match=r"not built: .*libtfhvd_core.so is missing. Type: pip"
+    ) as raised:
         load.__wrapped__()
+    troubleshooting.check("`tfhvd is not built`", str(raised.value))
 
 
 def test_a_python_that_it_is_not_built_for(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mpi
 import pytest
+import troubleshooting
 
 PROGRAM = """
 import tfhvd as hvd
@@ -41,6 +42,8 @@ def test_a_job_of_mixed_versions(other, what, has):
         assert rank.out.startswith(f"TfhvdError the ranks run different versions of {what}: ")
         assert has in rank.out and " on rank 0 (host " in rank.out
         assert len(rank.out.splitlines()) == 1
+        if what == "tfhvd":
+            troubleshooting.check("`the ranks run different versions of`", rank.out)
     assert not job.left
 
 

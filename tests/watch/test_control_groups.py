@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import limited
+import control_groups as groups
 import pytest
 
 from tfhvd.watch import control_groups
@@ -115,9 +115,9 @@ print(before, control_groups.memory_shortages(), control_groups.memory_kills())
 """
 
 
-@pytest.mark.skipif(not limited.possible(), reason="only root can make control groups")
+@pytest.mark.skipif(not groups.possible(), reason="only root can make control groups")
 def test_the_kernel_counts_a_shortage_of_memory(tmp_path):
-    with limited.memory(64 << 20) as words:
+    with groups.words_in(*groups.memory(64 << 20)) as words:
         words += [sys.executable, "-c", WRITE, str(tmp_path / "file")]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment())
     assert done.returncode == 0, done.stderr
@@ -133,7 +133,7 @@ print(control_groups.throttled_seconds())
 """
 
 
-@pytest.mark.skipif(not limited.possible(), reason="only root can make control groups")
+@pytest.mark.skipif(not groups.possible(), reason="only root can make control groups")
 def test_the_kernel_counts_the_time_without_a_processor():
     with slow.limited(20) as words:
         words += [sys.executable, "-c", SPIN]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import gc
 import resource
 import time
@@ -10,15 +11,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfhvd.compat.profiler import Profiler
+from tfhvd.profiling import connections
 from tfhvd.profiling.spans import Span, without
 from tfhvd.profiling.trace import Meeting, Trace
+from tfhvd.profiling.trace_events import events_of
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
+from tfhvd.runtime.metrics import metrics
+from tfhvd.runtime.timeline_file import timeline_file
 from tfhvd.watch import control_groups, flight
 
 
 class Recorder:
-    """From `start` to `stop`, with `step` between two steps. One at a time."""
+    """From `start` to `stop`, with `step` between two steps. One at a time.
+
+    What it has recorded is in the rank's timeline, too, where there is one.
+    """
 
     def __init__(self) -> None:
         self._profiler = Profiler()
@@ -29,6 +37,8 @@ class Recorder:
         self._collects_since = 0.0
         self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
         self._throttled = control_groups.throttled_seconds()
+        self._calls = metrics().calls
+        self._sent = connections.read()
         self._first = flight.read(self._record).submitted + 1
         gc.callbacks.append(self._on_collect)
         self.step()
@@ -43,6 +53,7 @@ class Recorder:
     def stop(self) -> Trace:
         """Ends it."""
         gc.callbacks.remove(self._on_collect)
+        calls, sent = metrics().calls - self._calls, connections.since(self._sent)
         events = self._profiler.stop()
         topology = membership.require_topology()
         turns: collections.Counter[str] = collections.Counter()
@@ -56,7 +67,7 @@ class Recorder:
             times = (one.submitted, agreed, began, one.ended)
             meetings.append(Meeting(one.name, turn, *times, one.bytes, one.tensors))
         compiled = without(_spans(events.steps), _spans(events.ours))
-        return Trace(
+        trace = Trace(
             rank=topology.rank,
             host=topology.hosts[topology.rank],
             steps=tuple(Span(*pair) for pair in zip(self._marks, self._marks[1:])),
@@ -67,7 +78,13 @@ class Recorder:
             compiled=events.compiled,
             faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt - self._faults,
             throttled=control_groups.throttled_seconds() - self._throttled,
+            calls=calls,
+            sent=sent,
         )
+        if trace.steps:
+            make = functools.partial(events_of, trace)
+            timeline_file.add(make, membership.generation())
+        return trace
 
     def _on_collect(self, phase: str, info: dict[str, Any]) -> None:
         del info

@@ -8,22 +8,33 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tfhvd.profiling import clocks, straggler
+from tfhvd.profiling import clocks, links, straggler
+from tfhvd.profiling.links import SlowLink
 from tfhvd.profiling.parts import PARTS, Step, divide
 from tfhvd.profiling.straggler import Straggler
-from tfhvd.profiling.trace import Trace
+from tfhvd.profiling.trace import Meeting, Trace
+from tfhvd.profiling.ways import bits
 
 _MOST = 8  # ranks that have a line
 _NOTICEABLE = 0.15  # of a step: what is worth advice
-_SMALL = 64 * 1024  # bytes a collective
+_SMALL = 64 * 1024  # bytes a collective, or a call
+_FULL = 1 << 20  # bytes: what is larger travels alone, since to copy it costs more than a call
 _RECORDED = ("waiting", "overhead", "communication", "other")  # of collectives alone
 
-# What makes less of communication, by whether it is of many small collectives.
-_LESS = {
-    False: "Larger batches per rank, backward_passes_per_step, or compression send less.",
-    True: "The collectives are small: pass many tensors to one grouped_allreduce, or have the tape "
-    "or the optimizer reduce gradients.",
-}
+# What makes less of communication.
+_SEND_LESS = "Larger batches per rank, backward_passes_per_step, or compression send less."
+_GROUP = (
+    "The collectives are small: pass many tensors to one grouped_allreduce, or have the tape or "
+    "the optimizer reduce gradients."
+)
+_FUSE_MORE = (
+    "Tensors of one group travel in many small calls: raise TFHVD_FUSION_THRESHOLD (by default it "
+    "is 128 MiB), or give a group tensors of one type."
+)
+_MEND_LINK = (
+    "Look at the host's network card (ethtool INTERFACE), its cable and its port of the switch, "
+    "and at what else is sent; or leave the host out. `tfhvd doctor` measures all links."
+)
 # What the straggler does, and what to do about it.
 _CAUSES = {
     "input": (
@@ -69,6 +80,9 @@ class Report:
         clock_error: seconds by which times of two hosts may be off.
         collectives: a step, on average.
         bytes: of a collective, on average.
+        tensors: a step, on average.
+        calls: of shared memory, MPI or NCCL a step, on average: small tensors share one.
+        link: between hosts, that is much slower than the others; None where none is known.
         only_collectives: whether nothing else was recorded; "other" is all the rest of a step then.
     """
 
@@ -77,6 +91,9 @@ class Report:
     clock_error: float
     collectives: float
     bytes: float
+    tensors: float = 0.0
+    calls: float = 0.0
+    link: SlowLink | None = None
     only_collectives: bool = False
 
     def seconds(self, rank: int, part: str) -> float:
@@ -98,17 +115,18 @@ class Report:
         ranks = sorted(self.steps)
         text = [f"{count} steps of {len(ranks)} rank{'s' if len(ranks) > 1 else ''}, in ms a step:"]
         shown = _RECORDED if self.only_collectives else PARTS
-        text.append("rank  " + "".join(f"{name:>14}" for name in ("step", *shown)))
+        heads = "".join(f"{name:>14}" for name in ("step", *shown))
+        text.append(f"rank  {heads}{'waits for':>11}")
+        shown = ("whole", *shown)
         for rank in ranks[:_MOST]:
-            text.append(_row(rank, (self.seconds(rank, part) for part in ("whole", *shown))))
+            averages = (self.seconds(rank, part) for part in shown)
+            text.append(_row(rank, averages, self.steps[rank]))
         if len(ranks) > _MOST:
             text.append(f"and {len(ranks) - _MOST} more ranks")
         if each_step:
-            text += self._each_step(ranks[:_MOST], ("whole", *shown))
+            text += self._each_step(ranks[:_MOST], shown)
         if self.collectives:
-            text.append(
-                f"{self.collectives:.1f} collectives a step, of {self.bytes / 1024:.1f} KiB each"
-            )
+            text.append(self._fusion())
         if 0 < self.clock_error < math.inf:
             text.append(f"The hosts' clocks were compared to {1e3 * self.clock_error:.3f} ms.")
         return [*text, *self._advice()]
@@ -119,8 +137,22 @@ class Report:
         for number, steps in enumerate(itertools.zip_longest(*(self.steps[r] for r in ranks)), 1):
             text.append(f"step {number}:")
             made = [(rank, step) for rank, step in zip(ranks, steps) if step is not None]
-            text += [_row(rank, (_part(step, part) for part in shown)) for rank, step in made]
+            text += [_row(r, (_part(step, part) for part in shown), [step]) for r, step in made]
         return text
+
+    def _fusion(self) -> str:
+        """How many tensors share a call, and how full it is."""
+        text = f"{self.collectives:.1f} collectives a step, of {self.bytes / 1024:.1f} KiB each"
+        if not self.calls:
+            return text
+        return (
+            f"{text}: {self.tensors:.1f} tensors in {self.calls:.1f} calls; a call has "
+            f"{self.tensors / self.calls:.1f} tensors and {self._bytes_of_call() / 1024:.1f} KiB, "
+            f"{min(1.0, self._bytes_of_call() / _FULL):.0%} of a full one (1 MiB)"
+        )
+
+    def _bytes_of_call(self) -> float:
+        return self.bytes * self.collectives / self.calls
 
     def _advice(self) -> list[str]:
         """Says what costs much, the most costly first; or which rank is a little late."""
@@ -129,6 +161,8 @@ class Report:
         costs += [(self._input() / whole, self._on_input)]
         if self.straggler is not None:
             costs += [(self.straggler.share, self._on_straggler)]
+        elif self.link is not None:
+            costs += [(self._exposed() / whole, self._on_link)]
         told = sorted((cost for cost in costs if cost[0] > _NOTICEABLE), key=lambda cost: -cost[0])
         if not told and self.straggler is not None:
             told = costs[-1:]
@@ -146,8 +180,15 @@ class Report:
         return min(self.seconds(rank, "input") for rank in self.steps)
 
     def _on_communication(self, share: float) -> list[str]:
-        small = self.bytes < _SMALL and self.collectives > 2
-        return [f"Communication that nothing hides takes {share:.0%} of a step.", _LESS[small]]
+        what = f"Communication that nothing hides takes {share:.0%} of a step."
+        if self.calls > max(2.0, 2 * self.collectives) and self._bytes_of_call() < _SMALL:
+            return [what, _FUSE_MORE]
+        return [what, _GROUP if self.bytes < _SMALL and self.collectives > 2 else _SEND_LESS]
+
+    def _on_link(self, share: float) -> list[str]:
+        assert self.link is not None
+        ways = ", ".join(map(str, self.link.ways))
+        return [f"A link is slow: {ways}; others have {bits(self.link.usual)}.", _MEND_LINK]
 
     def _on_input(self, share: float) -> list[str]:
         return [f"All ranks wait for their input for {share:.0%} of a step.", _CAUSES["input"][1]]
@@ -155,34 +196,60 @@ class Report:
     def _on_straggler(self, share: float) -> list[str]:
         found = self.straggler
         assert found is not None
+        text = f"The others wait for rank {found.rank} for {1e3 * found.seconds:.1f} ms a step"
+        if found.cause == "link":
+            assert self.link is not None
+            return [
+                f"{text} ({share:.0%}), though it is ready: the link of its host {self.link.host} "
+                f"is slow, with {bits(self.link.rate)} where others have {bits(self.link.usual)}.",
+                _MEND_LINK,
+            ]
         what, fix = _CAUSES[found.cause]
         more = f", {1e3 * found.more:.1f} ms a step more than the others" if found.cause else ""
-        return [
-            f"The others wait for rank {found.rank} for {1e3 * found.seconds:.1f} ms a step "
-            f"({share:.0%}). It {what}{more}.",
-            fix,
-        ]
+        return [f"{text} ({share:.0%}). It {what}{more}.", fix]
 
 
 def _part(step: Step, part: str) -> float:
     return step.whole if part == "whole" else step.parts[part]
 
 
-def _row(rank: int, seconds: Iterable[float]) -> str:
-    return f"{rank:4}  " + "".join(f"{1e3 * value:14.3f}" for value in seconds)
+def _row(rank: int, seconds: Iterable[float], steps: list[Step]) -> str:
+    values = "".join(f"{1e3 * value:14.3f}" for value in seconds)
+    return f"{rank:4}  {values}{_waits_for(steps):>11}"
+
+
+def _waits_for(steps: Iterable[Step]) -> str:
+    """The rank for which most of the waiting is."""
+    waits: dict[int, float] = {}
+    for step in steps:
+        for rank, seconds in step.waits_for.items():
+            waits[rank] = waits.get(rank, 0.0) + seconds
+    return f"rank {max(waits, key=lambda rank: waits[rank])}" if waits else "-"
+
+
+def _within_steps(trace: Trace) -> list[Meeting]:
+    if not trace.steps:
+        return []
+    begin, end = trace.steps[0].begin, trace.steps[-1].end
+    return [meeting for meeting in trace.meetings if begin < meeting.ended <= end]
 
 
 def make(traces: Mapping[int, Trace]) -> Report:
     """Makes the report of what all ranks have recorded."""
     steps = divide(traces)
-    meetings = [meeting for trace in traces.values() for meeting in trace.meetings]
+    meetings = [meeting for trace in traces.values() for meeting in _within_steps(trace)]
     count = sum(map(len, steps.values())) or 1
+    takes = sum(step.parts["communication"] for own in steps.values() for step in own)
+    link = links.find(traces, takes / len(traces))
     errors = [offset.error for offset in clocks.offsets(traces).values()]
     return Report(
         steps=steps,
-        straggler=straggler.find(steps, traces),
+        straggler=straggler.find(steps, traces, link),
         clock_error=max(errors, default=0.0),
         collectives=len(meetings) / count,
         bytes=statistics.fmean(m.bytes for m in meetings) if meetings else 0.0,
+        tensors=sum(meeting.tensors for meeting in meetings) / count,
+        calls=sum(trace.calls for trace in traces.values()) / count,
+        link=link,
         only_collectives=any(trace.only_collectives for trace in traces.values()),
     )

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tfhvd.profiling.links import SlowLink
 from tfhvd.profiling.parts import Step
 from tfhvd.profiling.trace import Trace
 
@@ -24,10 +25,13 @@ class Straggler:
         rank: its number.
         seconds: a step for which the others wait for it, each, on average.
         share: of a step.
-        cause: "input", "garbage", "quota", "page faults", "computing" or "other"; "unseen" where
-            only collectives were recorded; "" where it does nothing that the others do not: then it
-            is a little late now and then.
+        cause: "input", "garbage", "quota", "page faults", "computing", "other" or "link"; "unseen"
+            where only collectives were recorded; "" where it does nothing that the others do not:
+            then it is a little late now and then.
         more: seconds a step that the cause takes more than on the other ranks.
+
+    Of a link it is the first rank of the host, and the seconds are what communication would take
+    less if its link were as fast as the others'.
     """
 
     rank: int
@@ -37,15 +41,39 @@ class Straggler:
     more: float
 
 
-def find(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> Straggler | None:
+def find(
+    steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace], link: SlowLink | None = None
+) -> Straggler | None:
     """Finds it; None where no rank keeps the others for a noticeable part of a step.
 
     Args:
         steps: by rank, as `parts.divide` gives them.
         traces: what they were made of.
+        link: as `links.find` gives it.
     """
     if len(steps) < 2:
         return None
+    found = [_late(steps, traces), _behind(link, steps, traces)]
+    return max((each for each in found if each), key=lambda each: each.share, default=None)
+
+
+def _behind(
+    link: SlowLink | None, steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]
+) -> Straggler | None:
+    """The host whose link is slow, where it is sure whose it is."""
+    if link is None or link.host is None:
+        return None
+    rank = min(rank for rank, trace in traces.items() if trace.host == link.host)
+    takes, whole = (
+        statistics.fmean(_per_step(own, part, len(own)) for own in steps.values() if own)
+        for part in ("communication", "whole")
+    )
+    more = takes * (1 - link.rate / link.usual)
+    return Straggler(rank, more, more / whole, "link", more) if more > _LEAST * whole else None
+
+
+def _late(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> Straggler | None:
+    """The rank that calls its collectives later than the others."""
     count = max(1, min(map(len, steps.values())))
     whole = statistics.fmean(_per_step(steps[rank], "whole", count) for rank in steps)
     kept = {

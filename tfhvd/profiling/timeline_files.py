@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfhvd.profiling import clocks
+from tfhvd.profiling import clocks, trace_events
 from tfhvd.profiling.spans import Span
 from tfhvd.profiling.trace import Meeting, Trace
 
 _RANK = re.compile(r"rank (\d+) on (.*)")
 _WAITS = "NEGOTIATE_"
 _QUEUES = "QUEUE"
+_COPIES = "MEMCPY_"
 _NEAR = 8  # collectives of one name that a rank may have recorded before another one began to
 
 Event = dict[str, Any]
@@ -72,8 +73,9 @@ def read(path: Path) -> RankTimeline:
 def traces(files: Iterable[RankTimeline]) -> dict[int, Trace]:
     """Makes traces of what ranks of one job have recorded, with its steps.
 
-    A step ends with a collective: with the last one of those that come most often. Times are in
-    seconds since 1970, by the rank's own host.
+    Where all of them have steps that were profiled, it is those. Otherwise a step ends with a
+    collective: with the last one of those that come most often. Times are in seconds since 1970, by
+    the rank's own host.
 
     Args:
         files: of different ranks.
@@ -91,26 +93,31 @@ def traces(files: Iterable[RankTimeline]) -> dict[int, Trace]:
         by_rank[file.rank] = file
     clock: dict[str, float] = {}  # one for each host
     meetings: dict[int, list[Meeting]] = {}
+    profiled: dict[int, dict[str, Any]] = {}
     for rank in sorted(by_rank):
         file = by_rank[rank]
         shift = clock.setdefault(file.host, file.since_epoch)
         first = min(by_rank)
         one_clock = file.host == by_rank[first].host
         meetings[rank] = _aligned(_meetings(file, shift), meetings.get(first), one_clock)
+        begin = file.events[0]
+        profiled[rank] = trace_events.fields_in(
+            file.events, begin["pid"], 1e-6 * begin["ts"], shift
+        )
     common = set.intersection(*({(m.name, m.turn) for m in own} for own in meetings.values()))
     if not common:
         raise TimelineError("the files have no collective in common: are they of one recording?")
     anchor = _last_of_a_step(meetings[min(meetings)], common)
-    return {
-        rank: Trace(
-            rank=rank,
-            host=by_rank[rank].host,
-            steps=_steps(own, anchor, common),
-            meetings=tuple(m for m in own if (m.name, m.turn) in common),
-            only_collectives=True,
-        )
-        for rank, own in meetings.items()
-    }
+    made = {}
+    for rank, own in meetings.items():
+        about = profiled[rank]
+        if not all(profiled.values()):
+            steps = _steps(own, anchor, common)
+            calls = _calls(by_rank[rank], clock[by_rank[rank].host], steps)
+            about = {"steps": steps, "calls": calls, "only_collectives": True}
+        kept = tuple(m for m in own if (m.name, m.turn) in common)
+        made[rank] = Trace(rank=rank, host=by_rank[rank].host, meetings=kept, **about)
+    return made
 
 
 def merge(files: Iterable[RankTimeline]) -> tuple[list[Event], dict[int, clocks.Offset]]:
@@ -156,7 +163,8 @@ def _meetings(file: RankTimeline, shift: float) -> list[Meeting]:
         if event["ph"] == "M" and name == "process_name":
             names[event["pid"]] = event["args"]["name"]
         elif event["ph"] == "B" and name.startswith(_WAITS):
-            open_[place] = {"name": names[event["pid"]], "submitted": at, "depth": 1}
+            one = {"name": names[event["pid"]], "called": at, "submitted": at, "depth": 1}
+            open_[place] = one
         elif place not in open_:
             continue
         elif event["ph"] == "X" and name == str(file.rank) and "agreed" not in open_[place]:
@@ -175,6 +183,9 @@ def _meetings(file: RankTimeline, shift: float) -> list[Meeting]:
             one["depth"] -= 1
             if "agreed" not in one:
                 one["agreed"] = at
+                # Ticks of a locked step are votes, which come after the call.
+                if event.get("args", {}).get("locked"):
+                    one["submitted"] = one["called"]
             elif one["depth"] == 0:
                 one["ended"] = at
                 found.append(open_.pop(place))
@@ -187,6 +198,32 @@ def _meetings(file: RankTimeline, shift: float) -> list[Meeting]:
         times = (one["submitted"], one["agreed"], began, one["ended"])
         result.append(Meeting(one["name"], turn, *times, one["bytes"], one["tensors"]))
     return result
+
+
+def _calls(file: RankTimeline, shift: float, steps: tuple[Span, ...]) -> int:
+    """How many calls have carried the collectives of these steps.
+
+    One that carries several begins them one after the other, before it ends any.
+    """
+    phases: dict[tuple[int, int], list[str]] = {}
+    found, is_new = 0, True
+    for event in file.events:
+        inner = phases.setdefault((event["pid"], event["tid"]), [])
+        if event["ph"] == "B":
+            inner.append(event["name"])
+            if _is_call(inner):
+                within = steps[0].begin <= 1e-6 * event["ts"] + shift <= steps[-1].end
+                found += is_new and within
+                is_new = False
+        elif event["ph"] == "E" and inner:
+            is_new = is_new or _is_call(inner)
+            inner.pop()
+    return found
+
+
+def _is_call(phases: list[str]) -> bool:
+    """Whether the innermost of these phases is what carries a collective."""
+    return len(phases) == 2 and phases[1] != _QUEUES and not phases[1].startswith(_COPIES)
 
 
 def _aligned(own: list[Meeting], first: list[Meeting] | None, one_clock: bool) -> list[Meeting]:

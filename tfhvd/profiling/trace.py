@@ -35,13 +35,30 @@ class Meeting:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What was sent over one TCP connection of a rank.
+
+    Attributes:
+        own: the address and port of this end.
+        peer: those of the other end.
+        bytes: that have arrived there.
+        busy: seconds for which some were under way, and the other end's program read them.
+    """
+
+    own: str
+    peer: str
+    bytes: int
+    busy: float
+
+
+@dataclass(frozen=True)
 class Trace:
     """The steps of one rank, in seconds of its clock.
 
     Attributes:
         rank: its number.
         host: its name.
-        steps: one after the other, without a gap.
+        steps: in order; of one profile without a gap.
         input: while a step waits for its data.
         computing: while an operation is computed.
         collecting: while Python looks for garbage.
@@ -49,6 +66,8 @@ class Trace:
         compiled: whether XLA has made one operation of a step: it computes and waits in one.
         faults: page faults in which the disk was read.
         throttled: seconds for which a CPU quota has kept the rank from running.
+        calls: operations of shared memory, MPI or NCCL that have carried the steps' collectives.
+        sent: over each connection, in the time of the steps.
         only_collectives: whether nothing but these was recorded: the rest of a step is unknown.
     """
 
@@ -62,6 +81,8 @@ class Trace:
     compiled: bool = False
     faults: int = 0
     throttled: float = 0.0
+    calls: int = 0
+    sent: tuple[Sent, ...] = ()
     only_collectives: bool = False
 
     def as_fields(self) -> dict[str, Any]:
@@ -76,4 +97,5 @@ class Trace:
             for name in ("steps", "input", "computing", "collecting")
         }
         meetings = tuple(Meeting(**each) for each in fields["meetings"])
-        return cls(**{**fields, **spans, "meetings": meetings})
+        sent = tuple(Sent(**each) for each in fields["sent"])
+        return cls(**{**fields, **spans, "meetings": meetings, "sent": sent})

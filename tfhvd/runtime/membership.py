@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
@@ -20,6 +21,7 @@ from tfhvd.runtime import builds, meeting
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
+from tfhvd.runtime.timeline_file import path_in, timeline_file
 from tfhvd.watch import stacks
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ class Membership:
         if "mpi4py" in sys.modules:
             # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
             import mpi4py.MPI  # noqa: F401
-        native = load_native()
+        native, since = load_native(), time.monotonic()
         try:
             minor = builds.minor_of(tensorflow)
             with meeting.watched(os.environ):
@@ -107,6 +109,8 @@ class Membership:
             raise TfhvdError(str(error)) from None
         self.topology = topology
         self.started_as = ranks
+        if native.generation() <= 0:  # later ones write files of other names
+            timeline_file.begin(path_in(os.environ), topology.rank, since)
         self._prepare_process()
         if self._launcher is not None:
             self._launcher.show(native.flight_record())
@@ -228,6 +232,7 @@ class Membership:
         try:
             load_native().shutdown(reason)
         finally:
+            timeline_file.end()
             self._await_follower()
 
     def _await_follower(self) -> None:

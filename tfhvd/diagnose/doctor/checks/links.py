@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
 
 from tfhvd.diagnose.doctor.finding import Finding, failed, passed, warned
 from tfhvd.diagnose.doctor.survey import Link, Survey
+from tfhvd.profiling import ways as ways_of_hosts
+from tfhvd.profiling.ways import Way, bits, common_host, fastest
 
 _SLOWER = 2.0  # times than usual, or than the other way
 _LATER = 3.0  # times than usual
@@ -19,19 +20,6 @@ _LOOK = (
     "look at the cards of these hosts (ethtool INTERFACE), at cables and ports of the switch, and "
     "at what else is sent; or leave a host out of -H"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Way:
-    """One direction of a link between hosts, or the slower one within a host."""
-
-    start: str
-    end: str
-    rate: float  # bytes per second
-
-    def __str__(self) -> str:
-        ends = self.start if self.start == self.end else f"{self.start} to {self.end}"
-        return f"{ends} {_bits(self.rate)}"
 
 
 def suspects(links: Sequence[Link]) -> list[Link]:
@@ -59,14 +47,12 @@ def check(survey: Survey) -> list[Finding]:
     uneven = _uneven(sure)
     slow = [way for way in _slow(links) if way not in uneven and way in _ways(sure)]
     if slow:
-        usual = _bits(_usual_rate(links))
+        usual = bits(_usual_rate(links))
         text = f"slow{_of_host(slow, ways)}: {_named(slow)}; others have {usual}"
         findings.append(warned("links", text, _LOOK))
     if uneven:
-        other = {(way.start, way.end): way for way in ways}
-        pairs = ", ".join(
-            f"{way}, back {_bits(other[way.end, way.start].rate)}" for way in uneven[:_MOST_NAMED]
-        )
+        both = ways_of_hosts.uneven(_ways(sure), _SLOWER)
+        pairs = ", ".join(f"{way}, back {bits(back.rate)}" for way, back in both[:_MOST_NAMED])
         text = f"slow one way{_of_host(uneven, ways)}: {pairs}"
         findings.append(warned("links", text, _LOOK))
     late = [link for link in _late(links) if not link.doubtful]
@@ -89,7 +75,7 @@ def check(survey: Survey) -> list[Finding]:
         findings.append(
             warned(
                 "links",
-                f"under {_bits(_LEAST)}: {_named(rest)}",
+                f"under {bits(_LEAST)}: {_named(rest)}",
                 "gradients wait for such a link: ethtool INTERFACE shows the speed of the card; "
                 "docs/how-to/compress-gradients.md says how to send less",
             )
@@ -110,11 +96,11 @@ def _between(links: Iterable[Link]) -> list[Link]:
     return [link for link in links if link.first != link.second and not link.best.error]
 
 
-def _ways(links: Iterable[Link]) -> list[_Way]:
+def _ways(links: Iterable[Link]) -> list[Way]:
     ways = []
     for link in _between(links):
-        ways.append(_Way(link.first, link.second, link.best.up))
-        ways.append(_Way(link.second, link.first, link.best.down))
+        ways.append(Way(link.first, link.second, link.best.up))
+        ways.append(Way(link.second, link.first, link.best.down))
     return ways
 
 
@@ -137,13 +123,10 @@ def _broken(links: Sequence[Link]) -> list[Finding]:
     return findings
 
 
-def _slow(links: Sequence[Link]) -> list[_Way]:
-    """Ways much slower than usual; between two hosts nothing is usual."""
+def _slow(links: Sequence[Link]) -> list[Way]:
+    """Ways much slower than usual."""
     ways = _ways(links)
-    if len({way.start for way in ways}) < 3:
-        return []
-    usual = _usual_rate(links)
-    return [way for way in ways if way.rate * _SLOWER < usual]
+    return ways_of_hosts.slow(ways, _SLOWER, _usual_rate(links)) if ways else []
 
 
 def _within(links: Sequence[Link]) -> list[Finding]:
@@ -160,51 +143,32 @@ def _within(links: Sequence[Link]) -> list[Finding]:
     return [warned("links", text, fix)]
 
 
-def _slow_within(links: Sequence[Link]) -> list[_Way]:
+def _slow_within(links: Sequence[Link]) -> list[Way]:
     """The hosts within which it is much slower than in most others, or than from there to others.
 
     Two ranks of one host meet in its memory, which no network is faster than.
     """
     within = [
-        _Way(link.first, link.second, min(link.best.up, link.best.down))
+        Way(link.first, link.second, min(link.best.up, link.best.down))
         for link in links
         if link.first == link.second and not link.best.error
     ]
     usual = statistics.median(way.rate for way in within) if len(within) > 2 else 0.0
-    fastest = _fastest((way.start, way.end, way.rate) for way in _ways(links))
-    return [way for way in within if way.rate * _SLOWER < max(fastest.get(way.start, 0.0), usual)]
-
-
-def _fastest(rates: Iterable[tuple[str, str, float]]) -> dict[str, float]:
-    """By host the highest rate of its links, each of which is given by its ends."""
-    fastest: dict[str, float] = {}
-    for first, second, rate in rates:
-        for host in (first, second):
-            fastest[host] = max(fastest.get(host, 0.0), rate)
-    return fastest
+    between = fastest(_ways(links))
+    return [way for way in within if way.rate * _SLOWER < max(between.get(way.start, 0.0), usual)]
 
 
 def _usual_rate(links: Sequence[Link]) -> float:
-    """The median of the hosts' fastest: of three hosts, one slow one has most of the links.
-
-    By the first measurements: a second one, alone, may be faster than what is usual.
-    """
-    fastest = _fastest(
-        (link.first, link.second, max(link.measured.up, link.measured.down))
+    """By the first measurements: a second one, alone, may be faster than what is usual."""
+    return ways_of_hosts.usual_rate(
+        Way(link.first, link.second, max(link.measured.up, link.measured.down))
         for link in _between(links)
     )
-    return statistics.median(fastest.values())
 
 
-def _uneven(links: Sequence[Link]) -> list[_Way]:
+def _uneven(links: Sequence[Link]) -> list[Way]:
     """The slower way of each link that is much slower than the other."""
-    found = []
-    for link in _between(links):
-        up, down = _ways([link])
-        slower, faster = sorted((up, down), key=lambda way: way.rate)
-        if slower.rate * _SLOWER < faster.rate:
-            found.append(slower)
-    return found
+    return [way for way, _ in ways_of_hosts.uneven(_ways(links), _SLOWER)]
 
 
 def _late(links: Sequence[Link]) -> list[Link]:
@@ -225,16 +189,12 @@ def _usual_round_trip(links: Sequence[Link]) -> float:
     return statistics.median(shortest.values())
 
 
-def _of_host(slow: Sequence[_Way], ways: Sequence[_Way]) -> str:
-    """Names the host that all of these have in common, of more than two hosts, if there is one."""
-    common = set.intersection(*({way.start, way.end} for way in slow))
-    hosts = {way.start for way in ways}
-    if len(common) > 1 or not common or len(hosts) < 3:
-        return ""
-    return f", and all of host {common.pop()}"
+def _of_host(slow: Sequence[Way], ways: Sequence[Way]) -> str:
+    host = common_host(slow, ways)
+    return f", and all of host {host}" if host else ""
 
 
-def _named(ways: Sequence[_Way]) -> str:
+def _named(ways: Sequence[Way]) -> str:
     slowest = sorted(ways, key=lambda way: way.rate)
     more = len(ways) - _MOST_NAMED
     names = ", ".join(map(str, slowest[:_MOST_NAMED]))
@@ -249,7 +209,7 @@ def _summary(links: Sequence[Link]) -> str:
     rates = [way.rate for way in ways]
     trips = [link.best.round_trip for link in _between(links)]
     return (
-        f"between hosts {_range(_bits(min(rates)), _bits(max(rates)))}, "
+        f"between hosts {_range(bits(min(rates)), bits(max(rates)))}, "
         f"{_range(_time(min(trips)), _time(max(trips)))} there and back"
     )
 
@@ -265,16 +225,10 @@ def _table(links: Sequence[Link]) -> list[str]:
         about = link.best
         if not about.error:
             rows.append(
-                f"{names}: {_bits(about.up)} and {_bits(about.down)}, "
+                f"{names}: {bits(about.up)} and {bits(about.down)}, "
                 f"{_time(about.round_trip)} there and back, by {about.address}"
             )
     return rows
-
-
-def _bits(rate: float) -> str:
-    """Bytes per second, in the unit that networks are sold in."""
-    megabits = rate * 8 / 1e6
-    return f"{megabits / 1000:.1f} Gbit/s" if megabits >= 1000 else f"{megabits:.0f} Mbit/s"
 
 
 def _time(seconds: float) -> str:

@@ -1,0 +1,88 @@
+"""The timeline that this rank's engine writes to a file, and what Python adds behind its events.
+
+The engine alone writes the file while it records. What is added waits until the file is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]  # of Chrome's trace format
+
+_RANK = "{rank}"  # in a path, the rank's number: then every rank writes a file
+_CLOSING = b"\n]\n"  # how `cc/observe/trace_file.cc` ends a file
+_SETTINGS = ("TFHVD_TIMELINE", "HOROVOD_TIMELINE")  # the first of them that is there
+_NO_PATHS = ("", "DYNAMIC")
+
+_logger = logging.getLogger("tfhvd")
+
+
+def path_in(environ: Mapping[str, str]) -> str:
+    """The path that the environment gives; "" for none."""
+    text = next((environ[name] for name in _SETTINGS if name in environ), "")
+    return "" if text in _NO_PATHS else text
+
+
+class TimelineFile:
+    """The file of the recording under way, if this rank writes one. From one thread."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._since = 0.0
+        self._generation = 0
+        self._made: list[Callable[[int], list[Event]]] = []
+
+    def begin(self, path: str, rank: int, since: float, generation: int = 0) -> None:
+        """Notes that the engine records.
+
+        Args:
+            path: as the engine was given it; "" for none.
+            rank: of this process.
+            since: when it began, or a little before, by time.monotonic().
+            generation: of the job's members: with others the engine writes another file.
+        """
+        own = path.replace(_RANK, str(rank), 1)
+        writes = bool(path) and (own != path or rank == 0)
+        self._path = Path(own).absolute() if writes else None
+        self._since, self._generation, self._made = since, generation, []
+
+    def add(self, make: Callable[[int], list[Event]], generation: int = 0) -> None:
+        """Has events added to the file once it is closed; does nothing where there is none.
+
+        Args:
+            make: makes them, of the number of the rank's own row.
+            generation: of the job's members now.
+        """
+        if self._path is not None and generation == self._generation:
+            self._made.append(make)
+
+    def end(self) -> None:
+        """Adds what was to be added: the engine has closed the file."""
+        path, self._path = self._path, None
+        if path is None or not self._made:
+            return
+        try:
+            self._append(path)
+        except (OSError, ValueError) as error:
+            _logger.warning("The steps that were profiled are not in %s: %s", path, error)
+
+    def _append(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            file.readline()
+            first = json.loads(file.readline().rstrip(b",\n"))
+            if first["ts"] < 1e6 * self._since:
+                raise ValueError("it is the file of an earlier recording")
+            end = file.seek(-len(_CLOSING), 2)
+            if file.read() != _CLOSING:
+                raise ValueError("it is not complete")
+            file.seek(end)
+            events = [event for make in self._made for event in make(first["pid"])]
+            text = "".join(f",\n{json.dumps(event)}" for event in events)
+            file.write(text.encode() + _CLOSING)
+
+
+timeline_file = TimelineFile()  # this process's
