@@ -39,7 +39,7 @@ def test_with_a_limit():
         return
     assert done.returncode == 4, done.stderr
     groups = [line.rpartition("/")[2] for line in done.stdout.splitlines()]
-    [own] = {name for name in groups if name.startswith("tfhvd-slow-")}
+    [own] = {name for name in groups if name.startswith("tfhvd-test-")}
     assert not list(Path("/sys/fs/cgroup").glob(f"**/{own}"))
 
 
