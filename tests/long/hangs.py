@@ -468,11 +468,14 @@ def main() -> int:
     parser.add_argument("--sample", type=int, metavar="N", help="so many of them, drawn")
     parser.add_argument("--seed", type=int, help="of the sample; printed where not given")
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has this text")
+    parser.add_argument("--without", metavar="TEXT", help="none whose name has this text")
     parser.add_argument("--from", type=int, default=1, metavar="NUMBER", dest="first")
     parser.add_argument("--at-once", type=int, default=1, metavar="K", help="so many side by side")
     parser.add_argument("--minutes", type=float, metavar="M", help="what works does for so long")
     options = parser.parse_args()
     chosen = [hang for hang in everything() if options.only in str(hang)]
+    if options.without:
+        chosen = [hang for hang in chosen if options.without not in str(hang)]
     if options.minutes is not None:  # what trickles takes its time by itself
         works = {cause for cause, kind in CAUSES.items() if kind is None} - {"input trickles"}
         chosen = [hang for hang in chosen if hang.cause in works]
