@@ -16,6 +16,8 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 // Reads one value into the config; false where the text is no such value or out of range.
 using Reader = std::function<bool(const std::string& text, Config* config)>;
 
+constexpr double kMostBytes = 1099511627776.0;  // 2^40
+
 bool ParseNumber(const std::string& text, double least, double most, double* value) {
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
@@ -100,15 +102,15 @@ std::vector<Row> RowsOfFusion() {
       {{"FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "134217728", "0 to 2^40 bytes",
         "Tensors of one type and operation are reduced together up to this many bytes; 0 reduces "
         "each alone."},
-       Integer(&Config::fusion_threshold, 1099511627776.0)},
+       Integer(&Config::fusion_threshold, kMostBytes)},
       {{"ALONE_BYTES", nullptr, "1048576", "0 to 2^40 bytes",
         "A tensor of at least so many bytes is reduced alone, in place: to copy it together with "
         "others costs more than a call of its own. Rank 0's value counts."},
-       Integer(&Config::alone_bytes, 1099511627776.0)},
+       Integer(&Config::alone_bytes, kMostBytes)},
       {{"BUCKET_BYTES", nullptr, "8388608", "0 to 2^40 bytes",
         "A step that repeats is cut into buckets, each of which travels once all of it is there; a "
         "bucket takes no more once it has so many bytes. Rank 0's value counts."},
-       Integer(&Config::bucket_bytes, 1099511627776.0)},
+       Integer(&Config::bucket_bytes, kMostBytes)},
       {{"AUTOTUNE", "HOROVOD_AUTOTUNE", "0", "0 or 1",
         "1 finds better values for the three settings above, by trying others for some steps in "
         "turn; a value is kept only if it is faster beyond doubt."},

@@ -62,7 +62,7 @@ bool StepTuner::challenger_runs() const { return (test_.pairs() + spoilt_ + bloc
 
 StepTuner::Block StepTuner::Next(const OutcomeOf& outcome_of) {
   if (!done() && !challenger_.has_value()) Propose(outcome_of);
-  if (done()) return {found_, 0};
+  if (done()) return {incumbent_, 0};
   int64_t steps = kFewestSteps;
   if (step_seconds_ > 0) {
     const double wanted = std::ceil(kBlockSeconds / step_seconds_);
@@ -185,7 +185,7 @@ void StepTuner::Decide(bool faster, const char* verdict) {
 void StepTuner::Finish(const StepSettings& found, const char* verdict) {
   stage_ = Stage::kDone;
   challenger_.reset();
-  found_ = incumbent_ = found;
+  incumbent_ = found;
   const bool changed = found != given_;
   news_.push_back(
       {given_, found, changed ? test_.pairs() : 0, changed ? test_.change() : 0.0, verdict, true});

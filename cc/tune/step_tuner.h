@@ -81,7 +81,6 @@ class StepTuner {
 
   Stage stage_ = Stage::kRemembered;
   StepSettings incumbent_;
-  StepSettings found_;  // in kConfirm and after it
   std::optional<StepSettings> challenger_;
   std::vector<std::pair<StepSettings, StepSettings>> refused_;  // incumbents and challengers
   PairedTest test_;
