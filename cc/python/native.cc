@@ -88,6 +88,7 @@ void BindSettings(py::module_* m) {
       .def_readonly("stall_check", &Config::stall_check)
       .def_readonly("stall_check_time", &Config::stall_check_time)
       .def_readonly("on_hang", &Config::on_hang)
+      .def_readonly("timeline", &Config::timeline)
       .def_readonly("metrics_port", &Config::metrics_port)
       .def_readonly("metrics_file", &Config::metrics_file)
       .def_readonly("divergence_steps", &Config::divergence_steps)

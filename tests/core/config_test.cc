@@ -95,6 +95,11 @@ TEST(WhatIsRememberedIsInTheUsersCache) {
   EXPECT_EQ(Parse({{"HOROVOD_AUTOTUNE_LOG", "f"}}).autotune_log, std::string("f"));
 }
 
+TEST(ATimelineThatBeginsLaterHasNoPathYet) {
+  EXPECT_EQ(Parse({{"HOROVOD_TIMELINE", "DYNAMIC"}}).timeline, std::string());
+  EXPECT_EQ(Parse({{"HOROVOD_TIMELINE", "a"}}).timeline, std::string("a"));
+}
+
 TEST(HorovodsNamesAreAcceptedAndOursWin) {
   EXPECT_EQ(Parse({{"HOROVOD_FUSION_THRESHOLD", "5"}}).fusion_threshold, int64_t{5});
   for (const Pairs& pairs :

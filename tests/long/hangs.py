@@ -81,9 +81,6 @@ CAUSES = {
 NETWORK = ("cut off", "slow network")  # only on two hosts
 # What ends a job with an error: of what mpirun says then tests/long/faults.py has the cases.
 ENDS = ("raises", "is killed", "takes memory", "other shape", "cut off")
-# A rank that runs no Python answers no other host: where mpirun has started it, and it is alone on
-# its host, nobody sees what it does. The engine's warning names it, and says to look there.
-SILENT = ("stopped", "deadlocked")
 WAYS = ("loop", "compiled", "fit")
 SIZES = (2, 4, 8)
 LAUNCHERS = ("tfhvdrun", "mpirun")
@@ -285,7 +282,6 @@ def everything() -> list[Hang]:
         for victim in sorted({0, size // 2, size - 1})
         if _is_possible(cause, way, hosts, launcher)
         and (cause not in NETWORK or victim == size // 2)
-        and not (launcher == "mpirun" and cause in SILENT and size == hosts)
     ]
 
 

@@ -1,74 +1,140 @@
-"""Ranks that answer for their hosts, and who may ask them."""
+"""Processes beside ranks that answer for their hosts, and who asks them."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
+import signal
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tfhvd.launch import inquiry, wire
+from tfhvd.launch import inquiry
 from tfhvd.launch.inquiry import Watcher
 from tfhvd.runtime.host_looks import Answers, OtherHosts
-from tfhvd.watch.flight import Record
-from tfhvd.watch.snapshot import Snapshot
 
-MAIN = ("train.py:3 in <module>",)
+ROOT = Path(__file__).resolve().parents[2]
 
-
-def seen(rank):
-    record = Record(rank, 4, 70 + rank, 70, f"host{rank}", 1.0, 2.0, 0, 0, 0, 0, 1.0, 3.0, ())
-    return Snapshot(record, "S", 0.5, 6, 7, 0.0, 0, "poll", (MAIN,), 3.0)
+# Stands for a rank: has a process answer for its host, and tells where.
+RANK = """
+import os, sys, time
+from tfhvd.runtime.host_looks import Answers
+answers = Answers()
+print(answers.listen(), flush=True)
+answers.start()
+if sys.argv[1] == "forks" and os.fork() == 0:
+    time.sleep(600)  # with the pipe's other end
+sys.stdin.read()
+answers.close()
+"""
 
 
 @pytest.fixture
-def answers():
-    """Answers for ranks 2 and 3, which have waited for 5 seconds."""
-    made = Answers(lambda: {rank: seen(rank) for rank in (2, 3)}, lambda limit: limit <= 5)
-    yield made
-    made.close()
+def rank():
+    """Starts one; it ends when its standard input is closed."""
+    started = []
+
+    def start(what=""):
+        job = subprocess.Popen(
+            [sys.executable, "-c", RANK, what],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(job)
+        return job, Watcher(*reversed(job.stdout.readline().strip().split(" ")))
+
+    yield start
+    for job in started:
+        with job, contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
 
 
-def test_another_host_sees_what_is_seen_there(answers):
-    where = answers.listen()
-    answers.start()
-    others = OtherHosts(["", "", where, ""], [0, 0, 1, 1], 0)
-    assert others.look() == {2: seen(2), 3: seen(3)}
-    assert not others.wait_before(5), "that host comes after this one"
-    assert OtherHosts([where, "", ""], [0, 1, 1], 1).wait_before(5)
-    assert not OtherHosts([where, "", ""], [0, 1, 1], 1).wait_before(6)
+def answers_within(watcher, seconds):
+    """Whether somebody answers there now; waits until nobody does."""
+    until = time.monotonic() + seconds
+    while _answers(watcher) and time.monotonic() < until:
+        time.sleep(0.05)
+    return _answers(watcher)
 
 
-def test_a_host_whose_first_rank_is_silent_is_asked_by_another_one(answers):
+def _answers(watcher):
+    port = int(watcher.addresses.rpartition(":")[2])
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def test_a_rank_that_is_stopped_still_has_its_host_seen(rank):
+    job, watcher = rank()
+    assert not inquiry.waits(watcher, 1)
+    os.kill(job.pid, signal.SIGSTOP)
+    # It is no rank of a job, so that none is seen; but the question is answered, by a whole answer.
+    at = ("127.0.0.1", int(watcher.addresses.rpartition(":")[2]))
+    with socket.create_connection(at) as sock:
+        sock.settimeout(10)
+        sock.sendall(inquiry.wire.frame_json(inquiry.wire.ASK, token=watcher.token))
+        assert sock.recv(1000) == inquiry.wire.frame(inquiry.wire.QUIT)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
+def test_what_answers_ends_with_the_rank(rank, end):
+    job, watcher = rank()
+    assert _answers(watcher)
+    if end is None:
+        job.stdin.close()
+        assert job.wait(30) == 0
+        assert not _answers(watcher), "it has ended before the rank has"
+    else:
+        os.kill(job.pid, end)
+        assert not answers_within(watcher, 10)
+
+
+def test_it_ends_though_a_child_of_the_rank_lives_on(rank):
+    job, watcher = rank("forks")
+    assert _answers(watcher)
+    os.kill(job.pid, signal.SIGKILL)
+    assert not answers_within(watcher, 10)
+
+
+def test_a_later_job_of_a_process_listens_anew():
+    answers = Answers()
+    before = answers.listen()
+    answers.close()
+    again = answers.listen()
+    assert before.split(" ")[0] != again.split(" ")[0]
+    answers.close()
+    assert not _answers(Watcher(again.split(" ")[1], ""))
+
+
+def test_where_no_process_can_be_started_that_is_said(monkeypatch, caplog):
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    answers = Answers()
+    watcher = Watcher(answers.listen().split(" ")[1], "")
+    with caplog.at_level(logging.WARNING, "tfhvd"):
+        answers.start()
+    assert "Cannot start a process that tells other hosts what the ranks" in caplog.text
+    assert "No such file" in caplog.text
+    assert not _answers(watcher)
+    answers.close()
+
+
+def test_the_first_rank_of_each_host_is_asked():
+    def other(rank):
+        return OtherHosts([f"token{r} 127.0.0.1:{r + 1}" for r in range(5)], [0, 1, 0, 1, 2], rank)
+
+    assert [other(rank).is_first for rank in range(5)] == [True, True, False, False, True]
     with socket.create_server(("127.0.0.1", 0)) as ended:
         gone = f"secret 127.0.0.1:{ended.getsockname()[1]}"
-    where = answers.listen()
-    answers.start()
-    assert list(OtherHosts(["", gone, where], [0, 1, 1], 0).look()) == [2, 3]
-    assert OtherHosts(["", gone], [0, 1], 0).look() == {}
-
-
-def test_a_stranger_gets_no_answer_and_hinders_nobody(answers):
-    token, _, at = answers.listen().partition(" ")
-    answers.start()
-    assert inquiry.look(Watcher(at, "wrong")) == []
-    assert not inquiry.waits(Watcher(at, "wrong"), 5)
-    port = int(at.rpartition(":")[2])
-    asks = wire.frame_json(wire.ASK, token=token)
-    for nonsense in (b"GET / HTTP/1.0\r\n\r\n", asks[:-3], wire.frame(wire.ASK, b"[]")):
-        with socket.create_connection(("127.0.0.1", port)) as sock:
-            sock.sendall(nonsense)
-    with socket.create_connection(("127.0.0.1", port)) as silent:
-        began = time.monotonic()
-        assert [each.rank for each in inquiry.look(Watcher(at, token))] == [2, 3]
-        assert time.monotonic() - began < 8, "it waits for the stranger's question for 2 s"
-        silent.close()
-
-
-def test_a_port_is_closed_once_it_is_over(answers):
-    _, _, at = answers.listen().partition(" ")
-    answers.start()
-    answers.close()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", int(at.rpartition(":")[2])))
-    assert answers.listen() != "", "a later job of the process listens anew"
+    assert OtherHosts(["", gone, ""], [0, 1, 1], 0).look() == {}
+    assert OtherHosts(["", "", ""], [0, 1, 1], 0).look() == {}
+    assert not OtherHosts([gone, "", ""], [0, 1, 1], 1).wait_before(1)

@@ -62,6 +62,35 @@ def test_a_rank_alone_on_its_host_is_named_by_another_host(tmp_path):
     assert not any("the job hangs" in job.ranks[number].err for number in (1, 2)), job
 
 
+DEADLOCK = """
+if rank == 2:
+    import ctypes
+    lock = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.PyDLL(None).pthread_mutex_lock(lock)
+"""
+STOPS = "if rank == 2:\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+
+
+@pytest.mark.parametrize(
+    ("deed", "said", "kind"),
+    [
+        (STOPS, "A rank is stopped.", "stopped"),
+        (DEADLOCK, "A rank is held in C code.", "held"),
+    ],
+)
+def test_a_rank_that_cannot_answer_is_seen_from_another_host(tmp_path, deed, said, kind):
+    script = tmp_path / "silent.py"
+    script.write_text(ON_HOSTS + deed + "hvd.add_process_set([0])\n")
+    job = mpi.run_ranks(3, [str(script), "aab"], env={**FAST, "TFHVD_ON_HANG": "abort"})
+    assert job.code == 1, job
+    assert f"the job hangs:\n  {said}\n  Rank 2 (host b, process " in job.ranks[0].err, job
+    [file] = tmp_path.glob("tfhvd-verdict-*.json")
+    written = json.loads(file.read_text())
+    assert (written["kind"], written["ranks"]) == (kind, [2])
+    assert job.left == [], "what has answered for host b ends with its rank"
+
+
 def test_a_stopped_rank_zero_is_named_by_the_next_that_waits(tmp_path):
     script = tmp_path / "stops.py"
     goes_on = "os.system(f'(sleep 8; kill -CONT {os.getpid()}) &')"

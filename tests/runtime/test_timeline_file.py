@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tfhvd.runtime.timeline_file import TimelineFile, path_in
+from tfhvd.runtime.timeline_file import TimelineFile
 
 SINCE = 50.0  # seconds
 MADE = {"ph": "X", "name": "step", "ts": 60e6, "dur": 1, "pid": 5, "tid": 1}
@@ -60,11 +60,3 @@ def test_members_of_an_elastic_job_that_have_changed_write_another_file(tmp_path
     before = written(tmp_path / "t.json")
     recorded(tmp_path / "t.json", generation=1)
     assert (tmp_path / "t.json").read_text() == before
-
-
-def test_the_path_of_the_environment():
-    assert path_in({}) == ""
-    assert path_in({"HOROVOD_TIMELINE": "DYNAMIC"}) == ""
-    assert path_in({"HOROVOD_TIMELINE": "a"}) == "a"
-    assert path_in({"HOROVOD_TIMELINE": "a", "TFHVD_TIMELINE": ""}) == ""
-    assert path_in({"HOROVOD_TIMELINE": "a", "TFHVD_TIMELINE": "b"}) == "b"

@@ -1,42 +1,38 @@
-"""Looks at the ranks of other hosts: each rank answers, to ranks of its job, for all on its host.
+"""Looks at the ranks of other hosts: a process beside each host's first rank answers for its host.
 
-Only where no launcher watches: there each worker answers. What was agreed at `init` is where each
-rank listens, and a secret without which it does not answer.
+Only where no launcher watches: there each worker answers. What was agreed at `init` is where they
+listen, and a secret without which they do not answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import secrets
 import socket
-import threading
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from tfhvd.launch import address, inquiry
+from tfhvd.launch import address, environment, host_answers, inquiry
 from tfhvd.launch.inquiry import Watcher
 from tfhvd.watch.hang_watch import Views
 
-PATIENCE = 0.2  # seconds for a thread to end; one that looks at a rank goes on for some more
-_TO_ASK = 2.0  # seconds for a question to come after the connection
+_logger = logging.getLogger("tfhvd")
+_TO_END = 1.0  # seconds for the process beside this one to end by itself
 _AT_ONCE = 16  # hosts that are asked at the same time
-_TRIED = 3  # ranks of a host: those that are stopped do not answer
 
 
 class Answers:
-    """Answers for the ranks of this host.
+    """Has a process beside this one answer for the ranks of this host."""
 
-    Args:
-        look: takes a look at them.
-        waits: whether one of them has waited in vain for so many seconds.
-    """
-
-    def __init__(self, look: Callable[[], Views], waits: Callable[[float], bool]) -> None:
-        self._look = look
-        self._waits = waits
+    def __init__(self) -> None:
         self._token = ""
         self._listener: socket.socket | None = None
-        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def listen(self) -> str:
         """Opens a port; returns what the other ranks must know to ask: "" where there is none."""
@@ -50,26 +46,43 @@ class Answers:
         return f"{self._token} {address.addresses(port, remote=True)}"
 
     def start(self) -> None:
-        """Begins to answer, in a thread of its own."""
-        if self._listener is not None:
-            self._thread = threading.Thread(
-                target=self._run, args=(self._listener,), name="tfhvd-answers", daemon=True
+        """Starts the process, which takes over the port."""
+        if self._listener is None:
+            return
+        words = [sys.executable, "-E", "-S", str(Path(host_answers.__file__).absolute())]
+        words += [str(self._listener.fileno()), str(os.getpid())]
+        try:
+            self._process = subprocess.Popen(
+                words,
+                env={**os.environ, environment.TOKEN: self._token},
+                pass_fds=[self._listener.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the ranks' alone
             )
-            self._thread.start()
+        except OSError as error:
+            _logger.warning(
+                "Cannot start a process that tells other hosts what the ranks of this one do "
+                "(%s). If the job hangs because of one of them, the others cannot say why.",
+                error,
+            )
+        self._listener.close()
+        self._listener = None
 
     def close(self) -> None:
-        """Closes the port, and ends it once the answer that is under way is over."""
+        """Closes the port, and ends the process."""
         if self._listener is not None:
-            address.stop(self._listener)
-        if self._thread is not None:
-            self._thread.join(PATIENCE)
-        self._listener = self._thread = None
-
-    def _run(self, listener: socket.socket) -> None:
-        for sock in address.connections(listener):
-            # Whoever breaks off, or is a stranger, gets no answer.
-            with contextlib.suppress(*inquiry.FAILURES), sock:
-                inquiry.answer_one(sock, self._token, self._look, self._waits, _TO_ASK)
+            self._listener.close()
+            self._listener = None
+        if self._process is not None:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_TO_END)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
 
 class OtherHosts:
@@ -79,23 +92,27 @@ class OtherHosts:
         addresses: by rank, what `Answers.listen` has returned there.
         host_of: by rank, the number of its host.
         rank: this one's.
+
+    Attributes:
+        is_first: whether this rank is the first of its host: the one that is to answer.
     """
 
     def __init__(self, addresses: Sequence[str], host_of: Sequence[int], rank: int) -> None:
         self._own = host_of[rank]
-        self._hosts: dict[int, list[Watcher]] = {}
-        for each, host in zip(addresses, host_of):
-            token, _, at = each.partition(" ")
-            if host != self._own and at:
-                self._hosts.setdefault(host, []).append(Watcher(at, token))
+        self._hosts: dict[int, Watcher] = {}
+        firsts = {host: rank for rank, host in reversed([*enumerate(host_of)])}
+        for host, first in firsts.items():
+            token, _, at = addresses[first].partition(" ") if host != self._own else ("", "", "")
+            if at:
+                self._hosts[host] = Watcher(at, token)
+        self.is_first = firsts[self._own] == rank
 
     def wait_before(self, limit: float) -> bool:
         """Whether a rank of a host before this one has waited in vain: it will say what is seen."""
         return any(
             inquiry.waits(watcher, limit)
-            for host, watchers in sorted(self._hosts.items())
+            for host, watcher in sorted(self._hosts.items())
             if host < self._own
-            for watcher in watchers[:1]
         )
 
     def look(self) -> Views:
@@ -104,11 +121,7 @@ class OtherHosts:
             return {}
         try:
             with ThreadPoolExecutor(min(_AT_ONCE, len(self._hosts))) as pool:
-                seen = list(pool.map(_look_at, self._hosts.values()))
+                seen = list(pool.map(inquiry.look, self._hosts.values()))
         except RuntimeError:  # the interpreter ends, and no thread begins any more
             return {}
         return {each.rank: each for host in seen for each in host}
-
-
-def _look_at(watchers: Sequence[Watcher]) -> Sequence[inquiry.Snapshot]:
-    return next(filter(None, map(inquiry.look, watchers[:_TRIED])), [])

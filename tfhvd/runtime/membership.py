@@ -21,7 +21,7 @@ from tfhvd.runtime import builds, meeting
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
-from tfhvd.runtime.timeline_file import path_in, timeline_file
+from tfhvd.runtime.timeline_file import timeline_file
 from tfhvd.watch import stacks
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Membership:
         self.topology = topology
         self.started_as = ranks
         if native.generation() <= 0:  # later ones write files of other names
-            timeline_file.begin(path_in(os.environ), topology.rank, since)
+            timeline_file.begin(native.config().timeline, topology.rank, since)
         self._prepare_process()
         if self._launcher is not None:
             self._launcher.show(native.flight_record())

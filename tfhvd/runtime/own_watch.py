@@ -1,8 +1,8 @@
 """Where no tfhvdrun has started the job, as under mpirun: says why it hangs, as that would.
 
 A thread of each rank looks now and then whether the rank waits without progress. The first one that
-does looks at all ranks of its host, also at those whose Python is deadlocked, and asks the ranks of
-the other hosts what they see of theirs. It also ends the job where the settings say so: it leaves,
+does looks at all ranks of its host, also at those whose Python is deadlocked, and asks the other
+hosts what is seen of theirs. It also ends the job where the settings say so: it leaves,
 so that the ranks that wait hear why, and ends with an exit code because of which whoever has
 started the job ends the others.
 """
@@ -17,18 +17,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfhvd.runtime.ending import end_at_once
-from tfhvd.runtime.host_looks import PATIENCE, Answers, OtherHosts
+from tfhvd.runtime.host_looks import Answers, OtherHosts
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
-from tfhvd.watch import finder, flight, processes, snapshot, verdict_file
+from tfhvd.watch import flight, verdict_file
 from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
 from tfhvd.watch.ranks import ranks_text
+from tfhvd.watch.this_host import ThisHost
 from tfhvd.watch.verdict import Verdict
 
 _logger = logging.getLogger("tfhvd")
-_SILENT = ("T", "t", "Z", "X", "")  # states of a process that says nothing
 _SHORTEST, _LONGEST = 0.5, 5.0  # seconds from one tick to the next
 _TO_LEAVE = 2.0  # seconds for the others to hear why
+_PATIENCE = 0.2  # seconds for the thread to end; one that looks at a rank goes on for some more
 
 
 class OwnWatch:
@@ -40,7 +41,8 @@ class OwnWatch:
         self._limit = 0.0
         self._ends = False
         self._others = OtherHosts((), (0,), 0)
-        self._answers = Answers(_look_here, _waits_here)
+        self._here = ThisHost(os.getpid())
+        self._answers = Answers()
         self._watch: HangWatch | None = None
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
@@ -59,8 +61,9 @@ class OwnWatch:
         if membership.is_watched or topology.size == 1 or not self._limit or self._record < 0:
             self._answers.close()
             return
+        self._here = ThisHost(os.getpid())  # a process that was forked is not the one it was
         self._others = OtherHosts(topology.watch_addresses, topology.host_of, self._rank)
-        if max(topology.host_of) > 0:
+        if max(topology.host_of) > 0 and self._others.is_first:
             self._answers.start()
         else:
             self._answers.close()
@@ -76,7 +79,7 @@ class OwnWatch:
         self._watch = None
         if self._thread is not None:
             self._over.set()
-            self._thread.join(PATIENCE)
+            self._thread.join(_PATIENCE)
             self._thread = None
         self._answers.close()
 
@@ -89,8 +92,7 @@ class OwnWatch:
         early = EARLY * self._limit
         if watch is None or not flight.waits_in_vain(self._record, early):
             return
-        waiting = (rank.record.rank for rank in _ranks_that_run() if rank.record.waiting())
-        if self._rank != min(waiting, default=-1):
+        if self._rank != self._here.first_that_waits():
             return
         # Half of it: a host that notices a moment later must not say it once more.
         if not self._others.wait_before(early / 2):
@@ -98,7 +100,7 @@ class OwnWatch:
 
     def _take(self, now: float, then: Callable[[Views], None]) -> None:
         del now
-        then({**self._others.look(), **_look_here()})
+        then({**self._others.look(), **self._here.look()})
 
     def _tell(self, found: Verdict, looks: list[Views]) -> None:
         if not found.ranks or self._watch is None:
@@ -119,25 +121,6 @@ def _end_job(reason: str) -> None:
     leave.start()
     leave.join(_TO_LEAVE)
     end_at_once(1)
-
-
-def _look_here() -> Views:
-    seen = [snapshot.take(rank.pid, rank.record) for rank in _ranks_here()]
-    return {each.rank: each for each in seen}
-
-
-def _waits_here(limit: float) -> bool:
-    return any(rank.record.waits_in_vain(limit) for rank in _ranks_that_run())
-
-
-def _ranks_that_run() -> list[finder.Rank]:
-    """Those of this host that could say what they see: the others are stopped, or have ended."""
-    return [rank for rank in _ranks_here() if processes.state_of(rank.pid) not in _SILENT]
-
-
-def _ranks_here() -> list[finder.Rank]:
-    own = os.getpid()
-    return next((job for job in finder.jobs() if any(rank.pid == own for rank in job)), [])
 
 
 own_watch = OwnWatch()  # this process's

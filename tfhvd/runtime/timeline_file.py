@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,8 @@ Event = dict[str, Any]  # of Chrome's trace format
 
 _RANK = "{rank}"  # in a path, the rank's number: then every rank writes a file
 _CLOSING = b"\n]\n"  # how `cc/observe/trace_file.cc` ends a file
-_SETTINGS = ("TFHVD_TIMELINE", "HOROVOD_TIMELINE")  # the first of them that is there
-_NO_PATHS = ("", "DYNAMIC")
 
 _logger = logging.getLogger("tfhvd")
-
-
-def path_in(environ: Mapping[str, str]) -> str:
-    """The path that the environment gives; "" for none."""
-    text = next((environ[name] for name in _SETTINGS if name in environ), "")
-    return "" if text in _NO_PATHS else text
 
 
 class TimelineFile:

@@ -1,0 +1,76 @@
+"""The small process that answers, where no worker does, what is seen of a host's ranks.
+
+The first rank of each host starts it in a job of several hosts that mpirun or srun has started. It
+sees a rank that is stopped, or whose Python is deadlocked, and so could not answer by itself, and
+ends with the rank that has started it.
+
+It is run by path with ``python -E -S``, with the standard library alone, and gets the listening
+socket's descriptor and that rank's process as arguments, the secret of those who may ask in its
+environment, and a pipe as standard input, which is closed when it is to end.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__" and not __package__:
+    # Run by path: this folder's own names must not hide the standard library's.
+    sys.path[:] = [*sys.path[1:], __file__.rsplit("/", 3)[0]]
+
+import contextlib
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+
+from tfhvd.launch import address, inquiry
+from tfhvd.launch.environment import TOKEN
+from tfhvd.watch.hang_watch import Views
+from tfhvd.watch.this_host import ThisHost
+
+_TO_ASK = 2.0  # seconds for a question to come after the connection
+_LOOK_UP = 2.0  # seconds from one look at who is this one's parent to the next
+
+
+def serve(
+    listener: socket.socket,
+    token: str,
+    look: Callable[[], Views],
+    waits: Callable[[float], bool],
+) -> None:
+    """Answers one after the other, until `address.stop` is called.
+
+    Args:
+        listener: where they come.
+        token: what a question must begin with.
+        look: takes a look at the ranks.
+        waits: whether one of them has waited in vain for so many seconds.
+    """
+    for sock in address.connections(listener):
+        # Whoever breaks off, or is a stranger, gets no answer.
+        with contextlib.suppress(*inquiry.FAILURES), sock:
+            inquiry.answer_one(sock, token, look, waits, _TO_ASK)
+
+
+def _end_with(rank: int) -> None:
+    """Ends this process with that one, or once that closes the pipe.
+
+    A process that the rank has forked may hold the pipe's other end for longer than the rank lives.
+    """
+    while os.getppid() == rank and not select.select([0], [], [], _LOOK_UP)[0]:
+        pass
+    os._exit(0)
+
+
+def main() -> None:
+    """Answers until the rank ends."""
+    listener, rank = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    token = os.environ.pop(TOKEN)
+    threading.Thread(target=_end_with, args=(rank,), daemon=True).start()
+    here = ThisHost(rank)
+    serve(listener, token, here.look, here.waits)
+
+
+if __name__ == "__main__":
+    main()
