@@ -31,8 +31,9 @@ case ${LAUNCHER:-tfhvdrun} in
     # tfhvdrun would give each rank its share of the cores; srun has done so by --cpus-per-task.
     export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
     export TF_NUM_INTRAOP_THREADS=$OMP_NUM_THREADS
-    # Since Slurm 22.05 srun does not take --cpus-per-task from sbatch.
-    exec srun --mpi=pmix --cpus-per-task="$OMP_NUM_THREADS" "$@"
+    # Since Slurm 22.05 srun does not take --cpus-per-task from sbatch. Where a rank fails, Slurm
+    # would wait for the others.
+    exec srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$OMP_NUM_THREADS" "$@"
     ;;
   *)
     echo "LAUNCHER is '$LAUNCHER'. Expected: tfhvdrun or srun." >&2

@@ -87,6 +87,19 @@ while True:
 """
 
 
+HANGS = """
+import os, signal
+
+import tensorflow as tf
+import tfhvd as hvd
+
+hvd.init()
+if hvd.rank() == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+hvd.allreduce(tf.constant(1.0))
+"""
+
+
 def start() -> list[subprocess.Popen[bytes]]:
     """Installs Slurm, and starts its daemons, which end with the private root."""
     private_root.apt_install("slurmd", "slurmctld", "slurm-client", "munge", "libpmix-dev")
@@ -186,6 +199,19 @@ def a_preemption() -> None:
     assert sorted(re.findall(r"saved by rank \d", said)) == [f"saved by rank {n}" for n in (0, 1)]
 
 
+def a_hang() -> None:
+    """The rank that waits says which one is stopped on the other node, and the job ends."""
+    arguments = ["-N2", "--ntasks-per-node=1", "--cpus-per-task=1", str(SCRIPT)]
+    hangs = {"TFHVD_ON_HANG": "abort", "TFHVD_STALL_CHECK_TIME_SECONDS": "2"}
+    said = "it ended well"
+    try:
+        batch([*arguments, sys.executable, program(HANGS)], LAUNCHER="srun", **hangs)
+    except AssertionError as error:
+        said = str(error)
+    assert "the job hangs:\n  A rank is stopped.\n  Rank 1 (host n2, process " in said, said
+    assert "TFHVD_ON_HANG=abort ends the job" in said, said
+
+
 def batch(arguments: Sequence[str], **variables: str) -> str:
     """Runs a batch job to its end; returns what it printed."""
     output = private_root.DISK / "job.log"
@@ -204,6 +230,7 @@ CASES: dict[str, Callable[[], None]] = {
     "examples/slurm.sh": lambda: by_the_script("tfhvdrun"),
     "LAUNCHER=srun examples/slurm.sh": lambda: by_the_script("srun"),
     "SIGTERM of a preemption": a_preemption,
+    "a hang under srun": a_hang,
 }
 
 
