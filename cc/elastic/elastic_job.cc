@@ -1,7 +1,6 @@
 #include "cc/elastic/elastic_job.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <unordered_map>
@@ -77,53 +76,61 @@ std::optional<int> ElasticJob::WaitForGeneration(int generation,
 
 // --- entries ---
 
-KeptEntry* ElasticJob::Find(EntryId number) {
-  const auto found = kept_.find(number);
-  return found == kept_.end() ? nullptr : found->second.get();
-}
-
 ElasticJob::KeptPtr ElasticJob::Remove(EntryId number) {
-  const auto found = kept_.find(number);
-  KeptPtr kept = std::move(found->second);
-  kept_.erase(found);
+  KeptPtr kept = kept_.Remove(number);
   if (kept_.empty()) idle_.NotifyAll();
   return kept;
 }
 
 EntryId ElasticJob::Submit(Entry&& entry) {
   Withdrawal* const withdrawal = std::exchange(entry.withdrawal, nullptr);
-  auto kept = std::make_unique<KeptEntry>(std::move(entry));
+  auto submitted = std::make_unique<KeptEntry>(std::move(entry));
   std::shared_ptr<Engine> engine;
+  Given given;
   EntryId number = 0;
   {
     const MutexLock lock(&mutex_);
     number = next_++;
     if (withdrawal == nullptr || withdrawal->Take(number)) {
-      kept_.emplace(number, std::move(kept));
+      KeptEntry* const kept = submitted.get();
+      kept_.Add(number, std::move(submitted));
       if (takes_entries_ || stopped_) engine = engine_;
+      if (engine != nullptr) {
+        Give(number, kept, &given);
+      } else {
+        kept->waits_since = std::chrono::steady_clock::now();
+      }
     }
   }
-  if (kept != nullptr) kept->entry.done(WasWithdrawn());
-  if (engine != nullptr) SubmitTo(engine, number);
+  if (submitted != nullptr) submitted->entry.done(WasWithdrawn());
+  if (engine != nullptr) Pass(engine.get(), &given);
   return number;
 }
 
-void ElasticJob::SubmitTo(const std::shared_ptr<Engine>& engine, EntryId number) {
-  Entry given;
-  Withdrawal withdrawal;
-  int generation = 0;
+void ElasticJob::SubmitTo(Engine* engine, EntryId number) {
+  Given given;
   {
     const MutexLock lock(&mutex_);
-    KeptEntry* const kept = Find(number);
+    KeptEntry* const kept = kept_.Find(number);
     if (kept == nullptr || !kept->is_free()) return;
-    generation = roster_.generation;
-    given = kept->Give(generation, CallbacksOf(number));
-    given.withdrawal = kept->withdrawal = &withdrawal;
+    Give(number, kept, &given);
   }
-  const EntryId id = engine->Submit(std::move(given));
+  Pass(engine, &given);
+}
+
+void ElasticJob::Give(EntryId number, KeptEntry* kept, Given* given) {
+  given->number = number;
+  given->generation = roster_.generation;
+  given->entry = kept->Give(given->generation, CallbacksOf(number));
+  given->entry.withdrawal = kept->withdrawal = &given->withdrawal;
+}
+
+// `given` lives until the engine has it: only then is there an id by which to cancel it.
+void ElasticJob::Pass(Engine* engine, Given* given) {
+  const EntryId id = engine->Submit(std::move(given->entry));
   const MutexLock lock(&mutex_);
-  KeptEntry* const kept = Find(number);
-  if (kept == nullptr || kept->generation != generation) return;
+  KeptEntry* const kept = kept_.Find(given->number);
+  if (kept == nullptr || kept->generation != given->generation) return;
   kept->id = id;
   kept->withdrawal = nullptr;
 }
@@ -135,27 +142,27 @@ KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
     KeptEntry* kept = nullptr;
     {
       const MutexLock lock(&mutex_);
-      kept = Find(number);
+      kept = kept_.Find(number);
     }
     // The engine has it, so that it stays.
     if (kept == nullptr) return Status::Internal("a result comes after its end");
     TFHVD_RETURN_IF_ERROR(kept->entry.allocate(tensor, shape, output));
-    kept->shapes[static_cast<size_t>(tensor)] = shape;
-    kept->outputs[static_cast<size_t>(tensor)] = *output;
+    kept->found->shapes[static_cast<size_t>(tensor)] = shape;
+    kept->found->outputs[static_cast<size_t>(tensor)] = *output;
     return Status::Ok();
   };
   callbacks.gathers = [this, number](int tensor, const std::vector<int64_t>& first_dims) {
     const MutexLock lock(&mutex_);
-    KeptEntry* const kept = Find(number);
+    KeptEntry* const kept = kept_.Find(number);
     if (kept == nullptr) return;
-    kept->first_dims[static_cast<size_t>(tensor)] = first_dims;
+    kept->found->first_dims[static_cast<size_t>(tensor)] = first_dims;
     if (kept->entry.extras().gathers) kept->entry.extras().gathers(tensor, first_dims);
   };
   callbacks.number = [this, number](int64_t value) {
     const MutexLock lock(&mutex_);
-    KeptEntry* const kept = Find(number);
+    KeptEntry* const kept = kept_.Find(number);
     if (kept == nullptr) return;
-    kept->number = value;
+    kept->found->number = value;
     kept->entry.extras().number(value);
   };
   callbacks.done = [this, number](const Status& status) { OnDone(number, status); };
@@ -167,7 +174,7 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
   std::shared_ptr<Engine> again;
   {
     const MutexLock lock(&mutex_);
-    KeptEntry* const kept = Find(number);
+    KeptEntry* const kept = kept_.Find(number);
     if (kept == nullptr) return;  // a copy has done it
     const bool lost = status.code() == StatusCode::kAborted;
     if (lost && !stopped_ && !kept->cancelled && kept->survives()) {
@@ -179,13 +186,13 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
       over = Remove(number);
     }
   }
-  if (again != nullptr) SubmitTo(again, number);
+  if (again != nullptr) SubmitTo(again.get(), number);
   if (over != nullptr) over->entry.done(status);
 }
 
 void ElasticJob::NoteResult(EntryId number, KeptEntry* kept) {
   if (!kept->survives() || roster_.size() == 1) return;
-  ledger_.Done(kept->request(), kept->ResultOf(), number, next_);
+  ledger_.Done(kept->ResultOf(), number, next_);
 }
 
 void ElasticJob::Cancel(EntryId number) {
@@ -194,7 +201,7 @@ void ElasticJob::Cancel(EntryId number) {
   EntryId id = 0;
   {
     const MutexLock lock(&mutex_);
-    KeptEntry* const kept = Find(number);
+    KeptEntry* const kept = kept_.Find(number);
     if (kept == nullptr) return;
     kept->cancelled = true;
     if (kept->is_free()) {
@@ -215,12 +222,9 @@ void ElasticJob::FailAll(const std::function<bool(const KeptEntry&)>& which, con
   std::vector<KeptPtr> failed;
   {
     const MutexLock lock(&mutex_);
-    for (auto each = kept_.begin(); each != kept_.end();) {
-      const bool fails = which(*each->second);
-      if (fails) failed.push_back(std::move(each->second));
-      each = fails ? kept_.erase(each) : std::next(each);
+    for (EntryId next = kept_.NextAfter(0, which); next != 0; next = kept_.NextAfter(next, which)) {
+      failed.push_back(Remove(next));
     }
-    if (kept_.empty()) idle_.NotifyAll();
   }
   for (const KeptPtr& kept : failed) kept->entry.done(kept->why.ok() ? why : kept->why);
 }
@@ -300,7 +304,7 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
   // All of them have come so far: what is left is done anew, by all.
   {
     const MutexLock lock(&mutex_);
-    for (const auto& [number, kept] : kept_) kept->RenumberRoot(before, roster);
+    kept_.ForEach([&](KeptEntry* kept) { kept->RenumberRoot(before, roster); });
   }
   FailAll([](const KeptEntry& kept) { return kept.root_is_lost; }, MembersChange());
   if (roster.rank == 0) {
@@ -334,12 +338,13 @@ Position ElasticJob::OwnPosition() {
   const MutexLock lock(&mutex_);
   position.is_new = engine_ == nullptr;
   std::unordered_map<std::string, int64_t> counts;
-  for (const auto& [number, kept] : kept_) {
-    if (!kept->survives()) continue;
-    const std::string& name = kept->request().key.name;
+  const auto survives = [](const KeptEntry& kept) { return kept.survives(); };
+  for (EntryId next = kept_.NextAfter(0, survives); next != 0;
+       next = kept_.NextAfter(next, survives)) {
+    const std::string& name = kept_.Find(next)->request().key.name;
     position.waits.push_back(ledger_.TurnOf(name, counts[name]++));
   }
-  for (const Ledger::Result& result : ledger_.results()) position.has.push_back(result.outcome);
+  for (const Ledger::Result& result : ledger_.results()) position.has.push_back(result.outcome());
   return position;
 }
 
@@ -347,11 +352,7 @@ Status ElasticJob::Fetch(const Turn& turn, char* data) {
   const MutexLock lock(&mutex_);
   const Ledger::Result* const result = ledger_.Find(turn);
   if (result == nullptr) return Status::Internal("a result is gone that others wait for");
-  for (size_t i = 0; i < result->outcome.bytes.size(); ++i) {
-    const auto bytes = static_cast<size_t>(result->outcome.bytes[i]);
-    if (bytes > 0) std::memcpy(data, result->data[i], bytes);
-    data += bytes;
-  }
+  result->CopyTo(data);
   return Status::Ok();
 }
 
@@ -362,11 +363,10 @@ void ElasticJob::Take(const Outcome& outcome, const char* data) {
   {
     const MutexLock lock(&mutex_);
     // Of this name the first that waits is next: copies of a name come in their order.
-    const auto first = std::find_if(kept_.begin(), kept_.end(), [&outcome](const auto& each) {
-      return each.second->survives() && each.second->request().key.name == outcome.turn.name;
+    number = kept_.NextAfter(0, [&outcome](const KeptEntry& kept) {
+      return kept.survives() && kept.request().key.name == outcome.turn.name;
     });
-    if (first == kept_.end() || !(ledger_.TurnOf(outcome.turn.name, 0) == outcome.turn)) return;
-    number = first->first;
+    if (number == 0 || !(ledger_.TurnOf(outcome.turn.name, 0) == outcome.turn)) return;
     over = Remove(number);
   }
   const Status status = over->TakeCopy(outcome, data);
@@ -383,16 +383,14 @@ void ElasticJob::Resubmit(const std::shared_ptr<Engine>& engine) {
   while (true) {
     {
       const MutexLock lock(&mutex_);
-      auto next = kept_.upper_bound(last);
-      while (next != kept_.end() && !next->second->is_free()) ++next;
-      if (next == kept_.end() || stopped_ || !engine->health().ok()) {
+      last = kept_.NextAfter(last, [](const KeptEntry& kept) { return kept.is_free(); });
+      if (last == 0 || stopped_ || !engine->health().ok()) {
         takes_entries_ = true;
         changed_.NotifyAll();
         return;
       }
-      last = next->first;
     }
-    SubmitTo(engine, last);
+    SubmitTo(engine.get(), last);
   }
 }
 

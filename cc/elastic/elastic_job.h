@@ -21,7 +21,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +33,7 @@
 #include "cc/comm/communicator.h"
 #include "cc/comm/membership.h"
 #include "cc/comm/wait_monitor.h"
+#include "cc/elastic/kept_entries.h"
 #include "cc/elastic/kept_entry.h"
 #include "cc/elastic/ledger.h"
 #include "cc/engine/engine.h"
@@ -81,7 +81,15 @@ class ElasticJob {
   void Stop();
 
  private:
-  using KeptPtr = std::unique_ptr<KeptEntry>;
+  using KeptPtr = KeptEntries::Pointer;
+
+  // An entry on its way to an engine.
+  struct Given {
+    EntryId number = 0;
+    int generation = 0;
+    Entry entry;
+    Withdrawal withdrawal;
+  };
 
   void Run();
   void GiveUpIfNew() TFHVD_EXCLUDES(mutex_);
@@ -93,9 +101,10 @@ class ElasticJob {
   Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(mutex_);
   void Take(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);
   void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(mutex_);
-  void SubmitTo(const std::shared_ptr<Engine>& engine, EntryId number) TFHVD_EXCLUDES(mutex_);
+  void SubmitTo(Engine* engine, EntryId number) TFHVD_EXCLUDES(mutex_);
+  void Pass(Engine* engine, Given* given) TFHVD_EXCLUDES(mutex_);
+  void Give(EntryId number, KeptEntry* kept, Given* given) TFHVD_REQUIRES(mutex_);
   KeptEntry::Callbacks CallbacksOf(EntryId number);
-  KeptEntry* Find(EntryId number) TFHVD_REQUIRES(mutex_);
   KeptPtr Remove(EntryId number) TFHVD_REQUIRES(mutex_);
   void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(mutex_);
   void NoteResult(EntryId number, KeptEntry* kept) TFHVD_REQUIRES(mutex_);
@@ -115,8 +124,7 @@ class ElasticJob {
   bool takes_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // engine_ does
   bool stopped_ TFHVD_GUARDED_BY(mutex_) = false;
   EntryId next_ TFHVD_GUARDED_BY(mutex_) = 1;
-  // From Submit to their `done`, in the order of submission.
-  std::map<EntryId, KeptPtr> kept_ TFHVD_GUARDED_BY(mutex_);
+  KeptEntries kept_ TFHVD_GUARDED_BY(mutex_);  // from Submit to their `done`
   Ledger ledger_ TFHVD_GUARDED_BY(mutex_);
 
   std::thread thread_;

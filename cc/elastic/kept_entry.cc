@@ -10,18 +10,27 @@
 namespace tfhvd {
 namespace {
 
-// Whether all ranks have the same result.
-bool IsAlike(Collective kind) {
-  return kind != Collective::kAllToAll && kind != Collective::kReduceScatter;
+// Gives a result memory of its own, with what its outputs have now.
+void KeepCopy(Ledger::Result* result) {
+  const std::vector<int64_t> sizes = result->outcome().bytes;
+  const auto bytes = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const auto copy = std::make_shared<std::vector<char>>(static_cast<size_t>(bytes));
+  result->CopyTo(copy->data());
+  const char* at = copy->data();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    result->data[i] = at;
+    at += sizes[i];
+  }
+  result->memory = copy;
 }
 
 }  // namespace
 
 KeptEntry::KeptEntry(Entry&& submitted) : entry(std::move(submitted)) {
   if (!survives()) return;
-  inputs_.resize(entry.inputs.size());
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
     if (entry.inputs[i] == nullptr || entry.inputs[i] != entry.outputs[i]) continue;
+    inputs_.resize(entry.inputs.size());
     const TensorSpec& tensor = request().tensors[i];
     const char* const from = static_cast<const char*>(entry.inputs[i]);
     inputs_[i].assign(from, from + NumElements(tensor.shape) * ItemSize(tensor.dtype));
@@ -40,12 +49,14 @@ Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {
   given.anonymous = entry.anonymous;
   given.inputs = entry.inputs;
   given.outputs = entry.outputs;
+  const EntryExtras& extras = entry.extras();
+  const bool gathers = request().kind == Collective::kAllGather;
+  if (entry.allocate || gathers || extras.number) found = std::make_unique<FoundTogether>();
   if (entry.allocate) {
-    shapes.assign(entry.inputs.size(), {});
-    outputs.assign(entry.inputs.size(), nullptr);
+    for (const TensorSpec& tensor : request().tensors) found->shapes.push_back(tensor.shape);
+    found->outputs.assign(entry.inputs.size(), nullptr);
     given.allocate = std::move(callbacks.allocate);
   }
-  const EntryExtras& extras = entry.extras();
   if (extras.stream != nullptr || extras.finished || !extras.splits.empty() ||
       extras.received_splits) {
     given.EditExtras()->stream = extras.stream;
@@ -53,8 +64,8 @@ Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {
     given.EditExtras()->splits = extras.splits;
     given.EditExtras()->received_splits = extras.received_splits;
   }
-  if (request().kind == Collective::kAllGather) {
-    first_dims.assign(entry.inputs.size(), {});
+  if (gathers) {
+    found->first_dims.assign(entry.inputs.size(), {});
     given.EditExtras()->gathers = std::move(callbacks.gathers);
   }
   if (extras.number) given.EditExtras()->number = std::move(callbacks.number);
@@ -72,31 +83,17 @@ void KeptEntry::TakeBack(const Status& status) {
 
 Ledger::Result KeptEntry::ResultOf() {
   Ledger::Result result;
-  Outcome& outcome = result.outcome;
-  outcome.copies = IsAlike(request().kind);
-  outcome.first_dims = first_dims;
-  outcome.number = number;
-  for (size_t i = 0; i < request().tensors.size() && outcome.copies; ++i) {
-    const TensorSpec& tensor = request().tensors[i];
-    const bool late = entry.outputs[i] == nullptr;
-    outcome.shapes.push_back(late ? shapes[i] : tensor.shape);
-    outcome.bytes.push_back(NumElements(outcome.shapes[i]) * ItemSize(tensor.dtype));
-    result.data.push_back(late ? outputs[i] : entry.outputs[i]);
+  result.request = entry.request;
+  for (size_t i = 0; i < entry.outputs.size(); ++i) {
+    const bool late = entry.outputs[i] == nullptr && found != nullptr && !found->outputs.empty();
+    result.data.push_back(late ? found->outputs[i] : entry.outputs[i]);
   }
+  result.found = std::move(found);
   if (entry.retain) {
     result.memory = entry.retain();
-    return result;
+  } else {
+    KeepCopy(&result);
   }
-  const int64_t bytes = std::accumulate(outcome.bytes.begin(), outcome.bytes.end(), int64_t{0});
-  const auto copy = std::make_shared<std::vector<char>>(static_cast<size_t>(bytes));
-  char* to = copy->data();
-  for (size_t i = 0; i < result.data.size(); ++i) {
-    if (outcome.bytes[i] == 0) continue;
-    std::memcpy(to, result.data[i], static_cast<size_t>(outcome.bytes[i]));
-    result.data[i] = to;
-    to += outcome.bytes[i];
-  }
-  result.memory = copy;
   return result;
 }
 
@@ -106,22 +103,23 @@ Status KeptEntry::TakeCopy(const Outcome& outcome, const char* data) {
                            "' was done on some ranks before one was lost, and its result differs "
                            "from rank to rank");
   }
-  shapes = outcome.shapes;
-  first_dims = outcome.first_dims;
-  number = outcome.number;
-  outputs.assign(outcome.bytes.size(), nullptr);
+  found = std::make_unique<FoundTogether>();
+  found->shapes = outcome.shapes;
+  found->first_dims = outcome.first_dims;
+  found->number = outcome.number;
   for (size_t i = 0; i < outcome.bytes.size(); ++i) {
-    outputs[i] = entry.outputs[i];
-    if (outputs[i] == nullptr) {
-      const bool gathers = entry.extras().gathers && i < first_dims.size();
-      if (gathers) entry.extras().gathers(static_cast<int>(i), first_dims[i]);
-      TFHVD_RETURN_IF_ERROR(entry.allocate(static_cast<int>(i), shapes[i], &outputs[i]));
+    void* output = entry.outputs[i];
+    if (output == nullptr) {
+      const bool gathers = entry.extras().gathers && i < outcome.first_dims.size();
+      if (gathers) entry.extras().gathers(static_cast<int>(i), outcome.first_dims[i]);
+      TFHVD_RETURN_IF_ERROR(entry.allocate(static_cast<int>(i), outcome.shapes[i], &output));
     }
+    found->outputs.push_back(output);
     const auto bytes = static_cast<size_t>(outcome.bytes[i]);
-    if (bytes > 0) std::memcpy(outputs[i], data, bytes);
+    if (bytes > 0) std::memcpy(output, data, bytes);
     data += bytes;
   }
-  if (entry.extras().number) entry.extras().number(number);
+  if (entry.extras().number) entry.extras().number(outcome.number);
   return Status::Ok();
 }
 

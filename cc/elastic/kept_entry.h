@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -39,7 +40,7 @@ struct KeptEntry {
   // It has failed there with this, and waits for another one.
   void TakeBack(const Status& status);
 
-  // Once it is done: its result, for others. Its memory stays until that is gone.
+  // Once it is done, and once: its result, for others. Its memory stays until that is gone.
   Ledger::Result ResultOf();
   // Does it by the result of another rank, whose bytes are `data`.
   Status TakeCopy(const Outcome& outcome, const char* data);
@@ -53,18 +54,14 @@ struct KeptEntry {
   EntryId id = 0;                    // within the engine of this generation
   Withdrawal* withdrawal = nullptr;  // Not owned: while it is on its way to that engine.
   bool cancelled = false;
-  Status why;  // it has failed with this, since then
-  std::chrono::steady_clock::time_point waits_since = std::chrono::steady_clock::now();
+  Status why;                                         // it has failed with this, since then
+  std::chrono::steady_clock::time_point waits_since;  // while it is free
   bool root_is_lost = false;
 
-  // Of its result, where only the ranks together know them; by tensor.
-  std::vector<Shape> shapes;
-  std::vector<void*> outputs;
-  std::vector<std::vector<int64_t>> first_dims;
-  int64_t number = 0;
+  std::unique_ptr<FoundTogether> found;  // null where it needs none
 
  private:
-  // Copies of inputs that share memory with an output.
+  // Copies of inputs that share memory with an output; by tensor, where there is one.
   std::vector<std::vector<char>> inputs_;
 };
 

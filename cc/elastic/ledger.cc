@@ -1,6 +1,7 @@
 #include "cc/elastic/ledger.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "cc/base/wire.h"
@@ -41,6 +42,11 @@ Outcome ReadOutcome(WireReader* r) {
 // Turns of later rounds are other numbers.
 constexpr int64_t kMostBetweenJoins = int64_t{1} << 40;
 
+// Whether all ranks have the same result.
+bool IsAlike(Collective kind) {
+  return kind != Collective::kAllToAll && kind != Collective::kReduceScatter;
+}
+
 }  // namespace
 
 std::string Encode(const Position& position) {
@@ -78,21 +84,48 @@ std::vector<Copy> CopiesOf(const std::vector<Position>& positions) {
   return sorted;
 }
 
-Turn Ledger::TurnOf(const std::string& name, int64_t nth) const {
-  const auto found = done_.find(name);
-  return {name, joins_ * kMostBetweenJoins + (found == done_.end() ? 0 : found->second) + nth};
+Outcome Ledger::Result::outcome() const {
+  Outcome outcome;
+  outcome.turn = {request->key.name, turn};
+  outcome.copies = IsAlike(request->kind);
+  if (found != nullptr) {
+    outcome.first_dims = found->first_dims;
+    outcome.number = found->number;
+  }
+  for (size_t i = 0; i < request->tensors.size() && outcome.copies; ++i) {
+    const TensorSpec& tensor = request->tensors[i];
+    const bool late = found != nullptr && !found->shapes.empty();
+    outcome.shapes.push_back(late ? found->shapes[i] : tensor.shape);
+    outcome.bytes.push_back(NumElements(outcome.shapes[i]) * ItemSize(tensor.dtype));
+  }
+  return outcome;
 }
 
-void Ledger::Done(const Request& request, Result result, uint64_t entry, uint64_t next_entry) {
-  const bool meets_all = MeetsAll(request);
+void Ledger::Result::CopyTo(char* to) const {
+  const std::vector<int64_t> sizes = outcome().bytes;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 0) std::memcpy(to, data[i], static_cast<size_t>(sizes[i]));
+    to += sizes[i];
+  }
+}
+
+int64_t Ledger::NumberOf(int64_t done) const { return joins_ * kMostBetweenJoins + done; }
+
+Turn Ledger::TurnOf(const std::string& name, int64_t nth) const {
+  const auto found = done_.find(name);
+  return {name, NumberOf(found == done_.end() ? 0 : found->second) + nth};
+}
+
+void Ledger::Done(Result&& result, uint64_t entry, uint64_t next_entry) {
+  const Collective kind = result.request->kind;
+  const bool meets_all = MeetsAll(*result.request);
   while (meets_all && !results_.empty() && results_.front().next_entry <= entry) {
     results_.pop_front();
   }
-  result.outcome.turn = TurnOf(request.key.name, 0);
+  result.turn = NumberOf(done_[result.request->key.name]++);
   result.next_entry = next_entry;
   results_.push_back(std::move(result));
-  ++done_[request.key.name];
-  if (request.kind == Collective::kJoin) {
+  if (kind == Collective::kJoin) {
     ++joins_;
     done_.clear();
   }
@@ -124,7 +157,7 @@ Status Ledger::TakeOverCounts(const std::string& bytes) {
 
 const Ledger::Result* Ledger::Find(const Turn& turn) const {
   const auto found = std::find_if(results_.begin(), results_.end(), [&turn](const Result& result) {
-    return result.outcome.turn == turn;
+    return result.turn == turn.number && result.request->key.name == turn.name;
   });
   return found == results_.end() ? nullptr : &*found;
 }

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/inline_vector.h"
 #include "cc/base/status.h"
 #include "cc/flow/entry.h"
 #include "cc/flow/request.h"
@@ -65,22 +66,37 @@ struct Copy {
 // What is to be copied, in the same order on all ranks; `positions` by rank.
 std::vector<Copy> CopiesOf(const std::vector<Position>& positions);
 
+// What only the ranks together know of a result.
+struct FoundTogether {
+  std::vector<Shape> shapes;                     // by tensor, of outputs that are allocated late
+  std::vector<void*> outputs;                    // likewise
+  std::vector<std::vector<int64_t>> first_dims;  // allgather: see Decision
+  int64_t number = 0;                            // join: see Decision
+};
+
 class Ledger {
  public:
-  // A result that is held.
+  // A result that is held. Every collective of a step makes one, and nobody asks for it unless a
+  // rank is lost: so it is what there is anyway, and says what it is when it is asked.
   struct Result {
-    Outcome outcome;
-    std::vector<const void*> data;  // by tensor
-    std::shared_ptr<void> memory;   // keeps them
-    uint64_t next_entry = 0;        // the number of the entry that came next, when this was done
+    SharedRequest request;
+    std::unique_ptr<FoundTogether> found;  // null: the request says it all
+    InlineVector<const void*, 1> data;     // by tensor
+    std::shared_ptr<void> memory;          // keeps them
+    int64_t turn = 0;
+    uint64_t next_entry = 0;  // the number of the entry that came next, when this was done
+
+    Outcome outcome() const;
+    // Copies the bytes of all tensors, one after the other: as many as the outcome says.
+    void CopyTo(char* to) const;
   };
 
   // The turn of the `nth` entry of a name (from 0) among those that wait, in their order.
   Turn TurnOf(const std::string& name, int64_t nth) const;
 
-  // The next collective of this request's name is done, with this result. `entry`: its number;
+  // The next collective of the name of this result's request is done. `entry`: its number;
   // `next_entry`: see Result.
-  void Done(const Request& request, Result result, uint64_t entry, uint64_t next_entry);
+  void Done(Result&& result, uint64_t entry, uint64_t next_entry);
 
   // How many of each name are done, and the same taken over by a process that is new.
   std::string EncodeCounts() const;
@@ -92,6 +108,8 @@ class Ledger {
   const Result* Find(const Turn& turn) const;
 
  private:
+  int64_t NumberOf(int64_t done) const;
+
   std::unordered_map<std::string, int64_t> done_;  // how many since all had joined, by name
   int64_t joins_ = 0;                              // of all ranks
   std::deque<Result> results_;

@@ -11,19 +11,20 @@ namespace tfhvd {
 namespace testing {
 namespace {
 
-Request Of(Collective kind, const std::string& name, int64_t elements = 4) {
-  Request request;
-  request.kind = kind;
-  request.key.name = name;
+Ledger::Result ResultOf(Collective kind, const std::string& name, int64_t elements = 4) {
+  Ledger::Result result;
+  Request* const request = result.request.Edit();
+  request->kind = kind;
+  request->key.name = name;
   if (kind != Collective::kBarrier && kind != Collective::kJoin) {
-    request.tensors.push_back({DType::kFloat32, {elements}});
+    request->tensors.push_back({DType::kFloat32, {elements}});
   }
-  return request;
+  return result;
 }
 
 std::vector<std::string> Names(const Ledger& ledger) {
   std::vector<std::string> names;
-  for (const Ledger::Result& result : ledger.results()) names.push_back(result.outcome.turn.name);
+  for (const Ledger::Result& result : ledger.results()) names.push_back(result.outcome().turn.name);
   return names;
 }
 
@@ -31,7 +32,7 @@ TEST(TurnsCountWhatIsDone) {
   Ledger ledger;
   EXPECT_TRUE((ledger.TurnOf("a", 0) == Turn{"a", 0}));
   EXPECT_TRUE((ledger.TurnOf("a", 2) == Turn{"a", 2}));
-  ledger.Done(Of(Collective::kAllReduce, "a"), {}, 1, 2);
+  ledger.Done(ResultOf(Collective::kAllReduce, "a"), 1, 2);
   EXPECT_TRUE((ledger.TurnOf("a", 0) == Turn{"a", 1}));
   EXPECT_TRUE((ledger.TurnOf("b", 0) == Turn{"b", 0}));
 }
@@ -40,27 +41,27 @@ TEST(TurnsCountWhatIsDone) {
 TEST(TurnsCountAnewOnceAllHaveJoined) {
   Ledger longer;
   Ledger shorter;
-  for (int i = 0; i < 3; ++i) longer.Done(Of(Collective::kAllReduce, "a"), {}, 1, 2);
-  shorter.Done(Of(Collective::kAllReduce, "a"), {}, 1, 2);
+  for (int i = 0; i < 3; ++i) longer.Done(ResultOf(Collective::kAllReduce, "a"), 1, 2);
+  shorter.Done(ResultOf(Collective::kAllReduce, "a"), 1, 2);
   EXPECT_FALSE(longer.TurnOf("a", 0) == shorter.TurnOf("a", 0));
   EXPECT_TRUE(longer.TurnOf("join", 0) == shorter.TurnOf("join", 0));
-  longer.Done(Of(Collective::kJoin, "join"), {}, 3, 4);
+  longer.Done(ResultOf(Collective::kJoin, "join"), 3, 4);
   EXPECT_FALSE(longer.TurnOf("join", 0) == shorter.TurnOf("join", 0));
-  shorter.Done(Of(Collective::kJoin, "join"), {}, 3, 4);
+  shorter.Done(ResultOf(Collective::kJoin, "join"), 3, 4);
   EXPECT_TRUE(longer.TurnOf("a", 0) == shorter.TurnOf("a", 0));
   EXPECT_TRUE(longer.TurnOf("join", 0) == shorter.TurnOf("join", 0));
 }
 
 TEST(ResultsAreHeldUntilAllHaveThem) {
   Ledger ledger;
-  ledger.Done(Of(Collective::kAllReduce, "a"), {}, 1, 3);  // entry 2 was submitted before
-  ledger.Done(Of(Collective::kAllReduce, "b"), {}, 2, 3);  // and may have been of the same call
+  ledger.Done(ResultOf(Collective::kAllReduce, "a"), 1, 3);  // entry 2 was submitted before
+  ledger.Done(ResultOf(Collective::kAllReduce, "b"), 2, 3);  // and may have been of the same call
   EXPECT_EQ(Names(ledger), (std::vector<std::string>{"a", "b"}));
-  ledger.Done(Of(Collective::kBroadcast, "c"), {}, 3, 4);  // its root need not wait for anybody
+  ledger.Done(ResultOf(Collective::kBroadcast, "c"), 3, 4);  // its root need not wait for anybody
   EXPECT_EQ(Names(ledger), (std::vector<std::string>{"a", "b", "c"}));
-  ledger.Done(Of(Collective::kAllReduce, "none", 0), {}, 4, 5);  // without data there is no call
+  ledger.Done(ResultOf(Collective::kAllReduce, "none", 0), 4, 5);  // without data there is no call
   EXPECT_EQ(Names(ledger), (std::vector<std::string>{"a", "b", "c", "none"}));
-  ledger.Done(Of(Collective::kBarrier, "d"), {}, 5, 6);
+  ledger.Done(ResultOf(Collective::kBarrier, "d"), 5, 6);
   EXPECT_EQ(Names(ledger), std::vector<std::string>{"d"});
   EXPECT_TRUE(ledger.Find({"a", 0}) == nullptr);
   EXPECT_TRUE(ledger.Find({"d", 0}) != nullptr);
@@ -70,12 +71,38 @@ TEST(MemoryOfResultsIsLetGo) {
   Ledger ledger;
   auto memory = std::make_shared<int>(0);
   const std::weak_ptr<int> held = memory;
-  Ledger::Result result;
+  Ledger::Result result = ResultOf(Collective::kAllReduce, "a");
   result.memory = std::move(memory);
-  ledger.Done(Of(Collective::kAllReduce, "a"), std::move(result), 1, 2);
+  ledger.Done(std::move(result), 1, 2);
   EXPECT_FALSE(held.expired());
-  ledger.Done(Of(Collective::kAllReduce, "b"), {}, 2, 3);
+  ledger.Done(ResultOf(Collective::kAllReduce, "b"), 2, 3);
   EXPECT_TRUE(held.expired());
+}
+
+TEST(AResultSaysWhatItIs) {
+  Ledger ledger;
+  ledger.Done(ResultOf(Collective::kAllReduce, "a", 5), 1, 2);
+  const Outcome reduced = ledger.Find({"a", 0})->outcome();
+  EXPECT_TRUE(reduced.copies);
+  EXPECT_TRUE(reduced.shapes == (std::vector<Shape>{{5}}));
+  EXPECT_EQ(reduced.bytes, std::vector<int64_t>{20});
+  EXPECT_TRUE(reduced.first_dims.empty());
+
+  Ledger::Result gathered = ResultOf(Collective::kAllGather, "b", 5);
+  gathered.found = std::make_unique<FoundTogether>();
+  gathered.found->shapes = {{8}};
+  gathered.found->first_dims = {{5, 3}};
+  gathered.found->number = 4;
+  ledger.Done(std::move(gathered), 2, 3);
+  const Outcome outcome = ledger.Find({"b", 0})->outcome();
+  EXPECT_TRUE((outcome.turn == Turn{"b", 0}));
+  EXPECT_TRUE(outcome.shapes == (std::vector<Shape>{{8}}));
+  EXPECT_EQ(outcome.bytes, std::vector<int64_t>{32});
+  EXPECT_EQ(outcome.first_dims, (std::vector<std::vector<int64_t>>{{5, 3}}));
+  EXPECT_EQ(outcome.number, int64_t{4});
+
+  ledger.Done(ResultOf(Collective::kAllToAll, "c"), 3, 4);
+  EXPECT_FALSE(ledger.Find({"c", 0})->outcome().copies);
 }
 
 Outcome Has(const std::string& name, int64_t number) {
@@ -90,9 +117,9 @@ Outcome Has(const std::string& name, int64_t number) {
 
 TEST(WhoIsNewTakesOverTheCounts) {
   Ledger old;
-  old.Done(Of(Collective::kAllReduce, "a"), {}, 1, 2);
-  old.Done(Of(Collective::kJoin, "join"), {}, 2, 3);
-  for (int i = 0; i < 3; ++i) old.Done(Of(Collective::kAllReduce, "b"), {}, 3, 4);
+  old.Done(ResultOf(Collective::kAllReduce, "a"), 1, 2);
+  old.Done(ResultOf(Collective::kJoin, "join"), 2, 3);
+  for (int i = 0; i < 3; ++i) old.Done(ResultOf(Collective::kAllReduce, "b"), 3, 4);
   Ledger fresh;
   EXPECT_OK(fresh.TakeOverCounts(old.EncodeCounts()));
   for (const char* name : {"a", "b", "c"}) {

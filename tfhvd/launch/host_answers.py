@@ -4,9 +4,9 @@ The first rank of each host starts it in a job of several hosts that mpirun or s
 sees a rank that is stopped, or whose Python is deadlocked, and so could not answer by itself, and
 ends with the rank that has started it.
 
-It is run by path with ``python -E -S``, with the standard library alone, and gets the listening
-socket's descriptor and that rank's process as arguments, the secret of those who may ask in its
-environment, and a pipe as standard input, which is closed when it is to end.
+It is run by path with ``python -E -S``, with the standard library alone. It gets the listening
+socket's descriptor and that rank's process as arguments, and a pipe as standard input, through
+which comes the secret of those who may ask, and which is closed when it is to end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import threading
 from collections.abc import Callable
 
 from tfhvd.launch import address, inquiry
-from tfhvd.launch.environment import TOKEN
 from tfhvd.watch.hang_watch import Views
 from tfhvd.watch.this_host import ThisHost
 
@@ -66,7 +65,7 @@ def _end_with(rank: int) -> None:
 def main() -> None:
     """Answers until the rank ends."""
     listener, rank = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-    token = os.environ.pop(TOKEN)
+    token = sys.stdin.readline().strip()
     threading.Thread(target=_end_with, args=(rank,), daemon=True).start()
     here = ThisHost(rank)
     serve(listener, token, here.look, here.waits)

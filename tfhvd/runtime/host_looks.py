@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tfhvd.launch import address, environment, host_answers, inquiry
+from tfhvd.launch import address, host_answers, inquiry
 from tfhvd.launch.inquiry import Watcher
 from tfhvd.watch.hang_watch import Views
 
@@ -32,7 +32,7 @@ class Answers:
     def __init__(self) -> None:
         self._token = ""
         self._listener: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
 
     def listen(self) -> str:
         """Opens a port; returns what the other ranks must know to ask: "" where there is none."""
@@ -54,13 +54,14 @@ class Answers:
         try:
             self._process = subprocess.Popen(
                 words,
-                env={**os.environ, environment.TOKEN: self._token},
                 pass_fds=[self._listener.fileno()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is the ranks' alone
+                text=True,
             )
+            self._say(f"{self._token}\n")
         except OSError as error:
             _logger.warning(
                 "Cannot start a process that tells other hosts what the ranks of this one do "
@@ -70,15 +71,20 @@ class Answers:
         self._listener.close()
         self._listener = None
 
+    def _say(self, text: str) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(text)
+            self._process.stdin.flush()
+
     def close(self) -> None:
         """Closes the port, and ends the process."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
         if self._process is not None:
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                if self._process.stdin is not None:
+                    self._process.stdin.close()
                 self._process.wait(_TO_END)
             self._process.kill()
             self._process.wait()
