@@ -51,6 +51,8 @@ VENDORS = {
     ),
     r"xla/.*": ("cc/xla/", "cc/tf/stream.cc"),
     r"pybind11/.*|Python\.h": ("cc/python/",),
+    # Not in the C++ library of the oldest systems that the binary wheel serves (GCC 8).
+    r"filesystem|charconv|execution": (),
 }
 # Of the C++ library, of POSIX and of Linux.
 SYSTEM = r"[a-z_0-9]+|[a-z_0-9]+\.h|(sys|linux|netinet|arpa|net)/[a-z_0-9]+\.h"

@@ -1,14 +1,13 @@
 #include "cc/tune/tuning_files.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <system_error>
 
 namespace tfhvd {
 namespace {
@@ -29,6 +28,14 @@ std::string Percent(double change) {
   char text[32];
   std::snprintf(text, sizeof text, "%+.1f", 100.0 * change);
   return text;
+}
+
+// Makes the folders that a file is to lie in, as far as they are missing. Whoever writes the file
+// notices where that failed.
+void MakeFoldersOf(const std::string& path) {
+  for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
+    (void)mkdir(path.substr(0, end).c_str(), 0777);
+  }
 }
 
 constexpr char kHeader[] =
@@ -83,8 +90,7 @@ void TuningFiles::WriteRow(const Tuner::News& news) {
 void TuningFiles::Remember(const Tuner::News& news) {
   Tuner::Remembered all = Load();
   all[news.step] = news.what.challenger;
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(memory_).parent_path(), ignored);
+  MakeFoldersOf(memory_);
   const std::string beside = memory_ + "." + std::to_string(getpid());
   {
     std::ofstream out(beside, std::ios::trunc);
