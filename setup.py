@@ -9,6 +9,7 @@ build_tools/find.py.
 
 from __future__ import annotations
 
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -21,7 +22,15 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from build_tools import compiler, core_tests, find, products, variants, workplace  # noqa: E402
+from build_tools import (  # noqa: E402
+    compiler,
+    core_tests,
+    find,
+    machine,
+    products,
+    variants,
+    workplace,
+)
 
 BUILD = workplace.find(ROOT)
 
@@ -46,12 +55,12 @@ class BuildNative(build_ext):
     def run(self) -> None:
         in_place = bool(self.inplace or getattr(self, "editable_mode", False))
         out = ROOT if in_place else Path(self.build_lib).resolve()
-        objects = BUILD / "objects"
         parts = getattr(self.distribution, "parts", None)
         try:
             if parts is None:
-                native = products.native(ROOT, objects, out, in_place)
+                native = products.native(ROOT, BUILD / "objects", out, in_place)
             else:
+                objects = machine.objects_folder(BUILD, parts.machine)
                 native = variants.native(ROOT, objects, out, parts)
             compiler.compile_all(ROOT, native.units, say)
             compiler.link_all(ROOT, native.links, say)
@@ -75,10 +84,14 @@ class BuildCoreTests(Command):
     """Builds the core and the programs of tests/core into build/core_tests; needs no TensorFlow."""
 
     description = "build the C++ tests of the core"
-    user_options: ClassVar = [("sanitize=", None, "thread or address: build with that sanitizer")]
+    user_options: ClassVar = [
+        ("sanitize=", None, "thread or address: build with that sanitizer"),
+        ("machine=", None, "the processor to build for: x86_64 or aarch64 (default: this one)"),
+    ]
 
     def initialize_options(self) -> None:
         self.sanitize = ""
+        self.machine = platform.machine()
 
     def finalize_options(self) -> None:
         if self.sanitize not in ("", "thread", "address"):
@@ -86,7 +99,8 @@ class BuildCoreTests(Command):
 
     def run(self) -> None:
         try:
-            units, links = core_tests.core_tests(ROOT, BUILD, self.sanitize)
+            target = machine.named(self.machine)
+            units, links = core_tests.core_tests(ROOT, BUILD, self.sanitize, target)
             compiler.compile_all(ROOT, units, say)
             compiler.link_all(ROOT, links, say)
         except find.BuildError as error:

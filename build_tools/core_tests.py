@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from build_tools import find, products
+from build_tools import machine as machines
 from build_tools.compiler import Link, Unit
+from build_tools.machine import Machine
 
 _SANITIZERS = {
     "": (),
@@ -16,29 +18,33 @@ _SANITIZERS = {
 _LEVELS = {"": "-O1", "thread": "-O1", "address": "-Og"}
 
 
-def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list[Link]]:
+def core_tests(
+    root: Path, build: Path, sanitize: str, machine: Machine
+) -> tuple[list[Unit], list[Link]]:
     """Describes the core as a library and each tests/core/*.cc as a program linked to it.
 
     Programs that are not called `*_test` are started under mpirun. They are built where there is an
-    MPI, with the core's way to it beside the core, and not for a sanitizer. tests/perf/growth.cc is
-    built beside them.
+    MPI, with the core's way to it beside the core, and neither for a sanitizer nor for another
+    machine, whose MPI is not here. tests/perf/growth.cc is built beside them.
 
     Args:
         root: The source tree.
         build: The folder for everything that is made; see also `core_tests_folder`.
         sanitize: "thread", "address" or "" (none).
+        machine: What to compile for.
 
     Raises:
         find.BuildError: There is no compiler.
     """
-    compiler, target = find.find_compiler(), find.find_target()
+    compiler, target = machines.find_compiler(machine), find.find_target()
     version = find.compiler_version(compiler)
-    out = core_tests_folder(build, sanitize)
+    out = core_tests_folder(build, sanitize, machine)
     tools = _SANITIZERS[sanitize]
     # Without a sanitizer the core is compiled as for the product, and shares its objects.
     tested = (_LEVELS[sanitize], "-g1", *tools)
     core_flags = [*tested, "-fno-omit-frame-pointer"] if sanitize else products.CORE_FLAGS
-    core_objects = (out if sanitize else build) / "objects" / products.CORE
+    objects = out / "objects" if sanitize else machines.objects_folder(build, machine)
+    core_objects = objects / products.CORE
     flags = products.common_flags(root)
     core = [
         Unit(
@@ -49,7 +55,7 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
         )
         for source in products.sources(root)[products.CORE]
     ]
-    with_mpi = not sanitize and find.find_target_mpicc(target) is not None
+    with_mpi = not sanitize and machine.is_here and find.find_target_mpicc(target) is not None
     pattern = "*.cc" if with_mpi else "*_test.cc"
     measuring = [] if sanitize else [root / "tests" / "perf" / "growth.cc"]
     programs = [
@@ -100,6 +106,6 @@ def core_tests(root: Path, build: Path, sanitize: str) -> tuple[list[Unit], list
     return units, links
 
 
-def core_tests_folder(build: Path, sanitize: str) -> Path:
+def core_tests_folder(build: Path, sanitize: str, machine: Machine) -> Path:
     """Returns where the programs of the core's tests are built."""
-    return build / (f"core_tests-{sanitize}" if sanitize else "core_tests")
+    return build / (f"core_tests{machine.suffix}" + (f"-{sanitize}" if sanitize else ""))

@@ -270,16 +270,20 @@ def mpi_vendor(compiler: str, mpi: Mpi) -> tuple[str, str]:
     return "unknown MPI", f"{said.get('MPI_VERSION', '?')}.{said.get('MPI_SUBVERSION', '?')}"
 
 
-def find_compiler() -> str:
-    """Returns the C++ compiler: $CXX, else g++, c++ or clang++ from PATH."""
+def find_compiler(names: tuple[str, ...] = ("g++", "c++", "clang++"), package: str = "g++") -> str:
+    """Returns the C++ compiler: $CXX, else the first of these names on PATH.
+
+    Raises:
+        BuildError: There is none; the text names the package that brings one.
+    """
     named = os.environ.get("CXX")
-    for name in [named] if named else ["g++", "c++", "clang++"]:
+    for name in [named] if named else names:
         path = shutil.which(name)
         if path:
             return path
     raise BuildError(
         f"No C++ compiler. Received: CXX={named or 'not set'}, and none found on PATH. "
-        "Expected: g++ 12 or newer. Type (Debian, Ubuntu): apt-get install g++"
+        f"Expected: {names[0]} 12 or newer. Type (Debian, Ubuntu): apt-get install {package}"
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from build_tools.compiler import Link, Unit
 from build_tools.find import BuildError
+from build_tools.machine import Machine
 
 # What comes with `manylinux_2_28` (PEP 600): Debian 10, Ubuntu 20.04 and RHEL 8 have it, or more.
 GLIBC = "2.28"
@@ -30,6 +31,11 @@ _SYMBOL = re.compile(
     re.M,
 )
 _KINDS = {"OBJECT": "object", "TLS": "tls_object"}
+
+
+def platform_tag(machine: Machine) -> str:
+    """Returns the oldest systems' name in a wheel's, e.g. "manylinux_2_28_x86_64"."""
+    return f"manylinux_{GLIBC.replace('.', '_')}_{machine.name}"
 
 
 @dataclasses.dataclass(frozen=True)

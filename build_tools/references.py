@@ -6,7 +6,6 @@ Of their wheels, which pip downloads, a folder keeps the headers and what ops ar
 from __future__ import annotations
 
 import fnmatch
-import platform
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from build_tools import find
 from build_tools.find import BuildError
+from build_tools.machine import Machine
 
 TENSORFLOWS = ("2.16", "2.17", "2.18", "2.19", "2.20", "2.21")
 # Open MPI 4.1 and 5.0 have one binary interface; MPICH, Intel's MPI and MVAPICH share MPICH's.
@@ -32,23 +32,24 @@ _KEPT = (
 )
 
 
-def tensorflow(minor: str, cache: Path) -> find.TensorFlow:
+def tensorflow(minor: str, machine: Machine, cache: Path) -> find.TensorFlow:
     """Returns the newest TensorFlow of a minor version, which is fetched unless the cache has it.
 
     Raises:
         BuildError: It cannot be fetched.
     """
-    folder = _fetched(f"tensorflow-cpu=={minor}.*", cache / f"tensorflow-{minor}")
+    requirement = f"{machine.tensorflow}=={minor}.*"
+    folder = _fetched(requirement, machine, cache / machine.name / f"tensorflow-{minor}")
     return find.find_tensorflow(find.Target(folder, (folder,)))
 
 
-def mpi(name: str, cache: Path) -> find.Mpi:
+def mpi(name: str, machine: Machine, cache: Path) -> find.Mpi:
     """Returns the headers of an MPI of MPIS, which are fetched unless the cache has them.
 
     Raises:
         BuildError: They cannot be fetched.
     """
-    folder = _fetched(MPIS[name], cache / name)
+    folder = _fetched(MPIS[name], machine, cache / machine.name / name)
     headers = next(folder.rglob("mpi.h"), None)
     if headers is None:
         raise BuildError(f"There is no mpi.h in {folder}. Remove the folder and begin again.")
@@ -56,16 +57,22 @@ def mpi(name: str, cache: Path) -> find.Mpi:
     return find.Mpi(wrapper=folder, compile_flags=flags, link_flags=(), library_folders=())
 
 
-def _fetched(requirement: str, folder: Path) -> Path:
+def download_command(requirement: str, machine: Machine, folder: Path) -> list[str]:
+    """Returns the command that downloads the one wheel for a machine into a folder."""
+    platforms = [f"--platform={name}_{machine.name}" for name in _PLATFORMS]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *platforms]
+    command += ["--only-binary=:all:", f"--python-version={_PYTHON}", f"--dest={folder}"]
+    return [*command, requirement]
+
+
+def _fetched(requirement: str, machine: Machine, folder: Path) -> Path:
     if folder.is_dir():
         return folder
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    platforms = [f"--platform={name}_{platform.machine()}" for name in _PLATFORMS]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *platforms]
-    command += ["--only-binary=:all:", f"--python-version={_PYTHON}", f"--dest={unfinished}"]
-    done = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
+    command = download_command(requirement, machine, unfinished)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(f"{requirement} cannot be fetched:\n{done.stderr}")
     for wheel in unfinished.glob("*.whl"):

@@ -14,68 +14,42 @@ installed package chooses.
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
 from pathlib import Path
 
-from build_tools import find, old_system, products, references
+from build_tools import find, old_system, products, pythons, references
+from build_tools import machine as machines
 from build_tools.compiler import Link, Unit
-
-_MODULE = "import json, sysconfig; print(json.dumps([sysconfig.get_path('include'), "
-_MODULE += "sysconfig.get_config_var('EXT_SUFFIX'), sysconfig.get_config_var('py_version_nodot')]))"
-
-
-@dataclasses.dataclass(frozen=True)
-class Python:
-    """A Python that the wheel has an extension for.
-
-    Attributes:
-        headers: The folder of Python.h.
-        suffix: How its extensions' files end.
-        tag: Its name in a wheel's, e.g. "cp311".
-    """
-
-    headers: Path
-    suffix: str
-    tag: str
-
-
-def python_of(interpreter: str) -> Python:
-    """Asks an interpreter for what extensions for it are compiled with.
-
-    Raises:
-        find.BuildError: It does not answer, or its headers are not there.
-    """
-    try:
-        done = subprocess.run(
-            [interpreter, "-c", _MODULE], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise find.BuildError(f"{interpreter} is no Python that can be asked: {error}") from error
-    headers, suffix, number = json.loads(done.stdout)
-    if not Path(headers, "Python.h").is_file():
-        raise find.BuildError(f"{interpreter} has no headers. Expected: {headers}/Python.h.")
-    return Python(Path(headers), suffix, f"cp{number}")
+from build_tools.machine import Machine
+from build_tools.pythons import Python
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What the libraries are compiled against, by the names that they get in the wheel."""
+    """What the libraries are compiled for and against, by the names that they get in the wheel."""
 
+    machine: Machine
     tensorflows: dict[str, find.TensorFlow]
     mpis: dict[str, find.Mpi]
     pythons: list[Python]
 
 
-def fetch(cache: Path, tensorflows: list[str], interpreters: list[str]) -> Parts:
+def fetch(machine: Machine, cache: Path, tensorflows: list[str], interpreters: list[str]) -> Parts:
     """Returns the parts for these minor versions and Pythons.
 
     What the cache does not have is fetched.
     """
+    headers = cache / machine.name / "pythons"
     return Parts(
-        {f"tensorflow-{minor}": references.tensorflow(minor, cache) for minor in tensorflows},
-        {name: references.mpi(name, cache) for name in references.MPIS},
-        [python_of(interpreter) for interpreter in interpreters],
+        machine,
+        {
+            f"tensorflow-{minor}": references.tensorflow(minor, machine, cache)
+            for minor in tensorflows
+        },
+        {name: references.mpi(name, machine, cache) for name in references.MPIS},
+        [
+            pythons.for_machine(pythons.python_of(interpreter), machine, headers)
+            for interpreter in interpreters
+        ],
     )
 
 
@@ -84,13 +58,14 @@ def native(root: Path, objects: Path, out: Path, parts: Parts) -> products.Nativ
 
     Args:
         root: The source tree.
-        objects: The folder for objects, kept between builds, and shared with other builds.
+        objects: The folder for objects, kept between builds, and shared with other builds for the
+            same machine.
         out: The folder that holds the package `tfhvd` to fill.
-        parts: What to compile against.
+        parts: What to compile for and against.
     """
     import pybind11  # A requirement of the build alone.
 
-    compiler = find.find_compiler()
+    compiler = machines.find_compiler(parts.machine)
     version = find.compiler_version(compiler)
     sources, library = products.sources(root), out / "tfhvd" / "_lib"
     core = library / "libtfhvd_core.so"
@@ -126,7 +101,7 @@ def native(root: Path, objects: Path, out: Path, parts: Parts) -> products.Nativ
         made.append((units, library / name / "libtfhvd_tf.so", needs))
 
     for python in parts.pythons:
-        own = [f"-isystem{folder}" for folder in (pybind11.get_include(), python.headers)]
+        own = [f"-isystem{folder}" for folder in (pybind11.get_include(), *python.headers)]
         stamp = f", pybind11 {pybind11.__version__}"
         paths = sources[products.PYTHON]
         units = add(products.PYTHON, f"python-{python.tag}", paths, own, stamp)

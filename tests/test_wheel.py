@@ -5,17 +5,23 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from build_tools import find, needs, old_system, products, references, variants
+from build_tools import core_tests, find, needs, old_system, products, pythons, references
+from build_tools import machine as machines
 from build_tools.compiler import Link, Unit, compile_all, link_all
+from build_tools.machine import MACHINES, Machine
 
 ROOT = Path(__file__).resolve().parent.parent
+HERE = machines.named(platform.machine())
+OTHERS = [machine for machine in MACHINES if not machine.is_here]
 
 # As `readelf --dyn-syms --wide` prints them.
 TABLE = """
@@ -32,6 +38,23 @@ TABLE = """
 """
 
 
+# The same of aarch64, whose first version is 2.17. It has no older `dlopen` than that.
+TABLE_OF_ARM = """
+   174: 00000000000e8980    88 FUNC    GLOBAL DEFAULT   12 __xstat@@GLIBC_2.17
+   636: 00000000000d92e0    20 FUNC    WEAK   DEFAULT   12 stat@@GLIBC_2.33
+  2152: 000000000007ae00   192 FUNC    GLOBAL DEFAULT   12 dlopen@@GLIBC_2.34
+  2154: 000000000007ae00   192 FUNC    GLOBAL DEFAULT   12 dlopen@GLIBC_2.17
+  2651: 0000000000092c90   332 IFUNC   GLOBAL DEFAULT   12 memcpy@@GLIBC_2.17
+"""
+
+
+def versions_needed(library: Path) -> set[str]:
+    """Returns the versions of the C and C++ libraries' symbols that a library asks for."""
+    command = ["readelf", "--version-info", "--wide", str(library)]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"Name: ((?:GLIBC|GLIBCXX|CXXABI)_\S+)", table))
+
+
 class TestOldSystem:
     """What is linked with names no function of a newer system."""
 
@@ -42,6 +65,14 @@ class TestOldSystem:
             ("dlopen", "GLIBC_2.2.5", "function"),
             ("memcpy", "GLIBC_2.14", "function"),
             ("stdout", "GLIBC_2.2.5", "object"),
+        ]
+
+    def test_symbols_of_another_machine_have_its_versions(self):
+        chosen = old_system.newest_of_old(old_system.read_symbols(TABLE_OF_ARM))
+        assert [(s.name, s.version) for s in chosen] == [
+            ("__xstat", "GLIBC_2.17"),
+            ("dlopen", "GLIBC_2.17"),
+            ("memcpy", "GLIBC_2.17"),
         ]
 
     @pytest.mark.parametrize(
@@ -92,29 +123,33 @@ class TestOldSystem:
         }
     """
 
+    def library_for(self, machine: Machine, folder: Path) -> Path:
+        """Builds SOURCE for old systems."""
+        (folder / "a.cc").write_text(self.SOURCE, encoding="utf-8")
+        (folder / old_system.LACKS).parent.mkdir()
+        (folder / old_system.LACKS).write_bytes((ROOT / old_system.LACKS).read_bytes())
+        compiler = machines.find_compiler(machine)
+        unit = Unit((Path("a.cc"),), folder / "a.o", (compiler, "-fPIC", "-O2"), "1")
+        lacks = old_system.lacks(compiler, ["-fPIC", "-Wall", "-Werror"], folder, "1")
+        flags = old_system.link_flags(compiler, folder / "old")
+        link = Link(folder / "liba.so", (unit.object,), (compiler, "-shared", products.COMPLETE))
+        compile_all(folder, [unit, lacks], lambda line: None)
+        link_all(folder, [old_system.linked(link, flags, lacks)], lambda line: None)
+        return link.output
+
+    @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+    def test_a_library_asks_for_nothing_newer(self, machine, tmp_path):
+        if not machine.is_here and shutil.which(f"{machine.triplet}-g++") is None:
+            pytest.skip(f"no cross-compiler for {machine.name} is installed")
+        needed = versions_needed(self.library_for(machine, tmp_path))
+        first = {"x86_64": "GLIBC_2.2.5", "aarch64": "GLIBC_2.17"}
+        assert first[machine.name] in needed
+        assert all(old_system.is_old_enough(version) for version in needed), needed
+
     def test_a_library_for_old_systems_works_on_this_one(self, tmp_path):
         import ctypes
 
-        (tmp_path / "a.cc").write_text(self.SOURCE, encoding="utf-8")
-        (tmp_path / old_system.LACKS).parent.mkdir()
-        (tmp_path / old_system.LACKS).write_bytes((ROOT / old_system.LACKS).read_bytes())
-        compiler = find.find_compiler()
-        unit = Unit((Path("a.cc"),), tmp_path / "a.o", (compiler, "-fPIC", "-O2"), "1")
-        lacks = old_system.lacks(compiler, ["-fPIC", "-Wall", "-Werror"], tmp_path, "1")
-        flags = old_system.link_flags(compiler, tmp_path / "old")
-        link = Link(tmp_path / "liba.so", (unit.object,), (compiler, "-shared", products.COMPLETE))
-        compile_all(tmp_path, [unit, lacks], lambda line: None)
-        link_all(tmp_path, [old_system.linked(link, flags, lacks)], lambda line: None)
-        table = subprocess.run(
-            ["readelf", "--version-info", "--wide", str(link.output)],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        needed = set(re.findall(r"Name: ((?:GLIBC|GLIBCXX|CXXABI)_\S+)", table))
-        assert "GLIBC_2.2.5" in needed
-        assert all(old_system.is_old_enough(version) for version in needed), needed
-        library = ctypes.CDLL(str(link.output))
+        library = ctypes.CDLL(str(self.library_for(HERE, tmp_path)))
         library.size_of.restype = ctypes.c_long
         assert library.size_of(str(tmp_path / "a.cc").encode()) == len(self.SOURCE)
         assert library.size_of(b"/nowhere") == -1
@@ -158,23 +193,114 @@ class TestNeeds:
         assert needs.wrong_needs(library, [need]) == ([] if allowed else [need])
 
 
-class TestVariants:
+class TestMachine:
+    """What is for which processor, by its name alone."""
+
+    @pytest.mark.parametrize("name", ["x86_64", "aarch64"])
+    def test_a_wheel_is_named_after_it(self, name):
+        assert old_system.platform_tag(machines.named(name)) == f"manylinux_2_28_{name}"
+
+    def test_an_unknown_one_is_refused(self):
+        with pytest.raises(find.BuildError, match=r"Received: s390x\. Expected: x86_64 or aarch64"):
+            machines.named("s390x")
+
+    @pytest.mark.parametrize("machine", OTHERS, ids=lambda machine: machine.name)
+    def test_a_compiler_for_this_one_is_refused_for_another(self, machine, monkeypatch):
+        monkeypatch.setenv("CXX", find.find_compiler())
+        with pytest.raises(find.BuildError, match=f"another processor.*{machine.triplet}"):
+            machines.find_compiler(machine)
+
+    @pytest.mark.parametrize("machine", OTHERS, ids=lambda machine: machine.name)
+    def test_a_missing_cross_compiler_is_named_with_its_package(self, machine, monkeypatch):
+        monkeypatch.delenv("CXX", raising=False)
+        monkeypatch.setenv("PATH", "/nowhere")
+        package = f"g++-{machine.name.replace('_', '-')}-linux-gnu"
+        with pytest.raises(find.BuildError, match=re.escape(f"apt-get install {package}")):
+            machines.find_compiler(machine)
+
+    @pytest.mark.parametrize("machine", OTHERS, ids=lambda machine: machine.name)
+    def test_what_is_built_for_another_lies_apart(self, machine):
+        build = Path("build")
+        assert machines.objects_folder(build, HERE) == build / "objects"
+        assert machines.objects_folder(build, machine) == build / f"objects-{machine.name}"
+        folder = core_tests.core_tests_folder
+        assert folder(build, "", HERE) == build / "core_tests"
+        assert folder(build, "thread", HERE) == build / "core_tests-thread"
+        assert folder(build, "", machine) == build / f"core_tests-{machine.name}"
+
+
+class TestPythons:
     def test_this_python_can_be_asked(self):
-        python = variants.python_of(sys.executable)
+        python = pythons.python_of(sys.executable)
         assert python.tag == f"cp3{sys.version_info[1]}"
-        assert (python.headers / "Python.h").is_file()
+        assert (python.headers[0] / "Python.h").is_file()
         assert python.suffix.endswith(".so")
 
     def test_what_is_no_python_is_named(self):
         with pytest.raises(find.BuildError, match="/bin/false"):
-            variants.python_of("/bin/false")
+            pythons.python_of("/bin/false")
 
-    def test_all_tensorflows_are_supported_by_a_build_from_source(self, tmp_path, monkeypatch):
+    def python_in(self, include: Path) -> pythons.Python:
+        headers = include / "python3.11"
+        headers.mkdir(parents=True)
+        suffix = f".cpython-311-{HERE.triplet}.so"
+        return pythons.Python((headers,), suffix, "cp311", HERE.triplet)
+
+    def test_nothing_is_changed_for_this_machine(self, tmp_path):
+        python = self.python_in(tmp_path / "include")
+        assert pythons.for_machine(python, HERE, tmp_path) == python
+
+    @pytest.mark.parametrize("machine", OTHERS, ids=lambda machine: machine.name)
+    def test_an_extension_is_named_after_the_machine(self, machine, tmp_path):
+        python = self.python_in(tmp_path / "include")
+        made = pythons.for_machine(python, machine, tmp_path / "made")
+        assert made.suffix == f".cpython-311-{machine.name}-linux-gnu.so"
+        assert (made.tag, made.headers[-1]) == (python.tag, python.headers[0])
+
+    @pytest.mark.parametrize("machine", OTHERS, ids=lambda machine: machine.name)
+    def test_debians_header_of_the_machine_is_found_under_its_name(self, machine, tmp_path):
+        python = self.python_in(tmp_path / "include")
+        own = tmp_path / "include" / HERE.triplet / "python3.11" / "pyconfig.h"
+        own.parent.mkdir(parents=True)
+        own.write_text("#define SIZEOF_LONG 8\n", encoding="utf-8")
+        made = pythons.for_machine(python, machine, tmp_path / "made")
+        found = made.headers[0] / machine.triplet / "python3.11" / "pyconfig.h"
+        assert found.read_text(encoding="utf-8") == own.read_text(encoding="utf-8")
+
+
+class TestReferences:
+    @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+    def test_only_wheels_for_the_machine_are_asked_for(self, machine):
+        command = references.download_command("mpich>=5,<6", machine, Path("folder"))
+        asked = [word for word in command if word.startswith("--platform=")]
+        assert f"--platform=manylinux_2_28_{machine.name}" in asked
+        assert all(word.endswith(f"_{machine.name}") for word in asked)
+        assert command[-1] == "mpich>=5,<6"
+
+    def test_the_package_is_one_that_has_wheels_for_the_machine(self, tmp_path, monkeypatch):
+        asked = []
+
+        def note(requirement: str, machine: Machine, folder: Path) -> Path:
+            asked.append((requirement, folder.relative_to(tmp_path).as_posix()))
+            raise find.BuildError
+
+        monkeypatch.setattr(references, "_fetched", note)
+        for machine in MACHINES:
+            with pytest.raises(find.BuildError):
+                references.tensorflow("2.20", machine, tmp_path)
+        assert asked == [
+            ("tensorflow-cpu==2.20.*", "x86_64/tensorflow-2.20"),
+            ("tensorflow==2.20.*", "aarch64/tensorflow-2.20"),
+        ]
+
+    @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+    def test_all_tensorflows_are_supported_by_a_build_from_source(self, machine, tmp_path):
         for minor in references.TENSORFLOWS:
-            folder = tmp_path / f"tensorflow-{minor}"
-            info = folder / f"tensorflow_cpu-{minor}.3.dist-info"
+            folder = tmp_path / machine.name / f"tensorflow-{minor}"
+            distribution = machine.tensorflow.replace("-", "_")
+            info = folder / f"{distribution}-{minor}.3.dist-info"
             (folder / "tensorflow").mkdir(parents=True)
             (folder / "tensorflow" / "__init__.py").touch()
             info.mkdir()
             (info / "RECORD").write_text("tensorflow/__init__.py,sha256=x,0\n", encoding="utf-8")
-            assert references.tensorflow(minor, tmp_path).version == f"{minor}.3"
+            assert references.tensorflow(minor, machine, tmp_path).version == f"{minor}.3"

@@ -1,20 +1,27 @@
 """Builds the C++ tests of the core and runs each program: the core alone, no TensorFlow, no MPI.
 
 `SANITIZE=thread` or `SANITIZE=address` in the environment builds and runs them with that sanitizer.
+`MACHINE=aarch64` builds them for that processor, and runs them under QEMU where it is not this one.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from build_tools.machine import named
+
 PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("*_test.cc"))
 SANITIZE = os.environ.get("SANITIZE", "")
-SECONDS = 1200 if SANITIZE else 300
+MACHINE = named(os.environ.get("MACHINE", platform.machine()))
+# Debian's cross-compiler brings the libraries of that machine along.
+EMULATOR = [f"qemu-{MACHINE.name}-static", "-L", f"/usr/{MACHINE.triplet}"]
+SECONDS = 1200 if SANITIZE or not MACHINE.is_here else 300
 ENDING = "halt_on_error=0:exitcode=66"
 # ThreadSanitizer takes new pages for its record of a large piece of memory that is allocated. A
 # page that is read before it is written costs two faults and an interrupt of every processor,
@@ -29,7 +36,7 @@ def test_there_are_programs():
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program_passes(programs: Path, program: str, tmp_path: Path):
-    command = [str(programs / program)]
+    command = [*([] if MACHINE.is_here else EMULATOR), str(programs / program)]
     if SANITIZE == "thread" and shutil.which("setarch"):
         # ThreadSanitizer wants memory where it expects it; newer kernels spread it further.
         command = ["setarch", "-R", *command]
