@@ -86,9 +86,10 @@ inline xla::XlaOp Call(xla::XlaBuilder* builder, const char* target,
                        const InPlace& in_place) {
   std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>> aliases;
   for (const auto& [result, operand] : in_place) {
-    const xla::ShapeIndex index({result});
-    const xla::ShapeIndex whole;
-    aliases.emplace_back(index, std::make_pair(operand, whole));
+    auto& alias = aliases.emplace_back();
+    alias.first.push_back(result);
+    // With an empty index beside it: the whole. GCC for Arm warns of a copy of an empty one.
+    alias.second.first = operand;
   }
   return xla::CustomCallWithLayout(builder, target, operands,
                                    xla::ShapeUtil::MakeTupleShape(results), shapes, attributes,
