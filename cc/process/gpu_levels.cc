@@ -1,5 +1,6 @@
 #include "cc/process/gpu_levels.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
@@ -16,6 +17,7 @@ class GpuLevelMemory : public LevelMemory {
   explicit GpuLevelMemory(CudaDevice* device) : device_(*device) {}
   ~GpuLevelMemory() override {
     for (Kept& buffer : buffers_) (void)Free(&buffer);
+    for (Kept* const buffer : {&narrow_, &numbers_, &moved_}) (void)Free(buffer);
   }
 
   Status Get(StagingBuffer buffer, int64_t bytes, char** memory) override {
@@ -25,6 +27,15 @@ class GpuLevelMemory : public LevelMemory {
   // At once, in order: what is copied next may be what was just written.
   Status Copy(void* to, const void* from, int64_t bytes) override {
     if (to == from || bytes == 0) return Status::Ok();
+    // An input at the start of its output may reach into the part that it is moved to, and a
+    // device copies in no order.
+    if (Overlap(to, from, bytes)) {
+      char* between = nullptr;
+      TFHVD_RETURN_IF_ERROR(Grow(&moved_, bytes, &between));
+      TFHVD_RETURN_IF_ERROR(device_.Copy(between, from, bytes));
+      TFHVD_RETURN_IF_ERROR(Flush());
+      from = between;
+    }
     TFHVD_RETURN_IF_ERROR(device_.Copy(to, from, bytes));
     return Flush();
   }
@@ -70,6 +81,12 @@ class GpuLevelMemory : public LevelMemory {
     int64_t bytes = 0;
   };
 
+  static bool Overlap(const void* to, const void* from, int64_t bytes) {
+    const auto a = reinterpret_cast<uintptr_t>(to);
+    const auto b = reinterpret_cast<uintptr_t>(from);
+    return (a < b ? b - a : a - b) < static_cast<uintptr_t>(bytes);
+  }
+
   Status Flush() {
     cuda::Stream stream = nullptr;
     return device_.Flush(&stream);
@@ -110,6 +127,7 @@ class GpuLevelMemory : public LevelMemory {
   Kept buffers_[kStagingBuffers];
   Kept narrow_;
   Kept numbers_;
+  Kept moved_;
 };
 
 // The levels, with the host communicators that they rest on, and the flat one for the rest.
