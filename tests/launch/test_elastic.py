@@ -12,6 +12,7 @@ import network
 import pytest
 from launching import EITHER_KERAS, TFHVDRUN, Outcome, environment, launch, script, wait_until_gone
 from mpi import wait_for
+from with_xla import needs_xla
 
 from tfhvd.launch import wire
 from tfhvd.launch.arguments import parse
@@ -166,9 +167,9 @@ def run(tmp_path: Path, size: int, victims: str, way: str, deed: str, *words: ob
     ("size", "victims", "way"),
     [
         (2, "0", "graph"),
-        (3, "2", "compiled"),
+        pytest.param(3, "2", "compiled", marks=needs_xla),
         pytest.param(4, "0,1", "graph", marks=pytest.mark.thorough),
-        pytest.param(4, "3,0,2", "compiled", marks=pytest.mark.thorough),
+        pytest.param(4, "3,0,2", "compiled", marks=[needs_xla, pytest.mark.thorough]),
     ],
 )
 def test_no_step_is_lost_where_ranks_are_killed(tmp_path, size, victims, way):
@@ -314,7 +315,7 @@ print(f"{start}: rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
     ("package", "way", "victim"),
     [
         ("keras", "graph", 0),
-        pytest.param("keras", "compiled", 1, marks=pytest.mark.thorough),
+        pytest.param("keras", "compiled", 1, marks=[needs_xla, pytest.mark.thorough]),
         pytest.param("tf_keras", "graph", 2, marks=pytest.mark.thorough),
     ],
 )

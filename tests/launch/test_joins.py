@@ -11,6 +11,9 @@ from pathlib import Path
 import network
 import pytest
 from launching import EITHER_KERAS, TFHVDRUN, environment, launch, script, started, wait_until_gone
+from with_xla import needs_xla
+
+THOROUGH_COMPILED = [needs_xla, pytest.mark.thorough]
 
 # It goes on until four ranks have taken part, one of which is lost, and then until step 100.
 LOOP = """
@@ -49,7 +52,7 @@ print(f"rank {hvd.rank()} of {hvd.size()}, sizes {state.changes}\\n", end="", fl
 """
 
 
-@pytest.mark.parametrize("way", ["graph", pytest.param("compiled", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("way", ["graph", pytest.param("compiled", marks=THOROUGH_COMPILED)])
 def test_ranks_come_and_lost_ones_are_replaced(tmp_path, way):
     path = script(tmp_path, LOOP)
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, 4, way)
@@ -126,7 +129,7 @@ print(f"rank {hvd.rank()} of {hvd.size()}, rate {rate:.3f}, sizes {watch.sizes},
     ("package", "way"),
     [
         ("keras", "graph"),
-        pytest.param("keras", "compiled", marks=pytest.mark.thorough),
+        pytest.param("keras", "compiled", marks=THOROUGH_COMPILED),
         pytest.param("tf_keras", "graph", marks=pytest.mark.thorough),
     ],
 )

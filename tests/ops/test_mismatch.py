@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from modes import in_both_modes, run
+from with_xla import needs_xla
 
 import tfhvd as hvd
 
@@ -133,7 +134,7 @@ def test_one_of_many_is_wrong_and_the_step_is_tried_again():
                 np.testing.assert_array_equal(x, np.ones(3) * i * hvd.size())
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_xla)])
 def test_the_next_step_never_meets_what_is_left_of_the_one_that_failed(compiled):
     """No barrier between them, for the error has come on every rank."""
     sizes = (3, 40, 70_000, 300_000)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from with_xla import needs_xla
 
 import tfhvd as hvd
 from tfhvd.runtime.library import load_native
@@ -34,7 +35,7 @@ def test_eager_calls():
 
 
 @on_ranks
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_xla)])
 def test_graphs(compiled):
     name = f"origin.graph.{compiled}"
 
