@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import mpi
+import network
 import pytest
 
 PROGRAM = """
@@ -89,6 +90,34 @@ def test_a_rank_that_cannot_answer_is_seen_from_another_host(tmp_path, deed, sai
     written = json.loads(file.read_text())
     assert (written["kind"], written["ranks"]) == (kind, [2])
     assert job.left == [], "what has answered for host b ends with its rank"
+
+
+LARGE = """
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+hvd.allreduce(tf.ones(1 << 24), name="large")
+"""
+
+
+@pytest.mark.thorough
+def test_data_that_does_not_arrive_in_time_is_told(tmp_path):
+    if not network.available():
+        pytest.skip("only root can make hosts with networks of their own")
+    script = tmp_path / "large.py"
+    script.write_text(LARGE)
+    with network.hosts(2, network.Link(megabits=2)) as net:
+        job = mpi.run_ranks(
+            2,
+            [str(script)],
+            env={**FAST, "TFHVD_ON_HANG": "abort"},
+            launcher=net.launcher(1),
+            within=net.run_on(0),
+        )
+    assert job.code == 1, job
+    assert "the job hangs:\n  Ranks wait for data of each other.\n" in job.ranks[0].err, job
+    [file] = tmp_path.glob("tfhvd-verdict-*.json")
+    assert json.loads(file.read_text())["kind"] == "network"
 
 
 def test_a_stopped_rank_zero_is_named_by_the_next_that_waits(tmp_path):

@@ -103,7 +103,7 @@ class OwnWatch:
         then({**self._others.look(), **self._here.look()})
 
     def _tell(self, found: Verdict, looks: list[Views]) -> None:
-        if not found.ranks or self._watch is None:
+        if self._watch is None:
             return
         last = verdict_file.write(Path(), found, looks)
         lines = "\n  ".join(("the job hangs:", *found.lines))
@@ -112,7 +112,8 @@ class OwnWatch:
             return
         end = "TFHVD_ON_HANG=abort ends the job"
         _logger.error("%s\n  Rank %d has seen it; %s\n  %s", lines, self._rank, last, end)
-        _end_job(f"the job hangs because of {ranks_text(found.ranks)}: {found.kind.value}")
+        because = f" because of {ranks_text(found.ranks)}" if found.ranks else ""
+        _end_job(f"the job hangs{because}: {found.kind.value}")
 
 
 def _end_job(reason: str) -> None:
