@@ -439,8 +439,9 @@ def told_by_its_end(errors: str) -> tuple[str | None, tuple[int, ...]]:
 
 def left_by(errors: str) -> list[tuple[str, tuple[int, ...]]]:
     """The class of a job whose errors say that ranks have left, and these ranks; or nothing."""
-    left = re.findall(r"rank (\d+) \(host .*?\) has left the job", errors)
-    return [("finished", tuple(sorted({int(rank) for rank in left})))] if left else []
+    left = re.findall(r"rank (\d+) \(host .*?\) has left the job(: ValueError)?", errors)
+    kind = "raised" if any(why for _, why in left) else "finished"
+    return [(kind, tuple(sorted({int(rank) for rank, _ in left})))] if left else []
 
 
 def judge(hang: Hang, outcome: Outcome) -> str:
