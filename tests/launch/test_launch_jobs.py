@@ -225,9 +225,17 @@ def test_a_death_is_known_before_its_output_is_drained(tmp_path):
         tmp_path,
         RANK
         + """
+import pathlib
+dead = pathlib.Path(__file__).with_name("dead")
 if rank == 1:
     subprocess.Popen(["sleep", "60"])
+    dead.write_text(f"{os.getpid()}\\n")
     os.kill(os.getpid(), signal.SIGKILL)
+while not dead.exists() or not dead.read_text().endswith("\\n"):
+    time.sleep(0.01)
+state = pathlib.Path(f"/proc/{dead.read_text().strip()}/stat")
+while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
+    time.sleep(0.01)
 time.sleep(0.2)
 os._exit(1)
 """,
