@@ -63,7 +63,9 @@ def test_ranks_start(tmp_path, launcher):
     arguments = tmp_path / "srun.arguments"
     assert arguments.exists() == (launcher == "srun")
     if launcher == "srun":
-        assert arguments.read_text().startswith("--mpi=pmix --kill-on-bad-exit=1 --cpus-per-task=3 ")
+        assert arguments.read_text().startswith(
+            "--mpi=pmix --kill-on-bad-exit=1 --cpus-per-task=3 "
+        )
 
 
 def test_another_launcher(tmp_path):

@@ -1,5 +1,6 @@
 """The operations on tensors and objects, one a file."""
 
+from tfhvd.compat import autograph
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.allreduce import allreduce
 from tfhvd.ops.alltoall import alltoall
@@ -21,6 +22,8 @@ from tfhvd.ops.topology import (
     rank_op,
     size_op,
 )
+
+autograph.leave_alone("tfhvd")
 
 __all__ = [
     "Adasum",
