@@ -6,7 +6,7 @@ Reading order: ``cli`` (start here), ``arguments``, ``options``, ``parser``, ``v
 inherit), ``ssh_check`` (whether their hosts can be reached), ``supervisor`` (the event loop),
 ``process_manager`` and ``peer`` (mpirun, and a rank's worker, as we see them), ``spawn`` (what
 starts the ranks where there is no MPI), ``endpoints`` and ``members`` (how they then find each
-other, and who is left), ``looks`` and ``inquiry`` (what is seen of them),
+other, and who is left), ``looks``, ``inquiry`` and ``host_answers`` (what is seen of them),
 ``worker`` (the small process around each rank), ``rank`` (which one it is), ``cores`` (its share of
 them), ``wire`` (what the two say to each other), ``notice`` (what a rank says as it leaves),
 ``address`` (where they meet), ``lines`` and ``output`` (many outputs, one terminal), ``ending`` and
