@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import commands
+
 ROOT = Path(__file__).resolve().parents[2]
 # Debian's release, and the Python that it has.
 RELEASE, PYTHON = "bookworm", "3.11"
@@ -131,17 +133,7 @@ def run_case(title: str, programs: Path, folder: Path) -> str:
     # Those of the environment that this script runs in.
     for name in ("PYTHONPATH", "VIRTUAL_ENV"):
         env.pop(name, None)
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = commands.run(command, env, LIMIT, folder)
     if done.returncode != 0:
         raise subprocess.CalledProcessError(done.returncode, command[:4], done.stdout)
     return done.stdout

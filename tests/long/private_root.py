@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import commands
+
 DISK = Path("/mnt")  # within; what is written elsewhere takes memory
 
 _MARK = "TFHVD_PRIVATE_ROOT"  # the folder for it, in the environment of the program within
@@ -72,15 +74,7 @@ def apt_install(*packages: str) -> None:
     policy.chmod(0o755)
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-        ran = subprocess.run(
-            ["apt-get", "-qq", *words],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        ran = commands.run(["apt-get", "-qq", *words], env)
         if ran.returncode != 0:
             print(ran.stdout, flush=True)
         ran.check_returncode()

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import commands
 import private_root
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,16 +138,7 @@ def wait_for(happened: Callable[[], bool], what: str) -> None:
 
 def run(words: Sequence[str], **variables: str) -> str:
     """Runs a command; returns what it prints."""
-    ran = subprocess.run(
-        words,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    ran = commands.run(words, {**os.environ, **variables}, LIMIT)
     assert ran.returncode == 0, f"{' '.join(words)} ended with {ran.returncode}:\n{ran.stdout}"
     return ran.stdout
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import commands
 import private_root
 
 HERE, THERE, CLOSED = "here", "there", "closed"
@@ -121,16 +122,7 @@ def program(text: str) -> str:
 def launch(options: Sequence[str], text: str) -> subprocess.CompletedProcess[str]:
     """Starts a job, with the key and the port."""
     words = [*LAUNCH, "-p", str(PORT), "-i", str(KEY), *options, sys.executable, program(text)]
-    return subprocess.run(
-        words,
-        env={**os.environ, "COLOUR": "light blue"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    return commands.run(words, {**os.environ, "COLOUR": "light blue"}, LIMIT)
 
 
 def trains(hosts: str) -> None:
