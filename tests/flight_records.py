@@ -38,6 +38,7 @@ def record(rank, *collectives, size=2, done=0, epoch=0, step=0, host="n1"):
         submitted=len(collectives),
         done=done,
         progress=19.0,
+        tells_until=0.0,
         taken=20.0,
         collectives=collectives,
     )

@@ -148,6 +148,7 @@ class Engine::Impl {
     record_.At(epoch, step);
     finite_watch_.At(epoch, step);
   }
+  void NoteWatch(std::chrono::nanoseconds lasting) { record_.Watched(lasting); }
   Status NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,
                        const Votes& together) {
     const ProcessSetTable::Members members = sets_.Find(gradients.process_set);
@@ -383,6 +384,7 @@ Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
 Status Engine::StopTimeline() { return impl_->StopTimeline(); }
 int Engine::flight_record() const { return impl_->flight_record(); }
 void Engine::NotePosition(int64_t epoch, int64_t step) { impl_->NotePosition(epoch, step); }
+void Engine::NoteWatch(std::chrono::nanoseconds lasting) { impl_->NoteWatch(lasting); }
 EngineMetrics Engine::metrics() const { return impl_->metrics(); }
 bool Engine::stop_asked(int32_t process_set) const { return impl_->stop_asked(process_set); }
 

@@ -17,6 +17,7 @@
 // engine never takes a lock of the framework's, except through Entry::allocate and Entry::done.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -126,6 +127,10 @@ class Engine {
   // Notes there, and for the watch of gradients, where the program's training is: `step` steps of
   // epoch `epoch` (from 1) are done.
   void NotePosition(int64_t epoch, int64_t step);
+
+  // Notes there that this process watches for itself whether the job hangs, and can be relied on
+  // to say so for so long.
+  void NoteWatch(std::chrono::nanoseconds lasting);
 
   // What it has done so far.
   EngineMetrics metrics() const;

@@ -65,6 +65,11 @@ void FlightRecord::At(int64_t epoch, int64_t step) {
   header_->step.store(step, kRelaxed);
 }
 
+void FlightRecord::Watched(std::chrono::nanoseconds lasting) {
+  if (header_ == nullptr) return;
+  header_->tells_until.store(Nanoseconds() + lasting.count(), kRelaxed);
+}
+
 FlightSlot* FlightRecord::SlotOf(EntryId id) const {
   FlightSlot* const slot = &slots_[id % kSlots];
   return id != 0 && slot->id.load(kRelaxed) == id ? slot : nullptr;

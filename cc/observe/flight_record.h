@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -38,6 +39,9 @@ class FlightRecord : public Observer {
   // Notes where the program's training is: `step` steps of epoch `epoch` (from 1; 0: nowhere) are
   // done. Any thread.
   void At(int64_t epoch, int64_t step);
+
+  // Notes that this rank's own watch runs, and can be relied on for so long. Any thread.
+  void Watched(std::chrono::nanoseconds lasting);
 
   bool wants_ranks() const override { return false; }
   void Submitted(const Entry& entry) override;

@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -213,6 +214,15 @@ void BindRecords(py::module_* m) {
       "note_position",
       [](int64_t epoch, int64_t step) { RunningEngine()->NotePosition(epoch, step); },
       py::arg("epoch"), py::arg("step"), "Notes in that record how far the training is.");
+  m->def(
+      "note_watch",
+      [](double seconds) {
+        const std::chrono::duration<double> lasting(seconds);
+        RunningEngine()->NoteWatch(
+            std::chrono::duration_cast<std::chrono::nanoseconds>(lasting));
+      },
+      py::arg("seconds"),
+      "Notes in that record that this process watches for so long whether the job hangs.");
   m->def("generation", &JobGeneration, "How often the members of an elastic job have changed.");
   m->def(
       "wait_for_generation",

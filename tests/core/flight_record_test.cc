@@ -98,6 +98,15 @@ TEST(NotesHowFarTheTrainingIs) {
   });
 }
 
+TEST(NotesHowLongItsWatchCanBeReliedOn) {
+  RunRanks(1, [](Rank* rank) {
+    EXPECT_EQ(Read(rank).header().tells_until.load(), int64_t{0});
+    rank->engine()->NoteWatch(std::chrono::seconds(20));
+    const int64_t lasting = Read(rank).header().tells_until.load() - Read(rank).header().began;
+    EXPECT_TRUE(lasting >= int64_t{20} * 1000 * 1000 * 1000);
+  });
+}
+
 TEST(NotesWhatIsDone) {
   RunRanks(2, [](Rank* rank) {
     EXPECT_OK(AllReduce(rank, "loss", 100, 1.0f)->Wait());

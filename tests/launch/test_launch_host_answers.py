@@ -18,7 +18,7 @@ TOKEN = "the secret"
 
 
 def seen(rank):
-    record = Record(rank, 4, 70 + rank, 70, f"host{rank}", 1.0, 2.0, 0, 0, 0, 0, 1.0, 3.0, ())
+    record = Record(rank, 4, 70 + rank, 70, f"host{rank}", 1.0, 2.0, 0, 0, 0, 0, 1.0, 0.0, 3.0, ())
     return Snapshot(record, "S", 0.5, 6, 7, 0.0, 0, "poll", (MAIN,), 3.0)
 
 

@@ -132,6 +132,29 @@ def test_a_stopped_rank_zero_is_named_by_the_next_that_waits(tmp_path):
     assert not any("the job hangs" in job.ranks[number].err for number in (0, 2)), job
 
 
+WAITS_DEADLOCKED = """
+if rank == 0:
+    import ctypes, threading
+    threading.Thread(target=hvd.add_process_set, args=([0],), daemon=True).start()
+    time.sleep(1)
+    lock = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.PyDLL(None).pthread_mutex_lock(lock)
+elif rank == 2:
+    time.sleep(600)
+hvd.add_process_set([0])
+"""
+
+
+def test_a_rank_that_waits_but_cannot_speak_leaves_it_to_the_next(tmp_path):
+    script = tmp_path / "mute.py"
+    script.write_text(ON_HOSTS + WAITS_DEADLOCKED)
+    job = mpi.run_ranks(3, [str(script), "aaa"], env={**FAST, "TFHVD_ON_HANG": "abort"})
+    assert job.code == 1, job
+    assert "the job hangs:\n  A rank waits in its program.\n  Rank 2 (" in job.ranks[1].err, job
+    assert "hangs" not in job.ranks[0].err, job
+
+
 def test_the_job_ends_where_it_is_to(tmp_path):
     script = tmp_path / "late.py"
     script.write_text(PROGRAM)

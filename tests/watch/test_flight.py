@@ -24,11 +24,12 @@ def slot(
     return struct.pack("=Q5q2IiH2B", number, *times, 4000, name, phase, waited, 1, kind, state)
 
 
-def record(*slots, version=2, done=0, epoch=0, step=0):
+def record(*slots, version=3, done=0, epoch=0, step=0, tells_until=0):
     head = struct.pack(
-        "=8s5I4iI2qQq2q32xQq48x64s",
+        "=8s5I4iI2qQq3q24xQq48x64s",
         *(b"tfhvdrec", version, 256, SLOTS, 64, len(TEXT), 1, 4, 4711, 4710, 0),
-        *(int(10e9), int(1e18), len(slots), int(11e9), epoch, step, done, int(9e9), b"n1"),
+        *(int(10e9), int(1e18), len(slots), int(11e9), epoch, step, int(1e9 * tells_until)),
+        *(done, int(9e9), b"n1"),
     )
     return head + b"".join(slots).ljust(SLOTS * 64, b"\0") + TEXT
 
@@ -44,6 +45,12 @@ def test_it_says_whose_it_is():
     assert (found.host, found.began, found.began_unix, found.progress) == ("n1", 10, 1e9, 11)
     assert found.position == ""
     assert found.collectives == ()
+
+
+def test_its_watch_can_tell_for_as_long_as_it_said():
+    assert not parsed().can_tell
+    assert parsed(tells_until=20.5, taken=20.0).can_tell
+    assert not parsed(tells_until=20.5, taken=21.0).can_tell
 
 
 def test_how_far_fit_has_come():
@@ -82,7 +89,7 @@ def test_texts_and_ranks():
 def test_long_texts_are_cut():
     long = b"\0" + b"n" * 2000 + b"\0" + b"o" * 2000 + b"\0"
     head = struct.pack(
-        "=8s5I4iI2qQq2q32xQq48x64s", b"tfhvdrec", 2, 256, 1, 64, len(long), *[0] * 13, b""
+        "=8s5I4iI2qQq3q24xQq48x64s", b"tfhvdrec", 3, 256, 1, 64, len(long), *[0] * 14, b""
     )
     data = head + slot(1) + long
     [found] = flight.parse(data, data, 0.0).collectives

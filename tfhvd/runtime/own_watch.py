@@ -2,13 +2,14 @@
 
 A thread of each rank looks now and then whether the rank waits without progress. The first one that
 does looks at all ranks of its host, also at those whose Python is deadlocked, and asks the other
-hosts what is seen of theirs. It also ends the job where the settings say so: it leaves,
-so that the ranks that wait hear why, and ends with an exit code because of which whoever has
-started the job ends the others.
+hosts what is seen of theirs; where its own Python is deadlocked, the next rank does. It also ends
+the job where the settings say so: it leaves, so that the ranks that wait hear why, and ends with an
+exit code because of which whoever has started the job ends the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tfhvd.errors import NotInitializedError
 from tfhvd.runtime.ending import end_at_once
 from tfhvd.runtime.host_looks import Answers, OtherHosts
 from tfhvd.runtime.library import load_native
@@ -29,6 +31,7 @@ from tfhvd.watch.verdict import Verdict
 _logger = logging.getLogger("tfhvd")
 _SHORTEST, _LONGEST = 0.5, 5.0  # seconds from one tick to the next
 _TO_LEAVE = 2.0  # seconds for the others to hear why
+_LOOK = 10.0  # seconds that a look may take
 _PATIENCE = 0.2  # seconds for the thread to end; one that looks at a rank goes on for some more
 
 
@@ -84,8 +87,13 @@ class OwnWatch:
         self._answers.close()
 
     def _run(self, watch: HangWatch, over: threading.Event) -> None:
-        while not over.wait(max(_SHORTEST, min(self._limit / 8, _LONGEST))):
-            watch.tick(time.monotonic())
+        period = max(_SHORTEST, min(self._limit / 8, _LONGEST))
+        note = load_native().note_watch
+        with contextlib.suppress(NotInitializedError):  # the engine may be gone before this ends
+            while not over.is_set():
+                note(_LOOK + 2 * period)  # where this thread cannot run, the next rank is to tell
+                watch.tick(time.monotonic())
+                over.wait(period)
 
     def _probe(self) -> None:
         watch = self._watch

@@ -17,8 +17,8 @@ from enum import Enum
 NAME = "tfhvd-flight"  # of the file in memory
 
 _MAGIC = b"tfhvdrec"
-_VERSION = 2
-_HEADER = struct.Struct("=8s5I4iI2qQq2q32xQq48x64s")
+_VERSION = 3
+_HEADER = struct.Struct("=8s5I4iI2qQq3q24xQq48x64s")
 _SLOT = struct.Struct("=Q5q2IiH2B")
 _KINDS = (
     "allreduce",
@@ -115,6 +115,7 @@ class Record:
         submitted: how many collectives it has asked for.
         done: how many of them are done, or have failed.
         progress: when it asked for one, or one was done, last.
+        tells_until: when its own watch can be relied on no longer; 0: it has had none.
         taken: when this was read.
         collectives: the last of them, in the order of submission.
     """
@@ -131,6 +132,7 @@ class Record:
     submitted: int
     done: int
     progress: float
+    tells_until: float
     taken: float
     collectives: tuple[Collective, ...]
 
@@ -161,6 +163,11 @@ class Record:
         """
         limit = max(limit, _UNUSUAL * self.usual_pause())
         return bool(self.waiting()) and self.taken >= self.progress + limit
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether its own watch ran lately: it does not where another thread holds Python."""
+        return self.taken < self.tells_until
 
     def of(self, *states: State) -> list[Collective]:
         """Those in one of these states, in the order of submission."""
@@ -249,7 +256,7 @@ def _waits_since(file: int) -> float | None:
     data = os.pread(file, _HEADER.size, 0)
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         return None
-    submitted, submitted_at, _, _, done, done_at, _ = _HEADER.unpack(data)[-7:]
+    submitted, submitted_at, _, _, _, done, done_at, _ = _HEADER.unpack(data)[-8:]
     return max(submitted_at, done_at) / 1e9 if submitted > done else None
 
 
@@ -266,7 +273,8 @@ def parse(data: bytes, again: bytes, taken: float) -> Record:
     )
     if version != _VERSION or slot != _SLOT.size or len(again) < head + slots * slot:
         raise RecordError(f"the flight record is one of another version of tfhvd ({version})")
-    began, began_unix, submitted, submitted_at, epoch, step, done, done_at, host = rest
+    began, began_unix, submitted, submitted_at, epoch, step, tells_until, *rest = rest
+    done, done_at, host = rest
     text = head + slots * slot
     collectives = []
     for place in range(head, text, slot):
@@ -286,6 +294,7 @@ def parse(data: bytes, again: bytes, taken: float) -> Record:
         submitted=submitted,
         done=done,
         progress=max(began, submitted_at, done_at) / 1e9,
+        tells_until=tells_until / 1e9,
         taken=taken,
         collectives=tuple(sorted(collectives, key=lambda collective: collective.number)),
     )

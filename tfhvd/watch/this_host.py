@@ -26,15 +26,20 @@ class ThisHost:
 
     def waits(self, limit: float) -> bool:
         """Whether one that could say so has waited for others in vain for so many seconds."""
-        return any(rank.record.waits_in_vain(limit) for rank in self._ranks_that_run())
+        return any(rank.record.waits_in_vain(limit) for rank in self._ranks_that_tell())
 
     def first_that_waits(self) -> int:
         """The lowest rank that waits for others, and could say what it sees; -1: there is none."""
-        waiting = (rank.record.rank for rank in self._ranks_that_run() if rank.record.waiting())
+        waiting = (rank.record.rank for rank in self._ranks_that_tell() if rank.record.waiting())
         return min(waiting, default=-1)
 
-    def _ranks_that_run(self) -> list[Rank]:
-        return [rank for rank in self._ranks() if processes.state_of(rank.pid) not in _SILENT]
+    def _ranks_that_tell(self) -> list[Rank]:
+        # A process that was stopped is known for it at once, before its watch is missed.
+        return [
+            rank
+            for rank in self._ranks()
+            if rank.record.can_tell and processes.state_of(rank.pid) not in _SILENT
+        ]
 
     def _ranks(self) -> list[Rank]:
         jobs = finder.jobs()
