@@ -8,6 +8,8 @@
 // type of its own, so that nothing is rounded, wrapped, divided or scaled before the end:
 //
 //   Widen each rank's values, ReduceRanks them with Between() at each level, Complete the result.
+//
+// (HierarchicalCommunicator makes an exception of 16-bit floats.)
 #pragma once
 
 #include <cstdint>

@@ -164,6 +164,11 @@ std::vector<Row> RowsOfWork() {
         "mpi: MPI; hierarchical: shared memory within each host and MPI across hosts; auto: the "
         "fastest of these that works. Rank 0's value counts."},
        Choices(&Config::cpu_operations, {"auto", "shm", "mpi", "hierarchical"})},
+      {{"FLOAT32_ACROSS_HOSTS", nullptr, "0", "0 or 1",
+        "1 sends what each host has added up of float16 and bfloat16 to the other hosts as "
+        "float32, "
+        "so that a sum is rounded once: half as much again to send. Rank 0's value counts."},
+       Switch(&Config::float32_across_hosts)},
       {{"SPARSE_DENSITY", nullptr, "1", "0 to 10^6",
         "IndexedSlices gradients are sent as whole tensors if all ranks together send at least "
         "this many times the rows of the variable; 0: never. Rank 0's value counts."},

@@ -52,6 +52,7 @@ struct Config {
   OnHang on_hang = OnHang::kWarn;
   double shutdown_timeout = 5.0;  // seconds
   CpuOperations cpu_operations = CpuOperations::kAuto;
+  bool float32_across_hosts = false;
   double sparse_density = 1.0;  // rows sent by all ranks over rows of the variable; 0: never dense
   GpuOperations gpu_operations = GpuOperations::kAuto;
   double gpu_init_timeout = 120.0;  // seconds

@@ -242,8 +242,10 @@ Status MakeGpuLevels(const NcclApi& api, CudaDevice* device, Communicator* host,
   int32_t kernel = device->copies()->has_kernel() ? 1 : 0;
   TFHVD_RETURN_IF_ERROR(
       host->AllReduce(&kernel, &kernel, 1, DType::kInt32, {ReduceOp::kMin, 1.0, 1.0}));
+  HierarchicalOptions between;
+  between.wide_floats = true;  // NCCL would round a host's sum once for each of its ranks
   auto levels = std::make_unique<HierarchicalCommunicator>(layout, host->rank(), std::move(local),
-                                                           std::move(across), HierarchicalOptions{},
+                                                           std::move(across), between,
                                                            MakeGpuLevelMemory(device));
   *out = std::make_unique<GpuLevelsCommunicator>(std::move(host_local), std::move(host_across),
                                                  std::move(flat), std::move(levels), kernel == 1);

@@ -13,7 +13,7 @@ namespace tfhvd {
 namespace {
 
 // Counts up whenever messages of the negotiation or algorithms of a backend change.
-constexpr int kProtocol = 11;
+constexpr int kProtocol = 12;
 
 std::string HostName() {
   char name[256] = {0};
@@ -45,7 +45,8 @@ std::string EncodeHandshake(const Handshake& handshake) {
          std::to_string(static_cast<int>(handshake.on_not_finite)) + "\n" +
          std::to_string(handshake.local_process) + "\n" + std::to_string(handshake.pid) + "\n" +
          handshake.pid_namespace + "\n" + handshake.identity.versions.tfhvd + "\n" +
-         handshake.identity.versions.tensorflow + "\n" + handshake.identity.watch_address + "\n";
+         handshake.identity.versions.tensorflow + "\n" + handshake.identity.watch_address + "\n" +
+         (handshake.float32_across_hosts ? "1" : "0") + "\n";
 }
 
 Status DecodeHandshake(const std::string& text, Handshake* handshake) {
@@ -58,6 +59,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   std::string on_not_finite;
   std::string local_process;
   std::string pid;
+  std::string float32;
   bool whole = std::getline(in, protocol) && std::getline(in, handshake->host);
   handshake->protocol = std::atoi(protocol.c_str());
   const bool other = whole && handshake->protocol != kProtocol;
@@ -67,7 +69,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
           std::getline(in, pid) && std::getline(in, handshake->pid_namespace) &&
           std::getline(in, handshake->identity.versions.tfhvd) &&
           std::getline(in, handshake->identity.versions.tensorflow) &&
-          std::getline(in, handshake->identity.watch_address);
+          std::getline(in, handshake->identity.watch_address) && std::getline(in, float32);
   if (!whole && !other) {
     return Status::Internal("a rank sent a malformed handshake: '" + text + "'");
   }
@@ -78,6 +80,7 @@ Status DecodeHandshake(const std::string& text, Handshake* handshake) {
   handshake->on_not_finite = static_cast<OnNotFinite>(std::atoi(on_not_finite.c_str()));
   handshake->local_process = std::atoi(local_process.c_str());
   handshake->pid = std::atoi(pid.c_str());
+  handshake->float32_across_hosts = float32 == "1";
   return Status::Ok();
 }
 
@@ -97,6 +100,7 @@ Handshake MakeHandshake(const Config& config, const Identity& identity) {
   handshake.pid = static_cast<int>(getpid());
   handshake.pid_namespace = PidNamespace();
   handshake.identity = identity;
+  handshake.float32_across_hosts = config.float32_across_hosts;
   return handshake;
 }
 
@@ -122,6 +126,7 @@ Status ExchangeHandshakes(Communicator* communicator, Config* config, Topology* 
       config->cpu_operations = handshake.cpu_operations;
       config->sparse_density = handshake.sparse_density;
       config->on_not_finite = handshake.on_not_finite;
+      config->float32_across_hosts = handshake.float32_across_hosts;
     }
     hosts.push_back(handshake.host);
     machines.push_back(handshake.machine);

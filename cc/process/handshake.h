@@ -33,6 +33,7 @@ struct Handshake {
   int pid = 0;
   std::string pid_namespace;  // equal where the pids of one mean the same to the other
   Identity identity;
+  bool float32_across_hosts = false;
 };
 
 // The fields of another protocol are filled as far as they are there: protocol, host and versions

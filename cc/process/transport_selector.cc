@@ -55,7 +55,9 @@ std::vector<int> Neighbours(const Group& group) {
 // Selects the transport of a group.
 class TransportSelector {
  public:
-  TransportSelector(const Log& log, World* world) : log_(log), world_(world) {}
+  TransportSelector(const Config& config, const Log& log, World* world) : log_(log), world_(world) {
+    levels_.wide_floats = config.float32_across_hosts;
+  }
 
   // Collective over the group, which `everyone` joins. `transport` holds the launcher's control
   // plane before, and everything after; kUnavailable on every rank where nothing is faster than
@@ -107,7 +109,7 @@ class TransportSelector {
       TFHVD_RETURN_IF_ERROR(world_->OpenCommunicator(At(group, layout.LaneRanks(lane)), &across));
     }
     transport->communicator = std::make_unique<HierarchicalCommunicator>(
-        layout, group.self, std::move(local.communicator), std::move(across));
+        layout, group.self, std::move(local.communicator), std::move(across), levels_);
     if (!control) return Status::Ok();
     const bool all = sharing == layout.hosts();
     if (all) {
@@ -126,6 +128,7 @@ class TransportSelector {
 
   const Log& log_;
   World* const world_;  // Not owned.
+  HierarchicalOptions levels_;
 };
 
 // Whether the wanted transport can be had at all in a job of these hosts.
@@ -151,7 +154,7 @@ Status SelectFaster(const Config& config, const Topology& topology, const Log& l
   std::iota(everyone.begin(), everyone.end(), 0);
   Status status = CheckWanted(config, topology);
   if (status.ok()) {
-    status = TransportSelector(log, world)
+    status = TransportSelector(config, log, world)
                  .Find(MakeGroup(everyone, topology.rank, topology.host_of), communicator->get(),
                        &transport);
   }
@@ -197,7 +200,7 @@ CommunicatorFactory MakeCommunicatorFactory(const Config& config, const Topology
     if (members.size() == 1 || config.cpu_operations == CpuOperations::kMpi) return Status::Ok();
     Transport transport;
     const Group group = MakeGroup(members, topology.rank, topology.host_of);
-    const Status found = TransportSelector(log, world).Find(group, out->get(), &transport);
+    const Status found = TransportSelector(config, log, world).Find(group, out->get(), &transport);
     if (found.ok()) *out = std::move(transport.communicator);
     return found.code() == StatusCode::kUnavailable ? Status::Ok() : found;
   };

@@ -296,7 +296,7 @@ TEST(LevelsLoseNothing) {
         if (!CheckReduction(dtype, reduction).ok()) continue;
         Buffer flat(kCount * ItemSize(dtype));
         ReduceRanks(flat.data(), in.data(), static_cast<int>(in.size()), kCount, dtype, reduction);
-        const Buffer levels = ReduceByHost(in, hosts, kCount, dtype, reduction);
+        const Buffer levels = ReduceByHost(in, hosts, kCount, dtype, reduction, true);
         EXPECT_EQ(std::memcmp(flat.data(), levels.data(), static_cast<size_t>(flat.bytes())), 0);
         EXPECT_TRUE(levels.intact());
       }

@@ -39,9 +39,11 @@ class Conformance {
   explicit Conformance(Communicator* comm, uint64_t seed = 1, bool exact = true)
       : comm_(*comm), seed_(seed), exact_(exact) {}
 
-  // The communicator combines each host's ranks first; `hosts` says the host of each rank.
-  Conformance& ByHosts(std::vector<int> hosts) {
+  // The communicator combines each host's ranks first; `hosts` says the host of each rank. Where
+  // floats are wide, it rounds no host's sum to 16 bits.
+  Conformance& ByHosts(std::vector<int> hosts, bool wide_floats = false) {
     hosts_ = std::move(hosts);
+    wide_floats_ = wide_floats;
     return *this;
   }
 
@@ -331,7 +333,7 @@ class Conformance {
                  const Reduction& reduction) const {
     std::vector<const void*> in;
     for (const Buffer& input : inputs) in.push_back(input.data() + begin * ItemSize(dtype));
-    if (!hosts_.empty()) return ReduceByHost(in, hosts_, count, dtype, reduction);
+    if (!hosts_.empty()) return ReduceByHost(in, hosts_, count, dtype, reduction, wide_floats_);
     Buffer result(count * ItemSize(dtype));
     ReduceRanks(result.data(), in.data(), static_cast<int>(in.size()), count, dtype, reduction);
     return result;
@@ -511,6 +513,7 @@ class Conformance {
   const uint64_t seed_;
   const bool exact_;
   std::vector<int> hosts_;  // by rank; empty: ranks are combined one by one
+  bool wide_floats_ = false;
   int64_t large_ = (kThreadSanitizer ? 3 : 9) << 20;
   int case_ = 0;
   bool stopped_ = false;

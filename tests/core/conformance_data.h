@@ -132,10 +132,46 @@ inline double Epsilon(DType dtype) {
                                      : 0x1p-52;
 }
 
+// The hosts in the order of their lowest ranks.
+inline std::vector<int> InOrder(const std::vector<int>& hosts) {
+  std::vector<int> seen;
+  for (const int host : hosts) {
+    if (std::find(seen.begin(), seen.end(), host) == seen.end()) seen.push_back(host);
+  }
+  return seen;
+}
+
+// Sums of each host's ranks, with the factors, and then of the hosts' sums: both rounded.
+inline Buffer ReduceHalvesByHost(const std::vector<const void*>& in, const std::vector<int>& hosts,
+                                 int64_t count, DType dtype, const Reduction& reduction) {
+  Reduction within{ReduceOp::kSum, reduction.prescale, reduction.postscale};
+  if (reduction.op == ReduceOp::kAverage) within.postscale /= static_cast<double>(in.size());
+  std::vector<Buffer> sums;
+  std::vector<const void*> pointers;
+  for (const int host : InOrder(hosts)) {
+    std::vector<const void*> values;
+    for (size_t r = 0; r < in.size(); ++r) {
+      if (hosts[r] == host) values.push_back(in[r]);
+    }
+    sums.emplace_back(count * ItemSize(dtype));
+    ReduceRanks(sums.back().data(), values.data(), static_cast<int>(values.size()), count, dtype,
+                within);
+  }
+  for (const Buffer& each : sums) pointers.push_back(each.data());
+  Buffer result(count * ItemSize(dtype));
+  ReduceRanks(result.data(), pointers.data(), static_cast<int>(pointers.size()), count, dtype,
+              {ReduceOp::kSum, 1.0, 1.0});
+  return result;
+}
+
 // The reduction of each host's ranks first, in order, then of the hosts, in the order of their
-// lowest ranks. `hosts[r]` is rank r's.
+// lowest ranks. `hosts[r]` is rank r's. Sums of 16-bit floats are completed within each host,
+// unless they are to be wide.
 inline Buffer ReduceByHost(const std::vector<const void*>& in, const std::vector<int>& hosts,
-                           int64_t count, DType dtype, const Reduction& reduction) {
+                           int64_t count, DType dtype, const Reduction& reduction, bool wide) {
+  const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  const bool sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
+  if (half && sum && !wide) return ReduceHalvesByHost(in, hosts, count, dtype, reduction);
   const DType between = TypeBetween(dtype, reduction);
   const auto combine = [&](const std::vector<Buffer>& values) {
     std::vector<const void*> pointers;
@@ -145,12 +181,8 @@ inline Buffer ReduceByHost(const std::vector<const void*>& in, const std::vector
                 Between(reduction));
     return result;
   };
-  std::vector<int> seen;
-  for (const int host : hosts) {
-    if (std::find(seen.begin(), seen.end(), host) == seen.end()) seen.push_back(host);
-  }
   std::vector<Buffer> sums;
-  for (const int host : seen) {
+  for (const int host : InOrder(hosts)) {
     std::vector<Buffer> values;
     for (size_t r = 0; r < in.size(); ++r) {
       if (hosts[r] != host) continue;

@@ -23,7 +23,8 @@ TEST(EveryFieldSurvives) {
                             7,
                             4711,
                             "pid:[4026531836]",
-                            {{"1.2.3", "2.21"}, "secret host:4711"}};
+                            {{"1.2.3", "2.21"}, "secret host:4711"},
+                            true};
   Handshake back;
   ASSERT_OK(DecodeHandshake(EncodeHandshake(handshake), &back));
   EXPECT_EQ(back.protocol, 3);
@@ -40,6 +41,7 @@ TEST(EveryFieldSurvives) {
   EXPECT_EQ(back.identity.versions.tfhvd, std::string("1.2.3"));
   EXPECT_EQ(back.identity.versions.tensorflow, std::string("2.21"));
   EXPECT_EQ(back.identity.watch_address, std::string("secret host:4711"));
+  EXPECT_TRUE(back.float32_across_hosts);
 }
 
 TEST(ATestMaySayWhereItsRanksAre) {
@@ -115,6 +117,7 @@ TEST(RankZerosSettingsAreEveryones) {
     config.cycle_time = rank;
     config.sparse_density = 0.25 * (rank + 1);
     config.on_not_finite = rank == 0 ? OnNotFinite::kRaise : OnNotFinite::kOff;
+    config.float32_across_hosts = rank == 0;
     config.cpu_operations = rank == 0 ? CpuOperations::kMpi : CpuOperations::kShm;
     Topology topology;
     const Identity mine{{}, "at " + std::to_string(rank)};
@@ -125,6 +128,7 @@ TEST(RankZerosSettingsAreEveryones) {
     EXPECT_EQ(config.cpu_operations, CpuOperations::kMpi);
     EXPECT_EQ(config.sparse_density, 0.25);
     EXPECT_TRUE(config.on_not_finite == OnNotFinite::kRaise);
+    EXPECT_TRUE(config.float32_across_hosts);
     EXPECT_EQ(config.cycle_time, static_cast<double>(rank));  // each rank's own affair
     EXPECT_EQ(topology.rank, rank);
     EXPECT_EQ(topology.watch_addresses, (std::vector<std::string>{"at 0", "at 1", "at 2"}));

@@ -1,5 +1,6 @@
 // Communicators made of two, one within hosts and one across, against the suite of all
 // communicators. Ranks are threads, hosts are sets of them.
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,14 +50,16 @@ void OnHosts(const Hosts& hosts, bool shared, HierarchicalOptions options, const
 
 void RunSuite(const Hosts& hosts, HierarchicalOptions options = {}, bool shared = false,
               int64_t large = 1 << 20) {
-  OnHosts(hosts, shared, options,
-          [&](Communicator* comm) { Conformance(comm).ByHosts(hosts).UpTo(large).RunAll(); });
+  OnHosts(hosts, shared, options, [&](Communicator* comm) {
+    Conformance(comm).ByHosts(hosts, options.wide_floats).UpTo(large).RunAll();
+  });
 }
 
 // Collectives of changing kinds and sizes alone.
 void RunMixture(const Hosts& hosts, HierarchicalOptions options = {}) {
-  OnHosts(hosts, false, options,
-          [&](Communicator* comm) { Conformance(comm).ByHosts(hosts).CheckMixture(); });
+  OnHosts(hosts, false, options, [&](Communicator* comm) {
+    Conformance(comm).ByHosts(hosts, options.wide_floats).CheckMixture();
+  });
 }
 
 // All of it where it is quick: ThreadSanitizer watches the same threads in a few shapes.
@@ -76,7 +79,25 @@ TEST(ConformsWithHostsAroundOthers) { RunShape({0, 1, 1, 0}, kTiny); }
 // Lanes that serve several ranks.
 TEST(ConformsWith5And2) { RunShape({0, 0, 1, 0, 1, 0, 0}, kTiny); }
 TEST(ConformsWithThreeHosts) { RunMixture({0, 0, 1, 1, 1, 2, 2}, kTiny); }
+TEST(ConformsWithWideFloats) {
+  RunShape({0, 0, 1, 1}, {20000, 100, true});
+  RunMixture({0, 0, 1, 0, 1, 0, 0}, {4 << 20, 16 << 10, true});
+}
 TEST(ConformsThroughSharedMemory) { RunSuite({0, 0, 0, 1, 1}, {}, true); }
+
+// The sum of the ranks' values is no float16.
+TEST(AveragesOfLargeFloat16AreNotInfinite) {
+  for (const int64_t count : {int64_t{10}, int64_t{100000}}) {
+    OnHosts({0, 0, 0, 1, 1}, false, {}, [count](Communicator* comm) {
+      std::vector<Float16> values(static_cast<size_t>(count), ToFloat16(60000.0f));
+      ASSERT_OK(comm->AllReduce(values.data(), values.data(), count, DType::kFloat16,
+                                {ReduceOp::kAverage, 1.0, 1.0}));
+      // Each host rounds its part.
+      EXPECT_TRUE(std::abs(ToFloat(values.front()) - 60000.0f) <= 64.0f);
+      EXPECT_TRUE(std::abs(ToFloat(values.back()) - 60000.0f) <= 64.0f);
+    });
+  }
+}
 
 TEST(AbortEndsACall) {
   for (const bool shared : {false, true}) {

@@ -9,7 +9,9 @@
 //   steps.
 // - Reductions combine the ranks of each host in their order, then the hosts in the order of their
 //   lowest ranks. So sums of floats may differ in the last bit from those of the flat backends; all
-//   ranks hold equal bits. Nothing is rounded, divided or scaled between the levels (arithmetic.h).
+//   ranks hold equal bits. Nothing is rounded, divided or scaled between the levels (arithmetic.h),
+//   but sums and averages of 16-bit floats: a host's sum is divided, scaled and rounded to 16 bits,
+//   for half of what float32 would send across. wide_floats: it is not.
 // - Data pass through staging buffers of a few MiB, piece by piece; an alltoall's through twice its
 //   size.
 //
@@ -34,6 +36,8 @@ struct HierarchicalOptions {
   int64_t piece_bytes = 4 << 20;
   // Up to so many bytes, one lane carries everything.
   int64_t small_bytes = 16 << 10;
+  // Whether sums of 16-bit floats stay float32 until all hosts' are added up.
+  bool wide_floats = false;
 };
 
 class HierarchicalCommunicator : public Communicator {
@@ -72,14 +76,16 @@ class HierarchicalCommunicator : public Communicator {
     DType dtype;
     DType between;  // the type of what lies between the levels
     Reduction reduction;
+    Reduction within;  // how the ranks of a host combine their values
+    bool completed;    // whether a host's values are divided and scaled within it
 
     bool wider() const { return between != dtype; }
     int64_t item() const { return ItemSize(dtype); }
     int64_t wide_item() const { return ItemSize(between); }
-    // How the ranks of a host combine their values; what has been widened is prescaled already.
-    Reduction within() const;
   };
-  static ReduceCall MakeCall(DType dtype, const Reduction& reduction);
+  ReduceCall MakeCall(DType dtype, const Reduction& reduction) const;
+  // Of what the hosts have combined makes the result, in place.
+  Status Complete(const ReduceCall& call, char* values, int64_t count);
 
   // A buffer of memory_: see LevelMemory.
   Status Get(LevelMemory::StagingBuffer buffer, int64_t bytes, char** memory) {

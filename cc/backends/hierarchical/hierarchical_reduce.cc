@@ -7,14 +7,24 @@
 namespace tfhvd {
 
 HierarchicalCommunicator::ReduceCall HierarchicalCommunicator::MakeCall(
-    DType dtype, const Reduction& reduction) {
-  return {dtype, TypeBetween(dtype, reduction), reduction};
+    DType dtype, const Reduction& reduction) const {
+  ReduceCall call{dtype, TypeBetween(dtype, reduction), reduction, Between(reduction), false};
+  const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  if (half && !options_.wide_floats && call.within.op == ReduceOp::kSum) {
+    // Divided within the hosts, a sum of float16 overflows only where the result does.
+    const double ranks = reduction.op == ReduceOp::kAverage ? size() : 1;
+    call.between = dtype;
+    call.within.postscale = reduction.postscale / ranks;
+    call.completed = true;
+  }
+  // What is widened is prescaled then.
+  if (!call.wider()) call.within.prescale = reduction.prescale;
+  return call;
 }
 
-Reduction HierarchicalCommunicator::ReduceCall::within() const {
-  Reduction within = Between(reduction);
-  if (!wider()) within.prescale = reduction.prescale;
-  return within;
+Status HierarchicalCommunicator::Complete(const ReduceCall& call, char* values, int64_t count) {
+  if (call.completed) return Status::Ok();
+  return memory_->Complete(values, values, size(), count, call.dtype, call.reduction);
 }
 
 Status HierarchicalCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
@@ -68,7 +78,7 @@ Status HierarchicalCommunicator::ReduceWithin(const ReduceCall& call, const char
     TFHVD_RETURN_IF_ERROR(memory_->Widen(buffer, in, count, call.dtype, call.reduction));
     values = buffer;
   }
-  return local_->ReduceScatter(values, piece.part, piece.counts, call.between, call.within());
+  return local_->ReduceScatter(values, piece.part, piece.counts, call.between, call.within);
 }
 
 Status HierarchicalCommunicator::StartAcross(const ReduceCall& call, Piece* piece) {
@@ -89,9 +99,8 @@ Status HierarchicalCommunicator::FinishPiece(const ReduceCall& call, std::deque<
   if (piece.started) {
     piece.started = false;
     TFHVD_RETURN_IF_ERROR(across_->FinishAllReduce());
-    TFHVD_RETURN_IF_ERROR(memory_->Complete(piece.part, piece.part, size(),
-                                            piece.counts[static_cast<size_t>(local_rank())],
-                                            call.dtype, call.reduction));
+    TFHVD_RETURN_IF_ERROR(
+        Complete(call, piece.part, piece.counts[static_cast<size_t>(local_rank())]));
   }
   for (int64_t& n : piece.counts) n *= call.item();
   TFHVD_RETURN_IF_ERROR(local_->AllGather(piece.part, piece.out, piece.counts));
@@ -113,7 +122,7 @@ Status HierarchicalCommunicator::ReduceWideAcross(const ReduceCall& call, char* 
   TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, mine * call.wide_item(), &share));
   TFHVD_RETURN_IF_ERROR(
       across_->ReduceScatter(part, share, shares, call.between, Between(call.reduction)));
-  TFHVD_RETURN_IF_ERROR(memory_->Complete(share, share, size(), mine, call.dtype, call.reduction));
+  TFHVD_RETURN_IF_ERROR(Complete(call, share, mine));
   for (int64_t& n : shares) n *= call.item();
   return across_->AllGather(share, part, shares);
 }
@@ -166,7 +175,7 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
                             lane_counts[static_cast<size_t>(local_rank())] * call.wide_item(),
                             &part));
   TFHVD_RETURN_IF_ERROR(
-      local_->ReduceScatter(packed, part, lane_counts, call.between, call.within()));
+      local_->ReduceScatter(packed, part, lane_counts, call.between, call.within));
   char* results = nullptr;
   if (in_lane()) {
     const Sizes by_host = ByHost(counts, local_rank());
@@ -174,8 +183,7 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
     TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, mine * call.wide_item(), &results));
     TFHVD_RETURN_IF_ERROR(
         across_->ReduceScatter(part, results, by_host, call.between, Between(call.reduction)));
-    TFHVD_RETURN_IF_ERROR(
-        memory_->Complete(results, results, size(), mine, call.dtype, call.reduction));
+    TFHVD_RETURN_IF_ERROR(Complete(call, results, mine));
   }
   Sizes bytes;
   for (const int64_t n : counts) bytes.push_back(n * call.item());
