@@ -32,8 +32,8 @@ struct FlightHeader {
   std::atomic<int64_t> submitted_at;            // when the last one was; 0: none was
   std::atomic<int64_t> epoch;                   // of the training, counted from 1; 0: not known
   std::atomic<int64_t> step;                    // those that are done in it
-  std::atomic<int64_t> tells_until;  // until when its own watch can say why the job hangs
-  alignas(64) std::atomic<uint64_t> done;       // of these
+  std::atomic<int64_t> tells_until;        // until when its own watch can say why the job hangs
+  alignas(64) std::atomic<uint64_t> done;  // of these
   std::atomic<int64_t> done_at;
   alignas(64) char host[64];  // ends with a zero
 };

@@ -218,8 +218,7 @@ void BindRecords(py::module_* m) {
       "note_watch",
       [](double seconds) {
         const std::chrono::duration<double> lasting(seconds);
-        RunningEngine()->NoteWatch(
-            std::chrono::duration_cast<std::chrono::nanoseconds>(lasting));
+        RunningEngine()->NoteWatch(std::chrono::duration_cast<std::chrono::nanoseconds>(lasting));
       },
       py::arg("seconds"),
       "Notes in that record that this process watches for so long whether the job hangs.");

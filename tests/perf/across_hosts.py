@@ -2,15 +2,16 @@
 
     python tests/perf/across_hosts.py [--hosts 3] [--ranks-per-host 1] [--megabits 500]
                                       [--milliseconds 1] [--tensors 1x64M 500x1K]
-                                      [--model resnet50] [--with-horovod PYTHON] [--seconds 0.5]
-                                      [--json FILE]
+                                      [--model resnet50] [--sizes 16M --dtype float16]
+                                      [--with-horovod PYTHON] [--seconds 0.5] [--json FILE]
 
 The hosts are namespaces of this machine; each has a link of that speed, both ways, and of that
 length, one way (tests/network.py: needs root and g++). All ranks share this machine's cores, which
 limits fast links. "tfhvd, TCP" is without an MPI (tfhvdrun --transport tcp). "the link" is the time
 that the best algorithm needs for all bytes: every host must send and receive 2(h-1)/h of them, in
-packets of 9000 bytes that carry 8948, and then waits twice for the length of the way. Each column
-is the median of one job's steps; the jobs follow each other.
+packets of 9000 bytes that carry 8948, and then waits twice for the length of the way. --sizes
+reduces one tensor of another type; those of 16 bits have a column more, for sums that cross as
+float32. Each column is the median of one job's steps; the jobs follow each other.
 """
 
 from __future__ import annotations
@@ -56,12 +57,15 @@ def seconds_of_link(total_bytes: int, hosts: int, link: network.Link) -> float:
     return seconds + 2 * link.milliseconds / 1e3
 
 
-def contenders(horovod: Path | None) -> list[Contender]:
+def contenders(horovod: Path | None, dtype: str) -> list[Contender]:
     """All that take part; plain MPI runs in tfhvd's job, in turn with it."""
     mpirun = Path(shutil.which("mpirun") or "mpirun")
     bench = (sys.executable, "-m", "tfhvd.bench", "--no-progress", "--rivals")
     found = [Contender("tfhvd", mpirun, (*bench, "mpi"), {})]
     found.append(Contender("tfhvd, TCP", None, (*bench, "none"), {}))
+    if dtype in ("float16", "bfloat16"):
+        wide = {"TFHVD_FLOAT32_ACROSS_HOSTS": "1"}
+        found.append(Contender("tfhvd, float32 across", mpirun, (*bench, "none"), wide))
     if horovod is not None:
         words = (str(horovod), str(HERE / "horovod_job.py"))
         mpirun = horovod.parent / "mpirun"
@@ -82,6 +86,8 @@ def run(
         words += [*contender.words, "--seconds", str(options.seconds), "--json", str(out)]
         words += ["--tensors", *options.tensors] if options.tensors else []
         words += ["--model", *options.model] if options.model else []
+        one = ["--collectives", "allreduce", "--dtype", options.dtype, "--sizes", *options.sizes]
+        words += one if options.sizes else []
         jobs.run(words, contender.env)
         rows = json.loads(out.read_text())["rows"]
     medians: dict[str, dict[str, float]] = {}
@@ -89,7 +95,10 @@ def run(
         own = row["subject"] == contender.name.partition(",")[0]
         beside = contender.name == "tfhvd" and row["subject"] in ("MPI", "tf.identity")
         if own or beside:
-            columns = medians.setdefault(row["workload"], {})
+            workload = str(row["workload"])
+            if workload == "allreduce":
+                workload = f"{row['bytes'] / 2**20:g} MiB of {options.dtype}"
+            columns = medians.setdefault(workload, {})
             columns["bytes"] = row["bytes"]
             columns[contender.name if own else row["subject"]] = row["p50_us"] / 1e6
     return medians
@@ -123,6 +132,8 @@ def main() -> None:
     parser.add_argument("--milliseconds", type=float, default=0.1, help="of each way")
     parser.add_argument("--tensors", nargs="*", default=["1x64M", "500x1K"], metavar="COUNTxSIZE")
     parser.add_argument("--model", nargs="*", default=[])
+    parser.add_argument("--sizes", nargs="*", default=[], metavar="SIZE", help="of one tensor")
+    parser.add_argument("--dtype", default="float32", help="of that")
     parser.add_argument("--with-horovod", type=Path, metavar="PYTHON")
     parser.add_argument("--seconds", type=float, default=0.5, help="about, for each figure")
     parser.add_argument("--json", type=Path, help="write all medians to this file as well")
@@ -132,7 +143,7 @@ def main() -> None:
     # Whoever ends this program ends what it has started, too.
     signal.signal(signal.SIGTERM, lambda number, stack: sys.exit(128 + number))
     figures: dict[str, dict[str, float]] = {}
-    rivals = contenders(options.with_horovod)
+    rivals = contenders(options.with_horovod, options.dtype)
     link = network.Link(options.megabits, options.milliseconds)
     with network.hosts(options.hosts, link) as net:
         for contender in rivals:
