@@ -1,5 +1,6 @@
 // The shm backend against the suite of all communicators. The ranks are threads, but each maps the
 // memory for itself, as processes do.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <memory>
@@ -60,6 +61,7 @@ TEST(AbortEndsACall) {
 TEST(CountersWrapAround) {
   SharedMemory memory;
   ASSERT_OK(SharedMemory::Create(4096, &memory));
+  ASSERT_OK(memory.Reserve({0, 4096}));
   auto* counter = reinterpret_cast<SharedCounter*>(memory.data());
   counter->Set(2);
   EXPECT_OK(counter->WaitFor(0xffffffffu, 0, nullptr));
@@ -82,6 +84,37 @@ TEST(MemoryThatCannotBeHadIsSaidOnEveryRank) {
   });
 }
 
+// Bytes of memory behind what was made.
+int64_t Backed(const SharedMemory& memory) {
+  struct stat about = {};
+  EXPECT_EQ(stat(memory.handle().path().c_str(), &about), 0);
+  return about.st_blocks * 512;
+}
+
+// Pages lie where the rank is that asks for them: the first one must not ask for all.
+TEST(EachRankReservesWhatItWrites) {
+  const int ranks = 3;
+  ShmOptions options;
+  options.slot_bytes = kUsual;
+  const int64_t bytes = ShmCommunicator::SizeFor(ranks, options);
+  SharedMemory mine;
+  ASSERT_OK(SharedMemory::Create(bytes, &mine));
+  SharedMemory theirs;
+  ASSERT_OK(SharedMemory::Open(mine.handle(), bytes, &theirs));
+  EXPECT_TRUE(Backed(mine) < kUsual * 4);
+  int64_t sum = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    SharedMemory* const memory = rank == 0 ? &mine : &theirs;
+    for (const SharedMemory::Part& part : ShmCommunicator::PartsOf(rank, ranks, options)) {
+      EXPECT_EQ(part.begin % Exchange::kPage, int64_t{0});
+      ASSERT_OK(memory->Reserve(part));
+      sum += part.bytes;
+      EXPECT_TRUE(Backed(mine) >= sum);  // nobody's twice
+    }
+  }
+  EXPECT_EQ(sum, bytes);
+}
+
 // So nothing of a killed job can be left behind, no two jobs can meet, and the size of /dev/shm
 // says nothing.
 TEST(MemoryLiesInNoFolder) {
@@ -95,6 +128,7 @@ TEST(MemoryLiesInNoFolder) {
 TEST(MemoryThatCannotBeSharedIsSaid) {
   SharedMemory mine;
   ASSERT_OK(SharedMemory::Create(4096, &mine));
+  ASSERT_OK(mine.Reserve({0, 4096}));
   SharedMemory memory;
   SharedMemory::Handle handle = mine.handle();
   handle.file = 1 << 20;

@@ -130,8 +130,9 @@ void OnTwo(const std::function<void(int)>& body) {
 
 std::shared_ptr<SharedMemory> MemoryFor(const ShmOptions& options) {
   auto memory = std::make_shared<SharedMemory>();
-  const Status status =
-      SharedMemory::Create(ShmCommunicator::SizeFor(kRanks, options), memory.get());
+  const int64_t bytes = ShmCommunicator::SizeFor(kRanks, options);
+  Status status = SharedMemory::Create(bytes, memory.get());
+  if (status.ok()) status = memory->Reserve({0, bytes});
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", status.ToString().c_str());
     std::exit(1);

@@ -3,12 +3,17 @@
 namespace tfhvd {
 
 int64_t Exchange::SizeFor(int ranks, int64_t slot_bytes) {
-  return ranks * (static_cast<int64_t>(sizeof(Counters)) + 2 * slot_bytes);
+  return SlotsOf(ranks, ranks, slot_bytes);
+}
+
+int64_t Exchange::SlotsOf(int rank, int ranks, int64_t slot_bytes) {
+  const int64_t counters = ranks * static_cast<int64_t>(sizeof(Counters));
+  return (counters + kPage - 1) / kPage * kPage + rank * 2 * slot_bytes;
 }
 
 Exchange::Exchange(char* memory, int rank, int ranks, int64_t slot_bytes, PeerWaitMonitor* monitor)
     : counters_(reinterpret_cast<Counters*>(memory)),
-      slots_(memory + ranks * sizeof(Counters)),
+      slots_(memory + SlotsOf(0, ranks, slot_bytes)),
       rank_(rank),
       ranks_(ranks),
       slot_bytes_(slot_bytes),

@@ -17,9 +17,14 @@ class Exchange {
  public:
   // What a slot is divided into begins on a cache line.
   static constexpr int64_t kLine = 64;
+  // Slots begin on pages, for a page lies on one NUMA node.
+  static constexpr int64_t kPage = 4096;
 
   // The bytes of shared memory that an exchange takes.
   static int64_t SizeFor(int ranks, int64_t slot_bytes);
+  // Where a rank's slots begin in it; it alone writes them. Before the first rank's lies what all
+  // write.
+  static int64_t SlotsOf(int rank, int ranks, int64_t slot_bytes);
 
   // `memory` is zeroed, aligned to 64 bytes, and outlives this object, as does `monitor`.
   Exchange(char* memory, int rank, int ranks, int64_t slot_bytes, PeerWaitMonitor* monitor);

@@ -24,6 +24,13 @@ uint64_t PidNamespace() {
   return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
 }
 
+Status NoMemory(int64_t bytes, int error) {
+  return Status::Unavailable(
+      "cannot get " + std::to_string(bytes) +
+      " bytes of memory for the ranks of this host to share: " + std::strerror(error) +
+      "; free some, or raise the limit of the container or of `ulimit -f`");
+}
+
 Status NotTheMemory(const SharedMemory::Handle& handle, const std::string& why) {
   return Status::Unavailable("cannot share memory with a peer: " + handle.path() + " is " + why +
                              "; the ranks may run in different containers");
@@ -66,14 +73,9 @@ Status SharedMemory::Create(int64_t bytes, SharedMemory* out) {
   if (!made.file_.valid()) {
     return Status::Unavailable(std::string("cannot make shared memory: ") + std::strerror(errno));
   }
-  const int error = posix_fallocate(made.file_.get(), 0, FileBytes(bytes));
-  if (error != 0) {
-    return Status::Unavailable(
-        "cannot get " + std::to_string(bytes) +
-        " bytes of memory for the ranks of this host to share: " + std::strerror(error) +
-        "; free some, or raise the limit of the container or of `ulimit -f`");
-  }
+  if (ftruncate(made.file_.get(), FileBytes(bytes)) != 0) return NoMemory(bytes, errno);
   TFHVD_RETURN_IF_ERROR(made.Map(bytes));
+  TFHVD_RETURN_IF_ERROR(made.Reserve({bytes, kNonceBytes}));
   char nonce[kNonceBytes];
   if (getrandom(nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) {
     return Status::Unavailable(std::string("cannot get random bytes to mark shared memory with: ") +
@@ -108,9 +110,14 @@ Status SharedMemory::Open(const Handle& handle, int64_t bytes, SharedMemory* out
   if (std::memcmp(opened.nonce(), handle.nonce, sizeof handle.nonce) != 0) {
     return NotTheMemory(handle, "another memory");
   }
-  opened.Seal();
   *out = std::move(opened);
   return Status::Ok();
+}
+
+Status SharedMemory::Reserve(const Part& part) {
+  if (part.bytes == 0) return Status::Ok();
+  const int error = posix_fallocate(file_.get(), part.begin, part.bytes);
+  return error == 0 ? Status::Ok() : NoMemory(part.bytes, error);
 }
 
 SharedMemory::Handle SharedMemory::handle() const {

@@ -1,4 +1,5 @@
-// SharedMemory: a zeroed stretch of memory that processes of one host share.
+// SharedMemory: a zeroed stretch of memory that processes of one host share. Each of them reserves
+// the parts that it writes: so they lie on its own NUMA node, and cannot be missing later.
 //
 // It has no name: it is an anonymous file that peers open through the owner's entry in /proc. So
 // there is nothing to clean up after a job that was killed, and the size of /dev/shm does not
@@ -16,6 +17,11 @@ namespace tfhvd {
 
 class SharedMemory {
  public:
+  struct Part {
+    int64_t begin = 0;
+    int64_t bytes = 0;
+  };
+
   SharedMemory() = default;
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept { Swap(&other); }
@@ -36,17 +42,21 @@ class SharedMemory {
     std::string path() const;
   };
 
-  // Makes `bytes` bytes (all of them backed by memory now, or kUnavailable).
+  // Makes `bytes` bytes, or kUnavailable. None may be touched before somebody has reserved them.
   static Status Create(int64_t bytes, SharedMemory* out);
 
   // Maps what another process of this host has made. kUnavailable where that process cannot be seen
   // (another container, another user), or where what is seen is not this memory.
   static Status Open(const Handle& handle, int64_t bytes, SharedMemory* out);
 
+  // Has these bytes backed by memory now, by that of this process's node where nobody else had the
+  // same page first; kUnavailable where there is no more. Until Seal.
+  Status Reserve(const Part& part);
+
   // For peers, as long as this object lives or Seal has not been called. Owner only.
   Handle handle() const;
 
-  // Every peer has mapped it: gives up the file, keeps the mapping.
+  // Every peer has mapped and reserved what it needs: gives up the file, keeps the mapping.
   void Seal();
 
   char* data() const { return data_; }

@@ -1,5 +1,7 @@
 // How ranks of one host come to share memory: the first one makes it and tells the others where it
-// is.
+// is, and each reserves what it writes.
+#include <vector>
+
 #include "cc/backends/shm/shm_communicator.h"
 #include "cc/backends/shm/shm_control_plane.h"
 
@@ -10,21 +12,32 @@ namespace {
 constexpr int64_t kMostBytes = 64 << 20;
 constexpr int64_t kLeastSlot = 64 << 10;
 
-// What a rank tells the others about a step of the way.
-Status EveryoneOk(Communicator* host, const Status& mine, Status* all) {
-  int64_t bad = mine.ok() ? 0 : 1;
-  Reduction max;
-  max.op = ReduceOp::kMax;
-  TFHVD_RETURN_IF_ERROR(host->AllReduce(&bad, &bad, 1, DType::kInt64, max));
+using Parts = std::vector<SharedMemory::Part>;
+
+// Whether all went well: else this rank's own failure, or that there is another's. The first rank
+// that failed is `first`.
+Status EveryoneOk(Communicator* host, const Status& mine, int64_t* first, Status* all) {
+  *first = mine.ok() ? host->size() : host->rank();
+  Reduction min;
+  min.op = ReduceOp::kMin;
+  TFHVD_RETURN_IF_ERROR(host->AllReduce(first, first, 1, DType::kInt64, min));
   *all = mine;
-  if (mine.ok() && bad != 0) {
+  if (mine.ok() && *first != host->size()) {
     *all = Status::Unavailable("another rank of this host cannot share memory");
   }
   return Status::Ok();
 }
 
-// Collective: the first rank makes `bytes` bytes, and all map them. Either all succeed or all fail.
-Status ShareMemory(Communicator* host, int64_t bytes, SharedMemory* memory) {
+Status Reserve(const Parts& parts, SharedMemory* memory) {
+  for (const SharedMemory::Part& part : parts) TFHVD_RETURN_IF_ERROR(memory->Reserve(part));
+  return Status::Ok();
+}
+
+// Collective: the first rank makes `bytes` bytes, all map them, and each reserves its `parts`.
+// Either all succeed or all fail. `lacks`: whether this rank is the first of those that fail, and
+// does for a lack of memory.
+Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts, SharedMemory* memory,
+                   bool* lacks) {
   Status mine;
   SharedMemory::Handle handle;
   if (host->rank() == 0) {
@@ -36,9 +49,13 @@ Status ShareMemory(Communicator* host, int64_t bytes, SharedMemory* memory) {
     mine = handle.pid == 0 ? Status::Unavailable("rank 0 of this host could not make shared memory")
                            : SharedMemory::Open(handle, bytes, memory);
   }
+  const bool seen = host->rank() == 0 || mine.ok();
+  if (mine.ok()) mine = Reserve(parts, memory);
+  int64_t first = 0;
   Status everyone;
-  TFHVD_RETURN_IF_ERROR(EveryoneOk(host, mine, &everyone));
+  TFHVD_RETURN_IF_ERROR(EveryoneOk(host, mine, &first, &everyone));
   memory->Seal();
+  *lacks = seen && first == host->rank();
   return everyone;
 }
 
@@ -52,10 +69,12 @@ Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
     options.slot_bytes /= 2;
   }
   auto memory = std::make_shared<SharedMemory>();
-  const Status shared = ShareMemory(host, ShmCommunicator::SizeFor(ranks, options), memory.get());
+  bool lacks = false;
+  const Status shared =
+      ShareMemory(host, ShmCommunicator::SizeFor(ranks, options),
+                  ShmCommunicator::PartsOf(host->rank(), ranks, options), memory.get(), &lacks);
   // Peers that cannot be seen are as they are; a lack of memory somebody can mend.
-  const bool lacking = !shared.ok() && host->rank() == 0 && memory->data() == nullptr;
-  if (lacking) options.log.Warning(shared.message() + ". Until then collectives are slower.");
+  if (lacks) options.log.Warning(shared.message() + ". Until then collectives are slower.");
   TFHVD_RETURN_IF_ERROR(shared);
   *out = std::make_unique<ShmCommunicator>(std::move(memory), host->rank(), ranks, options);
   return Status::Ok();
@@ -63,7 +82,11 @@ Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
 
 Status MakeShmControlPlane(Communicator* host, std::unique_ptr<ControlPlane>* out) {
   SharedMemory memory;
-  TFHVD_RETURN_IF_ERROR(ShareMemory(host, ShmControlPlane::SizeFor(host->size()), &memory));
+  Parts parts;
+  if (host->rank() == 0) parts.push_back({0, ShmControlPlane::SizeFor(host->size())});
+  bool lacks = false;  // the communicator's warning is enough
+  TFHVD_RETURN_IF_ERROR(
+      ShareMemory(host, ShmControlPlane::SizeFor(host->size()), parts, &memory, &lacks));
   *out = std::make_unique<ShmControlPlane>(std::move(memory), host->rank(), host->size());
   return Status::Ok();
 }

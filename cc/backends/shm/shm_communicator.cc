@@ -18,6 +18,20 @@ int64_t ShmCommunicator::SizeFor(int ranks, const ShmOptions& options) {
   return kNoteBytes + 2 * Exchange::SizeFor(ranks, options.slot_bytes);
 }
 
+std::vector<SharedMemory::Part> ShmCommunicator::PartsOf(int rank, int ranks,
+                                                         const ShmOptions& options) {
+  const int64_t head = Exchange::SlotsOf(0, ranks, options.slot_bytes);
+  std::vector<SharedMemory::Part> parts;
+  if (rank == 0) parts.push_back({0, kNoteBytes});
+  for (const int64_t begin :
+       {kNoteBytes, kNoteBytes + Exchange::SizeFor(ranks, options.slot_bytes)}) {
+    if (rank == 0) parts.push_back({begin, head});
+    parts.push_back(
+        {begin + Exchange::SlotsOf(rank, ranks, options.slot_bytes), 2 * options.slot_bytes});
+  }
+  return parts;
+}
+
 ShmCommunicator::ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks,
                                  const ShmOptions& options)
     : memory_(std::move(memory)),

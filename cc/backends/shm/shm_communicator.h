@@ -44,8 +44,10 @@ Status MakeShmCommunicator(Communicator* host, const ShmOptions& options,
 class ShmCommunicator : public Communicator, private PeerWaitMonitor {
  public:
   static int64_t SizeFor(int ranks, const ShmOptions& options);
+  // What of it a rank is to reserve.
+  static std::vector<SharedMemory::Part> PartsOf(int rank, int ranks, const ShmOptions& options);
 
-  // `memory` is zeroed at first and mapped by all ranks.
+  // `memory` is zeroed at first, mapped by all ranks, and reserved.
   ShmCommunicator(std::shared_ptr<SharedMemory> memory, int rank, int ranks,
                   const ShmOptions& options);
 
