@@ -59,8 +59,17 @@ void TransferCommunicator::GatherDirectly(char* out, const std::vector<int64_t>&
   for (int distance = 1; distance < size(); ++distance) {
     const int from = Neighbour(-distance);
     const size_t f = static_cast<size_t>(from);
-    (void)transfers_->Receive(from, out + begin[f], bytes[f]);
-    (void)transfers_->Send(Neighbour(distance), out + begin[own], bytes[own]);
+    const int64_t most = std::max(bytes[f], bytes[own]);
+    for (int64_t at = 0; at < most; at += kMessageBytes) {
+      if (at < bytes[f]) {
+        const int64_t part = std::min(kMessageBytes, bytes[f] - at);
+        (void)transfers_->Receive(from, out + begin[f] + at, part);
+      }
+      if (at < bytes[own]) {
+        const int64_t part = std::min(kMessageBytes, bytes[own] - at);
+        (void)transfers_->Send(Neighbour(distance), out + begin[own] + at, part);
+      }
+    }
   }
   (void)transfers_->Wait(0, transfers_->next());
 }

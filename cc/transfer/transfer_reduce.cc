@@ -6,10 +6,23 @@
 namespace tfhvd {
 namespace {
 
-// Up to so many bytes of all ranks together, or of each, everybody gets everything and reduces it.
+constexpr int kFewRanks = 8;
+
+// Up to so many bytes of all ranks together, or of each, everybody gets everything and reduces it:
+// the values go one way, where in blocks they and then the results do.
 constexpr int64_t kGatherTotal = 64 << 10;
 constexpr int64_t kGatherEach = 1 << 10;
-constexpr int kFewRanks = 8;
+// So it does with few ranks, up to so many bytes together, where each sends at most so many more
+// than in blocks. Two ranks send no more.
+constexpr int64_t kGatherTotalOfFew = 1 << 20;
+constexpr int64_t kGatherMore = 64 << 10;
+
+bool IsGathered(int64_t bytes, int ranks) {
+  if (bytes <= kGatherEach || bytes * ranks <= kGatherTotal) return true;
+  if (ranks > kFewRanks || bytes * ranks > kGatherTotalOfFew) return false;
+  // (ranks - 1) * bytes instead of 2 (ranks - 1) / ranks * bytes.
+  return bytes * (ranks - 1) * (ranks - 2) / ranks <= kGatherMore;
+}
 
 }  // namespace
 
@@ -27,7 +40,7 @@ Status TransferCommunicator::StartAllReduce(const void* in, void* out, int64_t c
   const int64_t bytes = count * call.item();
   if (size() == 1) {
     ReduceRanks(out, &in, 1, count, dtype, reduction);
-  } else if (started_.empty() && (bytes * size() <= kGatherTotal || bytes <= kGatherEach)) {
+  } else if (started_.empty() && IsGathered(bytes, size())) {
     ReduceGathered(call, count);
   } else {
     blocks_.AddAllReduce(call, count);
