@@ -329,8 +329,8 @@ inline Growth PlayLeaders(int hosts, int turns) {
     while (!under_way.empty()) {
       const VoteExchange::VoteMessage message = under_way.front();
       under_way.pop_front();
-      leaders[static_cast<size_t>(message.to)].Receive(message.hop, message.word);
-      if (message.to == 0) heard.back().push_back(EncodeVote(message.hop, message.word));
+      leaders[static_cast<size_t>(message.to)].Receive(message.peer, message.word);
+      if (message.to == 0) heard.back().push_back(EncodeVote(message.peer, message.word));
       tell(message.to);
     }
     EXPECT_TRUE(std::find(decided.begin(), decided.end(), false) == decided.end());
@@ -346,13 +346,13 @@ inline Growth PlayLeaders(int hosts, int turns) {
       decided = own.Advance(Vote::kCommit, &messages);
       for (const VoteExchange::VoteMessage& message : messages) {
         ++traffic->sent;
-        traffic->sent_bytes += static_cast<int64_t>(EncodeVote(message.hop, message.word).size());
+        traffic->sent_bytes += static_cast<int64_t>(EncodeVote(message.peer, message.word).size());
       }
       if (i == turn.size()) break;
-      int hop = 0;
+      int peer = 0;
       uint64_t word = 0;
-      EXPECT_OK(DecodeVote(turn[i], own.hops(), &hop, &word));
-      own.Receive(hop, word);
+      EXPECT_OK(DecodeVote(turn[i], own.peers(), &peer, &word));
+      own.Receive(peer, word);
       ++traffic->received;
       traffic->received_bytes += static_cast<int64_t>(turn[i].size());
     }

@@ -54,25 +54,25 @@ Status Envelope::Decode(const std::string& bytes, int size, Envelope* out) {
   return marked && r.ok() && r.at_end() ? Status::Ok() : Damaged(bytes, "envelope of messages");
 }
 
-std::string EncodeVote(int hop, uint64_t word) {
+std::string EncodeVote(int peer, uint64_t word) {
   WireWriter w;
   w.Byte(kVoteMark);
-  w.Unsigned(static_cast<uint64_t>(hop));
+  w.Unsigned(static_cast<uint64_t>(peer));
   w.Unsigned(word);
   return w.Take();
 }
 
 bool IsVote(const std::string& bytes) { return WireReader(bytes).Byte() == kVoteMark; }
 
-Status DecodeVote(const std::string& bytes, int hops, int* hop, uint64_t* word) {
+Status DecodeVote(const std::string& bytes, int peers, int* peer, uint64_t* word) {
   WireReader r(bytes);
   const bool marked = r.Byte() == kVoteMark;
   const uint64_t number = r.Unsigned();
   *word = r.Unsigned();
-  if (!marked || !r.ok() || !r.at_end() || number >= static_cast<uint64_t>(hops)) {
+  if (!marked || !r.ok() || !r.at_end() || number >= static_cast<uint64_t>(peers)) {
     return Damaged(bytes, "vote");
   }
-  *hop = static_cast<int>(number);
+  *peer = static_cast<int>(number);
   return Status::Ok();
 }
 

@@ -39,11 +39,11 @@ class Envelope {
   std::vector<Group> groups_;
 };
 
-std::string EncodeVote(int hop, uint64_t word);
+std::string EncodeVote(int peer, uint64_t word);
 
 bool IsVote(const std::string& bytes);
 
-// Refuses anything but one whole vote of a hop below `hops`.
-Status DecodeVote(const std::string& bytes, int hops, int* hop, uint64_t* word);
+// Refuses anything but one whole vote of a peer below `peers`.
+Status DecodeVote(const std::string& bytes, int peers, int* peer, uint64_t* word);
 
 }  // namespace tfhvd

@@ -38,10 +38,10 @@ std::vector<int> HierarchicalVotes::RanksOf(int index) const {
 }
 
 Status HierarchicalVotes::Take(const std::string& bytes) {
-  int hop = 0;
+  int peer = 0;
   uint64_t word = 0;
-  TFHVD_RETURN_IF_ERROR(DecodeVote(bytes, exchange_.hops(), &hop, &word));
-  exchange_.Receive(hop, word);
+  TFHVD_RETURN_IF_ERROR(DecodeVote(bytes, exchange_.peers(), &peer, &word));
+  exchange_.Receive(peer, word);
   return Status::Ok();
 }
 
@@ -66,7 +66,7 @@ Status HierarchicalVotes::Exchange() {
     decided = exchange_.Advance(Here(), &messages_);
     for (const VoteExchange::VoteMessage& message : messages_) {
       const int to = layout_->ranks_of[static_cast<size_t>(message.to)][0];
-      TFHVD_RETURN_IF_ERROR(across_->Send(to, EncodeVote(message.hop, message.word)));
+      TFHVD_RETURN_IF_ERROR(across_->Send(to, EncodeVote(message.peer, message.word)));
     }
     if (!messages_.empty()) sent_ = true;
     // That the others commit lets nobody go on; who votes last sees it.
