@@ -14,7 +14,7 @@ constexpr int64_t kBroadcastAhead = kBytesAhead / kBroadcastPiece;
 }  // namespace
 
 TransferCommunicator::TransferCommunicator(std::unique_ptr<Transfers> transfers)
-    : transfers_(std::move(transfers)), blocks_(transfers_.get()) {
+    : transfers_(std::move(transfers)), blocks_(transfers_.get()), choice_(transfers_->size()) {
   transfers_->SetOnWait([this](const tfhvd::Wait& wait) { return OnWait(wait); });
 }
 

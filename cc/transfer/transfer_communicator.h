@@ -9,6 +9,7 @@
 //   transfer_communicator.cc  barrier, broadcast, alltoall
 //   transfer_gather.cc        allgather: all at once, by doubling, around a ring
 //   transfer_reduce.cc        allreduce, reducescatter: gather and reduce, or in blocks
+//   gather_choice.h           ... which of them
 //   block_reduce.h            ... in blocks
 #pragma once
 
@@ -19,6 +20,7 @@
 
 #include "cc/comm/communicator.h"
 #include "cc/transfer/block_reduce.h"
+#include "cc/transfer/gather_choice.h"
 #include "cc/transfer/transfers.h"
 
 namespace tfhvd {
@@ -67,9 +69,12 @@ class TransferCommunicator : public Communicator {
   void GatherByDoubling(char* rotated, const std::vector<int64_t>& bytes);
   void GatherAroundRing(char* out, const std::vector<int64_t>& bytes);
   void ReduceGathered(const ReduceCall& call, int64_t count);
+  bool IsGathered(int64_t bytes);
+  void Measure();
 
   const std::unique_ptr<Transfers> transfers_;
   BlockReduce blocks_;
+  GatherChoice choice_;
   std::deque<BlockReduce::RoundId> started_;  // the ends of allreduces, the oldest first
   std::vector<char> scratch_;
 };

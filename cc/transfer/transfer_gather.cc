@@ -7,9 +7,6 @@
 namespace tfhvd {
 namespace {
 
-// Up to so many ranks, everybody sends to everybody at once: one step instead of log2(ranks).
-constexpr int kFewRanks = 8;
-
 // Up to so many bytes in all, or from any one rank, the number of messages counts, not their size.
 constexpr int64_t kSmallTotal = 64 << 10;
 constexpr int64_t kSmallEach = 1 << 10;

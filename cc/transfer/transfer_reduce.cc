@@ -1,30 +1,11 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "cc/transfer/transfer_communicator.h"
 
 namespace tfhvd {
-namespace {
-
-constexpr int kFewRanks = 8;
-
-// Up to so many bytes of all ranks together, or of each, everybody gets everything and reduces it:
-// the values go one way, where in blocks they and then the results do.
-constexpr int64_t kGatherTotal = 64 << 10;
-constexpr int64_t kGatherEach = 1 << 10;
-// So it does with few ranks, up to so many bytes together, where each sends at most so many more
-// than in blocks. Two ranks send no more.
-constexpr int64_t kGatherTotalOfFew = 1 << 20;
-constexpr int64_t kGatherMore = 64 << 10;
-
-bool IsGathered(int64_t bytes, int ranks) {
-  if (bytes <= kGatherEach || bytes * ranks <= kGatherTotal) return true;
-  if (ranks > kFewRanks || bytes * ranks > kGatherTotalOfFew) return false;
-  // (ranks - 1) * bytes instead of 2 (ranks - 1) / ranks * bytes.
-  return bytes * (ranks - 1) * (ranks - 2) / ranks <= kGatherMore;
-}
-
-}  // namespace
 
 Status TransferCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
                                        const Reduction& reduction) {
@@ -40,7 +21,7 @@ Status TransferCommunicator::StartAllReduce(const void* in, void* out, int64_t c
   const int64_t bytes = count * call.item();
   if (size() == 1) {
     ReduceRanks(out, &in, 1, count, dtype, reduction);
-  } else if (started_.empty() && IsGathered(bytes, size())) {
+  } else if (started_.empty() && IsGathered(bytes)) {
     ReduceGathered(call, count);
   } else {
     blocks_.AddAllReduce(call, count);
@@ -54,6 +35,36 @@ Status TransferCommunicator::FinishAllReduce() {
   (void)blocks_.Wait(started_.front());
   started_.pop_front();
   return started_.empty() || transfers_->failed() ? transfers_->End() : Status::Ok();
+}
+
+bool TransferCommunicator::IsGathered(int64_t bytes) {
+  using Answer = GatherChoice::Answer;
+  if (choice_.Of(bytes) == Answer::kMeasure) Measure();
+  return choice_.Of(bytes) == Answer::kGather;
+}
+
+// Collective. The shortest times count: ranks come at different times, and other programs run.
+void TransferCommunicator::Measure() {
+  constexpr int kTimes = 3;
+  const auto gather = [this](int64_t bytes) {
+    const std::vector<int64_t> sizes(static_cast<size_t>(size()), bytes);
+    char* const scratch = Scratch(bytes * size());
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kTimes; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      GatherDirectly(scratch, sizes);
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      least = std::min(least, taken.count());
+    }
+    return least;
+  };
+  const double way = gather(1);
+  const double probe = gather(GatherChoice::kProbeBytes);
+  std::vector<int64_t> worth(static_cast<size_t>(size()));
+  worth[static_cast<size_t>(rank())] = choice_.WorthOfAWay(way, probe);
+  GatherDirectly(reinterpret_cast<char*>(worth.data()),
+                 std::vector<int64_t>(worth.size(), sizeof(int64_t)));
+  choice_.SetWorth(*std::min_element(worth.begin(), worth.end()));
 }
 
 void TransferCommunicator::ReduceGathered(const ReduceCall& call, int64_t count) {
