@@ -430,6 +430,18 @@ def test_a_script_that_finds_no_hosts(tmp_path):
     )
 
 
+def test_a_script_that_finds_hosts_in_time(tmp_path):
+    found = tmp_path / "hosts.sh"
+    more = tmp_path / "more"
+    found.write_text(f"#!/bin/sh\ntest ! -e {more} || echo localhost:2\ntouch {more}\n")
+    found.chmod(0o755)
+    says = "import tfhvd as hvd; hvd.init(); print(hvd.rank(), 'of', hvd.size())"
+    words = ("--host-discovery-script", found, "--min-np", 2, "--elastic-timeout", 60)
+    result = launch(*words, "--no-prefix", sys.executable, "-c", says)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == ["0 of 2", "1 of 2"]
+
+
 @pytest.mark.thorough
 def test_a_host_that_is_found_later(tmp_path):
     """The script prints one host, and then two; the rank on the first one is lost and replaced."""
