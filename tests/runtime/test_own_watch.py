@@ -146,6 +146,7 @@ hvd.add_process_set([0])
 """
 
 
+@pytest.mark.thorough
 def test_a_rank_that_waits_but_cannot_speak_leaves_it_to_the_next(tmp_path):
     script = tmp_path / "mute.py"
     script.write_text(ON_HOSTS + WAITS_DEADLOCKED)
