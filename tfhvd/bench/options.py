@@ -126,7 +126,9 @@ def _parser() -> _Parser:
         metavar="SIZE",
         help="bytes of the larger buffer of each rank: 4, 64K, 16M (default: 4 to 64M)",
     )
-    what.add_argument("--dtype", choices=DTYPES, default="float32", help="default: float32")
+    what.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="of --collectives (default: float32)"
+    )
     what.add_argument(
         "--tensors",
         nargs="+",
