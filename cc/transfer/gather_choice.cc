@@ -5,11 +5,6 @@
 namespace tfhvd {
 namespace {
 
-// Up to so many bytes of all ranks together, or of each, the number of messages counts, not their
-// size.
-constexpr int64_t kSmallTotal = 64 << 10;
-constexpr int64_t kSmallEach = 1 << 10;
-
 // With few ranks no more than this, for every rank keeps and reduces all of it.
 constexpr int64_t kMostTotal = 1 << 20;
 
@@ -19,7 +14,7 @@ constexpr int64_t kLittle = 16 << 10;
 }  // namespace
 
 GatherChoice::Answer GatherChoice::Of(int64_t bytes) const {
-  if (bytes <= kSmallEach || bytes * ranks_ <= kSmallTotal) return Answer::kGather;
+  if (IsSmall(bytes * ranks_, bytes)) return Answer::kGather;
   if (ranks_ > kFewRanks || bytes * ranks_ > kMostTotal) return Answer::kBlocks;
   // (ranks - 1) * bytes instead of 2 (ranks - 1) / ranks * bytes.
   const int64_t more = bytes * (ranks_ - 1) * (ranks_ - 2) / ranks_;

@@ -12,6 +12,10 @@ namespace tfhvd {
 // Up to so many ranks, everybody sends to everybody at once: one step instead of log2(ranks).
 constexpr int kFewRanks = 8;
 
+// Whether the number of messages counts, not their size, where ranks give each other `total` bytes
+// in all and each of them at most `each`.
+constexpr bool IsSmall(int64_t total, int64_t each) { return total <= 64 << 10 || each <= 1 << 10; }
+
 class GatherChoice {
  public:
   enum class Answer { kGather, kBlocks, kMeasure };

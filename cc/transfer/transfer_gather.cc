@@ -7,10 +7,6 @@
 namespace tfhvd {
 namespace {
 
-// Up to so many bytes in all, or from any one rank, the number of messages counts, not their size.
-constexpr int64_t kSmallTotal = 64 << 10;
-constexpr int64_t kSmallEach = 1 << 10;
-
 // A ring passes blocks on in pieces of this size, with this many receives ahead.
 constexpr int64_t kRingPiece = kMessageBytes;
 constexpr size_t kRingAhead = kBytesAhead / kRingPiece;
@@ -32,7 +28,7 @@ Status TransferCommunicator::AllGather(const void* in, void* out,
   const size_t own = static_cast<size_t>(rank());
   char* const address = to + std::accumulate(bytes.begin(), bytes.begin() + rank(), int64_t{0});
   if (bytes[own] > 0 && in != address) std::memmove(address, in, static_cast<size_t>(bytes[own]));
-  if (total > kSmallTotal && most > kSmallEach) {
+  if (!IsSmall(total, most)) {
     GatherAroundRing(to, bytes);
   } else if (size() <= kFewRanks) {
     GatherDirectly(to, bytes);

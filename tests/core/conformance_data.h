@@ -132,66 +132,49 @@ inline double Epsilon(DType dtype) {
                                      : 0x1p-52;
 }
 
-// The hosts in the order of their lowest ranks.
-inline std::vector<int> InOrder(const std::vector<int>& hosts) {
-  std::vector<int> seen;
-  for (const int host : hosts) {
-    if (std::find(seen.begin(), seen.end(), host) == seen.end()) seen.push_back(host);
-  }
-  return seen;
-}
-
-// Sums of each host's ranks, with the factors, and then of the hosts' sums: both rounded.
-inline Buffer ReduceHalvesByHost(const std::vector<const void*>& in, const std::vector<int>& hosts,
-                                 int64_t count, DType dtype, const Reduction& reduction) {
-  Reduction within{ReduceOp::kSum, reduction.prescale, reduction.postscale};
-  if (reduction.op == ReduceOp::kAverage) within.postscale /= static_cast<double>(in.size());
-  std::vector<Buffer> sums;
-  std::vector<const void*> pointers;
-  for (const int host : InOrder(hosts)) {
-    std::vector<const void*> values;
-    for (size_t r = 0; r < in.size(); ++r) {
-      if (hosts[r] == host) values.push_back(in[r]);
-    }
-    sums.emplace_back(count * ItemSize(dtype));
-    ReduceRanks(sums.back().data(), values.data(), static_cast<int>(values.size()), count, dtype,
-                within);
-  }
-  for (const Buffer& each : sums) pointers.push_back(each.data());
-  Buffer result(count * ItemSize(dtype));
-  ReduceRanks(result.data(), pointers.data(), static_cast<int>(pointers.size()), count, dtype,
-              {ReduceOp::kSum, 1.0, 1.0});
-  return result;
-}
-
 // The reduction of each host's ranks first, in order, then of the hosts, in the order of their
 // lowest ranks. `hosts[r]` is rank r's. Sums of 16-bit floats are completed within each host,
 // unless they are to be wide.
 inline Buffer ReduceByHost(const std::vector<const void*>& in, const std::vector<int>& hosts,
                            int64_t count, DType dtype, const Reduction& reduction, bool wide) {
+  const Reduction across = Between(reduction);
   const bool half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-  const bool sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
-  if (half && sum && !wide) return ReduceHalvesByHost(in, hosts, count, dtype, reduction);
-  const DType between = TypeBetween(dtype, reduction);
-  const auto combine = [&](const std::vector<Buffer>& values) {
+  const bool rounded = half && across.op == ReduceOp::kSum && !wide;
+  const DType between = rounded ? dtype : TypeBetween(dtype, reduction);
+  Reduction within = across;
+  if (rounded) {
+    within.prescale = reduction.prescale;
+    within.postscale = reduction.postscale;
+    if (reduction.op == ReduceOp::kAverage) within.postscale /= static_cast<double>(in.size());
+  }
+  const auto combine = [&](const std::vector<Buffer>& values, const Reduction& how) {
     std::vector<const void*> pointers;
     for (const Buffer& value : values) pointers.push_back(value.data());
     Buffer result(count * ItemSize(between));
     ReduceRanks(result.data(), pointers.data(), static_cast<int>(values.size()), count, between,
-                Between(reduction));
+                how);
     return result;
   };
+  std::vector<int> seen;
+  for (const int host : hosts) {
+    if (std::find(seen.begin(), seen.end(), host) == seen.end()) seen.push_back(host);
+  }
   std::vector<Buffer> sums;
-  for (const int host : InOrder(hosts)) {
+  for (const int host : seen) {
     std::vector<Buffer> values;
     for (size_t r = 0; r < in.size(); ++r) {
       if (hosts[r] != host) continue;
       values.emplace_back(count * ItemSize(between));
-      Widen(values.back().data(), in[r], count, dtype, reduction);
+      if (rounded) {
+        std::memcpy(values.back().data(), in[r], static_cast<size_t>(values.back().bytes()));
+      } else {
+        Widen(values.back().data(), in[r], count, dtype, reduction);
+      }
     }
-    sums.push_back(combine(values));
+    sums.push_back(combine(values, within));
   }
-  const Buffer all = combine(sums);
+  Buffer all = combine(sums, across);
+  if (rounded) return all;
   Buffer result(count * ItemSize(dtype));
   Complete(result.data(), all.data(), static_cast<int>(in.size()), count, dtype, reduction);
   return result;

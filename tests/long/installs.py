@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import commands
 import private_root
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,18 +84,8 @@ class Place:
         programs = [str(self.environment / "bin"), str(TOP / "tools"), *compilers]
         env["PATH"] = os.pathsep.join([*programs, "/usr/local/bin", "/usr/bin", "/bin"])
         env["VIRTUAL_ENV"] = str(self.environment)
-        return subprocess.run(
-            ["bash", "-ec", command],
-            cwd=cwd or (self.checkout if self.checkout.is_dir() else self.folder),
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=LIMIT,
-            check=False,
-        )
+        here = self.checkout if self.checkout.is_dir() else self.folder
+        return commands.run(["bash", "-ec", command], env, LIMIT, cwd or here)
 
     def do(self, command: str, cwd: Path | None = None) -> str:
         """Types a line that must succeed; returns what is printed."""

@@ -18,11 +18,11 @@ VoteExchange::VoteExchange(int host, int hosts) : host_(host), hosts_(hosts) {
 
 bool VoteExchange::Advance(Vote own, std::vector<VoteMessage>* messages) {
   Vote known = own;
-  for (size_t i = 0; i < peers_.size();) {
-    const size_t first = i;
-    const auto in_hop = [&] { return i < peers_.size() && peers_[i].hop == peers_[first].hop; };
-    for (; in_hop(); ++i) Send(i, known, messages);
-    for (i = first; in_hop(); ++i) known = Join(known, VoteIn(peers_[i].received, round_));
+  Vote before = own;  // what was known before the hop
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (i > 0 && peers_[i].hop != peers_[i - 1].hop) before = known;
+    Send(i, before, messages);
+    known = Join(known, VoteIn(peers_[i].received, round_));
   }
   if (!IsCommit(known) && !IsAbort(known)) return false;
   // In the next round nothing of this one is passed on any more: an abort goes every way now.
