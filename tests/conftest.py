@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import children
 import mpi
 import pytest
 import rank_worker
@@ -16,6 +18,7 @@ import ranks
 
 # For build_tools, which is not installed. At the end, so that tfhvd is the one that is installed.
 sys.path.append(str(mpi.ROOT))
+runpy.run_path(str(children.SITE / "sitecustomize.py"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -23,7 +23,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import children
+
+ROOT = children.ROOT
 MARK = "TFHVD_TEST_JOB"
 _AFTER_LAUNCHER = 5  # seconds in which a rank that outlives mpirun may write what is waited for
 SECONDS_TO_START = 240  # all ranks import TensorFlow at once, on cores that others use as well
@@ -275,10 +277,9 @@ def _arguments(target: str | Path | Sequence[str] | Callable[[], None], folder: 
 
 def _environment(mark: str, output: Path, more: Mapping[str, str]) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_LAUNCHERS)}
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **kept,
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": children.python_path(),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMP_NUM_THREADS": "1",

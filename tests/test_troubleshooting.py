@@ -7,13 +7,13 @@ page with what was printed; or the source that has the message, where no test ca
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import children
 import pytest
 import troubleshooting
 
@@ -230,11 +230,10 @@ def test_a_symptom_is_what_the_source_says(heading):
 def test_a_symptom(heading, tmp_path):
     fault = FAULTS[heading]
     (tmp_path / "train.py").write_text(fault.program)
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     ran = subprocess.run(
         [*TFHVDRUN, *fault.words, sys.executable, "train.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", **fault.env},
+        env=children.environment(**{"TF_CPP_MIN_LOG_LEVEL": "2", **fault.env}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

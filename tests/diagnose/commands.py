@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 
-import mpi
-
-
-def environment(**more: str) -> dict[str, str]:
-    paths = [str(mpi.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
+from children import environment
 
 
 def tfhvd(

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import children
 import mpi
 import pytest
 from flight_records import collective, record
@@ -133,8 +134,8 @@ def test_a_running_job_that_nobody_prepared(launcher, tmp_path):
         "mpirun": ["mpirun", "--bind-to", "none", "--oversubscribe"],
         "tfhvdrun": [sys.executable, "-m", "tfhvd.launch"],
     }[launcher]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-    env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    as_root = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+    env = children.environment(**dict.fromkeys(as_root, "1"))
     command = [*words, "-np", "2", sys.executable, str(tmp_path / "hangs.py")]
     with subprocess.Popen(
         command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import children
 import network
 import pytest
 
@@ -103,7 +103,7 @@ for x in tf.data.Dataset.from_generator(elements, tf.float32).prefetch(2):
 def running(text: str, folder: Path) -> Iterator[int]:
     """A job of two ranks; gives the process that has started it."""
     (folder / "program.py").write_text(text)
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    env = children.environment()
     words = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable]
     with subprocess.Popen(
         [*words, str(folder / "program.py")],
@@ -184,7 +184,7 @@ def test_ranks_of_other_hosts_are_seen_by_tfhvdrun(tmp_path):
     if not network.available():
         pytest.skip("only root can make hosts with networks of their own")
     (tmp_path / "program.py").write_text(CASES["waits"])
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    env = children.environment()
     with network.hosts(2) as net:
         words = [sys.executable, "-m", "tfhvd.launch", *net.tfhvdrun(1)]
         command = [*net.run_on(0), *words, sys.executable, str(tmp_path / "program.py")]

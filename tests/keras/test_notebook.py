@@ -1,8 +1,8 @@
 """The example's notebook runs from its first cell to its last."""
 
-import os
 import re
 
+import children
 import mpi
 import pytest
 
@@ -13,8 +13,7 @@ pytest.importorskip("ipykernel", reason="ipykernel, of tests/requirements.txt, i
 
 @pytest.mark.thorough
 def test_notebook(tmp_path, monkeypatch):
-    paths = filter(None, [str(mpi.ROOT), os.environ.get("PYTHONPATH")])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.setenv("PYTHONPATH", children.python_path())
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     notebook = nbformat.read(mpi.ROOT / "examples" / "notebook.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "it is kept without outputs"

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from children import environment
+
 # The head of scripts whose first argument says which Keras.
 EITHER_KERAS = """
 if sys.argv[1] == "tf_keras":
@@ -21,11 +22,6 @@ else:
     import keras
 """
 TFHVDRUN = [sys.executable, "-m", "tfhvd.launch"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, **more}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from launching import ROOT, launch, script, wait_until_gone
+from children import ROOT
+from launching import launch, script, wait_until_gone
 
 from tfhvd.launch import environment
 from tfhvd.launch.cli import worker_words

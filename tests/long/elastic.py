@@ -24,6 +24,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import children  # noqa: E402  (after its folder is on the path)
+
 RANKS, STEPS = 4, 4000
 WAYS = ("loop", "compiled", "fit")
 SECONDS = 240  # for a job to end by itself
@@ -87,8 +91,7 @@ def run(way: str, draw: random.Random) -> tuple[str, list[float]]:
     with tempfile.TemporaryDirectory(prefix="tfhvd-elastic-") as name:
         folder = Path(name)
         (folder / "train.py").write_text(PROGRAM, encoding="utf-8")
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-        env |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        env = children.environment(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2")
         words = [sys.executable, "-m", "tfhvd.launch", "--elastic", "-np", str(RANKS)]
         with (
             (folder / "output").open("w+") as output,

@@ -21,7 +21,6 @@ import contextlib
 import functools
 import itertools
 import json
-import os
 import random
 import re
 import subprocess
@@ -36,7 +35,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import control_groups  # noqa: E402  (after its folder is on the path)
+import children  # noqa: E402  (after its folder is on the path)
+import control_groups  # noqa: E402
 import mpi  # noqa: E402
 import network  # noqa: E402
 
@@ -329,8 +329,7 @@ def _run_by_tfhvdrun(
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfhvd-hang-"))
         (Path(folder) / "train.py").write_text(PROGRAM, encoding="utf-8")
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-        env |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        env = children.environment(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2")
         words = [sys.executable, "-m", "tfhvd.launch", "--on-hang", "abort", "--stop-timeout", "1"]
         if soon:
             words += ["--stall-check-warning-time-seconds", str(LIMIT)]

@@ -25,6 +25,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import children  # noqa: E402  (after its folder is on the path)
+
 RANKS = 3
 LIMIT = 600  # seconds for a loss and its replacement, or for the end
 
@@ -91,8 +95,7 @@ class Job:
     def __init__(self, folder: Path, epochs: int, *words: str) -> None:
         self.folder = folder
         (folder / "train.py").write_text(PROGRAM, encoding="utf-8")
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-        env |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        env = children.environment(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2")
         launch = [sys.executable, "-m", "tfhvd.launch", "-np", str(RANKS), *words]
         with (folder / "output").open("w") as output:
             self.process = subprocess.Popen(

@@ -5,10 +5,11 @@
 //     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/flight_bench
 //   build/flight_bench
 //
-// A step submits, agrees on, executes and ends so many collectives, each in a call of its own:
-// five notes a collective. Before each part of a step, "cold" has had the caches filled with
-// something else, as an engine and TensorFlow do to some degree; "warm" has not. Medians. The last
-// column is how long a step must be for the cold notes to be 0.3% of it.
+// A step submits, agrees on, executes and ends so many collectives, "alone", each in a call of its
+// own, or "together", in one bucket of a locked step: five notes a collective. Before each part of a
+// step, "cold" has had the caches filled with something else, as an engine and TensorFlow do to some
+// degree; "warm" has not. Medians. The last column is how long a step must be for the cold notes to
+// be 0.3% of it.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -51,34 +52,37 @@ double Seconds(const std::function<void()>& part) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-std::vector<std::vector<Agreed>> Collectives(int count) {
-  std::vector<std::vector<Agreed>> made;
-  for (int i = 0; i < count; ++i) {
-    std::vector<Agreed> alone(1);
-    Request* const request = alone[0].entry.request.Edit();
+// So many collectives, by call.
+std::vector<std::vector<Agreed>> Calls(int collectives, bool together) {
+  std::vector<std::vector<Agreed>> calls;
+  for (int i = 0; i < collectives; ++i) {
+    if (i == 0 || !together) calls.emplace_back();
+    Request* const request = calls.back().emplace_back().entry.request.Edit();
     request->key.name = "gradients/layer_" + std::to_string(i) + "/kernel";
     request->origin = "/home/ann/train.py:42 in train_step";
-    made.push_back(std::move(alone));
   }
-  return made;
+  return calls;
 }
 
 // Seconds that the notes of a step take.
-double StepOf(int count, Caches* caches) {
+double StepOf(int collectives, bool together, Caches* caches) {
   FlightRecord record(MakeTopology(0, {"a", "a"}));
-  std::vector<std::vector<Agreed>> collectives = Collectives(count);
+  std::vector<std::vector<Agreed>> calls = Calls(collectives, together);
   EntryId last = 0;
   const std::vector<std::function<void(std::vector<Agreed>*)>> parts = {
-      [&](std::vector<Agreed>* one) {
-        (*one)[0].entry.id = ++last;
-        record.Submitted((*one)[0].entry);
+      [&](std::vector<Agreed>* call) {
+        for (Agreed& agreed : *call) {
+          agreed.entry.id = ++last;
+          record.Submitted(agreed.entry);
+        }
       },
-      [&](std::vector<Agreed>* one) { record.AgreedOn(*one); },
-      [&](std::vector<Agreed>* one) {
-        const std::vector<EntryId> ids = {(*one)[0].entry.id};
+      [&](std::vector<Agreed>* call) { record.AgreedOn(*call); },
+      [&](std::vector<Agreed>* call) {
+        std::vector<EntryId> ids;
+        for (const Agreed& agreed : *call) ids.push_back(agreed.entry.id);
         record.Begin(ids, "shm", "_ALLREDUCE");
         record.End(ids);
-        record.Done(ids[0], Status());
+        for (const EntryId id : ids) record.Done(id, Status());
       }};
   std::vector<double> steps;
   for (int step = 0; step < kSteps; ++step) {
@@ -86,7 +90,7 @@ double StepOf(int count, Caches* caches) {
     for (const auto& part : parts) {
       if (caches != nullptr) caches->Fill();
       seconds += Seconds([&] {
-        for (std::vector<Agreed>& one : collectives) part(&one);
+        for (std::vector<Agreed>& call : calls) part(&call);
       });
     }
     steps.push_back(seconds);
@@ -96,13 +100,18 @@ double StepOf(int count, Caches* caches) {
 
 void Print() {
   Caches caches;
-  std::printf("%11s | %9s %9s | %9s %9s | %s\n", "collectives", "warm: ns", "us", "cold: ns", "us",
+  std::printf("%20s | %9s %9s | %9s %9s | %s\n", "collectives", "warm: ns", "us", "cold: ns", "us",
               "0.3% of a step of");
-  for (const int count : {1, 10, 100, 500}) {
-    const double warm = StepOf(count, nullptr), cold = StepOf(count, &caches);
-    const double notes = static_cast<double>(kNotes) * count;
-    std::printf("%11d | %9.0f %9.2f | %9.0f %9.2f | %.1f ms\n", count, 1e9 * warm / notes,
-                1e6 * warm, 1e9 * cold / notes, 1e6 * cold, 1e3 * cold / kShare);
+  for (const bool together : {false, true}) {
+    for (const int count : {1, 10, 100, 500}) {
+      if (together && count == 1) continue;
+      const double warm = StepOf(count, together, nullptr);
+      const double cold = StepOf(count, together, &caches);
+      const double notes = static_cast<double>(kNotes) * count;
+      std::printf("%11d %8s | %9.0f %9.2f | %9.0f %9.2f | %.1f ms\n", count,
+                  together ? "together" : "alone", 1e9 * warm / notes, 1e6 * warm,
+                  1e9 * cold / notes, 1e6 * cold, 1e3 * cold / kShare);
+    }
   }
 }
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+import children
 import network
 import pytest
 import troubleshooting
@@ -88,12 +88,11 @@ if hvd.rank() == 0:
 
 def trained(net: network.Network, ranks_per_host: int, folder: Path) -> str:
     """What train.py in a folder prints on the ranks of all hosts."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     words = [sys.executable, "-m", "tfhvd.launch", *net.tfhvdrun(ranks_per_host)]
     ran = subprocess.run(
         [*net.run_on(0), *words, sys.executable, "train.py"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env=children.environment(TF_CPP_MIN_LOG_LEVEL="2"),
         capture_output=True,
         text=True,
         timeout=240,

@@ -157,7 +157,7 @@ def test_the_rank_that_is_waited_for_stands_behind_each_row():
     assert lines[step + 1].endswith("  rank 1") and lines[step + 2].endswith("  -")
 
 
-def fused(calls, collectives=3, tensors=3, kilobytes=4):
+def fused(calls, collectives=3, tensors=3, kilobytes=4, **fields):
     """A report of steps whose collectives travel in so many calls a step, and cost a fifth."""
     traces = job()
     for rank, trace in traces.items():
@@ -169,7 +169,7 @@ def fused(calls, collectives=3, tensors=3, kilobytes=4):
             for number in range(collectives)
         ]
         of_steps = {"meetings": tuple(meetings), "calls": calls * len(trace.steps)}
-        traces[rank] = dataclasses.replace(trace, **of_steps)
+        traces[rank] = dataclasses.replace(trace, **of_steps, **fields)
     return "\n".join(report.make(traces).lines())
 
 
@@ -179,6 +179,8 @@ def test_how_full_calls_are_is_said():
         "tensors and 768.0 KiB, 75% of a full one (1 MiB)\n"
     ) in fused(2, kilobytes=512)
     assert "100% of a full one" in fused(1, kilobytes=2048)
+    assert ", 75% of a full one (0.25 MiB)\n" in fused(2, kilobytes=128, alone_bytes=256 << 10)
+    assert "tensors and 6.0 KiB\n" in fused(2, kilobytes=4, alone_bytes=0)
     assert "3.0 collectives a step, of 4.0 KiB each\n" in fused(0)
 
 

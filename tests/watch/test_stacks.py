@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import children
 import pytest
 
 from tfhvd.diagnose import dump
@@ -39,7 +40,7 @@ STRANGER = 'import time\nprint("up", flush=True)\ntime.sleep(60)\n'
 def running(text: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     path = folder / "program.py"
     path.write_text(text)
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = children.environment()
     with subprocess.Popen(
         [sys.executable, str(path)], env=env, stdout=subprocess.PIPE, text=True
     ) as process:
