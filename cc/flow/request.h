@@ -101,6 +101,12 @@ class SharedRequest {
   const Request& operator*() const { return *held_; }
   const Request* operator->() const { return held_.get(); }
 
+  // Which request it is, for who does not keep it: none that is made later passes for it.
+  std::weak_ptr<const Request> identity() const { return held_; }
+  bool Is(const std::weak_ptr<const Request>& identity) const {
+    return !held_.owner_before(identity) && !identity.owner_before(held_);
+  }
+
   // To fill in, by the thread that makes it and before others hold it: an empty one if there is
   // none yet.
   Request* Edit() {

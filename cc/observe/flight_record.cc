@@ -77,20 +77,19 @@ FlightSlot* FlightRecord::SlotOf(EntryId id) const {
 
 void FlightRecord::Submitted(const Entry& entry) {
   FlightSlot* const slot = &slots_[entry.id % kSlots];
-  const Request& request = *entry.request;
   const int64_t now = Nanoseconds();
+  const Known& known = KnownOf(entry.request);
   slot->id.store(0, std::memory_order_release);
   slot->submitted.store(now, kRelaxed);
   slot->agreed.store(0, kRelaxed);
   slot->began.store(0, kRelaxed);
   slot->ended.store(0, kRelaxed);
-  slot->bytes.store(BytesOf(request), kRelaxed);
-  slot->name.store(NameOf(request), kRelaxed);
+  slot->bytes.store(known.bytes, kRelaxed);
+  slot->name.store(known.name, kRelaxed);
   slot->phase.store(0, kRelaxed);
   slot->waited_for.store(-1, kRelaxed);
-  slot->tensors.store(static_cast<uint16_t>(std::min<size_t>(request.tensors.size(), UINT16_MAX)),
-                      kRelaxed);
-  slot->kind.store(static_cast<uint8_t>(request.kind), kRelaxed);
+  slot->tensors.store(known.tensors, kRelaxed);
+  slot->kind.store(static_cast<uint8_t>(known.kind), kRelaxed);
   slot->state.store(FlightState::kPending, kRelaxed);
   slot->id.store(entry.id, std::memory_order_release);
   header_->submitted.store(entry.id, kRelaxed);
@@ -140,41 +139,36 @@ void FlightRecord::Done(EntryId entry, const Status& status) {
 }
 
 // A program uses few requests, each again and again.
-uint32_t FlightRecord::NameOf(const Request& request) {
-  const size_t hash = reinterpret_cast<uintptr_t>(&request) / alignof(std::max_align_t);
+const FlightRecord::Known& FlightRecord::KnownOf(const SharedRequest& shared) {
+  const size_t hash = reinterpret_cast<uintptr_t>(shared.get()) / alignof(std::max_align_t);
   Known* const known = &known_[(hash ^ (hash >> 10)) % known_.size()];
-  // Another request may be where that one was.
-  if (known->request == &request && Is(known->name, request)) return known->name;
+  if (shared.Is(known->request)) return *known;
+  const Request& request = *shared;
+  known->request = shared.identity();
+  known->bytes = BytesOf(request);
+  known->tensors = static_cast<uint16_t>(std::min<size_t>(request.tensors.size(), UINT16_MAX));
+  known->kind = request.kind;
+  const MutexLock lock(&mutex_);
   known->name = Interned(NameFor(request.key) + '\0' + request.origin);
-  known->request = &request;
-  return known->name;
-}
-
-bool FlightRecord::Is(uint32_t place, const Request& request) const {
-  if (place == 0 || request.key.process_set != 0) return false;
-  const std::string& name = request.key.name;
-  const char* const at = text_ + place;
-  // What stands there ends with a zero, as both texts do.
-  return std::strcmp(at, name.c_str()) == 0 &&
-         std::strcmp(at + name.size() + 1, request.origin.c_str()) == 0;
+  return *known;
 }
 
 uint32_t FlightRecord::PhaseOf(const char* carrier, const char* call) {
-  const std::pair<const char*, const char*> key(carrier, call);
-  {
-    const MutexLock lock(&mutex_);
-    for (const auto& [known, place] : phases_) {
-      if (known == key) return place;
-    }
+  const size_t used = phases_used_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < used; ++i) {
+    if (phases_[i].carrier == carrier && phases_[i].call == call) return phases_[i].text;
   }
-  const uint32_t place = Interned(std::string(carrier) + call);
   const MutexLock lock(&mutex_);
-  phases_.emplace_back(key, place);
-  return place;
+  const uint32_t text = Interned(std::string(carrier) + call);
+  const size_t last = phases_used_.load(kRelaxed);
+  if (last < phases_.size()) {
+    phases_[last] = {carrier, call, text};
+    phases_used_.store(last + 1, std::memory_order_release);
+  }
+  return text;
 }
 
 uint32_t FlightRecord::Interned(std::string text) {
-  const MutexLock lock(&mutex_);
   const auto found = places_.find(text);
   if (found != places_.end()) return found->second;
   const size_t bytes = text.size() + 1;

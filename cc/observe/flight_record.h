@@ -11,10 +11,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "cc/base/memory_file.h"
@@ -57,18 +58,27 @@ class FlightRecord : public Observer {
   const char* data() const { return memory_.data(); }
 
  private:
-  // Where the text of a request stands that was met before.
-  struct Known {
-    const Request* request = nullptr;  // may be gone: compared, not looked at
+  // What a slot says of a request that was met before, in half a line of the cache.
+  struct alignas(32) Known {
+    std::weak_ptr<const Request> request;
+    int64_t bytes = 0;
     uint32_t name = 0;
+    uint16_t tensors = 0;
+    Collective kind = Collective::kAllReduce;
+  };
+  static_assert(sizeof(Known) == 32, "a look at what is known is one miss of the cache");
+
+  struct Phase {
+    const char* carrier = nullptr;
+    const char* call = nullptr;
+    uint32_t text = 0;
   };
 
   FlightSlot* SlotOf(EntryId id) const;  // null where another entry has taken it
-  uint32_t NameOf(const Request& request);
+  const Known& KnownOf(const SharedRequest& request);
   uint32_t PhaseOf(const char* carrier, const char* call) TFHVD_EXCLUDES(mutex_);
   // Where `text` stands; 0 where there is no room. It may have a zero within.
-  uint32_t Interned(std::string text) TFHVD_EXCLUDES(mutex_);
-  bool Is(uint32_t place, const Request& request) const;
+  uint32_t Interned(std::string text) TFHVD_REQUIRES(mutex_);
 
   const MemoryFile memory_;
   FlightHeader* header_ = nullptr;
@@ -76,14 +86,15 @@ class FlightRecord : public Observer {
   char* text_ = nullptr;
 
   std::array<Known, 1024> known_;  // by address; Submitted's
+  // Those below phases_used_ do not change any more, and are read without the lock.
+  std::array<Phase, 64> phases_;  // there are two dozen
+  std::atomic<size_t> phases_used_{0};
   // When the last phase ended: what was done in it is done then. One look at the clock for all.
   std::atomic<int64_t> phase_ended_{0};
 
   Mutex mutex_;
   uint32_t text_used_ TFHVD_GUARDED_BY(mutex_) = 1;  // the first byte is the empty text
   std::unordered_map<std::string, uint32_t> places_ TFHVD_GUARDED_BY(mutex_);
-  std::vector<std::pair<std::pair<const char*, const char*>, uint32_t>> phases_
-      TFHVD_GUARDED_BY(mutex_);  // a dozen
 };
 
 }  // namespace tfhvd

@@ -85,6 +85,7 @@ void BindSettings(py::module_* m) {
       .value("RAISE", OnNotFinite::kRaise)
       .value("OFF", OnNotFinite::kOff);
   py::class_<Config>(*m, "Config")
+      .def_readonly("alone_bytes", &Config::alone_bytes)
       .def_readonly("sparse_density", &Config::sparse_density)
       .def_readonly("stall_check", &Config::stall_check)
       .def_readonly("stall_check_time", &Config::stall_check_time)

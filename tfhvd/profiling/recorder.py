@@ -79,6 +79,7 @@ class Recorder:
             faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt - self._faults,
             throttled=control_groups.throttled_seconds() - self._throttled,
             calls=calls,
+            alone_bytes=load_native().config().alone_bytes,
             sent=sent,
         )
         if trace.steps:

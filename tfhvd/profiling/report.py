@@ -18,7 +18,6 @@ from tfhvd.profiling.ways import bits
 _MOST = 8  # ranks that have a line
 _NOTICEABLE = 0.15  # of a step: what is worth advice
 _SMALL = 64 * 1024  # bytes a collective, or a call
-_FULL = 1 << 20  # bytes: what is larger travels alone, since to copy it costs more than a call
 _RECORDED = ("waiting", "overhead", "communication", "other")  # of collectives alone
 
 # What makes less of communication.
@@ -82,6 +81,7 @@ class Report:
         bytes: of a collective, on average.
         tensors: a step, on average.
         calls: of shared memory, MPI or NCCL a step, on average: small tensors share one.
+        full_call: bytes from which on a call is full.
         link: between hosts, that is much slower than the others; None where none is known.
         only_collectives: whether nothing else was recorded; "other" is all the rest of a step then.
     """
@@ -93,6 +93,7 @@ class Report:
     bytes: float
     tensors: float = 0.0
     calls: float = 0.0
+    full_call: int = 1 << 20
     link: SlowLink | None = None
     only_collectives: bool = False
 
@@ -145,11 +146,14 @@ class Report:
         text = f"{self.collectives:.1f} collectives a step, of {self.bytes / 1024:.1f} KiB each"
         if not self.calls:
             return text
-        return (
-            f"{text}: {self.tensors:.1f} tensors in {self.calls:.1f} calls; a call has "
-            f"{self.tensors / self.calls:.1f} tensors and {self._bytes_of_call() / 1024:.1f} KiB, "
-            f"{min(1.0, self._bytes_of_call() / _FULL):.0%} of a full one (1 MiB)"
+        text += (
+            f": {self.tensors:.1f} tensors in {self.calls:.1f} calls; a call has "
+            f"{self.tensors / self.calls:.1f} tensors and {self._bytes_of_call() / 1024:.1f} KiB"
         )
+        if not self.full_call:  # each tensor travels alone
+            return text
+        share = min(1.0, self._bytes_of_call() / self.full_call)
+        return f"{text}, {share:.0%} of a full one ({self.full_call / (1 << 20):.4g} MiB)"
 
     def _bytes_of_call(self) -> float:
         return self.bytes * self.collectives / self.calls
@@ -250,6 +254,7 @@ def make(traces: Mapping[int, Trace]) -> Report:
         bytes=statistics.fmean(m.bytes for m in meetings) if meetings else 0.0,
         tensors=sum(meeting.tensors for meeting in meetings) / count,
         calls=sum(trace.calls for trace in traces.values()) / count,
+        full_call=min(trace.alone_bytes for trace in traces.values()),
         link=link,
         only_collectives=any(trace.only_collectives for trace in traces.values()),
     )

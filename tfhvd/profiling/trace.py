@@ -67,6 +67,8 @@ class Trace:
         faults: page faults in which the disk was read.
         throttled: seconds for which a CPU quota has kept the rank from running.
         calls: operations of shared memory, MPI or NCCL that have carried the steps' collectives.
+        alone_bytes: a tensor of so many has a call of its own, since to copy it costs more than
+            that: so a call that has so many is full.
         sent: over each connection, in the time of the steps.
         only_collectives: whether nothing but these was recorded: the rest of a step is unknown.
     """
@@ -82,6 +84,7 @@ class Trace:
     faults: int = 0
     throttled: float = 0.0
     calls: int = 0
+    alone_bytes: int = 1 << 20
     sent: tuple[Sent, ...] = ()
     only_collectives: bool = False
 

@@ -32,6 +32,7 @@ def events_of(trace: Trace, row: int) -> list[Event]:
         "faults": trace.faults,
         "throttled": trace.throttled,
         "calls": trace.calls,
+        "alone_bytes": trace.alone_bytes,
         "sent": [dataclasses.asdict(each) for each in trace.sent],
     }
     events: list[Event] = [{"ph": "M", "name": _COUNTS, **place, "args": counts}]
@@ -74,6 +75,7 @@ def fields_in(events: Iterable[Event], row: int, since: float, shift: float) -> 
         "faults": sum(each["faults"] for each in counts),
         "throttled": sum(each["throttled"] for each in counts),
         "calls": sum(each["calls"] for each in counts),
+        "alone_bytes": counts[-1]["alone_bytes"],
         "sent": tuple(Sent(**each) for some in counts for each in some["sent"]),
     }
 
