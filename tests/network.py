@@ -55,6 +55,14 @@ def available() -> bool:
         _ip("netns", "del", name)
 
 
+# Linux's usual one, where there is it, whichever this machine has chosen: BBR spreads what a step
+# sends over half a round trip, since a step seldom fills a link.
+_CONGESTION_CONTROL = """
+cd /proc/sys/net/ipv4
+! grep -qw cubic tcp_available_congestion_control || echo cubic >tcp_congestion_control
+"""
+
+
 @dataclass(frozen=True)
 class Link:
     """Between a host and the switch: its packets are of up to 9000 bytes.
@@ -158,6 +166,7 @@ def hosts(
             _ip("-n", name, "addr", "add", f"10.77.0.{number + 1}/24", "dev", "net0")
             _ip("-n", name, "link", "set", "net0", "up")
             _ip("-n", name, "link", "set", "lo", "up")
+            _ip("netns", "exec", name, "sh", "-c", _CONGESTION_CONTROL)
             etc = Path("/etc/netns") / name  # what the host has for /etc/hosts
             etc.mkdir(parents=True)
             stack.callback(shutil.rmtree, etc)

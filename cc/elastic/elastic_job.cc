@@ -1,14 +1,10 @@
 #include "cc/elastic/elastic_job.h"
 
-#include <algorithm>
 #include <limits>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "cc/elastic/later_generation.h"
-#include "cc/elastic/roster_change.h"
-#include "cc/elastic/share_outcomes.h"
 
 namespace tfhvd {
 namespace {
@@ -74,6 +70,19 @@ std::optional<int> ElasticJob::WaitForGeneration(int generation,
   return roster_.generation;
 }
 
+std::optional<int> ElasticJob::GoBack(std::chrono::nanoseconds most) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  const MutexLock lock(&mutex_);
+  while (!takes_entries_ && !stopped_) {
+    const auto left = until - std::chrono::steady_clock::now();
+    if (left.count() <= 0) return std::nullopt;
+    changed_.WaitFor(&mutex_, left);
+  }
+  if (stopped_) return std::nullopt;
+  refusal_ = Status::Ok();
+  return roster_.generation;
+}
+
 // --- entries ---
 
 ElasticJob::KeptPtr ElasticJob::Remove(EntryId number) {
@@ -84,14 +93,19 @@ ElasticJob::KeptPtr ElasticJob::Remove(EntryId number) {
 
 EntryId ElasticJob::Submit(Entry&& entry) {
   Withdrawal* const withdrawal = std::exchange(entry.withdrawal, nullptr);
+  const bool on_accelerator = entry.request->device != DeviceKind::kHost;
   auto submitted = std::make_unique<KeptEntry>(std::move(entry));
   std::shared_ptr<Engine> engine;
   Given given;
+  Status refusal;
   EntryId number = 0;
   {
     const MutexLock lock(&mutex_);
     number = next_++;
-    if (withdrawal == nullptr || withdrawal->Take(number)) {
+    by_commits_ = by_commits_ || on_accelerator;
+    refusal = refusal_;
+    if (withdrawal != nullptr && !withdrawal->Take(number)) refusal = WasWithdrawn();
+    if (refusal.ok()) {
       KeptEntry* const kept = submitted.get();
       kept_.Add(number, std::move(submitted));
       if (takes_entries_ || stopped_) engine = engine_;
@@ -102,7 +116,7 @@ EntryId ElasticJob::Submit(Entry&& entry) {
       }
     }
   }
-  if (submitted != nullptr) submitted->entry.done(WasWithdrawn());
+  if (submitted != nullptr) submitted->entry.done(refusal);
   if (engine != nullptr) Pass(engine.get(), &given);
   return number;
 }
@@ -172,22 +186,25 @@ KeptEntry::Callbacks ElasticJob::CallbacksOf(EntryId number) {
 void ElasticJob::OnDone(EntryId number, const Status& status) {
   KeptPtr over;
   std::shared_ptr<Engine> again;
+  Status why = status;
   {
     const MutexLock lock(&mutex_);
     KeptEntry* const kept = kept_.Find(number);
     if (kept == nullptr) return;  // a copy has done it
-    const bool lost = status.code() == StatusCode::kAborted;
-    if (lost && !stopped_ && !kept->cancelled && kept->survives()) {
+    const bool waits = status.code() == StatusCode::kAborted && !stopped_ && !kept->cancelled &&
+                       (kept->survives() || by_commits_);
+    if (waits && kept->generation >= goes_back_from_) {
       // The next generation is for it; maybe that is there.
       if (takes_entries_ && kept->generation != roster_.generation) again = engine_;
       kept->TakeBack(status);
     } else {
+      if (waits) why = GoesOnFromCommit();
       if (status.ok()) NoteResult(number, kept);
       over = Remove(number);
     }
   }
   if (again != nullptr) SubmitTo(again.get(), number);
-  if (over != nullptr) over->entry.done(status);
+  if (over != nullptr) over->entry.done(why);
 }
 
 void ElasticJob::NoteResult(EntryId number, KeptEntry* kept) {
@@ -290,91 +307,6 @@ Status ElasticJob::TakeUp(const Roster& roster) {
   }
   Resubmit(opened);
   return Status::Ok();
-}
-
-Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
-                                 Communicator* everyone) {
-  int64_t copied = 0;
-  bool some_are_new = false;
-  TFHVD_RETURN_IF_ERROR(ShareOutcomes(
-      OwnPosition(), everyone, [this](const Turn& turn, char* data) { return Fetch(turn, data); },
-      [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, &copied,
-      &some_are_new));
-  if (some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(everyone));
-  // All of them have come so far: what is left is done anew, by all.
-  {
-    const MutexLock lock(&mutex_);
-    kept_.ForEach([&](KeptEntry* kept) { kept->RenumberRoot(before, roster); });
-  }
-  FailAll([](const KeptEntry& kept) { return kept.root_is_lost; }, MembersChange());
-  if (roster.rank == 0) {
-    const RosterChange change = Compare(before, roster);
-    const std::string text = Describe(change, roster);
-    if (change.lost.empty()) {
-      log_.Info(text);
-    } else {
-      log_.Warning(text + " Collectives that a survivor had, and others got from it: " +
-                   std::to_string(copied));
-    }
-  }
-  return Status::Ok();
-}
-
-Status ElasticJob::ShareCountsWith(Communicator* everyone) {
-  std::string own;
-  {
-    const MutexLock lock(&mutex_);
-    if (engine_ != nullptr) own = ledger_.EncodeCounts();
-  }
-  std::string counts;
-  TFHVD_RETURN_IF_ERROR(ShareCounts(own, everyone, &counts));
-  if (!own.empty()) return Status::Ok();
-  const MutexLock lock(&mutex_);
-  return ledger_.TakeOverCounts(counts);
-}
-
-Position ElasticJob::OwnPosition() {
-  Position position;
-  const MutexLock lock(&mutex_);
-  position.is_new = engine_ == nullptr;
-  std::unordered_map<std::string, int64_t> counts;
-  const auto survives = [](const KeptEntry& kept) { return kept.survives(); };
-  for (EntryId next = kept_.NextAfter(0, survives); next != 0;
-       next = kept_.NextAfter(next, survives)) {
-    const std::string& name = kept_.Find(next)->request().key.name;
-    position.waits.push_back(ledger_.TurnOf(name, counts[name]++));
-  }
-  for (const Ledger::Result& result : ledger_.results()) position.has.push_back(result.outcome());
-  return position;
-}
-
-Status ElasticJob::Fetch(const Turn& turn, char* data) {
-  const MutexLock lock(&mutex_);
-  const Ledger::Result* const result = ledger_.Find(turn);
-  if (result == nullptr) return Status::Internal("a result is gone that others wait for");
-  result->CopyTo(data);
-  return Status::Ok();
-}
-
-// Ends the entry that waits for this outcome, if there is one: no engine has it.
-void ElasticJob::Take(const Outcome& outcome, const char* data) {
-  EntryId number = 0;
-  KeptPtr over;
-  {
-    const MutexLock lock(&mutex_);
-    // Of this name the first that waits is next: copies of a name come in their order.
-    number = kept_.NextAfter(0, [&outcome](const KeptEntry& kept) {
-      return kept.survives() && kept.request().key.name == outcome.turn.name;
-    });
-    if (number == 0 || !(ledger_.TurnOf(outcome.turn.name, 0) == outcome.turn)) return;
-    over = Remove(number);
-  }
-  const Status status = over->TakeCopy(outcome, data);
-  if (status.ok()) {
-    const MutexLock lock(&mutex_);
-    NoteResult(number, over.get());
-  }
-  over->entry.done(status);
 }
 
 // In the order of submission; what comes meanwhile waits for its turn.

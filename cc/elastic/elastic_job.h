@@ -10,6 +10,11 @@
 // job of fixed size; so does a broadcast whose root is lost and of which no survivor has a copy,
 // and an alltoall or a reducescatter that some survivors have done and others have not.
 //
+// Of what is on an accelerator nobody knows whether it was done: an entry is over before its result
+// is there. A job that has such entries, on any rank, goes by commits: where a rank is lost, all
+// entries of all survivors fail, and so do those that come, until the program says on each rank
+// that it has gone back to a state that it has kept (GoBack).
+//
 // A process that was not there from the start waits for a roster that it is in (`engine`: null),
 // and takes over what the others have counted. It is let in where all the others have come to one
 // point of their program, and nothing is under way: the program's own protocol
@@ -77,6 +82,11 @@ class ElasticJob {
   // Waits, at most for so long, until no entry is under way; whether none is.
   bool WaitUntilIdle(std::chrono::nanoseconds most) const;
 
+  // Entries are taken again, where they are refused because the program was to go back to a state
+  // that it has kept; now it does. Waits, at most for so long, until there is an engine for them;
+  // its generation. nullopt: there is none.
+  std::optional<int> GoBack(std::chrono::nanoseconds most);
+
   // From now on no rank is replaced: this process leaves. Entries that wait for a roster fail.
   void Stop();
 
@@ -97,7 +107,8 @@ class ElasticJob {
   Status ReconcileWith(const Roster& before, const Roster& roster, Communicator* everyone)
       TFHVD_EXCLUDES(mutex_);
   Status ShareCountsWith(Communicator* everyone) TFHVD_EXCLUDES(mutex_);
-  Position OwnPosition() TFHVD_EXCLUDES(mutex_);
+  void FailUntilGoneBack(int generation) TFHVD_EXCLUDES(mutex_);
+  Position OwnPosition(bool lost_some) TFHVD_EXCLUDES(mutex_);
   Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(mutex_);
   void Take(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);
   void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(mutex_);
@@ -123,6 +134,9 @@ class ElasticJob {
   Roster roster_ TFHVD_GUARDED_BY(mutex_);
   bool takes_entries_ TFHVD_GUARDED_BY(mutex_) = true;  // engine_ does
   bool stopped_ TFHVD_GUARDED_BY(mutex_) = false;
+  bool by_commits_ TFHVD_GUARDED_BY(mutex_) = false;  // some rank has had entries on accelerators
+  Status refusal_ TFHVD_GUARDED_BY(mutex_);           // of entries until GoBack; ok: none is
+  int goes_back_from_ TFHVD_GUARDED_BY(mutex_) = 0;   // the generation that did so last
   EntryId next_ TFHVD_GUARDED_BY(mutex_) = 1;
   KeptEntries kept_ TFHVD_GUARDED_BY(mutex_);  // from Submit to their `done`
   Ledger ledger_ TFHVD_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
 // LaterGeneration: ends the waits of members of a generation for each other once there is a later
-// one.
+// one; and what fails then.
 #pragma once
 
 #include "cc/base/status.h"
@@ -11,6 +11,14 @@ namespace tfhvd {
 // What fails because the members change.
 inline Status MembersChange() {
   return Status::Aborted("the job goes on without ranks that are lost");
+}
+
+// What all fails with in a job that goes by commits (ElasticJob). hvd.elastic.run knows it by how it
+// ends.
+inline Status GoesOnFromCommit() {
+  return Status::Aborted(
+      "A rank is lost, and collectives on GPUs cannot be finished without it. With "
+      "hvd.elastic.run (docs/elastic.md) the job goes on from its last commit.");
 }
 
 // Asked on the thread that may ask the membership, which outlives it.

@@ -52,6 +52,8 @@ bool IsAlike(Collective kind) {
 std::string Encode(const Position& position) {
   WireWriter w;
   w.Byte(position.is_new ? 1 : 0);
+  w.Byte(position.lost_some ? 1 : 0);
+  w.Byte(position.by_commits ? 1 : 0);
   w.List(position.waits, [&w](const Turn& turn) { Write(&w, turn); });
   w.List(position.has, [&w](const Outcome& outcome) { Write(&w, outcome); });
   return w.Take();
@@ -60,6 +62,8 @@ std::string Encode(const Position& position) {
 Status Decode(const std::string& bytes, Position* position) {
   WireReader r(bytes);
   position->is_new = r.Bool();
+  position->lost_some = r.Bool();
+  position->by_commits = r.Bool();
   position->waits = r.List([&r] { return ReadTurn(&r); });
   position->has = r.List([&r] { return ReadOutcome(&r); });
   return r.ok() && r.at_end()

@@ -51,7 +51,9 @@ struct Outcome {
 
 // What a rank tells the others.
 struct Position {
-  bool is_new = false;  // it has not been in the job before, and has counted nothing
+  bool is_new = false;      // it has not been in the job before, and has counted nothing
+  bool lost_some = false;   // a rank that it knows is not there any more
+  bool by_commits = false;  // where that is so, all go back to what they have kept: see ElasticJob
   std::vector<Turn> waits;
   std::vector<Outcome> has;
 };

@@ -24,9 +24,16 @@ Status GatherPositions(const Position& own, Communicator* everyone,
 Status ShareOutcomes(const Position& own, Communicator* everyone,
                      const std::function<Status(const Turn& turn, char* data)>& fetch,
                      const std::function<void(const Outcome& outcome, const char* data)>& take,
-                     int64_t* copied, bool* some_are_new) {
+                     Shared* shared) {
   std::vector<Position> positions;
   TFHVD_RETURN_IF_ERROR(GatherPositions(own, everyone, &positions));
+  const auto some = [&positions](bool Position::* says) {
+    return std::any_of(positions.begin(), positions.end(),
+                       [says](const Position& position) { return position.*says; });
+  };
+  shared->some_are_new = some(&Position::is_new);
+  shared->go_back = some(&Position::by_commits) && some(&Position::lost_some);
+  if (shared->go_back) return Status::Ok();
   const std::vector<Copy> copies = CopiesOf(positions);
   for (const Copy& copy : copies) {
     const std::vector<int64_t>& bytes = copy.outcome.bytes;
@@ -38,9 +45,7 @@ Status ShareOutcomes(const Position& own, Communicator* everyone,
     if (total > 0) TFHVD_RETURN_IF_ERROR(everyone->Broadcast(data.data(), total, copy.root));
     take(copy.outcome, data.data());
   }
-  *copied = static_cast<int64_t>(copies.size());
-  *some_are_new = std::any_of(positions.begin(), positions.end(),
-                              [](const Position& position) { return position.is_new; });
+  shared->copied = static_cast<int64_t>(copies.size());
   return Status::Ok();
 }
 

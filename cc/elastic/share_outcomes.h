@@ -13,14 +13,20 @@
 
 namespace tfhvd {
 
+// What all have told each other.
+struct Shared {
+  int64_t copied = 0;         // outcomes
+  bool some_are_new = false;  // a member was not in the job before
+  bool go_back = false;       // all go back to what they have kept, and nothing is copied
+};
+
 // Collective over all members. `fetch` copies the bytes of an outcome that this rank has to
-// `data`; `take` gets each outcome that is sent, whether this rank waits for it or not. `copied`:
-// how many were. `some_are_new`: whether a member was not in the job before. Not ok: another rank
-// is lost; what `take` has had is right all the same.
+// `data`; `take` gets each outcome that is sent, whether this rank waits for it or not. Not ok:
+// another rank is lost; what `take` has had is right all the same.
 Status ShareOutcomes(const Position& own, Communicator* everyone,
                      const std::function<Status(const Turn& turn, char* data)>& fetch,
                      const std::function<void(const Outcome& outcome, const char* data)>& take,
-                     int64_t* copied, bool* some_are_new);
+                     Shared* shared);
 
 // Collective over all members. `own`: what this rank has counted; "" where it is new. `counts`:
 // what those that are not new have counted. FailedPrecondition: all are.

@@ -263,6 +263,12 @@ std::optional<int> WaitForGeneration(int generation, double seconds) {
   return job->WaitForGeneration(generation, NanosecondsOf(seconds));
 }
 
+std::optional<int> GoBackInJob(double seconds) {
+  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  if (job == nullptr) return std::nullopt;
+  return job->GoBack(NanosecondsOf(seconds));
+}
+
 int JobAdmitted() {
   const std::shared_ptr<ElasticJob> job = TheElasticJob();
   return job == nullptr ? 0 : job->admitted();

@@ -61,6 +61,10 @@ int JobGeneration();
 // Waits, at most for so many seconds, for more than `generation`; the latest. nullopt: there will
 // not be more, as in a job of fixed size.
 std::optional<int> WaitForGeneration(int generation, double seconds);
+// Of an elastic job where a rank was lost that had collectives on GPUs: the program goes back to a
+// state that it has kept, and entries are taken again. Waits, at most for so many seconds, until
+// they can be; the generation. nullopt: the job does not go on.
+std::optional<int> GoBackInJob(double seconds);
 
 // Of an elastic job: the last generation for which it has let in processes that waited, 0 for none;
 // and how many wait.

@@ -232,6 +232,14 @@ void BindRecords(py::module_* m) {
       },
       py::arg("generation"), py::arg("seconds"),
       "Waits until the members have changed more often than that; None: they will not.");
+  m->def(
+      "go_back",
+      [](double seconds) {
+        py::gil_scoped_release release;
+        return GoBackInJob(seconds);
+      },
+      py::arg("seconds"),
+      "Has collectives taken again after a loss, from a state that was kept; the generation.");
   m->def("admitted", &JobAdmitted, "The last generation for which ranks that waited were let in.");
   m->def("ranks_waiting", &RanksWaiting, "How many ranks wait to be let in.");
   m->def(

@@ -1,8 +1,14 @@
 // Jobs that go on without the ranks that they lose, and with those that come.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "cc/elastic/elastic_job.h"
@@ -102,6 +108,170 @@ TEST(AnEntryThatIsTakenBackWhileNobodyIsThere) {
   ranks.job(0)->Cancel(id);
   EXPECT_ERROR(call->Wait(), StatusCode::kCancelled, "");
   ranks.End();
+}
+
+constexpr const char* kFromCommit = "the job goes on from its last commit";
+
+// An entry of an accelerator, which this machine does not have: what counts is that there is one.
+void ReduceOnAccelerator(ElasticJob* job) {
+  auto call = std::make_unique<Call>();
+  call->in.assign(3, 1.0f);
+  call->out.assign(3, 0.0f);
+  Entry entry = EntryFor(call.get(), Collective::kAllReduce, "gpu", {3});
+  entry.request.Edit()->device = DeviceKind::kGpu;
+  entry.allocate = nullptr;
+  job->Submit(std::move(entry));
+  EXPECT_ERROR(call->Wait(), StatusCode::kUnavailable, "on a GPU");
+}
+
+TEST(AJobOfAcceleratorsGoesBackToWhatItHasKept) {
+  ElasticRanks ranks(3);
+  ReduceOnAccelerator(ranks.job(2));  // of one rank
+  std::vector<std::unique_ptr<Call>> calls;
+  for (const int member : {0, 2}) calls.push_back(Reduce(ranks.job(member), "a", 5, 1.0f));
+  ranks.Kill(1);
+  ranks.Announce([] {});
+  for (const auto& call : calls) {
+    EXPECT_ERROR(call->Wait(), StatusCode::kAborted, kFromCommit);
+  }
+  for (const int member : {0, 2}) {
+    EXPECT_EQ(GenerationAfter(0, ranks.job(member)), 1);
+    EXPECT_ERROR(Reduce(ranks.job(member), "b", 5, 1.0f)->Wait(), StatusCode::kAborted,
+                 kFromCommit);
+  }
+  EXPECT_EQ(ranks.job(0)->GoBack(std::chrono::seconds(30)).value_or(kNone), 1);
+  const auto first = Reduce(ranks.job(0), "c", 5, 1.0f);
+  EXPECT_ERROR(Reduce(ranks.job(2), "c", 5, 2.0f)->Wait(), StatusCode::kAborted, kFromCommit);
+  EXPECT_EQ(ranks.job(2)->GoBack(std::chrono::seconds(30)).value_or(kNone), 1);
+  const auto second = Reduce(ranks.job(2), "c", 5, 2.0f);
+  for (Call* const call : {first.get(), second.get()}) {
+    EXPECT_OK(call->Wait());
+    EXPECT_EQ(call->out, std::vector<float>(5, 3.0f));
+  }
+  const int later = ranks.Add();
+  ranks.Announce([] {});
+  ExpectSums(&ranks, {0, 2, later}, 3);  // with what has counted otherwise before
+  ranks.End();
+}
+
+TEST(ALossWhileTheJobGoesBackSendsItBackAgain) {
+  ElasticRanks ranks(3);
+  ReduceOnAccelerator(ranks.job(0));
+  ranks.Kill(1);
+  ranks.Announce([] {});
+  EXPECT_EQ(GenerationAfter(0, ranks.job(0)), 1);
+  EXPECT_EQ(ranks.job(0)->GoBack(std::chrono::seconds(30)).value_or(kNone), 1);
+  const auto back = Reduce(ranks.job(0), "a", 5, 1.0f);
+  ranks.Kill(2);
+  ranks.Announce([] {});
+  EXPECT_ERROR(back->Wait(), StatusCode::kAborted, kFromCommit);
+  EXPECT_EQ(ranks.job(0)->GoBack(std::chrono::seconds(30)).value_or(kNone), 2);
+  EXPECT_OK(Reduce(ranks.job(0), "a", 5, 1.0f)->Wait());
+  ranks.End();
+}
+
+TEST(WhereTheJobEndsItDoesNotGoBack) {
+  ElasticRanks ranks(2);
+  ReduceOnAccelerator(ranks.job(0));
+  const auto call = Reduce(ranks.job(0), "a", 5, 1.0f);
+  ranks.membership(0)->End(Status::Aborted("too few are left"));
+  ranks.Kill(1);
+  ranks.job(0)->engine()->Abandon(Status::Aborted("rank 1 is lost"));
+  EXPECT_ERROR(call->Wait(), StatusCode::kAborted, "");
+  EXPECT_FALSE(ranks.job(0)->GoBack(std::chrono::seconds(30)).has_value());
+  ranks.End();
+}
+
+// As hvd.elastic.run has a program train: a state that all have is kept now and then, and where a
+// rank is lost all go back to it, and take the first one's.
+class TrainedByCommits {
+ public:
+  static constexpr int kSteps = 400;
+
+  TrainedByCommits(ElasticJob* job, int member) : job_(job), member_(member) {
+    ReduceOnAccelerator(job);
+  }
+
+  // Until the end, or this rank's own.
+  void Train() {
+    bool goes_back = false;
+    while (!(goes_back ? GetEven() && Steps() : Steps())) {
+      if (!job_->GoBack(std::chrono::seconds(30)).has_value()) return;
+      goes_back = true;
+    }
+    done_ = true;
+  }
+
+  bool done() const { return done_; }
+  float step() const { return state_[0]; }
+  float value() const { return state_[1]; }
+  std::atomic<int> reached{0};
+
+ private:
+  bool GetEven() {
+    state_ = kept_;
+    const int rank = job_->engine()->topology().rank;
+    auto call = std::make_unique<Call>();
+    call->in.assign({state_[0], state_[1], 0.0f});
+    call->out.assign(3, -1.0f);
+    Entry entry = EntryFor(call.get(), Collective::kBroadcast, "state", {3});
+    entry.request.Edit()->root = 0;
+    entry.allocate = nullptr;
+    job_->Submit(std::move(entry));
+    if (!call->Wait().ok()) return false;
+    if (rank != 0) state_ = {call->out[0], call->out[1]};
+    kept_ = state_;
+    return true;
+  }
+
+  bool Steps() {
+    while (state_[0] < kSteps) {
+      const auto call = Reduce(job_, "gradient", 3, ValueOf(member_));
+      if (!call->Wait().ok()) return false;
+      state_ = {state_[0] + 1, std::fmod(3 * state_[1] + call->out[0], 1009.0f)};
+      reached = std::max<int>(reached, static_cast<int>(state_[0]));
+      if (static_cast<int>(state_[0]) % 5 != 0) continue;
+      if (!Reduce(job_, "commit", 1, 1.0f)->Wait().ok()) return false;
+      kept_ = state_;
+    }
+    return true;
+  }
+
+  ElasticJob* const job_;
+  const int member_;
+  std::vector<float> state_ = {0.0f, 0.0f}, kept_ = state_;  // steps, and a value of all of them
+  bool done_ = false;
+};
+
+TEST(AJobOfAcceleratorsEndsWithOneStateOnAllSurvivors) {
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    std::mt19937 random(seed);
+    ElasticRanks ranks(4);
+    std::vector<std::unique_ptr<TrainedByCommits>> all;
+    for (int member = 0; member < 4; ++member) {
+      all.push_back(std::make_unique<TrainedByCommits>(ranks.job(member), member));
+    }
+    std::vector<std::thread> threads;
+    for (auto& one : all) threads.emplace_back([&one] { one->Train(); });
+    std::vector<int> order = AllOf(4);
+    std::shuffle(order.begin(), order.end(), random);
+    const int last = order[3];
+    for (int loss = 0; loss < 2; ++loss) {
+      // The second one may come while they go back for the first.
+      const int at = loss == 0 ? static_cast<int>(random() % 300) : all[last]->reached.load();
+      while (all[last]->reached < at) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      ranks.Kill(order[static_cast<size_t>(loss)]);
+      ranks.Announce(
+          [&] { std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const int member : {order[2], last}) {
+      EXPECT_TRUE(all[static_cast<size_t>(member)]->done());
+      EXPECT_EQ(all[static_cast<size_t>(member)]->step(), TrainedByCommits::kSteps);
+    }
+    EXPECT_EQ(all[static_cast<size_t>(order[2])]->value(), all[static_cast<size_t>(last)]->value());
+    ranks.End();
+  }
 }
 
 // Of the collective in which it was lost some ranks have the result, and others have not.

@@ -135,9 +135,12 @@ TEST(APositionSurvivesItsTravel) {
   position.has = {Has("b", int64_t{3} << 40)};
   position.has.back().copies = false;
   position.is_new = true;
+  position.by_commits = true;
   Position back;
   ASSERT_OK(Decode(Encode(position), &back));
   EXPECT_TRUE(back.is_new);
+  EXPECT_FALSE(back.lost_some);
+  EXPECT_TRUE(back.by_commits);
   EXPECT_TRUE(back.waits == position.waits);
   ASSERT_EQ(back.has.size(), size_t{1});
   EXPECT_TRUE(back.has[0].turn == position.has[0].turn);

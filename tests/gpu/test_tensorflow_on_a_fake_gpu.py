@@ -13,7 +13,6 @@ import fake_jobs
 import mpi
 import pytest
 import troubleshooting
-from gpu_build import build_device, build_driver
 
 pytestmark = pytest.mark.thorough
 
@@ -21,26 +20,14 @@ PARTS = [(ranks, part) for ranks, parts in fake_jobs.PARTS.items() for part in p
 
 
 @pytest.fixture(scope="module")
-def environ(tmp_path_factory) -> dict[str, str]:
-    folder: Path = tmp_path_factory.mktemp("fakes")
-    driver = str(build_driver(folder))
-    return {
-        "TFHVD_CUDA_LIBRARY": driver,
-        "TFHVD_NCCL_LIBRARY": driver,
-        "TFHVD_TEST_DEVICE": str(build_device(folder)),
-        "TFHVD_FAKE_GPUS": "4",
-    }
-
-
-@pytest.fixture(scope="module")
-def job_of(environ):
+def job_of(fakes):
     """Returns a function from a number of ranks to the job of all parts, which runs once."""
     before = set(Path("/dev/shm").iterdir())
     jobs: dict[int, mpi.Job] = {}
 
     def run(ranks: int) -> mpi.Job:
         if ranks not in jobs:
-            jobs[ranks] = mpi.run_ranks(ranks, fake_jobs.everything, env=environ, timeout=240)
+            jobs[ranks] = mpi.run_ranks(ranks, fake_jobs.everything, env=fakes, timeout=240)
         return jobs[ranks]
 
     yield run
@@ -66,8 +53,8 @@ def test_what_was_chosen_for_the_user_is_said(job_of, ranks):
     assert ("through the host" in job.ranks[0].err) == (ranks == 2), str(job)  # without NCCL
 
 
-def test_two_ranks_on_one_gpu_are_refused_unless_it_goes_by_way_of_the_host(environ):
-    job = mpi.run_ranks(2, fake_jobs.one_gpu, env=environ)
+def test_two_ranks_on_one_gpu_are_refused_unless_it_goes_by_way_of_the_host(fakes):
+    job = mpi.run_ranks(2, fake_jobs.one_gpu, env=fakes)
     assert job.code == 0, str(job)
     for rank in job.ranks:
         assert "ranks 0 and 1 use the same GPU" in rank.out, str(job)

@@ -6,10 +6,10 @@
 //   build/flight_bench
 //
 // A step submits, agrees on, executes and ends so many collectives, "alone", each in a call of its
-// own, or "together", in one bucket of a locked step: five notes a collective. Before each part of a
-// step, "cold" has had the caches filled with something else, as an engine and TensorFlow do to some
-// degree; "warm" has not. Medians. The last column is how long a step must be for the cold notes to
-// be 0.3% of it.
+// own, or "together", in one bucket of a locked step: five notes a collective. Before each part of
+// a step, "cold" has had the caches filled with something else, as an engine and TensorFlow do to
+// some degree; "warm" has not. Medians. The last column is how long a step must be for the cold
+// notes to be 0.3% of it.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -13,7 +13,9 @@ from tfhvd.errors import PeerLostError
 from tfhvd.runtime.membership import membership
 
 _Result = TypeVar("_Result")
+# How errors end after which all ranks go back to the last commit.
 _ROOT_IS_LOST = "its root is lost, and no other rank has the data"  # cc/elastic/kept_entry.cc
+_ON_GPUS = "the job goes on from its last commit"  # cc/elastic/later_generation.h
 
 
 def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
@@ -23,7 +25,7 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     commit finds that ranks were lost, or lets in others, it calls the state's reset callbacks, and
     the function anew: nothing is rolled back, for no step was lost. Who has come gets rank 0's
     state. Where a broadcast cannot be finished, because the rank that had the data is lost, all go
-    back to the last commit.
+    back to the last commit; so they do wherever a rank is lost, if the job has collectives on GPUs.
 
     Args:
         func: its first argument is a `State`.
@@ -45,21 +47,33 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     @functools.wraps(func)
     def trains(state: Any, *args: Any, **kwargs: Any) -> _Result:
         membership.lets_in_at_commits = True
-        synchronized = False
+        prepare: Callable[[], object] = state.sync
         while True:
             generation = membership.generation()
             try:
-                if not synchronized:
-                    state.sync()
+                prepare()
                 return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
-                synchronized = interrupt.skip_sync
+                prepare = functools.partial(_go_on, state, interrupt.skip_sync)
             except (tf.errors.AbortedError, PeerLostError) as error:
-                if not (_ROOT_IS_LOST in str(error) and membership.await_change(generation)):
+                if _ON_GPUS in str(error) and (members := membership.go_back()) is not None:
+                    prepare = functools.partial(_go_back, state, members)
+                elif _ROOT_IS_LOST in str(error) and membership.await_change(generation):
+                    # All others have come to the same place: nobody has the data.
+                    prepare = functools.partial(_go_back, state)
+                else:
                     raise HorovodInternalError(str(error)) from error
-                # All others have come to the same place: nobody has the data.
-                state.restore_together()
-                synchronized = False
-            state.on_reset()
 
     return trains
+
+
+def _go_on(state: Any, skip_sync: bool) -> None:
+    state.on_reset()
+    if not skip_sync:
+        state.sync()
+
+
+def _go_back(state: Any, generation: int | None = None) -> None:
+    state.restore_together(generation)
+    state.on_reset()
+    state.sync()

@@ -56,14 +56,17 @@ class State:
     def commit(self) -> None:
         """Saves the state, and looks whether ranks were lost, or wait to take part.
 
-        Every rank calls it.
+        Every rank calls it, and saves once all of them have computed what they save.
 
         Raises:
             HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last one, or
                 have come.
         """
+        _wait_for_gpus()
+        updated = self._updated()
         self.save()
-        self.check_host_updates()
+        if updated is not None:
+            raise updated
 
     def check_host_updates(self) -> None:
         """Looks whether ranks were lost, or wait to take part, without saving.
@@ -74,8 +77,13 @@ class State:
             HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last commit,
                 or have come.
         """
+        updated = self._updated()
+        if updated is not None:
+            raise updated
+
+    def _updated(self) -> HostsUpdatedInterrupt | None:
         if not membership.is_elastic:
-            return
+            return None
         if self._generation is None:
             self._generation = membership.admitted()
         latest, waiting = self._latest()
@@ -85,12 +93,17 @@ class State:
         if latest > self._generation:
             self._generation = latest
             membership.refresh()
-            raise HostsUpdatedInterrupt(skip_sync=not others_are_in)
+            return HostsUpdatedInterrupt(skip_sync=not others_are_in)
+        return None
 
-    def restore_together(self) -> None:
-        """Goes back to what was saved last, on all ranks, with those that are left; see `run`."""
+    def restore_together(self, generation: int | None = None) -> None:
+        """Goes back to what was saved last, on all ranks, with those that are left; see `run`.
+
+        Args:
+            generation: the members' with which all go on; None: the ranks are to agree on it.
+        """
         self.restore()
-        self._generation, _ = self._latest()
+        self._generation = self._latest()[0] if generation is None else generation
 
     def _latest(self) -> tuple[int, int]:
         # Ranks hear of others at different steps; they are to stop at the same one.
@@ -166,3 +179,10 @@ class ObjectState(State):
     def _restore_attributes(self) -> None:
         for name, value in copy.deepcopy(self._saved).items():
             setattr(self, name, value)
+
+
+def _wait_for_gpus() -> None:
+    """Waits until all that was begun on this rank's GPUs is done: a copy from there comes last."""
+    for gpu in tf.config.list_logical_devices("GPU"):
+        with tf.device(gpu.name):
+            tf.identity(tf.constant(0.0)).numpy()

@@ -173,6 +173,18 @@ class Membership:
         self.refresh()
         return latest is not None and latest > generation
 
+    def go_back(self) -> int | None:
+        """Has collectives taken again that were refused since a rank was lost.
+
+        To be called where the program goes back to a state that it has kept, on every rank.
+
+        Returns:
+            The generation that goes on from there, the same on all ranks; None where none does.
+        """
+        generation = load_native().go_back(_CHANGE_LIMIT)
+        self.refresh()
+        return generation
+
     def admitted(self) -> int:
         """Returns the last generation for which ranks were let in; 0: none, the same on all."""
         return load_native().admitted() if self.topology is not None else 0

@@ -1,0 +1,116 @@
+// What the members of a new generation do together before their engine takes entries.
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "cc/elastic/elastic_job.h"
+#include "cc/elastic/later_generation.h"
+#include "cc/elastic/roster_change.h"
+#include "cc/elastic/share_outcomes.h"
+
+namespace tfhvd {
+
+Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
+                                 Communicator* everyone) {
+  const RosterChange change = Compare(before, roster);
+  Shared shared;
+  TFHVD_RETURN_IF_ERROR(ShareOutcomes(
+      OwnPosition(!change.lost.empty()), everyone,
+      [this](const Turn& turn, char* data) { return Fetch(turn, data); },
+      [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, &shared));
+  if (shared.go_back) FailUntilGoneBack(roster.generation);
+  if (shared.some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(everyone));
+  // All of them have come so far: what is left is done anew, by all.
+  {
+    const MutexLock lock(&mutex_);
+    kept_.ForEach([&](KeptEntry* kept) { kept->RenumberRoot(before, roster); });
+  }
+  FailAll([](const KeptEntry& kept) { return kept.root_is_lost; }, MembersChange());
+  if (roster.rank == 0) {
+    const std::string text = Describe(change, roster);
+    if (change.lost.empty()) {
+      log_.Info(text);
+    } else if (shared.go_back) {
+      log_.Warning(text + " It has collectives on GPUs: it goes on from its last commit.");
+    } else {
+      log_.Warning(text + " Collectives that a survivor had, and others got from it: " +
+                   std::to_string(shared.copied));
+    }
+  }
+  return Status::Ok();
+}
+
+// No engine has an entry. Some ranks have done what others have not: all count anew.
+void ElasticJob::FailUntilGoneBack(int generation) {
+  const Status why = GoesOnFromCommit();
+  {
+    const MutexLock lock(&mutex_);
+    by_commits_ = true;
+    refusal_ = why;
+    goes_back_from_ = generation;
+    ledger_ = Ledger();
+    kept_.ForEach([&why](KeptEntry* kept) { kept->why = why; });
+  }
+  FailAll([](const KeptEntry&) { return true; }, why);
+}
+
+Status ElasticJob::ShareCountsWith(Communicator* everyone) {
+  std::string own;
+  {
+    const MutexLock lock(&mutex_);
+    if (engine_ != nullptr) own = ledger_.EncodeCounts();
+  }
+  std::string counts;
+  TFHVD_RETURN_IF_ERROR(ShareCounts(own, everyone, &counts));
+  if (!own.empty()) return Status::Ok();
+  const MutexLock lock(&mutex_);
+  return ledger_.TakeOverCounts(counts);
+}
+
+Position ElasticJob::OwnPosition(bool lost_some) {
+  Position position;
+  position.lost_some = lost_some;
+  const MutexLock lock(&mutex_);
+  position.is_new = engine_ == nullptr;
+  position.by_commits = by_commits_;
+  std::unordered_map<std::string, int64_t> counts;
+  const auto survives = [](const KeptEntry& kept) { return kept.survives(); };
+  for (EntryId next = kept_.NextAfter(0, survives); next != 0;
+       next = kept_.NextAfter(next, survives)) {
+    const std::string& name = kept_.Find(next)->request().key.name;
+    position.waits.push_back(ledger_.TurnOf(name, counts[name]++));
+  }
+  for (const Ledger::Result& result : ledger_.results()) position.has.push_back(result.outcome());
+  return position;
+}
+
+Status ElasticJob::Fetch(const Turn& turn, char* data) {
+  const MutexLock lock(&mutex_);
+  const Ledger::Result* const result = ledger_.Find(turn);
+  if (result == nullptr) return Status::Internal("a result is gone that others wait for");
+  result->CopyTo(data);
+  return Status::Ok();
+}
+
+// Ends the entry that waits for this outcome, if there is one: no engine has it.
+void ElasticJob::Take(const Outcome& outcome, const char* data) {
+  EntryId number = 0;
+  KeptPtr over;
+  {
+    const MutexLock lock(&mutex_);
+    // Of this name the first that waits is next: copies of a name come in their order.
+    number = kept_.NextAfter(0, [&outcome](const KeptEntry& kept) {
+      return kept.survives() && kept.request().key.name == outcome.turn.name;
+    });
+    if (number == 0 || !(ledger_.TurnOf(outcome.turn.name, 0) == outcome.turn)) return;
+    over = Remove(number);
+  }
+  const Status status = over->TakeCopy(outcome, data);
+  if (status.ok()) {
+    const MutexLock lock(&mutex_);
+    NoteResult(number, over.get());
+  }
+  over->entry.done(status);
+}
+
+}  // namespace tfhvd
