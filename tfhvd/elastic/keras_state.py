@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
-from tfhvd.elastic.state import ObjectState
+from tfhvd.elastic.state import ON_THE_HOST, ObjectState
 from tfhvd.elastic.tensorflow_state import TensorFlowState
 from tfhvd.keras.model_state import broadcast_state
 
@@ -40,7 +40,8 @@ class TensorFlowKerasState(TensorFlowState):
 
     def sync(self) -> None:
         """Gives all ranks rank 0's weights, optimizer and attributes, and saves them."""
-        broadcast_state(self.model, [] if self.optimizer is None else [self.optimizer], 0)
+        optimizers = [] if self.optimizer is None else [self.optimizer]
+        broadcast_state(self.model, optimizers, 0, device=ON_THE_HOST)
         self._save_variables()
         ObjectState.sync(self)  # past the parent's, which broadcasts variables alone
 

@@ -14,6 +14,10 @@ from tfhvd.ops.admission import let_in, waiting_ranks
 from tfhvd.runtime import process
 from tfhvd.runtime.membership import membership
 
+# What a collective there returns is there. On a GPU it is not yet, and where a rank is lost it
+# never is, as only the next collective says; but what is saved must be there.
+ON_THE_HOST = "CPU:0"
+
 
 class State:
     """What `run` hands to the function that trains. Classes of your own have the last four methods.
@@ -107,8 +111,9 @@ class State:
 
     def _latest(self) -> tuple[int, int]:
         # Ranks hear of others at different steps; they are to stop at the same one.
-        own = tf.constant([membership.generation(), waiting_ranks()], tf.int64)
-        latest, waiting = allreduce(own, op=Max, name="elastic/generation").numpy().tolist()
+        with tf.device(ON_THE_HOST):
+            own = tf.constant([membership.generation(), waiting_ranks()], tf.int64)
+            latest, waiting = allreduce(own, op=Max, name="elastic/generation").numpy().tolist()
         return latest, waiting
 
     def save(self) -> None:

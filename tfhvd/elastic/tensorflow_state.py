@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhvd.compat.variables import tf_variable
-from tfhvd.elastic.state import ObjectState
+from tfhvd.elastic.state import ON_THE_HOST, ObjectState
 from tfhvd.ops import broadcast_variables
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class TensorFlowState(ObjectState):
 
     def sync(self) -> None:
         """Gives all ranks rank 0's variables and attributes, and saves them."""
-        broadcast_variables(self._state_variables(), root_rank=0)
+        with tf.device(ON_THE_HOST):
+            broadcast_variables(self._state_variables(), root_rank=0)
         self._save_variables()
         super().sync()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
@@ -107,6 +108,7 @@ def broadcast_state(
     root_rank: int,
     local: Collection[int] = (),
     process_set: ProcessSet = global_process_set,
+    device: str = "",
 ) -> None:
     """Gives all ranks one rank's weights and optimizers' state; random seeds stay each rank's own.
 
@@ -117,6 +119,7 @@ def broadcast_state(
         root_rank: the rank whose state it is, by its number in the job.
         local: the keys of variables that each rank keeps as they are (see `key_of`).
         process_set: the ranks that take part.
+        device: from which the values are sent; "" for where they are.
     """
     variables = keras_compat.model_state(model)
     optimizers = list(optimizers)
@@ -128,7 +131,8 @@ def broadcast_state(
     numbered = [
         _Numbered(str(n), tf_variable(v)) for n, v in enumerate(variables) if key_of(v) not in local
     ]
-    broadcast_variables(numbered, root_rank=root_rank, process_set=process_set)
+    with tf.device(device) if device else nullcontext():
+        broadcast_variables(numbered, root_rank=root_rank, process_set=process_set)
 
 
 def _build_alike(

@@ -155,7 +155,8 @@ class _Transport:
     def __call__(self, part: str, value: np.ndarray) -> np.ndarray:
         if self.session is None:
             name = None if self.name is None else Identity(f"{self.name}/{part}")
-            with tf.init_scope():
+            # A GPU's copy of it would be sent from there, and come back as one.
+            with tf.init_scope(), tf.device("CPU:0"):
                 return self._collective(tf.constant(value), name).numpy()
         fed, fetched = self._operation(part)
         return self.session.run(fetched, {fed: value})

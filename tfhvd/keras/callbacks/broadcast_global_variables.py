@@ -85,14 +85,14 @@ class BroadcastGlobalVariablesCallback(Callback):
         return process_set_of(self.model) or global_process_set
 
     def _broadcast(self) -> None:
-        with tf.device(self.device or None):
-            broadcast_state(
-                self.model,
-                optimizers_of(self.model),
-                self.root_rank,
-                self._local.keys(),
-                self._ranks(),
-            )
+        broadcast_state(
+            self.model,
+            optimizers_of(self.model),
+            self.root_rank,
+            self._local.keys(),
+            self._ranks(),
+            self.device,
+        )
 
     def _broadcast_before_first_step(self) -> None:
         """Puts itself before the model's first training step, where data is first seen."""
