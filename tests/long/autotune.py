@@ -104,7 +104,7 @@ if hvd.rank() == 0:
     said = rows[-1]["verdict"] + " " + rows[-1]["change_percent"] + "%" if rows else "no comparison"
     Path(out).write_text(json.dumps({
         "over": over, "took": took, "said": said, "rows": len(rows), "ratios": ratios,
-        "found": {k: v for k, v in (found or {}).items() if v != given[k]},
+        "found": {k: v for k, v in (found or {}).items() if over and v != given[k]},
         "ms": statistics.median(medians) if medians else 1e3 * one}))
 """
 
@@ -188,7 +188,8 @@ def judge(case: Case, result: dict[str, object]) -> tuple[str, bool]:
     good = change - 2 * error <= 0.01 if not case.wrong else change <= -0.15
     found = ", ".join(f"{k[6:]}={v}" for k, v in result["found"].items())  # type: ignore[attr-defined]
     measured = f"{100 * change:+.1f}% ± {100 * error:.1f}" if ratios else "the same settings"
-    row = f"| {case} | {result['ms']:.3g} ms | {found or '-'} | {measured} | {result['said']} | "
+    said = result["said"] if result["over"] else f"not over; the last comparison: {result['said']}"
+    row = f"| {case} | {result['ms']:.3g} ms | {found or '-'} | {measured} | {said} | "
     row += f"{result['took']:.0f} s | {'ok' if good else 'NOT OK'} |"
     return row, good
 
