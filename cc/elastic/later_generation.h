@@ -13,8 +13,8 @@ inline Status MembersChange() {
   return Status::Aborted("the job goes on without ranks that are lost");
 }
 
-// What all fails with in a job that goes by commits (ElasticJob). hvd.elastic.run knows it by how it
-// ends.
+// What all fails with in a job that goes by commits (ElasticJob). hvd.elastic.run knows it by how
+// it ends.
 inline Status GoesOnFromCommit() {
   return Status::Aborted(
       "A rank is lost, and collectives on GPUs cannot be finished without it. With "
