@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import children
 import mpi
@@ -18,7 +17,6 @@ from flight_records import collective, record
 from tfhvd.diagnose import cli, dump
 
 TFHVD = [sys.executable, "-m", "tfhvd"]
-ROOT = Path(__file__).parents[2]
 
 
 def test_who_has_not_called_a_collective_is_named():

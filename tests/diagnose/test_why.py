@@ -17,7 +17,6 @@ import pytest
 
 from tfhvd.diagnose import cli
 
-ROOT = Path(__file__).parents[2]
 TFHVD = [sys.executable, "-m", "tfhvd"]
 PROGRAM = """
 import os, signal, sys, time

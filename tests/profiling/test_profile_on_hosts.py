@@ -15,7 +15,6 @@ import troubleshooting
 from tfhvd.diagnose.cli import main
 from tfhvd.profiling.timeline_files import merge, read
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys, time
 import tensorflow as tf

@@ -16,7 +16,6 @@ import pytest
 from tfhvd.diagnose import dump
 from tfhvd.watch import stacks
 
-ROOT = Path(__file__).parents[2]
 ANSWERS = """
 import ctypes, sys, threading, time
 from tfhvd.watch import stacks

@@ -42,8 +42,8 @@ class TensorFlowKerasState(TensorFlowState):
         """Gives all ranks rank 0's weights, optimizer and attributes, and saves them."""
         optimizers = [] if self.optimizer is None else [self.optimizer]
         broadcast_state(self.model, optimizers, 0, device=ON_THE_HOST)
-        self._save_variables()
         ObjectState.sync(self)  # past the parent's, which broadcasts variables alone
+        self._save_variables()
 
     def _state_variables(self) -> list[Variable]:
         # A model may be built later, and an optimizer makes its variables with the first step.

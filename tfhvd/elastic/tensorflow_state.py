@@ -60,8 +60,9 @@ class TensorFlowState(ObjectState):
         """Gives all ranks rank 0's variables and attributes, and saves them."""
         with tf.device(ON_THE_HOST):
             broadcast_variables(self._state_variables(), root_rank=0)
-        self._save_variables()
         super().sync()
+        # Last, when nothing can fail any more: they and the attributes are of one state.
+        self._save_variables()
 
     def _state_variables(self) -> list[Variable]:
         return self._variables
