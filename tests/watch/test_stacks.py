@@ -99,8 +99,12 @@ up()
 while True: time.sleep(0.0001)
 """
 )
-# C code that holds the interpreter's lock computes: Python may run again at any moment.
-COMPUTES = ANSWERS + "up()\nsum(range(10**11))\n"
+# C code that holds the interpreter's lock, also while it says that it is up, computes: Python may run
+# again at any moment.
+COMPUTES = ANSWERS + (
+    "from itertools import chain\nup = map(ctypes.PyDLL(None).write, [1], [b'up\\n'], [3])\n"
+    "sum(chain(up, range(10**11)))\n"
+)
 
 
 def test_a_process_in_which_python_runs_survives_every_look(tmp_path):
