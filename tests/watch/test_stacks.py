@@ -99,8 +99,8 @@ up()
 while True: time.sleep(0.0001)
 """
 )
-# C code that holds the interpreter's lock, also while it says that it is up, computes: Python may run
-# again at any moment.
+# C code that holds the interpreter's lock, also while it says that it is up, computes: Python may
+# run again at any moment.
 COMPUTES = ANSWERS + (
     "from itertools import chain\nup = map(ctypes.PyDLL(None).write, [1], [b'up\\n'], [3])\n"
     "sum(chain(up, range(10**11)))\n"

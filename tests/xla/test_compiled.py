@@ -1,6 +1,7 @@
 """Collectives in functions with jit_compile=True."""
 
 import collections
+import gc
 import json
 import random
 from collections import defaultdict
@@ -264,6 +265,29 @@ def test_a_function_that_was_traced_uncompiled_and_is_called_by_a_compiled_one()
     for function in (inner, compiled(lambda x: inner(x))):
         for i, result in enumerate(function(tf.ones([10]))):
             np.testing.assert_allclose(result, np.sin(np.full(10, i)) * hvd.size(), atol=1e-5)
+
+
+def test_a_trace_with_collectives_is_of_one_compiled_function():
+    """Also where another compiled function, at the same address, is gone."""
+    traced, called = collections.Counter(), collections.Counter()
+
+    def traces(name):
+        @tf.function
+        def function(x):
+            traced[name] += 1
+            return hvd.allreduce(x, op=hvd.Sum, name=name)
+
+        return function
+
+    functions = {name: traces(name) for name in "abcde"}
+    draw = random.Random(1)
+    for number in range(60):
+        name = draw.choice("abcde")
+        called[name] += 1
+        compiled(lambda x, function=functions[name]: function(x))(tf.ones([4]))
+        if number % 7 == 0:
+            gc.collect()
+    assert traced == called
 
 
 def test_a_function_without_collectives_is_traced_once():

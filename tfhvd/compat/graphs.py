@@ -143,6 +143,11 @@ class _SharingCache:
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
+        self._enclosing = private.of_module(
+            "tensorflow.python.ops.control_flow_ops",
+            "get_enclosing_xla_context",
+            "tell compiled functions apart",
+        )
 
     def lookup(self, function_type: Any, context: Any) -> Any:
         found = self._cache.lookup(function_type, context)
@@ -157,6 +162,10 @@ class _SharingCache:
 
     def add(self, function: Any, context: Any) -> None:
         own = _may_have_collectives(function.graph)
+        if own:
+            # The key names the compiled function by the address of this object, which another one
+            # may have once it is gone: it is to live as long as the trace does.
+            function.graph.tfhvd_compiled_for = self._enclosing()
         self._cache.add(function, context if own else self._shared(context))
 
     @staticmethod
