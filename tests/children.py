@@ -1,8 +1,10 @@
-"""The environment of programs that tests start."""
+"""The environment of programs that tests start, and where the parts of a launcher are."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,3 +19,30 @@ def python_path() -> str:
 
 def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": python_path(), **more}
+
+
+def supervisor_of(launcher: int) -> int:
+    """Waits for the process that supervises the job of an elastic tfhvdrun; see launch/keeper.py.
+
+    Args:
+        launcher: the process of the tfhvdrun that was started, or what has started it.
+    """
+
+    def words(pid: int) -> str:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+
+    def look(pid: int) -> int:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        for child in map(int, found.split()):
+            with contextlib.suppress(OSError):  # it has just ended
+                if "tfhvd.launch" in words(child) and words(child) == words(pid):
+                    return child
+                if deeper := look(child):
+                    return deeper
+        return 0
+
+    deadline = time.monotonic() + 30
+    while not (supervisor := look(launcher)):
+        assert time.monotonic() < deadline, "there is no such process"
+        time.sleep(0.01)
+    return supervisor

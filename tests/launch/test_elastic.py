@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import children
 import network
 import pytest
 from launching import EITHER_KERAS, TFHVDRUN, Outcome, environment, launch, script, wait_until_gone
@@ -349,9 +352,12 @@ def test_a_rank_that_keeps_the_others_is_evicted(tmp_path, deed, says):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("deed", ["killed", "cut off"])
+@pytest.mark.parametrize("deed", ["killed", "cut off", "cut off from the next"])
 def test_the_loss_of_a_host(tmp_path, deed):
-    """All that runs there is killed, and so is what has started it; or nothing reaches it."""
+    """All that runs there is killed, and so is what has started it; or nothing reaches it.
+
+    The last: after the launcher's supervisor was killed, and another one has taken its place.
+    """
     if not network.available():
         pytest.skip("only root can make hosts with networks of their own")
     path = script(tmp_path, LOOP.replace("DEED", HANG))
@@ -365,7 +371,11 @@ def test_the_loss_of_a_host(tmp_path, deed):
             text=True,
         ) as job:
             wait_for((tmp_path / "script.py.now").exists)
-            if deed == "cut off":
+            if deed == "cut off from the next":
+                os.kill(children.supervisor_of(job.pid), signal.SIGKILL)
+                time.sleep(1)  # the job goes on
+                assert children.supervisor_of(job.pid) != 0
+            if deed.startswith("cut off"):
                 net.cut_off(1)
             else:
                 pids = subprocess.run(

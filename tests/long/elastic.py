@@ -1,11 +1,13 @@
 """Kills ranks of elastic jobs at random times: do the others go on, alike, and after what pause?
 
-    python tests/long/elastic.py [--jobs N] [--seed S] [--way loop|compiled|fit]
+    python tests/long/elastic.py [--jobs N] [--seed S] [--way loop|compiled|fit] [--supervisor]
 
 Each job of four ranks trains on this host; up to three of them are killed (SIGKILL) from outside,
-some at the same time. Every survivor must make all steps, with the same weights as the others, and
-the job must end with 0 and leave nothing. Prints a line for each job, and at the end how long the
-survivors paused; ends with 1 where anything was wrong. A job takes about 20 s on two quiet cores.
+some at the same time; with --supervisor also the process of tfhvdrun that supervises the job,
+before ranks or at the same time. Every survivor must make all steps, with the same weights as the
+others, and the job must end with 0 and leave nothing. Prints a line for each job, and at the end
+how long the survivors paused; ends with 1 where anything was wrong. A job takes about 20 s on two
+quiet cores.
 """
 
 from __future__ import annotations
@@ -86,8 +88,13 @@ Path(f"{start}.json").write_text(json.dumps({"times": times, "weights": weights.
 """
 
 
-def run(way: str, draw: random.Random) -> tuple[str, list[float]]:
-    """Runs a job; returns "ok" or what is wrong, and how long each kill made it pause."""
+def run(way: str, draw: random.Random, *, supervisor: bool) -> tuple[str, list[float], list[float]]:
+    """Runs a job.
+
+    Returns:
+        "ok" or what is wrong; how long it paused around each time at which ranks were killed, and
+        around each at which the supervisor alone was.
+    """
     with tempfile.TemporaryDirectory(prefix="tfhvd-elastic-") as name:
         folder = Path(name)
         (folder / "train.py").write_text(PROGRAM, encoding="utf-8")
@@ -104,32 +111,36 @@ def run(way: str, draw: random.Random) -> tuple[str, list[float]]:
             ) as job,
         ):
             try:
-                kills, lost = _kill(folder, job, draw)
+                kills, alone, lost = _kill(folder, job, draw, supervisor=supervisor)
                 job.wait(SECONDS)
             except subprocess.TimeoutExpired:
                 job.terminate()
                 job.wait(60)
-                kills, lost = [], set(range(RANKS))
+                kills, alone, lost = [], [], set(range(RANKS))
             said = (folder / "output").read_text(errors="replace")[-3000:]
         if job.returncode:
-            return f"WRONG: exit code {job.returncode}: {said}", []
+            return f"WRONG: exit code {job.returncode}: {said}", [], []
         ends = [
             json.loads((folder / f"{rank}.json").read_text())
             for rank in range(RANKS)
             if rank not in lost
         ]
         if any(len(end["times"]) != STEPS for end in ends):
-            return f"WRONG: steps are lost: {[len(end['times']) for end in ends]}", []
+            return f"WRONG: steps are lost: {[len(end['times']) for end in ends]}", [], []
         if len({end["weights"] for end in ends}) != 1:
-            return f"WRONG: weights differ: {said}", []
+            return f"WRONG: weights differ: {said}", [], []
         over = min(end["times"][-1] for end in ends)
-        return "ok", [max(_pause(e["times"], at) for e in ends) for at in kills if at < over]
+        pauses, pauses_alone = (
+            [max(_pause(end["times"], at) for end in ends) for at in some if at < over]
+            for some in (kills, alone)
+        )
+        return "ok", pauses, pauses_alone
 
 
 def _kill(
-    folder: Path, job: subprocess.Popen[bytes], draw: random.Random
-) -> tuple[list[float], set[int]]:
-    """Kills ranks; returns when, and which."""
+    folder: Path, job: subprocess.Popen[bytes], draw: random.Random, *, supervisor: bool
+) -> tuple[list[float], list[float], set[int]]:
+    """Kills ranks, and the supervisor; returns when ranks, when that alone, and which ranks."""
     pids: dict[int, int] = {}
     deadline = time.monotonic() + SECONDS
     while len(pids) < RANKS and job.poll() is None and time.monotonic() < deadline:
@@ -138,10 +149,17 @@ def _kill(
                 pids[rank] = int((folder / f"{rank}.pid").read_text())
         time.sleep(0.02)
     kills: list[float] = []
+    alone: list[float] = []
     lost: set[int] = set()
     victims = draw.sample(range(RANKS), draw.randint(1, RANKS - 1))
     while victims and job.poll() is None:
         time.sleep(draw.random() * 0.6)
+        if supervisor:
+            at = time.monotonic()
+            os.kill(children.supervisor_of(job.pid), signal.SIGKILL)
+            if draw.random() < 0.5:
+                alone.append(at)
+                time.sleep(0.6 + draw.random() * 0.6)
         kills.append(time.monotonic())
         for _ in range(draw.choice((1, 1, 1, 2))):
             if victims:
@@ -149,7 +167,7 @@ def _kill(
                 lost.add(victim)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pids[victim], signal.SIGKILL)
-    return kills, lost
+    return kills, alone, lost
 
 
 def _pause(times: list[float], at: float) -> float:
@@ -159,31 +177,40 @@ def _pause(times: list[float], at: float) -> float:
     return after - before
 
 
+def _print_pauses(of: str, pauses: list[float]) -> None:
+    if len(pauses) < 2:
+        return
+    worst = statistics.quantiles(pauses, n=100)[98]
+    print(
+        f"{of} killed {len(pauses)} times: survivors paused {1e3 * statistics.median(pauses):.0f} "
+        f"ms (median), {1e3 * worst:.0f} (p99), {1e3 * max(pauses):.0f} (most)"
+    )
+
+
 def main() -> int:
     """Runs them one after the other."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=100, metavar="N")
     parser.add_argument("--seed", type=int, help="printed where not given")
     parser.add_argument("--way", choices=WAYS)
+    parser.add_argument("--supervisor", action="store_true", help="kill that of tfhvdrun, too")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     print(f"seed {seed}", flush=True)
     draw = random.Random(seed)
     pauses: list[float] = []
+    pauses_alone: list[float] = []
     wrong = 0
     for number in range(1, options.jobs + 1):
         way = options.way or draw.choice(WAYS)
-        said, found = run(way, draw)
+        said, found, found_alone = run(way, draw, supervisor=options.supervisor)
         wrong += said != "ok"
         pauses += found
+        pauses_alone += found_alone
         figures = ", ".join(f"{1e3 * pause:.0f}" for pause in found)
         print(f"{number}/{options.jobs} {way}: {said} ({figures} ms)", flush=True)
-    if len(pauses) > 1:
-        worst = statistics.quantiles(pauses, n=100)[98]
-        print(
-            f"{len(pauses)} times of kills: survivors paused {1e3 * statistics.median(pauses):.0f} "
-            f"ms (median), {1e3 * worst:.0f} (p99), {1e3 * max(pauses):.0f} (most)"
-        )
+    _print_pauses("ranks", pauses)
+    _print_pauses("the supervisor alone", pauses_alone)
     print(f"{options.jobs - wrong} of {options.jobs} jobs ok")
     return 1 if wrong else 0
 

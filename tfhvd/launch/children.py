@@ -1,4 +1,7 @@
-"""How mpirun and ranks are started: each ends when whoever has started it does."""
+"""How mpirun and ranks are started.
+
+Each ends when whoever has started it does, but for what is to outlive its launcher.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,48 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from typing import Union
 
 _PR_SET_PDEATHSIG = 1
 
 
-def start_mpirun(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Starts it in a session of its own: Ctrl-C is the launcher's to pass on.
+class Adopted:
+    """The process of a child of another process, as far as it has what Popen has.
+
+    Args:
+        pid: the child; its parent, or who takes that one's place, takes note of its end.
+
+    Attributes:
+        pid: the same.
+        returncode: None while it runs, and then 0, for nobody but its parent knows more.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Looks whether it has ended: sets and returns `returncode`."""
+        if self.returncode is None:
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                self.returncode = 0
+        return self.returncode
+
+
+Process = Union["subprocess.Popen[bytes]", Adopted]
+
+
+def start_manager(
+    argv: Sequence[str], env: Mapping[str, str], says: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts mpirun, or what takes its place, in a session of its own: Ctrl-C is passed on to it.
+
+    Args:
+        argv: its command line.
+        env: its environment.
+        says: where it writes what it has to say; it then outlives this process. None: into pipes.
 
     Raises:
         OSError: if it cannot be started.
@@ -22,10 +61,10 @@ def start_mpirun(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Pope
         list(argv),
         env=env,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE if says is None else says,
+        stderr=subprocess.PIPE if says is None else says,
         bufsize=0,
-        preexec_fn=_before_exec(os.setsid, signal.SIGTERM),
+        preexec_fn=os.setsid if says is not None else _before_exec(os.setsid, signal.SIGTERM),
     )
 
 

@@ -25,6 +25,7 @@ from tfhvd.launch import (
     discovery,
     endpoints,
     environment,
+    keeper,
     legacy_keras,
     mpi,
     pods,
@@ -36,6 +37,7 @@ from tfhvd.launch.errors import UsageError
 from tfhvd.launch.growth import Growth, Hosts
 from tfhvd.launch.hosts import Host, place
 from tfhvd.launch.job import Job
+from tfhvd.launch.limits import Limits
 from tfhvd.launch.members import Members
 from tfhvd.launch.output import Output
 from tfhvd.launch.supervisor import Supervisor
@@ -149,12 +151,12 @@ def _run_on(found_hosts: Hosts, job: Job) -> int:
         while True:
             if job.max_restarts:
                 env[environment.RESTARTS] = str(restarts)
-            code, interrupted = _start(job, found, found_hosts, node, env, output, pipe)
-            if code == 0 or interrupted or restarts == job.max_restarts:
-                return code
+            ended = _start(job, found, found_hosts, node, env, output, pipe)
+            if ended.code == 0 or ended.interrupted or restarts == job.max_restarts:
+                return ended.code
             restarts += 1
             output.message(
-                f"tfhvdrun: the job failed with exit code {code} and is started again "
+                f"tfhvdrun: the job failed with exit code {ended.code} and is started again "
                 f"({restarts} of {job.max_restarts})\n".encode()
             )
             output = _output(job, append=True)
@@ -201,8 +203,8 @@ def _start(
     env: dict[str, str],
     output: Output,
     pipe: signals.SignalPipe,
-) -> tuple[int, bool]:
-    """Runs the job once; returns its exit code, and whether somebody has ended it."""
+) -> keeper.Outcome:
+    """Runs the job once."""
     remote = command_line.is_remote(job, node)
     listener = address.listen(remote=remote)
     env[environment.TOKEN] = token = secrets.token_hex(16)
@@ -232,27 +234,40 @@ def _start(
         line = command_line.build(job, found, node, worker_words(), exported)
     if job.verbose:
         output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
-    supervisor = Supervisor(
-        job.num_proc,
-        listener,
-        token,
-        output,
-        pipe,
-        start_timeout=job.start_timeout,
-        stop_timeout=job.stop_timeout,
+
+    def supervise(journal: keeper.Journal | None) -> keeper.Outcome:
+        goes_on = journal is not None and journal.read() is not None
+        supervisor = Supervisor(
+            job.num_proc,
+            listener,
+            token,
+            _output(job, append=True) if goes_on else output,
+            pipe,
+            limits=_limits(job, env),
+            end_hanging=environment.ends_hanging(env),
+            members=Members(job.num_proc, job.min_np if job.elastic else None, job.reset_limit),
+            growth=Growth(found_hosts, placed, job.max_np, job.pauses) if job.grows else None,
+            start_more=lambda host, ranks: without_mpi([(host, ranks)]),
+            journal=journal,
+            debugged=job.pdb,
+            verbose=job.verbose,
+        )
+        manager = "tfhvd's process manager" if found is None else "mpirun"
+        return keeper.Outcome(supervisor.run(line, env, manager), supervisor.interrupted)
+
+    with listener, contextlib.closing(output):
+        return keeper.keep(supervise) if job.elastic else supervise(None)
+
+
+def _limits(job: Job, env: Mapping[str, str]) -> Limits:
+    return Limits(
+        start=job.start_timeout,
+        stop=job.stop_timeout,
         grace=job.grace,
-        stopped_limit=environment.stall_limit(env),
-        hang_limit=_hang_limit(job, env),
-        end_hanging=environment.ends_hanging(env),
-        members=Members(job.num_proc, job.min_np if job.elastic else None, job.reset_limit),
-        growth=Growth(found_hosts, placed, job.max_np, job.pauses) if job.grows else None,
-        start_more=lambda host, ranks: without_mpi([(host, ranks)]),
-        evict_after=_evict_after(job, env),
-        debugged=job.pdb,
-        verbose=job.verbose,
+        stopped=environment.stall_limit(env),
+        hang=_hang_limit(job, env),
+        evict=_evict_after(job, env),
     )
-    manager = "tfhvd's process manager" if found is None else "mpirun"
-    return supervisor.run(line, env, manager), supervisor.interrupted
 
 
 def _evict_after(job: Job, env: Mapping[str, str]) -> float:

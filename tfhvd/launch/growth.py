@@ -15,6 +15,11 @@ _FORGIVEN = 10  # times its longest pause: a host that was well for so long has 
 PAUSES = (1.0, 600.0)  # seconds: the first, and the longest
 
 
+# By rank the host that it is on, the next rank's number, and by host how many ranks have failed
+# there in a row, and when the last one did.
+State = tuple[dict[int, str], int, dict[str, tuple[int, float]]]
+
+
 class Hosts(Protocol):
     """The hosts that there are now."""
 
@@ -51,6 +56,15 @@ class Growth:
         self._at = {rank: host.target for host, ranks in placed for rank in ranks}
         self._next = 1 + max(self._at)
         self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and the last one
+
+    @property
+    def state(self) -> State:
+        """What it has done until now."""
+        return dict(self._at), self._next, dict(self._failures)
+
+    def take_up(self, state: State) -> None:
+        """Goes on from what another one has done."""
+        self._at, self._next, self._failures = state
 
     def tick(self, now: float) -> None:
         """Has the hosts looked at again."""

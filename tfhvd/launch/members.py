@@ -44,9 +44,12 @@ class Members:
         self._listens_at: dict[int, str] = {}
         self._identity = ""
         self._met: set[int] = set()
+        self._token = secrets.token_hex(16)  # of those that are started with the job
         self._generation = 0
         self._admitted = 0
+        self._newest = ""  # the line by which members were told of this generation
         self._over = False
+        self._end = ""  # the line by which they were told that it is
 
     @property
     def may_change(self) -> bool:
@@ -67,7 +70,7 @@ class Members:
         return wire.frame_json(
             wire.ENDPOINTS,
             addresses=[self._listens_at[each] for each in range(self._num_proc)],
-            token=secrets.token_hex(16),
+            token=self._token,
             elastic=self.elastic,
         )
 
@@ -95,7 +98,7 @@ class Members:
             return None
         if identity != self._identity:
             raise ValueError(f"it has {identity}, and the job {self._identity}")
-        if not self.may_change:
+        if not self.may_change or rank in self.waiting:
             return None
         self.waiting.append(rank)
         return self._how_many_wait()
@@ -139,8 +142,8 @@ class Members:
             return self._how_many_wait()
         if not failed:
             self._over = True
-            line = f"over rank {rank} has come to the end of its program\n"
-            return wire.frame_json(wire.MEMBERS, line=line)
+            self._end = f"over rank {rank} has come to the end of its program\n"
+            return self._told_of(self._end)
         survivors = [each for each in self.present if each in left and each != rank]
         all_listen = len(self._listens_at) >= self._num_proc
         if len(survivors) < self._least or not all_listen or not self.may_change:
@@ -149,11 +152,43 @@ class Members:
         self.present = survivors
         return self._roster()
 
+    def comes_again(self, rank: int, addresses: str, line: str) -> bytes:
+        """A worker comes from a launcher that is gone, which may have told it more than we know.
+
+        Args:
+            rank: its rank's number.
+            addresses: where that listens.
+            line: the roster that it was told last; "" for none.
+
+        Returns:
+            What all workers are told: again, if need be.
+        """
+        self._listens_at[rank] = addresses
+        told = 0
+        if line:
+            _, generation, admitted, _, *entries = line.split()
+            told = int(generation)
+            if told > self._generation:
+                pairs = [entry.partition("=") for entry in entries]
+                self._listens_at |= {int(number): at for number, _, at in pairs}
+                present = [int(number) for number, _, _ in pairs]
+                self.lost |= set(self.present) - set(present)
+                self.waiting = [each for each in self.waiting if each not in present]
+                self.present = present
+                self.most = max(self.most, len(present))
+                self._generation, self._admitted, self._newest = told, int(admitted), line
+        newest = b"" if told == self._generation else self._told_of(self._newest)
+        return newest + (self._told_of(self._end) if self._over else self._how_many_wait())
+
     def _roster(self) -> bytes:
         self._generation += 1
         entries = " ".join(f"{number}={self._listens_at[number]}" for number in self.present)
         head = f"roster {self._generation} {self._admitted} {secrets.token_hex(16)}"
-        return wire.frame_json(wire.MEMBERS, line=f"{head} {entries}\n")
+        self._newest = f"{head} {entries}\n"
+        return self._told_of(self._newest)
+
+    def _told_of(self, line: str) -> bytes:
+        return wire.frame_json(wire.MEMBERS, line=line)
 
     def _how_many_wait(self) -> bytes:
-        return wire.frame_json(wire.MEMBERS, line=f"waiting {len(self.waiting)}\n")
+        return self._told_of(f"waiting {len(self.waiting)}\n")

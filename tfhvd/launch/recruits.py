@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from tfhvd.launch import growth
 from tfhvd.launch.ending import Rank
 from tfhvd.launch.growth import Growth
 from tfhvd.launch.hosts import Host
@@ -13,6 +15,21 @@ from tfhvd.launch.process_manager import ProcessManager
 from tfhvd.watch.ranks import ranks_text
 
 JOIN_LIMIT = 30.0  # seconds for a rank that was let in to meet the others, who wait for it
+
+
+@dataclass(frozen=True)
+class State:
+    """What there is to know of the ranks that were started later.
+
+    Attributes:
+        managers: the process ids of what has started them, each with those that have not come yet.
+        meet_by: when those that were let in must have met the others, at the latest.
+        growth: see Growth.
+    """
+
+    managers: list[tuple[int, set[int]]] = field(default_factory=list)
+    meet_by: dict[int, float] = field(default_factory=dict)
+    growth: growth.State | None = None
 
 
 class Recruits:
@@ -45,6 +62,25 @@ class Recruits:
         self._say = say
         self._managers: list[tuple[ProcessManager, set[int]]] = []  # and who is to say hello yet
         self._meet_by: dict[int, float] = {}  # those that were let in: when the others have waited
+
+    @property
+    def state(self) -> State:
+        """What another one needs to go on from here."""
+        grown = None if self._growth is None else self._growth.state
+        managers = [(manager.pid, set(unheard)) for manager, unheard in self._managers]
+        return State(managers, dict(self._meet_by), grown)
+
+    def take_up(self, state: State, adopt: Callable[[int], ProcessManager]) -> None:
+        """Goes on from what another one has done.
+
+        Args:
+            state: that.
+            adopt: makes what has started ranks one of this process's, by its process id.
+        """
+        self._managers = [(adopt(pid), unheard) for pid, unheard in state.managers]
+        self._meet_by = state.meet_by
+        if self._growth is not None and state.growth is not None:
+            self._growth.take_up(state.growth)
 
     @property
     def have_ended(self) -> bool:
@@ -114,8 +150,3 @@ class Recruits:
         """Sends a signal to what has started ranks."""
         for manager, _ in self._managers:
             manager.signal(number)
-
-    def close(self) -> None:
-        """Takes in what there is still to be read."""
-        for manager, _ in self._managers:
-            manager.read_the_rest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,25 @@ class Step:
     at: float
     target: str  # "ranks" or "mpirun"
     signal: int
+
+
+@dataclass
+class Stopping:
+    """How far the end of a job has come.
+
+    Attributes:
+        steps: those that are to come; none where nothing ends the job.
+        at: when ranks were first told to stop; None: they have not been.
+        signal: the one that asked us to stop.
+        trouble: the launcher's own reason to stop.
+        over: whether all ranks have ended.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    at: float | None = None
+    signal: int | None = None
+    trouble: str | None = None
+    over: bool = False
 
 
 def plan(now: float, first: int, timeout: float, grace: float = 0.0) -> list[Step]:

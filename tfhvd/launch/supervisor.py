@@ -1,38 +1,44 @@
 """The launcher's event loop: mpirun, one connection per rank, signals, and time.
 
 Single-threaded. ``Supervisor.run`` owns mpirun, or what takes its place, and every connection, and
-returns when none is left.
+returns when none is left. That of an elastic job may take over from another one, which was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import selectors
 import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
 
-from tfhvd.launch import cores, debugging, hang_report, inquiry, orphans, stopping, wire
-from tfhvd.launch.ending import Ending, Rank, first_failure, report, report_loss, signal_name
+from tfhvd.launch import children, cores, debugging, hang_report, inquiry, orphans, stopping, wire
+from tfhvd.launch.conclusion import conclude
+from tfhvd.launch.ending import Ending, Rank, report_loss
 from tfhvd.launch.growth import Growth
 from tfhvd.launch.hosts import Host
+from tfhvd.launch.keeper import Journal
+from tfhvd.launch.limits import Limits
 from tfhvd.launch.looks import Looks
 from tfhvd.launch.members import Members
 from tfhvd.launch.output import Output
 from tfhvd.launch.peer import Peer
 from tfhvd.launch.peers import Peers
-from tfhvd.launch.process_manager import ProcessManager
+from tfhvd.launch.process_manager import ManagerOutput, ProcessManager
 from tfhvd.launch.recruits import Recruits
+from tfhvd.launch.rounds import Rounds
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
+from tfhvd.launch.succession import Estate, Succession, without_lines
 from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
 from tfhvd.watch.ranks import ranks_text
 from tfhvd.watch.verdict import Verdict
 
 FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
-# Of an elastic job: seconds until a host that is cut off is lost, and between two looks.
-_CUT_OFF, _BEAT = 2.0, 0.5
+# What says nothing that the next supervisor must know.
+_PASSING = (wire.OUTPUT, wire.ERRORS, wire.VIEW, wire.STUCK, wire.ASK)
 _LINGER = 2.0  # seconds to hear from workers whose mpirun has ended
 
 
@@ -41,22 +47,17 @@ class Supervisor:
 
     Args:
         num_proc: the number of ranks to expect.
-        listener: where workers connect; the supervisor closes it.
+        listener: where workers connect; the caller's.
         token: what a worker must say first.
         output: where the ranks' output goes.
         signals: those that we are sent.
-        start_timeout: seconds until all ranks must have started.
-        stop_timeout: seconds between asking ranks to stop and killing them.
-        grace: the same, where SIGTERM asks us to stop: ranks may want to save their state.
-        stopped_limit: seconds until a rank that is stopped (SIGSTOP) is killed, once another rank
-            has come to its end and waits for it; 0: never.
-        hang_limit: seconds without progress after which to find out why ranks wait; 0: never.
+        limits: for how long it waits.
         end_hanging: whether to end the job then, if it hangs.
         members: who takes part.
         growth: says when and where more ranks are started; None: never.
         start_more: the command line that starts ranks on a host, by their numbers.
-        evict_after: seconds after which it goes on without ranks that keep the others, because they
-            are stopped or do nothing; 0: never.
+        journal: what this one leaves to the next, if it is killed, and has from the one before;
+            None: there is no other one.
         debugged: the rank that gets our stdin, if any.
         verbose: pass on all that mpirun says, also after a failure.
     """
@@ -69,16 +70,12 @@ class Supervisor:
         output: Output,
         signals: SignalPipe,
         *,
-        start_timeout: float,
-        stop_timeout: float,
-        grace: float,
-        stopped_limit: float = 0.0,
-        hang_limit: float = 0.0,
+        limits: Limits,
         end_hanging: bool = False,
         members: Members | None = None,
         growth: Growth | None = None,
         start_more: Callable[[Host, Sequence[int]], Sequence[str]] = lambda host, ranks: (),
-        evict_after: float = 0.0,
+        journal: Journal | None = None,
         debugged: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -87,37 +84,39 @@ class Supervisor:
         self._token = token
         self._output = output
         self._signals = signals
-        self._start_timeout = start_timeout
-        self._stop_timeout = stop_timeout
-        self._grace = grace
-        self._stopped_limit = stopped_limit
-        self._look_at = 0.0  # when to look for stopped ranks again
-        self._lost_at = 0.0  # when to look for lost hosts again
+        self._limits = limits
         self._peers = Peers()
         self._looks = Looks(self._peers.tell)
-        asks = wire.frame_json(wire.PROBE, limit=EARLY * hang_limit)
+        asks = wire.frame_json(wire.PROBE, limit=EARLY * limits.hang)
         probe = functools.partial(self._peers.tell, asks)
-        self._hang_watch = HangWatch(hang_limit, probe, self._looks.take, self._on_verdict)
+        self._hang_watch = HangWatch(limits.hang, probe, self._looks.take, self._on_verdict)
         self._end_hanging = end_hanging
-        self._members = members or Members(num_proc)
+        self._succession = Succession(journal, time.monotonic())
+        estate = self._succession.estate or Estate(members or Members(num_proc))
+        self._members, self._stopping = estate.members, estate.stopping
+        self._ranks = estate.ranks
+        self._rounds = Rounds(
+            self._peers,
+            elastic=self._members.elastic,
+            stopped_limit=limits.stopped,
+            evict_after=limits.evict,
+        )
         self._recruits = Recruits(
             self._members,
             growth,
-            start=lambda host, ranks: self._start_manager(start_more(host, ranks)),
+            start=lambda host, ranks: self._start(start_more(host, ranks)),
             tell=self._peers.tell,
             kill=lambda rank: self._peers.signal(signal.SIGKILL, {rank}),
-            say=lambda text: self._say(0, text),
+            say=lambda text: self._say(text),
         )
-        self._evict_after = evict_after
         self._verbose = verbose
         self._select = selectors.DefaultSelector()
-        self._ranks: dict[int, Rank] = {}
+        self._says = ManagerOutput(
+            self._select,
+            output,
+            lambda: not verbose and bool(self._stopping.over or self._stopping.steps),
+        )
         self._manager: ProcessManager | None = None
-        self._steps: list[stopping.Step] = []
-        self._stopped_at: float | None = None  # when ranks were first told to stop
-        self._stop_signal: int | None = None  # the signal that asked us to stop
-        self._trouble: str | None = None  # the launcher's own reason to stop
-        self._over = False
         self._said: set[str] = set()
         self._debugged = debugged
         self._input: debugging.InputSender | None = None
@@ -125,7 +124,7 @@ class Supervisor:
     @property
     def interrupted(self) -> bool:
         """Whether somebody, not a failure, has ended the job."""
-        return self._stop_signal is not None and self._trouble is None
+        return self._stopping.signal is not None and self._stopping.trouble is None
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -142,36 +141,32 @@ class Supervisor:
         if self._debugged is not None:
             self._input = debugging.InputSender(self._select)
         orphans.adopt()
-        self._start_manager = lambda words: ProcessManager(
-            manager,
-            words,
-            env,
-            self._select,
-            self._output,
-            lambda: not self._verbose and bool(self._over or self._steps),
-        )
-        self._manager = self._start_manager(argv)
-        give_up = time.monotonic() + self._start_timeout
+        self._name, self._env = manager, env
+        self._manager = self._begin(argv)
+        give_up = time.monotonic() + self._limits.start
         gone_at = None
         while True:
+            self._succession.write(self._estate)
+            self._say(*self._succession.news())
             for key, _ in self._select.select(timeout=0.02 if self._output.waiting() else 0.1):
                 key.data()
             now = time.monotonic()
             self._output.tick(now)
-            if self._output.broken and self._stop_signal is None:
+            if self._output.broken and self._stopping.signal is None:
                 self._stop(signal.SIGPIPE)
-            if now > give_up and len(self._ranks) < self._num_proc and not self._steps:
+            if now > give_up and len(self._ranks) < self._num_proc and not self._stopping.steps:
                 self._give_up()
-            for step in stopping.take_due(self._steps, now):
-                self._do(step, now)
-            if self._stopped_limit and now >= self._look_at:
-                self._look_for_stopped(now)
-            if now >= self._lost_at:
-                self._look_for_lost(now)
+            if not self._succession.awaits_some:  # whom else it would not reach
+                for step in stopping.take_due(self._stopping.steps, now):
+                    self._do(step, now)
+            for peer in self._rounds.tick(now, self._ranks.values()):
+                self._drop(peer)
+            for number in self._succession.overdue(now):
+                self._on_end(self._ranks[number], Ending(lost=True), now)
             self._looks.tick(now)
-            if not self._steps:
+            if not self._stopping.steps:
                 self._hang_watch.tick(now)
-            self._recruits.tick(now, ends=self._over or bool(self._steps))
+            self._recruits.tick(now, ends=self._stopping.over or bool(self._stopping.steps))
             self._finish_if_all_ended()
             if gone_at is None and self._manager.has_ended and self._recruits.have_ended:
                 gone_at = now
@@ -180,7 +175,34 @@ class Supervisor:
         orphans.sweep()
         return self._conclude(self._manager)
 
+    def _begin(self, argv: Sequence[str]) -> ProcessManager:
+        """Starts the ranks, or takes over those that another supervisor has started."""
+        if self._succession.words is not None:
+            self._says.listen(self._succession.words[0])
+        if self._succession.estate is None:
+            return self._start(argv)
+        self._say(
+            "tfhvdrun: the process that supervised the job was killed; another one "
+            f"({os.getpid()}) takes its place, and the job goes on"
+        )
+        self._recruits.take_up(self._succession.estate.recruits, self._adopt)
+        return self._adopt(self._succession.estate.manager)
+
+    def _start(self, argv: Sequence[str]) -> ProcessManager:
+        self._succession.changed = True
+        into = None if self._succession.words is None else self._succession.words[1]
+        return ProcessManager(self._name, children.start_manager(argv, self._env, into), self._says)
+
+    def _adopt(self, pid: int) -> ProcessManager:
+        return ProcessManager(self._name, children.Adopted(pid), self._says)
+
+    def _estate(self) -> Estate:
+        assert self._manager is not None
+        ranks, recruits = without_lines(self._ranks.values()), self._recruits.state
+        return Estate(self._members, self._stopping, ranks, self._manager.pid, recruits)
+
     def _on_signals(self) -> None:
+        self._succession.changed = True
         for number in self._signals.take():
             if number in PASSED_ON:
                 self._peers.signal(number)
@@ -218,6 +240,7 @@ class Supervisor:
 
     def _on_frame(self, peer: Peer, kind: bytes, payload: bytes) -> None:
         now = time.monotonic()
+        self._succession.changed |= kind not in _PASSING
         if kind == wire.ASK and wire.read_json(payload)["token"] == self._token:
             self._looks.take(now, functools.partial(inquiry.answer, peer.send))
         elif peer.rank is None:
@@ -235,41 +258,48 @@ class Supervisor:
             self._recruits.on_joining(peer.rank, wire.read_json(payload), now)
         elif kind == wire.NOTICE:
             peer.rank.leave(now, follows=bool(wire.read_json(payload)["follows"]))
-        elif kind == wire.EXIT:
+        elif kind == wire.EXIT and peer.rank.ending is None:
             fields = wire.read_json(payload)
             ago = float(fields.pop("ago", 0.0))
             self._on_end(peer.rank, Ending(**fields), now - ago)
 
     def _on_hello(self, peer: Peer, kind: bytes, payload: bytes) -> None:
         fields = wire.read_json(payload)
-        rank = int(fields["rank"])
-        if kind != wire.HELLO or fields["token"] != self._token or rank in self._ranks:
+        rank, again = int(fields["rank"]), fields.get("again")
+        if kind != wire.HELLO or fields["token"] != self._token:
             raise wire.WireError("not one of our workers")
+        awaited = again is not None and self._succession.comes_again(rank)
+        if rank in self._ranks and not awaited:
+            raise wire.WireError("it has come before")
         comes_later = rank >= self._num_proc
-        if comes_later and not self._recruits.heard(rank):
+        if comes_later and not self._recruits.heard(rank) and not awaited:
             raise wire.WireError("not one that we have started")
-        peer.rank = self._ranks[rank] = Rank(rank, str(fields["host"]))
+        peer.rank = self._ranks.setdefault(rank, Rank(rank, str(fields["host"])))
         peer.send(wire.frame(wire.WELCOME))
-        if comes_later:
+        if again is not None and again["started"]:
+            at, line = str(fields["listens_at"]), str(again["line"])
+            self._peers.tell(self._members.comes_again(rank, at, line))
+        elif comes_later:
             peer.send(self._members.comes(rank, str(fields["listens_at"])))
         elif fields.get("listens_at"):
             self._peers.tell(self._members.listens(rank, str(fields["listens_at"])))
         share = cores.share_text(peer.rank.host, fields.get("share") or 0)
         if self._verbose and share and share not in self._said:
             self._said.add(share)
-            self._say(0, share)
+            self._say(share)
         if self._input is not None and rank == self._debugged:
             self._input.to(peer.send)
-        if self._stopped_at is not None:
+        if self._stopping.at is not None and again is None:
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
 
     def _on_end(self, rank: Rank, ending: Ending, at: float) -> None:
         now = time.monotonic()
-        rank.end(ending, at, self._stopped_at)
+        self._succession.changed = True
+        rank.end(ending, at, self._stopping.at)
         self._output.finish(rank.rank)
         if self._input is not None and rank.rank == self._debugged:
             self._input.stop()
-        if self._steps:
+        if self._stopping.steps:
             return
         ranks = self._ranks.values()
         left = [each.rank for each in ranks if each.ending is None and each.left_at is None]
@@ -278,89 +308,73 @@ class Supervisor:
         self._recruits.ended(rank.rank, now, failed=ending.failed)
         if rank.rank in self._members.lost:
             of = self._members.most
-            self._say(0, *report_loss(rank, len(self._members.present), of, took_part=took_part))
+            self._say(*report_loss(rank, len(self._members.present), of, took_part=took_part))
         elif ending.failed and took_part:
-            self._say(0, *rank.said_at_once())
-            self._steps = stopping.plan(now, signal.SIGTERM, self._stop_timeout, FAILURE_GRACE)
+            self._say(*rank.said_at_once())
+            self._stopping.steps = stopping.plan(
+                now, signal.SIGTERM, self._limits.stop, FAILURE_GRACE
+            )
 
     def _finish_if_all_ended(self) -> None:
         running = {rank.rank for rank in self._ranks.values() if rank.ending is None}
-        if self._over or len(self._ranks) < self._num_proc:
+        if self._stopping.over or len(self._ranks) < self._num_proc:
             return
         if running and running.isdisjoint(self._members.present):
             self._peers.signal(signal.SIGKILL, only=running)  # they wait to be let in
         if running:
             return
-        self._over = True
+        self._stopping.over = True
         self._peers.quit()
-        self._steps = stopping.plan_for_mpirun(time.monotonic() + 1.0)
+        self._stopping.steps = stopping.plan_for_mpirun(time.monotonic() + 1.0)
 
     # -- stopping ------------------------------------------------------------------------------
 
     def _stop(self, number: int) -> None:
         """We were asked to stop: the first time politely, the second time at once."""
         first = number if number in STOPPING else signal.SIGTERM
-        timeout = self._stop_timeout
-        if self._stop_signal is not None:
+        timeout = self._limits.stop
+        if self._stopping.signal is not None:
             first = signal.SIGKILL
-        elif number == signal.SIGTERM and self._trouble is None:
-            timeout = self._grace
-            self._say(0, f"tfhvdrun: SIGTERM: the ranks have {timeout:g} s to end by themselves")
-        self._stop_signal = self._stop_signal or number
+        elif number == signal.SIGTERM and self._stopping.trouble is None:
+            timeout = self._limits.grace
+            self._say(f"tfhvdrun: SIGTERM: the ranks have {timeout:g} s to end by themselves")
+        self._stopping.signal = self._stopping.signal or number
         now = time.monotonic()
-        self._steps = stopping.plan(now, first, timeout)
+        self._stopping.steps = stopping.plan(now, first, timeout)
         if len(self._ranks) < self._num_proc:  # Ranks that have not started cannot be told.
-            self._steps += stopping.plan_for_mpirun(now)
+            self._stopping.steps += stopping.plan_for_mpirun(now)
 
     def _give_up(self) -> None:
         missing = sorted(set(range(self._num_proc)) - set(self._ranks))
         some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        self._trouble = (
+        self._stopping.trouble = (
             f"{len(missing)} of {self._num_proc} ranks have not started after "
-            f"{self._start_timeout:g} s (rank {some}). tfhvd doctor, with the -np and -H of this "
+            f"{self._limits.start:g} s (rank {some}). tfhvd doctor, with the -np and -H of this "
             "job, finds out why. More time: --start-timeout S; what mpirun says: -v"
         )
         self._stop(signal.SIGTERM)
 
-    def _look_for_stopped(self, now: float) -> None:
-        """Looks at the ranks that others, which have come to their end, wait for."""
-        self._look_at = now + max(1.0, self._stopped_limit / 4)
-        ranks = self._ranks.values()
-        waiting = [rank for rank in ranks if rank.left_at is not None or rank.ending is not None]
-        for peer in self._peers.running():
-            if waiting not in ([], [peer.rank]):
-                peer.send(wire.frame_json(wire.LOOK, limit=self._stopped_limit))
-
-    def _look_for_lost(self, now: float) -> None:
-        self._lost_at = now + (_BEAT if self._members.elastic else 1.0)
-        after = _CUT_OFF if self._members.elastic else wire.LOST_AFTER
-        for peer in self._peers.with_lost_host(after):
-            self._drop(peer)
-        if self._members.elastic:
-            self._peers.tell(wire.frame(wire.BEAT))
-        if self._evict_after:
-            self._peers.tell(wire.frame_json(wire.LOOK, limit=self._evict_after))
-
     def _on_verdict(self, found: Verdict, looks: list[Views]) -> None:
-        self._say(0, *hang_report.lines(found, looks))
+        self._say(*hang_report.lines(found, looks))
         present = set(self._members.present)
         evicted = hang_report.named(found, looks) & present  # one may be lost by now
-        if self._evict_after and 0 < len(evicted) < len(present):
-            self._say(0, f"tfhvdrun: --evict-after: {ranks_text(sorted(evicted))} killed")
+        if self._limits.evict and 0 < len(evicted) < len(present):
+            self._say(f"tfhvdrun: --evict-after: {ranks_text(sorted(evicted))} killed")
             self._peers.signal(signal.SIGKILL, only=evicted)
             return
         if self._end_hanging:
-            self._trouble = f"the job hangs: {found.kind.value}"
+            self._stopping.trouble = f"the job hangs: {found.kind.value}"
             self._stop(signal.SIGTERM)
 
     def _do(self, step: stopping.Step, now: float) -> None:
+        self._succession.changed = True
         if step.target == "mpirun":
             assert self._manager is not None
             self._manager.signal(step.signal)
             self._recruits.signal(step.signal)
             return
-        if self._stopped_at is None:
-            self._stopped_at = now
+        if self._stopping.at is None:
+            self._stopping.at = now
         self._peers.signal(step.signal)
 
     # -- the end -------------------------------------------------------------------------------
@@ -368,33 +382,19 @@ class Supervisor:
     def _conclude(self, manager: ProcessManager) -> int:
         for peer in self._peers.all():
             self._drop(peer)
-        manager.read_the_rest()
-        self._recruits.close()
+        self._says.read_the_rest()
         self._select.close()
-        self._listener.close()
         self._output.close()
-        if self._trouble is not None:
-            return self._say(1, f"tfhvdrun: error: {self._trouble}")
-        if self._stop_signal == signal.SIGPIPE:
-            return 128 + signal.SIGPIPE
-        if self._stop_signal is not None:
-            text = f"tfhvdrun: stopped by {signal_name(self._stop_signal)}"
-            return self._say(128 + self._stop_signal, text)
-        ranks = [rank for rank in self._ranks.values() if rank.rank in self._members.present]
-        failed = first_failure(ranks, self._stopped_at)
-        if failed is not None and failed.ending is not None:
-            code = failed.ending.exit_code
-            if failed.ending.by_mpirun:
-                self._say(0, *manager.end_in_words())  # it may know what the ranks do not
-                code = manager.code if manager.code > 0 else code
-            return self._say(code, *report(failed, self._ranks.values()))
-        missing = self._num_proc - len(self._ranks)
-        if missing > 0:
-            text = manager.end_before_ranks_in_words(missing, self._num_proc)
-            return self._say(manager.code if manager.code > 0 else 1, text)
-        return 0
+        code, lines = conclude(
+            manager,
+            self._stopping,
+            self._ranks.values(),
+            self._members.present,
+            self._num_proc - len(self._ranks),
+        )
+        self._say(*lines)
+        return code
 
-    def _say(self, code: int, *lines: str) -> int:
+    def _say(self, *lines: str) -> None:
         for line in lines:
             self._output.message(line.encode(errors="replace") + b"\n")
-        return code

@@ -2,9 +2,12 @@
 
 A frame is one byte of kind, four bytes of length (big endian) and the payload:
 
-    worker -> launcher   H hello   JSON {token, rank, host, pid, share, listens_at}; share: the
-                                   cores that the rank takes, or null; listens_at: where its rank
-                                   will listen for the others, or null
+    worker -> launcher   H hello   JSON {token, rank, host, pid, share, listens_at, again}; share:
+                                   the cores that the rank takes, or null; listens_at: where its
+                                   rank will listen for the others, or null; again: null, or, to a
+                                   launcher that takes the place of another one, JSON {started,
+                                   line}: has the rank been started, and the roster that it was
+                                   told last. N, J and X are then sent again
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
                          J joining JSON {ready: identity}, {let_in: generation} or {joined: true}:

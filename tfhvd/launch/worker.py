@@ -28,8 +28,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tfhvd.launch import address, children, cores, debugging, endpoints, notice, orphans, wire
-from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, TOKEN
+from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, STANDBY, TOKEN
 from tfhvd.launch.rank import rank_of
+from tfhvd.launch.reach import Launcher
 from tfhvd.watch import control_groups, flight, snapshot
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
@@ -40,66 +41,15 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def connect(
-    addresses: str,
-    token: str,
-    rank: int,
-    share: int | None = None,
-    listens_at: str | None = None,
-) -> tuple[socket.socket, wire.Reader]:
-    """Reaches the launcher at the first of ``host:port,...`` that welcomes us.
-
-    Tells it how many cores the rank takes, if it takes a share, and where it meets others, if it
-    does so over TCP. Raises OSError with every address's reason. The caller owns the socket.
-    """
-    reasons = []
-    for host, port in address.pairs(addresses):
-        try:
-            sock = socket.create_connection((host, port), timeout=5)
-        except OSError as error:
-            reasons.append(f"{host}:{port}: {error}")
-            continue
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire.notice_lost_hosts(sock)
-            hello = {"token": token, "rank": rank, "host": socket.gethostname()}
-            sock.sendall(
-                wire.frame_json(
-                    wire.HELLO, **hello, pid=os.getpid(), share=share, listens_at=listens_at
-                )
-            )
-            reader = wire.Reader()
-            frames = reader.feed(_read_exactly(sock, len(wire.frame(wire.WELCOME))))
-            if [kind for kind, _ in frames] != [wire.WELCOME]:
-                raise wire.WireError("no welcome")
-        except (OSError, wire.WireError) as error:
-            reasons.append(f"{host}:{port}: {error}")
-            sock.close()
-            continue
-        sock.settimeout(None)
-        return sock, reader
-    raise OSError("; ".join(reasons))
-
-
-def _read_exactly(sock: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = sock.recv(count - len(data))
-        if not more:
-            raise OSError("the other side closed the connection")
-        data += more
-    return data
-
-
 class Worker:
     """One rank's life. Single-threaded: everything happens in ``run``, or in a signal handler."""
 
-    def __init__(
-        self, sock: socket.socket, reader: wire.Reader, port: endpoints.Port | None = None
-    ) -> None:
-        self._sock = sock
+    def __init__(self, launcher: Launcher, port: endpoints.Port | None = None) -> None:
+        self._launcher = launcher
         self._port = port  # where the rank listens for others, if it meets them over TCP
-        self._reader = reader
+        self._said: dict[str, bytes] = {}  # what another launcher is to know, too: each of it once
+        self._unsent: list[bytes] = []  # what a launcher did not take any more
+        self._line = ""  # the roster that the rank was told last
         self._select = selectors.DefaultSelector()
         self._notices = notice.Receiver()
         self._parent = os.getppid()
@@ -135,7 +85,7 @@ class Worker:
         signal.signal(signal.SIGCHLD, lambda number, stack: None)
         for number in _PASSED_ON:
             signal.signal(number, lambda number, stack: self._asked(number))
-        self._select.register(self._sock, selectors.EVENT_READ, self._on_launcher)
+        self._select.register(self._launcher.sock, selectors.EVENT_READ, self._on_launcher)
         self._select.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
         self._select.register(self._notices.sock, selectors.EVENT_READ, self._on_notices)
         self._start = functools.partial(self._start_rank, command, env, has_input)
@@ -161,7 +111,7 @@ class Worker:
         except OSError as error:
             text = f"cannot start {command[0]!r}: {error.strerror or error}"
             self._status, self._told = 127, True
-            self._send(wire.frame_json(wire.EXIT, error=text))
+            self._tell("exit", wire.frame_json(wire.EXIT, error=text))
         else:
             if self._rank.stdin is not None:
                 self._input = debugging.InputWriter(self._select, self._rank.stdin)
@@ -195,7 +145,7 @@ class Worker:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL, group=True)
-        if not self._over and wire.has_lost_host(self._sock):
+        if not self._over and wire.has_lost_host(self._launcher.sock):
             self._lost_launcher()
         if os.getppid() != self._parent and not self._over:
             self._ended_by_mpirun = True
@@ -227,7 +177,7 @@ class Worker:
             fields["out_of_memory"] = killed and control_groups.memory_kills() > self._kills[0]
         else:
             fields["code"] = self._status
-        self._send(wire.frame_json(wire.EXIT, **fields))
+        self._tell("exit", wire.frame_json(wire.EXIT, **fields))
 
     def _doing(self) -> str:
         """What the rank was doing when it ended; "" where it has left no record."""
@@ -241,9 +191,10 @@ class Worker:
     def _on_notices(self) -> None:
         for taken in self._notices.take():
             if taken.follows is not None:
-                self._send(wire.frame_json(wire.NOTICE, follows=taken.follows))
+                self._tell("leave", wire.frame_json(wire.NOTICE, follows=taken.follows))
             elif taken.joining is not None:
-                self._send(wire.frame_json(wire.JOINING, **taken.joining))
+                what = "".join(taken.joining)
+                self._tell(what, wire.frame_json(wire.JOINING, **taken.joining))
             elif taken.record is not None:
                 if self._record is not None:  # of the job before
                     os.close(self._record)
@@ -258,12 +209,8 @@ class Worker:
             self._open_pipes -= 1
 
     def _on_launcher(self) -> None:
-        try:
-            data = self._sock.recv(4096)
-            frames = self._reader.feed(data)
-        except (OSError, wire.WireError):
-            data, frames = b"", []
-        for kind, payload in frames:
+        frames = self._launcher.receive()
+        for kind, payload in frames or []:
             if kind == wire.SIGNAL:
                 fields = wire.read_json(payload)
                 self._signal(fields["signal"], group=fields["group"])
@@ -279,11 +226,13 @@ class Worker:
                 if self._status is None:
                     self._start(self._port.hand_over(**wire.read_json(payload)))
             elif kind == wire.MEMBERS and self._port is not None:
-                self._port.say(str(wire.read_json(payload)["line"]))
+                line = str(wire.read_json(payload)["line"])
+                self._line = line if line.startswith("roster ") else self._line
+                self._port.say(line)
             elif kind == wire.QUIT:
                 self._over = True
-        if not data:
-            self._lost_launcher()
+        if frames is None:
+            self._come_again()
 
     def _probe(self, limit: float) -> None:
         if self._record is None or self._status is not None:
@@ -313,9 +262,26 @@ class Worker:
         elif now >= self._stopped_since + limit:
             self._signal(signal.SIGKILL, group=True)
 
+    def _come_again(self) -> None:
+        """The launcher's process has ended; goes to the one that takes its place, if one does."""
+        if self._over or not self._launcher.may_have_another:
+            self._lost_launcher()
+            return
+        self._select.unregister(self._launcher.sock)
+        started = self._rank is not None or self._status is not None
+        try:
+            self._launcher.connect({"started": started, "line": self._line})
+        except OSError:
+            self._end_alone()
+            return
+        self._select.register(self._launcher.sock, selectors.EVENT_READ, self._on_launcher)
+        unsent, self._unsent = self._unsent, []
+        for frame in (*unsent, *self._said.values()):
+            self._send(frame)
+
     def _lost_launcher(self) -> None:
-        with contextlib.suppress(KeyError):
-            self._select.unregister(self._sock)
+        with contextlib.suppress(KeyError, ValueError):
+            self._select.unregister(self._launcher.sock)
         self._end_alone()
 
     def _end_alone(self) -> None:
@@ -348,11 +314,19 @@ class Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             (os.killpg if group else os.kill)(self._rank.pid, number)
 
+    def _tell(self, what: str, frame: bytes) -> None:
+        """Sends what another launcher would have to know, too."""
+        self._said[what] = frame
+        self._send(frame)
+
     def _send(self, data: bytes) -> None:
         try:
-            self._sock.sendall(data)
+            self._launcher.sock.sendall(data)
         except OSError:
-            self._lost_launcher()
+            if self._launcher.may_have_another:  # whose end is about to be read
+                self._unsent.append(data)
+            else:
+                self._lost_launcher()
 
 
 def main(argv: Sequence[str]) -> int:
@@ -367,8 +341,11 @@ def main(argv: Sequence[str]) -> int:
     port = None if nics is None else endpoints.Port(rank, nics, towards)
     listens_at = None if port is None else port.addresses
     share = cores.share(cores.measure(os.environ)) if cores.SHARE in os.environ else None
+    launcher = Launcher(
+        addresses, os.environ.get(TOKEN, ""), rank, share, listens_at, STANDBY in os.environ
+    )
     try:
-        sock, reader = connect(addresses, os.environ.get(TOKEN, ""), rank, share, listens_at)
+        launcher.connect()
     except OSError as error:
         print(
             f"tfhvdrun: rank {rank} on host {socket.gethostname()} cannot reach the launcher "
@@ -378,7 +355,7 @@ def main(argv: Sequence[str]) -> int:
         )
         return CANNOT_REACH
     orphans.adopt()
-    Worker(sock, reader, port).run(
+    Worker(launcher, port).run(
         command,
         _rank_environment(rank, share),
         has_input=debugging.has_input(rank, os.environ),
@@ -388,7 +365,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _rank_environment(rank: int, share: int | None) -> dict[str, str]:
     """Ours, without what is the worker's alone."""
-    ours = {ADDRESS, TOKEN, endpoints.TCP, cores.SHARE, debugging.PDB, *FOLDERS_OF_MPIRUN}
+    ours = {ADDRESS, TOKEN, STANDBY, endpoints.TCP, cores.SHARE, debugging.PDB, *FOLDERS_OF_MPIRUN}
     env = {name: value for name, value in os.environ.items() if name not in ours}
     env.update(cores.variables(share, env))
     env.update(debugging.rank_variables(rank, os.environ))

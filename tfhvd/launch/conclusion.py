@@ -1,0 +1,49 @@
+"""What tfhvdrun says and returns at the end of a job."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection
+
+from tfhvd.launch.ending import Rank, first_failure, report, signal_name
+from tfhvd.launch.process_manager import ProcessManager
+from tfhvd.launch.stopping import Stopping
+
+
+def conclude(
+    manager: ProcessManager,
+    stopping: Stopping,
+    ranks: Collection[Rank],
+    present: Collection[int],
+    missing: int,
+) -> tuple[int, list[str]]:
+    """Concludes a job; what is said for what has started the ranks is shown before.
+
+    Args:
+        manager: that; it has ended.
+        stopping: why the job was stopped, if it was.
+        ranks: all that there were.
+        present: the numbers of those that took part to the end.
+        missing: how many have never come.
+
+    Returns:
+        The exit code, and what is to be said.
+    """
+    if stopping.trouble is not None:
+        return 1, [f"tfhvdrun: error: {stopping.trouble}"]
+    if stopping.signal == signal.SIGPIPE:
+        return 128 + signal.SIGPIPE, []
+    if stopping.signal is not None:
+        return 128 + stopping.signal, [f"tfhvdrun: stopped by {signal_name(stopping.signal)}"]
+    failed = first_failure([rank for rank in ranks if rank.rank in present], stopping.at)
+    if failed is not None and failed.ending is not None:
+        code, lines = failed.ending.exit_code, report(failed, ranks)
+        if failed.ending.by_mpirun:
+            lines = [*manager.end_in_words(), *lines]  # it may know what the ranks do not
+            code = manager.code if manager.code > 0 else code
+        return code, lines
+    if missing > 0:
+        all_ranks = missing + len(ranks)
+        text = manager.end_before_ranks_in_words(missing, all_ranks)
+        return manager.code if manager.code > 0 else 1, [text]
+    return 0, []
