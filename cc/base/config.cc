@@ -173,13 +173,10 @@ std::vector<Row> RowsOfWork() {
         "IndexedSlices gradients are sent as whole tensors if all ranks together send at least "
         "this many times the rows of the variable; 0: never. Rank 0's value counts."},
        Real(&Config::sparse_density, 1e6)},
-      {{"GPU_OPERATIONS", nullptr, "auto", "auto, nccl, host, hierarchical or hierarchical_host",
+      {{"GPU_OPERATIONS", nullptr, "auto", "auto, nccl or host",
         "What carries collectives on GPU memory. nccl: NCCL; host: copies to the host, and the "
-        "backend for host memory; hierarchical: NCCL within each host, and NCCL across hosts; "
-        "hierarchical_host: NCCL within each host, and the backend for host memory across hosts; "
-        "auto: NCCL if every rank has it."},
-       Choices(&Config::gpu_operations,
-               {"auto", "nccl", "host", "hierarchical", "hierarchical_host"})},
+        "backend for host memory; auto: NCCL if every rank has it."},
+       Choices(&Config::gpu_operations, {"auto", "nccl", "host"})},
       {{"GPU_INIT_TIMEOUT_SECONDS", nullptr, "120", "1 to 86400 seconds",
         "How long ranks try to meet through NCCL before that is an error."},
        [](const std::string& text, Config* config) {

@@ -20,7 +20,7 @@ enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 
 // What carries collectives on GPU memory: NCCL, or the means of the host after a copy there; or in
 // two levels NCCL within hosts and, across, NCCL or the means of the host.
-enum class GpuOperations { kAuto, kNccl, kHost, kHierarchical, kHierarchicalHost };
+enum class GpuOperations { kAuto, kNccl, kHost };
 
 // What becomes of a job whose ranks wait, and in which nothing would end that.
 enum class OnHang { kWarn, kAbort };

@@ -1,7 +1,6 @@
 #include "cc/process/accelerator.h"
 
 #include <utility>
-#include <vector>
 
 #include "cc/backends/nccl/agreement.h"
 #include "cc/backends/nccl/nccl_api.h"
@@ -9,7 +8,6 @@
 #include "cc/backends/staged/staged_communicator.h"
 #include "cc/device/cuda_device.h"
 #include "cc/device/cuda_driver.h"
-#include "cc/process/gpu_levels.h"
 
 namespace tfhvd {
 namespace {
@@ -17,15 +15,8 @@ namespace {
 // NCCL where every rank has it, else by way of the host; as TFHVD_GPU_OPERATIONS wants it.
 class GpuBackend : public Backend {
  public:
-  GpuBackend(const Config& config, std::string installed_nccl, const Topology& topology,
-             CommunicatorFactory open, const Log& log, CudaDevice* device)
-      : config_(config),
-        installed_nccl_(std::move(installed_nccl)),
-        job_rank_(topology.rank),
-        host_of_(topology.host_of),
-        open_(std::move(open)),
-        log_(log),
-        device_(*device) {}
+  GpuBackend(const Config& config, std::string installed_nccl, const Log& log, CudaDevice* device)
+      : config_(config), installed_nccl_(std::move(installed_nccl)), log_(log), device_(*device) {}
 
   const char* name() const override { return "gpu"; }
 
@@ -39,24 +30,15 @@ class GpuBackend : public Backend {
     const Status prepared = device_.Prepare();
     if (!prepared.ok()) nccl = prepared;
     nccl = AgreeOnStatus(host, nccl);
-    const bool levels = config_.gpu_operations == GpuOperations::kHierarchical ||
-                        config_.gpu_operations == GpuOperations::kHierarchicalHost;
-    if (nccl.ok() && levels) {
-      nccl = MakeGpuLevels(api, &device_, host, std::move(staged),
-                           {job_rank_,
-                            host_of_,
-                            open_,
-                            config_.gpu_operations == GpuOperations::kHierarchical,
-                            {config_.gpu_init_timeout, config_.shared_gpu, log_}},
-                           out);
-      return nccl.code() == StatusCode::kUnavailable ? Refused(nccl) : nccl;
-    }
     if (nccl.ok()) {
       return NcclCommunicator::Make(api, &device_, host, std::move(staged),
                                     {config_.gpu_init_timeout, config_.shared_gpu, log_}, out);
     }
     if (nccl.code() != StatusCode::kUnavailable) return nccl;
-    if (levels || config_.gpu_operations == GpuOperations::kNccl) return Refused(nccl);
+    if (config_.gpu_operations == GpuOperations::kNccl) {
+      return Status::Unavailable("TFHVD_GPU_OPERATIONS=nccl is not possible: " + nccl.message() +
+                                 ". Unset it, or set it to host.");
+    }
     if (config_.gpu_operations == GpuOperations::kAuto && host->rank() == 0 && host->size() > 1) {
       log_.Warning("collectives on GPU tensors go through the host, which is slow: " +
                    nccl.message());
@@ -66,21 +48,8 @@ class GpuBackend : public Backend {
   }
 
  private:
-  Status Refused(const Status& why) const {
-    const char* const wanted = config_.gpu_operations == GpuOperations::kNccl ? "nccl"
-                               : config_.gpu_operations == GpuOperations::kHierarchical
-                                   ? "hierarchical"
-                                   : "hierarchical_host";
-    return Status::Unavailable("TFHVD_GPU_OPERATIONS=" + std::string(wanted) +
-                               " is not possible: " + why.message() +
-                               ". Unset it, or set it to host.");
-  }
-
   const Config config_;
   const std::string installed_nccl_;
-  const int job_rank_;
-  const std::vector<int> host_of_;
-  const CommunicatorFactory open_;
   const Log log_;
   CudaDevice& device_;  // Not owned.
 };
@@ -88,7 +57,7 @@ class GpuBackend : public Backend {
 }  // namespace
 
 Accelerator MakeAccelerator(const Config& config, const std::string& installed_nccl,
-                            const Topology& topology, CommunicatorFactory open, const Log& log) {
+                            const Topology& topology, const Log& log) {
   CudaDriver driver;
   int gpus = 0;
   Status status = LoadCudaDriver(config.cuda_library, &driver);
@@ -100,8 +69,7 @@ Accelerator MakeAccelerator(const Config& config, const std::string& installed_n
     return {};
   }
   auto device = std::make_unique<CudaDevice>(driver, log, GpuOf(topology, gpus));
-  auto backend = std::make_unique<GpuBackend>(config, installed_nccl, topology, std::move(open),
-                                              log, device.get());
+  auto backend = std::make_unique<GpuBackend>(config, installed_nccl, log, device.get());
   return {std::move(device), std::move(backend)};
 }
 

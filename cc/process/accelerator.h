@@ -11,9 +11,9 @@
 namespace tfhvd {
 
 // Both parts null where there is no GPU. `installed_nccl`: see LoadNccl. GpuOf chooses the
-// GPU of a rank that takes part without ever having had a tensor there; `open` is as the engine's.
+// GPU of a rank that takes part without ever having had a tensor there.
 Accelerator MakeAccelerator(const Config& config, const std::string& installed_nccl,
-                            const Topology& topology, CommunicatorFactory open, const Log& log);
+                            const Topology& topology, const Log& log);
 
 // Whether there is a GPU, and whether there is NCCL; the versions, or why not.
 Status ProbeCuda(const Config& config, std::string* description);

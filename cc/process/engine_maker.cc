@@ -47,7 +47,7 @@ Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
   if (reconcile) TFHVD_RETURN_IF_ERROR(reconcile(communicator.get()));
   TFHVD_RETURN_IF_ERROR(SelectTransport(config, topology, log, world, &communicator, &control));
   CommunicatorFactory open = MakeCommunicatorFactory(config, topology, log, world);
-  Accelerator accelerator = MakeAccelerator(config, making.installed_nccl, topology, open, log);
+  Accelerator accelerator = MakeAccelerator(config, making.installed_nccl, topology, log);
   *engine =
       std::make_shared<Engine>(config, log, std::move(topology), std::move(control),
                                std::move(communicator), std::move(accelerator), std::move(open));

@@ -1,7 +1,6 @@
 // The suite of all communicators through NCCL in processes, for tests/gpu/run.sh on a GPU and
 // test_gpu_conformance.py on the fakes: alone, or as a job, whose ranks may share the GPUs that
-// there are. The libraries are those of TFHVD_CUDA_LIBRARY and TFHVD_NCCL_LIBRARY; in two levels
-// where TFHVD_GPU_OPERATIONS says so.
+// there are. The libraries are those of TFHVD_CUDA_LIBRARY and TFHVD_NCCL_LIBRARY.
 //
 //   [mpirun] gpu_conformance
 //   [mpirun] gpu_conformance --small   small and mixed sizes alone
@@ -18,7 +17,6 @@
 #include "cc/backends/nccl/nccl_communicator.h"
 #include "cc/backends/staged/staged_communicator.h"
 #include "cc/base/config.h"
-#include "cc/process/gpu_levels.h"
 #include "cc/process/handshake.h"
 #include "tests/core/conformance.h"
 #include "tests/core/gpu_rank.h"
@@ -28,23 +26,6 @@
 namespace tfhvd {
 namespace testing {
 namespace {
-
-// As the process does (cc/process/accelerator.cc).
-Status Open(const Config& config, const NcclApi& api, const Topology& topology, World* world,
-            CudaDevice* device, Communicator* host, std::unique_ptr<Communicator>* out) {
-  NcclOptions options;
-  options.shared_gpu = config.shared_gpu;
-  std::unique_ptr<Communicator> staged = MakeStagedCommunicator(device, host);
-  const bool nccl_across = config.gpu_operations == GpuOperations::kHierarchical;
-  if (!nccl_across && config.gpu_operations != GpuOperations::kHierarchicalHost) {
-    return NcclCommunicator::Make(api, device, host, std::move(staged), options, out);
-  }
-  const auto open = [world](const std::vector<int>& members, std::unique_ptr<Communicator>* comm) {
-    return world->OpenCommunicator(members, comm);
-  };
-  return MakeGpuLevels(api, device, host, std::move(staged),
-                       {topology.rank, topology.host_of, open, nccl_across, options}, out);
-}
 
 void Run(bool small) {
   Config config;
@@ -68,7 +49,11 @@ void Run(bool small) {
   std::string description;
   ASSERT_OK(gpu.device.Identify(&uuid, &description));
   std::unique_ptr<Communicator> comm;
-  ASSERT_OK(Open(config, api, topology, world.get(), &gpu.device, host.get(), &comm));
+  NcclOptions options;
+  options.shared_gpu = config.shared_gpu;
+  ASSERT_OK(NcclCommunicator::Make(api, &gpu.device, host.get(),
+                                   MakeStagedCommunicator(&gpu.device, host.get()), options,
+                                   &comm));
   std::printf("rank %d of %d: %s, driver for CUDA %s, NCCL %s, our kernel %s, by %s\n",
               world->rank(), world->size(), description.c_str(), driver.Version().c_str(),
               api.Version().c_str(), gpu.device.copies()->has_kernel() ? "loaded" : "not loaded",

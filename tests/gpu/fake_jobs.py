@@ -23,7 +23,7 @@ EVERY_SIZE = (
 PARTS = {
     1: EVERY_SIZE,
     2: (*EVERY_SIZE, "without NCCL", "killed peer"),
-    4: ("jobs side by side", *EVERY_SIZE, "hierarchical", "hierarchical_host", "killed peer"),
+    4: ("jobs side by side", *EVERY_SIZE, "killed peer"),
 }
 
 

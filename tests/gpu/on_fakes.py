@@ -304,14 +304,6 @@ def without_nccl() -> None:
         collectives()
 
 
-def two_levels(operations: str) -> None:
-    """Two ranks on each of two hosts: NCCL within, and NCCL or the host's means across."""
-    number = fake_jobs.number()
-    with settings(TFHVD_GPU_OPERATIONS=operations, TFHVD_TEST_HOST="aabb"[number]):
-        assert (hvd.local_size(), hvd.cross_size()) == (2, 2)
-        collectives()
-
-
 def killed_peer() -> None:
     """The last rank is killed, and the launcher does not notice: the others must."""
     rank, size = hvd.rank(), hvd.size()
@@ -343,8 +335,6 @@ DO: dict[str, Callable[[], None]] = {
     "mismatches": mismatches,
     "asynchronous error": asynchronous_error,
     "without NCCL": without_nccl,
-    "hierarchical": lambda: two_levels("hierarchical"),
-    "hierarchical_host": lambda: two_levels("hierarchical_host"),
     "killed peer": killed_peer,
 }
 

@@ -46,7 +46,10 @@ Status HierarchicalCommunicator::LearnTraffic(const Sizes& send_bytes, const Siz
   Sizes mine = send_bytes;
   mine.insert(mine.end(), recv_bytes.begin(), recv_bytes.end());
   Sizes all;
-  TFHVD_RETURN_IF_ERROR(memory_->GatherNumbers(local_.get(), mine, &all));
+  const size_t locals = static_cast<size_t>(local_->size());
+  all.resize(mine.size() * locals);
+  const int64_t bytes = static_cast<int64_t>(mine.size() * sizeof(int64_t));
+  TFHVD_RETURN_IF_ERROR(local_->AllGather(mine.data(), all.data(), Sizes(locals, bytes)));
   for (auto at = all.begin(); at != all.end(); at += static_cast<int64_t>(ranks)) {
     std::vector<Sizes>* const which =
         traffic->sent.size() == traffic->received.size() ? &traffic->sent : &traffic->received;
@@ -55,38 +58,35 @@ Status HierarchicalCommunicator::LearnTraffic(const Sizes& send_bytes, const Siz
   return Status::Ok();
 }
 
-// Afterwards part_ holds, by sender of this host, host and rank there, what goes by this lane.
+// Afterwards kPart holds, by sender of this host, host and rank there, what goes by this lane.
 Status HierarchicalCommunicator::HandToLanes(const char* in, const Sizes& send_bytes,
                                              const Traffic& traffic) {
   const Sizes begins = Begins(send_bytes);
   const size_t locals = static_cast<size_t>(local_->size());
   Sizes send(locals, 0);
   Sizes receive(locals, 0);
-  char* packed = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, Sum(send_bytes), &packed));
+  char* const packed = Get(StagingBuffers::kPacked, Sum(send_bytes));
   char* to_pack = packed;
   for (int lane = 0; lane < layout_.lanes; ++lane) {
     for (int h = 0; h < layout_.hosts(); ++h) {
       for (const int to : layout_.InLane(h, lane)) {
         const size_t r = static_cast<size_t>(to);
-        TFHVD_RETURN_IF_ERROR(Pack(in + begins[r], send_bytes[r], &to_pack));
+        Pack(in + begins[r], send_bytes[r], &to_pack);
         send[static_cast<size_t>(lane)] += send_bytes[r];
         if (lane != local_rank()) continue;
         for (size_t l = 0; l < locals; ++l) receive[l] += traffic.sent[l][r];
       }
     }
   }
-  char* part = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, Sum(receive), &part));
+  char* const part = Get(StagingBuffers::kPart, Sum(receive));
   return local_->AllToAll(packed, send, part, receive);
 }
 
-// Each rank's blocks come by host and sender there: from share_ for a lane's rank, for others from
+// Each rank's blocks come by host and sender there: from kShare for a lane's rank, for others from
 // that rank.
 Status HierarchicalCommunicator::TakeFromLanes(const Traffic& traffic, char* out,
                                                const Sizes& recv_bytes) {
-  char* mine = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, 0, &mine));
+  const char* mine = Get(StagingBuffers::kShare, 0);
   if (crowded()) {
     Sizes send(static_cast<size_t>(local_->size()), 0);
     Sizes receive = send;
@@ -101,8 +101,7 @@ Status HierarchicalCommunicator::TakeFromLanes(const Traffic& traffic, char* out
     } else {
       receive[static_cast<size_t>(layout_.LaneOf(rank()))] = total;
     }
-    char* packed = nullptr;
-    TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, in_lane() ? 0 : total, &packed));
+    char* const packed = Get(StagingBuffers::kPacked, in_lane() ? 0 : total);
     if (!in_lane()) mine = packed;
     TFHVD_RETURN_IF_ERROR(local_->AllToAll(others, send, packed, receive));
   }
@@ -110,19 +109,17 @@ Status HierarchicalCommunicator::TakeFromLanes(const Traffic& traffic, char* out
   for (const std::vector<int>& ranks : layout_.ranks_of) {
     for (const int from : ranks) {
       const size_t r = static_cast<size_t>(from);
-      TFHVD_RETURN_IF_ERROR(memory_->Copy(out + begins[r], mine, recv_bytes[r]));
+      Copy(out + begins[r], mine, recv_bytes[r]);
       mine += recv_bytes[r];
     }
   }
   return Status::Ok();
 }
 
-// Afterwards share_ holds what has come for this lane's ranks of this host: by rank, host and
+// Afterwards kShare holds what has come for this lane's ranks of this host: by rank, host and
 // sender there.
 Status HierarchicalCommunicator::ExchangeLanes(const Traffic& traffic) {
-  char* part = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, 0, &part));
-  const char* collected = part;
+  const char* collected = Get(StagingBuffers::kPart, 0);
   const size_t locals = traffic.sent.size();
   const size_t hosts = static_cast<size_t>(layout_.hosts());
   std::vector<std::vector<const char*>> begins(locals, std::vector<const char*>(hosts));
@@ -149,28 +146,25 @@ Status HierarchicalCommunicator::ExchangeLanes(const Traffic& traffic) {
       for (const int to : served) receive[h] += received(to, from);
     }
   }
-  char* packed = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, Sum(send), &packed));
+  char* const packed = Get(StagingBuffers::kPacked, Sum(send));
   char* to_pack = packed;
   for (size_t h = 0; h < hosts; ++h) {
     for (size_t l = 0; l < locals; ++l) {
-      TFHVD_RETURN_IF_ERROR(Pack(begins[l][h], bytes[l][h], &to_pack));
+      Pack(begins[l][h], bytes[l][h], &to_pack);
     }
   }
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, Sum(receive), &part));
-  const char* const arrived = part;
-  TFHVD_RETURN_IF_ERROR(across_->AllToAll(packed, send, part, receive));
+  char* const arrived = Get(StagingBuffers::kPart, Sum(receive));
+  TFHVD_RETURN_IF_ERROR(across_->AllToAll(packed, send, arrived, receive));
 
   // It came by host, sender there and rank here.
-  char* sorted = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, Sum(receive), &sorted));
+  char* sorted = Get(StagingBuffers::kShare, Sum(receive));
   for (const int rank : served) {
     const char* at = arrived;
     for (const std::vector<int>& ranks : layout_.ranks_of) {
       for (const int from : ranks) {
         for (const int to : served) {
           const int64_t n = received(to, from);
-          if (to == rank) TFHVD_RETURN_IF_ERROR(Pack(at, n, &sorted));
+          if (to == rank) Pack(at, n, &sorted);
           at += n;
         }
       }

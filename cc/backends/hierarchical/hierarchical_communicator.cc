@@ -1,26 +1,27 @@
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
 namespace tfhvd {
+
 HierarchicalCommunicator::HierarchicalCommunicator(HostLayout layout, int rank,
                                                    std::unique_ptr<Communicator> local,
                                                    std::unique_ptr<Communicator> across,
-                                                   HierarchicalOptions options,
-                                                   std::unique_ptr<LevelMemory> memory)
+                                                   HierarchicalOptions options)
     : layout_(std::move(layout)),
       rank_(rank),
       host_(layout_.host_of[static_cast<size_t>(rank)]),
       local_(std::move(local)),
       across_(std::move(across)),
       options_(options),
-      memory_(std::move(memory)) {}
+      staging_(std::make_unique<StagingBuffers>()) {}
 
 // What a call that failed may still write to is left to the end of the process.
 HierarchicalCommunicator::~HierarchicalCommunicator() {
-  if (!settled()) (void)memory_.release();
+  if (!settled()) (void)staging_.release();
 }
 
 void HierarchicalCommunicator::Abort(const Status& why) {
@@ -39,11 +40,15 @@ void HierarchicalCommunicator::SetWaitMonitor(WaitMonitor* monitor) {
   if (across_ != nullptr) across_->SetWaitMonitor(monitor);
 }
 
+// Where the two are the same it does nothing.
+void HierarchicalCommunicator::Copy(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
+}
+
 // Writes a block and moves on behind it.
-Status HierarchicalCommunicator::Pack(const char* block, int64_t bytes, char** to) {
-  TFHVD_RETURN_IF_ERROR(memory_->Copy(*to, block, bytes));
+void HierarchicalCommunicator::Pack(const char* block, int64_t bytes, char** to) {
+  Copy(*to, block, bytes);
   *to += bytes;
-  return Status::Ok();
 }
 
 Status HierarchicalCommunicator::Poll() {
@@ -111,8 +116,7 @@ Status HierarchicalCommunicator::BroadcastPiece(char* buffer, int64_t bytes, int
         buffer + std::accumulate(parts.begin(), parts.begin() + local_rank(), int64_t{0});
     return across_->Broadcast(mine, part, root_host);
   }
-  char* mine = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, part, &mine));
+  char* const mine = Get(StagingBuffers::kPart, part);
   if (part > 0) TFHVD_RETURN_IF_ERROR(across_->Broadcast(mine, part, root_host));
   return local_->AllGather(mine, buffer, parts);
 }
@@ -126,7 +130,7 @@ Status HierarchicalCommunicator::AllGather(const void* in, void* out, const Size
     address += n;
   }
   const size_t own = static_cast<size_t>(rank());
-  TFHVD_RETURN_IF_ERROR(memory_->Copy(addresses[own], in, bytes[own]));
+  Copy(addresses[own], in, bytes[own]);
   const int64_t most = *std::max_element(bytes.begin(), bytes.end());
   const int64_t piece = BlockPiece(1);
   for (int64_t done = 0; done < most; done += piece) {
@@ -148,24 +152,18 @@ Status HierarchicalCommunicator::GatherPiece(const char* own, const Sizes& bytes
     lane_bytes[static_cast<size_t>(l)] =
         std::accumulate(by_host.begin(), by_host.end(), int64_t{0});
   }
-  char* lane = nullptr;
-  TFHVD_RETURN_IF_ERROR(
-      Get(LevelMemory::kPart, lane_bytes[static_cast<size_t>(local_rank())], &lane));
+  char* const lane = Get(StagingBuffers::kPart, lane_bytes[static_cast<size_t>(local_rank())]);
   if (in_lane()) {
     TFHVD_RETURN_IF_ERROR(across_->AllGather(collected, lane, ByHost(bytes, local_rank())));
   }
-  char* from = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare,
-                            std::accumulate(lane_bytes.begin(), lane_bytes.end(), int64_t{0}),
-                            &from));
+  char* from = Get(StagingBuffers::kShare,
+                   std::accumulate(lane_bytes.begin(), lane_bytes.end(), int64_t{0}));
   TFHVD_RETURN_IF_ERROR(local_->AllGather(lane, from, lane_bytes));
   for (int l = 0; l < layout_.lanes; ++l) {
     for (int h = 0; h < layout_.hosts(); ++h) {
       for (const int r : layout_.InLane(h, l)) {
         const int64_t n = bytes[static_cast<size_t>(r)];
-        if (r != rank()) {
-          TFHVD_RETURN_IF_ERROR(memory_->Copy(addresses[static_cast<size_t>(r)], from, n));
-        }
+        if (r != rank()) Copy(addresses[static_cast<size_t>(r)], from, n);
         from += n;
       }
     }
@@ -192,9 +190,8 @@ Status HierarchicalCommunicator::CollectLane(const char* own, const Sizes& bytes
   } else {
     send[static_cast<size_t>(layout_.LaneOf(rank()))] = mine;
   }
-  char* buffer = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, total, &buffer));
-  if (in_lane()) TFHVD_RETURN_IF_ERROR(memory_->Copy(buffer, own, mine));
+  char* const buffer = Get(StagingBuffers::kPacked, total);
+  if (in_lane()) Copy(buffer, own, mine);
   *collected = buffer;
   return local_->AllToAll(own, send, in_lane() ? buffer + mine : buffer, receive);
 }

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "cc/backends/hierarchical/host_layout.h"
-#include "cc/backends/hierarchical/level_memory.h"
+#include "cc/backends/hierarchical/staging_buffers.h"
 #include "cc/comm/communicator.h"
 
 namespace tfhvd {
@@ -43,11 +43,9 @@ struct HierarchicalOptions {
 class HierarchicalCommunicator : public Communicator {
  public:
   // `local`: all ranks of this host, in their order. `across`: the ranks of this rank's lane, in
-  // the order of hosts; nullptr where layout.local_of[rank] >= layout.lanes. Both, and `memory`,
-  // work on the same kind of memory, in which all buffers lie.
+  // the order of hosts; nullptr where layout.local_of[rank] >= layout.lanes.
   HierarchicalCommunicator(HostLayout layout, int rank, std::unique_ptr<Communicator> local,
-                           std::unique_ptr<Communicator> across, HierarchicalOptions options = {},
-                           std::unique_ptr<LevelMemory> memory = MakeHostLevelMemory());
+                           std::unique_ptr<Communicator> across, HierarchicalOptions options = {});
   ~HierarchicalCommunicator() override;
 
   const char* name() const override { return "hierarchical"; }
@@ -85,13 +83,11 @@ class HierarchicalCommunicator : public Communicator {
   };
   ReduceCall MakeCall(DType dtype, const Reduction& reduction) const;
   // Of what the hosts have combined makes the result, in place.
-  Status Complete(const ReduceCall& call, char* values, int64_t count);
+  void Complete(const ReduceCall& call, char* values, int64_t count) const;
 
-  // A buffer of memory_: see LevelMemory.
-  Status Get(LevelMemory::StagingBuffer buffer, int64_t bytes, char** memory) {
-    return memory_->Get(buffer, bytes, memory);
-  }
-  Status Pack(const char* block, int64_t bytes, char** to);
+  char* Get(StagingBuffers::Buffer buffer, int64_t bytes) { return staging_->Get(buffer, bytes); }
+  static void Copy(void* to, const void* from, int64_t bytes);
+  static void Pack(const char* block, int64_t bytes, char** to);
 
   int host() const { return host_; }
   int local_rank() const { return local_->rank(); }
@@ -142,7 +138,7 @@ class HierarchicalCommunicator : public Communicator {
   const std::unique_ptr<Communicator> local_;
   const std::unique_ptr<Communicator> across_;
   const HierarchicalOptions options_;
-  std::unique_ptr<LevelMemory> memory_;
+  std::unique_ptr<StagingBuffers> staging_;
 };
 
 }  // namespace tfhvd

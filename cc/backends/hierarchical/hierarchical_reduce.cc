@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cc/backends/hierarchical/hierarchical_communicator.h"
+#include "cc/base/arithmetic.h"
 
 namespace tfhvd {
 
@@ -22,9 +23,9 @@ HierarchicalCommunicator::ReduceCall HierarchicalCommunicator::MakeCall(
   return call;
 }
 
-Status HierarchicalCommunicator::Complete(const ReduceCall& call, char* values, int64_t count) {
-  if (call.completed) return Status::Ok();
-  return memory_->Complete(values, values, size(), count, call.dtype, call.reduction);
+void HierarchicalCommunicator::Complete(const ReduceCall& call, char* values, int64_t count) const {
+  if (call.completed) return;
+  ::tfhvd::Complete(values, values, size(), count, call.dtype, call.reduction);
 }
 
 Status HierarchicalCommunicator::AllReduce(const void* in, void* out, int64_t count, DType dtype,
@@ -50,8 +51,7 @@ Status HierarchicalCommunicator::ReducePieces(const ReduceCall& call, const char
   const int lanes = count * call.item() <= options_.small_bytes ? 1 : layout_.lanes;
   const int64_t most = std::max<int64_t>(1, options_.piece_bytes / call.wide_item()) * lanes;
   const int64_t slot = (std::min(count, most) + lanes - 1) / lanes * call.wide_item();
-  char* parts = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart, in_lane() ? kPiecesAcross * slot : 0, &parts));
+  char* const parts = Get(StagingBuffers::kPart, in_lane() ? kPiecesAcross * slot : 0);
   int64_t number = 0;
   for (int64_t done = 0; done < count; done += most, ++number) {
     if (across->size() == kPiecesAcross) TFHVD_RETURN_IF_ERROR(FinishPiece(call, across));
@@ -73,9 +73,8 @@ Status HierarchicalCommunicator::ReduceWithin(const ReduceCall& call, const char
   const void* values = in;
   if (call.wider()) {
     const int64_t count = std::accumulate(piece.counts.begin(), piece.counts.end(), int64_t{0});
-    char* buffer = nullptr;
-    TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, count * call.wide_item(), &buffer));
-    TFHVD_RETURN_IF_ERROR(memory_->Widen(buffer, in, count, call.dtype, call.reduction));
+    char* const buffer = Get(StagingBuffers::kPacked, count * call.wide_item());
+    Widen(buffer, in, count, call.dtype, call.reduction);
     values = buffer;
   }
   return local_->ReduceScatter(values, piece.part, piece.counts, call.between, call.within);
@@ -99,8 +98,7 @@ Status HierarchicalCommunicator::FinishPiece(const ReduceCall& call, std::deque<
   if (piece.started) {
     piece.started = false;
     TFHVD_RETURN_IF_ERROR(across_->FinishAllReduce());
-    TFHVD_RETURN_IF_ERROR(
-        Complete(call, piece.part, piece.counts[static_cast<size_t>(local_rank())]));
+    Complete(call, piece.part, piece.counts[static_cast<size_t>(local_rank())]);
   }
   for (int64_t& n : piece.counts) n *= call.item();
   TFHVD_RETURN_IF_ERROR(local_->AllGather(piece.part, piece.out, piece.counts));
@@ -118,11 +116,10 @@ Status HierarchicalCommunicator::ReduceWideAcross(const ReduceCall& call, char* 
     shares.push_back(std::clamp<int64_t>(count - h * each, 0, each));
   }
   const int64_t mine = shares[static_cast<size_t>(host())];
-  char* share = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, mine * call.wide_item(), &share));
+  char* const share = Get(StagingBuffers::kShare, mine * call.wide_item());
   TFHVD_RETURN_IF_ERROR(
       across_->ReduceScatter(part, share, shares, call.between, Between(call.reduction)));
-  TFHVD_RETURN_IF_ERROR(Complete(call, share, mine));
+  Complete(call, share, mine);
   for (int64_t& n : shares) n *= call.item();
   return across_->AllGather(share, part, shares);
 }
@@ -153,8 +150,7 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
                                               const std::vector<const char*>& blocks,
                                               const Sizes& counts, char* out) {
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  char* packed = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPacked, total * call.wide_item(), &packed));
+  char* const packed = Get(StagingBuffers::kPacked, total * call.wide_item());
   char* address = packed;
   Sizes lane_counts(static_cast<size_t>(local_->size()), 0);
   for (int l = 0; l < layout_.lanes; ++l) {
@@ -162,28 +158,28 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
       for (const int r : layout_.InLane(h, l)) {
         const int64_t n = counts[static_cast<size_t>(r)];
         const char* const block = blocks[static_cast<size_t>(r)];
-        TFHVD_RETURN_IF_ERROR(call.wider()
-                                  ? memory_->Widen(address, block, n, call.dtype, call.reduction)
-                                  : memory_->Copy(address, block, n * call.item()));
+        if (call.wider()) {
+          Widen(address, block, n, call.dtype, call.reduction);
+        } else {
+          Copy(address, block, n * call.item());
+        }
         address += n * call.wide_item();
         lane_counts[static_cast<size_t>(l)] += n;
       }
     }
   }
-  char* part = nullptr;
-  TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kPart,
-                            lane_counts[static_cast<size_t>(local_rank())] * call.wide_item(),
-                            &part));
+  char* const part =
+      Get(StagingBuffers::kPart, lane_counts[static_cast<size_t>(local_rank())] * call.wide_item());
   TFHVD_RETURN_IF_ERROR(
       local_->ReduceScatter(packed, part, lane_counts, call.between, call.within));
   char* results = nullptr;
   if (in_lane()) {
     const Sizes by_host = ByHost(counts, local_rank());
     const int64_t mine = by_host[static_cast<size_t>(host())];
-    TFHVD_RETURN_IF_ERROR(Get(LevelMemory::kShare, mine * call.wide_item(), &results));
+    results = Get(StagingBuffers::kShare, mine * call.wide_item());
     TFHVD_RETURN_IF_ERROR(
         across_->ReduceScatter(part, results, by_host, call.between, Between(call.reduction)));
-    TFHVD_RETURN_IF_ERROR(Complete(call, results, mine));
+    Complete(call, results, mine);
   }
   Sizes bytes;
   for (const int64_t n : counts) bytes.push_back(n * call.item());
@@ -193,7 +189,7 @@ Status HierarchicalCommunicator::ScatterPiece(const ReduceCall& call,
 // Gives each rank of this host its own block of what its lane holds, one behind the other.
 Status HierarchicalCommunicator::HandOut(const char* results, const Sizes& bytes, char* out) {
   const int64_t own = bytes[static_cast<size_t>(rank())];
-  if (in_lane()) TFHVD_RETURN_IF_ERROR(memory_->Copy(out, results, own));
+  if (in_lane()) Copy(out, results, own);
   if (!crowded()) return Status::Ok();
   Sizes send(static_cast<size_t>(local_->size()), 0);
   Sizes receive = send;
