@@ -46,7 +46,9 @@ PYTHONS = {
 LIMIT = 3 * 3600  # seconds after which a command is killed
 
 # Which tests. Those on one rank differ from those on two in nothing that depends on versions.
-HOW = ("-k", "not np1", "-q", "-p", "no:cacheprovider")
+# Both Keras, and eager and compiled as well as in a graph: versions may differ in each of them.
+WHICH = ("-m", "variant or not thorough", "-k", "not np1 and not np4")
+HOW = (*WHICH, "-q", "-p", "no:cacheprovider")
 TESTS = ("tests/ops", "tests/keras", "tests/launch", *HOW)
 # Of these, what meets most of TensorFlow, of both Keras and of the launcher in two minutes.
 QUICK = (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mpi
 import pytest
+from variants import also
 
 from tfhvd.launch.options import make_parser
 from tfhvd.settings import markdown, settings
@@ -40,7 +41,7 @@ def blocks(language: str, page: Path = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.M | re.S)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [also(1), 2])
 def test_main_job(ranks):
     """The training command of the first block, on 2 ranks as it stands and on 1."""
     (command,) = (line for line in blocks("bash")[0].splitlines() if line.startswith("tfhvdrun"))

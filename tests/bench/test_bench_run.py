@@ -45,6 +45,7 @@ def rows_of(path):
     return document, document["rows"]
 
 
+@pytest.mark.thorough
 def test_everything_on_two_ranks(tmp_path):
     package = tmp_path / "horovod"
     package.mkdir()

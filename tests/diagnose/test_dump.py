@@ -13,6 +13,7 @@ import children
 import mpi
 import pytest
 from flight_records import collective, record
+from variants import also
 
 from tfhvd.diagnose import cli, dump
 
@@ -125,7 +126,7 @@ def wait_until_it_hangs(pid: int) -> list[dict]:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "tfhvdrun"])
+@pytest.mark.parametrize("launcher", [also("mpirun"), "tfhvdrun"])
 def test_a_running_job_that_nobody_prepared(launcher, tmp_path):
     (tmp_path / "hangs.py").write_text(HANGS)
     words = {

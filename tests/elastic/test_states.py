@@ -7,6 +7,7 @@ import importlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from variants import also
 
 import tfhvd.keras as hvd
 
@@ -50,7 +51,7 @@ def make(keras):
     return model
 
 
-@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("package", ["keras", also("tf_keras")])
 def test_a_model_its_optimizer_and_the_callbacks(package):
     keras = importlib.import_module(package)
     model = make(keras)

@@ -14,9 +14,9 @@ SAMPLE = [
     faults.Fault("shm", "stopped", 1, "compiled"),
     faults.Fault("mpi", "zombie", 1, "plain"),
     faults.Fault("mpi", "no memory", 0, "plain"),
-    faults.Fault("mpi", "stopped", 0, faults.UNCAUGHT),
 ]
 MORE = [
+    faults.Fault("mpi", "stopped", 0, faults.UNCAUGHT),
     faults.Fault("mpi", "raises", 1, "compiled"),
     faults.Fault("shm", "raises", 0, "plain"),
     faults.Fault("network-3", faults.CUT_OFF, 0, "compiled"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from variants import also
 
 import tfhvd as hvd
 
@@ -19,9 +20,14 @@ MODES = {
     "compiled": {"jit_compile": True},
 }
 
-in_both_keras = pytest.mark.parametrize("package", ["keras", "tf_keras"])
+in_both_keras = pytest.mark.parametrize("package", ["keras", also("tf_keras")])
 in_every_way = pytest.mark.parametrize(
-    ("package", "mode"), [*(("keras", mode) for mode in MODES), ("tf_keras", "graph")]
+    ("package", "mode"),
+    [
+        ("keras", "graph"),
+        *(also("keras", mode) for mode in MODES if mode != "graph"),
+        also("tf_keras", "graph"),
+    ],
 )
 
 

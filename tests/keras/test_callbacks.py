@@ -14,6 +14,7 @@ from flavours import (
     set_seed,
     values,
 )
+from variants import also
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -54,7 +55,7 @@ def built(keras, seed):
 class TestBroadcast:
     @in_both_keras
     @pytest.mark.parametrize(
-        "make", [built, unbuilt_sequential, unbuilt_subclass], ids=lambda make: make.__name__
+        "make", [built, also(unbuilt_sequential), unbuilt_subclass], ids=lambda make: make.__name__
     )
     def test_before_the_first_gradient(self, package, make):
         """All ranks have the same data: with weights of its own, one would have other gradients."""
@@ -117,7 +118,7 @@ class TestBroadcast:
         assert_close(model.weights[1:3], before[1][1:3])
 
     @in_both_keras
-    @pytest.mark.parametrize("built_on", [[], [0], [1]])
+    @pytest.mark.parametrize("built_on", [also([]), [0], also([1])])
     def test_several_optimizers(self, package, built_on):
         """In a list and in a dict, as a GAN may have them; each for its part of the model."""
         keras = keras_of(package)

@@ -17,6 +17,7 @@ print("trained")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("steps", "when"),
     [("0", None), ("4", "before the first step of fit")],

@@ -25,6 +25,7 @@ def in_the_root():
     return {path for path in mpi.ROOT.iterdir() if not path.name.startswith("bazel-")}
 
 
+@pytest.mark.thorough
 def test_keras_digits(tmp_path):
     file = tmp_path / "digits.keras"
     before = in_the_root()
@@ -33,11 +34,13 @@ def test_keras_digits(tmp_path):
     assert in_the_root() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_custom_loop(ranks):
     assert run("custom_loop.py", ranks, mpirun=ranks > 1) >= 0.95
 
 
+@pytest.mark.thorough
 def test_data_pipeline():
     assert run("data_pipeline.py", 2) >= 0.95
 
@@ -78,5 +81,6 @@ def test_gan():
     assert "of that of digits" in job.ranks[0].out and not job.ranks[1].out
 
 
+@pytest.mark.thorough
 def test_tf_keras_digits():
     assert run("tf_keras_digits.py", 2) >= 0.95

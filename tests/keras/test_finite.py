@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from flavours import keras_of
-from with_xla import COMPILED
+from variants import also
+from with_xla import needs_xla
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -21,7 +22,9 @@ WAYS = {
 }
 NUMBERS = itertools.count()
 on_ranks = pytest.mark.ranks(2, 4)
-in_every_way = pytest.mark.parametrize("way", ["eager", "graph", COMPILED])
+in_every_way = pytest.mark.parametrize(
+    "way", [also("eager"), "graph", also("compiled", marks=[needs_xla])]
+)
 
 
 class Loop:
@@ -190,7 +193,7 @@ def test_quarantine_goes_with_the_other_options(way, more):
 
 
 @on_ranks
-@pytest.mark.parametrize("way", ["eager", "graph"])
+@pytest.mark.parametrize("way", [also("eager"), "graph"])
 def test_slices_are_looked_at_and_left_out(way, capfd):
     table = tf.Variable(tf.zeros([6, 2]), name="table")
     reduce = GradientReducer(ReductionOptions(name=f"slices_{way}", quarantine=True))
@@ -233,7 +236,7 @@ def test_samples_weigh_the_ranks_that_are_left():
 
 
 @on_ranks
-@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("package", ["keras", also("tf_keras")])
 def test_fit_says_the_epoch_and_goes_on_in_quarantine(package, capfd):
     keras = keras_of(package)
     model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(2)])
@@ -327,7 +330,7 @@ def run(way, tmp_path, setting):
     return "".join(rank.out + rank.err for rank in job.ranks)
 
 
-@pytest.mark.parametrize("way", ["graph", COMPILED])
+@pytest.mark.parametrize("way", ["graph", also("compiled", marks=[needs_xla])])
 def test_raise_is_an_error_on_all_ranks_and_updates_nothing(way, tmp_path):
     out = run(way, tmp_path, "raise")
     for rank in range(2):

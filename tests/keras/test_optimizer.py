@@ -17,6 +17,7 @@ from flavours import (
     summed,
     values,
 )
+from variants import also
 from with_xla import needs_xla
 
 import tfhvd.gradients.reducer
@@ -76,7 +77,7 @@ def test_follows_the_optimizer_of_keras_3(kind):
     follow(keras, lambda: {**BOTH, **KERAS_3}[kind](keras.optimizers))
 
 
-@pytest.mark.parametrize("kind", list(BOTH))
+@pytest.mark.parametrize("kind", list(map(also, BOTH)))
 def test_follows_the_optimizer_of_tf_keras(kind):
     keras = keras_of("tf_keras")
     follow(keras, lambda: BOTH[kind](keras.optimizers))

@@ -18,6 +18,7 @@ from flavours import (
     summed,
     values,
 )
+from variants import also
 from with_xla import needs_xla
 
 import tfhvd
@@ -73,7 +74,7 @@ def graph_loop(keras, model, x, y):
     tf.function(lambda: eager_loop(keras, model, x, y))()
 
 
-COMPILED_FIT = pytest.param(fit_compiled, marks=needs_xla)
+COMPILED_FIT = also(fit_compiled, marks=[needs_xla])
 WAYS = [fit, COMPILED_FIT, train_on_batch, run_eagerly, custom_train_step, eager_loop, graph_loop]
 
 

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from flavours import assert_close, data, in_both_keras, keras_of, make_model, values
+from variants import also
 
 import tfhvd.keras as hvd
 from tfhvd.keras.optimizer import reduces
@@ -88,7 +89,7 @@ def test_plain_keras_opens_what_was_saved(package, tmp_path):
 
 
 @in_both_keras
-@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("suffix", [".keras", also(".h5")])
 def test_load_model(package, suffix, tmp_path):
     keras = keras_of(package)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.03125, clipnorm=1.0))

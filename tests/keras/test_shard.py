@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from flavours import data, in_both_keras, keras_of, make_model
 from tensorflow.python.eager import context
+from variants import also
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -54,7 +55,7 @@ class TestCover:
                 ]
                 assert_covers(parts, length, uneven)
 
-    @pytest.mark.parametrize("known", [True, False])
+    @pytest.mark.parametrize("known", [True, also(False)])
     def test_of_a_dataset(self, uneven, shuffle, known):
         for length, size in [(0, 2), (1, 3), (7, 3), (12, 3)]:
             dataset = tf.data.Dataset.range(length)

@@ -14,6 +14,7 @@ from flavours import (
     make_model,
     mean_square,
 )
+from variants import also
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -92,7 +93,7 @@ class TestPlainOptimizers:
                 fit(compiled(keras, sgd(keras)), epochs=2)
             hvd.barrier()
 
-    @pytest.mark.parametrize("way", ["clone", "file", "copy"])
+    @pytest.mark.parametrize("way", ["clone", "file", also("copy")])
     def test_of_a_copied_model(self, way, tmp_path):
         keras = keras_of("keras")
         model = compiled(keras, adam(keras))
@@ -178,7 +179,7 @@ class TestSilence:
             fit(model, callbacks=of_all_ranks(), epochs=2)
 
     @in_both_keras
-    @pytest.mark.parametrize("mode", ["graph", "eager"])
+    @pytest.mark.parametrize("mode", ["graph", also("eager")])
     def test_accumulated(self, package, mode):
         keras = keras_of(package)
         optimizer = hvd.DistributedOptimizer(sgd(keras), backward_passes_per_step=2)

@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 from flavours import data, in_both_keras, keras_of, make_model, mean_square
+from variants import also
 from with_xla import needs_xla
 
 import tfhvd as hvd
@@ -40,7 +41,7 @@ def compiled(function):
 
 @in_both_keras
 @pytest.mark.parametrize(
-    "wrap", [tf.function, pytest.param(compiled, marks=needs_xla)], ids=["graph", "compiled"]
+    "wrap", [tf.function, also(compiled, marks=[needs_xla])], ids=["graph", "compiled"]
 )
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["wrapped first", "plain first"])
 def test_a_forgotten_tape(package, wrap, order):

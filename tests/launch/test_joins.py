@@ -52,7 +52,8 @@ print(f"rank {hvd.rank()} of {hvd.size()}, sizes {state.changes}\\n", end="", fl
 """
 
 
-@pytest.mark.parametrize("way", ["graph", pytest.param("compiled", marks=THOROUGH_COMPILED)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["graph", pytest.param("compiled", marks=needs_xla)])
 def test_ranks_come_and_lost_ones_are_replaced(tmp_path, way):
     path = script(tmp_path, LOOP)
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, 4, way)
@@ -191,7 +192,8 @@ print(f"rank {hvd.rank()} of {hvd.size()} began with {began_with}\\n", end="", f
 )
 
 
-@pytest.mark.parametrize("package", ["keras", pytest.param("tf_keras", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_a_rank_comes_to_a_job_that_began_with_one(tmp_path, package):
     path = script(tmp_path, FROM_ONE)
     hosts = tmp_path / "hosts"

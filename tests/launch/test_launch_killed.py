@@ -82,6 +82,7 @@ def test_a_command_that_is_not_tfhvds_has_done_nothing(tmp_path):
     assert not any("collective" in line for line in outcome.own_lines)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not control_groups.possible(), reason="only root can make control groups")
 def test_a_rank_that_the_kernel_kills_for_its_memory(tmp_path):
     path = tmp_path / "train.py"

@@ -8,9 +8,10 @@ import sys
 import pytest
 from late_ranks import PROGRAM, SAID
 from launching import launch, script
+from variants import also
 
 
-@pytest.mark.parametrize("transport", ["mpi", "tcp"])
+@pytest.mark.parametrize("transport", [also("mpi"), "tcp"])
 def test_a_rank_that_is_late_is_named_once(transport, tmp_path):
     path = script(tmp_path, PROGRAM)
     outcome = launch(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from launching import launch, script, started, wait_until_gone
+from variants import also
 
 UP = 'subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", __file__])\n'
 # In one piece: on a busy machine an unfinished line may be shown first, and then again.
@@ -27,7 +28,7 @@ print(*maps, flush=True)
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")]
+    ("number", "name"), [(signal.SIGINT, "SIGINT"), also(signal.SIGTERM, "SIGTERM")]
 )
 def test_a_signal_ends_the_job_and_leaves_nothing(tmp_path, number, name):
     path = script(tmp_path, MPI + UP + SEGMENTS + "time.sleep(60)\n")
@@ -98,6 +99,7 @@ def test_ranks_that_do_not_end_in_that_time_are_killed(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
+@pytest.mark.thorough
 def test_a_stopped_rank_is_killed_once_another_has_failed(tmp_path):
     path = script(
         tmp_path,
@@ -112,7 +114,7 @@ def test_a_stopped_rank_is_killed_once_another_has_failed(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
-@pytest.mark.parametrize("hosts", ["aa", "aab"])
+@pytest.mark.parametrize("hosts", ["aa", also("aab")])
 def test_a_stopped_rank_is_killed_once_another_has_waited_for_it_at_its_end(tmp_path, hosts):
     """Behind a shell, so that it is not the worker's own child that is stopped."""
     path = script(

@@ -16,6 +16,7 @@ import network
 import pytest
 from launching import TFHVDRUN, environment, launch, script, started, wait_until_gone
 from mpi import wait_for
+from variants import also
 
 from tfhvd.launch import address, cli, endpoints, mpi
 from tfhvd.launch.command_line import build_without_mpi
@@ -103,7 +104,7 @@ def test_what_leads_to_the_launcher_is_tried_first(monkeypatch):
     assert port.addresses.startswith(f"own-towards-fd00::7:{number},")
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [also(1), 2, also(4)])
 def test_ranks_meet_without_an_mpi(tmp_path, size):
     path = script(tmp_path, JOB)
     result = launch(*TCP, "-np", size, "--no-prefix", sys.executable, path, timeout=90)
@@ -135,6 +136,7 @@ for number in range(100):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("end", "code", "says"),
     [
@@ -154,6 +156,7 @@ def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path, end, code, says):
     assert wait_until_gone(str(path)) == []
 
 
+@pytest.mark.thorough
 def test_a_rank_that_differs_is_told_so(tmp_path):
     path = script(
         tmp_path,

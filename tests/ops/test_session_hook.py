@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from variants import also
 
 import tfhvd as hvd
 
@@ -82,7 +83,7 @@ LOSSES = {
 
 
 @pytest.mark.ranks(2)
-@pytest.mark.parametrize("way", ["plain", "in a function"])
+@pytest.mark.parametrize("way", ["plain", also("in a function")])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_gradients_of_what_one_rank_has_no_use_for(name, way):
     """What TensorFlow leaves out of one rank's graph must leave no other rank waiting."""

@@ -7,7 +7,8 @@ import time
 
 import pytest
 import tensorflow as tf
-from with_xla import COMPILED
+from variants import also
+from with_xla import needs_xla
 
 import tfhvd as hvd
 
@@ -59,7 +60,7 @@ def train(mode="graph", slow=None, between=lambda: None):
     return None
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", COMPILED])
+@pytest.mark.parametrize("mode", ["eager", "graph", also("compiled", marks=[needs_xla])])
 def test_slow_input_is_what_the_others_wait_for(mode):
     report = train(mode, slow=1)
     found = report.straggler

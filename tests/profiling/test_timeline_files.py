@@ -4,6 +4,7 @@ import json
 
 import mpi
 import pytest
+from variants import also
 
 from tfhvd.diagnose.cli import main
 from tfhvd.profiling import report
@@ -226,7 +227,7 @@ for number, x in enumerate(data):
 """
 
 
-@pytest.mark.parametrize("ended", ["by the program's end", "by hvd.stop_timeline"])
+@pytest.mark.parametrize("ended", ["by the program's end", also("by hvd.stop_timeline")])
 def test_steps_that_were_profiled_are_in_the_files(ended, tmp_path, capsys):
     """The report of the files is the one that the program has printed."""
     name = str(tmp_path / "t.{rank}.json")

@@ -17,6 +17,7 @@ def work(seconds):
 """
 
 
+@pytest.mark.thorough
 def test_a_rank_that_is_late_is_named_by_one_that_waits():
     env = {"LATE_BY": "5", "TFHVD_STALL_CHECK_TIME_SECONDS": "1"}
     job = mpi.run_ranks(2, PROGRAM, env=env)

@@ -436,6 +436,7 @@ def phases_of(path):
 
 
 @pytest.mark.ranks(2)
+@pytest.mark.thorough
 def test_the_first_gradient_is_being_reduced_before_the_last_one_is_computed(tmp_path):
     """What the engine did, in its order, as its timeline has it.
 
