@@ -11,6 +11,7 @@ import sys
 import pytest
 from children import ROOT
 from launching import launch, script, wait_until_gone
+from variants import also
 
 from tfhvd.launch import environment
 from tfhvd.launch.cli import worker_words
@@ -150,9 +151,9 @@ def test_an_exception_is_the_last_word(tmp_path):
 @pytest.mark.parametrize(
     ("size", "end", "code", "says"),
     [
-        (4, "os.kill(os.getpid(), signal.SIGKILL)", 137, "killed by SIGKILL"),
+        also(4, "os.kill(os.getpid(), signal.SIGKILL)", 137, "killed by SIGKILL"),
         (2, "os._exit(7)", 7, "exit code 7"),
-        (2, "world.Abort(5)", 5, "exit code 5"),
+        also(2, "world.Abort(5)", 5, "exit code 5"),
     ],
 )
 def test_the_first_failure_of_an_mpi_job_ends_it(tmp_path, size, end, code, says):
@@ -167,7 +168,7 @@ def test_the_first_failure_of_an_mpi_job_ends_it(tmp_path, size, end, code, says
     assert wait_until_gone(str(path)) == []
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("first", [also(0), 1])
 def test_the_exit_code_is_of_who_failed_first_though_others_ended_before(tmp_path, first):
     path = script(
         tmp_path,
@@ -176,7 +177,7 @@ import tfhvd as hvd
 hvd.init()
 if hvd.rank() == {first}:
     sys.exit(3)  # and waits for the other one
-hvd.join()
+hvd.add_process_set([0, 1])
 """,
     )
     result = launch("-np", 2, sys.executable, path)

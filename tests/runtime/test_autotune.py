@@ -63,6 +63,8 @@ def test_what_was_found_is_logged_remembered_and_compared_again(tmp_path):
     known = f"{line[0]} {8 << 20} 1024 {1 << 20}\n"
     (tmp_path / "cache" / "found").write_text(known)
     (tmp_path / "log.csv").unlink()
+    # It need not come to an end: only what it begins with is looked at.
+    program = program.replace('"result" in log.read_text()', 'log.read_text().count("\\n") > 1')
     job = run_ranks(2, program, env=settings, timeout=300)
     assert job.code == 0, job
     assert rows(tmp_path)[0]["fusion_threshold"] == "1024"
@@ -71,6 +73,7 @@ def test_what_was_found_is_logged_remembered_and_compared_again(tmp_path):
 
 def test_without_it_nothing_is_tried_or_written(tmp_path):
     program = PROGRAM.replace("range(400)", "range(1)").replace("if hvd", "if True or hvd")
+    program = program.replace("range(500)", "range(50)")
     env = {"XDG_CACHE_HOME": str(tmp_path), "TFHVD_AUTOTUNE_LOG": str(tmp_path / "log")}
     job = run_ranks(2, program, env=env)
     assert job.code == 0, job
