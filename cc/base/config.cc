@@ -325,6 +325,9 @@ Status ParseConfig(const Pairs& environment, Config* config, std::vector<std::st
     }
   }
   if (const std::string* host = Find(environment, "TFHVD_TEST_HOST")) config->test_host = *host;
+  if (const std::string* text = Find(environment, "TFHVD_TEST_FAILPOINTS")) {
+    config->test_failpoints = *text;
+  }
   for (const auto& variable : environment) {
     const std::string& name = variable.first;
     if (name.compare(0, 6, "TFHVD_") != 0 || IsKnownElsewhere(name)) continue;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/failpoints.h"
 #include "cc/base/log.h"
 #include "cc/base/status.h"
 
@@ -70,6 +71,9 @@ struct Config {
   std::string metrics_file;  // a path; "": none
   // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.
   std::string test_host;
+  // TFHVD_TEST_FAILPOINTS, likewise: where processes of the job are to end; see failpoints.h.
+  std::string test_failpoints;
+  Failpoints failpoints;  // those of them that are this process's, once it knows its number
 };
 
 // One row of the table that the documentation is generated from.

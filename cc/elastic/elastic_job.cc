@@ -14,11 +14,12 @@ constexpr std::chrono::seconds kLook(1);  // how often entries that wait in vain
 }  // namespace
 
 ElasticJob::ElasticJob(Roster roster, std::shared_ptr<Engine> engine, Membership* membership,
-                       Open open, Log log, std::chrono::nanoseconds limit)
+                       Open open, Log log, std::chrono::nanoseconds limit, Failpoints failpoints)
     : membership_(membership),
       open_(std::move(open)),
       log_(log),
       limit_(limit),
+      failpoints_(std::move(failpoints)),
       engine_(std::move(engine)),
       roster_(std::move(roster)) {
   thread_ = std::thread([this] { Run(); });
@@ -199,12 +200,18 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
       kept->TakeBack(status);
     } else {
       if (waits) why = GoesOnFromCommit();
-      if (status.ok()) NoteResult(number, kept);
+      if (status.ok()) {
+        failpoints_.Pass(Failpoint::kCollectiveWritten);
+        NoteResult(number, kept);
+        failpoints_.Pass(Failpoint::kResultKept);
+      }
       over = Remove(number);
     }
   }
   if (again != nullptr) SubmitTo(again.get(), number);
-  if (over != nullptr) over->entry.done(why);
+  if (over == nullptr) return;
+  over->entry.done(why);
+  if (why.ok()) failpoints_.Pass(Failpoint::kCollectiveDone);
 }
 
 void ElasticJob::NoteResult(EntryId number, KeptEntry* kept) {
@@ -265,6 +272,7 @@ void ElasticJob::Run() {
     }
     if (roster.has_value()) {
       seen = roster->generation;
+      failpoints_.Pass(Failpoint::kRosterRead);
       const Status taken = TakeUp(*roster);
       if (!taken.ok()) log_.Info("generation " + std::to_string(seen) + ": " + taken.message());
       if (taken.code() == StatusCode::kFailedPrecondition) GiveUpIfNew();
@@ -295,6 +303,7 @@ Status ElasticJob::TakeUp(const Roster& roster) {
     engine->Abandon(MembersChange());
     (void)engine->WaitUntilOver(std::numeric_limits<double>::infinity());
   }
+  failpoints_.Pass(Failpoint::kEngineAbandoned);
   LaterGeneration monitor(membership_, roster.generation);
   std::shared_ptr<Engine> opened;
   TFHVD_RETURN_IF_ERROR(open_(
@@ -305,7 +314,9 @@ Status ElasticJob::TakeUp(const Roster& roster) {
     engine_ = opened;
     roster_ = roster;
   }
+  failpoints_.Pass(Failpoint::kEngineTaken);
   Resubmit(opened);
+  failpoints_.Pass(Failpoint::kEntriesTaken);
   return Status::Ok();
 }
 
@@ -323,6 +334,7 @@ void ElasticJob::Resubmit(const std::shared_ptr<Engine>& engine) {
       }
     }
     SubmitTo(engine.get(), last);
+    failpoints_.Pass(Failpoint::kEntryResubmitted);
   }
 }
 

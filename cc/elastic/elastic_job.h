@@ -32,6 +32,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/base/failpoints.h"
 #include "cc/base/log.h"
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
@@ -60,7 +61,7 @@ class ElasticJob {
   // generation is -1. The membership outlives this object. `limit`: how long entries wait for a
   // roster after something has failed; then they fail with that.
   ElasticJob(Roster roster, std::shared_ptr<Engine> engine, Membership* membership, Open open,
-             Log log, std::chrono::nanoseconds limit);
+             Log log, std::chrono::nanoseconds limit, Failpoints failpoints = {});
   ~ElasticJob();
   ElasticJob(const ElasticJob&) = delete;
   ElasticJob& operator=(const ElasticJob&) = delete;
@@ -126,6 +127,7 @@ class ElasticJob {
   const Open open_;
   const Log log_;
   const std::chrono::nanoseconds limit_;
+  const Failpoints failpoints_;
 
   mutable Mutex mutex_;
   mutable CondVar changed_;

@@ -17,9 +17,11 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
   TFHVD_RETURN_IF_ERROR(ShareOutcomes(
       OwnPosition(!change.lost.empty()), everyone,
       [this](const Turn& turn, char* data) { return Fetch(turn, data); },
-      [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, &shared));
+      [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, failpoints_,
+      &shared));
   if (shared.go_back) FailUntilGoneBack(roster.generation);
   if (shared.some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(everyone));
+  failpoints_.Pass(Failpoint::kReconciled);
   // All of them have come so far: what is left is done anew, by all.
   {
     const MutexLock lock(&mutex_);
@@ -61,7 +63,9 @@ Status ElasticJob::ShareCountsWith(Communicator* everyone) {
     if (engine_ != nullptr) own = ledger_.EncodeCounts();
   }
   std::string counts;
+  failpoints_.Pass(Failpoint::kCountsSharing);
   TFHVD_RETURN_IF_ERROR(ShareCounts(own, everyone, &counts));
+  failpoints_.Pass(Failpoint::kCountsShared);
   if (!own.empty()) return Status::Ok();
   const MutexLock lock(&mutex_);
   return ledger_.TakeOverCounts(counts);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/failpoints.h"
 #include "cc/base/status.h"
 #include "cc/comm/communicator.h"
 #include "cc/elastic/ledger.h"
@@ -26,7 +27,7 @@ struct Shared {
 Status ShareOutcomes(const Position& own, Communicator* everyone,
                      const std::function<Status(const Turn& turn, char* data)>& fetch,
                      const std::function<void(const Outcome& outcome, const char* data)>& take,
-                     Shared* shared);
+                     const Failpoints& failpoints, Shared* shared);
 
 // Collective over all members. `own`: what this rank has counted; "" where it is new. `counts`:
 // what those that are not new have counted. FailedPrecondition: all are.

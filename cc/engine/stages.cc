@@ -45,6 +45,7 @@ Stages::Stages(const Config& config, const Log& log, const Topology& topology,
   if (server_ != nullptr) server_->SetObserver(observer);
   consensus_.SetObserver(observer);
   executor_.SetObserver(observer);
+  executor_.SetFailpoints(config.failpoints);
   executor_.SetWaitMonitor(this);
 }
 

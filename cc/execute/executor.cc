@@ -204,6 +204,7 @@ Executor::Phase::~Phase() {
 Status Executor::RunPlan(const Plan& plan, std::vector<Agreed>* agreed) {
   plan_ = &plan;
   agreed_ = agreed;
+  failpoints_.Pass(Failpoint::kCollectiveBegins);
   Status status = RunStages(plan, agreed);
   // What this rank lacks is news to the others, who are told the same words.
   const bool own =

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/failpoints.h"
 #include "cc/comm/backend.h"
 #include "cc/comm/communicator.h"
 #include "cc/comm/world.h"
@@ -49,6 +50,9 @@ class Executor {
   // Who is asked in every wait of a plan, on the host or for the accelerator; must outlive this
   // object.
   void SetWaitMonitor(WaitMonitor* monitor);
+
+  // Where tests have this process end.
+  void SetFailpoints(const Failpoints& failpoints) { failpoints_ = failpoints; }
 
   // Who is told of each plan's phases; not owned, may be null.
   void SetObserver(Observer* observer) { observer_ = observer; }
@@ -146,7 +150,8 @@ class Executor {
   // The memory of failed plans, until no communicator touches it any more.
   std::vector<std::shared_ptr<void>> retained_;
   std::vector<std::pair<Entry, Status>> incomplete_;  // see CompleteRest
-  Observer* observer_ = nullptr;                      // Not owned.
+  Failpoints failpoints_;
+  Observer* observer_ = nullptr;   // Not owned.
   std::vector<EntryId> observed_;  // of the plan that is run; empty where nobody observes it
 };
 

@@ -90,6 +90,7 @@ class CoordinatorServer::Loopback : public MessageChannel {
 CoordinatorServer::CoordinatorServer(const Config& config, const Log& log, const Topology& topology,
                                      MessageChannel* channel, bool may_lock)
     : log_(log),
+      failpoints_(config.failpoints),
       channel_(channel),
       tuning_files_(config.autotune_log, MemoryOf(config), log),
       coordinator_(OptionsFrom(config, topology, may_lock, tuning_files_)),
@@ -137,6 +138,7 @@ Status CoordinatorServer::Send(double now, bool* progress) {
     encoded = agreement.get();
     if (to != kCoordinatorRank) {
       TFHVD_RETURN_IF_ERROR(channel_->Send(to, bytes));
+      failpoints_.Pass(Failpoint::kDecisionSent);
       continue;
     }
     if (held_.empty()) held_since_ = now;

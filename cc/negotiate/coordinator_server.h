@@ -52,6 +52,7 @@ class CoordinatorServer {
   void HandOver(double now, bool* progress);
 
   const Log& log_;
+  const Failpoints failpoints_;
   MessageChannel* const channel_;  // Not owned.
   TuningFiles tuning_files_;
   Coordinator coordinator_;

@@ -113,7 +113,9 @@ Status Negotiator::SendAnnouncement() {
   answer_owed_ = false;
   Announcement announcement;
   std::swap(announcement, next_);
-  return channel_->Send(kCoordinatorRank, Encode(announcement));
+  TFHVD_RETURN_IF_ERROR(channel_->Send(kCoordinatorRank, Encode(announcement)));
+  config_.failpoints.Pass(Failpoint::kAnnounced);
+  return Status::Ok();
 }
 
 // Says nothing but that this rank runs, and for how long it has waited in a collective; not that it
@@ -219,7 +221,10 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
     if (together.size() > before) TellOfWait(together.back().entry, last);
   }
   const FusionLimits fusion{config_.fusion_threshold, config_.alone_bytes};
-  if (!together.empty()) outcome->agreed.push_back({std::move(together), fusion});
+  if (!together.empty()) {
+    outcome->agreed.push_back({std::move(together), fusion});
+    config_.failpoints.Pass(Failpoint::kDecisionTaken);
+  }
   for (CacheId id : agreement.evicted) Forget(id);
   for (const Key& key : agreement.withdrawn) {
     const auto pending = pending_.find(key);

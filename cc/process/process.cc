@@ -44,6 +44,7 @@ struct State {
   Fd listener TFHVD_GUARDED_BY(lifecycle);
 
   Mutex mutex;
+  Failpoints failpoints TFHVD_GUARDED_BY(mutex);  // of an elastic job
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
   std::shared_ptr<ElasticJob> elastic TFHVD_GUARDED_BY(mutex);  // its engine is in use instead
   std::atomic<bool> is_elastic{false};
@@ -111,7 +112,15 @@ std::shared_ptr<ElasticJob> MakeElasticJob(Making making, Roster roster,
         world->StopListening();
         return MakeEngineOfRoster(making, listener, next, monitor, reconcile, opened, &world);
       },
-      log, kRosterLimit);
+      log, kRosterLimit, making.config.failpoints);
+}
+
+// `rank`: the number that this process was started with.
+Status SetFailpoints(int rank, Config* config, State* state) TFHVD_EXCLUDES(state->mutex) {
+  TFHVD_RETURN_IF_ERROR(Failpoints::Parse(config->test_failpoints, rank, &config->failpoints));
+  const MutexLock lock(&state->mutex);
+  state->failpoints = config->failpoints;
+  return Status::Ok();
 }
 
 // Of a process that others are to let in.
@@ -145,6 +154,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   making.installed_nccl = installed_nccl;
   making.identity = identity;
   TFHVD_RETURN_IF_ERROR(ReadConfig(&making.config, &making.warnings));
+  if (membership >= 0) TFHVD_RETURN_IF_ERROR(SetFailpoints(endpoints.rank, &making.config, &state));
   const bool elastic = membership >= 0 && state.world == nullptr;
   if (elastic) state.listener = Fd(dup(endpoints.listener));
   if (membership >= 0 && !endpoints.exists()) {
@@ -172,6 +182,16 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   return Status::Ok();
 }
 
+void PassFailpoint(Failpoint point) {
+  State& state = TheState();
+  Failpoints failpoints;
+  {
+    const MutexLock lock(&state.mutex);
+    failpoints = state.failpoints;
+  }
+  failpoints.Pass(point);
+}
+
 Status ShutdownProcess(const std::string& reason) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
@@ -181,6 +201,7 @@ Status ShutdownProcess(const std::string& reason) {
   if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) job->Stop();
   // The environment may be another one by now.
   const Config& config = engine->config();
+  config.failpoints.Pass(Failpoint::kLeaving);
   engine->Leave(reason);
   bool over;
   if (reason.empty()) {
@@ -201,6 +222,7 @@ Status ShutdownProcess(const std::string& reason) {
                            std::to_string(config.shutdown_timeout) + " s that rank " +
                            std::to_string(engine->topology().rank) + " leaves the job");
   }
+  config.failpoints.Pass(Failpoint::kLeft);
   if (!engine->lost().ok()) {
     state.lost = true;
   } else if (engine->topology().size == state.world->size()) {
@@ -224,6 +246,7 @@ Status FinalizeProcess(bool* ended) {
   MutexLock lifecycle(&state.lifecycle);
   *ended = !state.lost;
   if (state.world == nullptr || state.lost) return Status::Ok();
+  PassFailpoint(Failpoint::kClosing);
   Status status;
   for (auto& [ranks, part] : state.parts) {
     if (part != nullptr && status.ok()) status = part->Close();

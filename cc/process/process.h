@@ -12,6 +12,7 @@
 
 #include "cc/backends/tcp/tcp_mesh.h"
 #include "cc/base/block_cache.h"
+#include "cc/base/failpoints.h"
 #include "cc/base/memory_pool.h"
 #include "cc/base/status.h"
 #include "cc/comm/topology.h"
@@ -31,6 +32,9 @@ namespace tfhvd {
 Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks = {},
                    const Identity& identity = {}, const TcpEndpoints& endpoints = {},
                    int membership = -1);
+
+// Comes to a failpoint that a program's part of the protocol has (cc/base/failpoints.h).
+void PassFailpoint(Failpoint point);
 
 // Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
 // process), waits for the others and stops the engine. With a reason the wait is bounded by

@@ -57,6 +57,7 @@ class TransportSelector {
  public:
   TransportSelector(const Config& config, const Log& log, World* world) : log_(log), world_(world) {
     levels_.wide_floats = config.float32_across_hosts;
+    levels_.failpoints = config.failpoints;
   }
 
   // Collective over the group, which `everyone` joins. `transport` holds the launcher's control
@@ -76,6 +77,7 @@ class TransportSelector {
     ShmOptions options;
     options.job_ranks = Neighbours(group);
     options.log = log_;
+    options.failpoints = levels_.failpoints;
     TFHVD_RETURN_IF_ERROR(MakeShmCommunicator(host, options, &transport->communicator));
     return control ? MakeShmControlPlane(host, &transport->control) : Status::Ok();
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cc/base/config.h"
+#include "cc/base/failpoints.h"
 #include "cc/base/fingerprint.h"
 #include "cc/process/process.h"
 #include "cc/process/rendezvous.h"
@@ -262,6 +263,26 @@ void BindRecords(py::module_* m) {
   m->def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
 }
 
+void BindFailpoints(py::module_* m) {
+  m->def(
+      "failpoints",
+      [] {
+        std::map<std::string, std::string> meanings;
+        for (const FailpointRow& row : AllFailpoints()) meanings[row.name] = row.meaning;
+        return meanings;
+      },
+      "The places at which tests can have a process end (cc/base/failpoints.h), and what they "
+      "are.");
+  m->def(
+      "pass_failpoint",
+      [](const std::string& name) {
+        const FailpointRow* const row = FindFailpoint(name);
+        if (row == nullptr) throw py::key_error(name);
+        PassFailpoint(row->point);
+      },
+      py::arg("name"), "Says that this process comes to such a place.");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_native, m) {
@@ -271,6 +292,7 @@ PYBIND11_MODULE(_native, m) {
   BindFingerprint(&m);
   BindProcessSets(&m);
   BindRecords(&m);
+  BindFailpoints(&m);
   m.def(
       "init",
       [](const std::string& nccl, const std::vector<int>& ranks, const std::string& version,

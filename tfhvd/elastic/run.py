@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
+from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 
 _Result = TypeVar("_Result")
@@ -47,7 +48,7 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     @functools.wraps(func)
     def trains(state: Any, *args: Any, **kwargs: Any) -> _Result:
         membership.lets_in_at_commits = True
-        prepare: Callable[[], object] = state.sync
+        prepare: Callable[[], object] = functools.partial(_sync, state)
         while True:
             generation = membership.generation()
             try:
@@ -69,11 +70,18 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
 
 def _go_on(state: Any, skip_sync: bool) -> None:
     state.on_reset()
+    come_to("state_reset")
     if not skip_sync:
-        state.sync()
+        _sync(state)
 
 
 def _go_back(state: Any, generation: int | None = None) -> None:
     state.restore_together(generation)
     state.on_reset()
+    _sync(state)
+
+
+def _sync(state: Any) -> None:
+    come_to("state_syncing")
     state.sync()
+    come_to("state_synced")

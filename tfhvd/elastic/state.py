@@ -12,6 +12,7 @@ from tfhvd.elastic.errors import HostsUpdatedInterrupt
 from tfhvd.ops import Max, allreduce, broadcast_object
 from tfhvd.ops.admission import let_in, waiting_ranks
 from tfhvd.runtime import process
+from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 
 # What a collective there returns is there. On a GPU it is not yet, and where a rank is lost it
@@ -67,8 +68,11 @@ class State:
                 have come.
         """
         _wait_for_gpus()
+        come_to("commit_begins")
         updated = self._updated()
+        come_to("commit_agreed")
         self.save()
+        come_to("commit_saved")
         if updated is not None:
             raise updated
 
@@ -107,7 +111,9 @@ class State:
             generation: the members' with which all go on; None: the ranks are to agree on it.
         """
         self.restore()
+        come_to("state_restored")
         self._generation = self._latest()[0] if generation is None else generation
+        come_to("went_back")
 
     def _latest(self) -> tuple[int, int]:
         # Ranks hear of others at different steps; they are to stop at the same one.

@@ -30,6 +30,7 @@ from tfhvd.keras.update_check import UpdateCheck
 from tfhvd.ops import allgather, join
 from tfhvd.ops.admission import let_in, waiting_ranks
 from tfhvd.runtime import process, updates
+from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import ProcessSet, has_peers
@@ -245,8 +246,10 @@ class Epochs:
         They have rank 0's state then. Callbacks that meet all ranks do what they do when training
         begins.
         """
+        come_to("fit_lets_in")
         if not let_in():
             return
+        come_to("fit_agrees_anew")
         epoch = self._epoch + 1
         self.agree_on_argument({"initial_epoch": epoch})
         self._replicas = DivergenceCheck(self.model, self._callbacks)
@@ -255,6 +258,7 @@ class Epochs:
             if callback.meets_all_ranks:
                 callback.on_train_begin()
         self._agree_on_start((epoch, 0))
+        come_to("fit_begun_anew")
 
     def end(self) -> None:
         """Ends the others' `fit` where this one ended before its time; waits for the others."""

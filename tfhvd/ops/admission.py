@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tfhvd.ops.barrier import barrier
+from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 
 
@@ -20,9 +21,12 @@ def let_in() -> bool:
         Whether the job goes on with who has come, the same on every rank; False where its members
         cannot change any more.
     """
+    come_to("admission_begins")
     # What is under way when ranks come would wait for them, who know nothing of it.
     membership.wait_until_idle()
     barrier()
+    come_to("admission_agreed")
     done = membership.let_in()
     membership.refresh()
+    come_to("let_in_done")
     return done

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tfhvd._version import __version__
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
 from tfhvd.launch import endpoints, notice
-from tfhvd.runtime import builds, meeting
+from tfhvd.runtime import builds, failpoints, meeting
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
@@ -126,6 +126,7 @@ class Membership:
         self._prepare_process()
         assert self._launcher is not None
         self._launcher.ready(identity)
+        failpoints.come_to("ready_said")
         if native.generation() >= 0:
             return
         while (latest := native.wait_for_generation(-1, 0.5)) == -1:
@@ -134,7 +135,9 @@ class Membership:
             # Nothing has gone wrong, and whoever has started this process ends it now.
             raise SystemExit("tfhvd: the job has ended before this rank was let in")
         self.came_later = True
+        failpoints.come_to("admitted")
         self._launcher.joined()
+        failpoints.come_to("joined_said")
 
     def _follow_members(self, native: Any) -> None:
         """Keeps the topology that of the ranks that take part."""
@@ -146,6 +149,7 @@ class Membership:
                 return
             generation = latest
             self.topology = native.topology()
+            failpoints.come_to("members_noted")
             if self._launcher is not None:
                 self._launcher.show(native.flight_record())
             for told in self._at_change:
@@ -214,6 +218,7 @@ class Membership:
             # The first rank asks; where it is lost, the next one does.
             if asked != generation and native.topology().rank == 0:
                 self._launcher.let_in(before)
+                failpoints.come_to("let_in_asked")
                 asked = generation
             if native.wait_for_generation(generation, 0.5) is None:
                 return False

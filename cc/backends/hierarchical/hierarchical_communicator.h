@@ -27,6 +27,7 @@
 
 #include "cc/backends/hierarchical/host_layout.h"
 #include "cc/backends/hierarchical/staging_buffers.h"
+#include "cc/base/failpoints.h"
 #include "cc/comm/communicator.h"
 
 namespace tfhvd {
@@ -38,6 +39,7 @@ struct HierarchicalOptions {
   int64_t small_bytes = 16 << 10;
   // Whether sums of 16-bit floats stay float32 until all hosts' are added up.
   bool wide_floats = false;
+  Failpoints failpoints;
 };
 
 class HierarchicalCommunicator : public Communicator {

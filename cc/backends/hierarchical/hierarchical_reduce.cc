@@ -60,6 +60,7 @@ Status HierarchicalCommunicator::ReducePieces(const ReduceCall& call, const char
     piece.part = parts + (in_lane() ? number % kPiecesAcross * slot : 0);
     piece.out = out + done * call.item();
     TFHVD_RETURN_IF_ERROR(ReduceWithin(call, in + done * call.item(), piece));
+    options_.failpoints.Pass(Failpoint::kHostReduced);
     across->push_back(std::move(piece));
     TFHVD_RETURN_IF_ERROR(StartAcross(call, &across->back()));
   }

@@ -62,6 +62,7 @@ Status ShmCommunicator::PostValues(const Block& block) {
   CopyIn(slot, block.in, begin);
   CopyIn(slot + end, block.in + end, block.bytes - end);
   values_.Post(block.values);
+  options_.failpoints.Pass(Failpoint::kValuesPosted);
   return Status::Ok();
 }
 
@@ -80,6 +81,7 @@ Status ShmCommunicator::ReducePart(const Block& block, DType dtype, const Reduct
   }
   values_.Done(block.values);
   results_.Post(block.results);
+  options_.failpoints.Pass(Failpoint::kResultsPosted);
   return Status::Ok();
 }
 
@@ -120,6 +122,7 @@ Status ShmCommunicator::DirectAllReduce(const Span* spans, int64_t bytes, DType 
       at += part.bytes;
     }
     values_.Post(round);
+    options_.failpoints.Pass(Failpoint::kValuesPosted);
     return Status::Ok();
   };
   TFHVD_RETURN_IF_ERROR(post(0));

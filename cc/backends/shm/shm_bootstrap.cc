@@ -36,13 +36,14 @@ Status Reserve(const Parts& parts, SharedMemory* memory) {
 // Collective: the first rank makes `bytes` bytes, all map them, and each reserves its `parts`.
 // Either all succeed or all fail. `lacks`: whether this rank is the first of those that fail, and
 // does for a lack of memory.
-Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts, SharedMemory* memory,
-                   bool* lacks) {
+Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts,
+                   const Failpoints& failpoints, SharedMemory* memory, bool* lacks) {
   Status mine;
   SharedMemory::Handle handle;
   if (host->rank() == 0) {
     mine = SharedMemory::Create(bytes, memory);
     if (mine.ok()) handle = memory->handle();
+    failpoints.Pass(Failpoint::kMemoryMade);
   }
   TFHVD_RETURN_IF_ERROR(host->Broadcast(&handle, sizeof handle, 0));
   if (host->rank() != 0) {
@@ -51,6 +52,7 @@ Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts, Shared
   }
   const bool seen = host->rank() == 0 || mine.ok();
   if (mine.ok()) mine = Reserve(parts, memory);
+  failpoints.Pass(Failpoint::kMemoryMapped);
   int64_t first = 0;
   Status everyone;
   TFHVD_RETURN_IF_ERROR(EveryoneOk(host, mine, &first, &everyone));
@@ -70,9 +72,9 @@ Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
   }
   auto memory = std::make_shared<SharedMemory>();
   bool lacks = false;
-  const Status shared =
-      ShareMemory(host, ShmCommunicator::SizeFor(ranks, options),
-                  ShmCommunicator::PartsOf(host->rank(), ranks, options), memory.get(), &lacks);
+  const Status shared = ShareMemory(host, ShmCommunicator::SizeFor(ranks, options),
+                                    ShmCommunicator::PartsOf(host->rank(), ranks, options),
+                                    options.failpoints, memory.get(), &lacks);
   // Peers that cannot be seen are as they are; a lack of memory somebody can mend.
   if (lacks) options.log.Warning(shared.message() + ". Until then collectives are slower.");
   TFHVD_RETURN_IF_ERROR(shared);
@@ -86,7 +88,7 @@ Status MakeShmControlPlane(Communicator* host, std::unique_ptr<ControlPlane>* ou
   if (host->rank() == 0) parts.push_back({0, ShmControlPlane::SizeFor(host->size())});
   bool lacks = false;  // the communicator's warning is enough
   TFHVD_RETURN_IF_ERROR(
-      ShareMemory(host, ShmControlPlane::SizeFor(host->size()), parts, &memory, &lacks));
+      ShareMemory(host, ShmControlPlane::SizeFor(host->size()), parts, {}, &memory, &lacks));
   *out = std::make_unique<ShmControlPlane>(std::move(memory), host->rank(), host->size());
   return Status::Ok();
 }

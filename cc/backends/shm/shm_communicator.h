@@ -14,6 +14,7 @@
 #include "cc/backends/shm/abort_note.h"
 #include "cc/backends/shm/exchange.h"
 #include "cc/backends/shm/shared_memory.h"
+#include "cc/base/failpoints.h"
 #include "cc/base/log.h"
 #include "cc/comm/communicator.h"
 
@@ -32,6 +33,7 @@ struct ShmOptions {
   // here on that is no slower even where it is read at once, and in a step others come first.
   int64_t result_past_caches = 1 << 20;
   Log log;
+  Failpoints failpoints;
   std::vector<int> job_ranks;  // the ranks' numbers in the job, for messages; empty: the same
 };
 

@@ -32,7 +32,8 @@ Status Failed(const char* call) {
 
 }  // namespace
 
-Status TcpMesh::Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* out) {
+Status TcpMesh::Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* out,
+                     const Failpoints& failpoints) {
   Fd listener(endpoints.listener);
   if (endpoints.token.size() != kTcpTokenBytes) {
     return Status::InvalidArgument("the job's token has " + std::to_string(endpoints.token.size()) +
@@ -42,15 +43,16 @@ Status TcpMesh::Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* ou
   if (!epoll.valid()) return Failed("epoll_create1");
   Fd waker(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!waker.valid()) return Failed("eventfd");
-  out->reset(new TcpMesh(endpoints, std::move(epoll), std::move(waker)));
+  out->reset(new TcpMesh(endpoints, std::move(epoll), std::move(waker), failpoints));
   (*out)->listener_ = std::move(listener);
   (*out)->Watch((*out)->listener_.get(), EPOLLIN, EPOLL_CTL_ADD);
   (*out)->Watch((*out)->waker_.get(), EPOLLIN, EPOLL_CTL_ADD);
   return Status::Ok();
 }
 
-TcpMesh::TcpMesh(const TcpEndpoints& endpoints, Fd epoll, Fd waker)
-    : rank_(endpoints.rank),
+TcpMesh::TcpMesh(const TcpEndpoints& endpoints, Fd epoll, Fd waker, Failpoints failpoints)
+    : failpoints_(std::move(failpoints)),
+      rank_(endpoints.rank),
       token_(endpoints.token),
       epoll_(std::move(epoll)),
       waker_(std::move(waker)),
@@ -87,6 +89,7 @@ void TcpMesh::Send(const TcpPlace& to, const TcpTransfer& transfer) {
   header.bytes = static_cast<uint64_t>(transfer.bytes);
   sender.Append(header, transfer);
   AdvanceSender(to.peer, TcpTraffic::kData, false);
+  failpoints_.Pass(Failpoint::kDataSent);
 }
 
 void TcpMesh::Receive(const TcpPlace& from, const TcpTransfer& transfer) {
@@ -140,7 +143,11 @@ bool TcpMesh::MessagesFlushed() const {
 
 void TcpMesh::AdvanceSender(int peer, TcpTraffic traffic, bool readable) {
   TcpSender& sender = SenderTo(peer, traffic);
+  const bool was_connecting = sender.state() == TcpSender::State::kConnecting;
   const Status status = sender.Advance(readable);
+  if (was_connecting && sender.state() == TcpSender::State::kOpen) {
+    failpoints_.Pass(Failpoint::kConnected);
+  }
   if (!status.ok()) return Lose(peer, status.message());
   if (sender.state() == TcpSender::State::kOver) sender.Fail(WhyOver(peer));
   Rewatch(peer, traffic);
@@ -182,7 +189,10 @@ void TcpMesh::AdvanceReceiver(TcpReceiver* receiver) {
   const TcpReceiver::End end = receiver->Advance();
   const int peer = receiver->peer();
   const bool data = receiver->traffic() == TcpTraffic::kData;
-  if (peer >= 0 || end != TcpReceiver::End::kNone) strangers_.erase(receiver->fd());
+  const bool known = peer >= 0 || end != TcpReceiver::End::kNone;
+  if (known && strangers_.erase(receiver->fd()) > 0 && peer >= 0) {
+    failpoints_.Pass(Failpoint::kAccepted);
+  }
   if (end == TcpReceiver::End::kNone) return;
   receivers_.erase(receiver->fd());
   if (end == TcpReceiver::End::kLost) Lose(peer, "its connection has been closed");

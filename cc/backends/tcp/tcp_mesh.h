@@ -26,6 +26,7 @@
 #include "cc/backends/tcp/tcp_receiver.h"
 #include "cc/backends/tcp/tcp_sender.h"
 #include "cc/backends/tcp/tcp_socket.h"
+#include "cc/base/failpoints.h"
 #include "cc/base/status.h"
 #include "cc/comm/message_channel.h"
 
@@ -44,7 +45,8 @@ struct TcpEndpoints {
 class TcpMesh {
  public:
   // Takes the listener over.
-  static Status Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* out);
+  static Status Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* out,
+                     const Failpoints& failpoints = {});
   ~TcpMesh() = default;
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
@@ -102,7 +104,7 @@ class TcpMesh {
     bool writes = false;
   };
 
-  TcpMesh(const TcpEndpoints& endpoints, Fd epoll, Fd waker);
+  TcpMesh(const TcpEndpoints& endpoints, Fd epoll, Fd waker, Failpoints failpoints);
   TcpSender& SenderTo(int peer, TcpTraffic traffic) {
     return peers_[static_cast<size_t>(peer)].senders[static_cast<size_t>(traffic)];
   }
@@ -117,6 +119,7 @@ class TcpMesh {
   void LookAtTheClock();
   void OnMessage(const TcpPlace& place, std::string bytes);
 
+  const Failpoints failpoints_;
   const int rank_;
   const std::string token_;
   Fd listener_;

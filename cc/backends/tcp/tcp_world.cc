@@ -129,7 +129,7 @@ Status ConnectTcpWorld(const Config& config, const TcpEndpoints& endpoints,
                        std::unique_ptr<World>* world) {
   const int size = static_cast<int>(endpoints.addresses.size());
   auto shared = std::make_shared<Shared>();
-  TFHVD_RETURN_IF_ERROR(TcpMesh::Open(endpoints, &shared->mesh));
+  TFHVD_RETURN_IF_ERROR(TcpMesh::Open(endpoints, &shared->mesh, config.failpoints));
   *world = std::make_unique<TcpWorld>(std::move(shared), config, AllOf(size), endpoints.rank, 0);
   return Status::Ok();
 }

@@ -1,0 +1,36 @@
+"""Elastic jobs whose ranks end at failpoints: a few. The rest: `tests/long/failpoints.py`."""
+
+from __future__ import annotations
+
+import failpoints
+import pytest
+
+from tfhvd.runtime.library import load_native
+
+CASES = {str(case): case for case in failpoints.everything()}
+
+
+def test_every_place_is_tried():
+    places = load_native().failpoints()
+    assert failpoints.WHEN.keys() == places.keys()
+    assert {case.place for case in CASES.values()} == places.keys()
+    assert len(CASES) == len(failpoints.everything()), "two cases have one name"
+
+
+def test_a_place_that_does_not_exist():
+    with pytest.raises(KeyError):
+        load_native().pass_failpoint("nowhere")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "positions_shared: rank 0",
+        *(
+            pytest.param(str(case), marks=pytest.mark.thorough)
+            for case in failpoints.sample(failpoints.everything(), 8, seed=18)
+        ),
+    ],
+)
+def test_the_others_go_on(name):
+    failpoints.run(CASES[name])
