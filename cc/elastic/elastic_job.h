@@ -18,7 +18,7 @@
 // A process that was not there from the start waits for a roster that it is in (`engine`: null),
 // and takes over what the others have counted. It is let in where all the others have come to one
 // point of their program, and nothing is under way: the program's own protocol
-// (tfhvd/ops/admission.py).
+// (tfhvd/ops/admission.py). So does one that was, and whose first meeting has lost a rank.
 //
 // Any thread, but the destructor. `done` of entries is called without a lock held.
 #pragma once
@@ -58,8 +58,9 @@ class ElasticJob {
                                     const Reconcile& reconcile, std::shared_ptr<Engine>* engine)>;
 
   // `engine`: that of `roster`; null where this process is to join later, and the roster's
-  // generation is -1. The membership outlives this object. `limit`: how long entries wait for a
-  // roster after something has failed; then they fail with that.
+  // generation is -1; its members are those that were started together with it, if it was with any.
+  // The membership outlives this object. `limit`: how long entries wait for a roster after
+  // something has failed; then they fail with that.
   ElasticJob(Roster roster, std::shared_ptr<Engine> engine, Membership* membership, Open open,
              Log log, std::chrono::nanoseconds limit, Failpoints failpoints = {});
   ~ElasticJob();
@@ -107,7 +108,7 @@ class ElasticJob {
   Status TakeUp(const Roster& roster) TFHVD_EXCLUDES(mutex_);
   Status ReconcileWith(const Roster& before, const Roster& roster, Communicator* everyone)
       TFHVD_EXCLUDES(mutex_);
-  Status ShareCountsWith(Communicator* everyone) TFHVD_EXCLUDES(mutex_);
+  Status ShareCountsWith(const Roster& before, Communicator* everyone) TFHVD_EXCLUDES(mutex_);
   void FailUntilGoneBack(int generation) TFHVD_EXCLUDES(mutex_);
   Position OwnPosition(bool lost_some) TFHVD_EXCLUDES(mutex_);
   Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(mutex_);

@@ -20,7 +20,7 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
       [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, failpoints_,
       &shared));
   if (shared.go_back) FailUntilGoneBack(roster.generation);
-  if (shared.some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(everyone));
+  if (shared.some_are_new) TFHVD_RETURN_IF_ERROR(ShareCountsWith(before, everyone));
   failpoints_.Pass(Failpoint::kReconciled);
   // All of them have come so far: what is left is done anew, by all.
   {
@@ -56,7 +56,9 @@ void ElasticJob::FailUntilGoneBack(int generation) {
   FailAll([](const KeptEntry&) { return true; }, why);
 }
 
-Status ElasticJob::ShareCountsWith(Communicator* everyone) {
+// Where nobody has counted, the first meeting has lost a rank, and nothing was done; but for a
+// process that came later: somebody must know what was.
+Status ElasticJob::ShareCountsWith(const Roster& before, Communicator* everyone) {
   std::string own;
   {
     const MutexLock lock(&mutex_);
@@ -66,6 +68,11 @@ Status ElasticJob::ShareCountsWith(Communicator* everyone) {
   failpoints_.Pass(Failpoint::kCountsSharing);
   TFHVD_RETURN_IF_ERROR(ShareCounts(own, everyone, &counts));
   failpoints_.Pass(Failpoint::kCountsShared);
+  if (counts.empty()) {
+    return before.size() > 0
+               ? Status::Ok()
+               : Status::FailedPrecondition("all ranks that had taken part in the job are lost");
+  }
   if (!own.empty()) return Status::Ok();
   const MutexLock lock(&mutex_);
   return ledger_.TakeOverCounts(counts);

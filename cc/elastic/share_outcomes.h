@@ -30,7 +30,7 @@ Status ShareOutcomes(const Position& own, Communicator* everyone,
                      const Failpoints& failpoints, Shared* shared);
 
 // Collective over all members. `own`: what this rank has counted; "" where it is new. `counts`:
-// what those that are not new have counted. FailedPrecondition: all are.
+// what those that are not new have counted; "" where all are.
 Status ShareCounts(const std::string& own, Communicator* everyone, std::string* counts);
 
 }  // namespace tfhvd

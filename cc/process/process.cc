@@ -19,6 +19,7 @@
 #include "cc/elastic/elastic_job.h"
 #include "cc/process/accelerator.h"
 #include "cc/process/engine_maker.h"
+#include "cc/process/first_meeting.h"
 #include "cc/process/handshake.h"
 #include "cc/process/launcher_membership.h"
 
@@ -94,13 +95,10 @@ Status FindWorld(const Config& config, const std::vector<int>& ranks, const TcpE
   return Status::Ok();
 }
 
-// `engine`: that of `roster`, or null; see ElasticJob. `member`: the number that this process was
-// started with. `log`: for what becomes of it.
+// `engine`: that of `roster`, or null; see ElasticJob. `log`: for what becomes of it.
 std::shared_ptr<ElasticJob> MakeElasticJob(Making making, Roster roster,
-                                           std::shared_ptr<Engine> engine, int member,
-                                           int membership, const Log& log, State* state)
-    TFHVD_REQUIRES(state->lifecycle) {
-  state->membership = std::make_unique<LauncherMembership>(membership, member);
+                                           std::shared_ptr<Engine> engine, const Log& log,
+                                           State* state) TFHVD_REQUIRES(state->lifecycle) {
   making.warnings.clear();
   return std::make_shared<ElasticJob>(
       std::move(roster), std::move(engine), state->membership.get(),
@@ -123,6 +121,20 @@ Status SetFailpoints(int rank, Config* config, State* state) TFHVD_EXCLUDES(stat
   return Status::Ok();
 }
 
+// Of a process without an engine: a later roster is the first one that it takes part in. `before`:
+// who was started together with it.
+void AwaitRoster(const Making& making, int rank, std::vector<int> before, State* state)
+    TFHVD_REQUIRES(state->lifecycle) {
+  Roster none;
+  none.generation = -1;
+  none.members = std::move(before);
+  const Log log(making.config.log_level, rank);
+  std::shared_ptr<ElasticJob> job = MakeElasticJob(making, std::move(none), nullptr, log, state);
+  MutexLock lock(&state->mutex);
+  state->elastic = std::move(job);
+  state->is_elastic.store(true);
+}
+
 // Of a process that others are to let in.
 Status BeginToJoin(const Making& making, const TcpEndpoints& endpoints, int membership,
                    State* state) TFHVD_REQUIRES(state->lifecycle) {
@@ -132,13 +144,21 @@ Status BeginToJoin(const Making& making, const TcpEndpoints& endpoints, int memb
         "hvd.init() once.");
   }
   state->world = MakeSoloWorld();  // of all that were started together with it
-  Roster none;
-  none.generation = -1;
-  const Log log(making.config.log_level, endpoints.rank);
-  MutexLock lock(&state->mutex);
-  state->elastic =
-      MakeElasticJob(making, std::move(none), nullptr, endpoints.rank, membership, log, state);
-  state->is_elastic.store(true);
+  state->membership = std::make_unique<LauncherMembership>(membership, endpoints.rank);
+  AwaitRoster(making, endpoints.rank, {}, state);
+  return Status::Ok();
+}
+
+// Meets all that were started together. In an elastic job some may be lost meanwhile: then it goes
+// on without them, and `engine` stays null until it does.
+Status MeetFirst(const Making& making, int rank, World* world, State* state,
+                 std::shared_ptr<Engine>* engine) TFHVD_REQUIRES(state->lifecycle) {
+  FirstMeeting monitor(state->membership.get(), making.config, rank);
+  const Status met = MakeEngine(making, world, &monitor, nullptr, engine);
+  if (met.ok()) return met;
+  world->SetWaitMonitor(nullptr);
+  if (met.code() != StatusCode::kAborted || !monitor.GoesOn()) return met;
+  AwaitRoster(making, rank, RanksOf(*world), state);
   return Status::Ok();
 }
 
@@ -163,17 +183,20 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   World* world = nullptr;
   TFHVD_RETURN_IF_ERROR(FindWorld(making.config, ranks, endpoints, &state, &world));
   std::shared_ptr<Engine> engine;
-  TFHVD_RETURN_IF_ERROR(MakeEngine(making, world, nullptr, nullptr, &engine));
   std::shared_ptr<ElasticJob> job;
-  if (elastic && ranks.empty()) {
+  if (!elastic || !ranks.empty()) {
+    TFHVD_RETURN_IF_ERROR(MakeEngine(making, world, nullptr, nullptr, &engine));
+  } else {
+    state.membership = std::make_unique<LauncherMembership>(membership, endpoints.rank);
+    TFHVD_RETURN_IF_ERROR(MeetFirst(making, endpoints.rank, world, &state, &engine));
+    if (engine == nullptr) return Status::Ok();
     Roster roster;
     roster.rank = endpoints.rank;
     roster.members = RanksOf(*world);
     const Topology& topology = engine->topology();
     const Log log(making.config.log_level, topology.rank,
                   topology.hosts[static_cast<size_t>(topology.rank)]);
-    job =
-        MakeElasticJob(making, std::move(roster), engine, endpoints.rank, membership, log, &state);
+    job = MakeElasticJob(making, std::move(roster), engine, log, &state);
   }
   MutexLock lock(&state.mutex);
   state.engine = std::move(engine);

@@ -28,7 +28,8 @@ namespace tfhvd {
 // other, if the launcher has said so; then MPI is not used. Taken the first time alone. So is
 // `membership`: where the launcher of an elastic job says who takes part in it as ranks are lost,
 // or come (launcher_membership.h); else -1. With it, and without the endpoints of others, nobody is
-// met: this process is in the job once generation 0 or a later one has come (WaitForGeneration).
+// met: this process is in the job once generation 0 or a later one has come (WaitForGeneration). So
+// it is where ranks are lost while all meet.
 Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ranks = {},
                    const Identity& identity = {}, const TcpEndpoints& endpoints = {},
                    int membership = -1);

@@ -18,7 +18,7 @@ namespace {
 using Hosts = std::vector<int>;  // the host of each rank
 
 // Pieces so small that every collective takes many, and one lane is seldom enough.
-constexpr HierarchicalOptions kTiny = {20000, 100};
+const HierarchicalOptions kTiny = {20000, 100};
 
 // Runs `body(communicator)` on every rank. `shared`: within a host through shared memory.
 template <typename Body>

@@ -25,7 +25,7 @@ def test_a_place_that_does_not_exist():
 @pytest.mark.parametrize(
     "name",
     [
-        "positions_shared: rank 0",
+        "control_plane_open: a host's first, at the start",
         *(
             pytest.param(str(case), marks=pytest.mark.thorough)
             for case in failpoints.sample(failpoints.everything(), 8, seed=18)

@@ -122,9 +122,12 @@ class Membership:
             self._follower.start()
 
     def _meet_when_let_in(self, native: Any, identity: str) -> None:
-        """Tells the launcher that this rank is there; one that comes later waits for the others."""
+        """Tells the launcher that this rank is there; one that comes later waits for the others.
+
+        So does one that was there, if ranks were lost before all had met.
+        """
         self._prepare_process()
-        assert self._launcher is not None
+        assert self._launcher is not None and self._endpoints is not None
         self._launcher.ready(identity)
         failpoints.come_to("ready_said")
         if native.generation() >= 0:
@@ -134,6 +137,8 @@ class Membership:
         if latest is None:
             # Nothing has gone wrong, and whoever has started this process ends it now.
             raise SystemExit("tfhvd: the job has ended before this rank was let in")
+        if self._endpoints.addresses:
+            return
         self.came_later = True
         failpoints.come_to("admitted")
         self._launcher.joined()

@@ -39,7 +39,7 @@ struct HierarchicalOptions {
   int64_t small_bytes = 16 << 10;
   // Whether sums of 16-bit floats stay float32 until all hosts' are added up.
   bool wide_floats = false;
-  Failpoints failpoints;
+  Failpoints failpoints = {};
 };
 
 class HierarchicalCommunicator : public Communicator {

@@ -1,0 +1,46 @@
+// FirstMeeting: ends the waits of an elastic job's first meeting where a rank is lost meanwhile,
+// which may have said nothing to anybody, so that no connection tells of its end: a roster without
+// it does.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "cc/base/config.h"
+#include "cc/base/log.h"
+#include "cc/comm/membership.h"
+#include "cc/comm/stall_guard.h"
+#include "cc/elastic/later_generation.h"
+
+namespace tfhvd {
+
+// Used by the thread that may ask the membership, which outlives it.
+class FirstMeeting : public WaitMonitor {
+ public:
+  FirstMeeting(Membership* membership, const Config& config, int rank)
+      : membership_(membership),
+        later_(membership, 0),
+        limits_(Log(config.log_level, rank), rank, StallLimitsOf(config)) {}
+
+  Status OnWait(const Wait& wait) override {
+    TFHVD_RETURN_IF_ERROR(later_.OnWait(wait));
+    return limits_.OnWait(wait);
+  }
+
+  // Whether the job goes on without ranks that were lost. Waits to be told.
+  bool GoesOn() {
+    std::optional<Roster> roster;
+    return membership_->Next(0, kRosterLimit, &roster).ok() && roster.has_value();
+  }
+
+ private:
+  // A launcher finds a lost process at once, and a host that is cut off after some seconds. An
+  // error that is no loss is to be told soon.
+  static constexpr std::chrono::seconds kRosterLimit{10};
+
+  Membership* const membership_;  // Not owned.
+  LaterGeneration later_;
+  StallGuard limits_;
+};
+
+}  // namespace tfhvd
