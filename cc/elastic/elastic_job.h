@@ -18,7 +18,7 @@
 // A process that was not there from the start waits for a roster that it is in (`engine`: null),
 // and takes over what the others have counted. It is let in where all the others have come to one
 // point of their program, and nothing is under way: the program's own protocol
-// (tfhvd/ops/admission.py). So does one that was, and whose first meeting has lost a rank.
+// (tfhvd/ops/admission.py). So does one that was, if a rank was lost before all had met.
 //
 // Any thread, but the destructor. `done` of entries is called without a lock held.
 #pragma once

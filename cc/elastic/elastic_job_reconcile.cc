@@ -56,7 +56,7 @@ void ElasticJob::FailUntilGoneBack(int generation) {
   FailAll([](const KeptEntry&) { return true; }, why);
 }
 
-// Where nobody has counted, the first meeting has lost a rank, and nothing was done; but for a
+// Where nobody has counted, a rank was lost before all had met, and nothing was done; but for a
 // process that came later: somebody must know what was.
 Status ElasticJob::ShareCountsWith(const Roster& before, Communicator* everyone) {
   std::string own;

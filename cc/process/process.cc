@@ -19,9 +19,9 @@
 #include "cc/elastic/elastic_job.h"
 #include "cc/process/accelerator.h"
 #include "cc/process/engine_maker.h"
-#include "cc/process/first_meeting.h"
 #include "cc/process/handshake.h"
 #include "cc/process/launcher_membership.h"
+#include "cc/process/start_monitor.h"
 
 namespace tfhvd {
 namespace {
@@ -153,7 +153,7 @@ Status BeginToJoin(const Making& making, const TcpEndpoints& endpoints, int memb
 // on without them, and `engine` stays null until it does.
 Status MeetFirst(const Making& making, int rank, World* world, State* state,
                  std::shared_ptr<Engine>* engine) TFHVD_REQUIRES(state->lifecycle) {
-  FirstMeeting monitor(state->membership.get(), making.config, rank);
+  StartMonitor monitor(state->membership.get(), making.config, rank);
   const Status met = MakeEngine(making, world, &monitor, nullptr, engine);
   if (met.ok()) return met;
   world->SetWaitMonitor(nullptr);

@@ -33,7 +33,6 @@ class Journal:
     writer is killed.
 
     Attributes:
-        kept: whether a keeper waits for the end of whoever writes.
         words: a pipe, (to read, to write), for what the processes say that a supervisor starts:
             they may go on saying it after its end.
     """

@@ -1,6 +1,6 @@
-// FirstMeeting: ends the waits of an elastic job's first meeting where a rank is lost meanwhile,
-// which may have said nothing to anybody, so that no connection tells of its end: a roster without
-// it does.
+// StartMonitor: ends the waits of ranks that meet at the start of an elastic job where one is lost
+// meanwhile. It may have said nothing to anybody, so that no connection tells of its end: a roster
+// without it does.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@
 namespace tfhvd {
 
 // Used by the thread that may ask the membership, which outlives it.
-class FirstMeeting : public WaitMonitor {
+class StartMonitor : public WaitMonitor {
  public:
-  FirstMeeting(Membership* membership, const Config& config, int rank)
+  StartMonitor(Membership* membership, const Config& config, int rank)
       : membership_(membership),
         later_(membership, 0),
         limits_(Log(config.log_level, rank), rank, StallLimitsOf(config)) {}
