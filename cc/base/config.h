@@ -19,8 +19,7 @@ namespace tfhvd {
 // What carries collectives on host memory.
 enum class CpuOperations { kAuto, kShm, kMpi, kHierarchical };
 
-// What carries collectives on GPU memory: NCCL, or the means of the host after a copy there; or in
-// two levels NCCL within hosts and, across, NCCL or the means of the host.
+// What carries collectives on GPU memory: NCCL, or the means of the host after a copy there.
 enum class GpuOperations { kAuto, kNccl, kHost };
 
 // What becomes of a job whose ranks wait, and in which nothing would end that.

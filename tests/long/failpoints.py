@@ -23,6 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "launch")]
 
+import choice  # noqa: E402
 import failpoints  # noqa: E402
 
 
@@ -40,17 +41,8 @@ def attempt(case: failpoints.Case) -> tuple[str, float]:
 def main() -> int:
     """Runs them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--sample", type=int, metavar="N", help="so many of all these, drawn")
     parser.add_argument("--seed", type=int, help="of these; printed where not given")
-    parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has this text")
-    parser.add_argument(
-        "--from",
-        type=int,
-        default=1,
-        metavar="NUMBER",
-        dest="first",
-        help="the one to begin with, where a run was interrupted",
-    )
+    choice.add_options(parser)
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="side by side (1)")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)

@@ -18,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "fault")]
 
+import choice  # noqa: E402
 import faults  # noqa: E402
 import network  # noqa: E402
 
@@ -42,16 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--random", type=int, default=200, metavar="N", help="how many at random")
     parser.add_argument("--seed", type=int, default=None, help="of these; printed where not given")
-    parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has this text")
-    parser.add_argument("--sample", type=int, metavar="N", help="so many of all these, drawn")
-    parser.add_argument(
-        "--from",
-        type=int,
-        default=1,
-        metavar="NUMBER",
-        dest="first",
-        help="the one to begin with, where a run was interrupted",
-    )
+    choice.add_options(parser)
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     print(f"seed {seed}", flush=True)

@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 import children  # noqa: E402  (after its folder is on the path)
+import choice  # noqa: E402
 import control_groups  # noqa: E402
 import mpi  # noqa: E402
 import network  # noqa: E402
@@ -461,11 +462,9 @@ def judge(hang: Hang, outcome: Outcome) -> str:
 def main() -> int:
     """Runs them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--sample", type=int, metavar="N", help="so many of them, drawn")
+    choice.add_options(parser)
     parser.add_argument("--seed", type=int, help="of the sample; printed where not given")
-    parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has this text")
     parser.add_argument("--without", metavar="TEXT", help="none whose name has this text")
-    parser.add_argument("--from", type=int, default=1, metavar="NUMBER", dest="first")
     parser.add_argument("--at-once", type=int, default=1, metavar="K", help="so many side by side")
     parser.add_argument("--minutes", type=float, metavar="M", help="what works does for so long")
     options = parser.parse_args()
