@@ -57,6 +57,7 @@ _BY_STATUS: dict[str, type[TfhvdError]] = {
     "failed precondition": NotInitializedError,
     "invalid argument": InvalidSettingError,
     "aborted": PeerLostError,
+    "data loss": PeerLostError,
     "unavailable": UnavailableError,
     "internal": InternalError,
 }

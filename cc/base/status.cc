@@ -21,6 +21,8 @@ const char* StatusCodeName(StatusCode code) {
       return "unavailable";
     case StatusCode::kInternal:
       return "internal";
+    case StatusCode::kDataLoss:
+      return "data loss";
   }
   return "unknown";
 }

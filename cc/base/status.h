@@ -5,6 +5,8 @@
 // - kInvalidArgument: a user's mistake; the entry that made it fails on every rank, the job goes on
 // - kFailedPrecondition: called at the wrong time (before init, after shutdown)
 // - kAborted: a peer is lost or has left; everything pending fails
+// - kDataLoss: a rank is lost that alone had what a collective was to give; that fails on every
+//   rank, the job goes on
 // - kCancelled: the framework took the entry back
 // - kUnavailable: something that this machine lacks (a library, a device, memory to share)
 // - kInternal: a bug of tfhvd, or a failure of a vendor's library
@@ -23,7 +25,10 @@ enum class StatusCode {
   kCancelled = 4,
   kUnavailable = 5,
   kInternal = 6,
+  kDataLoss = 7,
 };
+
+constexpr int kStatusCodes = 8;
 
 const char* StatusCodeName(StatusCode code);
 
@@ -42,6 +47,7 @@ class [[nodiscard]] Status {
   static Status Aborted(std::string m) { return {StatusCode::kAborted, std::move(m)}; }
   static Status Cancelled(std::string m) { return {StatusCode::kCancelled, std::move(m)}; }
   static Status Unavailable(std::string m) { return {StatusCode::kUnavailable, std::move(m)}; }
+  static Status DataLoss(std::string m) { return {StatusCode::kDataLoss, std::move(m)}; }
   static Status Internal(std::string m) { return {StatusCode::kInternal, std::move(m)}; }
 
   bool ok() const { return code_ == StatusCode::kOk; }

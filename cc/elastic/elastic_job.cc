@@ -10,6 +10,9 @@ namespace tfhvd {
 namespace {
 
 constexpr std::chrono::seconds kLook(1);  // how often entries that wait in vain are looked for
+// How long a roster is awaited in silence where the one before could not be taken up: the launcher
+// finds a lost process at once, and a host that is cut off after some seconds.
+constexpr std::chrono::seconds kSilent(10);
 
 }  // namespace
 
@@ -200,11 +203,9 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
       kept->TakeBack(status);
     } else {
       if (waits) why = GoesOnFromCommit();
-      if (status.ok()) {
-        failpoints_.Pass(Failpoint::kCollectiveWritten);
-        NoteResult(number, kept);
-        failpoints_.Pass(Failpoint::kResultKept);
-      }
+      if (status.ok()) failpoints_.Pass(Failpoint::kCollectiveWritten);
+      NoteOutcome(number, kept, status);
+      if (status.ok()) failpoints_.Pass(Failpoint::kResultKept);
       over = Remove(number);
     }
   }
@@ -214,9 +215,11 @@ void ElasticJob::OnDone(EntryId number, const Status& status) {
   if (why.ok()) failpoints_.Pass(Failpoint::kCollectiveDone);
 }
 
-void ElasticJob::NoteResult(EntryId number, KeptEntry* kept) {
+void ElasticJob::NoteOutcome(EntryId number, KeptEntry* kept, const Status& status) {
+  const bool lost = status.code() == StatusCode::kDataLoss;
+  if (!status.ok() && !lost) return;
   if (!kept->survives() || roster_.size() == 1) return;
-  ledger_.Done(kept->ResultOf(), number, next_);
+  ledger_.Done(lost ? kept->LostResult() : kept->ResultOf(), number, next_);
 }
 
 void ElasticJob::Cancel(EntryId number) {
@@ -257,6 +260,8 @@ void ElasticJob::FailAll(const std::function<bool(const KeptEntry&)>& which, con
 
 void ElasticJob::Run() {
   int seen = generation();
+  Status taken;                                   // why `seen` was not taken up; ok: it was
+  std::chrono::steady_clock::time_point warn_at;  // of that
   while (true) {
     std::optional<Roster> roster;
     const Status status = membership_->Next(seen, kLook, &roster);
@@ -273,12 +278,20 @@ void ElasticJob::Run() {
     if (roster.has_value()) {
       seen = roster->generation;
       failpoints_.Pass(Failpoint::kRosterRead);
-      const Status taken = TakeUp(*roster);
+      taken = TakeUp(*roster);
+      warn_at = std::chrono::steady_clock::now() + kSilent;
       if (!taken.ok()) log_.Info("generation " + std::to_string(seen) + ": " + taken.message());
       if (taken.code() == StatusCode::kFailedPrecondition) GiveUpIfNew();
       continue;
     }
-    const auto since = std::chrono::steady_clock::now() - limit_;
+    const auto now = std::chrono::steady_clock::now();
+    if (!taken.ok() && now >= warn_at) {
+      warn_at = std::chrono::steady_clock::time_point::max();
+      log_.Warning("The members of generation " + std::to_string(seen) +
+                   " cannot go on together (" + taken.message() +
+                   "), and no later one has been announced. If the job hangs, end " + "it.");
+    }
+    const auto since = now - limit_;
     FailAll([&](const KeptEntry& kept) { return is_free(kept) && kept.waits_since < since; },
             MembersChange());
   }

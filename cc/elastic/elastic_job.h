@@ -8,7 +8,8 @@
 //
 // Only entries of all ranks (process set 0) in host memory are so kept. Others fail as they do in a
 // job of fixed size; so does a broadcast whose root is lost and of which no survivor has a copy,
-// and an alltoall or a reducescatter that some survivors have done and others have not.
+// once all survivors have come to it, and an alltoall or a reducescatter that some survivors have
+// done and others have not.
 //
 // Of what is on an accelerator nobody knows whether it was done: an entry is over before its result
 // is there. A job that has such entries, on any rank, goes by commits: where a rank is lost, all
@@ -120,7 +121,7 @@ class ElasticJob {
   KeptEntry::Callbacks CallbacksOf(EntryId number);
   KeptPtr Remove(EntryId number) TFHVD_REQUIRES(mutex_);
   void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(mutex_);
-  void NoteResult(EntryId number, KeptEntry* kept) TFHVD_REQUIRES(mutex_);
+  void NoteOutcome(EntryId number, KeptEntry* kept, const Status& status) TFHVD_REQUIRES(mutex_);
   void FailAll(const std::function<bool(const KeptEntry&)>& which, const Status& why)
       TFHVD_EXCLUDES(mutex_);
 

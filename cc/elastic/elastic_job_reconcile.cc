@@ -27,7 +27,6 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
     const MutexLock lock(&mutex_);
     kept_.ForEach([&](KeptEntry* kept) { kept->RenumberRoot(before, roster); });
   }
-  FailAll([](const KeptEntry& kept) { return kept.root_is_lost; }, MembersChange());
   if (roster.rank == 0) {
     const std::string text = Describe(change, roster);
     if (change.lost.empty()) {
@@ -117,9 +116,9 @@ void ElasticJob::Take(const Outcome& outcome, const char* data) {
     over = Remove(number);
   }
   const Status status = over->TakeCopy(outcome, data);
-  if (status.ok()) {
+  {
     const MutexLock lock(&mutex_);
-    NoteResult(number, over.get());
+    NoteOutcome(number, over.get(), status);
   }
   over->entry.done(status);
 }

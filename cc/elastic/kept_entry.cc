@@ -97,11 +97,20 @@ Ledger::Result KeptEntry::ResultOf() {
   return result;
 }
 
+Ledger::Result KeptEntry::LostResult() {
+  Ledger::Result result;
+  result.request = entry.request;
+  result.lost = true;
+  return result;
+}
+
 Status KeptEntry::TakeCopy(const Outcome& outcome, const char* data) {
   if (!outcome.copies) {
-    return Status::Aborted("'" + outcome.turn.name +
-                           "' was done on some ranks before one was lost, and its result differs "
-                           "from rank to rank");
+    const bool lost = request().kind == Collective::kBroadcast;
+    return lost ? RootIsLost(request())
+                : Status::DataLoss("'" + outcome.turn.name +
+                                   "' was done on some ranks before one was lost, and its result "
+                                   "differs from rank to rank");
   }
   found = std::make_unique<FoundTogether>();
   found->shapes = outcome.shapes;
@@ -131,14 +140,8 @@ void KeptEntry::RenumberRoot(const Roster& before, const Roster& roster) {
   const auto found = root < before.members.size()
                          ? std::find(left.begin(), left.end(), before.members[root])
                          : left.end();
-  root_is_lost = found == left.end();
-  if (root_is_lost) {
-    why =
-        Status::Aborted("broadcast '" + renumbered.key.name +
-                        "' cannot be completed: its root is lost, and no other rank has the data");
-    return;
-  }
-  renumbered.root = static_cast<int32_t>(found - left.begin());
+  const bool lost = found == left.end();
+  renumbered.root = lost ? kLostRoot : static_cast<int32_t>(found - left.begin());
   entry.request = SharedRequest(std::move(renumbered));
 }
 

@@ -42,11 +42,13 @@ struct KeptEntry {
 
   // Once it is done, and once: its result, for others. Its memory stays until that is gone.
   Ledger::Result ResultOf();
+  // Or: that there is none, which others that wait for it are to know.
+  Ledger::Result LostResult();
   // Does it by the result of another rank, whose bytes are `data`.
   Status TakeCopy(const Outcome& outcome, const char* data);
 
-  // Ranks are numbered anew: so is the root of a broadcast that was submitted before. It is marked
-  // where that is lost.
+  // Ranks are numbered anew: so is the root of a broadcast that was submitted before. Where that is
+  // lost, it is kLostRoot: the broadcast fails once all members have come to it.
   void RenumberRoot(const Roster& before, const Roster& roster);
 
   Entry entry;  // the submitter's
@@ -56,7 +58,6 @@ struct KeptEntry {
   bool cancelled = false;
   Status why;                                         // it has failed with this, since then
   std::chrono::steady_clock::time_point waits_since;  // while it is free
-  bool root_is_lost = false;
 
   std::unique_ptr<FoundTogether> found;  // null where it needs none
 

@@ -91,7 +91,7 @@ std::vector<Copy> CopiesOf(const std::vector<Position>& positions) {
 Outcome Ledger::Result::outcome() const {
   Outcome outcome;
   outcome.turn = {request->key.name, turn};
-  outcome.copies = IsAlike(request->kind);
+  outcome.copies = !lost && IsAlike(request->kind);
   if (found != nullptr) {
     outcome.first_dims = found->first_dims;
     outcome.number = found->number;

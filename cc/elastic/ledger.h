@@ -85,6 +85,7 @@ class Ledger {
     std::unique_ptr<FoundTogether> found;  // null: the request says it all
     InlineVector<const void*, 1> data;     // by tensor
     std::shared_ptr<void> memory;          // keeps them
+    bool lost = false;  // with a rank: nobody has it, and it is over all the same
     int64_t turn = 0;
     uint64_t next_entry = 0;  // the number of the entry that came next, when this was done
 

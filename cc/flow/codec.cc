@@ -83,7 +83,7 @@ void Write(WireWriter* w, const Decision& decision) {
 Decision ReadDecision(WireReader* r) {
   Decision decision;
   decision.key = ReadKey(r);
-  const auto code = r->Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
+  const auto code = r->Enum<StatusCode>(kStatusCodes);
   decision.verdict = Status(code, r->String());
   decision.first_dims = r->List([r] { return r->Numbers(); });
   decision.weights = r->Numbers();
@@ -209,7 +209,7 @@ std::string Encode(const Alarm& alarm) {
 Status Decode(const std::string& bytes, Alarm* alarm) {
   WireReader r(bytes);
   const bool tag_ok = r.Byte() == kAlarmTag;
-  const auto code = r.Enum<StatusCode>(static_cast<int>(StatusCode::kInternal) + 1);
+  const auto code = r.Enum<StatusCode>(kStatusCodes);
   alarm->why = Status(code, r.String());
   return Finish(r, tag_ok && code != StatusCode::kOk, "an alarm");
 }

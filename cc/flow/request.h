@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,6 +50,10 @@ inline int64_t RowsOfPart(int64_t rows, int parts, int part) {
   return rows / parts + (part < rows % parts ? 1 : 0);
 }
 
+// The root of a broadcast that a rank has asked for before that root was lost (cc/elastic). Who
+// asks later names one that is there.
+constexpr int32_t kLostRoot = std::numeric_limits<int32_t>::min();
+
 // The weight of a rank in an average of all alike.
 constexpr int64_t kUnweighted = -1;
 
@@ -86,6 +91,13 @@ inline int64_t BytesOf(const Request& request) {
   int64_t bytes = 0;
   for (const TensorSpec& t : request.tensors) bytes += NumElements(t.shape) * ItemSize(t.dtype);
   return bytes;
+}
+
+// Why a broadcast whose root is kLostRoot on some rank fails on all.
+inline Status RootIsLost(const Request& request) {
+  return Status::DataLoss("broadcast '" + request.key.name +
+                          "' cannot be completed: its root is lost, and no other rank has the "
+                          "data");
 }
 
 // A request that many may hold, so that what repeats is neither copied nor compared again: all

@@ -272,6 +272,13 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
   const Request& first = *requests[0];
   Decision decision;
   decision.key = first.key;
+  const auto lacks_root = [](const Request* q) {
+    return q->kind == Collective::kBroadcast && q->root == kLostRoot;
+  };
+  if (std::any_of(requests.begin(), requests.end(), lacks_root)) {
+    decision.verdict = RootIsLost(first);
+    return decision;
+  }
   const Difference d = FindDifference(requests);
   if (d.what != nullptr) {
     const bool one_kind = !AnyDiffers(requests, [](auto& a, auto& b) { return a.kind == b.kind; });

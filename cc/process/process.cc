@@ -108,7 +108,8 @@ std::shared_ptr<ElasticJob> MakeElasticJob(Making making, Roster roster,
           std::shared_ptr<Engine>* opened) mutable {
         // Peers of the next generation come to the same port, and some may have come already.
         world->StopListening();
-        return MakeEngineOfRoster(making, listener, next, monitor, reconcile, opened, &world);
+        MeetingMonitor meeting(monitor, making.config, next.rank);
+        return MakeEngineOfRoster(making, listener, next, &meeting, reconcile, opened, &world);
       },
       log, kRosterLimit, making.config.failpoints);
 }

@@ -1,6 +1,6 @@
-// StartMonitor: ends the waits of ranks that meet at the start of an elastic job where one is lost
-// meanwhile. It may have said nothing to anybody, so that no connection tells of its end: a roster
-// without it does.
+// What is asked in the waits of ranks that meet, at the start of an elastic job and after each
+// change of its members. A rank that is lost meanwhile may have said nothing to anybody, so that no
+// connection tells of its end: a roster without it does.
 #pragma once
 
 #include <chrono>
@@ -14,18 +14,29 @@
 
 namespace tfhvd {
 
-// Used by the thread that may ask the membership, which outlives it.
+// Asks another monitor, which outlives it, and then warns of long waits as anywhere.
+class MeetingMonitor : public WaitMonitor {
+ public:
+  MeetingMonitor(WaitMonitor* changes, const Config& config, int rank)
+      : changes_(changes), limits_(Log(config.log_level, rank), rank, StallLimitsOf(config)) {}
+
+  Status OnWait(const Wait& wait) override {
+    TFHVD_RETURN_IF_ERROR(changes_->OnWait(wait));
+    return limits_.OnWait(wait);
+  }
+
+ private:
+  WaitMonitor* const changes_;  // Not owned.
+  StallGuard limits_;
+};
+
+// Of the start. Used by the thread that may ask the membership, which outlives it.
 class StartMonitor : public WaitMonitor {
  public:
   StartMonitor(Membership* membership, const Config& config, int rank)
-      : membership_(membership),
-        later_(membership, 0),
-        limits_(Log(config.log_level, rank), rank, StallLimitsOf(config)) {}
+      : membership_(membership), later_(membership, 0), meeting_(&later_, config, rank) {}
 
-  Status OnWait(const Wait& wait) override {
-    TFHVD_RETURN_IF_ERROR(later_.OnWait(wait));
-    return limits_.OnWait(wait);
-  }
+  Status OnWait(const Wait& wait) override { return meeting_.OnWait(wait); }
 
   // Whether the job goes on without ranks that were lost. Waits to be told.
   bool GoesOn() {
@@ -40,7 +51,7 @@ class StartMonitor : public WaitMonitor {
 
   Membership* const membership_;  // Not owned.
   LaterGeneration later_;
-  StallGuard limits_;
+  MeetingMonitor meeting_;
 };
 
 }  // namespace tfhvd

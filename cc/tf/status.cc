@@ -19,6 +19,8 @@ absl::StatusCode ToAbslCode(StatusCode code) {
       return absl::StatusCode::kUnavailable;
     case StatusCode::kInternal:
       return absl::StatusCode::kInternal;
+    case StatusCode::kDataLoss:  // to programs, a rank is lost
+      return absl::StatusCode::kAborted;
   }
   return absl::StatusCode::kUnknown;
 }

@@ -42,6 +42,8 @@ ffi::Error ToError(const Status& status) {
       return ffi::Error(ffi::ErrorCode::kUnavailable, status.message());
     case StatusCode::kInternal:
       return ffi::Error(ffi::ErrorCode::kInternal, status.message());
+    case StatusCode::kDataLoss:  // to programs, a rank is lost
+      return ffi::Error(ffi::ErrorCode::kAborted, status.message());
   }
   return ffi::Error(ffi::ErrorCode::kUnknown, status.message());
 }

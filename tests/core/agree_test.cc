@@ -59,6 +59,15 @@ TEST(AFaultOfOneRankIsEverybodysError) {
   ExpectRefused({good, bad, also}, bad.fault + " Ranks [2] have such an error, too.");
 }
 
+// In an elastic job ranks come to a broadcast before and after its root is lost.
+TEST(ARootThatIsLostIsLostToAll) {
+  Request before = Ask(Collective::kBroadcast);
+  before.root = kLostRoot;
+  const Request after = Ask(Collective::kBroadcast);
+  const Decision d = AgreeOn({after, before, after});
+  EXPECT_ERROR(d.verdict, StatusCode::kDataLoss, "broadcast 'x' cannot be completed: its root is");
+}
+
 TEST(SaysWhichRanksSentWhichShape) {
   const Request a = Ask(Collective::kAllReduce);
   const Request b = Ask(Collective::kAllReduce, {{3, 2}});

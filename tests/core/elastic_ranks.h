@@ -202,6 +202,18 @@ inline std::unique_ptr<Call> Reduce(ElasticJob* job, const std::string& name, si
   return call;
 }
 
+inline std::unique_ptr<Call> FromRoot(ElasticJob* job, const std::string& name, int root,
+                                      float value) {
+  auto call = std::make_unique<Call>();
+  call->in.assign(3, value);
+  call->out.assign(3, -1.0f);
+  Entry entry = EntryFor(call.get(), Collective::kBroadcast, name, {3});
+  entry.request.Edit()->root = root;
+  entry.allocate = nullptr;
+  job->Submit(std::move(entry));
+  return call;
+}
+
 constexpr int kNone = -2;
 // The first generation after this one, for which it waits; kNone: there will be none.
 inline int GenerationAfter(int generation, ElasticJob* job) {
@@ -242,6 +254,7 @@ struct Training {
   int steps = 60;
   int tensors = 5;
   size_t large = 200000;
+  bool broadcasts = false;  // whether a step is two broadcasts instead
 };
 
 // Steps of training until their end or the rank's own.
@@ -270,6 +283,32 @@ inline void Train(ElasticJob* job, int member, const Training& of, unsigned seed
   }
 }
 
+// Steps in which all get even with the first rank by one broadcast after the other; where the root
+// of one is lost, all begin the step anew.
+inline void GetEven(ElasticJob* job, int member, const Training& of, unsigned seed,
+                    Results* results, std::atomic<int>* reached) {
+  std::mt19937 random(seed);
+  for (int step = 0; step < of.steps; ++step) {
+    std::vector<float> got;
+    while (got.size() < 2) {
+      const std::string name = got.empty() ? "weights" : "objects";
+      const auto call = FromRoot(job, name, 0, ValueOf(member) + 100.0f * static_cast<float>(step));
+      const Status status = call->Wait();
+      if (status.ok()) {
+        got.push_back(call->out[0]);
+      } else if (status.code() == StatusCode::kDataLoss) {
+        got.clear();
+        if (!Reduce(job, "anew", 1, 1.0f)->Wait().ok()) return;
+      } else {
+        return;  // this rank is lost
+      }
+      if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+    }
+    results->push_back(got);
+    reached->store(step);
+  }
+}
+
 // Ranks are lost at some time, one after the other: the survivors make all steps, have the same
 // results, and each is the sum of members that were there.
 inline void Survive(unsigned seed, const Training& of = Training()) {
@@ -279,8 +318,8 @@ inline void Survive(unsigned seed, const Training& of = Training()) {
   std::vector<std::atomic<int>> reached(static_cast<size_t>(of.ranks));
   std::vector<std::thread> threads;
   for (int member = 0; member < of.ranks; ++member) {
-    threads.emplace_back(Train, ranks.job(member), member, of, seed + 1000u * member,
-                         &results[static_cast<size_t>(member)],
+    threads.emplace_back(of.broadcasts ? GetEven : Train, ranks.job(member), member, of,
+                         seed + 1000u * member, &results[static_cast<size_t>(member)],
                          &reached[static_cast<size_t>(member)]);
   }
   std::vector<int> victims = AllOf(of.ranks);
@@ -318,6 +357,7 @@ inline void Survive(unsigned seed, const Training& of = Training()) {
     EXPECT_EQ(own.size(), static_cast<size_t>(of.steps));
     if (first == nullptr) first = &own;
     EXPECT_TRUE(own == *first);
+    if (of.broadcasts) continue;
     for (const std::vector<float>& step : own) {
       for (const float value : step) EXPECT_TRUE(sums.count(value) > 0);
     }

@@ -24,6 +24,7 @@ bool Try(unsigned seed) {
     of.steps = 8;
     of.tensors = 3;
     of.large = seed % 16 == 1 ? 50000 : 1000;
+    of.broadcasts = seed % 8 == 3;
     Survive(seed, of);
   }
   return Registry::Get().failures() == 0;

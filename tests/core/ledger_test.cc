@@ -67,6 +67,23 @@ TEST(ResultsAreHeldUntilAllHaveThem) {
   EXPECT_TRUE(ledger.Find({"d", 0}) != nullptr);
 }
 
+// The others are to know: who waits for it is not to wait for those that have gone on.
+TEST(WhatNobodyHasIsOverAllTheSame) {
+  Ledger ledger;
+  Ledger::Result lost = ResultOf(Collective::kBroadcast, "a");
+  lost.lost = true;
+  ledger.Done(std::move(lost), 1, 2);
+  EXPECT_TRUE((ledger.TurnOf("a", 0) == Turn{"a", 1}));
+  Position has;
+  has.has.push_back(ledger.Find({"a", 0})->outcome());
+  Position waits;
+  waits.waits.push_back({"a", 0});
+  const std::vector<Copy> copies = CopiesOf({has, waits});
+  EXPECT_EQ(copies.size(), size_t{1});
+  EXPECT_FALSE(copies[0].outcome.copies);
+  EXPECT_TRUE(copies[0].outcome.bytes.empty());
+}
+
 TEST(MemoryOfResultsIsLetGo) {
   Ledger ledger;
   auto memory = std::make_shared<int>(0);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/backends/tcp/tcp_transfers.h"
 #include "tests/core/tcp_jobs.h"
 #include "tests/core/testing.h"
 
@@ -360,6 +361,42 @@ TEST(WakeEndsAWait) {
   });
   pair.zero->Progress(std::chrono::hours(1));
   wakes.join();
+}
+
+// Rank 2 sends only once it has heard of rank 0, which waits for rank 1 and sleeps by then.
+TEST(WhoWaitsForOneMessageGoesOnWithIt) {
+  const std::vector<TcpEndpoints> all_endpoints = EndpointsHere(3);
+  RunThreads(3, [&](int rank) {
+    const std::unique_ptr<TcpMesh> mesh = Open(all_endpoints[static_cast<size_t>(rank)]);
+    TcpPort port;
+    port.mesh = mesh.get();
+    port.tag = 7;
+    port.members = {0, 1, 2};
+    port.rank = rank;
+    {
+      TcpTransfers transfers(port);
+      transfers.SetOnWait([](const Wait& wait) {
+        return wait.seconds < 20.0 ? Status::Ok() : Status::Aborted("it sleeps on");
+      });
+      ASSERT_OK(transfers.Begin("test"));
+      char sent = 'a';
+      char got[2] = {};
+      if (rank == 0) {
+        const auto first = transfers.Receive(1, &got[0], 1);
+        (void)transfers.Receive(2, &got[1], 1);
+        EXPECT_TRUE(transfers.Wait(first));
+        (void)transfers.Send(2, &sent, 1);
+      } else if (rank == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        (void)transfers.Send(0, &sent, 1);
+      } else {
+        EXPECT_TRUE(transfers.Wait(transfers.Receive(0, &got[0], 1)));
+        (void)transfers.Send(0, &sent, 1);
+      }
+      EXPECT_OK(transfers.End());
+    }
+    mesh->Leave(std::chrono::seconds(5));
+  });
 }
 
 }  // namespace

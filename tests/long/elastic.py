@@ -1,13 +1,16 @@
 """Kills ranks of elastic jobs at random times: do the others go on, alike, and after what pause?
 
     python tests/long/elastic.py [--jobs N] [--seed S] [--way loop|compiled|fit] [--supervisor]
+                                 [--exec]
 
 Each job of four ranks trains on this host; up to three of them are killed (SIGKILL) from outside,
 some at the same time; with --supervisor also the process of tfhvdrun that supervises the job,
 before ranks or at the same time. Every survivor must make all steps, with the same weights as the
 others, and the job must end with 0 and leave nothing. Prints a line for each job, and at the end
-how long the survivors paused; ends with 1 where anything was wrong. A job takes about 20 s on two
-quiet cores.
+how long the survivors paused; ends with 1 where anything was wrong.
+
+Every process of a job is a fork of one that has TensorFlow loaded (tests/launch/preloaded.py).
+`--exec` starts Python anew for each, as users do: then a job takes about 20 s on two quiet cores.
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "launch")]
 
 import children  # noqa: E402  (after its folder is on the path)
+import preloaded  # noqa: E402
 
 RANKS, STEPS = 4, 4000
 WAYS = ("loop", "compiled", "fit")
@@ -194,7 +198,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="printed where not given")
     parser.add_argument("--way", choices=WAYS)
     parser.add_argument("--supervisor", action="store_true", help="kill that of tfhvdrun, too")
+    parser.add_argument("--exec", action="store_true", help="start Python as users do")
     options = parser.parse_args()
+    with contextlib.nullcontext() if options.exec else preloaded.start_python_by_fork():
+        return kill_and_report(options)
+
+
+def kill_and_report(options: argparse.Namespace) -> int:
+    """Runs the jobs, and prints what there is to say; returns the exit code."""
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     print(f"seed {seed}", flush=True)
     draw = random.Random(seed)

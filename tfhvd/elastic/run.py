@@ -15,7 +15,7 @@ from tfhvd.runtime.membership import membership
 
 _Result = TypeVar("_Result")
 # How errors end after which all ranks go back to the last commit.
-_ROOT_IS_LOST = "its root is lost, and no other rank has the data"  # cc/elastic/kept_entry.cc
+_ROOT_IS_LOST = "its root is lost, and no other rank has the data"  # cc/flow/request.h
 _ON_GPUS = "the job goes on from its last commit"  # cc/elastic/later_generation.h
 
 
@@ -50,7 +50,6 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
         membership.lets_in_at_commits = True
         prepare: Callable[[], object] = functools.partial(_sync, state)
         while True:
-            generation = membership.generation()
             try:
                 prepare()
                 return func(state, *args, **kwargs)
@@ -59,8 +58,9 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
             except (tf.errors.AbortedError, PeerLostError) as error:
                 if _ON_GPUS in str(error) and (members := membership.go_back()) is not None:
                     prepare = functools.partial(_go_back, state, members)
-                elif _ROOT_IS_LOST in str(error) and membership.await_change(generation):
-                    # All others have come to the same place: nobody has the data.
+                elif _ROOT_IS_LOST in str(error):
+                    # All others have come to the same place, with the same members.
+                    membership.refresh()
                     prepare = functools.partial(_go_back, state)
                 else:
                     raise HorovodInternalError(str(error)) from error

@@ -20,6 +20,7 @@ from tfhvd.ops.allgather import allgather
 from tfhvd.ops.broadcast import broadcast
 from tfhvd.ops.names import Identity
 from tfhvd.runtime import process, process_sets
+from tfhvd.runtime.membership import membership
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Session
@@ -59,14 +60,39 @@ def broadcast_object(
     Example:
         >>> settings = hvd.broadcast_object(read_settings() if hvd.rank() == 0 else None)
     """
-    share = _Transport("broadcast", _session_of(session), name, process_set, root_rank)
     is_root = process.rank() == root_rank
+    if membership.is_elastic:
+        return _brought(obj, is_root, session, name, process_set)
+    share = _Transport("broadcast", _session_of(session), name, process_set, root_rank)
     data, error = _pickled(obj) if is_root else (b"", None)
     length = int(share("length", _array([_FAILED if error else len(data)]))[0])
     if length == _FAILED:
         raise ValueError(_cannot_pickle(root_rank)) from error
     received = share("data", _bytes(data) if is_root else np.zeros([length], np.uint8))
     return obj if is_root else pickle.loads(received.tobytes())
+
+
+def _brought(
+    obj: _T,
+    is_root: bool,
+    session: Session | None,
+    name: str | None,
+    process_set: process_sets.ProcessSet,
+) -> _T:
+    """The root's object, where ranks may be numbered anew after `is_root` was read.
+
+    Every rank says whether it has brought one; the first one counts on all.
+    """
+    mine = (obj,) if is_root else None
+    every = [each for each in allgather_object(mine, session, name, process_set) if each]
+    if not every:
+        raise tf.errors.AbortedError(
+            None,
+            None,
+            f"The object {name or ''!r} cannot be broadcast: its root is lost, and no other rank "
+            "has the data",
+        )
+    return obj if is_root and len(every) == 1 else every[0][0]
 
 
 def broadcast_object_fn(
@@ -95,7 +121,8 @@ def broadcast_object_fn(
         >>> epoch = from_root(epoch)
     """
     if session is not None:  # its graph may be finalized by the time that the function is called
-        _Transport("broadcast", _session_of(session), name, process_set, root_rank).prepare()
+        kind, root = ("allgather", None) if membership.is_elastic else ("broadcast", root_rank)
+        _Transport(kind, _session_of(session), name, process_set, root).prepare()
     return functools.partial(
         broadcast_object, root_rank=root_rank, session=session, name=name, process_set=process_set
     )

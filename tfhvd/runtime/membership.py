@@ -172,16 +172,6 @@ class Membership:
         """Returns how often ranks were lost without which the job has gone on, or have come."""
         return load_native().generation() if self.topology is not None else 0
 
-    def await_change(self, generation: int) -> bool:
-        """Waits, for some seconds, until the job has other members than in that generation.
-
-        Returns:
-            Whether it has, and goes on.
-        """
-        latest = load_native().wait_for_generation(generation, _CHANGE_LIMIT)
-        self.refresh()
-        return latest is not None and latest > generation
-
     def go_back(self) -> int | None:
         """Has collectives taken again that were refused since a rank was lost.
 

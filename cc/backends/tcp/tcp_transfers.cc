@@ -38,10 +38,11 @@ void TcpTransfers::OnError(int64_t id, const Status& why) {
   Fail(why);
 }
 
+// Also where a message was done during a Sleep: who waits for it may have to act before any other
+// one can be.
 bool TcpTransfers::Advance() {
-  moved_ = false;
-  port_.mesh->Progress(std::chrono::nanoseconds(0));
-  return moved_ && !failed();
+  if (!moved_) port_.mesh->Progress(std::chrono::nanoseconds(0));
+  return std::exchange(moved_, false) && !failed();
 }
 
 void TcpTransfers::Sleep(std::chrono::nanoseconds most, Backoff* backoff) {
