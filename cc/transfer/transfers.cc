@@ -73,7 +73,7 @@ bool Transfers::GoesOn(WaitPacer* pacer) {
   std::sort(wait.ranks.begin(), wait.ranks.end());
   wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
   wait.seconds = pacer->waited();
-  failure_ = on_wait_(wait);
+  Fail(on_wait_(wait));  // a failure that came meanwhile stays
   return failure_.ok();
 }
 
