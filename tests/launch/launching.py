@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import fork_server
 from children import environment
 
 # The head of scripts whose first argument says which Keras.
@@ -22,6 +23,8 @@ else:
     import keras
 """
 TFHVDRUN = [sys.executable, "-m", "tfhvd.launch"]
+# What starts it: another one within tests that use `preloaded_jobs`.
+Popen: Callable[..., subprocess.Popen[str]] = subprocess.Popen
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Outcome:
 @contextmanager
 def started(*words: object, cwd: Path | None = None, **env: str) -> Iterator[subprocess.Popen[str]]:
     """A running tfhvdrun, killed with all its session if the test does not end it."""
-    process = subprocess.Popen(
+    process = Popen(
         [*TFHVDRUN, *map(str, words)],
         cwd=cwd,
         env=environment(**env),
@@ -50,7 +53,7 @@ def started(*words: object, cwd: Path | None = None, **env: str) -> Iterator[sub
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=_heed_signals,
+        preexec_fn=fork_server.heed_signals,
     )
     try:
         yield process
@@ -62,12 +65,6 @@ def started(*words: object, cwd: Path | None = None, **env: str) -> Iterator[sub
             except subprocess.TimeoutExpired:
                 process.kill()
         process.communicate()
-
-
-def _heed_signals() -> None:
-    """As in a terminal: the tests may be a shell's background job, or run by nohup."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def launch(*words: object, timeout: float = 60, cwd: Path | None = None, **env: str) -> Outcome:

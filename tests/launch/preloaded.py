@@ -17,13 +17,13 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
+_RUNPY = "<frozen runpy>"
 
 
 @contextmanager
@@ -157,10 +157,11 @@ def _fork(
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    except BaseException:
-        traceback.print_exc()
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException as error:
+        code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        _tell(error)
     finally:
         _exit(code)
     return 0  # never
@@ -197,6 +198,14 @@ def _close(everything: bool, keep: set[int]) -> None:
                 os.close(fd)
         except OSError:  # that of the listing itself
             pass
+
+
+def _tell(error: BaseException) -> None:
+    """As Python does at the top, where only the program's own frames are."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename in (__file__, _RUNPY):
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
 def _exit(code: int) -> None:

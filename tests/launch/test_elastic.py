@@ -22,6 +22,8 @@ from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.members import Members
 
+pytestmark = pytest.mark.usefixtures("preloaded_jobs")
+
 
 def said(data: bytes | None) -> dict:
     assert data is not None

@@ -13,6 +13,8 @@ import pytest
 from launching import EITHER_KERAS, TFHVDRUN, environment, launch, script, started, wait_until_gone
 from with_xla import needs_xla
 
+pytestmark = pytest.mark.usefixtures("preloaded_jobs")
+
 THOROUGH_COMPILED = [needs_xla, pytest.mark.thorough]
 
 # It goes on until four ranks have taken part, one of which is lost, and then until step 100.
@@ -231,7 +233,7 @@ def test_a_rank_that_is_lost_as_soon_as_it_is_let_in(tmp_path):
 def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path):
     """It has a collective before `fit`, which who comes would wait in."""
     before = 'hvd.broadcast_object("settings", 0)\n\nclass Watch'
-    path = script(tmp_path, PLAIN_FIT.replace("class Watch", before).replace("10**6", "300"))
+    path = script(tmp_path, PLAIN_FIT.replace("class Watch", before).replace("10**6", "60"))
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, "keras", "graph")
     result = launch(*words, timeout=150)
     assert result.code == 0, result.err

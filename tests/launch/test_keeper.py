@@ -19,6 +19,8 @@ from tfhvd.launch.keeper import Journal
 from tfhvd.launch.members import Members
 from tfhvd.launch.succession import COME_BY, Estate, Succession
 
+pytestmark = pytest.mark.usefixtures("preloaded_jobs")
+
 
 def test_a_journal_holds_what_was_written_last():
     journal = Journal()

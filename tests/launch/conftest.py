@@ -1,0 +1,24 @@
+"""How the tests of the launcher start their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import fork_server
+import launching
+import pytest
+from children import environment
+
+
+@pytest.fixture(scope="session")
+def start_by_fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., object]]:
+    """What starts Python programs where TensorFlow is loaded already."""
+    env = environment(TF_CPP_MIN_LOG_LEVEL="3")
+    with fork_server.running(tmp_path_factory.mktemp("forks"), env) as start:
+        yield start
+
+
+@pytest.fixture
+def preloaded_jobs(start_by_fork: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes of jobs without an MPI are forks that have TensorFlow loaded: see preloaded."""
+    monkeypatch.setattr(launching, "Popen", start_by_fork)

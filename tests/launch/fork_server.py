@@ -1,0 +1,172 @@
+"""A process that has TensorFlow loaded, and starts programs by forks for tests: see preloaded.py.
+
+``python fork_server.py SOCKET`` is the server. `Popen` is the tests' side, and to them a
+subprocess.Popen: also its program's parent ends with it, and says how.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import preloaded
+
+_PR_SET_PDEATHSIG = 1
+_NUMBER = 8  # bytes of a process's number, and of how it has ended
+_LIMIT = 1 << 20  # bytes of a request
+
+
+class Popen(subprocess.Popen):  # type: ignore[type-arg]
+    """subprocess.Popen, but for the process's parent, and the arguments that `serve` ignores.
+
+    Args:
+        at: the server's socket.
+    """
+
+    def __init__(self, at: Path, args: Sequence[str], **kwargs: Any) -> None:
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.connect(str(at))
+        super().__init__(args, **kwargs)
+
+    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:  # type: ignore[override]
+        _, before, _, _, cwd, env, _, _, _, *pipes = rest[:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        fields = {
+            "args": list(args),
+            "cwd": None if cwd is None else str(cwd),
+            "env": None if env is None else dict(env),
+            "heeds_signals": before is not None,
+        }
+        request = json.dumps(fields).encode()
+        socket.send_fds(self._server, [request], [stdin, stdout, stderr])
+        self._server.shutdown(socket.SHUT_WR)
+        self.pid = _receive(self._server)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        timeout = 0 if wait_flags & os.WNOHANG else None
+        if not select.select([self._server], [], [], timeout)[0]:
+            return 0, 0
+        return self.pid, _receive(self._server)
+
+    def _internal_poll(self, *_args: Any, **_kwargs: Any) -> int | None:
+        if self.returncode is None:
+            pid, status = self._try_wait(os.WNOHANG)
+            if pid:
+                self._handle_exitstatus(status)  # type: ignore[attr-defined]
+                self._server.close()
+        return self.returncode
+
+
+@contextmanager
+def running(folder: Path, env: Mapping[str, str]) -> Iterator[Callable[..., Popen]]:
+    """A server, and what starts programs there: it takes the arguments of subprocess.Popen.
+
+    Args:
+        folder: for its socket.
+        env: its environment.
+    """
+    at = folder / "forks"
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def end_with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    with subprocess.Popen(
+        [sys.executable, __file__, str(at)],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=end_with_parent,
+    ) as server:
+        try:
+            while not at.exists():
+                assert server.poll() is None, "the server has ended"
+                time.sleep(0.05)
+            yield functools.partial(Popen, at)
+        finally:
+            server.kill()
+
+
+def serve(at: Path) -> None:
+    """Starts what it is asked for, for ever. A process of its own is the parent of each program."""
+    with preloaded.start_python_by_fork(), socket.socket(socket.AF_UNIX) as listener:
+        made = at.with_suffix(".new")
+        listener.bind(str(made))
+        listener.listen()
+        made.rename(at)
+        listener.settimeout(1.0)
+        while True:
+            preloaded.left_behind()  # reaps
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                if os.fork() == 0:
+                    listener.close()
+                    _run(connection)
+
+
+def _run(connection: socket.socket) -> None:
+    code = 1
+    try:
+        connection.setblocking(True)
+        preloaded.adopt()
+        request, files, _, _ = socket.recv_fds(connection, _LIMIT, 3)
+        while more := connection.recv(_LIMIT):
+            request += more
+        fields = json.loads(request)
+        process = subprocess.Popen(
+            fields["args"],
+            cwd=fields["cwd"],
+            env=fields["env"],
+            stdin=files[0],
+            stdout=files[1],
+            stderr=files[2],
+            start_new_session=True,
+            preexec_fn=heed_signals if fields["heeds_signals"] else None,
+        )
+        for file in files:
+            os.close(file)
+        connection.sendall(process.pid.to_bytes(_NUMBER, "big"))
+        _, status = os.waitpid(process.pid, 0)
+        connection.sendall(status.to_bytes(_NUMBER, "big"))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def heed_signals() -> None:
+    """As in a terminal: the tests may be a shell's background job, or run by nohup."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _receive(connection: socket.socket) -> int:
+    data = b""
+    while len(data) < _NUMBER:
+        more = connection.recv(_NUMBER - len(data))
+        if not more:
+            raise ConnectionError("the server of forks has ended")
+        data += more
+    return int.from_bytes(data, "big")
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))
