@@ -10,9 +10,9 @@ namespace tfhvd {
 namespace {
 
 constexpr std::chrono::seconds kLook(1);  // how often entries that wait in vain are looked for
-// How long a roster is awaited in silence where the one before could not be taken up: the launcher
-// finds a lost process at once, and a host that is cut off after some seconds.
-constexpr std::chrono::seconds kSilent(10);
+// How long a roster is awaited without a warning where the one before could not be taken up: the
+// launcher finds a lost process at once, and a host that is cut off after some seconds.
+constexpr std::chrono::seconds kWarnAfter(10);
 
 }  // namespace
 
@@ -279,7 +279,7 @@ void ElasticJob::Run() {
       seen = roster->generation;
       failpoints_.Pass(Failpoint::kRosterRead);
       taken = TakeUp(*roster);
-      warn_at = std::chrono::steady_clock::now() + kSilent;
+      warn_at = std::chrono::steady_clock::now() + kWarnAfter;
       if (!taken.ok()) log_.Info("generation " + std::to_string(seen) + ": " + taken.message());
       if (taken.code() == StatusCode::kFailedPrecondition) GiveUpIfNew();
       continue;
@@ -289,7 +289,7 @@ void ElasticJob::Run() {
       warn_at = std::chrono::steady_clock::time_point::max();
       log_.Warning("The members of generation " + std::to_string(seen) +
                    " cannot go on together (" + taken.message() +
-                   "), and no later one has been announced. If the job hangs, end " + "it.");
+                   "), and no later one has been announced. If the job hangs, end it.");
     }
     const auto since = now - limit_;
     FailAll([&](const KeptEntry& kept) { return is_free(kept) && kept.waits_since < since; },

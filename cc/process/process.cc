@@ -108,8 +108,8 @@ std::shared_ptr<ElasticJob> MakeElasticJob(Making making, Roster roster,
           std::shared_ptr<Engine>* opened) mutable {
         // Peers of the next generation come to the same port, and some may have come already.
         world->StopListening();
-        MeetingMonitor meeting(monitor, making.config, next.rank);
-        return MakeEngineOfRoster(making, listener, next, &meeting, reconcile, opened, &world);
+        LongWaitMonitor waits(monitor, making.config, next.rank);
+        return MakeEngineOfRoster(making, listener, next, &waits, reconcile, opened, &world);
       },
       log, kRosterLimit, making.config.failpoints);
 }

@@ -15,9 +15,9 @@
 namespace tfhvd {
 
 // Asks another monitor, which outlives it, and then warns of long waits as anywhere.
-class MeetingMonitor : public WaitMonitor {
+class LongWaitMonitor : public WaitMonitor {
  public:
-  MeetingMonitor(WaitMonitor* changes, const Config& config, int rank)
+  LongWaitMonitor(WaitMonitor* changes, const Config& config, int rank)
       : changes_(changes), limits_(Log(config.log_level, rank), rank, StallLimitsOf(config)) {}
 
   Status OnWait(const Wait& wait) override {
@@ -34,9 +34,9 @@ class MeetingMonitor : public WaitMonitor {
 class StartMonitor : public WaitMonitor {
  public:
   StartMonitor(Membership* membership, const Config& config, int rank)
-      : membership_(membership), later_(membership, 0), meeting_(&later_, config, rank) {}
+      : membership_(membership), later_(membership, 0), waits_(&later_, config, rank) {}
 
-  Status OnWait(const Wait& wait) override { return meeting_.OnWait(wait); }
+  Status OnWait(const Wait& wait) override { return waits_.OnWait(wait); }
 
   // Whether the job goes on without ranks that were lost. Waits to be told.
   bool GoesOn() {
@@ -51,7 +51,7 @@ class StartMonitor : public WaitMonitor {
 
   Membership* const membership_;  // Not owned.
   LaterGeneration later_;
-  MeetingMonitor meeting_;
+  LongWaitMonitor waits_;
 };
 
 }  // namespace tfhvd

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from tfhvd.ops._checks import check_root
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.broadcast import broadcast
 from tfhvd.ops.names import Identity
@@ -60,7 +61,7 @@ def broadcast_object(
     Example:
         >>> settings = hvd.broadcast_object(read_settings() if hvd.rank() == 0 else None)
     """
-    is_root = process.rank() == root_rank
+    is_root = process.rank() == check_root(root_rank, process_set)
     if membership.is_elastic:
         return _brought(obj, is_root, session, name, process_set)
     share = _Transport("broadcast", _session_of(session), name, process_set, root_rank)
