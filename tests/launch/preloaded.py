@@ -93,6 +93,8 @@ def _program(args: Sequence[str]) -> Callable[[], object] | None:
 def _run(argv: Sequence[str], run: Callable[[], object], *, in_folder: bool = False) -> None:
     sys.argv[:] = argv
     _show([sys.executable, *argv])
+    folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
     if in_folder:
         sys.path.insert(0, str(Path(argv[0]).absolute().parent))
     run()
