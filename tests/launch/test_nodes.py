@@ -280,8 +280,8 @@ def work():
 
 folder, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 server = NodeServer("t" * 32)
-(folder / "new").write_text(str(server.port))
-(folder / "new").rename(folder / str(number))
+(folder / f"new{number}").write_text(str(server.port))
+(folder / f"new{number}").rename(folder / str(number))
 if number:
     time.sleep(600)
 until = time.monotonic() + 120
