@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import fork_server
 import launching
+import preloaded
 import pytest
 from children import environment
 
@@ -19,6 +20,7 @@ def start_by_fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
 
 @pytest.fixture
-def preloaded_jobs(start_by_fork: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+def preloaded_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes of jobs without an MPI are forks that have TensorFlow loaded: see preloaded."""
-    monkeypatch.setattr(launching, "Popen", start_by_fork)
+    if preloaded.POSSIBLE:
+        monkeypatch.setattr(launching, "Popen", request.getfixturevalue("start_by_fork"))

@@ -22,6 +22,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# Before Python 3.11 subprocess has no such function that could be another one.
+POSSIBLE = hasattr(subprocess, "_fork_exec")
+
 _PR_SET_CHILD_SUBREAPER = 36
 _RUNPY = "<frozen runpy>"
 

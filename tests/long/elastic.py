@@ -200,7 +200,8 @@ def main() -> int:
     parser.add_argument("--supervisor", action="store_true", help="kill that of tfhvdrun, too")
     parser.add_argument("--exec", action="store_true", help="start Python as users do")
     options = parser.parse_args()
-    with contextlib.nullcontext() if options.exec else preloaded.start_python_by_fork():
+    forks = preloaded.POSSIBLE and not options.exec
+    with preloaded.start_python_by_fork() if forks else contextlib.nullcontext():
         return kill_and_report(options)
 
 

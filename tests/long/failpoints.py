@@ -80,8 +80,8 @@ def main() -> int:
     if options.sample is not None:
         chosen = failpoints.sample(chosen, options.sample, seed)
     cases = list(enumerate(chosen, 1))[options.first - 1 :]
-    forks = contextlib.nullcontext() if options.exec else preloaded.start_python_by_fork()
-    with forks:
+    forks = preloaded.POSSIBLE and not options.exec
+    with preloaded.start_python_by_fork() if forks else contextlib.nullcontext():
         failed = run_at_once(cases, len(chosen), options.at_once)
     print(f"{len(cases) - failed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
