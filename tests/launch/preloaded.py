@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,6 +159,8 @@ def _fork(
             before_exec()
         _close(close_fds, {*keep} - {error_write})
         _set_environment(env)
+        for inherited in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+            inherited.atexit = False  # the parent's, such as the removal of its folders
         program()
         code = 0
     except SystemExit as end:
