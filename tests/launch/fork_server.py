@@ -6,7 +6,6 @@ subprocess.Popen: also its program's parent ends with it, and says how.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import json
 import os
@@ -24,7 +23,8 @@ from typing import Any
 
 import preloaded
 
-_PR_SET_PDEATHSIG = 1
+from tfhvd.launch import orphans
+
 _NUMBER = 8  # bytes of a process's number, and of how it has ended
 _LIMIT = 1 << 20  # bytes of a request
 
@@ -81,19 +81,11 @@ def running(folder: Path, env: Mapping[str, str]) -> Iterator[Callable[..., subp
         env: its environment.
     """
     at = folder / "forks"
-    libc, parent = ctypes.CDLL(None), os.getpid()
-
-    def end_with_parent() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
     with subprocess.Popen(
         [sys.executable, __file__, str(at)],
         env=env,
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=end_with_parent,
     ) as server:
         try:
             while not at.exists() and server.poll() is None:
@@ -108,14 +100,15 @@ def running(folder: Path, env: Mapping[str, str]) -> Iterator[Callable[..., subp
 
 
 def serve(at: Path) -> None:
-    """Starts what it is asked for, for ever. A process of its own is the parent of each program."""
+    """Starts what it is asked for until its parent ends, by a process of its own for each."""
+    parent = os.getppid()
     with preloaded.start_python_by_fork(), socket.socket(socket.AF_UNIX) as listener:
         made = at.with_suffix(".new")
         listener.bind(str(made))
         listener.listen()
         made.rename(at)
         listener.settimeout(1.0)
-        while True:
+        while os.getppid() == parent:
             preloaded.left_behind()  # reaps
             try:
                 connection, _ = listener.accept()
@@ -131,7 +124,7 @@ def _run(connection: socket.socket) -> None:
     code = 1
     try:
         connection.setblocking(True)
-        preloaded.adopt()
+        orphans.adopt()
         request, files, _, _ = socket.recv_fds(connection, _LIMIT, 3)
         while more := connection.recv(_LIMIT):
             request += more

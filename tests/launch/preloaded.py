@@ -9,6 +9,7 @@ environment.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import fcntl
 import os
@@ -23,22 +24,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tfhvd.launch import orphans
+
 # Before Python 3.11 subprocess has no such function that could be another one.
 POSSIBLE = hasattr(subprocess, "_fork_exec")
 
-_PR_SET_CHILD_SUBREAPER = 36
 _RUNPY = "<frozen runpy>"
 
 
 @contextmanager
-def start_python_by_fork() -> Iterator[None]:
+def start_python_by_fork(wanted: bool = True) -> Iterator[None]:
     """Within it subprocess forks where it is to start this Python; else all is as it was.
 
     Processes whose parent has ended are this one's then, and `left_behind` finds them.
 
+    Args:
+        wanted: whether that is to be so, where it is POSSIBLE.
+
     Raises:
         RuntimeError: where there is another thread than this one, whose locks a fork would keep.
     """
+    if not (wanted and POSSIBLE):
+        yield
+        return
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ[name] = "1"  # whose pools would be threads of this process
     import tensorflow  # noqa: F401
@@ -47,7 +55,7 @@ def start_python_by_fork() -> Iterator[None]:
 
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("a process with other threads cannot fork")
-    adopt()
+    orphans.adopt()
     before: Any = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(args: Sequence[str], executables: Sequence[bytes], *rest: Any) -> int:
@@ -59,11 +67,6 @@ def start_python_by_fork() -> Iterator[None]:
         yield
     finally:
         subprocess._fork_exec = before  # type: ignore[attr-defined]
-
-
-def adopt() -> None:
-    """Makes this process the parent of those below it whose parent has ended."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def left_behind() -> list[int]:
@@ -218,8 +221,6 @@ def _tell(error: BaseException) -> None:
 
 def _exit(code: int) -> None:
     """As Python ends: its own functions first, then those of C."""
-    import atexit
-
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

@@ -10,7 +10,7 @@ others, and the job must end with 0 and leave nothing. Prints a line for each jo
 how long the survivors paused; ends with 1 where anything was wrong.
 
 Every process of a job is a fork of one that has TensorFlow loaded (tests/launch/preloaded.py).
-`--exec` starts Python anew for each, as users do: then a job takes about 20 s on two quiet cores.
+`--exec` starts Python anew for each, as users do. A job takes about 30 s on two quiet cores.
 """
 
 from __future__ import annotations
@@ -200,8 +200,7 @@ def main() -> int:
     parser.add_argument("--supervisor", action="store_true", help="kill that of tfhvdrun, too")
     parser.add_argument("--exec", action="store_true", help="start Python as users do")
     options = parser.parse_args()
-    forks = preloaded.POSSIBLE and not options.exec
-    with preloaded.start_python_by_fork() if forks else contextlib.nullcontext():
+    with preloaded.start_python_by_fork(not options.exec):
         return kill_and_report(options)
 
 

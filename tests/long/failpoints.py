@@ -16,7 +16,6 @@ job takes 2 s on two quiet cores. `--exec` starts Python anew for each, as users
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
 import sys
@@ -30,6 +29,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "launch")]
 import choice  # noqa: E402
 import failpoints  # noqa: E402
 import preloaded  # noqa: E402
+
+from tfhvd.launch import orphans  # noqa: E402
 
 
 def attempt(case: failpoints.Case) -> str:
@@ -60,10 +61,11 @@ def run_at_once(cases: Sequence[tuple[int, failpoints.Case]], of: int, at_once: 
     for first in range(at_once):
         pid = os.fork()
         if pid == 0:
-            preloaded.adopt()
+            orphans.adopt()
             os._exit(min(run(cases[first::at_once], of), 255))
         processes.append(pid)
-    return sum(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in processes)
+    # Below 0: a signal has ended it, which is no fewer that went wrong.
+    return sum(abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) for pid in processes)
 
 
 def main() -> int:
@@ -80,8 +82,7 @@ def main() -> int:
     if options.sample is not None:
         chosen = failpoints.sample(chosen, options.sample, seed)
     cases = list(enumerate(chosen, 1))[options.first - 1 :]
-    forks = preloaded.POSSIBLE and not options.exec
-    with preloaded.start_python_by_fork() if forks else contextlib.nullcontext():
+    with preloaded.start_python_by_fork(not options.exec):
         failed = run_at_once(cases, len(chosen), options.at_once)
     print(f"{len(cases) - failed} passed, {failed} failed", flush=True)
     return 1 if failed else 0

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
+from tfhvd.ops.objects import ROOT_IS_LOST
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 
 _Result = TypeVar("_Result")
-# How errors end after which all ranks go back to the last commit.
-_ROOT_IS_LOST = "its root is lost, and no other rank has the data"  # cc/flow/request.h
+# How the error ends after which a job on GPUs goes back to its last commit.
 _ON_GPUS = "the job goes on from its last commit"  # cc/elastic/later_generation.h
 
 
@@ -58,7 +58,7 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
             except (tf.errors.AbortedError, PeerLostError) as error:
                 if _ON_GPUS in str(error) and (members := membership.go_back()) is not None:
                     prepare = functools.partial(_go_back, state, members)
-                elif _ROOT_IS_LOST in str(error):
+                elif ROOT_IS_LOST in str(error):
                     # All others have come to the same place, with the same members.
                     membership.refresh()
                     prepare = functools.partial(_go_back, state)

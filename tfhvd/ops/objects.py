@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+# How the error of a broadcast ends that cannot be completed: cc/flow/request.h, and here.
+ROOT_IS_LOST = "its root is lost, and no other rank has the data"
+
 _LENGTH = struct.Struct("<q")  # before each pickle that is gathered
 _FAILED = -1  # in the place of a length: the object could not be pickled
 _MADE = "tfhvd/collectives_of_objects"  # a collection of a session's graph
@@ -90,8 +93,7 @@ def _brought(
         raise tf.errors.AbortedError(
             None,
             None,
-            f"The object {name or ''!r} cannot be broadcast: its root is lost, and no other rank "
-            "has the data",
+            f"The object {name or ''!r} cannot be broadcast: {ROOT_IS_LOST}",
         )
     return obj if is_root and len(every) == 1 else every[0][0]
 

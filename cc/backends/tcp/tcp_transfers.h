@@ -48,7 +48,7 @@ class TcpTransfers : public Transfers, private TcpOwner {
 
   const TcpPort port_;
   std::map<TransferId, int> active_;  // with which peer
-  bool moved_ = false;                // since Advance began
+  bool moved_ = false;                // since Advance said so last
 };
 
 }  // namespace tfhvd
