@@ -94,6 +94,11 @@ class Engine {
   // Whether entries are still taken: neither left nor failed. Not ok says why.
   Status health() const;
 
+  // Whether the job ends here, and not by Leave: what goes wrong in the program from now on follows
+  // from that. True before any collective fails because another rank has left or is lost, which
+  // is long before `health` where that rank said goodbye. REQUIRES: not left.
+  bool cut_short() const;
+
   const Topology& topology() const;
 
   // Who is asked whether to go on, wherever the engine's thread waits for other ranks; for what

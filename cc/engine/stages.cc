@@ -86,7 +86,10 @@ bool Stages::anything_to_run() {
 }
 
 void Stages::Complete(Consensus::Outcome outcome) {
-  for (auto& [entry, status] : outcome.failed) Fail(&entry, status);
+  for (auto& [entry, status] : outcome.failed) {
+    if (status.code() == StatusCode::kAborted) cut_short_.store(true, std::memory_order_release);
+    Fail(&entry, status);
+  }
   for (auto& [together, fusion] : outcome.agreed) {
     if (observer_->on()) observer_->AgreedOn(together);
     for (const Agreed& agreed : together) NoteStop(agreed);
@@ -134,6 +137,7 @@ Status Stages::LookAtPeers() {
 
 void Stages::SetOnBroken(std::function<void(const Status&)> on_broken) {
   executor_.SetOnBroken([this, on_broken = std::move(on_broken)](const Status& why) {
+    cut_short_.store(true, std::memory_order_release);
     on_broken(why);
     RaiseAlarm(why);
   });

@@ -65,6 +65,10 @@ class Stages : public WaitMonitor {
     if (lost_.ok()) lost_ = std::move(why);
   }
 
+  // Whether the job ends here because of another rank, which has left or is lost. True before any
+  // collective fails for it: who sees that can ask. Any thread.
+  bool cut_short() const { return cut_short_.load(std::memory_order_acquire); }
+
   // Ends all waits, and says why from then on: whoever runs the engine is to end it. Any thread.
   void Abandon(const Status& why) TFHVD_EXCLUDES(abandoned_mutex_);
   bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
@@ -119,6 +123,7 @@ class Stages : public WaitMonitor {
   StallGuard guard_;
   Status lost_;
   bool alarm_raised_ = false;
+  std::atomic<bool> cut_short_{false};
 
   std::atomic<bool> abandoned_{false};
   mutable Mutex abandoned_mutex_;

@@ -324,6 +324,14 @@ PYBIND11_MODULE(_native, m) {
       "check_health", [] { RaiseIfError(RunningEngine()->health()); },
       "An error, and why, where the engine takes no more entries.");
   m.def(
+      "is_cut_short",
+      [] {
+        const std::shared_ptr<Engine> engine = ProcessEngine();
+        return engine == nullptr || engine->cut_short();
+      },
+      "Whether the job ends here, or has ended, because of another rank, which has left or is "
+      "lost.");
+  m.def(
       "join",
       [](int32_t process_set, bool stops) { return RunAgreement(JoinOf(process_set, stops)); },
       py::arg("process_set") = 0, py::arg("stops") = false,

@@ -225,6 +225,7 @@ TEST(AMismatchFailsEverywhereAndTheJobGoesOn) {
       auto after = AllReduce(rank, "bad", 6, 1.0f);  // the name is usable again
       EXPECT_TRUE(after->Wait().ok());
     }
+    EXPECT_FALSE(rank->engine()->cut_short());
   });
 }
 
@@ -369,6 +370,7 @@ TEST(ARankThatLeavesFailsWhatOthersWaitFor) {
       for (const char* name : {"warm", "new"}) {
         const Status status = AllReduce(rank, name, 3, 1.0f)->Wait();
         EXPECT_TRUE(status.code() == StatusCode::kAborted);
+        EXPECT_TRUE(rank->engine()->cut_short());  // though the job is not over
         EXPECT_TRUE(status.message().find("rank " + std::to_string(leaver)) != std::string::npos);
         EXPECT_TRUE(status.message().find("ValueError: no such file") != std::string::npos);
         EXPECT_TRUE(status.message().find(name) != std::string::npos);

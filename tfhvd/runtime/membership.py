@@ -314,11 +314,7 @@ class Membership:
     def _tell_launcher(self) -> None:
         """Says, before the other ranks can hear of it, whether it is one of them that failed."""
         assert self._launcher is not None
-        try:
-            load_native().check_health()
-            self._launcher.leave(follows=False)
-        except TfhvdError:
-            self._launcher.leave(follows=True)
+        self._launcher.leave(follows=load_native().is_cut_short())
 
     def _at_exit(self) -> None:
         if self.forked:
