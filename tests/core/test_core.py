@@ -10,6 +10,8 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,8 @@ MACHINE = named(os.environ.get("MACHINE", platform.machine()))
 # Debian's cross-compiler brings the libraries of that machine along.
 EMULATOR = [f"qemu-{MACHINE.name}-static", "-L", f"/usr/{MACHINE.triplet}"]
 SECONDS = 1200 if SANITIZE or not MACHINE.is_here else 300
+# They wait more than they compute. Under sanitizers two of these tests run at once (.ci/run).
+AT_ONCE = 1 if SANITIZE else 2
 ENDING = "halt_on_error=0:exitcode=66"
 # ThreadSanitizer takes new pages for its record of a large piece of memory that is allocated. A
 # page that is read before it is written costs two faults and an interrupt of every processor,
@@ -34,9 +38,24 @@ def test_there_are_programs():
     assert PROGRAMS
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_program_passes(programs: Path, program: str, tmp_path: Path):
-    command = [*([] if MACHINE.is_here else EMULATOR), str(programs / program)]
+@pytest.fixture(scope="session")
+def runs(
+    request: pytest.FixtureRequest, programs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[subprocess.CompletedProcess[bytes]]]]:
+    """The run of each program that is asked for, by its name."""
+    items = [item for item in request.session.items if "runs" in getattr(item, "fixturenames", ())]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            yield {
+                name: pool.submit(run, programs / name, tmp_path_factory.mktemp(name))
+                for name in [item.callspec.params["program"] for item in items]
+            }
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def run(program: Path, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    command = [*([] if MACHINE.is_here else EMULATOR), str(program)]
     if SANITIZE == "thread" and shutil.which("setarch"):
         # ThreadSanitizer wants memory where it expects it; newer kernels spread it further.
         command = ["setarch", "-R", *command]
@@ -44,15 +63,20 @@ def test_program_passes(programs: Path, program: str, tmp_path: Path):
     kept = ("OMPI_", "PMI", "PRTE_", "TFHVD_", "HOROVOD_", "SLURM_")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(kept)}
     environ |= {"TSAN_OPTIONS": f"{ENDING}:{KEEP_PAGES}", "ASAN_OPTIONS": ENDING}
-    ran = subprocess.run(
+    return subprocess.run(
         command,
-        cwd=tmp_path,
+        cwd=folder,
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=SECONDS,
         check=False,
     )
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_passes(runs: dict[str, Future[subprocess.CompletedProcess[bytes]]], program: str):
+    ran = runs[program].result()
     output = ran.stdout.decode(errors="replace")
     assert ran.returncode == 0, f"{program} ended with {ran.returncode}:\n{output[-12000:]}"
     assert "0 failed" in output, output[-2000:]
