@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +51,3 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def number_of_ranks(request: pytest.FixtureRequest) -> int:
     """The size of the job; given to tests marked `ranks`."""
     return request.param
-
-
-@pytest.fixture
-def young_heap() -> Iterator[None]:
-    """Python's collector passes over what earlier tests left: a program of its own has none of it.
-
-    With it one collection took longer than all that a test had put into six steps.
-    """
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()

@@ -62,8 +62,9 @@ class Worker:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-        # What a test has left in cycles is not freed within another one: for each iterator over a
-        # `tf.data.Dataset` TensorFlow takes a tenth of a second, in which all other ranks wait.
+        # What earlier tests have left Python's collector leaves alone within this one: to look at
+        # it takes longer than some steps, and to free it a tenth of a second for each iterator over
+        # a `tf.data.Dataset`. All other ranks would wait meanwhile.
         gc.freeze()
         self._file("begun").touch()
         self._outcome, self._texts = "passed", []

@@ -7,7 +7,7 @@ from flavours import data, in_both_keras, keras_of, make_model
 
 import tfhvd.keras as hvd
 
-pytestmark = [pytest.mark.ranks(1, 2), pytest.mark.usefixtures("young_heap")]
+pytestmark = pytest.mark.ranks(1, 2)
 
 
 def fit(package, callback, samples=24, epochs=2, callbacks=()):

@@ -12,7 +12,7 @@ from with_xla import needs_xla
 
 import tfhvd as hvd
 
-pytestmark = [pytest.mark.ranks(2, 4), pytest.mark.usefixtures("young_heap")]
+pytestmark = pytest.mark.ranks(2, 4)
 SLOW = 0.02  # seconds a step
 STEPS = 8
 
