@@ -136,6 +136,8 @@ for number in range(100):
 """
 
 
+NO_DIGIT = "ValueError: no such digit"
+
 # The process around the rank, which passes on what the rank says, is late by a second.
 RAISES_UNHEARD = """
         subprocess.Popen(["sh", "-c", f"sleep 1; kill -CONT {os.getppid()}"])
@@ -148,9 +150,9 @@ RAISES_UNHEARD = """
 @pytest.mark.parametrize(
     ("end", "code", "says"),
     [
-        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", 137, "SIGKILL", id="killed"),
-        pytest.param("raise ValueError('no such digit')", 1, "no such digit", id="raises"),
-        pytest.param(RAISES_UNHEARD, 1, "no such digit", id="is heard late"),
+        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", 137, "killed by SIGKILL", id="killed"),
+        pytest.param("raise ValueError('no such digit')", 1, NO_DIGIT, id="raises"),
+        pytest.param(RAISES_UNHEARD, 1, NO_DIGIT, id="is heard late"),
     ],
 )
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path, end, code, says):
