@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,23 +124,40 @@ def run(way: str, draw: random.Random, *, supervisor: bool) -> tuple[str, list[f
                 job.wait(60)
                 kills, alone, lost = [], [], set(range(RANKS))
             said = (folder / "output").read_text(errors="replace")[-3000:]
-        if job.returncode:
-            return f"WRONG: exit code {job.returncode}: {said}", [], []
-        ends = [
-            json.loads((folder / f"{rank}.json").read_text())
-            for rank in range(RANKS)
-            if rank not in lost
-        ]
-        if any(len(end["times"]) != STEPS for end in ends):
-            return f"WRONG: steps are lost: {[len(end['times']) for end in ends]}", [], []
-        if len({end["weights"] for end in ends}) != 1:
-            return f"WRONG: weights differ: {said}", [], []
-        over = min(end["times"][-1] for end in ends)
+        wrong, ends = outcome(folder, job.returncode, set(range(RANKS)) - lost, STEPS, said)
+        if wrong:
+            return wrong, [], []
+        events = sorted([*kills, *alone])
+        found = dict(zip(events, pauses_after(events, ends)))
         pauses, pauses_alone = (
-            [max(_pause(end["times"], at) for end in ends) for at in some if at < over]
-            for some in (kills, alone)
+            [found[at] for at in some if at in found] for some in (kills, alone)
         )
         return "ok", pauses, pauses_alone
+
+
+def outcome(
+    folder: Path, code: int, survivors: set[int], steps: int, said: str
+) -> tuple[str, list[list[float]]]:
+    """Looks at what a job has left.
+
+    Args:
+        folder: of the job.
+        code: its exit code.
+        survivors: the ranks that were to make all steps, by their numbers at the beginning.
+        steps: so many.
+        said: what it printed last.
+
+    Returns:
+        What is wrong, "" for nothing; when each survivor's steps ended.
+    """
+    if code:
+        return f"WRONG: exit code {code}: {said}", []
+    ends = [json.loads((folder / f"{rank}.json").read_text()) for rank in sorted(survivors)]
+    if any(len(end["times"]) != steps for end in ends):
+        return f"WRONG: steps are lost: {[len(end['times']) for end in ends]}", []
+    if len({end["weights"] for end in ends}) != 1:
+        return f"WRONG: weights differ: {said}", []
+    return "", [end["times"] for end in ends]
 
 
 def _kill(
@@ -174,19 +193,41 @@ def _kill(
     return kills, alone, lost
 
 
-def _pause(times: list[float], at: float) -> float:
-    """How long no step ended, around a time."""
-    before = max((one for one in times if one <= at), default=at)
-    after = min((one for one in times if one > at), default=at)
-    return after - before
+def pauses_after(events: Iterable[float], ends: Sequence[Sequence[float]]) -> list[float]:
+    """Says for each event how long a survivor went without ending a step, at most.
+
+    A step that was nearly done may still end after the event: what counts is the longest pause
+    until the next event, or for five seconds, that the event or these fall into.
+
+    Args:
+        events: when they were, in their order.
+        ends: when each survivor's steps ended. Events after the last step are left out.
+    """
+    over = min(times[-1] for times in ends)
+    known = [at for at in events if at < over]
+    return [
+        max(_longest_pause(times, at, min(after, at + 5.0)) for times in ends)
+        for at, after in zip(known, [*known[1:], math.inf])
+    ]
 
 
-def _print_pauses(of: str, pauses: list[float]) -> None:
+def _longest_pause(times: Sequence[float], at: float, until: float) -> float:
+    return max(
+        (
+            after - before
+            for before, after in zip(times, times[1:])
+            if after > at and before < until
+        ),
+        default=0.0,
+    )
+
+
+def print_pauses(of: str, pauses: list[float]) -> None:
     if len(pauses) < 2:
         return
     worst = statistics.quantiles(pauses, n=100)[98]
     print(
-        f"{of} killed {len(pauses)} times: survivors paused {1e3 * statistics.median(pauses):.0f} "
+        f"{of} {len(pauses)} times: survivors paused {1e3 * statistics.median(pauses):.0f} "
         f"ms (median), {1e3 * worst:.0f} (p99), {1e3 * max(pauses):.0f} (most)"
     )
 
@@ -220,8 +261,8 @@ def kill_and_report(options: argparse.Namespace) -> int:
         pauses_alone += found_alone
         figures = ", ".join(f"{1e3 * pause:.0f}" for pause in found)
         print(f"{number}/{options.jobs} {way}: {said} ({figures} ms)", flush=True)
-    _print_pauses("ranks", pauses)
-    _print_pauses("the supervisor alone", pauses_alone)
+    print_pauses("ranks killed", pauses)
+    print_pauses("the supervisor alone killed", pauses_alone)
     print(f"{options.jobs - wrong} of {options.jobs} jobs ok")
     return 1 if wrong else 0
 

@@ -1,0 +1,149 @@
+"""Loses hosts of elastic jobs at random times: do the others go on, alike, and after what pause?
+
+    python tests/long/cuts.py [--losses N] [--seed S] [--way loop|compiled|fit]
+
+Each job trains on four hosts (network namespaces, which root may make), a rank each; tfhvdrun runs
+on the first one. Up to three of the others are lost, some at the same time: cut off from the
+network without a word, or their rank is killed (SIGKILL). Every survivor must make all steps, with
+the same weights as the others, and the job must end with 0. Prints a line for each job, and at the
+end how long the survivors paused; ends with 1 where anything was wrong. A job takes about 30 s on
+two quiet cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import children  # noqa: E402  (after its folder is on the path)
+import elastic  # noqa: E402
+import network  # noqa: E402
+
+HOSTS, STEPS = 4, 3000
+SECONDS = 240  # for a job to begin, and to end
+DEEDS = ("cut off", "cut off", "killed")
+
+
+def run(way: str, draw: random.Random) -> tuple[str, dict[str, list[float]]]:
+    """Runs a job; returns "ok" or what is wrong, and by deed how long the survivors paused."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfhvd-cuts-")))
+        net = stack.enter_context(network.hosts(HOSTS))
+        (folder / "train.py").write_text(elastic.PROGRAM, encoding="utf-8")
+        output = stack.enter_context((folder / "output").open("w+"))
+        launch = [sys.executable, "-m", "tfhvd.launch", "--elastic", *net.tfhvdrun(1)]
+        job = stack.enter_context(
+            subprocess.Popen(
+                [*net.run_on(0), *launch, sys.executable, "train.py", way, str(STEPS)],
+                cwd=folder,
+                env=children.environment(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2"),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        )
+        done: list[tuple[str, float]] = []
+        lost: set[int] = set()
+        try:
+            _lose(net, folder, job, draw, done, lost)
+            job.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            job.terminate()
+            job.wait(60)
+        said = (folder / "output").read_text(errors="replace")[-3000:]
+        left = set(range(HOSTS)) - lost
+        wrong, ends = elastic.outcome(folder, job.returncode, left, STEPS, said)
+        if wrong:
+            return wrong, {}
+        pauses: dict[str, list[float]] = {}
+        found = elastic.pauses_after([at for _, at in done], ends)
+        for (deed, _), pause in zip(done, found):
+            pauses.setdefault(deed, []).append(pause)
+        return "ok", pauses
+
+
+def _lose(
+    net: network.Network,
+    folder: Path,
+    job: subprocess.Popen[bytes],
+    draw: random.Random,
+    done: list[tuple[str, float]],
+    lost: set[int],
+) -> None:
+    """Loses hosts; notes what was done and when, and which ranks are lost."""
+    deadline = time.monotonic() + SECONDS
+    while not all((folder / f"{rank}.pid").exists() for rank in range(HOSTS)):
+        if job.poll() is not None or time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+    victims = draw.sample(range(1, HOSTS), draw.randint(1, HOSTS - 1))
+    while victims and job.poll() is None:
+        time.sleep(draw.random())
+        deed = draw.choice(DEEDS)
+        done.append((deed, time.monotonic()))
+        for _ in range(draw.choice((1, 1, 1, 2))):
+            if victims:
+                victim = victims.pop()
+                lost.add(victim)
+                if deed == "killed":
+                    os.kill(_rank_on(net.names[victim]), signal.SIGKILL)
+                else:
+                    net.cut_off(victim)
+        time.sleep(4 * draw.random())  # some are lost while the others recover, and some after
+
+
+def _rank_on(host: str) -> int:
+    """The process id of the rank on a host, as this process sees it."""
+    command = ["ip", "netns", "pids", host]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    for pid in map(int, found):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if words[1:2] == [b"train.py"]:
+            return pid
+    raise RuntimeError(f"no rank runs on {host}")
+
+
+def main() -> int:
+    """Runs jobs until so many hosts are lost."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--losses", type=int, default=50, metavar="N", help="times (50)")
+    parser.add_argument("--seed", type=int, help="printed where not given")
+    parser.add_argument("--way", choices=elastic.WAYS)
+    options = parser.parse_args()
+    if not network.available():
+        parser.error("only root can make hosts with networks of their own")
+    seed = options.seed if options.seed is not None else random.randrange(1 << 30)
+    print(f"seed {seed}", flush=True)
+    draw = random.Random(seed)
+    pauses: dict[str, list[float]] = {}
+    jobs = wrong = 0
+    while sum(map(len, pauses.values())) < options.losses and wrong < 10:
+        jobs += 1
+        way = options.way or draw.choice(elastic.WAYS)
+        said, found = run(way, draw)
+        wrong += said != "ok"
+        for deed, some in found.items():
+            pauses.setdefault(deed, []).extend(some)
+        figures = "; ".join(
+            f"{deed}: {', '.join(f'{1e3 * pause:.0f}' for pause in some)} ms"
+            for deed, some in sorted(found.items())
+        )
+        print(f"{jobs}. {way}: {said} ({figures})", flush=True)
+    for deed, some in sorted(pauses.items()):
+        elastic.print_pauses(f"hosts {deed}" if deed == "cut off" else "ranks killed", some)
+    print(f"{jobs - wrong} of {jobs} jobs ok")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
