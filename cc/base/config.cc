@@ -159,6 +159,10 @@ std::vector<Row> RowsOfWork() {
         "How long a rank that leaves because of an error waits for the others to acknowledge that "
         "before it ends."},
        Real(&Config::shutdown_timeout, 3600.0)},
+      {{"REHEARSE", nullptr, "1", "0 or 1",
+        "1: a rank that comes to an elastic job makes a step by itself before it is let in, so "
+        "that the others need not wait until it has traced and compiled it."},
+       Switch(&Config::rehearse)},
       {{"CPU_OPERATIONS", nullptr, "auto", "auto, shm, mpi or hierarchical",
         "What carries collectives on host memory. shm: shared memory, with all ranks on one host; "
         "mpi: MPI; hierarchical: shared memory within each host and MPI across hosts; auto: the "

@@ -41,6 +41,7 @@ struct Config {
   int64_t alone_bytes = 1 << 20;
   int64_t bucket_bytes = 8 << 20;
   bool autotune = false;
+  bool rehearse = true;
   std::string autotune_log;       // a path; "": none
   std::string autotune_file;      // a path; "": one in cache_folder; "none"
   std::string cache_folder;       // the user's, for tfhvd; "": there is none

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <future>
 #include <limits>
 #include <map>
 #include <utility>
@@ -17,7 +16,6 @@
 #include "cc/base/mutex.h"
 #include "cc/comm/world.h"
 #include "cc/elastic/elastic_job.h"
-#include "cc/process/accelerator.h"
 #include "cc/process/engine_maker.h"
 #include "cc/process/handshake.h"
 #include "cc/process/launcher_membership.h"
@@ -43,11 +41,13 @@ struct State {
   // for each generation's own.
   std::unique_ptr<LauncherMembership> membership TFHVD_GUARDED_BY(lifecycle);
   Fd listener TFHVD_GUARDED_BY(lifecycle);
+  std::optional<Making> joining TFHVD_GUARDED_BY(lifecycle);  // of a process that comes later
 
   Mutex mutex;
   Failpoints failpoints TFHVD_GUARDED_BY(mutex);  // of an elastic job
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
   std::shared_ptr<ElasticJob> elastic TFHVD_GUARDED_BY(mutex);  // its engine is in use instead
+  std::shared_ptr<Engine> rehearsal TFHVD_GUARDED_BY(mutex);    // in use instead of both
   std::atomic<bool> is_elastic{false};
 
   MemoryPool pool;    // provides its own synchronisation
@@ -65,6 +65,14 @@ std::shared_ptr<ElasticJob> TheElasticJob() {
   if (!JobIsElastic()) return nullptr;
   MutexLock lock(&state.mutex);
   return state.elastic;
+}
+
+// The job that an entry for this engine belongs to; null: the engine's own.
+std::shared_ptr<ElasticJob> JobOf(const std::shared_ptr<Engine>& engine) {
+  State& state = TheState();
+  if (!JobIsElastic()) return nullptr;
+  MutexLock lock(&state.mutex);
+  return engine != nullptr && engine == state.rehearsal ? nullptr : state.elastic;
 }
 
 std::chrono::nanoseconds NanosecondsOf(double seconds) {
@@ -147,6 +155,7 @@ Status BeginToJoin(const Making& making, const TcpEndpoints& endpoints, int memb
   state->world = MakeSoloWorld();  // of all that were started together with it
   state->membership = std::make_unique<LauncherMembership>(membership, endpoints.rank);
   AwaitRoster(making, endpoints.rank, {}, state);
+  state->joining = making;
   return Status::Ok();
 }
 
@@ -216,13 +225,53 @@ void PassFailpoint(Failpoint point) {
   failpoints.Pass(point);
 }
 
-Status ShutdownProcess(const std::string& reason) {
+Status BeginRehearsal(bool* begun) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
-  const std::shared_ptr<Engine> engine = ProcessEngine();
-  if (engine == nullptr) return Status::Ok();
+  *begun = state.joining.has_value() && state.joining->config.rehearse;
+  if (!*begun) return Status::Ok();
+  Making making = *state.joining;
+  making.warnings.clear();
+  making.config.timeline.clear();
+  making.config.failpoints = {};
+  Roster alone;
+  alone.members = {0};
+  std::shared_ptr<Engine> engine;
+  World* world = nullptr;  // the engine's own
+  TFHVD_RETURN_IF_ERROR(MakeEngineOfRoster(making, -1, alone, nullptr, nullptr, &engine, &world));
+  MutexLock lock(&state.mutex);
+  state.rehearsal = std::move(engine);
+  return Status::Ok();
+}
 
-  if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) job->Stop();
+void EndRehearsal() {
+  State& state = TheState();
+  MutexLock lifecycle(&state.lifecycle);
+  std::shared_ptr<Engine> engine;
+  {
+    MutexLock lock(&state.mutex);
+    engine = state.rehearsal;
+  }
+  if (engine == nullptr) return;
+  engine->Leave("");
+  (void)engine->WaitUntilOver(std::numeric_limits<double>::infinity());
+  MutexLock lock(&state.mutex);
+  state.rehearsal.reset();
+}
+
+Status ShutdownProcess(const std::string& reason) {
+  EndRehearsal();
+  State& state = TheState();
+  MutexLock lifecycle(&state.lifecycle);
+  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  if (job != nullptr) job->Stop();
+  const std::shared_ptr<Engine> engine = ProcessEngine();
+  if (engine == nullptr) {  // it was in no job, or waited to be let in to one
+    MutexLock lock(&state.mutex);
+    state.is_elastic.store(false);
+    state.elastic.reset();
+    return Status::Ok();
+  }
   // The environment may be another one by now.
   const Config& config = engine->config();
   config.failpoints.Pass(Failpoint::kLeaving);
@@ -284,16 +333,17 @@ Status FinalizeProcess(bool* ended) {
 std::shared_ptr<Engine> ProcessEngine() {
   State& state = TheState();
   MutexLock lock(&state.mutex);
+  if (state.rehearsal != nullptr) return state.rehearsal;
   return state.elastic != nullptr ? state.elastic->engine() : state.engine;
 }
 
 EntryId SubmitToJob(const std::shared_ptr<Engine>& engine, Entry&& entry) {
-  const std::shared_ptr<ElasticJob> job = TheElasticJob();
+  const std::shared_ptr<ElasticJob> job = JobOf(engine);
   return job != nullptr ? job->Submit(std::move(entry)) : engine->Submit(std::move(entry));
 }
 
 void CancelInJob(const std::shared_ptr<Engine>& engine, EntryId id) {
-  if (const std::shared_ptr<ElasticJob> job = TheElasticJob()) return job->Cancel(id);
+  if (const std::shared_ptr<ElasticJob> job = JobOf(engine)) return job->Cancel(id);
   if (engine != nullptr) engine->Cancel(id);
 }
 
@@ -335,49 +385,14 @@ MemoryPool* ProcessMemoryPool() { return &TheState().pool; }
 
 BlockCache* ProcessBlockCache() { return &TheState().blocks; }
 
-Status AgreeOn(Request request, int64_t* number) {
-  const std::shared_ptr<Engine> engine = ProcessEngine();
-  if (engine == nullptr) return NotInitialized();
-  const auto done = std::make_shared<std::promise<Status>>();
-  Entry entry;
-  request.key.name = request.kind == Collective::kJoin ? "tfhvd.join" : "tfhvd.process_sets";
-  entry.request = std::move(request);
-  entry.anonymous = true;
-  entry.EditExtras()->number = [number](int64_t value) { *number = value; };
-  entry.done = [done](const Status& status) { done->set_value(status); };
-  SubmitToJob(engine, std::move(entry));
-  return done->get_future().get();
-}
-
 Status NotInitialized() {
+  if (JobGeneration() < 0) {
+    return Status::FailedPrecondition(
+        "This rank has come to an elastic job that has not let it in yet. A function of tfhvd that "
+        "is called in Python waits for that, and a collective in a graph that was loaded cannot: "
+        "run the graph in a function of hvd.elastic.run.");
+  }
   return Status::FailedPrecondition("tfhvd has not been initialized. Call hvd.init() first.");
-}
-
-std::vector<BackendReport> ReportBackends(const std::string& installed_nccl) {
-  std::vector<BackendReport> reports;
-  reports.push_back({"inproc", true, "one process alone"});
-  reports.push_back({"tcp", true, "tfhvdrun --transport tcp"});
-  std::string description;
-  const Status mpi = ProbeMpi(&description);
-  reports.push_back({"shm", true, "ranks of one host through shared memory"});
-  reports.push_back({"mpi", mpi.ok(), mpi.ok() ? description : mpi.message()});
-  reports.push_back(
-      {"hierarchical", mpi.ok(), mpi.ok() ? "shm within hosts, mpi across" : "it needs mpi"});
-  Config config;
-  std::vector<std::string> ignored;
-  const Status read = ReadConfig(&config, &ignored);
-  const Status cuda = read.ok() ? ProbeCuda(config, &description) : read;
-  reports.push_back({"cuda", cuda.ok(), cuda.ok() ? description : cuda.message()});
-  const Status nccl = read.ok() ? ProbeNccl(config, installed_nccl, &description) : read;
-  reports.push_back({"nccl", nccl.ok(), nccl.ok() ? description : nccl.message()});
-  return reports;
-}
-
-bool HasGpus() {
-  Config config;
-  std::vector<std::string> ignored;
-  std::string description;
-  return ReadConfig(&config, &ignored).ok() && ProbeCuda(config, &description).ok();
 }
 
 }  // namespace tfhvd

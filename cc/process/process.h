@@ -37,6 +37,14 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
 // Comes to a failpoint that a program's part of the protocol has (cc/base/failpoints.h).
 void PassFailpoint(Failpoint point);
 
+// Gives a process that waits to be let in to an elastic job an engine of its own alone, until
+// EndRehearsal: what it then traces, compiles and loads, others need not wait for. No collective of
+// it reaches them, and no result of it is one of the job's. The end waits until nothing is under
+// way. `begun`: false where the settings ask for none; ended where none was begun, it does nothing.
+// REQUIRES: JobGeneration() is -1, and whoever lets it in has not been told that it is ready.
+Status BeginRehearsal(bool* begun);
+void EndRehearsal();
+
 // Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
 // process), waits for the others and stops the engine. With a reason the wait is bounded by
 // TFHVD_SHUTDOWN_TIMEOUT_SECONDS, and the result says whether everybody took note. Not started: ok.
@@ -48,8 +56,9 @@ Status ShutdownProcess(const std::string& reason);
 // ShutdownProcess has returned ok, or no job was begun.
 Status FinalizeProcess(bool* ended);
 
-// The running engine, or null before InitProcess and after ShutdownProcess. Shared: an entry in
-// flight keeps it alive. In an elastic job another one follows where a rank is lost.
+// The running engine, or null before InitProcess and after ShutdownProcess, and where this process
+// waits to be let in. Shared: an entry in flight keeps it alive. In an elastic job another one
+// follows where a rank is lost.
 std::shared_ptr<Engine> ProcessEngine();
 
 // Engine::Submit and Cancel, for entries that are to outlive the loss of a rank in an elastic job.
@@ -84,23 +93,7 @@ bool WaitUntilJobIsIdle(double seconds);
 MemoryPool* ProcessMemoryPool();
 BlockCache* ProcessBlockCache();
 
-// Has all ranks join a process set, or make or remove one, and waits until they have; see
-// Decision::number for the result. The request's name is chosen here. Blocks: not within an entry's
-// `done`.
-Status AgreeOn(Request request, int64_t* number);
-
 // What an operation fails with where there is no engine.
 Status NotInitialized();
-
-// One line per backend: what there is, what is not, and why.
-struct BackendReport {
-  std::string name;
-  bool available = false;
-  std::string detail;
-};
-std::vector<BackendReport> ReportBackends(const std::string& installed_nccl);
-
-// Whether this process has a GPU, by the settings of the environment.
-bool HasGpus();
 
 }  // namespace tfhvd

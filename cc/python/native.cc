@@ -16,6 +16,8 @@
 #include "cc/base/config.h"
 #include "cc/base/failpoints.h"
 #include "cc/base/fingerprint.h"
+#include "cc/process/agree_on.h"
+#include "cc/process/backend_reports.h"
 #include "cc/process/process.h"
 #include "cc/process/rendezvous.h"
 #include "cc/python/uncaught.h"
@@ -306,6 +308,18 @@ PYBIND11_MODULE(_native, m) {
       py::arg("installed_nccl"), py::arg("ranks"), py::arg("version"), py::arg("tensorflow"),
       py::arg("watch_address"), py::arg("endpoints"), py::arg("membership"),
       "Meets the peers and starts the engine.");
+  m.def(
+      "begin_rehearsal",
+      [] {
+        bool begun = false;
+        RunUnlocked([&] { return BeginRehearsal(&begun); });
+        return begun;
+      },
+      "Gives a process that waits to be let in an engine of its own alone; whether it does.");
+  m.def("end_rehearsal", &EndRehearsal, py::call_guard<py::gil_scoped_release>(),
+        "Takes it away again, once nothing is under way there.");
+  m.def("make_topology", &MakeTopology, py::arg("rank"), py::arg("hosts"),
+        "The place of a rank among ranks on these hosts, which are named by rank.");
   m.def(
       "shutdown",
       [](const std::string& reason) { RunUnlocked([&] { return ShutdownProcess(reason); }); },

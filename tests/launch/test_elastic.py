@@ -67,14 +67,23 @@ def test_a_job_of_fixed_size_loses_nobody():
     assert four.end(2, [0, 1, 3], failed=True) is None and four.lost == set()
 
 
+HOSTS = {0: "a", 1: "b", 2: "a", 3: "b", 4: "a"}  # of ranks, by their numbers
+
+
 def lines(data: bytes | None) -> list[str]:
     return [str(wire.read_json(payload)["line"]) for _, payload in wire.Reader().feed(data or b"")]
 
 
 def test_who_comes_later_is_let_in_once_all_members_are_ready():
     four = members(least=2)
-    assert said(four.comes(4, "e:4")) == {"addresses": [], "token": "", "elastic": True}
-    four.comes(5, "f:5")
+    assert said(four.comes(4, "e:4", HOSTS)) == {
+        "addresses": [],
+        "token": "",
+        "elastic": True,
+        "hosts": ["a", "b", "a", "b", "a"],
+        "place": 4,
+    }
+    four.comes(5, "f:5", HOSTS | {5: "b"})
     assert lines(four.ready(5, "tfhvd 1")) == ["waiting 1\n"]
     assert lines(four.ready(4, "tfhvd 1")) == ["waiting 2\n"]
     with pytest.raises(ValueError, match="it has tfhvd 2, and the job tfhvd 1"):
@@ -88,9 +97,17 @@ def test_who_comes_later_is_let_in_once_all_members_are_ready():
     assert after.startswith("roster 3 2 "), "of the same admission"
 
 
+def test_who_comes_is_told_its_place_among_those_that_are_left_and_those_that_come_with_it():
+    four = members(least=2)
+    said(four.end(1, [0, 2, 3], failed=True))
+    hosts = {0: "a", 2: "a", 3: "b", 4: "b", 6: "b", 5: "a"}  # 1 is lost; 4 to 6 come
+    told = said(four.comes(5, "f:5", hosts))
+    assert (told["place"], told["hosts"]) == (4, ["a", "a", "b", "b", "a", "b"])
+
+
 def test_the_members_go_on_where_who_waited_is_gone():
     four = members(least=2)
-    four.comes(4, "e:4")
+    four.comes(4, "e:4", HOSTS)
     four.ready(4, "tfhvd 1")
     assert lines(four.end(4, [0, 1, 2, 3], failed=True)) == ["waiting 0\n"]
     roster, _ = lines(four.let_in(0))
@@ -103,7 +120,7 @@ def test_nobody_is_let_in_or_done_without_after_so_many_changes():
     for rank in range(2):
         four.listens(rank, f"{'ab'[rank]}:{rank}")
         four.ready(rank, "x")
-    four.comes(2, "c:2")
+    four.comes(2, "c:2", HOSTS)
     four.ready(2, "x")
     assert four.may_change and len(lines(four.let_in(0))) == 2
     assert not four.may_change and four.end(0, [1, 2], failed=True) is None

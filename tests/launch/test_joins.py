@@ -149,6 +149,7 @@ def test_ranks_come_to_a_script_as_it_is_between_two_epochs(tmp_path, package, w
         "rank 1 of 3, rate 0.030, sizes [3, 2, 3], [(3, 2), (2, 3)]",
         "rank 2 of 3, rate 0.030, sizes [3], []",
     ], result.err
+    assert "learning rate" not in result.err, result.err
     assert wait_until_gone(str(path)) == []
 
 
@@ -211,16 +212,18 @@ def test_a_rank_comes_to_a_job_that_began_with_one(tmp_path, package):
     assert wait_until_gone(str(path)) == []
 
 
-DIES = """hvd.init()
-if hvd.size() == 3 and not os.path.exists(f"{__file__}.died"):
-    open(f"{__file__}.died", "w").close()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
+DIES = """
+    def on_train_begin(self, logs=None):
+        if start == 2 and not os.path.exists(f"{__file__}.died"):
+            open(f"{__file__}.died", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_epoch_begin("""
 
 
 @pytest.mark.thorough
 def test_a_rank_that_is_lost_as_soon_as_it_is_let_in(tmp_path):
-    path = script(tmp_path, PLAIN_FIT.replace("hvd.init()\n", DIES))
+    path = script(tmp_path, PLAIN_FIT.replace("    def on_epoch_begin(", DIES[1:]))
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, "keras", "graph")
     result = launch(*words, timeout=150)
     assert result.code == 0, result.err
@@ -305,6 +308,8 @@ def test_a_rank_comes_to_a_model_that_is_being_trained(tmp_path, package):
 WITHOUT_COMMITS = """
 import tfhvd as hvd
 hvd.init()
+if hvd.size() == 2:
+    hvd.barrier()  # which the other one does not come to
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.02)
 print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
@@ -323,7 +328,10 @@ def test_a_job_that_never_lets_in_who_waits_ends_without_them(tmp_path):
 FAILS_LATER = """
 import tfhvd as hvd
 if os.path.exists(sys.argv[1]):
-    sys.exit("no such dataset")
+    if sys.argv[2] == "fails":
+        sys.exit("no such dataset")
+    hvd.init()
+    sys.exit(0)
 open(sys.argv[1], "w").close()
 hvd.init()
 while not os.path.exists(sys.argv[1] + ".end"):
@@ -331,12 +339,16 @@ while not os.path.exists(sys.argv[1] + ".end"):
 """
 
 
-def test_a_rank_that_fails_before_it_is_let_in_harms_nobody(tmp_path):
+@pytest.mark.parametrize("way", ["fails", pytest.param("ends", marks=pytest.mark.thorough)])
+def test_a_rank_that_ends_before_it_is_let_in_harms_nobody(tmp_path, way):
     path = script(tmp_path, FAILS_LATER)
-    words = ("-np", 1, "--max-np", 2, sys.executable, path, tmp_path / "there")
-    with started(*words) as job:
-        _read_until(job, "it had not taken part yet, and the job goes on")
+    words = ("-np", 1, "--max-np", 2, "--blacklist-cooldown-range", 3600, 3600)
+    with started(*words, sys.executable, path, tmp_path / "there", way) as job:
+        _read_until(job, "rank 1 on host .* it had not taken part yet, and the job goes on")
+        time.sleep(1)  # for another one to be started, if it were
         (tmp_path / "there.end").touch()
+        assert job.stderr is not None
+        assert "rank 2" not in job.stderr.read()
         _end_of(job, path)
 
 
@@ -368,6 +380,7 @@ def test_a_rank_with_another_version_is_not_let_in(tmp_path):
 
 STOPS = """
 import threading
+os.environ["TFHVD_REHEARSE"] = "0"  # it would wait in the function of hvd.elastic.run, as others do
 import tfhvd as hvd
 from tfhvd.launch.rank import rank_of
 

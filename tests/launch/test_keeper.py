@@ -63,7 +63,7 @@ def members() -> Members:
 
 def test_members_learn_of_a_roster_that_a_launcher_could_not_write_down():
     before, after = members(), members()
-    before.comes(3, "d:3")
+    before.comes(3, "d:3", {0: "a", 1: "a", 2: "a", 3: "a"})
     before.ready(3, "tfhvd 1")
     [newest] = lines(before.end(1, [0, 2], failed=True))
     newest, _ = lines(before.let_in(0))

@@ -97,6 +97,17 @@ def test_a_rank_inherits_its_port_once():
     assert endpoints.take(environ) is None
 
 
+def test_a_rank_that_comes_later_inherits_its_place():
+    hosts = ["a", "b", "a"]
+    environ = endpoints.Port(7, endpoints.LOOPBACK).hand_over([], "", True, hosts, 2)
+    found = endpoints.take(environ)
+    assert found is not None
+    os.close(found.listener)
+    os.close(found.members)
+    assert (found.rank, found.hosts, found.place) == (7, ("a", "b", "a"), 2)
+    assert found.comes_later
+
+
 def test_what_leads_to_the_launcher_is_tried_first(monkeypatch):
     monkeypatch.setattr(address, "_towards", lambda host: [f"own-towards-{host}"])
     port = endpoints.Port(1, "", ["fd00::7"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,9 +12,12 @@ import tensorflow as tf
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
 from tfhvd.ops.objects import ROOT_IS_LOST
+from tfhvd.runtime import process
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
+from tfhvd.runtime.rehearsal import rehearsal
 
+_logger = logging.getLogger("tfhvd")
 _Result = TypeVar("_Result")
 # How the error ends after which a job on GPUs goes back to its last commit.
 _ON_GPUS = "the job goes on from its last commit"  # cc/elastic/later_generation.h
@@ -27,6 +31,10 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     the function anew: nothing is rolled back, for no step was lost. Who has come gets rank 0's
     state. Where a broadcast cannot be finished, because the rank that had the data is lost, all go
     back to the last commit; so they do wherever a rank is lost, if the job has collectives on GPUs.
+
+    A rank that comes rehearses before it is let in: it calls the function by itself, up to the
+    first step of `fit` or the first commit, and goes back to the state that it had. So the others
+    need not wait until it has read its data and compiled its step.
 
     Args:
         func: its first argument is a `State`.
@@ -48,6 +56,9 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     @functools.wraps(func)
     def trains(state: Any, *args: Any, **kwargs: Any) -> _Result:
         membership.lets_in_at_commits = True
+        if membership.is_outside:
+            _rehearse(functools.partial(func, state, *args, **kwargs), state)
+            membership.take_part()
         prepare: Callable[[], object] = functools.partial(_sync, state)
         while True:
             try:
@@ -66,6 +77,23 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
                     raise HorovodInternalError(str(error)) from error
 
     return trains
+
+
+def _rehearse(train: Callable[[], object], state: Any) -> None:
+    state.save()
+    try:
+        with rehearsal.of_function() as begun:
+            if begun:
+                train()
+    except Exception:
+        _logger.warning(
+            "rank %d comes to the job without having rehearsed the function of hvd.elastic.run, "
+            "which failed where only this rank took part. The others wait until it has read its "
+            "data and compiled its step. TFHVD_REHEARSE=0 rehearses nothing.",
+            process.rank(),
+            exc_info=True,
+        )
+    state.restore()
 
 
 def _go_on(state: Any, skip_sync: bool) -> None:

@@ -14,6 +14,7 @@ from tfhvd.ops.admission import let_in, waiting_ranks
 from tfhvd.runtime import process
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
+from tfhvd.runtime.rehearsal import rehearsal
 
 # What a collective there returns is there. On a GPU it is not yet, and where a rank is lost it
 # never is, as only the next collective says; but what is saved must be there.
@@ -67,6 +68,7 @@ class State:
             HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last one, or
                 have come.
         """
+        rehearsal.end_of_function()
         _wait_for_gpus()
         come_to("commit_begins")
         updated = self._updated()
@@ -85,6 +87,7 @@ class State:
             HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last commit,
                 or have come.
         """
+        rehearsal.end_of_function()
         updated = self._updated()
         if updated is not None:
             raise updated

@@ -31,7 +31,7 @@ from tfhvd.ops.finite_check import FiniteCheck, can_be_checked, share_of_finite
 from tfhvd.ops.names import Identity, label_of_variable, outermost_graph
 from tfhvd.ops.topology import size_when_run
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
-from tfhvd.runtime import updates
+from tfhvd.runtime import process, updates
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.process_sets import checked_id, has_peers
 
@@ -111,6 +111,7 @@ class GradientReducer:
             gradients = [tf.convert_to_tensor(g) if is_sparse(g) else g for g in gradients]
         gradients = [sum_duplicates(g) if is_sparse(g) else g for g in gradients]
         if has_peers(self.options.process_set):
+            process.take_part()
             local = self.local.keys()
             own = [key_of(variable) in local for variable in variables]
             shared = [None if o else g for o, g in zip(own, gradients)]
@@ -373,4 +374,6 @@ def _unique_names(prefix: str, variables: Sequence[Variable | None]) -> list[str
             name, count = f"{wanted}_{count}", count + 1
         used.add(name)
         names.append(Identity.of_variable(name, whose))
+    if not tf.executing_eagerly():
+        updates.note_names(used)
     return names

@@ -81,6 +81,8 @@ class LearningRates:
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+        # Of rank 0's state, that of before its callbacks, a rank that comes has got the rate.
+        self._just_came = membership.came_later
 
     @staticmethod
     def packed(optimizers: Sequence[Optimizer]) -> list[int]:
@@ -101,6 +103,7 @@ class LearningRates:
         epoch: int,
     ) -> None:
         """Sets the rates to another rank's, where they differ, and says so once."""
+        just_came, self._just_came = self._just_came, False
         rates = np.asarray(packed, np.int64).view(np.float64)
         for optimizer, bits, rate in zip(optimizers, self.packed(optimizers), map(float, rates)):
             mine = float(np.int64(bits).view(np.float64))
@@ -111,7 +114,8 @@ class LearningRates:
             except ValueError:  # a schedule
                 self._say("cannot take", "is a schedule of its own here", mine, rate, root, epoch)
             else:
-                self._say("takes", "was set here", mine, rate, root, epoch)
+                if not just_came:
+                    self._say("takes", "was set here", mine, rate, root, epoch)
 
     def _say(self, does: str, why: str, mine: float, rate: float, root: int, epoch: int) -> None:
         if does in self._said:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -112,12 +113,27 @@ class Epochs:
     def _agree_on_steps(self) -> None:
         """Agrees on the steps of an epoch, which callbacks may go by: the most that a rank has."""
         self._agreed = True
-        own = [self._params.get("steps") or _UNKNOWN, *self._replicas.wanted()]
+        traced = zlib.crc32("\n".join(sorted(self.step.names)).encode())  # 0 for none
+        own = [self._params.get("steps") or _UNKNOWN, traced, *self._replicas.wanted()]
         told = self._gather("steps", own)
-        self._replicas.take(told[0, 1:])
+        if len(set(told[:, 1]) - {0}) > 1 and not self._calls:
+            self._trace_anew()
+        self._replicas.take(told[0, 2:])
         steps = told[:, 0]
         if (steps != _UNKNOWN).all():
             self._params["steps"] = int(steps.max())
+
+    def _trace_anew(self) -> None:
+        """Gives the ranks, which have traced their steps apart from each other, the same names.
+
+        What a function calls its collectives depends on whether the model had all its variables
+        when it was traced. It has them by now, everywhere.
+        """
+        _logger.info("fit on rank %d traces its step anew, as all ranks do.", process.rank())
+        counts = self._train_function is not None
+        self.model.make_train_function(force=True)
+        if counts:
+            self._count_calls()
 
     def agree_on_argument(self, arguments: dict[str, Any]) -> None:
         """Agrees on the `initial_epoch` of `fit`, for which tf_keras makes its data."""

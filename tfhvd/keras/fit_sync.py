@@ -10,7 +10,7 @@
 | it validates, or saves, alone | the others wait for it at the end of the epoch |
 | BackupAndRestore goes on with another epoch | all begin where rank 0 does, with its state |
 | it has another learning rate when an epoch begins | all take rank 0's |
-| it comes later, to an elastic job | it begins with the others' next epoch, with rank 0's state |
+| it comes later, to an elastic job | it rehearses, and begins with rank 0's next epoch and state |
 | variables are updated from its own gradients | an error after the first step: `runtime.updates` |
 
 Weights and the wish to stop travel with the negotiation of the gradients, and cost no step a
@@ -36,6 +36,7 @@ from tfhvd.keras.epochs import Epochs
 from tfhvd.keras.model_state import reducing_optimizers, step_of
 from tfhvd.keras.optimizer_hooks import reducer_of
 from tfhvd.keras.progress_bars import is_one_of_several
+from tfhvd.keras.rehearsal import rehearse
 from tfhvd.keras.update_check import check_batches, watched_step
 from tfhvd.runtime import process, updates
 from tfhvd.runtime.process_sets import has_peers
@@ -66,7 +67,11 @@ def keep_imported_in_step() -> None:
 @contextlib.contextmanager
 def _around_fit(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     progress_bars.choose(model, arguments)
-    with _in_step(model, arguments) if _may_train_together(model) else contextlib.nullcontext():
+    if not _may_train_together(model):
+        yield
+        return
+    rehearse(model, arguments)
+    with _in_step(model, arguments):
         yield
 
 

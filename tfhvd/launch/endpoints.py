@@ -33,6 +33,8 @@ class Endpoints:
         token: the job's secret.
         listener: the descriptor of its port, whose owner is who has this object.
         members: that from which it reads who takes part as ranks are lost; -1: none may be.
+        hosts: of a rank that comes later, the hosts of all, by rank, once it takes part; else none.
+        place: its rank among these.
     """
 
     rank: int
@@ -40,6 +42,13 @@ class Endpoints:
     token: str
     listener: int
     members: int = -1
+    hosts: tuple[str, ...] = ()
+    place: int = 0
+
+    @property
+    def comes_later(self) -> bool:
+        """Whether the job was there before this rank, which waits to be let in."""
+        return self.members >= 0 and not self.addresses
 
 
 class Port:
@@ -67,17 +76,25 @@ class Port:
         )
 
     def hand_over(
-        self, addresses: Sequence[str], token: str, elastic: bool = False
+        self,
+        addresses: Sequence[str],
+        token: str,
+        elastic: bool = False,
+        hosts: Sequence[str] = (),
+        place: int = 0,
     ) -> dict[str, str]:
         """Makes ready what the rank inherits; returns what is added to its environment.
 
         Args:
-            addresses: of all ranks.
+            addresses: of all ranks; of none where this one comes later.
             token: the job's secret.
             elastic: whether `say` is to tell the rank who takes part.
+            hosts: see Endpoints.
+            place: likewise.
         """
         table = os.memfd_create("tfhvd-endpoints", 0)
         fields = {"rank": self._rank, "addresses": list(addresses), "token": token}
+        fields |= {"hosts": list(hosts), "place": place}
         os.write(table, json.dumps(fields).encode())
         inherited = [self._listener.detach(), table]
         if elastic:
@@ -110,4 +127,12 @@ def take(environ: MutableMapping[str, str]) -> Endpoints | None:
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, table)
         fields = json.loads(os.pread(table, os.fstat(table).st_size, 0))
-    return Endpoints(fields["rank"], tuple(fields["addresses"]), fields["token"], listener, members)
+    return Endpoints(
+        fields["rank"],
+        tuple(fields["addresses"]),
+        fields["token"],
+        listener,
+        members,
+        tuple(fields["hosts"]),
+        fields["place"],
+    )

@@ -9,7 +9,7 @@ numbers: who comes is last.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tfhvd.launch import wire
 
@@ -74,10 +74,27 @@ class Members:
             elastic=self.elastic,
         )
 
-    def comes(self, rank: int, addresses: str) -> bytes:
-        """Takes note of where a rank that comes later listens; returns what its worker is told."""
+    def comes(self, rank: int, addresses: str, hosts: Mapping[int, str]) -> bytes:
+        """Takes note of where a rank that comes later listens.
+
+        Args:
+            rank: its number.
+            addresses: where it listens.
+            hosts: those of all ranks that run, its own among them, by their numbers.
+
+        Returns:
+            What its worker is told: also its place, if all that come now are let in.
+        """
         self._listens_at[rank] = addresses
-        return wire.frame_json(wire.ENDPOINTS, addresses=[], token="", elastic=True)
+        order = [*self.present, *sorted(set(hosts) - set(self.present))]
+        return wire.frame_json(
+            wire.ENDPOINTS,
+            addresses=[],
+            token="",
+            elastic=True,
+            hosts=[hosts.get(number, "") for number in order],
+            place=order.index(rank),
+        )
 
     def ready(self, rank: int, identity: str) -> bytes | None:
         """Takes note that a rank has met the others, or is ready to be let in.

@@ -83,6 +83,11 @@ class Recruits:
             self._growth.take_up(state.growth)
 
     @property
+    def hosts(self) -> dict[int, str]:
+        """The hosts of the ranks that run, by their numbers."""
+        return {} if self._growth is None else dict(self._growth.state[0])
+
+    @property
     def have_ended(self) -> bool:
         """Whether nothing runs any more that has started some."""
         return all(manager.has_ended for manager, _ in self._managers)
@@ -141,7 +146,14 @@ class Recruits:
             self._meet_by.pop(number, None)
 
     def ended(self, rank: int, now: float, *, failed: bool) -> None:
-        """Takes note of the end of a rank: of any of the job."""
+        """Takes note of the end of a rank: of any of the job.
+
+        Args:
+            rank: its number.
+            now: seconds, by the monotonic clock.
+            failed: whether its host is to be left alone for a while: also where it ended well, but
+                before it took part, as the next one would.
+        """
         self._meet_by.pop(rank, None)
         if self._growth is not None:
             self._growth.ended(rank, now, failed=failed)

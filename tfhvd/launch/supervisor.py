@@ -280,7 +280,7 @@ class Supervisor:
             at, line = str(fields["listens_at"]), str(again["line"])
             self._peers.tell(self._members.comes_again(rank, at, line))
         elif comes_later:
-            peer.send(self._members.comes(rank, str(fields["listens_at"])))
+            peer.send(self._members.comes(rank, str(fields["listens_at"]), self._recruits.hosts))
         elif fields.get("listens_at"):
             self._peers.tell(self._members.listens(rank, str(fields["listens_at"])))
         share = cores.share_text(peer.rank.host, fields.get("share") or 0)
@@ -305,7 +305,7 @@ class Supervisor:
         left = [each.rank for each in ranks if each.ending is None and each.left_at is None]
         took_part = rank.rank in self._members.present
         self._peers.tell(self._members.end(rank.rank, left, failed=ending.failed))
-        self._recruits.ended(rank.rank, now, failed=ending.failed)
+        self._recruits.ended(rank.rank, now, failed=ending.failed or not took_part)
         if rank.rank in self._members.lost:
             of = self._members.most
             self._say(*report_loss(rank, len(self._members.present), of, took_part=took_part))

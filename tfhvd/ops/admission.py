@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tfhvd.ops.barrier import barrier
 from tfhvd.runtime.failpoints import come_to
+from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 
 
 def waiting_ranks() -> int:
     """Returns how many ranks wait, as far as this one has heard; the ranks are to agree on that."""
-    return membership.ranks_waiting() if membership.is_elastic else 0
+    return load_native().ranks_waiting() if membership.is_elastic else 0
 
 
 def let_in() -> bool:
@@ -23,10 +24,27 @@ def let_in() -> bool:
     """
     come_to("admission_begins")
     # What is under way when ranks come would wait for them, who know nothing of it.
-    membership.wait_until_idle()
+    while not load_native().wait_until_idle(0.5):
+        pass
     barrier()
     come_to("admission_agreed")
-    done = membership.let_in()
+    done = _let_in()
     membership.refresh()
     come_to("let_in_done")
     return done
+
+
+def _let_in() -> bool:
+    native = load_native()
+    before = native.admitted()
+    asked = -1
+    while native.admitted() == before:
+        generation = native.generation()
+        # The first rank asks; where it is lost, the next one does.
+        if asked != generation and native.topology().rank == 0:
+            membership.ask_to_let_in(before)
+            come_to("let_in_asked")
+            asked = generation
+        if native.wait_for_generation(generation, 0.5) is None:
+            return False
+    return True

@@ -32,7 +32,7 @@ def barrier(
         >>> hvd.barrier()
     """
     set_id = process_sets.checked_id(process_set)
-    process.check_running()
+    process.take_part()
     _kernels.barrier(name_of("barrier", name, set_id=set_id), set_id)
 
 

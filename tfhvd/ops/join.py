@@ -47,7 +47,7 @@ def join(
         >>> last = hvd.join()
         >>> hvd.broadcast_variables(model.variables, root_rank=last)
     """
-    process.check_running()
+    process.take_part()
     number = process_sets.checked_id(process_set)
     if tf.executing_eagerly():
         return load_native().join(number)

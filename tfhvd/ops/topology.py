@@ -105,7 +105,7 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
 
 
 def _value(what: str, process_set_id: int, name: str | None) -> tf.Tensor:
-    process.check_running()
+    process.take_part()
     return load_tf_ops().tfhvd_topology_value(what=what, process_set_id=process_set_id, name=name)
 
 

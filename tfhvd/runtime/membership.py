@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import logging
 import os
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,9 @@ class Membership:
         started_as: the job's ranks, as numbers of the processes that were started; None where they
             are all of them.
         forked: whether this is a child made by fork after `join`.
+        is_outside: whether this process has come to an elastic job that was there before it, and
+            has not been let in yet. Its topology is the one that it would have.
+        rehearses: whether it has an engine of its own alone meanwhile; see `rehearsal`.
         came_later: whether this process was let in to an elastic job that was there before it.
         lets_in_at_commits: whether ranks that come to an elastic job are let in where the program
             commits a state, and nowhere else.
@@ -51,8 +55,13 @@ class Membership:
         self.topology: Topology | None = None
         self.started_as: tuple[int, ...] | None = None
         self.forked = False
+        self.is_outside = False
+        self.rehearses = False
         self.came_later = False
         self.lets_in_at_commits = False
+        self._admission = threading.Lock()
+        self._identity = ""  # what must be the same on all ranks
+        self._at_taking_part: list[Callable[[], None]] = []
         self._at_leaving: list[Callable[[], None]] = []
         self._at_change: list[Callable[[], object]] = []
         self._prepared = False
@@ -63,7 +72,7 @@ class Membership:
         self._everyone_knows = True
 
     def join(self, ranks: tuple[int, ...] | None, watch_address: str = "") -> None:
-        """Meets the other ranks of the job.
+        """Meets the other ranks of the job; in one that is there already, not before `take_part`.
 
         Args:
             ranks: which of the processes that were started make up the job; None for all.
@@ -98,37 +107,82 @@ class Membership:
         except NotInitializedError as error:  # the ranks have different versions, and all know it
             self._prepare_process()
             raise TfhvdError(str(error)) from None
+        self._identity = f"tfhvd {__version__} for TensorFlow {minor}"
+        self.started_as = ranks
+        if self._endpoints is not None and self._endpoints.comes_later:
+            self._prepare_process()
+            place = native.make_topology(self._endpoints.place, list(self._endpoints.hosts))
+            self.topology, self.is_outside = place, True
+        else:
+            self._begin(native, since)
+        if "tensorflow" in sys.modules and native.has_gpus():
+            choose_gpu(self.require_topology())
+
+    def take_part(self) -> None:
+        """Waits until this process is let in, where it has come to a job that was there before it.
+
+        Whatever needs the other ranks begins with it, or an engine. In a rehearsal nobody waits.
+
+        Raises:
+            NotInitializedError: where the process is in no job.
+        """
+        self.check()
+        if not self.is_outside or self.rehearses:
+            return
+        with self._admission:
+            if self.is_outside:
+                self._begin(load_native(), time.monotonic())
+                self.is_outside = False
+
+    @contextlib.contextmanager
+    def rehearsal(self) -> Iterator[bool]:
+        """Gives a process that is outside an engine of its own alone, unless the settings say no.
+
+        What is traced, compiled and loaded then, the others need not wait for. Within another one
+        it does nothing. Yields whether there is such an engine.
+        """
+        if self.rehearses or not (self.is_outside and load_native().begin_rehearsal()):
+            yield self.rehearses
+            return
+        self.rehearses = True
+        try:
+            yield True
+        finally:
+            self.rehearses = False
+            load_native().end_rehearsal()
+
+    def _begin(self, native: Any, since: float) -> None:
+        """Begins to take part, where all ranks have met but for one that comes later."""
         if self.is_elastic:
-            self._meet_when_let_in(native, f"tfhvd {__version__} for TensorFlow {minor}")
+            self._meet_when_let_in(native)
         topology = native.topology()
         try:
-            if ranks is None and self._endpoints is None:
+            if self.started_as is None and self._endpoints is None:
                 check_launcher(os.environ, topology.size)
         except RuntimeError as error:
             native.shutdown("")
             raise TfhvdError(str(error)) from None
         self.topology = topology
-        self.started_as = ranks
         if native.generation() <= 0:  # later ones write files of other names
             timeline_file.begin(native.config().timeline, topology.rank, since)
         self._prepare_process()
         if self._launcher is not None:
             self._launcher.show(native.flight_record())
-        if "tensorflow" in sys.modules and native.has_gpus():
-            choose_gpu(topology)
         if self.is_elastic:
             follow = functools.partial(self._follow_members, native)
             self._follower = threading.Thread(target=follow, name="tfhvd-members", daemon=True)
             self._follower.start()
+        for begin in self._at_taking_part:
+            begin()
 
-    def _meet_when_let_in(self, native: Any, identity: str) -> None:
+    def _meet_when_let_in(self, native: Any) -> None:
         """Tells the launcher that this rank is there; one that comes later waits for the others.
 
         So does one that was there, if ranks were lost before all had met.
         """
         self._prepare_process()
         assert self._launcher is not None and self._endpoints is not None
-        self._launcher.ready(identity)
+        self._launcher.ready(self._identity)
         failpoints.come_to("ready_said")
         if native.generation() >= 0:
             return
@@ -188,36 +242,14 @@ class Membership:
         """Returns the last generation for which ranks were let in; 0: none, the same on all."""
         return load_native().admitted() if self.topology is not None else 0
 
-    def ranks_waiting(self) -> int:
-        """Returns how many ranks wait to be let in, as far as this one has heard."""
-        return load_native().ranks_waiting() if self.topology is not None else 0
+    def ask_to_let_in(self, admitted: int) -> None:
+        """Says to the launcher that the ranks are ready to let in those that wait.
 
-    def wait_until_idle(self) -> None:
-        """Waits until no collective of this rank is under way."""
-        while not load_native().wait_until_idle(0.5):
-            pass
-
-    def let_in(self) -> bool:
-        """Lets in the ranks that wait. All others are at this point, with nothing under way.
-
-        Returns:
-            Whether that was done, on all ranks alike; not if the job's members cannot change any
-            more, because a rank has come to the end of its program.
+        Args:
+            admitted: the generation for which they have last done so; asked twice, it counts once.
         """
-        native = load_native()
         assert self._launcher is not None
-        before = native.admitted()
-        asked = -1
-        while native.admitted() == before:
-            generation = native.generation()
-            # The first rank asks; where it is lost, the next one does.
-            if asked != generation and native.topology().rank == 0:
-                self._launcher.let_in(before)
-                failpoints.come_to("let_in_asked")
-                asked = generation
-            if native.wait_for_generation(generation, 0.5) is None:
-                return False
-        return True
+        self._launcher.let_in(admitted)
 
     def refresh(self) -> None:
         """Takes note of who is left, where the thread that does so may not have come to it."""
@@ -239,6 +271,7 @@ class Membership:
         """Leaves the job, and tells the other ranks why: "" where the program is done with it."""
         self.topology = None
         self.started_as = None
+        self.is_outside = False
         for forget in self._at_leaving:
             forget()
         try:
@@ -260,6 +293,10 @@ class Membership:
     def is_watched(self) -> bool:
         """Whether tfhvdrun has started this process, and sees whether the job goes on."""
         return self._launcher is not None and self._launcher.is_heard
+
+    def at_taking_part(self, begin: Callable[[], None]) -> None:
+        """Has a function called whenever the process begins to take part in a job."""
+        self._at_taking_part.append(begin)
 
     def at_leaving(self, forget: Callable[[], None]) -> None:
         """Has a function called whenever the process leaves, for what is of that job alone."""
@@ -301,7 +338,7 @@ class Membership:
 
     def _on_uncaught(self, kind: type[BaseException], error: BaseException) -> None:
         """Tells the others at once, for threads of this process may go on for long."""
-        if self.topology is None:
+        if self.topology is None or self.is_outside:
             return
         self._failed_with = 130 if issubclass(kind, KeyboardInterrupt) else 1
         reason = traceback.format_exception_only(kind, error)[-1].strip()
@@ -321,7 +358,9 @@ class Membership:
             return
         native = load_native()
         try:
-            if self.topology is not None:
+            if self.is_outside:
+                self.leave("")
+            elif self.topology is not None:
                 self._tell_launcher()
                 native.check_health()
                 self.leave("")

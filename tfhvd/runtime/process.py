@@ -27,8 +27,9 @@ def init(
     """Meets the other ranks of the job and starts the engine.
 
     Every rank calls it, before anything else. A process that nobody gave a rank to is a job of
-    size 1. Calling it again does nothing; after `shutdown` it starts anew. Settings are read from
-    the environment: see `tfhvd.settings`.
+    size 1. A rank that comes to an elastic job later has the place that it is to have, and waits at
+    its first collective until it is let in. Calling it again does nothing; after `shutdown` it
+    starts anew. Settings are read from the environment: see `tfhvd.settings`.
 
     With `comm` the job is made of some of the processes that were started together. They are
     numbered anew, in the order that `comm` has, and `rank`, `size`, `local_rank` and all else count
@@ -72,9 +73,6 @@ def init(
     except Exception:
         own_watch.stop()
         raise
-    lines.start()
-    exporter.start()
-    own_watch.start()
     for process_set in wanted:
         sets.add_process_set(process_set)
     if sets.has_peers() and keras_compat.imported_keras():
@@ -84,6 +82,16 @@ def init(
 def set_default(setting: str, value: str) -> None:
     """Gives a setting a value for the next `init`, unless the user has given it one."""
     os.environ.setdefault(setting, value)
+
+
+def _start_beside() -> None:
+    """Starts what goes on beside the training while this process takes part."""
+    lines.start()
+    exporter.start()
+    own_watch.start()
+
+
+membership.at_taking_part(_start_beside)
 
 
 def _list_of_sets(process_sets: object) -> list[sets.ProcessSet | Sequence[int] | Communicator]:
@@ -150,6 +158,11 @@ def on_membership_change(function: Callable[[], object]) -> None:
 def check_running() -> None:
     """Raises NotInitializedError where this process takes part in no job."""
     membership.check()
+
+
+def take_part() -> None:
+    """Does so, too, and waits where this process has come to a job that is to let it in."""
+    membership.take_part()
 
 
 def rank() -> int:

@@ -118,7 +118,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> P
     Example:
         >>> last = hvd.add_process_set([hvd.size() - 1])
     """
-    membership.check()
+    membership.take_part()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
     if process_set.process_set_id is not None:
@@ -165,7 +165,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         >>> hvd.remove_process_set(last)
         True
     """
-    membership.check()
+    membership.take_part()
     if not process_set.process_set_id:  # None, or 0
         return False
     for ranks in _all_named(process_set):
@@ -184,7 +184,7 @@ def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
         >>> hvd.get_process_set_ids_and_ranks()
         {0: [0, 1], 1: [1]}
     """
-    membership.check()
+    membership.take_part()
     return load_native().process_sets()
 
 

@@ -51,10 +51,12 @@ class Step:
 
     Attributes:
         tapes: what reduces the gradients of distributed tapes: the last of each name and set.
+        names: of the reductions of gradients, in the graph that was traced last.
     """
 
     def __init__(self) -> None:
         self.tapes: dict[tuple[str | None, int | None], GradientReducer] = {}
+        self.names: frozenset[str] = frozenset()
         self._updated: dict[int, Variable] = {}
         self._accounted: dict[int, Variable] = {}
         self._by_hand = 0.0
@@ -175,6 +177,13 @@ def note_reduced(variables: Iterable[Variable]) -> None:
     step = _current()
     if step is not None:
         step.account_for(variables)
+
+
+def note_names(names: Iterable[str]) -> None:
+    """Tells what all reductions of gradients are called in the graph that is being traced."""
+    step = _current()
+    if step is not None:
+        step.names = frozenset(names)
 
 
 def note_update(gradients: Sequence[Gradient], variables: Sequence[Variable]) -> None:
