@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kFailedRunsKept = 256;
 
 // There is no memory for a result of another shape on a GPU: that ends the job.
-Status NoMemoryOnGpu(const Request& request, const std::string& why) {
-  if (!why.empty()) return Status::InvalidArgument(why);
+Status NoMemoryOnGpu(const Request& request, const Status& why) {
+  if (!why.ok()) return why;
   return Status::InvalidArgument(
       std::string(CollectiveName(request.kind)) + " '" + request.key.name +
       "' of a compiled function cannot run on a GPU while ranks have joined because their data "
@@ -144,20 +144,28 @@ Status PendingCollectives::Allocate(PendingCollective* pending, size_t tensor, c
   *output = expected.data;
   if (shape == expected.shape) return Status::Ok();
   Reshaped* const reshaped = &pending->reshaped[tensor];
-  std::string why;
-  if (!LacksJoinedAlone(*reshaped, request.tensors[tensor].shape[0])) {
-    why = std::string("The ranks' first dimensions differ in ") + CollectiveName(request.kind) +
-          " '" + request.key.name + "' of a compiled function. Received: a result of shape " +
-          ShapeString(shape) + ". Expected: " + ShapeString(expected.shape) +
-          ", as this rank's tensor has the shape " + ShapeString(request.tensors[tensor].shape) +
-          " and XLA fixes shapes beforehand. Make them equal, by padding, or call it outside of "
-          "jit_compile=True.";
+  const int64_t rows = request.tensors[tensor].shape[0];
+  const auto ranks = static_cast<int64_t>(reshaped->first_dims.size());
+  const std::string what = std::string(CollectiveName(request.kind)) + " '" + request.key.name +
+                           "' of a compiled function. Received: a result of shape " +
+                           ShapeString(shape) + ". Expected: " + ShapeString(expected.shape) +
+                           ", as this rank's tensor has the shape " +
+                           ShapeString(request.tensors[tensor].shape);
+  Status why;
+  if (!LacksJoinedAlone(*reshaped, rows)) {
+    why = Status::InvalidArgument("The ranks' first dimensions differ in " + what +
+                                  " and XLA fixes shapes beforehand. Make them equal, by padding, "
+                                  "or call it outside of jit_compile=True.");
+  } else if (ranks * rows != expected.shape[0]) {  // ranks were lost or have come since
+    why = Status::Aborted(std::to_string(ranks) + " ranks take part in " + what +
+                          ", there were other ranks when it was compiled, and XLA fixes shapes "
+                          "beforehand. In an elastic job call it outside of jit_compile=True.");
   }
   if (request.device != DeviceKind::kHost) return NoMemoryOnGpu(request, why);
   const int64_t bytes = NumElements(shape) * ItemSize(request.tensors[tensor].dtype);
   reshaped->memory.resize(static_cast<size_t>(bytes));
   *output = reshaped->memory.data();
-  if (!why.empty()) pending->why_reshaped = why;
+  if (!why.ok()) pending->why_reshaped = why;
   return Status::Ok();
 }
 
@@ -191,14 +199,12 @@ void PendingCollectives::PutInPlace(PendingCollective* pending) {
 
 void PendingCollectives::OnDone(const std::shared_ptr<PendingCollective>& pending,
                                 const Status& status) {
-  if (status.ok() && pending->why_reshaped.empty()) PutInPlace(pending.get());
+  if (status.ok() && pending->why_reshaped.ok()) PutInPlace(pending.get());
   Several rest;
   {
     MutexLock lock(&mutex_);
     pending->over = true;
-    pending->status = status.ok() && !pending->why_reshaped.empty()
-                          ? Status::InvalidArgument(pending->why_reshaped)
-                          : status;
+    pending->status = status.ok() ? pending->why_reshaped : status;
     if (!pending->status.ok() && WhyFailed(pending->run) == nullptr) {
       rest = UnderWay();
       FailRuns({pending}, pending->status);

@@ -86,7 +86,7 @@ class PendingCollectives {
     SharedRequest request;
     std::vector<Result> results;
     std::vector<Reshaped> reshaped;  // by result; the engine's until it is over
-    std::string why_reshaped;        // "": no error is to be made of it
+    Status why_reshaped;             // ok: no error is to be made of it
     std::weak_ptr<Engine> engine;    // weak: this must not be an engine's last owner
     Withdrawal withdrawal;
     void* stream = nullptr;     // on a GPU: the start's

@@ -48,6 +48,7 @@ struct State {
   std::shared_ptr<Engine> engine TFHVD_GUARDED_BY(mutex);
   std::shared_ptr<ElasticJob> elastic TFHVD_GUARDED_BY(mutex);  // its engine is in use instead
   std::shared_ptr<Engine> rehearsal TFHVD_GUARDED_BY(mutex);    // in use instead of both
+  std::optional<Place> place TFHVD_GUARDED_BY(mutex);           // that it rehearses for
   std::atomic<bool> is_elastic{false};
 
   MemoryPool pool;    // provides its own synchronisation
@@ -59,16 +60,9 @@ State& TheState() {
   return *state;
 }
 
-// Null in a job of fixed size, where nothing is locked for it: all entries pass here.
-std::shared_ptr<ElasticJob> TheElasticJob() {
-  State& state = TheState();
-  if (!JobIsElastic()) return nullptr;
-  MutexLock lock(&state.mutex);
-  return state.elastic;
-}
-
-// The job that an entry for this engine belongs to; null: the engine's own.
-std::shared_ptr<ElasticJob> JobOf(const std::shared_ptr<Engine>& engine) {
+// Null in a job of fixed size, where nothing is locked for it: all entries pass here; and for an
+// `engine` that rehearses.
+std::shared_ptr<ElasticJob> TheElasticJob(const std::shared_ptr<Engine>& engine = nullptr) {
   State& state = TheState();
   if (!JobIsElastic()) return nullptr;
   MutexLock lock(&state.mutex);
@@ -225,7 +219,7 @@ void PassFailpoint(Failpoint point) {
   failpoints.Pass(point);
 }
 
-Status BeginRehearsal(bool* begun) {
+Status BeginRehearsal(const Place& place, bool* begun) {
   State& state = TheState();
   MutexLock lifecycle(&state.lifecycle);
   *begun = state.joining.has_value() && state.joining->config.rehearse;
@@ -241,7 +235,13 @@ Status BeginRehearsal(bool* begun) {
   TFHVD_RETURN_IF_ERROR(MakeEngineOfRoster(making, -1, alone, nullptr, nullptr, &engine, &world));
   MutexLock lock(&state.mutex);
   state.rehearsal = std::move(engine);
+  state.place = place;
   return Status::Ok();
+}
+
+std::optional<Place> RehearsedPlace() {
+  MutexLock lock(&TheState().mutex);
+  return TheState().place;
 }
 
 void EndRehearsal() {
@@ -257,6 +257,7 @@ void EndRehearsal() {
   (void)engine->WaitUntilOver(std::numeric_limits<double>::infinity());
   MutexLock lock(&state.mutex);
   state.rehearsal.reset();
+  state.place.reset();
 }
 
 Status ShutdownProcess(const std::string& reason) {
@@ -338,12 +339,12 @@ std::shared_ptr<Engine> ProcessEngine() {
 }
 
 EntryId SubmitToJob(const std::shared_ptr<Engine>& engine, Entry&& entry) {
-  const std::shared_ptr<ElasticJob> job = JobOf(engine);
+  const std::shared_ptr<ElasticJob> job = TheElasticJob(engine);
   return job != nullptr ? job->Submit(std::move(entry)) : engine->Submit(std::move(entry));
 }
 
 void CancelInJob(const std::shared_ptr<Engine>& engine, EntryId id) {
-  if (const std::shared_ptr<ElasticJob> job = JobOf(engine)) return job->Cancel(id);
+  if (const std::shared_ptr<ElasticJob> job = TheElasticJob(engine)) return job->Cancel(id);
   if (engine != nullptr) engine->Cancel(id);
 }
 

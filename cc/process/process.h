@@ -37,13 +37,22 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
 // Comes to a failpoint that a program's part of the protocol has (cc/base/failpoints.h).
 void PassFailpoint(Failpoint point);
 
+// Which of how many ranks.
+struct Place {
+  int rank = 0;
+  int size = 1;
+};
+
 // Gives a process that waits to be let in to an elastic job an engine of its own alone, until
 // EndRehearsal: what it then traces, compiles and loads, others need not wait for. No collective of
 // it reaches them, and no result of it is one of the job's. The end waits until nothing is under
-// way. `begun`: false where the settings ask for none; ended where none was begun, it does nothing.
-// REQUIRES: JobGeneration() is -1, and whoever lets it in has not been told that it is ready.
-Status BeginRehearsal(bool* begun);
+// way. `place`: the one that it is to have, which is compiled into functions. `begun`: false where
+// the settings ask for none; ended where none was begun, it does nothing. REQUIRES: JobGeneration()
+// is -1, and whoever lets it in has not been told that it is ready.
+Status BeginRehearsal(const Place& place, bool* begun);
 void EndRehearsal();
+// nullopt: this process does not rehearse.
+std::optional<Place> RehearsedPlace();
 
 // Leaves the job with `reason` ("" for a plain shutdown, otherwise the error that ends this
 // process), waits for the others and stops the engine. With a reason the wait is bounded by

@@ -310,11 +310,12 @@ PYBIND11_MODULE(_native, m) {
       "Meets the peers and starts the engine.");
   m.def(
       "begin_rehearsal",
-      [] {
+      [](int rank, int size) {
         bool begun = false;
-        RunUnlocked([&] { return BeginRehearsal(&begun); });
+        RunUnlocked([&] { return BeginRehearsal({rank, size}, &begun); });
         return begun;
       },
+      py::arg("rank"), py::arg("size"),
       "Gives a process that waits to be let in an engine of its own alone; whether it does.");
   m.def("end_rehearsal", &EndRehearsal, py::call_guard<py::gil_scoped_release>(),
         "Takes it away again, once nothing is under way there.");

@@ -437,6 +437,39 @@ def test_the_loss_of_a_host(tmp_path, deed):
     assert wait_until_gone(str(path)) == []
 
 
+COMPILED_GATHER = """
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+start = hvd.rank()
+
+@tf.function(jit_compile=True)
+def gathered(value):
+    return hvd.allgather(value, name="rows")
+
+tf.debugging.assert_equal(gathered(tf.fill([2, 1], 1.0)), tf.ones([6, 1]))
+if start == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+while hvd.size() == 3:
+    time.sleep(0.01)
+try:
+    gathered(tf.fill([2, 1], 1.0))
+except tf.errors.AbortedError as error:
+    assert "2 ranks take part in allgather 'rows' of a compiled function" in str(error), error
+    print(f"rank {start} has seen it\\n", end="", flush=True)
+tf.debugging.assert_equal(hvd.allgather(tf.ones([2, 1]), name="eager"), tf.ones([4, 1]))
+"""
+
+
+@needs_xla
+def test_a_compiled_allgather_with_fewer_ranks_is_an_error(tmp_path):
+    path = script(tmp_path, COMPILED_GATHER)
+    result = launch("--elastic", "--no-prefix", "-np", 3, sys.executable, path)
+    assert result.code == 0, result.err
+    lines = ["rank 0 has seen it", "rank 2 has seen it"]
+    assert sorted(result.out.splitlines()) == lines, result.err
+
+
 ROOT_IS_LOST = """
 import tensorflow as tf
 import tfhvd as hvd

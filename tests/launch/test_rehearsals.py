@@ -202,3 +202,41 @@ def test_a_function_of_elastic_run_is_rehearsed_up_to_its_first_commit(tmp_path,
     said = "rank 2 comes to the job without having rehearsed the function of hvd.elastic.run"
     assert (said in result.err) == ("rows are missing" in result.err) == (way == "fails")
     assert wait_until_gone(str(path)) == []
+
+
+COMPILED = """
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+state = hvd.elastic.ObjectState(step=0)
+
+@tf.function(jit_compile=True)
+def gathered(value):
+    return hvd.allgather(value, name="rows")
+
+@hvd.elastic.run
+def train(state):
+    end = state.step + 20
+    while hvd.size() < 3 or state.step < end:
+        rows = gathered(tf.ones([2, 1])) if hvd.size() == 3 else []
+        state.step += 1
+        if state.step % 5 == 0:
+            state.commit()
+        time.sleep(0.01)
+    print(f"{len(rows)} rows\\n", end="", flush=True)
+
+train(state)
+"""
+
+
+@needs_xla
+@pytest.mark.thorough
+def test_a_compiled_function_has_the_shapes_of_the_place_that_it_is_rehearsed_for(tmp_path):
+    """Results of one rank alone do not fit: the rehearsal ends there, and what it compiled stays."""
+    path = script(tmp_path, COMPILED)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path)
+    result = launch(*words, timeout=90)
+    assert result.code == 0, result.err
+    assert result.out.splitlines() == ["6 rows"] * 3, result.err
+    assert "comes to the job without having rehearsed" in result.err
+    assert wait_until_gone(str(path)) == []
