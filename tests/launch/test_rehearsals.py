@@ -232,7 +232,7 @@ train(state)
 @needs_xla
 @pytest.mark.thorough
 def test_a_compiled_function_has_the_shapes_of_the_place_that_it_is_rehearsed_for(tmp_path):
-    """Results of one rank alone do not fit: the rehearsal ends there, and what it compiled stays."""
+    """Results of one rank alone do not fit: the rehearsal ends there; what it compiled stays."""
     path = script(tmp_path, COMPILED)
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path)
     result = launch(*words, timeout=90)
