@@ -154,6 +154,26 @@ def await_ranks(job: Job, known: set[int]) -> list[int]:
     raise RuntimeError(f"no rank has come: {job.output()[-4000:]}")
 
 
+LONG = 1.0  # seconds: of a longer pause more is printed
+
+
+def say_more(notes: dict[int, list[tuple[str, int, float]]], output: str) -> None:
+    """Prints what all noted around each long pause, and what the job has printed."""
+    shown = False
+    for pid, noted in notes.items():
+        batches = [at for what, _, at in noted if what == "batch"]
+        for before, after in zip(batches, batches[1:]):
+            if after - before < LONG:
+                continue
+            shown = True
+            print(f"process {pid} paused {after - before:.2f} s, from {before:.2f} on")
+            for other, its in notes.items():
+                near = [one for one in its if before - 0.1 <= one[2] <= after + 0.1]
+                print(f"    process {other}: {near[:4]} ... {near[-4:]}")
+    if shown:
+        print(output[-20000:])
+
+
 def pauses(notes: dict[int, list[tuple[str, int, float]]]) -> list[float]:
     """How long each process that was there paused for one that came."""
     found = []
@@ -198,6 +218,7 @@ def main() -> int:
             job.process.terminate()
             job.process.wait(60)
         found = pauses(job.notes())
+        say_more(job.notes(), job.output())
     with tempfile.TemporaryDirectory(prefix="tfhvd-joins-") as name:
         whole = Job(Path(name), epochs)
         _, wanted, _, _ = whole.end()

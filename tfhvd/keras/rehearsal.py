@@ -52,7 +52,7 @@ def rehearse(model: Model, arguments: dict[str, Any]) -> None:
 def _step(model: Model, arguments: dict[str, Any]) -> None:
     global _under_way
     first = arguments.get("initial_epoch") or 0
-    # They make variables before a step is traced; on what is there by then, names depend.
+    # This callback makes variables before a step is traced; on what is there by then, names depend.
     broadcasts = [
         BroadcastGlobalVariablesCallback(0, callback.device)
         for callback in ours(arguments.get("callbacks"))
