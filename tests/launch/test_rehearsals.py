@@ -88,6 +88,8 @@ def values():
 if way == "apart" and not comes:  # so that what it traces later has other names
     specs = tf.TensorSpec([None, 4]), tf.TensorSpec([None, 1])
     tf.function(lambda data: model.train_step(data)).get_concrete_function(specs)
+if way == "ahead" and comes:  # the same on this rank, without a collective
+    model.evaluate(x[:8], y[:8], verbose=0)
 before = values()
 
 class Watch(keras.callbacks.Callback):
@@ -128,6 +130,7 @@ if comes:
         pytest.param("keras", "once", marks=pytest.mark.thorough),
         # It has other names than on the other ranks: all trace it anew.
         pytest.param("keras", "apart", marks=pytest.mark.thorough),
+        pytest.param("keras", "ahead", marks=pytest.mark.thorough),
         pytest.param("tf_keras", "graph", marks=pytest.mark.thorough),
     ],
 )
@@ -136,7 +139,7 @@ def test_a_step_of_fit_is_rehearsed_and_nothing_is_left_of_it(tmp_path, package,
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package, way)
     result = launch(*words, timeout=150)
     assert result.code == 0, result.err
-    before, later = way != "once", way in ("once", "apart")
+    before, later = way != "once", way in ("once", "apart", "ahead")
     line = f"traced before: {before}, later: {later}, unchanged: True"
     assert result.out.splitlines() == [line], result.err
     assert "rehears" not in result.err

@@ -116,7 +116,7 @@ class Epochs:
         traced = zlib.crc32("\n".join(sorted(self.step.names)).encode())  # 0 for none
         own = [self._params.get("steps") or _UNKNOWN, traced, *self._replicas.wanted()]
         told = self._gather("steps", own)
-        if len(set(told[:, 1]) - {0}) > 1 and not self._calls:
+        if len(set(told[:, 1]) - {0}) > 1 and not self._training:
             self._trace_anew()
         self._replicas.take(told[0, 2:])
         steps = told[:, 0]
