@@ -157,25 +157,8 @@ def await_ranks(job: Job, known: set[int]) -> list[int]:
 LONG = 1.0  # seconds: of a longer pause more is printed
 
 
-def say_more(notes: dict[int, list[tuple[str, int, float]]], output: str) -> None:
-    """Prints what all noted around each long pause, and what the job has printed."""
-    shown = False
-    for pid, noted in notes.items():
-        batches = [at for what, _, at in noted if what == "batch"]
-        for before, after in zip(batches, batches[1:]):
-            if after - before < LONG:
-                continue
-            shown = True
-            print(f"process {pid} paused {after - before:.2f} s, from {before:.2f} on")
-            for other, its in notes.items():
-                near = [one for one in its if before - 0.1 <= one[2] <= after + 0.1]
-                print(f"    process {other}: {near[:4]} ... {near[-4:]}")
-    if shown:
-        print(output[-20000:])
-
-
-def pauses(notes: dict[int, list[tuple[str, int, float]]]) -> list[float]:
-    """How long each process that was there paused for one that came."""
+def pauses(notes: dict[int, list[tuple[str, int, float]]]) -> list[tuple[float, float]]:
+    """From when on, and until when, each process that was there paused for one that came."""
     found = []
     for noted in notes.values():
         batches = [at for what, _, at in noted if what == "batch"]
@@ -184,7 +167,7 @@ def pauses(notes: dict[int, list[tuple[str, int, float]]]) -> list[float]:
             earlier = [one for one in batches if one <= at]
             later = [one for one in batches if one > at]
             if size > before and earlier and later:
-                found.append(later[0] - earlier[-1])
+                found.append((earlier[-1], later[0]))
     return found
 
 
@@ -217,8 +200,16 @@ def main() -> int:
         finally:
             job.process.terminate()
             job.process.wait(60)
-        found = pauses(job.notes())
-        say_more(job.notes(), job.output())
+        notes = job.notes()
+        found = [after - before for before, after in pauses(notes)]
+        for before, after in pauses(notes):
+            if after - before > LONG:
+                print(f"a pause of {after - before:.2f} s:")
+                for pid, noted in notes.items():
+                    near = [one for one in noted if before - 0.1 <= one[2] <= after + 0.1]
+                    print(f"    process {pid}: {near}")
+        if found and max(found) > LONG:
+            print(job.output()[-20000:])
     with tempfile.TemporaryDirectory(prefix="tfhvd-joins-") as name:
         whole = Job(Path(name), epochs)
         _, wanted, _, _ = whole.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,12 +11,10 @@ import tensorflow as tf
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
 from tfhvd.ops.objects import ROOT_IS_LOST
-from tfhvd.runtime import process
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.rehearsal import rehearsal
+from tfhvd.runtime.rehearsal import rehearsal, warn_of_failure
 
-_logger = logging.getLogger("tfhvd")
 _Result = TypeVar("_Result")
 # How the error ends after which a job on GPUs goes back to its last commit.
 _ON_GPUS = "the job goes on from its last commit"  # cc/elastic/later_generation.h
@@ -86,13 +83,7 @@ def _rehearse(train: Callable[[], object], state: Any) -> None:
             if begun:
                 train()
     except Exception:
-        _logger.warning(
-            "rank %d comes to the job without having rehearsed the function of hvd.elastic.run, "
-            "which failed where only this rank took part. The others wait until it has read its "
-            "data and compiled its step. TFHVD_REHEARSE=0 rehearses nothing.",
-            process.rank(),
-            exc_info=True,
-        )
+        warn_of_failure("the function of hvd.elastic.run")
     state.restore()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +14,14 @@ from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVari
 from tfhvd.keras.callbacks.lists import ours
 from tfhvd.keras.model_state import optimizers_of, reducing_optimizers
 from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of
-from tfhvd.runtime import process
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.rehearsal import rehearsal
+from tfhvd.runtime.rehearsal import rehearsal, warn_of_failure
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfhvd.compat.types import Model
 
-_logger = logging.getLogger("tfhvd")
 _NEVER = 1 << 30  # epochs
 _under_way = False  # the `fit` below
 
@@ -71,13 +68,7 @@ def _step(model: Model, arguments: dict[str, Any]) -> None:
             keras_compat.keras_of(model).Model.fit(**changed)
     except Exception:
         model.train_function = None  # what failed to be compiled would fail again
-        _logger.warning(
-            "rank %d comes to the job without having rehearsed a step of fit, which failed where "
-            "only this rank took part. The others wait until it has compiled its step. "
-            "TFHVD_REHEARSE=0 rehearses nothing.",
-            process.rank(),
-            exc_info=True,
-        )
+        warn_of_failure("a step of fit")
     finally:
         _under_way = False
 

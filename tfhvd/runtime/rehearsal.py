@@ -8,9 +8,12 @@ which the function may be called anew in any case.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from tfhvd.runtime.membership import membership
+
+_logger = logging.getLogger("tfhvd")
 
 
 class _End(BaseException):
@@ -40,3 +43,15 @@ class Rehearsal:
 
 
 rehearsal = Rehearsal()  # this process's
+
+
+def warn_of_failure(what: str) -> None:
+    """Says, where an exception is handled, that this rank comes without a rehearsal of `what`."""
+    _logger.warning(
+        "rank %d comes to the job without having rehearsed %s, which failed where only this rank "
+        "took part. The others wait until it has read its data and compiled its step. "
+        "TFHVD_REHEARSE=0 rehearses nothing.",
+        membership.require_topology().rank,
+        what,
+        exc_info=True,
+    )
