@@ -7,6 +7,7 @@ operations, so that the shorter step is no matter of the machine.
 import contextlib
 import gc
 import os
+import signal
 import statistics
 import tempfile
 import time
@@ -215,6 +216,40 @@ def test_as_much_data_as_the_memory_holds():
         )
         assert "It reads memory back from the disk" in said
         del data
+
+
+def test_a_processor_with_something_else_on_it():
+    """Each rank has a processor of its own, and rank 1's has another process on it, for a while."""
+    own = sorted(os.sched_getaffinity(0))
+    if len(own) < 2:
+        pytest.skip("needs two processors")
+
+    def step() -> None:
+        end = time.thread_time() + SLOW
+        while time.thread_time() < end:
+            pass
+        hvd.allreduce(1.0, name="work")
+
+    reports = []
+    os.sched_setaffinity(0, {own[0 if hvd.rank() == 0 else -1]})
+    try:
+        for busy in (True, False):
+            other = os.fork() if busy and hvd.rank() == 1 else None
+            while other == 0:
+                pass
+            try:
+                reports.append(profiled(step))
+            finally:
+                if other is not None:
+                    os.kill(other, signal.SIGKILL)
+                    os.waitpid(other, 0)
+    finally:
+        os.sched_setaffinity(0, own)
+    first, second = reports
+    assert (first.straggler.rank, first.straggler.cause) == (1, "preempted"), first.lines()
+    # Others may want the processor, too: then the second one says the same of less.
+    assert averaged(second, "waiting") < averaged(first, "waiting") / 2, second.lines()
+    assert usual(second) < usual(first), second.lines()
 
 
 def test_callbacks_of_one_rank():

@@ -17,19 +17,23 @@ STEP = 0.1
 def job(late=(), ahead=0.0, hosts=("a", "a"), compiled=False, part="input", steps=5):
     """Steps of 100 ms: 10 of input, 60 of computing, a collective of 20, and the rest.
 
-    `late`: rank -> how many seconds more it takes for `part`; the others wait. `ahead`: by how much
-    the last host's clock is.
+    `late`: rank -> how many seconds more it takes for `part`, or how many of each step; the others
+    wait. `ahead`: by how much the last host's clock is.
     """
-    extra = dict(late)
-    longest = max([0.0, *extra.values()])
+    extra = {
+        rank: more if isinstance(more, list) else [more] * steps
+        for rank, more in dict(late).items()
+    }
     traces = {}
     for rank, host in enumerate(hosts):
         shift = ahead if host != hosts[0] else 0.0
+        end = shift
         marks, spans, meetings = [], {"input": [], "computing": [], "collecting": []}, []
         for number in range(steps):
-            begin = shift + number * (STEP + longest)
-            at = begin
-            more = extra.get(rank, 0.0)
+            begin = at = end
+            more = extra[rank][number] if rank in extra else 0.0
+            longest = max([0.0, *(each[number] for each in extra.values())])
+            end = begin + STEP + longest
             for name, usual in (("input", 0.01), ("computing", 0.06)):
                 duration = usual + (more if name == part else 0.0)
                 spans[name].append(Span(at, at + duration))
@@ -42,7 +46,7 @@ def job(late=(), ahead=0.0, hosts=("a", "a"), compiled=False, part="input", step
             meetings.append(
                 Meeting("g", number, at, everyone, everyone + 0.001, everyone + 0.021, 4000, 3)
             )
-            marks.append(Span(begin, begin + STEP + longest))
+            marks.append(Span(begin, end))
         traces[rank] = Trace(
             rank, host, tuple(marks), *map(tuple, spans.values()), tuple(meetings), compiled
         )
@@ -103,6 +107,20 @@ def test_the_machine_says_why_computing_is_slow():
     assert report.make(traces).straggler.cause == "quota"
     traces[0] = Trace(**{**vars(traces[0]), "throttled": 0.0, "faults": 100})
     assert report.make(traces).straggler.cause == "page faults"
+    traces[0] = Trace(**{**vars(traces[0]), "faults": 0, "preempted": 5 * 0.02})
+    assert report.make(traces).straggler.cause == "preempted"
+    traces[0] = Trace(**{**vars(traces[0]), "preempted": 5 * 0.01})  # of 30 ms a step
+    assert report.make(traces).straggler.cause == "computing"
+
+
+@pytest.mark.parametrize("part", ["computing", "other"])
+def test_a_few_late_steps_are_no_matter_of_every_step(part):
+    """One step of ten takes 300 ms more: nobody is told what the rank does between all steps."""
+    made = report.make(job({0: [0.3, *[0.0] * 9]}, part=part, steps=10))
+    assert (made.straggler.rank, made.straggler.cause) == (0, "at times")
+    assert "It takes longer in a few steps only, 30.0 ms a step more" in "\n".join(made.lines())
+    most = report.make(job({0: [0.0, *[0.03] * 9]}, part=part, steps=10))
+    assert most.straggler.cause == part
 
 
 def test_ranks_that_wait_for_each_other_in_turn():

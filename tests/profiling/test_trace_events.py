@@ -19,6 +19,7 @@ TRACE = Trace(
     compiled=True,
     faults=3,
     throttled=0.5,
+    preempted=0.25,
     calls=40,
     sent=(Sent("10.0.0.1:5", "10.0.0.2:6", 1000, 0.25),),
 )
@@ -33,6 +34,7 @@ def test_what_is_written_is_read():
     assert fields["collecting"] == (Span(112.0, 112.125),)
     assert fields["compiled"] is True
     assert (fields["faults"], fields["throttled"], fields["calls"]) == (3, 0.5, 40)
+    assert fields["preempted"] == 0.25
     assert fields["sent"] == TRACE.sent
 
 

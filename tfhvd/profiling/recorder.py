@@ -19,7 +19,7 @@ from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.metrics import metrics
 from tfhvd.runtime.timeline_file import timeline_file
-from tfhvd.watch import control_groups, flight
+from tfhvd.watch import control_groups, flight, preemption
 
 
 class Recorder:
@@ -37,6 +37,7 @@ class Recorder:
         self._collects_since = 0.0
         self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
         self._throttled = control_groups.throttled_seconds()
+        self._preempted = preemption.seconds()
         self._calls = metrics().calls
         self._sent = connections.read()
         self._first = flight.read(self._record).submitted + 1
@@ -53,6 +54,7 @@ class Recorder:
     def stop(self) -> Trace:
         """Ends it."""
         gc.callbacks.remove(self._on_collect)
+        preempted = preemption.seconds() - self._preempted
         calls, sent = metrics().calls - self._calls, connections.since(self._sent)
         events = self._profiler.stop()
         topology = membership.require_topology()
@@ -78,6 +80,7 @@ class Recorder:
             compiled=events.compiled,
             faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt - self._faults,
             throttled=control_groups.throttled_seconds() - self._throttled,
+            preempted=preempted,
             calls=calls,
             alone_bytes=load_native().config().alone_bytes,
             sent=sent,

@@ -57,6 +57,16 @@ _CAUSES = {
         "reads memory back from the disk",
         "Its host lacks memory: use smaller batches, or fewer processes there.",
     ),
+    "preempted": (
+        "is kept from running by what else runs on its host",
+        "Look at top there: what else needs processors, and the `st` of a virtual machine whose "
+        "own host is busy. Give the job that host's processors alone, or start fewer ranks there.",
+    ),
+    "at times": (
+        "takes longer in a few steps only",
+        "Look at what it does only then, such as saving and logging, and what else runs on its "
+        "host.",
+    ),
     "other": (
         "is in Python between the steps",
         "Look at its callbacks and logging: what only one rank does, the others wait for.",

@@ -14,7 +14,10 @@ _LEAST = 0.05  # of a step: less is no straggler
 _MORE = 2.0  # times what any other rank costs; else they wait for each other in turn
 _THROTTLED = 0.1  # of the time
 _OWN = ("input", "garbage", "computing", "other")  # what a rank does by itself
+_UNSEEN = ("computing", "other")  # of what it consists is not recorded
 _FAULTS = 1.0  # a step, that read the disk
+_STEADY = 0.75  # of the steps have a noticeable part of what an average step has
+_NOTICED = 0.25  # of that
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Straggler:
         rank: its number.
         seconds: a step for which the others wait for it, each, on average.
         share: of a step.
-        cause: "input", "garbage", "quota", "page faults", "computing", "other" or "link"; "unseen"
+        cause: "input", "garbage", "quota", "page faults", "preempted", "computing", "other" or
+            "link"; "at times" where only a few steps have more of the last two parts; "unseen"
             where only collectives were recorded; "" where it does nothing that the others do not:
             then it is a little late now and then.
         more: seconds a step that the cause takes more than on the other ranks.
@@ -98,26 +102,42 @@ def _late(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> S
     cause = max(more, key=lambda part: more[part])
     if more[cause] < kept[rank] / 2:
         return Straggler(rank, kept[rank], kept[rank] / whole, "", 0.0)
-    return Straggler(
-        rank,
-        kept[rank],
-        kept[rank] / whole,
-        _refined(cause, traces[rank], whole * count),
-        more[cause],
-    )
+    refined = _refined(cause, traces[rank], whole * count, more[cause] * count)
+    if refined in _UNSEEN and not _steadily(rank, cause, more[cause], steps):
+        refined = "at times"
+    return Straggler(rank, kept[rank], kept[rank] / whole, refined, more[cause])
 
 
-def _refined(cause: str, trace: Trace, duration: float) -> str:
-    """Why computing takes longer, where the machine says so."""
+def _refined(cause: str, trace: Trace, duration: float, more: float) -> str:
+    """Why the program takes longer, where the machine says so.
+
+    Args:
+        cause: the part that takes longer.
+        trace: of the rank.
+        duration: of all steps, in seconds.
+        more: how much longer all of them take.
+    """
     if trace.only_collectives:
         return "unseen"
-    if cause not in ("computing", "other"):
+    if cause not in _UNSEEN:
         return cause
     if trace.throttled > _THROTTLED * duration:
         return "quota"
     if trace.faults > _FAULTS * max(1, len(trace.steps)):
         return "page faults"
+    if trace.preempted > more / 2:
+        return "preempted"
     return cause
+
+
+def _steadily(rank: int, part: str, more: float, steps: Mapping[int, Sequence[Step]]) -> bool:
+    """Whether a part takes longer in most steps, as it does where a program does more in each."""
+    others = [steps[other] for other in steps if other != rank]
+    longer = [
+        own.parts[part] - statistics.median(other.parts[part] for other in at_once)
+        for own, *at_once in zip(steps[rank], *others)
+    ]
+    return sum(each > _NOTICED * more for each in longer) >= _STEADY * len(longer)
 
 
 def _per_step(steps: Sequence[Step], part: str, count: int) -> float:

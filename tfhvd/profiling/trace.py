@@ -66,6 +66,8 @@ class Trace:
         compiled: whether XLA has made one operation of a step: it computes and waits in one.
         faults: page faults in which the disk was read.
         throttled: seconds for which a CPU quota has kept the rank from running.
+        preempted: seconds for which the program's thread was ready to run, and what else runs on
+            the host had its processor.
         calls: operations of shared memory, MPI or NCCL that have carried the steps' collectives.
         alone_bytes: a tensor of so many has a call of its own, since to copy it costs more than
             that: so a call that has so many is full.
@@ -83,6 +85,7 @@ class Trace:
     compiled: bool = False
     faults: int = 0
     throttled: float = 0.0
+    preempted: float = 0.0
     calls: int = 0
     alone_bytes: int = 1 << 20
     sent: tuple[Sent, ...] = ()
