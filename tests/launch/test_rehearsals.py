@@ -70,20 +70,34 @@ traced, seen, epochs = [], [], []
 class Net(keras.Sequential):
     def train_step(self, *args, **kwargs):
         traced.append(1)
+        if way == "killed" and comes and not os.path.exists(f"{__file__}.died"):
+            open(f"{__file__}.died", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().train_step(*args, **kwargs)
 
-model = Net([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dropout(0.5),
-             keras.layers.BatchNormalization(), keras.layers.Dense(1)])
-optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), backward_passes_per_step=2)
+own = keras.layers.Dense(1, kernel_initializer="ones")
+model = Net([keras.layers.Dense(8), keras.layers.Dropout(0.5), keras.layers.BatchNormalization(),
+             *([own] if way == "unbuilt" else []), keras.layers.Dense(1)])
+compression = hvd.Compression.powersgd(rank=1) if way == "compression" else hvd.Compression.none
+optimizer = hvd.PartialDistributedOptimizer(
+    keras.optimizers.Adam(0.01), local_layers=[own], compression=compression,
+    backward_passes_per_step=1 if way in ("compression", "unbuilt") else 2)
 model.compile(optimizer, loss="mse", metrics=["mae"], jit_compile=way == "compiled")
-optimizer.build(model.trainable_variables)
+if way != "unbuilt":
+    model.build((None, 4))
+    optimizer.build(model.trainable_variables)
 x = np.random.default_rng(1).random((64, 4)).astype("float32")
 y = x.sum(1, keepdims=True)
 
 def values():
     variables = optimizer.variables
     every = [*model.variables, *(variables() if callable(variables) else variables)]
-    return [variable.numpy() for variable in every]
+    found = [variable.numpy() for variable in every]
+    if way == "compression":  # nothing was left out yet
+        found.append(sum(float(abs(v.numpy()).sum()) for v in compression.left_out))
+    if way == "unbuilt":
+        found = [weight.numpy() for weight in own.trainable_weights] or [np.ones((8, 1)), [0.0]]
+    return found
 
 if way == "apart" and not comes:  # so that what it traces later has other names
     specs = tf.TensorSpec([None, 4]), tf.TensorSpec([None, 1])
@@ -108,12 +122,24 @@ def batches():
         for start in range(0, 64, 8):
             yield x[start:start + 8], y[start:start + 8]
 
-given = dict(x=batches(), steps_per_epoch=8) if way == "once" else dict(x=x, y=y, batch_size=8)
+given = dict(x=x, y=y, batch_size=8)
+if way == "once":
+    given = dict(x=batches(), steps_per_epoch=8)
+if way == "workers":
+    class Rows(keras.utils.PyDataset):
+        def __len__(self):
+            return 8
+        def __getitem__(self, number):
+            return x[8 * number:][:8], y[8 * number:][:8]
+    given = dict(x=Rows(workers=2, use_multiprocessing=True))
 model.fit(**given, epochs=10**6, initial_epoch=5, verbose=0,
           callbacks=[Watch(), hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
-weights = np.concatenate([weight.numpy().ravel() for weight in model.trainable_variables])
+alike = [weight for layer in model.layers if layer is not own for weight in layer.trainable_weights]
+weights = np.concatenate([weight.numpy().ravel() for weight in alike])
 every = hvd.allgather(weights[None]).numpy()
 assert (every == every[0]).all(), "weights differ"
+if way == "compression":
+    assert hvd.check_divergence(compression.shared_state) == [], "factors differ"
 if comes:
     [(before, unchanged)] = seen
     print(f"traced before: {before > 0}, later: {len(traced) > before}, unchanged: {unchanged}")
@@ -131,6 +157,11 @@ if comes:
         # It has other names than on the other ranks: all trace it anew.
         pytest.param("keras", "apart", marks=pytest.mark.thorough),
         pytest.param("keras", "ahead", marks=pytest.mark.thorough),
+        # The next one comes in the place of one that is killed meanwhile.
+        pytest.param("keras", "killed", marks=pytest.mark.thorough),
+        pytest.param("keras", "compression", marks=pytest.mark.thorough),
+        pytest.param("keras", "unbuilt", marks=pytest.mark.thorough),
+        pytest.param("keras", "workers", marks=pytest.mark.thorough),
         pytest.param("tf_keras", "graph", marks=pytest.mark.thorough),
     ],
 )

@@ -147,6 +147,11 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         """What must be the same on every rank, beside what each has left out."""
         return []
 
+    @property
+    def left_out(self) -> list[tf.Variable]:
+        """What this rank has left out, of the shapes of the variables."""
+        return list(self._errors)
+
     def state(self) -> list[tf.Variable]:
         """Returns all variables of this rank's state, those of what it has left out first."""
         return [*self._errors, *self.shared_state]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from tfhvd.compat import keras as keras_compat
-from tfhvd.compat.variables import tf_variable
-from tfhvd.compression import has_state
+from tfhvd.compat.variables import key_of, tf_variable
+from tfhvd.compression import StatefulCompression, has_state
 from tfhvd.gradients.indexed_slices import forget_ways
+from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from tfhvd.keras.callbacks.lists import ours
 from tfhvd.keras.model_state import optimizers_of, reducing_optimizers
@@ -18,9 +20,7 @@ from tfhvd.runtime.membership import membership
 from tfhvd.runtime.rehearsal import rehearsal, warn_of_failure
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from tfhvd.compat.types import Model
+    from tfhvd.compat.types import Logs, Model
 
 _NEVER = 1 << 30  # epochs
 _under_way = False  # the `fit` below
@@ -55,8 +55,9 @@ def _step(model: Model, arguments: dict[str, Any]) -> None:
         for callback in ours(arguments.get("callbacks"))
         if isinstance(callback, BroadcastGlobalVariablesCallback)
     ]
+    values = _Values(model)
     changed = arguments | {
-        "callbacks": broadcasts,
+        "callbacks": [_BeforeTheStep(values), *broadcasts],
         "verbose": 0,
         "validation_freq": first + _NEVER,
         "epochs": first + 1,
@@ -64,35 +65,73 @@ def _step(model: Model, arguments: dict[str, Any]) -> None:
     }
     _under_way = True
     try:
-        with _kept(model):
-            keras_compat.keras_of(model).Model.fit(**changed)
+        keras_compat.keras_of(model).Model.fit(**changed)
     except Exception:
         model.train_function = None  # what failed to be compiled would fail again
         warn_of_failure("a step of fit")
     finally:
         _under_way = False
+        values.restore()
 
 
-@contextlib.contextmanager
-def _kept(model: Model) -> Iterator[None]:
-    """Gives variables the values again that they have now, metrics and random seeds among them."""
-    values = [(variable, variable.numpy()) for variable in _variables(model)]
-    try:
-        yield
-    finally:
-        for variable, value in values:
+class _Values:
+    """The values that a model's variables have before the step, metrics and random seeds too."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._values: dict[int, tuple[tf.Variable, Any]] = {}
+        self.add()
+
+    def add(self) -> None:
+        """Takes those of variables that are new."""
+        for variable in map(tf_variable, self._variables()):
+            if key_of(variable) not in self._values:
+                self._values[key_of(variable)] = variable, variable.numpy()
+
+    def restore(self) -> None:
+        """Gives the values back; what ranks keep of gradients that were reduced begins anew."""
+        for variable, value in self._values.values():
             variable.assign(value)
-        for optimizer in reducing_optimizers(model):
+        for compression in self._compressions():
+            for left_out in compression.left_out:
+                if key_of(left_out) not in self._values:  # the step has made it
+                    left_out.assign(tf.zeros_like(left_out))
+        for optimizer in reducing_optimizers(self._model):
             accumulator_of(optimizer).begin_anew()
-        forget_ways(model.trainable_variables)
+        forget_ways(self._model.trainable_variables)
 
-
-def _variables(model: Model) -> list[tf.Variable]:
-    variables = list(model.variables)
-    for optimizer in optimizers_of(model):
-        variables += keras_compat.optimizer_variables(optimizer)
-    for optimizer in reducing_optimizers(model):
-        compression = reducer_of(optimizer).options.compression
-        if has_state(compression):
+    def _variables(self) -> list[Any]:
+        variables = list(self._model.variables)
+        for optimizer in optimizers_of(self._model):
+            variables += keras_compat.optimizer_variables(optimizer)
+        for compression in self._compressions():
             variables += compression.state()
-    return [tf_variable(variable) for variable in variables]
+        return variables
+
+    def _compressions(self) -> list[StatefulCompression]:
+        reducers = map(reducer_of, reducing_optimizers(self._model))
+        compressions = [reducer.options.compression for reducer in reducers]
+        return [each for each in compressions if has_state(each)]
+
+
+class _BeforeTheStep(Callback):
+    """Takes the values of variables that are made as late as before the first step.
+
+    Args:
+        values: to add them to.
+    """
+
+    def __init__(self, values: _Values) -> None:
+        super().__init__()
+        self._values = values
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Puts itself before the step, where the model is built."""
+        model, step = self.model, self.model.train_function
+
+        def take_then_step(iterator: Iterator[Any]) -> Any:
+            model.train_function = step
+            self._values.add()
+            return step(iterator)
+
+        model.train_function = take_then_step
