@@ -305,6 +305,50 @@ def test_a_rank_comes_to_a_model_that_is_being_trained(tmp_path, package):
     assert wait_until_gone(str(path)) == []
 
 
+COMPILED_GATHER = """
+import tensorflow as tf
+import tfhvd as hvd
+hvd.init()
+start = hvd.rank()
+state = hvd.elastic.ObjectState()
+found = []
+
+@tf.function(jit_compile=True)
+def gathered(value):
+    return hvd.allgather(value, name="rows")
+
+@hvd.elastic.run
+def train(state):
+    while hvd.size() == 2:
+        tf.debugging.assert_equal(gathered(tf.ones([2, 1])), tf.ones([4, 1]))
+        state.commit()
+        time.sleep(0.01)
+    try:
+        found.append(f"{len(gathered(tf.ones([2, 1])))} rows")
+    except tf.errors.AbortedError as error:
+        found.append(re.search(r"[0-9] ranks take part in allgather 'rows'", str(error))[0])
+
+train(state)
+tf.debugging.assert_equal(hvd.allgather(tf.ones([2, 1]), name="eager"), tf.ones([6, 1]))
+print(f"rank {start}: {found[-1]}\\n", end="", flush=True)
+"""
+
+
+@needs_xla
+@pytest.mark.thorough
+def test_a_compiled_allgather_with_more_ranks_is_an_error(tmp_path):
+    path = script(tmp_path, "import re\n" + COMPILED_GATHER)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path)
+    result = launch(*words, timeout=90)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [
+        "rank 0: 3 ranks take part in allgather 'rows'",
+        "rank 1: 3 ranks take part in allgather 'rows'",
+        "rank 2: 6 rows",
+    ], result.err
+    assert wait_until_gone(str(path)) == []
+
+
 WITHOUT_COMMITS = """
 import tfhvd as hvd
 hvd.init()
