@@ -91,7 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dask": {"errors", "launch"},
     "spark": {"launch"},
     "timeline": {"runtime"},
-    "elastic": _BELOW_OPS | {"ops", "keras"},
+    "elastic": _BELOW_OPS | {"ops", "gradients", "keras"},
     "profiling": {"compat", "runtime", "ops", "watch"},
     "tape": _BELOW_OPS | {"ops", "gradients"},
     "optimizer": _BELOW_OPS | {"ops", "gradients", "tf1", "keras"},

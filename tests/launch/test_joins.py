@@ -305,6 +305,67 @@ def test_a_rank_comes_to_a_model_that_is_being_trained(tmp_path, package):
     assert wait_until_gone(str(path)) == []
 
 
+ACCUMULATES = (
+    EITHER_KERAS
+    + """
+import tensorflow as tf
+import tfhvd.keras as hvd
+if sys.argv[2] == "not rehearsed":
+    os.environ["TFHVD_REHEARSE"] = "0"
+hvd.init()
+comes = hvd.size() == 3
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), backward_passes_per_step=4)
+optimizer.build(model.trainable_variables)
+state = hvd.elastic.TensorFlowKerasState(model, optimizer, step=0)
+calls = []
+
+@tf.function
+def train_step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(x))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+
+@hvd.elastic.run
+def train(state):
+    calls.append(1)
+    end = state.step + 40
+    while hvd.size() < 3 or state.step < end:
+        train_step(tf.ones([1, 2]))
+        state.step += 1
+        if comes and len(calls) == 1 and sys.argv[2] == "rehearsed":
+            over = state.step % 4 == 1
+        elif hvd.size() < 3:
+            over = state.step % 4 == 2  # in the middle of an update
+        else:
+            over = state.step % 3 == 0  # never at the same place of one for long
+        if over:
+            state.commit()
+        time.sleep(0.002)
+
+train(state)
+updates = float(optimizer.iterations.numpy())
+own = [[updates, state.step], *(weight.ravel() for weight in model.get_weights())]
+every = hvd.allgather(tf.constant([[float(value) for part in own for value in part]])).numpy()
+assert (every == every[0]).all(), every
+print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
+"""
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["rehearsed", "not rehearsed"])
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_a_rank_comes_between_two_passes_of_an_update(tmp_path, package, way):
+    path = script(tmp_path, ACCUMULATES)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package, way)
+    result = launch(*words, timeout=90)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [f"rank {rank} of 3" for rank in range(3)]
+    assert wait_until_gone(str(path)) == []
+
+
 COMPILED_GATHER = """
 import tensorflow as tf
 import tfhvd as hvd

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfhvd.compat.variables import state_variable, tf_variable
+from tfhvd.compat.variables import key_of, state_variable, tf_variable
 from tfhvd.runtime import process
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
@@ -70,6 +71,21 @@ def _attribute(rank: int | str) -> str:
     return f"{_OF_RANK}{rank}"
 
 
+_of_this_process: weakref.WeakSet[StatefulCompression] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def left_out_as_before() -> Iterator[None]:
+    """Gives back, at its end, what this process's compressions had left out at its beginning."""
+    before = {key_of(v): v.numpy() for each in _of_this_process for v in each.left_out}
+    try:
+        yield
+    finally:
+        for compression in _of_this_process:
+            for variable in compression.left_out:
+                variable.assign(before.get(key_of(variable), tf.zeros_like(variable)))
+
+
 class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     """A compression with error feedback. Subclass it for another one.
 
@@ -96,6 +112,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         # What ranks leave out is in attributes of this object with their numbers, for checkpoints.
         self._own_number: int | None = None
         self._loaded: Saved | None = None  # for variables that have no state yet
+        _of_this_process.add(self)
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
@@ -150,7 +167,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     @property
     def left_out(self) -> list[tf.Variable]:
         """What this rank has left out, of the shapes of the variables."""
-        return list(self._errors)
+        return [] if self._own_number is None else list(self._errors)
 
     def state(self) -> list[tf.Variable]:
         """Returns all variables of this rank's state, those of what it has left out first."""

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from tfhvd.compression.stateful import left_out_as_before
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
+from tfhvd.gradients.accumulator import begin_anew
 from tfhvd.ops.objects import ROOT_IS_LOST
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
@@ -79,11 +81,12 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
 def _rehearse(train: Callable[[], object], state: Any) -> None:
     state.save()
     try:
-        with rehearsal.of_function() as begun:
+        with left_out_as_before(), rehearsal.of_function() as begun:
             if begun:
                 train()
     except Exception:
         warn_of_failure("the function of hvd.elastic.run")
+    begin_anew()
     state.restore()
 
 
@@ -91,11 +94,13 @@ def _go_on(state: Any, skip_sync: bool) -> None:
     state.on_reset()
     come_to("state_reset")
     if not skip_sync:
+        begin_anew()  # who has come has added up nothing yet
         _sync(state)
 
 
 def _go_back(state: Any, generation: int | None = None) -> None:
     state.restore_together(generation)
+    begin_anew()  # ranks were at different calls
     state.on_reset()
     _sync(state)
 

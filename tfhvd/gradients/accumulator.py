@@ -8,6 +8,7 @@ so are the calls.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,15 @@ from tfhvd.runtime import updates
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, Variable
+
+
+_of_this_process: weakref.WeakSet[GradientAccumulator] = weakref.WeakSet()
+
+
+def begin_anew() -> None:
+    """Drops what this process has added up, for ranks that have made different numbers of calls."""
+    for accumulator in list(_of_this_process):
+        accumulator.begin_anew()
 
 
 class GradientAccumulator:
@@ -44,6 +54,7 @@ class GradientAccumulator:
         self._count: tf.Variable | None = None
         self._samples = sample_weights.OfSeveralSteps()
         self._sums: dict[int, tuple[Variable, tf.Variable]] = {}
+        _of_this_process.add(self)
 
     @classmethod
     def of(cls, options: ReductionOptions) -> GradientAccumulator:
@@ -123,7 +134,7 @@ class GradientAccumulator:
         return None if tf.executing_eagerly() else tf.group(updated)
 
     def begin_anew(self) -> None:
-        """Drops what is added up, for ranks that have made different numbers of calls."""
+        """Drops what it has added up."""
         for _, total in self._all_sums():
             total.assign(tf.zeros_like(total))
         if self._count is not None:

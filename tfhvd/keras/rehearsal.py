@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat.variables import key_of, tf_variable
-from tfhvd.compression import StatefulCompression, has_state
+from tfhvd.compression.stateful import left_out_as_before
 from tfhvd.gradients.indexed_slices import forget_ways
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from tfhvd.keras.callbacks.lists import ours
 from tfhvd.keras.model_state import optimizers_of, reducing_optimizers
-from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of
+from tfhvd.keras.optimizer_hooks import accumulator_of
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.rehearsal import rehearsal, warn_of_failure
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from tfhvd.compat.types import Logs, Model
 
 _NEVER = 1 << 30  # epochs
@@ -65,7 +65,8 @@ def _step(model: Model, arguments: dict[str, Any]) -> None:
     }
     _under_way = True
     try:
-        keras_compat.keras_of(model).Model.fit(**changed)
+        with left_out_as_before():
+            keras_compat.keras_of(model).Model.fit(**changed)
     except Exception:
         model.train_function = None  # what failed to be compiled would fail again
         warn_of_failure("a step of fit")
@@ -89,13 +90,9 @@ class _Values:
                 self._values[key_of(variable)] = variable, variable.numpy()
 
     def restore(self) -> None:
-        """Gives the values back; what ranks keep of gradients that were reduced begins anew."""
+        """Gives the values back."""
         for variable, value in self._values.values():
             variable.assign(value)
-        for compression in self._compressions():
-            for left_out in compression.left_out:
-                if key_of(left_out) not in self._values:  # the step has made it
-                    left_out.assign(tf.zeros_like(left_out))
         for optimizer in reducing_optimizers(self._model):
             accumulator_of(optimizer).begin_anew()
         forget_ways(self._model.trainable_variables)
@@ -104,14 +101,7 @@ class _Values:
         variables = list(self._model.variables)
         for optimizer in optimizers_of(self._model):
             variables += keras_compat.optimizer_variables(optimizer)
-        for compression in self._compressions():
-            variables += compression.state()
         return variables
-
-    def _compressions(self) -> list[StatefulCompression]:
-        reducers = map(reducer_of, reducing_optimizers(self._model))
-        compressions = [reducer.options.compression for reducer in reducers]
-        return [each for each in compressions if has_state(each)]
 
 
 class _BeforeTheStep(Callback):
