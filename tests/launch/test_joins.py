@@ -212,6 +212,19 @@ def test_a_rank_comes_to_a_job_that_began_with_one(tmp_path, package):
     assert wait_until_gone(str(path)) == []
 
 
+@pytest.mark.thorough
+def test_a_rank_comes_to_a_fit_that_has_been_profiled(tmp_path):
+    text = PLAIN_FIT.replace(", watch]", ", hvd.callbacks.ProfileCallback(2), watch]")
+    path = script(tmp_path, text)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, "keras", "graph")
+    result = launch(*words, timeout=150)
+    assert result.code == 0, result.err
+    assert result.out.count("2 steps of 2 ranks, in ms a step:") == 1, result.out
+    assert "of 3 ranks, in ms" not in result.out, result.out
+    assert result.out.count("rank 2 of 3, rate 0.030, sizes [3], []") == 1, result.out
+    assert wait_until_gone(str(path)) == []
+
+
 DIES = """
     def on_train_begin(self, logs=None):
         if start == 2 and not os.path.exists(f"{__file__}.died"):
@@ -360,6 +373,48 @@ print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
 def test_a_rank_comes_between_two_passes_of_an_update(tmp_path, package, way):
     path = script(tmp_path, ACCUMULATES)
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package, way)
+    result = launch(*words, timeout=90)
+    assert result.code == 0, result.err
+    assert sorted(result.out.splitlines()) == [f"rank {rank} of 3" for rank in range(3)]
+    assert wait_until_gone(str(path)) == []
+
+
+ROWS = """
+import tensorflow as tf
+import tfhvd as hvd
+if sys.argv[1] == "not rehearsed":
+    os.environ["TFHVD_REHEARSE"] = "0"
+hvd.init()
+table = tf.Variable(tf.zeros([8, 2]))
+state = hvd.elastic.TensorFlowState([table], step=0)
+
+@tf.function
+def train_step():
+    with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = tf.reduce_sum(tf.gather(table, tf.range(8)))
+    table.assign_sub(tf.convert_to_tensor(tape.gradient(loss, table)))
+
+@hvd.elastic.run
+def train(state):
+    end = state.step + 20
+    while hvd.size() < 3 or state.step < end:
+        train_step()
+        state.step += 1
+        if state.step % 5 == 0:
+            state.commit()
+        time.sleep(0.002)
+
+train(state)
+tf.debugging.assert_equal(table, tf.fill([8, 2], -float(state.step)))
+print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["rehearsed", "not rehearsed"])
+def test_a_rank_comes_where_rows_travel_as_a_whole(tmp_path, way):
+    path = script(tmp_path, ROWS)
+    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, way)
     result = launch(*words, timeout=90)
     assert result.code == 0, result.err
     assert sorted(result.out.splitlines()) == [f"rank {rank} of 3" for rank in range(3)]

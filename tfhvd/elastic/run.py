@@ -11,7 +11,8 @@ import tensorflow as tf
 from tfhvd.compression.stateful import left_out_as_before
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
-from tfhvd.gradients.accumulator import begin_anew
+from tfhvd.gradients import accumulator
+from tfhvd.gradients.indexed_slices import forget_ways
 from tfhvd.ops.objects import ROOT_IS_LOST
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
@@ -86,7 +87,7 @@ def _rehearse(train: Callable[[], object], state: Any) -> None:
                 train()
     except Exception:
         warn_of_failure("the function of hvd.elastic.run")
-    begin_anew()
+    _forget_gradients()
     state.restore()
 
 
@@ -94,15 +95,21 @@ def _go_on(state: Any, skip_sync: bool) -> None:
     state.on_reset()
     come_to("state_reset")
     if not skip_sync:
-        begin_anew()  # who has come has added up nothing yet
+        _forget_gradients()  # who has come has seen none
         _sync(state)
 
 
 def _go_back(state: Any, generation: int | None = None) -> None:
     state.restore_together(generation)
-    begin_anew()  # ranks were at different calls
+    _forget_gradients()  # ranks were at different steps
     state.on_reset()
     _sync(state)
+
+
+def _forget_gradients() -> None:
+    """Has this rank go on as one that has reduced no gradient: all do so at one place."""
+    accumulator.begin_anew()
+    forget_ways()
 
 
 def _sync(state: Any) -> None:

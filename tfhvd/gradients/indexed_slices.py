@@ -9,6 +9,7 @@ of them choose the way of the next step.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,10 @@ from tfhvd.runtime.process_sets import ProcessSet
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Variable
+
+
+# By what Python knows them as; ranks that come to a job have to begin alike.
+_ways: weakref.WeakValueDictionary[int, tf.Variable] = weakref.WeakValueDictionary()
 
 
 def name_of_first(name: str) -> Identity:
@@ -136,6 +141,7 @@ class SlicesReducer:
         key = self._process_set.process_set_id
         if key not in ways:
             ways[key] = state_variable(False, tf.bool, "as_a_whole")
+            _ways[id(ways[key])] = ways[key]
         return ways[key]
 
     def _by_rows(
@@ -211,14 +217,21 @@ def _by_weight(gathered: tf.IndexedSlices) -> tf.IndexedSlices:
     )
 
 
-def forget_ways(variables: Iterable[Variable]) -> None:
+def forget_ways(variables: Iterable[Variable] | None = None) -> None:
     """Makes the next gradients of variables travel as rows, as the first ones do.
 
     For ranks that have not seen all the same gradients: they must go one way.
+
+    Args:
+        variables: None for all of this process.
     """
-    for variable in variables:
-        for way in vars(tf_variable(variable)).get("_tfhvd_ways", {}).values():
-            way.assign(False)
+    if variables is None:
+        found = list(_ways.values())
+    else:
+        of_variables = (vars(tf_variable(each)).get("_tfhvd_ways", {}) for each in variables)
+        found = [way for ways in of_variables for way in ways.values()]
+    for way in found:
+        way.assign(False)
 
 
 def _before_identities(tensor: tf.Tensor) -> tf.Operation:

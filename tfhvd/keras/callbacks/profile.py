@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.model_state import process_set_of
+from tfhvd.ops import Max, allreduce
 from tfhvd.profiling.profile import together
 from tfhvd.profiling.recorder import Recorder
 from tfhvd.profiling.report import Report
 from tfhvd.profiling.trace import Trace
+from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import global_process_set
 
 if TYPE_CHECKING:
@@ -56,6 +58,12 @@ class ProfileCallback(Callback):
         self._skip = 0  # of this epoch
         self._done = 0  # its steps
         self._epochs_done = 0
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Agrees on the epochs that are done, where ranks may come that have seen none of them."""
+        if membership.is_elastic:
+            done = allreduce(self._epochs_done, op=Max, name="ProfileCallback/epochs")
+            self._epochs_done = int(done)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Counts anew."""
