@@ -15,6 +15,7 @@ import network
 import pytest
 from launching import EITHER_KERAS, TFHVDRUN, Outcome, environment, launch, script, wait_until_gone
 from mpi import wait_for
+from variants import also
 from with_xla import needs_xla
 
 from tfhvd.launch import wire
@@ -468,6 +469,107 @@ def test_a_compiled_allgather_with_fewer_ranks_is_an_error(tmp_path):
     assert result.code == 0, result.err
     lines = ["rank 0 has seen it", "rank 2 has seen it"]
     assert sorted(result.out.splitlines()) == lines, result.err
+
+
+SAVES = """
+import keras
+import numpy as np
+import tensorflow as tf
+import tfhvd.keras as hvd
+hvd.init()
+start = hvd.rank()
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])
+compression = hvd.Compression.powersgd(rank=1)
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), compression=compression), "mse")
+x = np.random.default_rng(start).random((32, 4)).astype("float32")
+
+class Dies(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1 and start == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+             hvd.callbacks.ModelCheckpoint(sys.argv[1]), Dies()]
+model.fit(x, x.sum(1, keepdims=True), batch_size=8, epochs=5, verbose=0, callbacks=callbacks)
+hvd.barrier()
+fresh = hvd.Compression.powersgd(rank=1)
+hvd.load_model(sys.argv[1], compression=fresh)
+own = [value.numpy() for value in compression.left_out]
+same = [np.array_equal(a, b) for a, b in zip(own, fresh.left_out)]
+print(f"rank {hvd.rank()} of {hvd.size()}: {any(map(np.any, own))} {same}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_what_compressions_have_left_out_is_saved_under_the_numbers_of_those_that_are_left(
+    tmp_path,
+):
+    path = script(tmp_path, SAVES)
+    words = ("--elastic", "--no-prefix", "-np", 3, sys.executable, path, tmp_path / "m.keras")
+    result = launch(*words, timeout=90)
+    assert result.code == 0, result.err
+    lines = [f"rank {rank} of 2: True [True]" for rank in range(2)]
+    assert sorted(result.out.splitlines()) == lines, result.err
+    assert wait_until_gone(str(path)) == []
+
+
+WRITES = (
+    EITHER_KERAS
+    + """
+import numpy as np
+import tensorflow as tf
+import tfhvd.keras as hvd
+hvd.init()
+start, folder = hvd.rank(), sys.argv[2]
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+model.build((None, 1))
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse")
+x = np.ones((16, 1), "float32")
+
+class Train(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        # Losses of 4, 1, 4, 4, 0: the best ones are those of the second and the last epoch.
+        weight = model.trainable_variables[0]
+        weight.assign([[float([0, 1, 0, 0, 2][epoch])]])
+    def on_train_batch_end(self, batch, logs=None):
+        if self.epoch == 2 and start == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def on_epoch_end(self, epoch, logs=None):
+        self.epoch = epoch + 1
+    epoch = 0
+
+last = hvd.callbacks.ModelCheckpoint(f"{folder}/last.weights.h5", save_weights_only=True)
+best = hvd.callbacks.BestModelCheckpoint(
+    "loss", mode="min", filepath=f"{folder}/{{epoch}}.weights.h5", save_weights_only=True)
+callbacks = [Train(), hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+             hvd.callbacks.MetricAverageCallback(), hvd.callbacks.CSVLogger(f"{folder}/log.csv"),
+             hvd.callbacks.TensorBoard(folder), hvd.callbacks.MetricsCallback(folder), last, best]
+model.fit(x, 2 * x, batch_size=8, epochs=5, verbose=0, callbacks=callbacks)
+hvd.barrier()
+if hvd.rank() == 0:
+    model.load_weights(f"{folder}/last.weights.h5")
+    print(model.get_weights()[0].item(), best.best, flush=True)
+"""
+)
+
+
+@pytest.mark.parametrize("package", ["keras", also("tf_keras")])
+def test_what_the_first_rank_writes_the_next_one_goes_on_with(tmp_path, package):
+    path = script(tmp_path, WRITES)
+    folder = tmp_path / "written"
+    folder.mkdir()
+    words = ("--elastic", "--no-prefix", "-np", 3, sys.executable, path, package, folder)
+    result = launch(*words, timeout=120)
+    assert result.code == 0, result.err
+    assert result.out.splitlines() == ["2.0 0.0"], result.err
+    log = [line.split(",")[0] for line in (folder / "log.csv").read_text().splitlines()]
+    assert log == ["epoch", "0", "1", "2", "3", "4"], result.err
+    saved = sorted(file.name for file in folder.glob("?.weights.h5"))
+    assert saved == ["1.weights.h5", "2.weights.h5", "5.weights.h5"], result.err
+    for kind in ("train", "tfhvd"):
+        assert len(list((folder / kind).glob("events.*"))) == 2, result.err  # one of each rank
+    assert wait_until_gone(str(path)) == []
 
 
 ROOT_IS_LOST = """

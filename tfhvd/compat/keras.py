@@ -253,6 +253,22 @@ def is_checkpoint(callback: object) -> bool:
     )
 
 
+def go_on_with(callback: Any, history: Any) -> None:
+    """Has a callback of either Keras, which begins to write for one that is lost, go on with that.
+
+    Args:
+        callback: it appends to files, and knows the best of a metric so far.
+        history: what `fit` has noted of the epochs by now; None for nothing.
+    """
+    if hasattr(callback, "append"):
+        callback.append = True
+    if not getattr(callback, "save_best_only", False) or history is None:
+        return
+    for value in history.history.get(callback.monitor, ()):
+        if private.is_better(callback, value):
+            callback.best = value
+
+
 def slots_of(optimizer: Optimizer, variables: Iterable[Variable]) -> list[Variable]:
     """Lists the variables that an optimizer keeps for some of a model's variables.
 

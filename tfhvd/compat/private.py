@@ -55,6 +55,13 @@ def owner_of(cls: type, name: str, use: str) -> type:
     raise missing(_package_of(cls), f"{cls.__name__}.{name}", use)
 
 
+def is_better(checkpoint: Any, value: float) -> bool:
+    """Whether a value of what a ModelCheckpoint monitors is better than the best so far."""
+    if checkpoint.monitor_op is None:  # newer releases of Keras 3 set it with the first value
+        attribute(checkpoint, "_set_monitor_op", "know the best of what others have monitored")()
+    return checkpoint.best is None or bool(checkpoint.monitor_op(value, checkpoint.best))
+
+
 def replace_method(owner: type, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
     """Puts another function in the place of a method, for good; what is replaced already stays.
 

@@ -111,6 +111,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         self._held: list[Callable[[], Variable]] = []
         # What ranks leave out is in attributes of this object with their numbers, for checkpoints.
         self._own_number: int | None = None
+        self._gathers = False  # of several ranks, by their numbers
         self._loaded: Saved | None = None  # for variables that have no state yet
         _of_this_process.add(self)
 
@@ -195,15 +196,19 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             ...         model.save("model.keras")
         """
         others: list[int] = []
-        if process_set.size() > 1:
-            with tf.device("/CPU:0"):
-                of_ranks = self._gather(root_rank, process_set)
-                for rank, values in of_ranks.items():
-                    self._keep(rank, values)
-            others = list(of_ranks)
+        self._number()
+        self._gathers = True
         try:
+            if process_set.size() > 1:
+                with tf.device("/CPU:0"):
+                    of_ranks = self._gather(root_rank, process_set)
+                    for rank, values in of_ranks.items():
+                        if rank != self._own_number:  # where ranks were lost meanwhile
+                            self._keep(rank, values)
+                            others.append(rank)
             yield
         finally:
+            self._gathers = False
             for rank in others:
                 delattr(self, _attribute(rank))
 
@@ -228,11 +233,19 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             variable.assign(value)
 
     def _number(self) -> int:
-        """This rank's, from the first time that it is asked for."""
-        if self._own_number is None:
-            self._own_number = process.rank() if process.is_initialized() else 0
-            setattr(self, _attribute(self._own_number), _LeftOut())
-        return self._own_number
+        """This rank's, which changes where others are lost; but not while theirs are gathered."""
+        before = self._own_number
+        if before is not None and (self._gathers or not process.is_initialized()):
+            return before
+        now = process.rank() if process.is_initialized() else 0
+        if now != before:
+            own = _LeftOut()
+            if before is not None:
+                own = getattr(self, _attribute(before))
+                delattr(self, _attribute(before))
+            setattr(self, _attribute(now), own)
+            self._own_number = now
+        return now
 
     @property
     def _errors(self) -> list[tf.Variable]:

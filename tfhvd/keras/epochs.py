@@ -55,7 +55,7 @@ class Epochs:
     def __init__(self, model: Model, given: Callbacks) -> None:
         self.model = model
         self._callbacks = ours(given)
-        self._saves = saves(given, model)  # a callback of this rank does, at the end of an epoch
+        self._given = given
         # What the train function was traced for: it is not always traced anew.
         self.step = step_of(model) or updates.Step()
         # Else ranks that come later, and begin the program, would not meet the others here.
@@ -196,17 +196,22 @@ class Epochs:
         self._replicas.settle()
         load_native().join(self._ranks.process_set_id, bool(self.model.stop_training))
         made = [self._calls, self._updates() - self._updates_before]
-        told = self._gather("progress", [*made, _LEAVES if self._leaves else self._saves])
-        made, saves = told[:, :2], told[:, 2]
+        told = self._gather("progress", [*made, _LEAVES if self._leaves else self._saves()])
+        made, saving = told[:, :2], told[:, 2]
         if (made != made[0]).any():
             furthest = max(range(len(made)), key=lambda rank: tuple(made[rank]))
             self._take_over_state(furthest)
         alike = bool((made[:, 0] == made[0, 0]).all())
         most = int(made[:, 0].max()) * keras_compat.steps_of_a_call(self.model)
         self._replicas.after_epoch(most, alike, self.step)
-        everyone = len(saves) == self._ranks.size() and not (saves == _LEAVES).any()
-        if everyone and 0 < saves.sum() < len(saves):
-            self._gather_compression(self._numbers[int(saves.argmax())])
+        everyone = len(saving) == self._ranks.size() and not (saving == _LEAVES).any()
+        if everyone and 0 < saving.sum() < len(saving):
+            self._gather_compression(self._numbers[int(saving.argmax())])
+
+    def _saves(self) -> bool:
+        """Whether a callback of this rank saves at the end of an epoch, as rank 0's do."""
+        membership.refresh()  # which it may be since others were lost
+        return saves(self._given, self.model)
 
     def _gather_compression(self, root_rank: int) -> None:
         """Lets a rank that saves for all have what the others have left out, for this epoch."""

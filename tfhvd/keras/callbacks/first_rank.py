@@ -10,13 +10,44 @@ import tensorflow as tf
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.model_state import is_on_first_rank
+from tfhvd.runtime.membership import membership
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model
 
 
+class FirstRank:
+    """Whether this rank is the first of those that train a model.
+
+    Of an elastic job it becomes the first where those before it are lost.
+
+    Attributes:
+        here: whether it is.
+    """
+
+    def __init__(self) -> None:
+        self.here = False
+        self._generation = 0
+
+    def find(self, model: Model) -> None:
+        """Looks at the ranks that train a model."""
+        self._generation = membership.generation()
+        self.here = is_on_first_rank(model)
+
+    def has_come(self, model: Model) -> bool:
+        """Whether this rank has become the first since it has looked."""
+        if self.here or membership.generation() == self._generation:
+            return False
+        membership.refresh()
+        self.find(model)
+        return self.here
+
+
 class FirstRankCallback(Callback):
     """A callback of Keras that is called on the first rank of those that train the model, alone.
+
+    Where that is lost, in an elastic job, it is called on the next one from then on, which appends
+    to what there is, and goes by what was best before.
 
     A class inherits from it and from the `tf.keras` callback. A model of the other Keras has that
     one's callback, made with the same arguments.
@@ -38,22 +69,24 @@ class FirstRankCallback(Callback):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._arguments = (args, kwargs)
-        self._is_first = False
+        self._first = FirstRank()
+        self._epoch: tuple[object, ...] | None = None  # with what it was told that one begins
         self._of_other_keras: Any = None
 
     def set_model(self, model: Model) -> None:
         """Takes the model, and finds out who writes for it."""
-        self._is_first = is_on_first_rank(model)
+        self._first.find(model)
         cls = getattr(keras_compat.keras_of(model).callbacks, self.keras_name)
-        if self._is_first and isinstance(self, cls):
+        if isinstance(self, cls):
             self._of_other_keras = None
-            super().set_model(model)
-            return
+            if self._first.here:
+                super().set_model(model)
+                return
+        elif self._may_write and not isinstance(self._of_other_keras, cls):
+            args, kwargs = self._arguments
+            self._of_other_keras = cls(*args, **kwargs)
         tf.keras.callbacks.Callback.set_model(self, model)
-        if self._is_first:
-            if not isinstance(self._of_other_keras, cls):
-                args, kwargs = self._arguments
-                self._of_other_keras = cls(*args, **kwargs)
+        if self._first.here:
             self._of_other_keras.set_model(model)
 
     def set_params(self, params: dict[str, object]) -> None:
@@ -64,7 +97,13 @@ class FirstRankCallback(Callback):
 
     def tell(self, hook: str, *args: object, **kwargs: object) -> None:
         """Calls a hook of whoever writes: this object as Keras' callback, or the other Keras'."""
-        if not self._is_first:
+        if hook == "on_epoch_begin":
+            self._epoch = args
+        if self._first.has_come(self.model):
+            self._take_over()
+            if hook in ("on_train_begin", "on_epoch_begin"):
+                return  # it was called
+        if not self._first.here:
             return
         if self._of_other_keras is None:
             getattr(super(), hook)(*args, **kwargs)
@@ -72,6 +111,21 @@ class FirstRankCallback(Callback):
         getattr(self._of_other_keras, hook)(*args, **kwargs)
         for name in self.results:
             setattr(self, name, getattr(self._of_other_keras, name))
+
+    @property
+    def _may_write(self) -> bool:
+        """Whether this rank writes, or will if others are lost."""
+        return self._first.here or membership.is_elastic
+
+    def _take_over(self) -> None:
+        """Begins to write in the middle of a training."""
+        self.set_model(self.model)
+        self.set_params(self.params)
+        writer = self if self._of_other_keras is None else self._of_other_keras
+        keras_compat.go_on_with(writer, getattr(self.model, "history", None))
+        self.on_train_begin()
+        if self._epoch is not None:
+            self.on_epoch_begin(*self._epoch)
 
     def _implements_train_batch_hooks(self) -> bool:
         return self._implements("_implements_train_batch_hooks")
@@ -81,7 +135,7 @@ class FirstRankCallback(Callback):
 
     def _implements(self, hooks: str) -> bool:
         """Says what the callback of tf_keras says, which alone asks."""
-        if not self._is_first:
+        if not self._may_write:
             return False
         asked = super(Callback, self) if self._of_other_keras is None else self._of_other_keras
         return bool(getattr(asked, hooks)())

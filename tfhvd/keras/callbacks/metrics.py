@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.model_state import is_on_first_rank
+from tfhvd.keras.callbacks.first_rank import FirstRank
 from tfhvd.runtime.metrics import Metrics, metrics
 
 if TYPE_CHECKING:
@@ -37,24 +37,27 @@ class MetricsCallback(Callback):
     def __init__(self, log_dir: str | os.PathLike[str]) -> None:
         super().__init__()
         self.log_dir = os.fspath(log_dir)
-        self._is_first = False
+        self._first = FirstRank()
         self._writer: tf.summary.SummaryWriter | None = None
         self._before: dict[str, float] = {}
 
     def set_model(self, model: Model) -> None:
         """Takes the model, and finds out who writes for it."""
         super().set_model(model)
-        self._is_first = is_on_first_rank(model)
+        self._first.find(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Opens the file."""
-        if self._is_first:
+        if self._first.here:
             folder = os.path.join(self.log_dir, "tfhvd")  # noqa: PTH118 (may be gs://...)
             self._writer = tf.summary.create_file_writer(folder)
             self._before = _scalars(metrics())
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Writes what the epoch has added."""
+        if self._first.has_come(self.model):
+            self.on_train_begin()  # the epochs that follow are whole ones here
+            return
         if self._writer is None:
             return
         now = _scalars(metrics())
