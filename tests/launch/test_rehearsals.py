@@ -163,6 +163,7 @@ if comes:
         pytest.param("keras", "unbuilt", marks=pytest.mark.thorough),
         pytest.param("keras", "workers", marks=pytest.mark.thorough),
         pytest.param("tf_keras", "graph", marks=pytest.mark.thorough),
+        pytest.param("tf_keras", "unbuilt", marks=pytest.mark.thorough),
     ],
 )
 def test_a_step_of_fit_is_rehearsed_and_nothing_is_left_of_it(tmp_path, package, way):

@@ -253,6 +253,14 @@ def is_checkpoint(callback: object) -> bool:
     )
 
 
+def variables_by_now(model: Model) -> list[Variable]:
+    """Lists the variables that a model has; tf_keras has none to name before it is built."""
+    try:
+        return list(model.variables)
+    except ValueError:
+        return []
+
+
 def go_on_with(callback: Any, history: Any) -> None:
     """Has a callback of either Keras, which begins to write for one that is lost, go on with that.
 

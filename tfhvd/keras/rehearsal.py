@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +56,7 @@ def _step(model: Model, arguments: dict[str, Any]) -> None:
         for callback in ours(arguments.get("callbacks"))
         if isinstance(callback, BroadcastGlobalVariablesCallback)
     ]
-    values = _Values(model)
     changed = arguments | {
-        "callbacks": [_BeforeTheStep(values), *broadcasts],
         "verbose": 0,
         "validation_freq": first + _NEVER,
         "epochs": first + 1,
@@ -65,13 +64,23 @@ def _step(model: Model, arguments: dict[str, Any]) -> None:
     }
     _under_way = True
     try:
-        with left_out_as_before():
+        with left_out_as_before(), _kept(model) as values:
+            changed["callbacks"] = [_BeforeTheStep(values), *broadcasts]
             keras_compat.keras_of(model).Model.fit(**changed)
     except Exception:
         model.train_function = None  # what failed to be compiled would fail again
         warn_of_failure("a step of fit")
     finally:
         _under_way = False
+
+
+@contextlib.contextmanager
+def _kept(model: Model) -> Iterator[_Values]:
+    """Gives a model's variables their values back."""
+    values = _Values(model)
+    try:
+        yield values
+    finally:
         values.restore()
 
 
@@ -98,7 +107,7 @@ class _Values:
         forget_ways(self._model.trainable_variables)
 
     def _variables(self) -> list[Any]:
-        variables = list(self._model.variables)
+        variables = keras_compat.variables_by_now(self._model)
         for optimizer in optimizers_of(self._model):
             variables += keras_compat.optimizer_variables(optimizer)
         return variables
