@@ -8,11 +8,9 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tfhvd.compression.stateful import left_out_as_before
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
-from tfhvd.gradients import accumulator
-from tfhvd.gradients.indexed_slices import forget_ways
+from tfhvd.gradients import anew
 from tfhvd.ops.objects import ROOT_IS_LOST
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
@@ -82,12 +80,11 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
 def _rehearse(train: Callable[[], object], state: Any) -> None:
     state.save()
     try:
-        with left_out_as_before(), rehearsal.of_function() as begun:
+        with anew.nothing_left(), rehearsal.of_function() as begun:
             if begun:
                 train()
     except Exception:
         warn_of_failure("the function of hvd.elastic.run")
-    _forget_gradients()
     state.restore()
 
 
@@ -95,21 +92,15 @@ def _go_on(state: Any, skip_sync: bool) -> None:
     state.on_reset()
     come_to("state_reset")
     if not skip_sync:
-        _forget_gradients()  # who has come has seen none
+        anew.begin_anew()  # who has come has reduced nothing
         _sync(state)
 
 
 def _go_back(state: Any, generation: int | None = None) -> None:
     state.restore_together(generation)
-    _forget_gradients()  # ranks were at different steps
+    anew.begin_anew()  # ranks were at different steps
     state.on_reset()
     _sync(state)
-
-
-def _forget_gradients() -> None:
-    """Has this rank go on as one that has reduced no gradient: all do so at one place."""
-    accumulator.begin_anew()
-    forget_ways()
 
 
 def _sync(state: Any) -> None:

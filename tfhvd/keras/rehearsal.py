@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat.variables import key_of, tf_variable
-from tfhvd.compression.stateful import left_out_as_before
-from tfhvd.gradients.indexed_slices import forget_ways
+from tfhvd.gradients import anew
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from tfhvd.keras.callbacks.lists import ours
-from tfhvd.keras.model_state import optimizers_of, reducing_optimizers
-from tfhvd.keras.optimizer_hooks import accumulator_of
+from tfhvd.keras.model_state import optimizers_of
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.rehearsal import rehearsal, warn_of_failure
 
@@ -64,7 +62,7 @@ def _step(model: Model, arguments: dict[str, Any]) -> None:
     }
     _under_way = True
     try:
-        with left_out_as_before(), _kept(model) as values:
+        with anew.nothing_left(), _kept(model) as values:
             changed["callbacks"] = [_BeforeTheStep(values), *broadcasts]
             keras_compat.keras_of(model).Model.fit(**changed)
     except Exception:
@@ -102,9 +100,6 @@ class _Values:
         """Gives the values back."""
         for variable, value in self._values.values():
             variable.assign(value)
-        for optimizer in reducing_optimizers(self._model):
-            accumulator_of(optimizer).begin_anew()
-        forget_ways(self._model.trainable_variables)
 
     def _variables(self) -> list[Any]:
         variables = keras_compat.variables_by_now(self._model)
