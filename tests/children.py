@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,6 +22,22 @@ def python_path() -> str:
 
 def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": python_path(), **more}
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Lets so many processes compute, each in a session of its own, as other users' do.
+
+    They may use the processors that the calling thread may.
+    """
+    spin = [sys.executable, "-S", "-c", "while True: pass"]
+    processes = [subprocess.Popen(spin, start_new_session=True) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def supervisor_of(launcher: int) -> int:

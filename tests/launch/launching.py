@@ -74,6 +74,23 @@ def launch(*words: object, timeout: float = 60, cwd: Path | None = None, **env: 
         return Outcome(process.returncode, out, err)
 
 
+def grown(folder: Path, text: str, *words: object, timeout: float = 150) -> Outcome:
+    """Runs a script on two ranks, to which a third one comes; all end well, and none is left.
+
+    Args:
+        folder: for the script.
+        text: of it, as for `script`.
+        words: its arguments.
+        timeout: in seconds.
+    """
+    path = script(folder, text)
+    job = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, *words)
+    result = launch(*job, timeout=timeout)
+    assert result.code == 0, result.err
+    assert wait_until_gone(str(path)) == []
+    return result
+
+
 def script(folder: Path, text: str) -> Path:
     """A Python script whose path names it among all processes of this machine."""
     path = folder / "script.py"

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import network
 import pytest
-from launching import EITHER_KERAS, TFHVDRUN, environment, launch, script, started, wait_until_gone
+from launching import (
+    EITHER_KERAS,
+    TFHVDRUN,
+    environment,
+    grown,
+    launch,
+    script,
+    started,
+    wait_until_gone,
+)
 from with_xla import needs_xla
 
 pytestmark = pytest.mark.usefixtures("preloaded_jobs")
@@ -57,10 +66,7 @@ print(f"rank {hvd.rank()} of {hvd.size()}, sizes {state.changes}\\n", end="", fl
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", ["graph", pytest.param("compiled", marks=needs_xla)])
 def test_ranks_come_and_lost_ones_are_replaced(tmp_path, way):
-    path = script(tmp_path, LOOP)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, 4, way)
-    result = launch(*words, timeout=150)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, LOOP, 4, way)
     # Two, three, without rank 0 two, and three again.
     assert sorted(result.out.splitlines()) == [
         f"rank {rank} of 3, sizes [2, 3, 2, 3]" for rank in range(3)
@@ -71,7 +77,6 @@ def test_ranks_come_and_lost_ones_are_replaced(tmp_path, way):
         "tfhvdrun: rank 3 joins; the job goes on with 3 ranks",
     ):
         assert line in result.err, result.err
-    assert wait_until_gone(str(path)) == []
 
 
 PLAIN_FIT = (
@@ -140,17 +145,13 @@ print(f"rank {hvd.rank()} of {hvd.size()}, rate {rate:.3f}, sizes {watch.sizes},
     ],
 )
 def test_ranks_come_to_a_script_as_it_is_between_two_epochs(tmp_path, package, way):
-    path = script(tmp_path, PLAIN_FIT)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package, way)
-    result = launch(*words, timeout=150)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, PLAIN_FIT, package, way)
     assert sorted(result.out.splitlines()) == [
         "rank 0 of 3, rate 0.030, sizes [2, 3, 2, 3], [(2, 3), (3, 2), (2, 3)]",
         "rank 1 of 3, rate 0.030, sizes [3, 2, 3], [(3, 2), (2, 3)]",
         "rank 2 of 3, rate 0.030, sizes [3], []",
     ], result.err
     assert "learning rate" not in result.err, result.err
-    assert wait_until_gone(str(path)) == []
 
 
 @pytest.mark.thorough
@@ -215,14 +216,10 @@ def test_a_rank_comes_to_a_job_that_began_with_one(tmp_path, package):
 @pytest.mark.thorough
 def test_a_rank_comes_to_a_fit_that_has_been_profiled(tmp_path):
     text = PLAIN_FIT.replace(", watch]", ", hvd.callbacks.ProfileCallback(2), watch]")
-    path = script(tmp_path, text)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, "keras", "graph")
-    result = launch(*words, timeout=150)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, text, "keras", "graph")
     assert result.out.count("2 steps of 2 ranks, in ms a step:") == 1, result.out
     assert "of 3 ranks, in ms" not in result.out, result.out
     assert result.out.count("rank 2 of 3, rate 0.030, sizes [3], []") == 1, result.out
-    assert wait_until_gone(str(path)) == []
 
 
 DIES = """
@@ -236,32 +233,28 @@ DIES = """
 
 @pytest.mark.thorough
 def test_a_rank_that_is_lost_as_soon_as_it_is_let_in(tmp_path):
-    path = script(tmp_path, PLAIN_FIT.replace("    def on_epoch_begin(", DIES[1:]))
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, "keras", "graph")
-    result = launch(*words, timeout=150)
-    assert result.code == 0, result.err
+    result = grown(
+        tmp_path, PLAIN_FIT.replace("    def on_epoch_begin(", DIES[1:]), "keras", "graph"
+    )
     # The others have not begun an epoch with it.
     assert sorted(result.out.splitlines())[0] == (
         "rank 0 of 3, rate 0.030, sizes [2, 3, 2, 3], [(2, 3), (3, 2), (2, 3)]"
     ), result.err
     assert "rank 2 on host" in result.err and "the job goes on with 2 of 3 ranks" in result.err
-    assert wait_until_gone(str(path)) == []
 
 
 @pytest.mark.thorough
 def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path):
     """It has a collective before `fit`, which who comes would wait in."""
     before = 'hvd.broadcast_object("settings", 0)\n\nclass Watch'
-    path = script(tmp_path, PLAIN_FIT.replace("class Watch", before).replace("10**6", "60"))
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, "keras", "graph")
-    result = launch(*words, timeout=150)
-    assert result.code == 0, result.err
+    result = grown(
+        tmp_path, PLAIN_FIT.replace("class Watch", before).replace("10**6", "60"), "keras", "graph"
+    )
     assert sorted(result.out.splitlines()) == [
         f"rank {rank} of 2, rate 0.020, sizes [2], []" for rank in range(2)
     ]
     assert result.err.count("are not let in: they would begin the program") == 1
     assert "joins" not in result.err
-    assert wait_until_gone(str(path)) == []
 
 
 FIT = (
@@ -309,13 +302,9 @@ print(f"rank {hvd.rank()} of {hvd.size()}, sizes {state.sizes}\\n", end="", flus
 @pytest.mark.thorough
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_a_rank_comes_to_a_model_that_is_being_trained(tmp_path, package):
-    path = script(tmp_path, FIT)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package)
-    result = launch(*words, timeout=150)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, FIT, package)
     expected = [f"rank {rank} of 3, sizes [2, 3]" for rank in range(3)]
     assert sorted(result.out.splitlines()) == expected, result.err
-    assert wait_until_gone(str(path)) == []
 
 
 ACCUMULATES = (
@@ -371,12 +360,8 @@ print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
 @pytest.mark.parametrize("way", ["rehearsed", "not rehearsed"])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_a_rank_comes_between_two_passes_of_an_update(tmp_path, package, way):
-    path = script(tmp_path, ACCUMULATES)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package, way)
-    result = launch(*words, timeout=90)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, ACCUMULATES, package, way, timeout=90)
     assert sorted(result.out.splitlines()) == [f"rank {rank} of 3" for rank in range(3)]
-    assert wait_until_gone(str(path)) == []
 
 
 ROWS = """
@@ -413,12 +398,8 @@ print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", ["rehearsed", "not rehearsed"])
 def test_a_rank_comes_where_rows_travel_as_a_whole(tmp_path, way):
-    path = script(tmp_path, ROWS)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, way)
-    result = launch(*words, timeout=90)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, ROWS, way, timeout=90)
     assert sorted(result.out.splitlines()) == [f"rank {rank} of 3" for rank in range(3)]
-    assert wait_until_gone(str(path)) == []
 
 
 COMPILED_GATHER = """
@@ -453,16 +434,12 @@ print(f"rank {start}: {found[-1]}\\n", end="", flush=True)
 @needs_xla
 @pytest.mark.thorough
 def test_a_compiled_allgather_with_more_ranks_is_an_error(tmp_path):
-    path = script(tmp_path, "import re\n" + COMPILED_GATHER)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path)
-    result = launch(*words, timeout=90)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, "import re\n" + COMPILED_GATHER, timeout=90)
     assert sorted(result.out.splitlines()) == [
         "rank 0: 3 ranks take part in allgather 'rows'",
         "rank 1: 3 ranks take part in allgather 'rows'",
         "rank 2: 6 rows",
     ], result.err
-    assert wait_until_gone(str(path)) == []
 
 
 WITHOUT_COMMITS = """

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
-from launching import EITHER_KERAS, launch, script, wait_until_gone
+from launching import EITHER_KERAS, grown
 from with_xla import needs_xla
 
 pytestmark = pytest.mark.usefixtures("preloaded_jobs")
@@ -48,12 +46,8 @@ print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
 
 
 def test_a_rank_that_comes_has_its_place_and_waits_at_its_first_collective(tmp_path):
-    path = script(tmp_path, OUTSIDE)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path)
-    result = launch(*words, timeout=90)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, OUTSIDE, timeout=90)
     assert sorted(result.out.splitlines()) == [f"rank {rank} of 3" for rank in range(3)]
-    assert wait_until_gone(str(path)) == []
 
 
 FIT = (
@@ -167,15 +161,11 @@ if comes:
     ],
 )
 def test_a_step_of_fit_is_rehearsed_and_nothing_is_left_of_it(tmp_path, package, way):
-    path = script(tmp_path, FIT)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, package, way)
-    result = launch(*words, timeout=150)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, FIT, package, way)
     before, later = way != "once", way in ("once", "apart", "ahead")
     line = f"traced before: {before}, later: {later}, unchanged: True"
     assert result.out.splitlines() == [line], result.err
     assert "rehears" not in result.err
-    assert wait_until_gone(str(path)) == []
 
 
 FUNCTION = """
@@ -226,17 +216,13 @@ if comes:
     ],
 )
 def test_a_function_of_elastic_run_is_rehearsed_up_to_its_first_commit(tmp_path, way, calls):
-    path = script(tmp_path, FUNCTION)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, way)
-    result = launch(*words, timeout=90)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, FUNCTION, way, timeout=90)
     assert sorted(result.out.splitlines()) == [
         *["sizes [2, 3]"] * 3,
         f"the function began with {calls} functions traced",
     ], result.err
     said = "rank 2 comes to the job without having rehearsed the function of hvd.elastic.run"
     assert (said in result.err) == ("rows are missing" in result.err) == (way == "fails")
-    assert wait_until_gone(str(path)) == []
 
 
 COMPILED = """
@@ -268,10 +254,6 @@ train(state)
 @pytest.mark.thorough
 def test_a_compiled_function_has_the_shapes_of_the_place_that_it_is_rehearsed_for(tmp_path):
     """Results of one rank alone do not fit: the rehearsal ends there; what it compiled stays."""
-    path = script(tmp_path, COMPILED)
-    words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path)
-    result = launch(*words, timeout=90)
-    assert result.code == 0, result.err
+    result = grown(tmp_path, COMPILED, timeout=90)
     assert result.out.splitlines() == ["6 rows"] * 3, result.err
     assert "comes to the job without having rehearsed" in result.err
-    assert wait_until_gone(str(path)) == []

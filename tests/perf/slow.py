@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import control_groups
+from children import busy
 
 
 @contextlib.contextmanager
@@ -30,19 +31,6 @@ def limited(percent: int | None) -> Iterator[list[str]]:
         return
     with control_groups.words_in(*control_groups.quota(percent)) as words:
         yield words
-
-
-@contextlib.contextmanager
-def busy(count: int) -> Iterator[None]:
-    """Lets so many processes compute, each in a session of its own, as other users' do."""
-    spin = [sys.executable, "-S", "-c", "while True: pass"]
-    processes = [subprocess.Popen(spin, start_new_session=True) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def run(words: list[str]) -> int:

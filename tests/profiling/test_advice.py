@@ -7,7 +7,6 @@ operations, so that the shorter step is no matter of the machine.
 import contextlib
 import gc
 import os
-import signal
 import statistics
 import tempfile
 import time
@@ -18,6 +17,7 @@ import control_groups
 import numpy as np
 import pytest
 import tensorflow as tf
+from children import busy
 
 import tfhvd as hvd
 
@@ -239,20 +239,9 @@ def test_a_processor_with_something_else_on_it():
     reports = []
     os.sched_setaffinity(0, {own[0 if hvd.rank() == 0 else -1]})
     try:
-        for busy in (True, False):
-            others = []
-            try:
-                while busy and hvd.rank() == 1 and len(others) < 3:
-                    others.append(os.fork())
-                    if others[-1] == 0:
-                        os.setsid()  # the kernel may share processors out by session
-                        while True:
-                            pass
+        for others in (3, 0):
+            with busy(others if hvd.rank() == 1 else 0):
                 reports.append(profiled(step))
-            finally:
-                for other in others:
-                    os.kill(other, signal.SIGKILL)
-                    os.waitpid(other, 0)
     finally:
         os.sched_setaffinity(0, own)
     first, second = reports

@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+from children import busy
 
 from tfhvd.watch import preemption
 
@@ -31,18 +32,11 @@ def test_a_processor_with_another_process_on_it():
     one = {min(before)}
     os.sched_setaffinity(0, one)
     try:
-        other = os.fork()
-        if other == 0:
-            while True:
-                pass
-        try:
+        with busy(1):
             began, waited = time.monotonic(), preemption.seconds()
             while time.monotonic() < began + 0.5:
                 pass
             waited = preemption.seconds() - waited
-        finally:
-            os.kill(other, 9)
-            os.waitpid(other, 0)
     finally:
         os.sched_setaffinity(0, before)
     assert waited > 0.1
