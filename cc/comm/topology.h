@@ -13,6 +13,7 @@ struct Topology {
   int local_size = 1;
   int cross_rank = 0;  // among the ranks with this local_rank, one a host
   int cross_size = 1;
+  int generation = 0;              // of the members of an elastic job; else 0
   bool homogeneous = true;         // every host has the same number of ranks
   std::vector<std::string> hosts;  // their names, by rank
   std::vector<int> host_of;        // by rank; hosts count in the order of their lowest ranks

@@ -39,7 +39,8 @@ KeptEntry::KeptEntry(Entry&& submitted) : entry(std::move(submitted)) {
 }
 
 bool KeptEntry::survives() const {
-  return request().key.process_set == 0 && request().device == DeviceKind::kHost;
+  return request().key.process_set == 0 && request().device == DeviceKind::kHost &&
+         request().kind != Collective::kRemoveProcessSet;  // no set is left to remove
 }
 
 Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {

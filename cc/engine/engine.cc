@@ -63,7 +63,7 @@ class Engine::Impl {
         may_run_inline_(control_->can_run_inline() && communicator_->prompt() &&
                         accelerator_.device == nullptr),
         queue_([this] { control_->Wake(); }, [this] { RunInline(); }),
-        sets_(topology_.size),
+        sets_(topology_.size, topology_.generation),
         timeline_(topology_.rank, topology_.hosts[topology_.rank]),
         record_(topology_),
         finite_watch_(config_.on_not_finite, log_, topology_.rank),

@@ -2,11 +2,22 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace tfhvd {
+namespace {
 
-ProcessSetTable::ProcessSetTable(int size) {
+// Of so many sets that one generation has had all have numbers that no other one uses.
+constexpr int32_t kSetsOfGeneration = 1 << 16;
+constexpr int32_t kGenerations = 1 << 15;
+
+int32_t FirstId(int generation) { return generation % kGenerations * kSetsOfGeneration; }
+
+}  // namespace
+
+ProcessSetTable::ProcessSetTable(int size, int generation)
+    : first_id_(FirstId(generation)), next_id_(first_id_ + 1) {
   std::vector<int> everyone(static_cast<size_t>(size));
   std::iota(everyone.begin(), everyone.end(), 0);
   Put(0, std::move(everyone));
@@ -16,6 +27,18 @@ ProcessSetTable::Members ProcessSetTable::Find(int32_t id) const {
   MutexLock lock(&mutex_);
   const auto found = sets_.find(id);
   return found == sets_.end() ? nullptr : found->second;
+}
+
+Status ProcessSetTable::WhyMissing(int32_t id) const {
+  const std::string name = "process set " + std::to_string(id);
+  if (id < first_id_ || id >= first_id_ + kSetsOfGeneration) {
+    return Status::Aborted(name +
+                           " ended when ranks were lost, or came: ranks have other numbers since. "
+                           "Make it anew, on all ranks: hvd.add_process_set(...).");
+  }
+  return Status::InvalidArgument(
+      "there is no such process set. Received: " + name +
+      ". Expected: one that hvd.add_process_set has added, and that was not removed since.");
 }
 
 int32_t ProcessSetTable::IdOf(const std::vector<int>& members) const {

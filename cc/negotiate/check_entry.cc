@@ -40,10 +40,8 @@ Status CheckEntry(const ProcessSetTable& sets, int rank, Entry* entry) {
   const auto where = [&q, rank] { return Describe(q) + " on rank " + std::to_string(rank); };
   const ProcessSetTable::Members members = sets.Find(q.key.process_set);
   if (members == nullptr) {
-    return Status::InvalidArgument(
-        where() + " names a process set that does not exist. Received: " + "process set " +
-        std::to_string(q.key.process_set) +
-        ". Expected: one that was added and not removed since.");
+    const Status why = sets.WhyMissing(q.key.process_set);
+    return {why.code(), where() + " is not possible: " + why.message()};
   }
   if (!std::binary_search(members->begin(), members->end(), rank)) {
     return Status::InvalidArgument(

@@ -27,7 +27,7 @@ bool MayRepeat(Collective kind) {
 
 Coordinator::Coordinator(Options options)
     : options_(std::move(options)),
-      sets_(size()),
+      sets_(size(), options_.generation),
       tally_(size()),
       ids_(options_.cache_capacity),
       capacity_monitor_(options_.cache_capacity),

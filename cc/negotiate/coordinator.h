@@ -56,6 +56,7 @@ class Coordinator {
     double stall_check_time = 60.0;    // seconds
     double stall_shutdown_time = 0.0;  // seconds; 0: never
     std::vector<std::string> hosts;    // by rank
+    int generation = 0;                // of the members of an elastic job
     bool may_lock = false;             // whether ranks can vote without messages
     LockSettings::Options lock;
   };

@@ -47,6 +47,7 @@ Coordinator::Options OptionsFrom(const Config& config, const Topology& topology,
   options.stall_check_time = config.stall_check_time;
   options.stall_shutdown_time = config.stall_shutdown_time;
   options.hosts = topology.hosts;
+  options.generation = topology.generation;
   options.may_lock = may_lock;
   options.lock.given = {config.bucket_bytes, {config.fusion_threshold, config.alone_bytes}};
   options.lock.autotune = config.autotune;

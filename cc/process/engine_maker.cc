@@ -40,6 +40,7 @@ Status MakeEngine(const Making& making, World* world, WaitMonitor* monitor,
   Topology topology;
   TFHVD_RETURN_IF_ERROR(
       ExchangeHandshakes(communicator.get(), &config, &topology, making.identity));
+  topology.generation = making.generation;
   config.failpoints.Pass(Failpoint::kHandshakesExchanged);
 
   const Log log(config.log_level, topology.rank,
@@ -77,6 +78,7 @@ Status MakeEngineOfRoster(const Making& making, int listener, const Roster& rost
     making.config.failpoints.Pass(Failpoint::kMeshOpen);
   }
   Making later = making;
+  later.generation = roster.generation;
   // The engine before has written a file of that name.
   std::string* const timeline = &later.config.timeline;
   if (!timeline->empty()) *timeline += "." + std::to_string(roster.generation);

@@ -17,12 +17,13 @@
 
 namespace tfhvd {
 
-// What every generation's engine is made of, but for its members.
+// What a generation's engine is made of, but for its members.
 struct Making {
   Config config;
   std::vector<std::string> warnings;  // said by rank 0 of the first generation
   std::string installed_nccl;
   Identity identity;
+  int generation = 0;
 };
 
 // Meets all ranks of the world, which outlives the engine. `monitor`: asked in every wait until the

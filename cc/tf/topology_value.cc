@@ -35,11 +35,7 @@ class TopologyValueKernel : public tensorflow::OpKernel {
     const std::shared_ptr<Engine> engine = ProcessEngine();
     OP_REQUIRES(ctx, engine != nullptr, ToAbsl(NotInitialized()));
     const ProcessSetTable::Members members = engine->process_sets().Find(process_set_);
-    OP_REQUIRES(
-        ctx, members != nullptr,
-        absl::InvalidArgumentError("There is no such process set. Received: number " +
-                                   std::to_string(process_set_) +
-                                   ". Expected: one that was added and not removed since."));
+    OP_REQUIRES(ctx, members != nullptr, ToAbsl(engine->process_sets().WhyMissing(process_set_)));
     tensorflow::Tensor* value = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {}, &value));
     value->scalar<int32_t>()() = Value(engine->topology(), *members);

@@ -83,10 +83,7 @@ absl::Status IndexIn(int32_t process_set, int* size, int* index) {
     return absl::OkStatus();
   }
   const ProcessSetTable::Members members = engine->process_sets().Find(process_set);
-  if (members == nullptr) {
-    return absl::InvalidArgumentError("There is no process set " + std::to_string(process_set) +
-                                      ": it was removed, or never registered.");
-  }
+  if (members == nullptr) return ToAbsl(engine->process_sets().WhyMissing(process_set));
   const auto found = std::find(members->begin(), members->end(), engine->topology().rank);
   *size = static_cast<int>(members->size());
   *index = static_cast<int>(found - members->begin());

@@ -51,6 +51,25 @@ std::vector<std::vector<int64_t>> SetsOf(int size) {
   return sets;
 }
 
+TEST(NoSetHasTheNumberOfOneOfAnotherGeneration) {
+  ProcessSetTable first(3);
+  EXPECT_EQ(first.NextId(), 1);
+  first.Put(1, {0, 1});
+  ProcessSetTable later(2, 1);
+  EXPECT_EQ(*later.Find(0), (std::vector<int>{0, 1}));
+  EXPECT_TRUE(later.NextId() > first.NextId());
+  EXPECT_TRUE(later.Find(1) == nullptr);
+  EXPECT_EQ(later.WhyMissing(1).code(), StatusCode::kAborted);
+  EXPECT_EQ(first.WhyMissing(2).code(), StatusCode::kInvalidArgument);
+  const int32_t again = later.NextId();
+  later.Put(again, {1});
+  later.Remove(again);
+  EXPECT_EQ(later.NextId(), again + 1);
+  EXPECT_EQ(later.WhyMissing(again).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ProcessSetTable(2, 2).WhyMissing(again).code(), StatusCode::kAborted);
+  EXPECT_EQ(ProcessSetTable(2, 1 << 20).WhyMissing(again).code(), StatusCode::kAborted);
+}
+
 TEST(OverlappingSetsInAnyOrder) {
   for (int size : {2, 3, 4}) {
     RunRanks(size, [size](Rank* rank) {

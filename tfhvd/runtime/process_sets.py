@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tfhvd.errors import PeerLostError
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 
@@ -18,7 +19,8 @@ class ProcessSet:
     """Some of the job's ranks.
 
     It can be used once all ranks have registered it, by `hvd.init(process_sets=[...])` or
-    `hvd.add_process_set`, and until they remove it or shut down.
+    `hvd.add_process_set`, and until they remove it or shut down. In an elastic job it ends where
+    ranks are lost or come, and may be registered anew.
 
     Attributes:
         ranks: a list of the ranks in it, ascending. Of `hvd.global_process_set` all ranks of the
@@ -121,7 +123,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> P
     membership.take_part()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    if process_set.process_set_id is not None:
+    if _is_registered(process_set):
         raise ValueError(
             f"{process_set!r} is already registered: use it as it is, or make a new hvd.ProcessSet."
         )
@@ -154,7 +156,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         process_set: the set; may be registered anew later.
 
     Returns:
-        True; False for what is not registered, and for the set of all ranks.
+        True; False for what is not registered any more, and for the set of all ranks.
 
     Raises:
         NotInitializedError: before `init`.
@@ -166,11 +168,16 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         True
     """
     membership.take_part()
-    if not process_set.process_set_id:  # None, or 0
+    if process_set.process_set_id == 0 or not _is_registered(process_set):
         return False
-    for ranks in _all_named(process_set):
-        number = load_native().remove_process_set(list(ranks))
-        _registered.pop(number).process_set_id = None
+    try:
+        for ranks in _all_named(process_set):
+            number = load_native().remove_process_set(list(ranks))
+            _registered.pop(number).process_set_id = None
+    except PeerLostError:
+        if _is_registered(process_set):
+            raise
+        return False  # ranks were lost, or came, meanwhile
     return True
 
 
@@ -186,6 +193,12 @@ def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """
     membership.take_part()
     return load_native().process_sets()
+
+
+def _is_registered(process_set: ProcessSet) -> bool:
+    """Whether a set is there; those of an elastic job end where ranks are lost or come."""
+    number = process_set.process_set_id
+    return number is not None and number in load_native().process_sets()
 
 
 def by_id(number: int) -> ProcessSet:
