@@ -39,6 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ranks.hand_over(items)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    import side_by_side
+
+    return side_by_side.Scheduler(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield

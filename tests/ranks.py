@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -36,6 +37,7 @@ from rank_worker import SECONDS_AT_THE_END, SECONDS_PER_TEST
 
 WORKER = "TFHVD_TEST_WORKER"  # in the environment of a rank: the folder of its job
 PARAMETER = "number_of_ranks"
+SIZE = "np"  # before the number of ranks, in the name of a test
 
 MOST_RANKS = 2  # of a test that is not thorough
 SECONDS_TO_SPARE = 20  # a rank that hangs says where, and ends itself; this is for when it cannot
@@ -202,7 +204,9 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     metafunc.fixturenames.append(PARAMETER)
     usual = max((size for size in marker.args if size <= MOST_RANKS), default=0)
     instances = [
-        pytest.param(size, marks=[] if size == usual else [pytest.mark.thorough], id=f"np{size}")
+        pytest.param(
+            size, marks=[] if size == usual else [pytest.mark.thorough], id=f"{SIZE}{size}"
+        )
         for size in sizes
     ]
     metafunc.parametrize(PARAMETER, instances)
@@ -216,3 +220,9 @@ def hand_over(items: list[pytest.Item]) -> None:
             continue
         ranks = item.callspec.params[PARAMETER]
         items[at] = RankItem.from_parent(item.parent, name=item.name, ranks=ranks, jobs=jobs)
+
+
+def job_of(nodeid: str) -> str:
+    """Names the job that runs a test, by the test's name alone; "" if no job does."""
+    found = re.search(rf"\[(?:.*-)?{SIZE}(\d+)[-\]]", nodeid)
+    return f"{Path(nodeid.partition('::')[0]).parent} on {found[1]}" if found else ""

@@ -39,3 +39,14 @@ def test_a_job_hangs_when_it_gives_no_sign_of_life(tmp_path, monkeypatch):
     now[0] += 10
     end = ranks.SECONDS_AT_THE_END + ranks.SECONDS_TO_SPARE
     assert seconds_left("1.1.begun", "1.1.json") == end
+
+
+def test_the_job_of_a_test_is_known_by_its_name():
+    for name, job in {
+        "tests/keras/test_tape.py::test_a[np2]": "tests/keras on 2",
+        "tests/keras/test_tape.py::TestB::test_c[eager-np4-keras]": "tests/keras on 4",
+        "tests/keras/test_tape.py::test_d[eager-np1]": "tests/keras on 1",
+        "tests/keras/test_tape.py::test_e[np-2]": "",
+        "tests/keras/test_tape.py::test_np2": "",
+    }.items():
+        assert ranks.job_of(name) == job, name

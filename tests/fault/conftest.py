@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-import mpi
 import pytest
+import shared_memory
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_in_shared_memory() -> Iterator[None]:
-    folder = Path("/dev/shm")
-    before = set(folder.iterdir())
+    before = shared_memory.files()
     yield
-    mpi.wait_for(lambda: set(folder.iterdir()) <= before, 30)
+    shared_memory.check_that_none_is_left(before)

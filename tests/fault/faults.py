@@ -12,11 +12,11 @@ import itertools
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import mpi
 import network
+import shared_memory
 
 # The limit of a stall, in seconds, and how much later every survivor has ended.
 LIMIT = 4.0
@@ -190,7 +190,7 @@ def run(fault: Fault) -> mpi.Job:
     if fault.deed in ("stopped", CUT_OFF):  # what else happens is noticed without any setting
         env["TFHVD_STALL_CHECK_TIME_SECONDS"] = str(LIMIT / 2)
         env["TFHVD_STALL_SHUTDOWN_TIME_SECONDS"] = str(LIMIT)
-    segments = set(Path("/dev/shm").iterdir())
+    segments = shared_memory.files()
     alive: list[str] = []
     with _network(fault) as net:
 
@@ -237,7 +237,7 @@ def run(fault: Fault) -> mpi.Job:
             latest = fault.seconds + SHUTDOWN
             assert took < latest, f"{fault}: rank {rank} had shut down after {took:.1f} s\n{job}"
     assert not alive, f"{fault}: {alive} did not end\n{job}"
-    left = set(Path("/dev/shm").iterdir()) - segments
+    left = shared_memory.left(segments)
     assert not left, f"{fault}: {left} left in /dev/shm\n{job}"
     return job
 

@@ -36,6 +36,6 @@ def parameter(fault: faults.Fault) -> Any:
     return pytest.param(fault, marks=marks, id=str(fault))
 
 
-@pytest.mark.parametrize("fault", map(parameter, [*SAMPLE, *MORE]))
+@pytest.mark.parametrize("fault", list(map(parameter, [*SAMPLE, *MORE])))
 def test_every_survivor_names_the_rank_and_ends(fault: faults.Fault) -> None:
     faults.run(fault)

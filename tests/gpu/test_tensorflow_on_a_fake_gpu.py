@@ -7,11 +7,10 @@ do is in on_fakes.py: one job of each size goes through all of it.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import fake_jobs
 import mpi
 import pytest
+import shared_memory
 import troubleshooting
 
 pytestmark = pytest.mark.thorough
@@ -22,7 +21,7 @@ PARTS = [(ranks, part) for ranks, parts in fake_jobs.PARTS.items() for part in p
 @pytest.fixture(scope="module")
 def job_of(fakes):
     """Returns a function from a number of ranks to the job of all parts, which runs once."""
-    before = set(Path("/dev/shm").iterdir())
+    before = shared_memory.files()
     jobs: dict[int, mpi.Job] = {}
 
     def run(ranks: int) -> mpi.Job:
@@ -31,7 +30,7 @@ def job_of(fakes):
         return jobs[ranks]
 
     yield run
-    mpi.wait_for(lambda: set(Path("/dev/shm").iterdir()) <= before, 30)
+    shared_memory.check_that_none_is_left(before)
 
 
 @pytest.mark.parametrize(("ranks", "part"), PARTS)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import shared_memory
 from launching import launch, script, wait_until_gone
 
 SECONDS = 240  # for a job to end by itself: a start of TensorFlow for each rank on a busy machine
@@ -346,7 +347,7 @@ def _joining(place: str, when: str) -> Iterator[Case]:
 
 def run(case: Case) -> None:
     """Runs a job. Raises AssertionError, with what it has said, where anything was wrong."""
-    segments = set(Path("/dev/shm").iterdir())
+    segments = shared_memory.files()
     with tempfile.TemporaryDirectory(prefix="tfhvd-failpoints-") as folder:
         path = script(Path(folder), (FIT if case.way == "fit" else LOOP) + REPORT)
         words = ["--elastic", "--no-prefix", "-np", str(case.ranks), *case.options]
@@ -364,8 +365,8 @@ def run(case: Case) -> None:
     passed = job.err.splitlines().count(f"tfhvd: failpoint {case.place}")
     assert passed == case.victims, f"{passed} ranks came to the place, of {case.victims}{told}"
     assert not left, f"processes are left{told}"
-    new = set(Path("/dev/shm").iterdir()) - segments
-    assert not new, f"{new} left in /dev/shm{told}"
+    left_in_memory = shared_memory.left(segments)
+    assert not left_in_memory, f"{left_in_memory} left in /dev/shm{told}"
     ends = [json.loads(line[4:]) for line in job.out.splitlines() if line.startswith("end ")]
     assert len({end["weights"] for end in ends}) <= 1, f"weights differ{told}"
     assert all(end["updates"] == end["steps"] for end in ends), f"updates are not steps{told}"

@@ -176,7 +176,7 @@ def test_an_elastic_job_returns_what_those_at_its_end_return():
         ({"np": 2, "min_np": 1, "min_num_proc": 2}, ValueError, "one argument"),
         ({"np": 1, "use_gloo": True, "use_mpi": True}, ValueError, "exclude each other"),
         ({"func": 3}, TypeError, "Expected: a function"),
-        ({"args": (threading.Lock(),)}, TypeError, "cannot pickle"),
+        pytest.param({"args": (threading.Lock(),)}, TypeError, "cannot pickle", id="a lock"),
     ],
     ids=str,
 )
