@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gradients": _BELOW_OPS | {"ops"},
     "tf1": _BELOW_OPS | {"ops", "gradients"},
     "replicas": _BELOW_OPS | {"ops"},
-    "keras": _BELOW_OPS | {"ops", "gradients", "tf1", "replicas", "profiling"},
+    "keras": _BELOW_OPS | {"ops", "gradients", "tf1", "replicas", "profiling", "data"},
     # What users see. `__init__` finds its names when they are asked for.
     "__init__": {"_version"},
     "as_horovod": {"horovod_alias"},

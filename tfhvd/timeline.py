@@ -7,7 +7,7 @@ import time
 
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.process import rank, take_part
+from tfhvd.runtime.process import rank
 from tfhvd.runtime.timeline_file import timeline_file
 
 
@@ -34,7 +34,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         >>> model.fit(x, y, steps_per_epoch=10)
         >>> hvd.stop_timeline()
     """
-    take_part()
+    membership.take_part()
     path, since = os.fsdecode(file_path), time.monotonic()
     load_native().start_timeline(path, bool(mark_cycles))
     timeline_file.begin(path, rank(), since, membership.generation())
@@ -52,7 +52,7 @@ def stop_timeline() -> None:
     Example:
         >>> hvd.stop_timeline()
     """
-    take_part()
+    membership.take_part()
     try:
         load_native().stop_timeline()
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -446,7 +447,7 @@ WITHOUT_COMMITS = """
 import tfhvd as hvd
 hvd.init()
 if hvd.size() == 2:
-    hvd.barrier()  # which the other one does not come to
+    hvd.broadcast_object(0)  # which the other one does not come to
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.02)
 print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
@@ -570,9 +571,14 @@ def _end_of(job: subprocess.Popen[str], path: Path) -> list[str]:
 def _read_until(job: subprocess.Popen[str], says: str) -> None:
     assert job.stderr is not None
     lines = []
-    while not any(re.search(says, line) for line in lines):
-        lines.append(job.stderr.readline())
-        assert lines[-1], lines
+    in_vain = threading.Timer(150, job.kill)
+    in_vain.start()
+    try:
+        while not any(re.search(says, line) for line in lines):
+            lines.append(job.stderr.readline())
+            assert lines[-1], lines
+    finally:
+        in_vain.cancel()
 
 
 def test_a_script_that_finds_no_hosts(tmp_path):

@@ -202,7 +202,7 @@ def test_values_at_graph_time(mode, last):
     values = [int(value) for value in run(mode, f)]
     expected = [hvd.rank(), hvd.local_rank(), hvd.size(), hvd.local_size()]
     assert values == [*expected, last.size(), last.included()]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Received: number 99"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Received: process set 99"):
         run(mode, lambda: hvd.size_op(99))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfhvd.compat import datasets as datasets_compat
+from tfhvd.data.changes import changes, place_now
 from tfhvd.data.division import DROP, KEEP, Division
 
 _LARGEST_SEED = 2**31 - 2  # TensorFlow keeps 31 bits
@@ -23,6 +26,7 @@ def divided(
     division: Division,
     epoch: int | tf.Variable,
     buffer_size: int | None,
+    follows: bool = False,
 ) -> tf.data.Dataset:
     """Returns this rank's part of a dataset.
 
@@ -32,42 +36,55 @@ def divided(
         epoch: of the first iteration, each further one is of the next; or a variable, from which
             each iteration reads it.
         buffer_size: of the shuffle; None for all elements.
+        follows: whether each iteration is divided among the ranks that there are by then. It has no
+            more elements than the part has now, which the dataset says is its length.
 
     Raises:
         ValueError: if the dataset is to be shuffled as a whole, and does not say how large it is.
     """
     length = length_of(dataset)
-    if division.shuffle:
-        whole = _shuffled(dataset, division, length, epoch, buffer_size or length)
-    else:
-        whole = _evened(dataset, division, length)
-    if length is not None:
-        whole = whole.apply(tf.data.experimental.assert_cardinality(division.used(length)))
-    return whole.shard(division.size, division.rank)
-
-
-def _shuffled(
-    dataset: tf.data.Dataset,
-    division: Division,
-    length: int | None,
-    epoch: int | tf.Variable,
-    buffer_size: int | None,
-) -> tf.data.Dataset:
-    """Returns the elements that are used, in another order with each iteration."""
-    if buffer_size is None:
+    if division.shuffle and buffer_size is None and length is None:
         raise ValueError(
             "A dataset of unknown length can be shuffled through a buffer only; pass "
             "buffer_size=<number of elements>, as for Dataset.shuffle."
         )
+    size = max(buffer_size or length or 0, 1)  # of no elements, too
 
-    size = max(buffer_size, 1)  # of no elements, too
-
-    def of_epoch(number: tf.Tensor) -> tf.data.Dataset:
+    def whole(division: Division, number: tf.Tensor) -> tf.data.Dataset:
+        if not division.shuffle:
+            return _evened(dataset, division, length)
         datasets_compat.seed_graph(1 + division.seed % _LARGEST_SEED)
         shuffled = dataset.shuffle(size, seed=number + 1, reshuffle_each_iteration=False)
         return _evened(shuffled, division, length)
 
-    return _epochs(epoch).flat_map(of_epoch)
+    if follows:
+        part = _epochs(epoch).flat_map(lambda number: _part_now(whole, division, number))
+        return part if length is None else _of_length(part, division.own(length))
+    if division.shuffle:
+        used = _epochs(epoch).flat_map(lambda number: whole(division, number))
+    else:
+        used = whole(division, tf.constant(0))
+    if length is not None:
+        used = used.apply(tf.data.experimental.assert_cardinality(division.used(length)))
+    return used.shard(division.size, division.rank)
+
+
+def _part_now(
+    whole: Callable[[Division, tf.Tensor], tf.data.Dataset], division: Division, number: tf.Tensor
+) -> tf.data.Dataset:
+    """Returns this rank's part among the ranks that there are when the dataset is read."""
+    rank, size = (tf.ensure_shape(n, []) for n in tf.numpy_function(place_now, [], [tf.int64] * 2))
+    return whole(dataclasses.replace(division, rank=rank, size=size), number).shard(size, rank)
+
+
+def _of_length(dataset: tf.data.Dataset, length: int) -> tf.data.Dataset:
+    """Returns at most so many elements, of a dataset that says that it has as many.
+
+    Keras goes by what it says, and so does `len`.
+    """
+    # It has no end, as TensorFlow sees it, and no elements.
+    endless = tf.data.Dataset.range(1).flat_map(lambda _: dataset.take(0)).repeat()
+    return dataset.concatenate(endless).take(length)
 
 
 def _epochs(epoch: int | tf.Variable) -> tf.data.Dataset:
@@ -77,12 +94,14 @@ def _epochs(epoch: int | tf.Variable) -> tf.data.Dataset:
         return once.map(lambda _: tf.cast(epoch.read_value(), tf.int64))
     with tf.device("CPU"):
         next_epoch = tf.Variable(epoch, dtype=tf.int64, trainable=False)
+    changes.note_epochs(next_epoch)
     return once.map(lambda _: next_epoch.assign_add(1) - 1)
 
 
 def _evened(dataset: tf.data.Dataset, division: Division, length: int | None) -> tf.data.Dataset:
     """Returns the elements that are used: all, or as many as make equal parts."""
-    if division.uneven == KEEP or division.size == 1:
+    alone = not tf.is_tensor(division.size) and division.size == 1
+    if division.uneven == KEEP or alone:
         return dataset
     if division.uneven == DROP and length is not None:
         return dataset.take(division.used(length))

@@ -36,6 +36,10 @@ class Division:
             return length + -length % self.size
         return length
 
+    def own(self, length: int) -> int:
+        """Returns how many of so many elements are in this part."""
+        return len(range(self.rank, self.used(length), self.size))
+
     def positions(self, length: int, epoch: int) -> slice | np.ndarray:
         """Returns where this part's elements are: a slice where that is enough."""
         used = self.used(length)

@@ -9,7 +9,10 @@ import tensorflow as tf
 from tfhvd.compat.datasets import pipeline_of
 from tfhvd.data import arrays, datasets
 from tfhvd.data.agreement import Given, check, warn_of_pipeline
+from tfhvd.data.changes import changes
 from tfhvd.data.division import UNEVEN, Division
+from tfhvd.runtime.comers import comers
+from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import ProcessSet, checked_id, global_process_set
 
 _Data = TypeVar("_Data")
@@ -35,7 +38,12 @@ def shard(
     Each iteration of a dataset is one epoch. Arrays and lists are those of the one epoch that is
     given: call it again for the next, or make a dataset of them first.
 
-    Every rank of the process set calls it, for they compare what they are given. It warns where
+    In an elastic job each iteration of a dataset is divided among the ranks that there are when it
+    begins. With fewer than there were at this call, none has more elements than before, so that
+    some are left out. Arrays and lists stay as they are.
+
+    Every rank of the process set calls it, for they compare what they are given (but for ranks that
+    come to an elastic job). It warns where
     elements would be on several ranks or on none: of a shuffle before it without a seed or with
     unequal ones, of data that are divided already, of batches.
 
@@ -91,8 +99,13 @@ def shard(
         else:
             given = Given(arguments, arrays.fingerprint(data))
         if compare:
-            check(given, process_set)
+            with comers.do_without() as takes_part:
+                if takes_part:
+                    check(given, process_set)
+    follows = membership.is_elastic and process_set.process_set_id == 0
     if is_dataset:
-        return datasets.divided(data, division, epoch, buffer_size)
+        return datasets.divided(data, division, epoch, buffer_size, follows)
+    if follows:
+        changes.note_arrays(division.size)
     assert length is not None
     return arrays.taken(data, division.positions(length, int(epoch)))

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
+from tfhvd.data.changes import changes
 from tfhvd.gradients.indexed_slices import forget_ways
 from tfhvd.keras import agreement
 from tfhvd.keras.callbacks.lists import ours, saves
@@ -31,6 +32,7 @@ from tfhvd.keras.update_check import UpdateCheck
 from tfhvd.ops import allgather, join
 from tfhvd.ops.admission import let_in, waiting_ranks
 from tfhvd.runtime import process, updates
+from tfhvd.runtime.comers import comers
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
@@ -59,7 +61,7 @@ class Epochs:
         # What the train function was traced for: it is not always traced anew.
         self.step = step_of(model) or updates.Step()
         # Else ranks that come later, and begin the program, would not meet the others here.
-        self._is_first_use = load_native().metrics().submitted == 0
+        self._is_first_use = not comers.would_miss
         self._warned = False
         self._start = agreement.Start(model)
         self._rates = agreement.LearningRates()
@@ -151,6 +153,8 @@ class Epochs:
             self._agree_on_start(self._start.own(self._params.get("steps")))
 
     def _agree_on_start(self, own: tuple[int, int]) -> None:
+        if membership.is_elastic and self._ranks.process_set_id == 0:
+            changes.agree_on_epochs()
         ready = keras_compat.all_built(self.model)
         starts = self._gather("start", [*own, self._updates(), ready])
         alike = not self._apart and (starts[:, :3] == starts[0, :3]).all()
@@ -184,6 +188,8 @@ class Epochs:
     def begin_epoch(self) -> None:
         """Counts the steps of another epoch."""
         self._check.begin_epoch()
+        if not membership.lets_in_at_commits:  # then data are divided anew
+            changes.warn_of_arrays()
         self._training = True
         self._calls = 0
         self._updates_before = self._updates()

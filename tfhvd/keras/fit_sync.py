@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
+from tfhvd.compat.batches import expect_any_number
 from tfhvd.compat.surroundings import require_tensorflow
 from tfhvd.keras import compilation, progress_bars
 from tfhvd.keras.callbacks.base import Callback
@@ -39,6 +40,7 @@ from tfhvd.keras.progress_bars import is_one_of_several
 from tfhvd.keras.rehearsal import rehearse
 from tfhvd.keras.update_check import check_batches, watched_step
 from tfhvd.runtime import process, updates
+from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import has_peers
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def keep_in_step(package: str) -> None:
     compilation.avoid(package)
     keras_compat.surround(package, "fit", "keep the ranks in step", is_one_of_several, _around_fit)
     check_batches(package)
+    expect_any_number(package, lambda: membership.generation() > 0)
     progress_bars.choose_outside_of_fit(package)
 
 

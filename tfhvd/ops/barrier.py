@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
 
 from tfhvd.ops import _kernels
 from tfhvd.ops.names import name_of
 from tfhvd.runtime import process, process_sets
+from tfhvd.runtime.comers import comers
 
 
 def barrier(
@@ -16,7 +19,8 @@ def barrier(
     """Waits until every rank has called it.
 
     In a `tf.function` it takes its place among the stateful operations (assignments without order
-    of their own are not among them).
+    of their own are not among them). A rank that comes to an elastic job does not wait at it, until
+    it is let in: the others have been there.
 
     Args:
         process_set: the ranks that take part.
@@ -32,8 +36,11 @@ def barrier(
         >>> hvd.barrier()
     """
     set_id = process_sets.checked_id(process_set)
-    process.take_part()
-    _kernels.barrier(name_of("barrier", name, set_id=set_id), set_id)
+    now = tf.executing_eagerly()
+    with comers.do_without() if now else contextlib.nullcontext(True) as takes_part:
+        if takes_part:
+            process.take_part()
+            _kernels.barrier(name_of("barrier", name, set_id=set_id), set_id)
 
 
 tf.no_gradient("TfhvdBarrier")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfhvd.ops import _kernels
-from tfhvd.runtime import process
 from tfhvd.runtime.library import load_tf_ops
+from tfhvd.runtime.membership import membership
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
@@ -105,7 +105,7 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
 
 
 def _value(what: str, process_set_id: int, name: str | None) -> tf.Tensor:
-    process.take_part()
+    membership.take_part()
     return load_tf_ops().tfhvd_topology_value(what=what, process_set_id=process_set_id, name=name)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.runtime import process_sets as sets
+from tfhvd.runtime.comers import comers
 from tfhvd.runtime.exporter import exporter
 from tfhvd.runtime.log import lines
 from tfhvd.runtime.membership import membership
@@ -161,8 +162,8 @@ def check_running() -> None:
 
 
 def take_part() -> None:
-    """Does so, too, and waits where this process has come to a job that is to let it in."""
-    membership.take_part()
+    """Does so, too, for a collective: waits where this process has come to a job to be let in."""
+    comers.take_part()
 
 
 def rank() -> int:

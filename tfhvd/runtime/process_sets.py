@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tfhvd.errors import PeerLostError
+from tfhvd.runtime.comers import comers
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 
@@ -120,7 +121,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int] | Communicator) -> P
     Example:
         >>> last = hvd.add_process_set([hvd.size() - 1])
     """
-    membership.take_part()
+    comers.take_part()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
     if _is_registered(process_set):
@@ -167,7 +168,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         >>> hvd.remove_process_set(last)
         True
     """
-    membership.take_part()
+    comers.take_part()
     if process_set.process_set_id == 0 or not _is_registered(process_set):
         return False
     try:

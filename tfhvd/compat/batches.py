@@ -1,0 +1,50 @@
+"""How many batches Keras expects of an epoch: as many as the data have said when `fit` began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat import private
+
+_USE = "let epochs have fewer batches than there were at first"
+
+
+def expect_any_number(package: str, now: Callable[[], bool]) -> None:
+    """Lets an epoch have fewer batches, where `now` says so: tf_keras would end the training.
+
+    Keras 3 would warn that training is interrupted, and go on.
+
+    Args:
+        package: "keras" or "tf_keras", imported.
+        now: asked in each epoch.
+    """
+    if package == keras_compat.KERAS_3:
+        epochs = private.of_module("keras.src.trainers.epoch_iterator", "EpochIterator", _USE)
+        if hasattr(epochs, "_interrupted_warning"):  # else the warning comes once
+            private.replace_method(
+                epochs, "_interrupted_warning", lambda original: _without_a_word(original, now)
+            )
+        return
+    handler = private.of_module("tf_keras.src.engine.data_adapter", "DataHandler", _USE)
+    private.replace_method(handler, "enumerate_epochs", lambda original: _anew(original, now))
+
+
+def _without_a_word(original: Callable[[Any], None], now: Callable[[], bool]) -> Callable[..., Any]:
+    def warn(epochs: Any) -> None:
+        if not now():
+            original(epochs)
+
+    return warn
+
+
+def _anew(original: Callable[[Any], Any], now: Callable[[], bool]) -> Callable[..., Any]:
+    def enumerate_epochs(handler: Any) -> Iterator[Any]:
+        given = private.attribute(handler, "_steps_per_epoch", _USE)
+        for epoch in original(handler):
+            if given is None and now():
+                handler._inferred_steps = None  # until the data of this epoch end
+            yield epoch
+
+    return enumerate_epochs
