@@ -276,12 +276,15 @@ def test_a_session_looks_too(capfd):
 
 
 @on_ranks
-def test_a_loss_scale_that_skips_an_update_is_no_news(capfd):
-    keras = keras_of("keras")
-    optimizer = keras.optimizers.LossScaleOptimizer(
-        hvd.DistributedOptimizer(keras.optimizers.SGD(1.0)), initial_scale=2.0**15
+@pytest.mark.parametrize("kind", ["keras", "tf_keras", "legacy"])
+def test_a_loss_scale_that_skips_an_update_is_no_news(capfd, kind):
+    keras = keras_of("keras" if kind == "keras" else "tf_keras")
+    holder = keras.optimizers if kind == "keras" else keras.mixed_precision
+    optimizers = keras.optimizers.legacy if kind == "legacy" else keras.optimizers
+    optimizer = holder.LossScaleOptimizer(
+        hvd.DistributedOptimizer(optimizers.SGD(1.0)), initial_scale=2.0**15
     )
-    model = keras.Sequential([keras.layers.Input([1]), keras.layers.Dense(1, use_bias=False)])
+    model = keras.Sequential([keras.layers.Dense(1, use_bias=False)])
     model.compile(optimizer, "mse", jit_compile=False)
     x = np.full([2, 1], 1e36 if hvd.rank() == 1 else 1.0, np.float32)
     model.fit(x, x, batch_size=2, verbose=0)

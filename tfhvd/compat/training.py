@@ -6,6 +6,7 @@ nothing else depends on them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterable
@@ -73,6 +74,26 @@ def _noting_pairs(note: _Note, original: Callable[..., Any]) -> Callable[..., An
         return result
 
     return apply_gradients
+
+
+def surround_loss_scales(around: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    """Makes the loss scales of tf_keras reduce and apply gradients within `around`.
+
+    They have gradients reduced first, and look for what is not finite after that. Calling this
+    twice does nothing.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply_gradients(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            with around():
+                return original(self, *args, **kwargs)
+
+        return apply_gradients
+
+    for name in ("LossScaleOptimizer", "LossScaleOptimizerV3"):
+        module = "tf_keras.src.mixed_precision.loss_scale_optimizer"
+        owner = private.of_module(module, name, "know gradients of a scaled loss")
+        private.replace_method(owner, "apply_gradients", make)
 
 
 def where_fit_begins(model: Model, epoch: int, steps: int | None) -> tuple[int, int]:

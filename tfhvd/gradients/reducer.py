@@ -20,7 +20,7 @@ from tfhvd.compression import (
     without_state,
 )
 from tfhvd.compression.stateful import Exchange
-from tfhvd.gradients import buckets, sample_weights
+from tfhvd.gradients import buckets, loss_scale, sample_weights
 from tfhvd.gradients.gradient import after, scaled, values_of, with_values
 from tfhvd.gradients.indexed_slices import SlicesReducer, is_sparse, name_of_first, sum_duplicates
 from tfhvd.gradients.local_variables import LocalVariables
@@ -213,7 +213,8 @@ class GradientReducer:
         """Looks at the gradients; None where nobody wants to know."""
         action = load_native().config().on_not_finite.name
         quarantine = self.options.quarantine
-        if self.options.op not in (Average, Sum) or (action == "OFF" and not quarantine):
+        unwanted = action == "OFF" or loss_scale.looks()
+        if self.options.op not in (Average, Sum) or (unwanted and not quarantine):
             return None
         grouped = {*itertools.chain(*groups)}
         others = [[i] for i, g in enumerate(gradients) if g is not None and i not in grouped]

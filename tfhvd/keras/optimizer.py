@@ -14,7 +14,9 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import private
 from tfhvd.compat.object_proxy import wrap
 from tfhvd.compat.surroundings import require_no_strategy, require_tensorflow
+from tfhvd.compat.training import surround_loss_scales
 from tfhvd.compression import AnyCompression, Compression
+from tfhvd.gradients import loss_scale
 from tfhvd.gradients.accumulator import GradientAccumulator
 from tfhvd.gradients.options import ReductionOptions
 from tfhvd.gradients.reducer import GradientReducer
@@ -166,6 +168,8 @@ def distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
     keep_in_step(package)
     if package == keras_compat.KERAS_3:
         keras_compat.agree_on_finite(_agree)
+    else:
+        surround_loss_scales(loss_scale.looks_itself)
     return wrapped
 
 
