@@ -86,18 +86,24 @@ def test_calls_between_updates_only_add_up(kind, average, mode):
         np.testing.assert_allclose(variable, value, rtol=1e-5, err_msg=f"call {number}")
 
 
-@pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_within_a_loss_scale(package):
+@pytest.mark.parametrize("kind", ["keras", "tf_keras", "legacy"])
+def test_within_a_loss_scale(kind):
     """A gradient that is not finite on one rank, in one pass, costs one update on every rank."""
+    package = "keras" if kind == "keras" else "tf_keras"
     keras = keras_of(package)
+    optimizers = keras.optimizers.legacy if kind == "legacy" else keras.optimizers
     start = [1.0, 1.0]
     variable = keras.Variable(start) if package == "keras" else tf.Variable(start)
     scale = 4.0 if package == "keras" else 1.0  # tf_keras leaves unscaling to its user
     optimizer = hvd.DistributedOptimizer(
-        keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=4.0),
+        keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(1.0), initial_scale=4.0),
         backward_passes_per_step=2,
     )
-    step = tf.function(lambda g: optimizer.apply_gradients([(g, variable)]))
+
+    @tf.function
+    def step(gradient):
+        optimizer.apply_gradients([(gradient, variable)])
+
     for value in (1.0, 2.0):
         step(tf.constant([scale * value, 0.0]))
     np.testing.assert_allclose(variable, [1.0 - 3.0, 1.0])
@@ -106,6 +112,10 @@ def test_within_a_loss_scale(package):
         step(tf.constant([scale * value, 0.0]))
     assert np.all(np.isfinite(variable))
     assert len({float(v[0]) for v in hvd.allgather_object(np.array(variable))}) == 1
+    before = np.array(variable)
+    for value in (1.0, 2.0):
+        step(tf.constant([scale * value, 0.0]))
+    assert variable[0] < before[0] and variable[1] == before[1]
 
 
 def test_slices_and_what_has_no_gradient():

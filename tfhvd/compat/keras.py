@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Optional
 
 from tfhvd.compat import private
-from tfhvd.compat.variables import variable_name
+from tfhvd.compat.variables import tf_variable, variable_name
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -368,7 +368,8 @@ def samples_seen(model: Model) -> float | None:
     """
     metrics = getattr(model, "metrics", ())
     counts = [m.count for m in metrics if m.name == "loss" and hasattr(m, "count")]
-    return float(counts[0]) if counts else None
+    # In mixed precision tf_keras' variables are no numbers.
+    return float(tf_variable(counts[0]).numpy()) if counts else None
 
 
 def steps_of_a_call(model: Model) -> int:

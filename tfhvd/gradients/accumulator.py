@@ -82,11 +82,12 @@ class GradientAccumulator:
             return self.reduce(gradients, variables)
         updates.note_reduced(variables)  # in the last call
         weighted = self.reduce.weighs_steps()
-        if weighted:
-            part = self._samples.add(is_first=tf.equal(self._counter().read_value(), 0))
-            gradients = [scaled(g, part) for g in gradients]
         sums = [self._sum_of(g, v) for g, v in zip(gradients, variables)]
-        added = [_add(s, g) for s, g in zip(sums, gradients) if g is not None]
+        with tf.control_dependencies(_operations([self._drop_what_was_left_out()])):
+            if weighted:
+                part = self._samples.add(is_first=tf.equal(self._counter().read_value(), 0))
+                gradients = [scaled(g, part) for g in gradients]
+            added = [_add(s, g) for s, g in zip(sums, gradients) if g is not None]
         with tf.control_dependencies(_operations(added)):
             last = self._is_last(self._counter().assign_add(1, read_value=True))
         there = [i for i, s in enumerate(sums) if s is not None]
@@ -125,13 +126,21 @@ class GradientAccumulator:
 
         def now() -> tf.Tensor:
             with tf.control_dependencies(_operations([update()])):
-                reset = [s.assign(tf.zeros_like(s), read_value=False) for _, s in self._all_sums()]
-                reset.append(self._counter().assign(0, read_value=False))
-            with tf.control_dependencies(_operations(reset)):
-                return tf.constant(True)
+                return self._reset()
 
         updated = tf.cond(last, now, lambda: tf.constant(False))
         return None if tf.executing_eagerly() else tf.group(updated)
+
+    def _drop_what_was_left_out(self) -> tf.Tensor:
+        """Begins an update anew where `apply` was not called for the last one: by a loss scale."""
+        complete = self._is_last(self._counter().read_value())
+        return tf.cond(complete, self._reset, lambda: tf.constant(False))
+
+    def _reset(self) -> tf.Tensor:
+        reset = [s.assign(tf.zeros_like(s), read_value=False) for _, s in self._all_sums()]
+        reset.append(self._counter().assign(0, read_value=False))
+        with tf.control_dependencies(_operations(reset)):
+            return tf.constant(True)
 
     def begin_anew(self) -> None:
         """Drops what it has added up."""
