@@ -151,6 +151,15 @@ class TestLearningRates:
         assert float(np.array(model.optimizer.learning_rate)) < 0.5
         assert_same_on_all_ranks(state(model))
 
+    @in_both_keras
+    def test_nothing_is_said_of_a_warm_up_with_unequal_numbers_of_batches(self, package, caplog):
+        model = compiled(keras_of(package))
+        x, y = data(seed=hvd.rank(), samples=8 + 8 * hvd.rank())
+        warm_up = hvd.callbacks.LearningRateWarmupCallback(0.5, warmup_epochs=2)
+        model.fit(x, 0.01 * y, batch_size=4, epochs=3, verbose=0, callbacks=[warm_up])
+        assert_same_on_all_ranks(state(model))
+        assert "learning rate" not in caplog.text
+
     def test_schedules_that_differ(self, caplog):
         keras = keras_of("keras")
         schedule = keras.optimizers.schedules.ExponentialDecay(0.1 + hvd.rank(), 10, 0.9)

@@ -101,9 +101,10 @@ class LearningRates:
         packed: Sequence[int],
         root: int,
         epoch: int,
+        quiet: bool = False,
     ) -> None:
-        """Sets the rates to another rank's, where they differ, and says so once."""
-        just_came, self._just_came = self._just_came, False
+        """Sets the rates to another rank's, where they differ, and says so once unless `quiet`."""
+        quiet, self._just_came = quiet or self._just_came, False
         rates = np.asarray(packed, np.int64).view(np.float64)
         for optimizer, bits, rate in zip(optimizers, self.packed(optimizers), map(float, rates)):
             mine = float(np.int64(bits).view(np.float64))
@@ -114,7 +115,7 @@ class LearningRates:
             except ValueError:  # a schedule
                 self._say("cannot take", "is a schedule of its own here", mine, rate, root, epoch)
             else:
-                if not just_came:
+                if not quiet:
                     self._say("takes", "was set here", mine, rate, root, epoch)
 
     def _say(self, does: str, why: str, mine: float, rate: float, root: int, epoch: int) -> None:

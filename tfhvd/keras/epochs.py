@@ -78,6 +78,7 @@ class Epochs:
         self._training = False
         self._calls = 0
         self._updates_before = 0
+        self._unequal = False  # numbers of steps in the last epoch
         self._told = False  # another rank asked this one to stop
         self._over = False
         self._asked: list[int] = []  # the ranks that wanted to stop
@@ -181,9 +182,10 @@ class Epochs:
         if self.active:
             self._take_rates(self._gather("rates", self._rates.packed(self._optimizers)))
 
-    def _take_rates(self, of_ranks: np.ndarray) -> None:
+    def _take_rates(self, of_ranks: np.ndarray, quiet: bool = False) -> None:
         if len(of_ranks) == self._ranks.size():
-            self._rates.take(self._optimizers, of_ranks[0], self._numbers[0], self._epoch)
+            first = self._numbers[0]
+            self._rates.take(self._optimizers, of_ranks[0], first, self._epoch, quiet)
 
     def begin_epoch(self) -> None:
         """Counts the steps of another epoch."""
@@ -208,6 +210,7 @@ class Epochs:
             furthest = max(range(len(made)), key=lambda rank: tuple(made[rank]))
             self._take_over_state(furthest)
         alike = bool((made[:, 0] == made[0, 0]).all())
+        self._unequal = not alike
         most = int(made[:, 0].max()) * keras_compat.steps_of_a_call(self.model)
         self._replicas.after_epoch(most, alike, self.step)
         everyone = len(saving) == self._ranks.size() and not (saving == _LEAVES).any()
@@ -234,7 +237,8 @@ class Epochs:
         asks = bool(self.model.stop_training) and not self._told
         rates = self._rates.packed(self._optimizers)
         votes = self._gather("stop", [asks, asks or is_last, self._others_wait(), *rates])
-        self._take_rates(votes[:, 3:])
+        # After unequal numbers of steps callbacks that go by them have come to other rates.
+        self._take_rates(votes[:, 3:], quiet=self._unequal)
         everyone = len(votes) == self._ranks.size()  # else somebody is at the end already
         if everyone and not votes[:, 1].any():
             if votes[:, 2].any():
