@@ -31,7 +31,7 @@ ProcessSetTable::Members ProcessSetTable::Find(int32_t id) const {
 
 Status ProcessSetTable::WhyMissing(int32_t id) const {
   const std::string name = "process set " + std::to_string(id);
-  if (id < first_id_ || id >= first_id_ + kSetsOfGeneration) {
+  if (id < first_id_ || id - first_id_ >= kSetsOfGeneration) {
     return Status::Aborted(name +
                            " ended when ranks were lost, or came: ranks have other numbers since. "
                            "Make it anew, on all ranks: hvd.add_process_set(...).");

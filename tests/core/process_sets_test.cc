@@ -67,6 +67,7 @@ TEST(NoSetHasTheNumberOfOneOfAnotherGeneration) {
   EXPECT_EQ(later.NextId(), again + 1);
   EXPECT_EQ(later.WhyMissing(again).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(ProcessSetTable(2, 2).WhyMissing(again).code(), StatusCode::kAborted);
+  EXPECT_EQ(ProcessSetTable(2, (1 << 15) - 1).WhyMissing(again).code(), StatusCode::kAborted);
   EXPECT_EQ(ProcessSetTable(2, 1 << 20).WhyMissing(again).code(), StatusCode::kAborted);
 }
 

@@ -42,9 +42,12 @@ def _without_a_word(original: Callable[[Any], None], now: Callable[[], bool]) ->
 def _anew(original: Callable[[Any], Any], now: Callable[[], bool]) -> Callable[..., Any]:
     def enumerate_epochs(handler: Any) -> Iterator[Any]:
         given = private.attribute(handler, "_steps_per_epoch", _USE)
+        several = private.attribute(handler, "_steps_per_execution", _USE)
         for epoch in original(handler):
-            if given is None and now():
+            if given is None and now() and int(several) == 1:
                 handler._inferred_steps = None  # until the data of this epoch end
             yield epoch
+            if given is None and now():
+                handler._insufficient_data = False
 
     return enumerate_epochs
