@@ -45,10 +45,11 @@ class Changes:
 
     def warn_of_arrays(self) -> None:
         """Warns, once for each change, where arrays are divided among the ranks that there were."""
-        size = membership.require_topology().size
+        topology = membership.require_topology()
+        size = topology.size
         if self._arrays_among in (0, size):
             return
-        if membership.require_topology().rank == 0:
+        if topology.rank == 0:
             _logger.warning(
                 "hvd.shard has divided arrays among %d ranks, and %d take part now: each keeps its "
                 "part, so that samples are missing from an epoch, or in it twice. A dataset is "

@@ -144,10 +144,8 @@ class GradientAccumulator:
 
     def begin_anew(self) -> None:
         """Drops what it has added up."""
-        for _, total in self._all_sums():
-            total.assign(tf.zeros_like(total))
         if self._count is not None:
-            self._count.assign(0)
+            self._reset()
 
     @property
     def shared_state(self) -> list[tf.Variable]:
