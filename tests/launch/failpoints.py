@@ -355,7 +355,9 @@ def run(case: Case) -> None:
         words += [sys.executable, str(path), case.hosts, str(case.most), case.way]
         began = time.monotonic()
         try:
-            job = launch(*words, timeout=SECONDS, TFHVD_TEST_FAILPOINTS=case.points)
+            # Where it runs a verdict is written.
+            env = {"TFHVD_TEST_FAILPOINTS": case.points}
+            job = launch(*words, timeout=SECONDS, cwd=Path(folder), **env)
         except subprocess.TimeoutExpired as error:
             said = (error.stderr or b"").decode(errors="replace")
             raise AssertionError(f"{case}: it hangs\n{said[-4000:]}") from None
