@@ -262,3 +262,11 @@ def test_a_job_that_goes_on():
     verdict = verdict_of(rank(0), rank(1))
     assert (verdict.kind, verdict.ranks) == (Kind.UNKNOWN, ())
     assert f"Ranks 0-1 (host n1) are at {AT}." in verdict.lines
+
+
+def test_a_job_that_ends_while_it_is_looked_at_does_not_hang():
+    waits, odd = rank(0, WAITS), rank(1)
+    ended = dataclasses.replace(odd, state="Z")
+    assert not judge([waits, odd], [later(waits, state=""), later(odd)]).hangs
+    assert not judge([waits, odd], [later(waits), later(odd, state="Z")]).hangs
+    assert judge([waits, ended], [later(waits), later(ended)]).hangs

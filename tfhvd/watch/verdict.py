@@ -15,6 +15,8 @@ from tfhvd.watch.flight import Collective, State
 from tfhvd.watch.kind import Kind
 from tfhvd.watch.snapshot import Snapshot
 
+_ENDED = ("Z", "X", "")  # states of a process
+
 # The first that is in the main thread's stack, from the last call outwards, says what a rank does.
 _PLACES = (
     ("in _on_uncaught", Kind.RAISED),
@@ -96,9 +98,12 @@ def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
     stopped = job.in_state("T", "t")
     if stopped:
         return job.verdict(Kind.STOPPED, stopped)
-    ended = job.in_state("Z", "X", "")
+    ended = job.in_state(*_ENDED)
     if ended:
-        return job.verdict(Kind.DEAD, ended)
+        # A whole job may end between two looks, and while the second one is taken: what was noted
+        # before is no sign then that a rank still waits.
+        ended_before = all(first[rank].state in _ENDED for rank in ended)
+        return job.verdict(Kind.DEAD, ended, hangs=ended_before)
     missing = _missing(job.stuck)
     if not missing:
         return _nobody_is_missing(job)
