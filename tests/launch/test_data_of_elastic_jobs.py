@@ -123,3 +123,67 @@ def test_arrays_stay_divided_and_fit_says_so_once(tmp_path):
     assert job.code == 0, job.err
     assert wait_until_gone(str(path)) == []
     assert job.err.count("hvd.shard has divided arrays among 3 ranks, and 2 take part now") == 1
+
+
+# All that Keras makes batches of, and for each it has a way of its own to see where an epoch ends.
+KINDS = (
+    EITHER_KERAS
+    + """
+import json
+import numpy as np
+import tensorflow as tf
+import tfhvd.keras as hvd
+hvd.init()
+if hvd.rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+hvd.allreduce(1.0)
+assert hvd.size() == 1
+x, y = np.ones((10, 2), "float32"), np.ones((10, 1), "float32")
+dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+
+class Sequence(keras.utils.Sequence if sys.argv[1] == "tf_keras" else keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+    def __getitem__(self, number):
+        return x[:4], y[:4]
+
+def batches():
+    while True:
+        yield x[:4], y[:4]
+
+class Watch(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.counts = []
+    def on_epoch_begin(self, epoch, logs=None):
+        self.counts.append(0)
+    def on_train_batch_end(self, batch, logs=None):
+        self.counts[-1] += 1
+        assert self.counts[-1] < 9, "this epoch does not end"
+
+for data, words in (
+    ((x, y), {"batch_size": 4}),
+    ((x, y), {"batch_size": 4, "steps_per_epoch": 3}),
+    ((dataset,), {}),
+    ((dataset.repeat(),), {"steps_per_epoch": 2}),
+    ((Sequence(),), {}),
+    ((batches(),), {"steps_per_epoch": 3}),
+):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.001)), loss="mse")
+    watch = Watch()
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), watch]
+    model.fit(*data, **words, epochs=3, verbose=0, callbacks=callbacks)
+    print(json.dumps(watch.counts), flush=True)
+"""
+)
+
+
+@pytest.mark.parametrize("package", ["tf_keras", "keras"])
+def test_epochs_end_after_a_loss_whatever_the_data_are(tmp_path, package):
+    path = script(tmp_path, KINDS)
+    job = launch("-np", 2, "--elastic", "--no-prefix", sys.executable, path, package)
+    assert job.code == 0, job.err
+    counts = [json.loads(line) for line in job.out.splitlines()]
+    assert counts == [[each] * 3 for each in (3, 3, 3, 2, 3, 3)]
+    assert "ran out of data" not in job.err

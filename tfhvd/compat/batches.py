@@ -27,8 +27,12 @@ def expect_any_number(package: str, now: Callable[[], bool]) -> None:
                 epochs, "_interrupted_warning", lambda original: _without_a_word(original, now)
             )
         return
-    handler = private.of_module("tf_keras.src.engine.data_adapter", "DataHandler", _USE)
-    private.replace_method(handler, "enumerate_epochs", lambda original: _anew(original, now))
+    module = "tf_keras.src.engine.data_adapter"
+    handler = private.of_module(module, "DataHandler", _USE)
+    datasets = private.of_module(module, "DatasetAdapter", _USE)
+    private.replace_method(
+        handler, "enumerate_epochs", lambda original: _anew(original, datasets, now)
+    )
 
 
 def _without_a_word(original: Callable[[Any], None], now: Callable[[], bool]) -> Callable[..., Any]:
@@ -39,15 +43,20 @@ def _without_a_word(original: Callable[[Any], None], now: Callable[[], bool]) ->
     return warn
 
 
-def _anew(original: Callable[[Any], Any], now: Callable[[], bool]) -> Callable[..., Any]:
+def _anew(
+    original: Callable[[Any], Any], datasets: Any, now: Callable[[], bool]
+) -> Callable[..., Any]:
     def enumerate_epochs(handler: Any) -> Iterator[Any]:
+        adapter = private.attribute(handler, "_adapter", _USE)
         given = private.attribute(handler, "_steps_per_epoch", _USE)
         several = private.attribute(handler, "_steps_per_execution", _USE)
+        # Arrays, and what a generator yields, go on from one epoch to the next without an end.
+        ends = isinstance(adapter, datasets) and adapter.should_recreate_iterator()
         for epoch in original(handler):
-            if given is None and now() and int(several) == 1:
+            if ends and given is None and now() and int(several) == 1:
                 handler._inferred_steps = None  # until the data of this epoch end
             yield epoch
-            if given is None and now():
+            if ends and given is None and now():
                 handler._insufficient_data = False
 
     return enumerate_epochs
