@@ -203,7 +203,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
     job = MakeElasticJob(making, std::move(roster), engine, log, &state);
   }
   MutexLock lock(&state.mutex);
-  state.engine = std::move(engine);
+  if (job == nullptr) state.engine = std::move(engine);
   state.elastic = std::move(job);
   state.is_elastic.store(state.elastic != nullptr);
   return Status::Ok();

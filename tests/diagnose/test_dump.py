@@ -164,3 +164,24 @@ def test_a_running_job_that_nobody_prepared(launcher, tmp_path):
         finally:
             job.terminate()
             job.wait(20)
+
+
+CHANGES = """
+import os, signal, subprocess, sys
+import tfhvd as hvd
+hvd.init()
+if hvd.rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+hvd.allreduce(1.0)
+subprocess.run([sys.executable, "-m", "tfhvd", "dump", str(os.getpid())], check=True)
+"""
+
+
+def test_of_an_elastic_job_those_are_shown_that_take_part_now(tmp_path):
+    program = tmp_path / "changes.py"
+    program.write_text(CHANGES)
+    words = ["-m", "tfhvd.launch", "-np", "2", "--elastic", "--no-prefix", sys.executable]
+    job = mpi.run_ranks(1, [*words, str(program)], mpirun=False)
+    assert job.code == 0, job
+    assert job.ranks[0].out.startswith("job of 1 rank\nrank 0 (host "), job
+    assert job.ranks[0].out.count("job of") == 1, job

@@ -63,12 +63,14 @@ def _ranks() -> Iterator[Rank]:
     for pid in processes.all_numbers():
         # It may end meanwhile, or be another user's.
         with contextlib.suppress(OSError, flight.RecordError):
-            for name, path in processes.memory_files(pid):
-                if name == flight.NAME:
-                    record = _read(path)
-                    own_number = int(processes.status_of(pid).get("NSpid", str(pid)).split()[-1])
-                    if record.pid == own_number:  # else a child that fork has made
-                        yield Rank(pid, tuple(processes.above(pid)), record, path)
+            found = [path for name, path in processes.memory_files(pid) if name == flight.NAME]
+            own_number = int(processes.status_of(pid).get("NSpid", str(pid)).split()[-1])
+            # Of another process are those that a child has which fork has made.
+            own = [(_read(path), path) for path in found]
+            own = [(record, path) for record, path in own if record.pid == own_number]
+            if own:  # where the members of an elastic job change, there are two for a moment
+                record, path = max(own, key=lambda each: each[0].began)
+                yield Rank(pid, tuple(processes.above(pid)), record, path)
 
 
 def _read(path: Path) -> Record:
