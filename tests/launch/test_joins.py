@@ -244,18 +244,69 @@ def test_a_rank_that_is_lost_as_soon_as_it_is_let_in(tmp_path):
     assert "rank 2 on host" in result.err and "the job goes on with 2 of 3 ranks" in result.err
 
 
+# What a script may agree on before it trains: whoever comes gets what the others got.
+BEFORE = """
+first = hvd.broadcast(7 if hvd.rank() == 0 else -1, 0, name="resume_from_epoch")
+settings = hvd.broadcast_object({"a": hvd.rank()}, 0)
+data = hvd.allreduce(tf.constant(hvd.rank() + 1), op=hvd.Sum)
+lengths = hvd.allgather_object([hvd.rank()])
+step = tf.Variable(hvd.rank() + 5, dtype=tf.int64)
+hvd.broadcast_variables([step], 0)
+got = [int(first), settings, int(data), lengths, int(step)]
+assert got == [7, {"a": 0}, 3, [[0], [1]], 5], got
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("fit", "keras"),
+        pytest.param("fit", "tf_keras", marks=pytest.mark.thorough),
+        ("loop", 4),
+    ],
+)
+def test_ranks_come_to_a_script_that_agrees_on_something_first(tmp_path, text, word):
+    if text == "fit":
+        program = PLAIN_FIT.replace("class Watch", BEFORE + "\nclass Watch")
+        last = "rank 2 of 3, rate 0.030, sizes [3], []"
+    else:
+        program = LOOP.replace("@hvd.elastic.run", BEFORE + "\n@hvd.elastic.run")
+        last = "rank 2 of 3"
+    result = grown(tmp_path, program, word, "graph")
+    assert any(line.startswith(last) for line in result.out.splitlines()), result
+    assert "joins" in result.err
+
+
 @pytest.mark.thorough
-def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path):
-    """It has a collective before `fit`, which who comes would wait in."""
-    before = 'hvd.broadcast_object("settings", 0)\n\nclass Watch'
-    result = grown(
-        tmp_path, PLAIN_FIT.replace("class Watch", before).replace("10**6", "60"), "keras", "graph"
-    )
+@pytest.mark.parametrize(
+    "before",
+    [
+        "hvd.broadcast_variables([tf.Variable(tf.zeros([1 << 15]))], 0)",  # a large model's
+        "hvd.add_process_set([0])",
+        "tf.function(lambda: hvd.allreduce(1.0))()",
+    ],
+)
+def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path, before):
+    """What it does before `fit`, who comes can neither be told nor leave out."""
+    program = PLAIN_FIT.replace("class Watch", f"{before}\n\nclass Watch").replace("10**6", "60")
+    result = grown(tmp_path, program, "keras", "graph")
     assert sorted(result.out.splitlines()) == [
         f"rank {rank} of 2, rate 0.020, sizes [2], []" for rank in range(2)
     ]
-    assert result.err.count("are not let in: they would begin the program") == 1
+    assert result.err.count("tfhvdrun: rank 2 on host ") == 1, result.err
+    assert "is not let in: it has come to a collective that it cannot do without" in result.err
     assert "joins" not in result.err
+
+
+def test_a_rank_that_comes_and_begins_otherwise_says_so(tmp_path):
+    before = "hvd.broadcast(1, 0, name=str(hvd.size()))\n\nclass Watch"
+    program = PLAIN_FIT.replace("class Watch", before).replace("10**6", "30")
+    job = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, script(tmp_path, program))
+    result = launch(*job, "keras", "graph", timeout=100)
+    assert result.code == 0, result.err
+    assert "begins with hvd.broadcast '3' (int32) here, where the others have called" in result.err
+    assert "called broadcast '2' (int32) before they trained" in result.err
+    assert "the job goes on with 3 ranks" not in result.err
 
 
 FIT = (
@@ -458,7 +509,7 @@ def test_a_job_that_never_lets_in_who_waits_ends_without_them(tmp_path):
     path = script(tmp_path, WITHOUT_COMMITS)
     words = ("-np", 1, "--max-np", 2, "--no-prefix", sys.executable, path, tmp_path / "end")
     with started(*words) as job:
-        _read_until(job, "waits to be let in")
+        _read_until(job, "rank 1 on host .* waits for the others to begin to train")
         (tmp_path / "end").touch()
         assert _end_of(job, path) == ["rank 0 of 1"]
 

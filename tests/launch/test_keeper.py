@@ -144,7 +144,7 @@ def test_a_job_goes_on_whenever_its_supervisor_is_killed(tmp_path):
         read_until(process.stderr, "the process that supervised the job was killed")
         os.kill(pids[1], signal.SIGKILL)
         read_until(process.stderr, r"rank 1 on host .* killed by SIGKILL .* goes on with 2 of 3")
-        read_until(process.stderr, r"rank 3 on host .* waits to be let in")
+        read_until(process.stderr, r"rank 3 on host .* is not let in")
         supervisor = children.supervisor_of(process.pid)
         os.kill(supervisor, signal.SIGSTOP)
         os.kill(pids[2], signal.SIGKILL)
@@ -152,7 +152,7 @@ def test_a_job_goes_on_whenever_its_supervisor_is_killed(tmp_path):
         os.kill(supervisor, signal.SIGKILL)
         read_until(process.stderr, "the process that supervised the job was killed")
         read_until(process.stderr, r"rank 2 on host .* killed by SIGKILL .* goes on with 1 of 3")
-        read_until(process.stderr, r"rank 4 on host .* waits to be let in")
+        read_until(process.stderr, r"rank 4 on host .* is not let in")
         end.touch()
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err

@@ -12,6 +12,7 @@ from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
 from tfhvd.gradients import anew
 from tfhvd.ops.objects import ROOT_IS_LOST
+from tfhvd.runtime.comers import comers
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.rehearsal import rehearsal, warn_of_failure
@@ -54,6 +55,7 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     @functools.wraps(func)
     def trains(state: Any, *args: Any, **kwargs: Any) -> _Result:
         membership.lets_in_at_commits = True
+        comers.begin_training()
         if membership.is_outside:
             _rehearse(functools.partial(func, state, *args, **kwargs), state)
             membership.take_part()

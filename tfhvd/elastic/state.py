@@ -12,6 +12,7 @@ from tfhvd.elastic.errors import HostsUpdatedInterrupt
 from tfhvd.ops import Max, allreduce, broadcast_object
 from tfhvd.ops.admission import let_in, waiting_ranks
 from tfhvd.runtime import process
+from tfhvd.runtime.comers import comers
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.rehearsal import rehearsal
@@ -95,6 +96,8 @@ class State:
     def _updated(self) -> HostsUpdatedInterrupt | None:
         if not membership.is_elastic:
             return None
+        comers.begin_training()
+        membership.take_part()
         if self._generation is None:
             self._generation = membership.admitted()
         latest, waiting = self._latest()

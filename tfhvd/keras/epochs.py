@@ -61,7 +61,7 @@ class Epochs:
         # What the train function was traced for: it is not always traced anew.
         self.step = step_of(model) or updates.Step()
         # Else ranks that come later, and begin the program, would not meet the others here.
-        self._is_first_use = not comers.would_miss
+        self._is_first_use = comers.begin_training()
         self._warned = False
         self._start = agreement.Start(model)
         self._rates = agreement.LearningRates()

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tfhvd.launch import address
 
@@ -35,6 +36,7 @@ class Endpoints:
         members: that from which it reads who takes part as ranks are lost; -1: none may be.
         hosts: of a rank that comes later, the hosts of all, by rank, once it takes part; else none.
         place: its rank among these.
+        beginning: the descriptor of what the others have got alike before they trained; -1: none.
     """
 
     rank: int
@@ -44,6 +46,14 @@ class Endpoints:
     members: int = -1
     hosts: tuple[str, ...] = ()
     place: int = 0
+    beginning: int = -1
+
+    def read_beginning(self) -> dict[str, Any] | None:
+        """Returns the fields of wire.BEGUN; None where that has not come yet."""
+        data = os.pread(self.beginning, os.fstat(self.beginning).st_size, 0)
+        with contextlib.suppress(ValueError):  # it is being written
+            return dict(json.loads(data))
+        return None
 
     @property
     def comes_later(self) -> bool:
@@ -67,6 +77,7 @@ class Port:
     def __init__(self, rank: int, nics: str, towards: Iterable[str] = ()) -> None:
         self._rank = rank
         self._says: int | None = None
+        self._beginning = os.memfd_create("tfhvd-beginning")
         remote = nics != LOOPBACK
         self._listener = address.listen(remote=remote)
         self._listener.setblocking(False)
@@ -99,10 +110,15 @@ class Port:
         inherited = [self._listener.detach(), table]
         if elastic:
             reads, self._says = os.pipe()
-            inherited.append(reads)
+            inherited += [reads, self._beginning]
         for descriptor in inherited:
             os.set_inheritable(descriptor, True)
         return {INHERITED: ",".join(map(str, inherited))}
+
+    def tell_beginning(self, data: bytes) -> None:
+        """Tells the rank what the others have got alike before they trained; once."""
+        if not os.fstat(self._beginning).st_size:
+            os.pwrite(self._beginning, data, 0)
 
     def say(self, line: str) -> None:
         """Tells the rank who takes part, if it may need that; it may have ended."""
@@ -121,7 +137,7 @@ def take(environ: MutableMapping[str, str]) -> Endpoints | None:
     if not text:
         return None
     listener, table, *rest = (int(part) for part in text.split(","))
-    members = rest[0] if rest else -1
+    members, beginning = rest or (-1, -1)
     for descriptor in (listener, *rest):
         os.set_inheritable(descriptor, False)
     with contextlib.ExitStack() as stack:
@@ -135,4 +151,5 @@ def take(environ: MutableMapping[str, str]) -> Endpoints | None:
         members,
         tuple(fields["hosts"]),
         fields["place"],
+        beginning,
     )

@@ -28,6 +28,8 @@ class Members:
         present: by rank in the program, the numbers of those that take part.
         waiting: the numbers of those that are ready to be let in.
         most: how many there were at most.
+        beginning: what is said to those that come later of what the others have got alike before
+            they trained; b"" until these train.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Members:
         self.present = list(range(num_proc))
         self.waiting: list[int] = []
         self.most = num_proc
+        self.beginning = b""
         self._num_proc = num_proc
         self._least = num_proc if least is None else max(1, least)
         self._most_changes = most_changes
@@ -87,13 +90,16 @@ class Members:
         """
         self._listens_at[rank] = addresses
         order = [*self.present, *sorted(set(hosts) - set(self.present))]
-        return wire.frame_json(
-            wire.ENDPOINTS,
-            addresses=[],
-            token="",
-            elastic=True,
-            hosts=[hosts.get(number, "") for number in order],
-            place=order.index(rank),
+        return (
+            wire.frame_json(
+                wire.ENDPOINTS,
+                addresses=[],
+                token="",
+                elastic=True,
+                hosts=[hosts.get(number, "") for number in order],
+                place=order.index(rank),
+            )
+            + self.beginning
         )
 
     def ready(self, rank: int, identity: str) -> bytes | None:
@@ -119,6 +125,17 @@ class Members:
             return None
         self.waiting.append(rank)
         return self._how_many_wait()
+
+    def begun(self, results: object) -> bytes | None:
+        """Takes note that a rank trains; returns what all workers are told, if it is the first.
+
+        Args:
+            results: see notice.Sender.begun.
+        """
+        if self.beginning or not self.elastic:
+            return None
+        self.beginning = wire.frame_json(wire.BEGUN, results=results)
+        return self.beginning
 
     def let_in(self, admitted: int) -> bytes | None:
         """All members are at one point of the program, and let in those that wait.
@@ -195,7 +212,8 @@ class Members:
                 self.most = max(self.most, len(present))
                 self._generation, self._admitted, self._newest = told, int(admitted), line
         newest = b"" if told == self._generation else self._told_of(self._newest)
-        return newest + (self._told_of(self._end) if self._over else self._how_many_wait())
+        last = self._told_of(self._end) if self._over else self._how_many_wait()
+        return newest + self.beginning + last
 
     def _roster(self) -> bytes:
         self._generation += 1

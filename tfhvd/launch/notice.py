@@ -24,7 +24,7 @@ from dataclasses import dataclass
 # with TFHVD_.
 NOTICE = "_TFHVDRUN_NOTICE"
 
-_LIMIT = 4096  # bytes; a longer datagram is no notice
+_LIMIT = 1 << 17  # bytes; a longer datagram is no notice
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,23 @@ class Sender:
     def joined(self) -> None:
         """Says that this rank, which was let in, has met the others."""
         self._send(None, joining={"joined": True})
+
+    def begun(self, results: list[object] | None) -> None:
+        """Says that this rank trains now.
+
+        Args:
+            results: what all ranks have got alike before, for those that come later; None where
+                these cannot do without the others. See `tfhvd.runtime.beginning`.
+        """
+        self._send(None, joining={"begun": results})
+
+    def outside(self, *, for_good: bool) -> None:
+        """Says that this rank, which has come later, waits at a collective before it trains.
+
+        Args:
+            for_good: whether nobody is let in there; else until the others train.
+        """
+        self._send(None, joining={"outside": for_good})
 
     def _send(self, file: int | None, **fields: object) -> None:
         if not self._name:

@@ -132,6 +132,19 @@ class Recruits:
                     f"tfhvdrun: rank {number} on host {rank.host} waits to be let in: at the next "
                     "epoch of fit, or commit of hvd.elastic"
                 )
+        elif "begun" in fields:
+            self._tell(self._members.begun(fields["begun"]))
+        elif "outside" in fields:
+            self._say(
+                f"tfhvdrun: rank {number} on host {rank.host} "
+                + (
+                    "is not let in: it has come to a collective that it cannot do without the "
+                    "others, which have done it before they trained. docs/elastic.md says which "
+                    "those are, under 'Ranks that come'"
+                    if fields["outside"]
+                    else "waits for the others to begin to train, in fit or hvd.elastic.run"
+                )
+            )
         elif "let_in" in fields:
             before = set(self._members.present)
             self._tell(self._members.let_in(int(fields["let_in"])))

@@ -10,8 +10,9 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    told last. N, J and X are then sent again
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
-                         J joining JSON {ready: identity}, {let_in: generation} or {joined: true}:
-                                   of an elastic job; see notice.Sender
+                         J joining JSON {ready: identity}, {let_in: generation}, {joined: true},
+                                   {begun: results} or {outside: for_good}: of an elastic job; see
+                                   notice.Sender
                          K stuck   (empty): the answer to a probe
                          V view    JSON of what is seen of the rank (watch/snapshot.py), or {}
                          X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
@@ -27,6 +28,8 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    later, and is let in; the rank may be started;
                                    elastic: ranks may be lost, and then there is
                          G members JSON {line}: who takes part still; see launch/members.py
+                         D begun   JSON {results}: to those that come later, what the others have
+                                   got alike before they trained, or null
                          B beat    (empty): nothing; that its host acknowledges it says enough
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
@@ -47,7 +50,7 @@ from typing import Any
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
 ASK, JOINING = b"A", b"J"
 WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
-ENDPOINTS, MEMBERS, BEAT = b"M", b"G", b"B"
+ENDPOINTS, MEMBERS, BEGUN, BEAT = b"M", b"G", b"D", b"B"
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
@@ -114,7 +117,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXKVAJWSLIQPRMGB":
+            if length > LIMIT or kind not in b"HOENXKVAJWSLIQPRMGDB":
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

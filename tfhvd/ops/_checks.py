@@ -45,7 +45,7 @@ def to_tensor(value: TensorLike, kind: str) -> tf.Tensor:
         NotImplementedError: for IndexedSlices.
         TypeError: if the type has no collectives, or the value is sparse or ragged.
     """
-    process.take_part()
+    process.check_running()
     if isinstance(value, tf.IndexedSlices):
         raise NotImplementedError(
             f"hvd.{kind} is not defined for IndexedSlices; pass tf.convert_to_tensor(value), or "

@@ -14,9 +14,14 @@ from tfhvd.ops._threads import in_turn
 from tfhvd.ops.names import Name, check_order, operation_name
 from tfhvd.ops.reduce_op import Average, ReduceOp
 from tfhvd.runtime import process
+from tfhvd.runtime.beginning import Call
+from tfhvd.runtime.comers import comers
 from tfhvd.runtime.library import load_tf_ops
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import by_id
+
+# Kinds of collectives whose results are equal on all ranks.
+_ALIKE = {"Allreduce", "Allgather", "Broadcast"}
 
 
 def on_device(name: str) -> AbstractContextManager[object]:
@@ -46,6 +51,7 @@ def average(
     postscale: float = 1.0,
 ) -> list[tf.Tensor]:
     """Averages each tensor over the ranks, each of which says how much it counts."""
+    process.take_part()
     deferred = compiled.is_compiled()
     with in_turn(name, process_set_id):
         outputs = load_tf_ops().tfhvd_weighted_allreduce(
@@ -89,6 +95,7 @@ def gather_counted(
     if compiled.is_compiled():  # for a fixed number of ranks
         ranks = tf.constant(by_id(process_set_id).size(), tf.int32)
         return gather_all(tensors, name, process_set_id), ranks
+    process.take_part()
     with in_turn(name, process_set_id):
         outputs, ranks = load_tf_ops().tfhvd_counted_allgather(
             list(tensors), **_identity("TfhvdCountedAllgather", name, process_set_id)
@@ -100,6 +107,7 @@ def exchange(
     tensor: tf.Tensor, splits: tf.Tensor | None, name: Name, process_set_id: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Sends splits[r] rows to rank r (None: equally many); returns what came, and from whom."""
+    process.take_part()
     if splits is None:
         splits = tf.zeros([0], tf.int32)
     deferred = compiled.is_compiled()
@@ -198,6 +206,15 @@ def note_not_finite(
 def _one_or_group(
     kind: str, tensors: Sequence[tf.Tensor], name: Name, process_set_id: int, **attributes: object
 ) -> list[tf.Tensor]:
+    kept: Call | None = None
+    if comers.keeps and kind in _ALIKE and process_set_id == 0 and tf.executing_eagerly():
+        types = tuple(tensor.dtype.name for tensor in tensors)
+        kept = Call(kind, "" if name.anonymous else name.text, types)
+        known = comers.recall(kept)
+        if known is not None:
+            return [tf.io.parse_tensor(data, dtype) for data, dtype in zip(known, types)]
+    else:
+        process.take_part()
     library = load_tf_ops()
     deferred = compiled.is_compiled()
     with in_turn(name, process_set_id):
@@ -209,6 +226,8 @@ def _one_or_group(
             identity = _identity(f"TfhvdGrouped{kind}", name, process_set_id) | _labels(name)
             operation = getattr(library, f"tfhvd_grouped_{kind.lower()}")
             outputs = list(operation(list(tensors), deferred=deferred, **identity, **attributes))
+    if kept is not None:
+        comers.keep(kept, [tf.io.serialize_tensor(each).numpy() for each in outputs])
     return _in_its_order(outputs, deferred)
 
 

@@ -16,7 +16,7 @@ def waiting_ranks() -> int:
 def let_in() -> bool:
     """Lets in the ranks that wait. Every rank calls it, at the same point of the program.
 
-    Those that were let in have come to their first collective then, or will.
+    Those that were let in have come to where they begin to train.
 
     Returns:
         Whether the job goes on with who has come, the same on every rank; False where its members
@@ -42,7 +42,8 @@ def _let_in() -> bool:
         generation = native.generation()
         # The first rank asks; where it is lost, the next one does.
         if asked != generation and native.topology().rank == 0:
-            membership.ask_to_let_in(before)
+            assert membership.launcher is not None
+            membership.launcher.let_in(before)
             come_to("let_in_asked")
             asked = generation
         if native.wait_for_generation(generation, 0.5) is None:

@@ -79,7 +79,7 @@ def broadcast_(
 def _assign_all(
     variables: list[Variable], root_rank: int, prefix: str, process_set: process_sets.ProcessSet
 ) -> list[tf.Tensor]:
-    process.take_part()
+    process.check_running()
     set_id = process_sets.checked_id(process_set)
     root = check_root(root_rank, process_set)
     targets = [tf_variable(variable) for variable in variables]

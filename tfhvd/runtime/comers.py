@@ -4,32 +4,91 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
+from tfhvd.runtime.beginning import Beginning, Call
 from tfhvd.runtime.membership import membership
 
 _without_comers = contextvars.ContextVar("without_comers", default=False)
 
 
 class Comers:
-    """Whether ranks that come, and begin the program, would meet the others in its first `fit`.
+    """Whether ranks that come, and begin the program, would meet the others where these train.
+
+    That is where `fit` or the function of `hvd.elastic.run` begins. The results of eager
+    collectives before it are kept for them, while there is room.
 
     Attributes:
         would_miss: whether this process has taken part in a collective that they would wait for.
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begins anew: the job is over."""
         self.would_miss = False
+        self._own = Beginning()
+        self._told: Beginning | None = None  # what this process has not asked for yet
+        self._has_said = False  # to the launcher, what it has kept
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the results of what this process calls now are kept, or were, by others."""
+        return not self._has_said and membership.is_elastic and not membership.rehearses
 
     def take_part(self) -> None:
-        """Takes part in a collective: waits where this process is to be let in.
+        """Takes part in a collective without whose results nobody can go on.
 
         Raises:
             NotInitializedError: where the process is in no job.
         """
+        membership.check()
+        if not _without_comers.get():
+            if membership.is_outside and not membership.rehearses:
+                self._stay_out()
+            if not membership.rehearses:
+                self._miss()
         membership.take_part()
-        if not (membership.rehearses or _without_comers.get()):
-            self.would_miss = True
+
+    def recall(self, call: Call) -> list[bytes] | None:
+        """Returns the results that the others have got before they trained.
+
+        A rank that has come waits until they train.
+
+        Args:
+            call: an eager collective of all ranks, whose results are equal on all of them.
+
+        Returns:
+            The bytes of each tensor; None where this process takes part itself.
+
+        Raises:
+            TfhvdError: if the others have called something else.
+            NotInitializedError: where the process is in no job.
+        """
+        membership.check()
+        if not membership.is_outside or _without_comers.get():
+            membership.take_part()
+            return None
+        if self._told is None:
+            self._told = self._wait_for_beginning()
+        return self._told.take(call)
+
+    def keep(self, call: Call, values: Sequence[bytes]) -> None:
+        """Keeps what this process has got by a collective, for ranks that come later."""
+        if not (_without_comers.get() or self._has_said or self._own.keep(call, values)):
+            self._miss()
+
+    def begin_training(self) -> bool:
+        """Takes note that `fit` begins, or the function of `hvd.elastic.run`.
+
+        Returns:
+            Whether ranks that come can do without all that this process has done until now.
+        """
+        if not self.would_miss:
+            self._say(self._own)
+        return not self.would_miss
 
     @contextlib.contextmanager
     def do_without(self) -> Iterator[bool]:
@@ -47,9 +106,36 @@ class Comers:
         finally:
             _without_comers.reset(before)
 
-    def forget(self) -> None:
-        """Begins anew: the job is over."""
-        self.would_miss = False
+    def _wait_for_beginning(self) -> Beginning:
+        assert membership.endpoints is not None and membership.launcher is not None
+        waited = 0
+        while (fields := membership.endpoints.read_beginning()) is None:
+            membership.wait_outside()
+            waited += 1
+            if waited == 2:  # a second: usually they train by then
+                membership.launcher.outside(for_good=False)
+        if fields["results"] is None:
+            self._stay_out()
+        return Beginning.of_fields(fields["results"])
+
+    def _stay_out(self) -> NoReturn:
+        """Waits for the end of the job, at a place of the program where nobody is let in."""
+        assert membership.launcher is not None
+        membership.launcher.outside(for_good=True)
+        while True:
+            membership.wait_outside()
+
+    def _miss(self) -> None:
+        if not self.would_miss:
+            self.would_miss = True
+            self._say(None)
+
+    def _say(self, kept: Beginning | None) -> None:
+        if self.keeps:
+            self._has_said = True
+            if not (membership.is_outside or membership.came_later):
+                assert membership.launcher is not None
+                membership.launcher.begun(None if kept is None else kept.as_fields())
 
 
 comers = Comers()  # of this process's job

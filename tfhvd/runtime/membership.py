@@ -49,6 +49,8 @@ class Membership:
         came_later: whether this process was let in to an elastic job that was there before it.
         lets_in_at_commits: whether ranks that come to an elastic job are let in where the program
             commits a state, and nowhere else.
+        launcher: where this process says how it comes and goes; None before it is in a job.
+        endpoints: where ranks meet without an MPI; None where they have one.
     """
 
     def __init__(self) -> None:
@@ -59,6 +61,8 @@ class Membership:
         self.rehearses = False
         self.came_later = False
         self.lets_in_at_commits = False
+        self.launcher: notice.Sender | None = None
+        self.endpoints: endpoints.Endpoints | None = None
         self._admission = threading.Lock()
         self._identity = ""  # what must be the same on all ranks
         self._at_taking_part: list[Callable[[], None]] = []
@@ -66,8 +70,6 @@ class Membership:
         self._at_change: list[Callable[[], object]] = []
         self._prepared = False
         self._follower: threading.Thread | None = None
-        self._launcher: notice.Sender | None = None
-        self._endpoints: endpoints.Endpoints | None = None  # where ranks meet without an MPI
         self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
         self._everyone_knows = True
 
@@ -99,7 +101,7 @@ class Membership:
                     minor,
                     watch_address,
                     self._endpoints_of_all(native),
-                    -1 if self._endpoints is None else self._endpoints.members,
+                    -1 if self.endpoints is None else self.endpoints.members,
                 )
         except InvalidSettingError:
             self._prepare_process()  # MPI may have begun, and nobody is lost
@@ -109,9 +111,9 @@ class Membership:
             raise TfhvdError(str(error)) from None
         self._identity = f"tfhvd {__version__} for TensorFlow {minor}"
         self.started_as = ranks
-        if self._endpoints is not None and self._endpoints.comes_later:
+        if self.endpoints is not None and self.endpoints.comes_later:
             self._prepare_process()
-            place = native.make_topology(self._endpoints.place, list(self._endpoints.hosts))
+            place = native.make_topology(self.endpoints.place, list(self.endpoints.hosts))
             self.topology, self.is_outside = place, True
         else:
             self._begin(native, since)
@@ -159,7 +161,7 @@ class Membership:
             self._meet_when_let_in(native)
         topology = native.topology()
         try:
-            if self.started_as is None and self._endpoints is None:
+            if self.started_as is None and self.endpoints is None:
                 check_launcher(os.environ, topology.size)
         except RuntimeError as error:
             native.shutdown("")
@@ -168,8 +170,8 @@ class Membership:
         if native.generation() <= 0:  # later ones write files of other names
             timeline_file.begin(native.config().timeline, topology.rank, since)
         self._prepare_process()
-        if self._launcher is not None:
-            self._launcher.show(native.flight_record())
+        if self.launcher is not None:
+            self.launcher.show(native.flight_record())
         if self.is_elastic:
             follow = functools.partial(self._follow_members, native)
             self._follower = threading.Thread(target=follow, name="tfhvd-members", daemon=True)
@@ -183,22 +185,31 @@ class Membership:
         So does one that was there, if ranks were lost before all had met.
         """
         self._prepare_process()
-        assert self._launcher is not None and self._endpoints is not None
-        self._launcher.ready(self._identity)
+        assert self.launcher is not None and self.endpoints is not None
+        self.launcher.ready(self._identity)
         failpoints.come_to("ready_said")
         if native.generation() >= 0:
             return
-        while (latest := native.wait_for_generation(-1, 0.5)) == -1:
-            pass  # in small steps: Ctrl-C is heard between them
-        if latest is None:
-            # Nothing has gone wrong, and whoever has started this process ends it now.
-            raise SystemExit("tfhvd: the job has ended before this rank was let in")
-        if self._endpoints.addresses:
+        while self.wait_outside() == -1:
+            pass
+        if self.endpoints.addresses:
             return
         self.came_later = True
         failpoints.come_to("admitted")
-        self._launcher.joined()
+        self.launcher.joined()
         failpoints.come_to("joined_said")
+
+    @staticmethod
+    def wait_outside() -> int:
+        """Waits a moment for others to be told of; returns the generation, -1 for none yet.
+
+        To be called while this process is outside. A moment at a time, so that Ctrl-C is heard.
+        """
+        latest = load_native().wait_for_generation(-1, 0.5)
+        if latest is None:
+            # Nothing has gone wrong, and whoever has started this process ends it now.
+            raise SystemExit("tfhvd: the job has ended before this rank was let in")
+        return int(latest)
 
     def _follow_members(self, native: Any) -> None:
         """Keeps the topology that of the ranks that take part."""
@@ -211,8 +222,8 @@ class Membership:
             generation = latest
             self.topology = native.topology()
             failpoints.come_to("members_noted")
-            if self._launcher is not None:
-                self._launcher.show(native.flight_record())
+            if self.launcher is not None:
+                self.launcher.show(native.flight_record())
             for told in self._at_change:
                 try:
                     told()
@@ -222,7 +233,7 @@ class Membership:
     @property
     def is_elastic(self) -> bool:
         """Whether the job goes on where ranks are lost."""
-        return self._endpoints is not None and self._endpoints.members >= 0
+        return self.endpoints is not None and self.endpoints.members >= 0
 
     def generation(self) -> int:
         """Returns how often ranks were lost without which the job has gone on, or have come."""
@@ -244,15 +255,6 @@ class Membership:
         """Returns the last generation for which ranks were let in; 0: none, the same on all."""
         return load_native().admitted() if self.topology is not None else 0
 
-    def ask_to_let_in(self, admitted: int) -> None:
-        """Says to the launcher that the ranks are ready to let in those that wait.
-
-        Args:
-            admitted: the generation for which they have last done so; asked twice, it counts once.
-        """
-        assert self._launcher is not None
-        self._launcher.let_in(admitted)
-
     def refresh(self) -> None:
         """Takes note of who is left, where the thread that does so may not have come to it."""
         if self.topology is not None:
@@ -263,10 +265,10 @@ class Membership:
         self._at_change.append(told)
 
     def _endpoints_of_all(self, native: Any) -> Endpoints:
-        self._endpoints = self._endpoints or endpoints.take(os.environ)
-        if self._endpoints is None:
+        self.endpoints = self.endpoints or endpoints.take(os.environ)
+        if self.endpoints is None:
             return native.Endpoints()
-        of = self._endpoints
+        of = self.endpoints
         return native.Endpoints(of.rank, list(of.addresses), of.token, of.listener)
 
     def leave(self, reason: str) -> None:
@@ -294,7 +296,7 @@ class Membership:
     @property
     def is_watched(self) -> bool:
         """Whether tfhvdrun has started this process, and sees whether the job goes on."""
-        return self._launcher is not None and self._launcher.is_heard
+        return self.launcher is not None and self.launcher.is_heard
 
     def at_taking_part(self, begin: Callable[[], None]) -> None:
         """Has a function called whenever the process begins to take part in a job."""
@@ -319,7 +321,7 @@ class Membership:
         if self._prepared:
             return
         self._prepared = True
-        self._launcher = notice.Sender(os.environ)
+        self.launcher = notice.Sender(os.environ)
         stacks.answer(load_native().append_uncaught_at)
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_child)
@@ -352,8 +354,8 @@ class Membership:
 
     def _tell_launcher(self) -> None:
         """Says, before the other ranks can hear of it, whether it is one of them that failed."""
-        assert self._launcher is not None
-        self._launcher.leave(follows=load_native().is_cut_short())
+        assert self.launcher is not None
+        self.launcher.leave(follows=load_native().is_cut_short())
 
     def _at_exit(self) -> None:
         if self.forked:

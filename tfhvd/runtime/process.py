@@ -28,8 +28,8 @@ def init(
     """Meets the other ranks of the job and starts the engine.
 
     Every rank calls it, before anything else. A process that nobody gave a rank to is a job of
-    size 1. A rank that comes to an elastic job later has the place that it is to have, and waits at
-    its first collective until it is let in. Calling it again does nothing; after `shutdown` it
+    size 1. A rank that comes to an elastic job later has the place that it is to have, and waits
+    where it begins to train until it is let in. Calling it again does nothing; after `shutdown` it
     starts anew. Settings are read from the environment: see `tfhvd.settings`.
 
     With `comm` the job is made of some of the processes that were started together. They are

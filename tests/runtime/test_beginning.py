@@ -1,0 +1,44 @@
+"""What is kept of what ranks have got alike before they train."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfhvd import errors
+from tfhvd.runtime.beginning import MOST_BYTES, MOST_CALLS, Beginning, Call
+
+EPOCH = Call("Broadcast", "resume_from_epoch", ("int32",))
+SUM = Call("Allreduce", "", ("float32", "float32"))
+
+
+def kept() -> Beginning:
+    """Two calls, as they come to another process."""
+    own = Beginning()
+    assert own.keep(EPOCH, [b"\0\1"]) and own.keep(SUM, [b"", b"abc"])
+    return Beginning.of_fields(json.loads(json.dumps(own.as_fields())))
+
+
+def test_results_come_in_the_order_of_calls():
+    told = kept()
+    assert told.take(EPOCH) == [b"\0\1"]
+    assert told.take(SUM) == [b"", b"abc"]
+
+
+def test_another_call_is_an_error_that_names_both():
+    with pytest.raises(errors.TfhvdError) as error:
+        kept().take(SUM)
+    assert "begins with hvd.allreduce (float32, float32) here" in str(error.value)
+    assert "called broadcast 'resume_from_epoch' (int32) before they trained" in str(error.value)
+    with pytest.raises(errors.TfhvdError, match="called nothing more before they trained"):
+        Beginning().take(EPOCH)
+
+
+def test_there_is_room_for_what_a_program_agrees_on_and_for_no_model():
+    full = Beginning()
+    assert full.keep(EPOCH, [bytes(MOST_BYTES)])
+    assert not full.keep(EPOCH, [b"1"])
+    full = Beginning()
+    assert all(full.keep(EPOCH, [b""]) for _ in range(MOST_CALLS))
+    assert not full.keep(EPOCH, [b""])
