@@ -6,8 +6,17 @@ import tensorflow as tf
 from flavours import assert_same_on_all_ranks, in_both_keras, keras_of, set_seed
 
 import tfhvd.keras as hvd
+from tfhvd.ops import batch_moments
 
 pytestmark = pytest.mark.ranks(1, 2, 4)
+
+
+@pytest.fixture(autouse=True, params=["by rows", "by sums"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How ranks put their moments together: the second way is that of elastic jobs."""
+    if request.param == "by sums":
+        monkeypatch.setattr(batch_moments, "_by_rows", batch_moments._by_sums)
+
 
 COUNTS = [5, 2, 1, 4]  # samples by rank
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Callbacks, Model, Optimizer
 
 _logger = logging.getLogger("tfhvd")
-_UNKNOWN = _LEAVES = -1
+_UNKNOWN = _LEAVES = _LIKE_NOBODY = -1
 _ALONE = ProcessSet([0])
 
 
@@ -52,9 +52,10 @@ class Epochs:
     Args:
         model: of either Keras.
         given: the callbacks that `fit` is given.
+        traces_otherwise: whether the step would be traced here with other names than elsewhere.
     """
 
-    def __init__(self, model: Model, given: Callbacks) -> None:
+    def __init__(self, model: Model, given: Callbacks, traces_otherwise: bool = False) -> None:
         self.model = model
         self._callbacks = ours(given)
         self._given = given
@@ -62,6 +63,7 @@ class Epochs:
         self.step = step_of(model) or updates.Step()
         # Else ranks that come later, and begin the program, would not meet the others here.
         self._is_first_use = comers.begin_training()
+        self._traces_otherwise = traces_otherwise
         self._warned = False
         self._start = agreement.Start(model)
         self._rates = agreement.LearningRates()
@@ -117,6 +119,8 @@ class Epochs:
         """Agrees on the steps of an epoch, which callbacks may go by: the most that a rank has."""
         self._agreed = True
         traced = zlib.crc32("\n".join(sorted(self.step.names)).encode())  # 0 for none
+        if self._traces_otherwise:
+            traced, self._traces_otherwise = _LIKE_NOBODY, False
         own = [self._params.get("steps") or _UNKNOWN, traced, *self._replicas.wanted()]
         told = self._gather("steps", own)
         if len(set(told[:, 1]) - {0}) > 1 and not self._training:

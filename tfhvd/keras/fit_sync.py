@@ -73,8 +73,8 @@ def _around_fit(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     if not _may_train_together(model):
         yield
         return
-    rehearse(model, arguments)
-    with _in_step(model, arguments):
+    failed = rehearse(model, arguments)
+    with _in_step(model, arguments, failed):
         yield
 
 
@@ -87,11 +87,11 @@ def _may_train_together(model: Model) -> bool:
 
 
 @contextlib.contextmanager
-def _in_step(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
+def _in_step(model: Model, arguments: dict[str, Any], failed: bool) -> Iterator[None]:
     """Adds what keeps ranks in step to the callbacks that `fit` is given."""
     given = arguments.get("callbacks")
     warn_of_order(given)
-    epochs = Epochs(model, given)
+    epochs = Epochs(model, given, traces_otherwise=failed)
     epochs.agree_on_argument(arguments)
     attributes = vars(model)
     if step_of(model) is None:

@@ -25,7 +25,7 @@ _NEVER = 1 << 30  # epochs
 _under_way = False  # the `fit` below
 
 
-def rehearse(model: Model, arguments: dict[str, Any]) -> None:
+def rehearse(model: Model, arguments: dict[str, Any]) -> bool:
     """Makes one step, of which nothing is left, if this rank waits to be let in; then it waits.
 
     The data are those of `fit`, which reads them anew; data that can be read only once are left
@@ -34,18 +34,24 @@ def rehearse(model: Model, arguments: dict[str, Any]) -> None:
     Args:
         model: of either Keras.
         arguments: of its `fit`, by their names, with the model as "self".
+
+    Returns:
+        Whether that step failed. The model has its variables then, which others did not have when
+        they traced theirs.
     """
     if not membership.is_outside or _under_way:
-        return
+        return False
+    failed = False
     if not isinstance(arguments.get("x"), Iterator):
         with membership.rehearsal() as begun:
             if begun:
-                _step(model, arguments)
+                failed = not _step(model, arguments)
     rehearsal.end_of_function()
     membership.take_part()
+    return failed
 
 
-def _step(model: Model, arguments: dict[str, Any]) -> None:
+def _step(model: Model, arguments: dict[str, Any]) -> bool:
     global _under_way
     first = arguments.get("initial_epoch") or 0
     # This callback makes variables before a step is traced; on what is there by then, names depend.
@@ -65,9 +71,11 @@ def _step(model: Model, arguments: dict[str, Any]) -> None:
         with anew.nothing_left(), _kept(model) as values:
             changed["callbacks"] = [_BeforeTheStep(values), *broadcasts]
             keras_compat.keras_of(model).Model.fit(**changed)
+        return True
     except Exception:
         model.train_function = None  # what failed to be compiled would fail again
         warn_of_failure("a step of fit")
+        return False
     finally:
         _under_way = False
 

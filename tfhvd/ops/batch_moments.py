@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
-from tfhvd.ops import allgather
+from tfhvd.ops import Sum, allgather, allreduce
 from tfhvd.ops.names import Identity, name_by_occurrence
+from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process import is_initialized
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set, has_peers
 
@@ -37,7 +38,8 @@ def moments(
     """Computes mean and variance over some axes and all ranks, each sample counted once.
 
     Each rank sends its count, mean and sum of squared differences, which are put together as in
-    Chan et al., 1979: no large squares are subtracted from each other. Differentiable.
+    Chan et al., 1979: no large squares are subtracted from each other. In an elastic job they are
+    added up, the mean first: what is compiled must not be for so many ranks. Differentiable.
 
     Args:
         inputs: float32 or float64, of shape [samples, ..., channels]. The number of samples may
@@ -62,14 +64,40 @@ def moments(
     mean = tf.math.divide_no_nan(tf.reduce_sum(kept, axes), count)
     away = tf.where(weights > 0, inputs - _spread(mean, inputs, axes), tf.zeros_like(inputs))
     squares = tf.reduce_sum(tf.square(away), axes)
-    own = tf.stack([tf.stop_gradient(count), mean, squares])[tf.newaxis]
     # Not by the layer's name: ranks may number their layers differently.
-    name = Identity(name_by_occurrence("batch_normalization/moments").text)
-    counts, means, sums = tf.unstack(allgather(own, name=name, process_set=process_set), axis=1)
+    name = name_by_occurrence("batch_normalization/moments").text
+    count = tf.stop_gradient(count)
+    combine = _by_sums if membership.is_elastic else _by_rows
+    return combine(count, mean, squares, name, process_set)
+
+
+def _by_rows(
+    count: tf.Tensor, mean: tf.Tensor, squares: tf.Tensor, name: str, process_set: ProcessSet
+) -> tuple[tf.Tensor, tf.Tensor]:
+    own = tf.stack([count, mean, squares])[tf.newaxis]
+    rows = allgather(own, name=Identity(name), process_set=process_set)
+    counts, means, sums = tf.unstack(rows, axis=1)
     total = tf.reduce_sum(counts, 0)
     mean = tf.math.divide_no_nan(tf.reduce_sum(counts * means, 0), total)
     squares = tf.reduce_sum(sums + counts * tf.square(means - mean), 0)
     return mean, tf.math.divide_no_nan(squares, total)
+
+
+def _by_sums(
+    count: tf.Tensor, mean: tf.Tensor, squares: tf.Tensor, name: str, process_set: ProcessSet
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Each sum has its own count: a rank may be lost between the two."""
+
+    def average(total: tf.Tensor, part: str) -> tf.Tensor:
+        name_of_part = Identity(f"{name}/{part}")
+        both = tf.stack([count, total])
+        counted, summed = tf.unstack(
+            allreduce(both, op=Sum, name=name_of_part, process_set=process_set)
+        )
+        return tf.math.divide_no_nan(summed, counted)
+
+    of_all = average(count * mean, "mean")
+    return of_all, average(squares + count * tf.square(mean - of_all), "variance")
 
 
 def _spread(value: tf.Tensor, inputs: tf.Tensor, axes: list[int]) -> tf.Tensor:
