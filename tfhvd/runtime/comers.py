@@ -44,11 +44,11 @@ class Comers:
         Raises:
             NotInitializedError: where the process is in no job.
         """
-        membership.check()
-        if not _without_comers.get():
-            if membership.is_outside and not membership.rehearses:
-                self._stay_out()
-            if not membership.rehearses:
+        if not self.would_miss:  # each collective of a training passes here
+            membership.check()
+            if not (_without_comers.get() or membership.rehearses):
+                if membership.is_outside:
+                    self._stay_out()
                 self._miss()
         membership.take_part()
 
