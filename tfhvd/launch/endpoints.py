@@ -77,7 +77,7 @@ class Port:
     def __init__(self, rank: int, nics: str, towards: Iterable[str] = ()) -> None:
         self._rank = rank
         self._says: int | None = None
-        self._beginning = os.memfd_create("tfhvd-beginning")
+        self._beginning: int | None = None
         remote = nics != LOOPBACK
         self._listener = address.listen(remote=remote)
         self._listener.setblocking(False)
@@ -110,14 +110,18 @@ class Port:
         inherited = [self._listener.detach(), table]
         if elastic:
             reads, self._says = os.pipe()
+            self._beginning = os.memfd_create("tfhvd-beginning")
             inherited += [reads, self._beginning]
         for descriptor in inherited:
             os.set_inheritable(descriptor, True)
         return {INHERITED: ",".join(map(str, inherited))}
 
     def tell_beginning(self, data: bytes) -> None:
-        """Tells the rank what the others have got alike before they trained; once."""
-        if not os.fstat(self._beginning).st_size:
+        """Tells the rank what the others have got alike before they trained, if it may need that.
+
+        It may be said more than once; the first time counts.
+        """
+        if self._beginning is not None and not os.fstat(self._beginning).st_size:
             os.pwrite(self._beginning, data, 0)
 
     def say(self, line: str) -> None:

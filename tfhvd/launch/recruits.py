@@ -14,6 +14,13 @@ from tfhvd.launch.members import Members
 from tfhvd.launch.process_manager import ProcessManager
 from tfhvd.watch.ranks import ranks_text
 
+# What becomes of a rank that has come to a collective before it trains: see notice.Sender.outside.
+_STAYS_OUT = (
+    "is not let in: it has come to a collective that it cannot do without the others, which have "
+    "done it before they trained. docs/elastic.md says which those are, under 'Ranks that come'"
+)
+_WAITS = "waits for the others to begin to train, in fit or hvd.elastic.run"
+
 JOIN_LIMIT = 30.0  # seconds for a rank that was let in to meet the others, who wait for it
 
 
@@ -135,16 +142,8 @@ class Recruits:
         elif "begun" in fields:
             self._tell(self._members.begun(fields["begun"]))
         elif "outside" in fields:
-            self._say(
-                f"tfhvdrun: rank {number} on host {rank.host} "
-                + (
-                    "is not let in: it has come to a collective that it cannot do without the "
-                    "others, which have done it before they trained. docs/elastic.md says which "
-                    "those are, under 'Ranks that come'"
-                    if fields["outside"]
-                    else "waits for the others to begin to train, in fit or hvd.elastic.run"
-                )
-            )
+            why = _STAYS_OUT if fields["outside"] else _WAITS
+            self._say(f"tfhvdrun: rank {number} on host {rank.host} {why}")
         elif "let_in" in fields:
             before = set(self._members.present)
             self._tell(self._members.let_in(int(fields["let_in"])))

@@ -64,6 +64,8 @@ def _ranks() -> Iterator[Rank]:
         # It may end meanwhile, or be another user's.
         with contextlib.suppress(OSError, flight.RecordError):
             found = [path for name, path in processes.memory_files(pid) if name == flight.NAME]
+            if not found:  # as of nearly all processes of a host
+                continue
             own_number = int(processes.status_of(pid).get("NSpid", str(pid)).split()[-1])
             # Of another process are those that a child has which fork has made.
             own = [(_read(path), path) for path in found]

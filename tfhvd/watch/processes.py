@@ -10,6 +10,10 @@ from pathlib import Path
 
 PROC = Path("/proc")
 
+# States as `state_of` says them.
+STOPPED = ("T", "t")
+ENDED = ("Z", "X", "")
+
 _MEMORY = "/memfd:"  # so begin the names of files in memory
 _TICKS = os.sysconf("SC_CLK_TCK")  # a second
 

@@ -163,7 +163,7 @@ def parse(text: str) -> list[list[str]]:
 
 def _ask(pid: int) -> str | list[list[str]]:
     status = processes.status_of(pid)
-    if status["State"].startswith(("T", "t")):
+    if status["State"].startswith(processes.STOPPED):
         return [["no stacks: the process is stopped (SIGSTOP); kill -CONT lets it go on"]]
     for name, path in processes.memory_files(pid):
         found = _NAME.fullmatch(name)

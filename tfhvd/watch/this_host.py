@@ -6,7 +6,7 @@ from tfhvd.watch import finder, processes, snapshot
 from tfhvd.watch.finder import Rank
 from tfhvd.watch.hang_watch import Views
 
-_SILENT = ("T", "t", "Z", "X", "")  # states of a process that says nothing
+_SILENT = (*processes.STOPPED, *processes.ENDED)  # a process that says nothing
 
 
 class ThisHost:

@@ -13,9 +13,8 @@ from tfhvd.watch import wording
 from tfhvd.watch.effort import BUSY, WAKES
 from tfhvd.watch.flight import Collective, State
 from tfhvd.watch.kind import Kind
+from tfhvd.watch.processes import ENDED, STOPPED
 from tfhvd.watch.snapshot import Snapshot
-
-_ENDED = ("Z", "X", "")  # states of a process
 
 # The first that is in the main thread's stack, from the last call outwards, says what a rank does.
 _PLACES = (
@@ -95,14 +94,14 @@ def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
     job = _Job(first, ranks, {rank: _stuck(first[rank], ranks[rank]) for rank in ranks})
     if not any(job.stuck.values()):
         return _no_wait(job)
-    stopped = job.in_state("T", "t")
+    stopped = job.in_state(*STOPPED)
     if stopped:
         return job.verdict(Kind.STOPPED, stopped)
-    ended = job.in_state(*_ENDED)
+    ended = job.in_state(*ENDED)
     if ended:
         # A whole job may end between two looks, and while the second one is taken: what was noted
         # before is no sign then that a rank still waits.
-        ended_before = all(first[rank].state in _ENDED for rank in ended)
+        ended_before = all(first[rank].state in ENDED for rank in ended)
         return job.verdict(Kind.DEAD, ended, hangs=ended_before)
     missing = _missing(job.stuck)
     if not missing:
