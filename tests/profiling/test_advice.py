@@ -49,7 +49,7 @@ def usual(report) -> float:
 
 
 def tried(before: Step, after: Step, advice: str, part: str) -> str:
-    """Takes an advice about a part of the steps; returns the report of before."""
+    """Takes an advice about a part of the steps, or "whole" ones; returns the report of before."""
     first, second = profiled(before), profiled(after)
     text = "\n".join(first.lines())
     assert advice in text, text
@@ -165,7 +165,7 @@ def test_as_much_to_compute_as_the_others():
 
 
 def test_a_container_with_more_processors():
-    """Both versions of control groups have quotas."""
+    """Both versions of control groups have quotas, and they strike in any part of a step."""
     large = tf.random.stateless_normal([400, 400], [1, 2])
 
     @tf.function
@@ -184,7 +184,7 @@ def test_a_container_with_more_processors():
                 allowed.append(True)
             step()
 
-        said = tried(step, after, "Give its container more processors", "computing")
+        said = tried(step, after, "Give its container more processors", "whole")
     assert "It is kept from running by its CPU quota" in said
 
 

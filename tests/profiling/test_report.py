@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tfhvd.profiling import clocks, parts, report
+from tfhvd.profiling import clocks, parts, report, straggler
 from tfhvd.profiling.spans import Span, merged, seconds, within, without
 from tfhvd.profiling.trace import Meeting, Sent, Trace
 
@@ -111,6 +111,24 @@ def test_the_machine_says_why_computing_is_slow():
     assert report.make(traces).straggler.cause == "preempted"
     traces[0] = Trace(**{**vars(traces[0]), "preempted": 5 * 0.01})  # of 30 ms a step
     assert report.make(traces).straggler.cause == "computing"
+
+
+def test_what_keeps_a_rank_from_running_does_so_in_any_part():
+    """Of 30 ms 12 are in computing, 12 in Python, 6 in the collector; and its collective is slow."""
+    traces = job({0: 0.03}, part="computing")
+    slow = traces[0]
+    traces[0] = dataclasses.replace(
+        slow,
+        computing=tuple(Span(s.begin, s.end - 0.018) for s in slow.computing),
+        collecting=tuple(Span(s.end - 0.006, s.end) for s in slow.computing),
+    )
+    assert report.make(traces).straggler.cause == ""
+    assert "Communication that nothing hides takes 16% of a step." in report.make(traces).lines()
+    for held in ({"throttled": 0.1}, {"faults": 100}, {"preempted": 5 * 0.02}):
+        made = report.make({**traces, 0: dataclasses.replace(traces[0], **held)})
+        assert made.straggler.cause in straggler.HELD
+        assert made.straggler.more == pytest.approx(0.024)
+        assert "takes 16%" not in "\n".join(made.lines())
 
 
 @pytest.mark.parametrize("part", ["computing", "other"])

@@ -171,8 +171,10 @@ class Report:
     def _advice(self) -> list[str]:
         """Says what costs much, the most costly first; or which rank is a little late."""
         whole = statistics.fmean(self.seconds(rank, "whole") for rank in self.steps) or 1.0
-        costs = [(self._exposed() / whole, self._on_communication)]
-        costs += [(self._input() / whole, self._on_input)]
+        costs = [(self._input() / whole, self._on_input)]
+        exposed = self._exposed() / whole
+        if not self._is_of_the_straggler(exposed):
+            costs += [(exposed, self._on_communication)]
         if self.straggler is not None:
             costs += [(self.straggler.share, self._on_straggler)]
         elif self.link is not None:
@@ -181,6 +183,11 @@ class Report:
         if not told and self.straggler is not None:
             told = costs[-1:]
         return [line for share, say in told for line in say(share)]
+
+    def _is_of_the_straggler(self, exposed: float) -> bool:
+        """Whether communication may take that share because a rank is kept from running in it, too."""
+        found = self.straggler
+        return found is not None and found.cause in straggler.HELD and found.share >= exposed
 
     def _exposed(self) -> float:
         """Seconds a step that go into communication which nothing hides."""

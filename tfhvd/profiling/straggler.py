@@ -10,6 +10,8 @@ from tfhvd.profiling.links import SlowLink
 from tfhvd.profiling.parts import Step
 from tfhvd.profiling.trace import Trace
 
+HELD = ("quota", "page faults", "preempted")  # causes that keep a rank from running, in any part
+
 _LEAST = 0.05  # of a step: less is no straggler
 _MORE = 2.0  # times what any other rank costs; else they wait for each other in turn
 _THROTTLED = 0.1  # of the time
@@ -100,34 +102,39 @@ def _late(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> S
         usual = [_per_step(steps[other], part, count) for other in steps if other != rank]
         more[part] = _per_step(steps[rank], part, count) - statistics.median(usual)
     cause = max(more, key=lambda part: more[part])
-    if more[cause] < kept[rank] / 2:
+    enough = kept[rank] / 2
+    # What keeps a program from running does so in whatever part it is in just then.
+    held = sum(max(0.0, more[part]) for part in _UNSEEN)
+    reason = _kept_from_running(traces[rank], whole * count, held * count)
+    if cause in _UNSEEN and reason and held >= enough:
+        return Straggler(rank, kept[rank], kept[rank] / whole, reason, held)
+    if more[cause] < enough:
         return Straggler(rank, kept[rank], kept[rank] / whole, "", 0.0)
-    refined = _refined(cause, traces[rank], whole * count, more[cause] * count)
-    if refined in _UNSEEN and not _steadily(rank, cause, more[cause], steps):
-        refined = "at times"
-    return Straggler(rank, kept[rank], kept[rank] / whole, refined, more[cause])
+    told = cause
+    if traces[rank].only_collectives:
+        told = "unseen"
+    elif cause in _UNSEEN and not _steadily(rank, cause, more[cause], steps):
+        told = "at times"
+    return Straggler(rank, kept[rank], kept[rank] / whole, told, more[cause])
 
 
-def _refined(cause: str, trace: Trace, duration: float, more: float) -> str:
-    """Why the program takes longer, where the machine says so.
+def _kept_from_running(trace: Trace, duration: float, more: float) -> str:
+    """What of the machine keeps the program from running; "" where that is not known.
 
     Args:
-        cause: the part that takes longer.
         trace: of the rank.
         duration: of all steps, in seconds.
         more: how much longer all of them take.
     """
     if trace.only_collectives:
-        return "unseen"
-    if cause not in _UNSEEN:
-        return cause
+        return ""
     if trace.throttled > _THROTTLED * duration:
         return "quota"
     if trace.faults > _FAULTS * max(1, len(trace.steps)):
         return "page faults"
     if trace.preempted > more / 2:
         return "preempted"
-    return cause
+    return ""
 
 
 def _steadily(rank: int, part: str, more: float, steps: Mapping[int, Sequence[Step]]) -> bool:
