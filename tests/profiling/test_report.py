@@ -114,7 +114,7 @@ def test_the_machine_says_why_computing_is_slow():
 
 
 def test_what_keeps_a_rank_from_running_does_so_in_any_part():
-    """Of 30 ms 12 are in computing, 12 in Python, 6 in the collector; and its collective is slow."""
+    """Of 30 ms 12 are in computing, 12 in Python, 6 in the collector; collectives are slow."""
     traces = job({0: 0.03}, part="computing")
     slow = traces[0]
     traces[0] = dataclasses.replace(

@@ -185,7 +185,7 @@ class Report:
         return [line for share, say in told for line in say(share)]
 
     def _is_of_the_straggler(self, exposed: float) -> bool:
-        """Whether communication may take that share because a rank is kept from running in it, too."""
+        """Whether communication may take that share as a rank is kept from running in it, too."""
         found = self.straggler
         return found is not None and found.cause in straggler.HELD and found.share >= exposed
 
