@@ -257,6 +257,22 @@ assert got == [7, {"a": 0}, 3, [[0], [1]], 5], got
 """
 
 
+# More than is kept for whoever comes, which gets the values where it begins to train.
+LARGE_MODEL = """
+model.build((None, 4))
+hvd.broadcast_variables(model.variables, 0)
+
+"""
+LARGE_TABLE = """
+table = tf.Variable(tf.fill([1 << 15], float(os.getpid())))
+hvd.broadcast_variables([weight, table], 0)
+"""
+ALIKE = """
+rows = hvd.allgather(table[tf.newaxis]).numpy()
+assert (rows == rows[0]).all() and rows[0, 0] != 0, rows
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
@@ -267,10 +283,12 @@ assert got == [7, {"a": 0}, 3, [[0], [1]], 5], got
 )
 def test_ranks_come_to_a_script_that_agrees_on_something_first(tmp_path, text, word):
     if text == "fit":
-        program = PLAIN_FIT.replace("class Watch", BEFORE + "\nclass Watch")
+        program = PLAIN_FIT.replace("class Watch", BEFORE + LARGE_MODEL + "class Watch")
+        program = program.replace("Dense(8,", "Dense(4_000,")
         last = "rank 2 of 3, rate 0.030, sizes [3], []"
     else:
-        program = LOOP.replace("@hvd.elastic.run", BEFORE + "\n@hvd.elastic.run")
+        program = LOOP.replace("state = ", BEFORE + LARGE_TABLE + "state = ", 1)
+        program = program.replace("State([weight]", "State([weight, table]") + ALIKE
         last = "rank 2 of 3"
     result = grown(tmp_path, program, word, "graph")
     assert any(line.startswith(last) for line in result.out.splitlines()), result
@@ -278,10 +296,30 @@ def test_ranks_come_to_a_script_that_agrees_on_something_first(tmp_path, text, w
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("text", ["fit", "loop"])
+def test_nobody_comes_where_the_others_have_other_values(tmp_path, text):
+    """Those of a large variable that is neither of the model nor of a state."""
+    before = 'hvd.broadcast_variables([tf.Variable(tf.zeros([1 << 15]), name="table")], 0)'
+    if text == "fit":
+        program = PLAIN_FIT.replace("class Watch", f"{before}\n\nclass Watch")
+        program = program.replace("10**6", "60")
+        words, last = ("keras", "graph"), ", rate 0.020, sizes [2], []"
+    else:
+        program = LOOP.replace("@hvd.elastic.run", f"{before}\n\n@hvd.elastic.run")
+        program = program.replace("+ 100", "+ 300").replace("- 50", "- 1000")
+        words, last = (1, "graph"), ", sizes [2]"
+    result = grown(tmp_path, program, *words)
+    assert sorted(result.out.splitlines()) == [f"rank {rank} of 2{last}" for rank in range(2)]
+    assert "'broadcast_variables/0.table'" in result.err, result.err
+    assert result.err.count("is not let in: it has come to a collective") == 1
+    assert "joins" not in result.err
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "before",
     [
-        "hvd.broadcast_variables([tf.Variable(tf.zeros([1 << 15]))], 0)",  # a large model's
+        "hvd.broadcast(tf.zeros([1 << 15]), 0)",
         "hvd.add_process_set([0])",
         "tf.function(lambda: hvd.allreduce(1.0))()",
     ],

@@ -16,7 +16,7 @@ SUM = Call("Allreduce", "", ("float32", "float32"))
 def kept() -> Beginning:
     """Two calls, as they come to another process."""
     own = Beginning()
-    assert own.keep(EPOCH, [b"\0\1"]) and own.keep(SUM, [b"", b"abc"])
+    assert own.keep(EPOCH, 2, [b"\0\1"]) and own.keep(SUM, 3, [b"", b"abc"])
     return Beginning.of_fields(json.loads(json.dumps(own.as_fields())))
 
 
@@ -37,8 +37,21 @@ def test_another_call_is_an_error_that_names_both():
 
 def test_there_is_room_for_what_a_program_agrees_on_and_for_no_model():
     full = Beginning()
-    assert full.keep(EPOCH, [bytes(MOST_BYTES)])
-    assert not full.keep(EPOCH, [b"1"])
+    assert full.keep(EPOCH, MOST_BYTES, [bytes(MOST_BYTES)])
+    assert not full.keep(EPOCH, 1, [b"1"])
     full = Beginning()
-    assert all(full.keep(EPOCH, [b""]) for _ in range(MOST_CALLS))
-    assert not full.keep(EPOCH, [b""])
+    assert all(full.keep(EPOCH, 0, [b""]) for _ in range(MOST_CALLS))
+    assert not full.keep(EPOCH, 0, [b""], comes_later=True)
+
+
+def test_what_comes_later_takes_no_room_and_is_not_even_looked_at():
+    def not_looked_at():
+        raise AssertionError
+        yield b""
+
+    own = Beginning()
+    assert own.keep(SUM, MOST_BYTES + 1, not_looked_at(), comes_later=True)
+    assert own.keep(EPOCH, 2, [b"ab"], comes_later=True)
+    told = Beginning.of_fields(json.loads(json.dumps(own.as_fields())))
+    assert told.take(SUM) is None
+    assert told.take(EPOCH) == [b"ab"]

@@ -45,8 +45,8 @@ class TensorFlowKerasState(TensorFlowState):
         ObjectState.sync(self)  # past the parent's, which broadcasts variables alone
         self._save_variables()
 
-    def _state_variables(self) -> list[Variable]:
-        # A model may be built later, and an optimizer makes its variables with the first step.
+    def variables_of_all(self) -> list[Variable]:
+        """Lists those of the model and of the optimizer, which may be made later."""
         return [*self.model.variables, *keras_compat.optimizer_variables(self.optimizer)]
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from tfhvd.compat.variables import tf_variable
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
 from tfhvd.gradients import anew
@@ -57,6 +58,7 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
         membership.lets_in_at_commits = True
         comers.begin_training()
         if membership.is_outside:
+            comers.expect(map(tf_variable, state.variables_of_all()))
             _rehearse(functools.partial(func, state, *args, **kwargs), state)
             membership.take_part()
         prepare: Callable[[], object] = functools.partial(_sync, state)

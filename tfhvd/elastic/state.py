@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfhvd.compat.types import Variable
 from tfhvd.elastic.errors import HostsUpdatedInterrupt
 from tfhvd.ops import Max, allreduce, broadcast_object
 from tfhvd.ops.admission import let_in, waiting_ranks
@@ -23,7 +24,7 @@ ON_THE_HOST = "CPU:0"
 
 
 class State:
-    """What `run` hands to the function that trains. Classes of your own have the last four methods.
+    """What `run` hands to the function that trains. Classes of your own have these four methods.
 
     Args:
         bcast_object: taken for Horovod's sake.
@@ -142,6 +143,10 @@ class State:
 
     def reset(self) -> None:
         """Forgets what depends on the number of ranks."""
+
+    def variables_of_all(self) -> Iterable[Variable]:
+        """Lists the variables whose values `sync` gives all ranks, as far as they are there."""
+        return []
 
 
 class ObjectState(State):

@@ -52,20 +52,21 @@ class TensorFlowState(ObjectState):
 
     def restore(self) -> None:
         """Goes back to what was saved last."""
-        for variable, value in zip(self._state_variables(), self._values):
+        for variable, value in zip(self.variables_of_all(), self._values):
             tf_variable(variable).assign(value)
         super().restore()
 
     def sync(self) -> None:
         """Gives all ranks rank 0's variables and attributes, and saves them."""
         with tf.device(ON_THE_HOST):
-            broadcast_variables(self._state_variables(), root_rank=0)
+            broadcast_variables(self.variables_of_all(), root_rank=0)
         super().sync()
         # Last, when nothing can fail any more: they and the attributes are of one state.
         self._save_variables()
 
-    def _state_variables(self) -> list[Variable]:
+    def variables_of_all(self) -> list[Variable]:
+        """Lists the variables."""
         return self._variables
 
     def _save_variables(self) -> None:
-        self._values = [tf_variable(variable).numpy() for variable in self._state_variables()]
+        self._values = [tf_variable(variable).numpy() for variable in self.variables_of_all()]

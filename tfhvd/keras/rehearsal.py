@@ -12,7 +12,9 @@ from tfhvd.gradients import anew
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from tfhvd.keras.callbacks.lists import ours
-from tfhvd.keras.model_state import optimizers_of
+from tfhvd.keras.model_state import local_keys, optimizers_of, step_of
+from tfhvd.runtime import updates
+from tfhvd.runtime.comers import comers
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.rehearsal import rehearsal, warn_of_failure
 
@@ -41,6 +43,7 @@ def rehearse(model: Model, arguments: dict[str, Any]) -> bool:
     """
     if not membership.is_outside or _under_way:
         return False
+    comers.expect(_shared_variables(model))
     failed = False
     if not isinstance(arguments.get("x"), Iterator):
         with membership.rehearsal() as begun:
@@ -90,8 +93,25 @@ def _kept(model: Model) -> Iterator[_Values]:
         values.restore()
 
 
+def _variables(model: Model) -> list[Any]:
+    """Lists what a model and its optimizers have by now, metrics and random seeds too."""
+    variables = keras_compat.variables_by_now(model)
+    for optimizer in optimizers_of(model):
+        variables += keras_compat.optimizer_variables(optimizer)
+    return variables
+
+
+def _shared_variables(model: Model) -> Iterator[tf.Variable]:
+    """Yields those without the ones that stay each rank's own."""
+    built = keras_compat.all_built(model)
+    local = local_keys(model, step_of(model) or updates.Step()) if built else set()
+    for variable in map(tf_variable, _variables(model)):
+        if key_of(variable) not in local:
+            yield variable
+
+
 class _Values:
-    """The values that a model's variables have before the step, metrics and random seeds too."""
+    """The values that a model's variables have before the step."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -100,7 +120,7 @@ class _Values:
 
     def add(self) -> None:
         """Takes those of variables that are new."""
-        for variable in map(tf_variable, self._variables()):
+        for variable in map(tf_variable, _variables(self._model)):
             if key_of(variable) not in self._values:
                 self._values[key_of(variable)] = variable, variable.numpy()
 
@@ -108,12 +128,6 @@ class _Values:
         """Gives the values back."""
         for variable, value in self._values.values():
             variable.assign(value)
-
-    def _variables(self) -> list[Any]:
-        variables = keras_compat.variables_by_now(self._model)
-        for optimizer in optimizers_of(self._model):
-            variables += keras_compat.optimizer_variables(optimizer)
-        return variables
 
 
 class _BeforeTheStep(Callback):

@@ -212,7 +212,10 @@ def _one_or_group(
         kept = Call(kind, "" if name.anonymous else name.text, types)
         known = comers.recall(kept)
         if known is not None:
-            return [tf.io.parse_tensor(data, dtype) for data, dtype in zip(known, types)]
+            return [
+                tensor if data is None else tf.io.parse_tensor(data, tensor.dtype)
+                for tensor, data in zip(tensors, known)
+            ]
     else:
         process.take_part()
     library = load_tf_ops()
@@ -227,7 +230,8 @@ def _one_or_group(
             operation = getattr(library, f"tfhvd_grouped_{kind.lower()}")
             outputs = list(operation(list(tensors), deferred=deferred, **identity, **attributes))
     if kept is not None:
-        comers.keep(kept, [tf.io.serialize_tensor(each).numpy() for each in outputs])
+        size = sum(each.dtype.size * each.shape.num_elements() for each in outputs)
+        comers.keep(kept, size, (tf.io.serialize_tensor(each).numpy() for each in outputs))
     return _in_its_order(outputs, deferred)
 
 

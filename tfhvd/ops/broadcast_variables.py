@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -12,6 +13,7 @@ from tfhvd.ops import _kernels
 from tfhvd.ops._checks import DTYPES, check_root
 from tfhvd.ops.names import Name, name_of, name_of_variable
 from tfhvd.runtime import process, process_sets
+from tfhvd.runtime.comers import comers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Variable
@@ -44,7 +46,8 @@ def broadcast_variables(
         >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
     del inplace
-    _assign_all(list(variables), root_rank, "broadcast_variables", process_set)
+    prefix = "broadcast_variables"
+    _assign_all(list(variables), root_rank, prefix, process_set, comers.may_come_later)
 
 
 def broadcast_(
@@ -77,7 +80,11 @@ def broadcast_(
 
 
 def _assign_all(
-    variables: list[Variable], root_rank: int, prefix: str, process_set: process_sets.ProcessSet
+    variables: list[Variable],
+    root_rank: int,
+    prefix: str,
+    process_set: process_sets.ProcessSet,
+    around: Callable[[dict[str, tf.Variable]], AbstractContextManager[object]] = nullcontext,
 ) -> list[tf.Tensor]:
     process.check_running()
     set_id = process_sets.checked_id(process_set)
@@ -92,7 +99,8 @@ def _assign_all(
         results = _each(values, names, root, set_id)
     else:
         _check_counts(len(targets), prefix, set_id)
-        results = _together([target.value() for target in targets], names, root, set_id)
+        with around({name.text: target for name, target in zip(names, targets)}):
+            results = _together([target.value() for target in targets], names, root, set_id)
     return results if process.rank() == root else _assigned(targets, results)
 
 

@@ -2,19 +2,20 @@
 
 A script may broadcast the epoch to begin with, or add up how much data each rank has found, before
 its first `fit`. Whoever comes later calls the same collectives, in the same order, while the others
-train: it gets the results that they got. Pure.
+train: it gets the results that they got; but of large variables, which it gets where it begins to
+train. Pure.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfhvd.errors import TfhvdError
 
-# What is kept: a model's weights are not, which a rank that comes gets anyway.
+# What is kept: a model's weights are larger, which a rank that comes gets anyway.
 MOST_CALLS = 100
 MOST_BYTES = 64 << 10
 
@@ -43,21 +44,31 @@ class Beginning:
     """Calls and their results, in order: those of this process, or those that it was told of.
 
     Attributes:
-        results: for each call the bytes of its tensors.
+        results: for each call the bytes of its tensors; None for what comes later.
     """
 
-    results: list[tuple[Call, list[bytes]]] = field(default_factory=list)
+    results: list[tuple[Call, list[bytes] | None]] = field(default_factory=list)
 
-    def keep(self, call: Call, values: Sequence[bytes]) -> bool:
-        """Appends a call; returns whether there is room for it."""
-        size = sum(len(each) for _, kept in self.results for each in kept)
-        if len(self.results) == MOST_CALLS or size + sum(map(len, values)) > MOST_BYTES:
+    def keep(
+        self, call: Call, size: int, values: Iterable[bytes], comes_later: bool = False
+    ) -> bool:
+        """Appends a call; returns whether there is room for it.
+
+        Args:
+            call: which one.
+            size: of all its tensors, in bytes.
+            values: each one's bytes; looked at only where there is room for them.
+            comes_later: whether the values may be left out, for want of room.
+        """
+        before = sum(len(each) for _, kept in self.results for each in kept or ())
+        has_room = before + size <= MOST_BYTES
+        if len(self.results) == MOST_CALLS or not (has_room or comes_later):
             return False
-        self.results.append((call, list(values)))
+        self.results.append((call, list(values) if has_room else None))
         return True
 
-    def take(self, call: Call) -> list[bytes]:
-        """Takes the results of the next call out, which must be this one.
+    def take(self, call: Call) -> list[bytes] | None:
+        """Takes the results of the next call out, which must be this one; None: they come later.
 
         Raises:
             TfhvdError: if it is another one, or there is none.
@@ -76,7 +87,7 @@ class Beginning:
     def as_fields(self) -> list[Any]:
         """Makes what JSON can hold of it."""
         return [
-            [call.kind, call.name, call.types, [base64.b64encode(each).decode() for each in values]]
+            [call.kind, call.name, call.types, values and [_encoded(each) for each in values]]
             for call, values in self.results
         ]
 
@@ -85,7 +96,11 @@ class Beginning:
         """Makes it of what `as_fields` has made."""
         return cls(
             [
-                (Call(kind, name, tuple(types)), [base64.b64decode(each) for each in values])
+                (Call(kind, name, tuple(types)), values and list(map(base64.b64decode, values)))
                 for kind, name, types, values in fields
             ]
         )
+
+
+def _encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
