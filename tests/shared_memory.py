@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import mpi
+import pytest
 
 FOLDER = Path("/dev/shm")
 
@@ -27,6 +28,14 @@ def left(before: set[Path]) -> set[Path]:
 def check_that_none_is_left(before: set[Path], seconds: float = 30) -> None:
     """Waits until none is left; TimeoutError where one stays."""
     mpi.wait_for(lambda: not left(before), seconds)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_in_shared_memory() -> Iterator[None]:
+    """What every test of a folder must leave as it was whose conftest imports this."""
+    before = files()
+    yield
+    check_that_none_is_left(before)
 
 
 def _used() -> set[Path]:

@@ -405,6 +405,13 @@ def test_the_launcher_starts_without_tensorflow():
         assert not heavy, f"{_short(path)} imports {heavy}"
 
 
+def test_names_for_annotations_are_for_readers_alone():
+    """They import both Keras, and mpi4py, which begins MPI."""
+    for path in _python_files("tfhvd"):
+        names = {each.name for each in python_scan.imports(ast.parse(_text(path)))}
+        assert not any(name.startswith("tfhvd.compat.types") for name in names), _short(path)
+
+
 def test_versions_of_others_are_asked_in_one_place():
     asked = set()
     for path in _python_files("tfhvd"):

@@ -1,4 +1,4 @@
-"""How the tests of the launcher start their jobs."""
+"""How the tests of the launcher start their jobs, and what they must leave as it was."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import launching
 import preloaded
 import pytest
 from children import environment
+from shared_memory import nothing_left_in_shared_memory
+
+__all__ = ["nothing_left_in_shared_memory", "preloaded_jobs", "start_by_fork"]
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tfhvd.compat.types import Variable
 from tfhvd.elastic.errors import HostsUpdatedInterrupt
 from tfhvd.ops import Max, allreduce, broadcast_object
 from tfhvd.ops.admission import let_in, waiting_ranks
@@ -17,6 +16,9 @@ from tfhvd.runtime.comers import comers
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.rehearsal import rehearsal
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Variable
 
 # What a collective there returns is there. On a GPU it is not yet, and where a rank is lost it
 # never is, as only the next collective says; but what is saved must be there.
