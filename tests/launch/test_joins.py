@@ -155,6 +155,54 @@ def test_ranks_come_to_a_script_as_it_is_between_two_epochs(tmp_path, package, w
     assert "learning rate" not in result.err, result.err
 
 
+OF_A_TAPE = (
+    PLAIN_FIT.replace("keras.Sequential(", "OfATape(")
+    .replace("hvd.DistributedOptimizer(keras.optimizers.Adam(0.01 * hvd.size()))", "plain")
+    .replace(
+        "start = hvd.rank()",
+        """start = hvd.rank()
+plain = keras.optimizers.Adam(0.01 * hvd.size())
+
+class OfATape(keras.Sequential):
+    def train_step(self, data):
+        x, y = data
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        return {"loss": loss}
+""",
+    )
+)
+# Nobody but this rank trains it.
+ITS_OWN_MODEL = """os.environ["TFHVD_CHECK_SYNC"] = "off"
+hvd.init()
+alone = keras.Sequential([keras.layers.Dense(1)])
+alone.compile("sgd", "mse")
+alone.fit(np.ones([4, 2]), np.ones([4, 1]), epochs=2, verbose=0)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("way", ["arrays", "read once", "its own first"])
+def test_ranks_come_to_a_fit_that_no_optimizer_tells_from_others(tmp_path, package, way):
+    """A tape reduces its gradients, as the first step shows; or another one comes before it."""
+    program = PLAIN_FIT if way == "its own first" else OF_A_TAPE
+    if way == "its own first":
+        program = program.replace("hvd.init()\n", ITS_OWN_MODEL)
+    elif way == "read once":
+        batches = "((x[i:i + 8], y[i:i + 8]) for _ in range(10**6) for i in range(0, 64, 8))"
+        program = program.replace("fit(x, y,", f"fit({batches}, steps_per_epoch=8,")
+        program = program.replace("batch_size=8,", "validation_batch_size=8,")
+    result = grown(tmp_path, program, package, "graph")
+    assert sorted(result.out.splitlines()) == [
+        "rank 0 of 3, rate 0.030, sizes [2, 3, 2, 3], [(2, 3), (3, 2), (2, 3)]",
+        "rank 1 of 3, rate 0.030, sizes [3, 2, 3], [(3, 2), (2, 3)]",
+        "rank 2 of 3, rate 0.030, sizes [3], []",
+    ], result.err
+
+
 @pytest.mark.thorough
 def test_a_rank_comes_to_the_last_one_that_is_left(tmp_path):
     text = PLAIN_FIT.replace("[2, 3, 2, 3]", "[2, 1, 2]").replace("[2, 3] and", "[2] and")

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from tfhvd.runtime.comers import comers
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.process_sets import ProcessSet, has_peers
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set, has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Callbacks, Model, Optimizer
@@ -46,16 +47,29 @@ _UNKNOWN = _LEAVES = _LIKE_NOBODY = -1
 _ALONE = ProcessSet([0])
 
 
+@dataclass(frozen=True)
+class Coming:
+    """How a rank that comes to a `fit` which the others are in differs from them.
+
+    Attributes:
+        traces_otherwise: whether the step would be traced here with other names than elsewhere.
+        knows_no_step: whether it cannot know yet that the step reduces gradients, by a tape.
+    """
+
+    traces_otherwise: bool = False
+    knows_no_step: bool = False
+
+
 class Epochs:
     """This rank's part in one `fit` of several ranks.
 
     Args:
         model: of either Keras.
         given: the callbacks that `fit` is given.
-        traces_otherwise: whether the step would be traced here with other names than elsewhere.
+        came: how this rank has come to it.
     """
 
-    def __init__(self, model: Model, given: Callbacks, traces_otherwise: bool = False) -> None:
+    def __init__(self, model: Model, given: Callbacks, came: Coming) -> None:
         self.model = model
         self._callbacks = ours(given)
         self._given = given
@@ -63,7 +77,7 @@ class Epochs:
         self.step = step_of(model) or updates.Step()
         # Else ranks that come later, and begin the program, would not meet the others here.
         self._is_first_use = comers.begin_training()
-        self._traces_otherwise = traces_otherwise
+        self._traces_otherwise = came.traces_otherwise
         self._warned = False
         self._start = agreement.Start(model)
         self._rates = agreement.LearningRates()
@@ -71,7 +85,7 @@ class Epochs:
         self._check = UpdateCheck(model, together)
         self._replicas = DivergenceCheck(model, self._callbacks)
         self._epoch = 0
-        self._found: ProcessSet | None = None
+        self._found: ProcessSet | None = global_process_set if came.knows_no_step else None
         self._params: dict[str, Any] = {}
         self._agreed = False  # on the steps
         self._apart = False  # on the initial epoch that they were given
@@ -263,15 +277,14 @@ class Epochs:
         """Whether ranks wait to take part, and would come to this `fit` first of all."""
         if membership.lets_in_at_commits or waiting_ranks() == 0:
             return False
-        all_train = self._ranks.process_set_id == 0 and bool(reducing_optimizers(self.model))
-        if self._is_first_use and all_train:
+        if self._is_first_use and self._ranks.process_set_id == 0:
             return True
         if not self._warned and process.rank() == 0:
             self._warned = True
             _logger.warning(
                 "Ranks wait to take part, and are not let in: they would begin the program, which "
-                "has collectives before this fit, or trains without a DistributedOptimizer or in a "
-                "process set. Let them in at commits: hvd.elastic.run."
+                "has collectives before this fit, or trains in a process set. Let them in at "
+                "commits: hvd.elastic.run."
             )
         return False
 

@@ -33,7 +33,7 @@ from tfhvd.compat.surroundings import require_tensorflow
 from tfhvd.keras import compilation, progress_bars
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.lists import inserted, warn_of_order
-from tfhvd.keras.epochs import Epochs
+from tfhvd.keras.epochs import Coming, Epochs
 from tfhvd.keras.model_state import reducing_optimizers, step_of
 from tfhvd.keras.optimizer_hooks import reducer_of
 from tfhvd.keras.progress_bars import is_one_of_several
@@ -73,8 +73,11 @@ def _around_fit(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
     if not _may_train_together(model):
         yield
         return
-    failed = rehearse(model, arguments)
-    with _in_step(model, arguments, failed):
+    came = rehearse(model, arguments)
+    if membership.is_outside and not membership.rehearses:  # nothing reduces these gradients
+        yield
+        return
+    with _in_step(model, arguments, came):
         yield
 
 
@@ -87,11 +90,11 @@ def _may_train_together(model: Model) -> bool:
 
 
 @contextlib.contextmanager
-def _in_step(model: Model, arguments: dict[str, Any], failed: bool) -> Iterator[None]:
+def _in_step(model: Model, arguments: dict[str, Any], came: Coming) -> Iterator[None]:
     """Adds what keeps ranks in step to the callbacks that `fit` is given."""
     given = arguments.get("callbacks")
     warn_of_order(given)
-    epochs = Epochs(model, given, traces_otherwise=failed)
+    epochs = Epochs(model, given, came)
     epochs.agree_on_argument(arguments)
     attributes = vars(model)
     if step_of(model) is None:

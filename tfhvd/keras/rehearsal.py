@@ -12,7 +12,8 @@ from tfhvd.gradients import anew
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
 from tfhvd.keras.callbacks.lists import ours
-from tfhvd.keras.model_state import local_keys, optimizers_of, step_of
+from tfhvd.keras.epochs import Coming
+from tfhvd.keras.model_state import local_keys, optimizers_of, process_set_of, step_of
 from tfhvd.runtime import updates
 from tfhvd.runtime.comers import comers
 from tfhvd.runtime.membership import membership
@@ -27,31 +28,37 @@ _NEVER = 1 << 30  # epochs
 _under_way = False  # the `fit` below
 
 
-def rehearse(model: Model, arguments: dict[str, Any]) -> bool:
-    """Makes one step, of which nothing is left, if this rank waits to be let in; then it waits.
+def rehearse(model: Model, arguments: dict[str, Any]) -> Coming:
+    """Makes one step, of which nothing is left, if this rank is not let in yet; then it waits.
 
     The data are those of `fit`, which reads them anew; data that can be read only once are left
     alone, and so are the user's callbacks. What `fit` trains begins with rank 0's weights anyway.
+    It does not wait where neither an optimizer nor a tape of that step reduces the gradients; of a
+    step that could not be made a callback that meets all ranks says that one does.
 
     Args:
         model: of either Keras.
         arguments: of its `fit`, by their names, with the model as "self".
 
     Returns:
-        Whether that step failed. The model has its variables then, which others did not have when
-        they traced theirs.
+        How it comes. If that step failed, the model has its variables, which others did not have
+        when they traced theirs.
     """
     if not membership.is_outside or _under_way:
-        return False
-    comers.expect(_shared_variables(model))
+        return Coming()
     failed = False
     if not isinstance(arguments.get("x"), Iterator):
         with membership.rehearsal() as begun:
             if begun:
                 failed = not _step(model, arguments)
     rehearsal.end_of_function()
-    membership.take_part()
-    return failed
+    callbacks = ours(arguments.get("callbacks"))
+    is_reduced = process_set_of(model) is not None
+    meets = step_of(model) is None and any(callback.meets_all_ranks for callback in callbacks)
+    if is_reduced or meets:
+        comers.expect(_shared_variables(model))
+        membership.take_part()
+    return Coming(traces_otherwise=failed, knows_no_step=not is_reduced)
 
 
 def _step(model: Model, arguments: dict[str, Any]) -> bool:

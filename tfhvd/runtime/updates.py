@@ -33,6 +33,7 @@ from tfhvd.compat.variables import key_of, tf_variable, variable_name
 from tfhvd.errors import NotSynchronizedError
 from tfhvd.runtime import process
 from tfhvd.runtime.library import load_native
+from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import has_peers
 
 if TYPE_CHECKING:
@@ -223,6 +224,8 @@ def note_reduction(tensors: Iterable[TensorLike | Gradient]) -> None:
 
 def is_asked_for() -> bool:
     """Whether several ranks train, or may, and the setting TFHVD_CHECK_SYNC is not off."""
+    if membership.is_outside and not membership.rehearses:
+        return False  # what it trains before it is let in, it trains by itself
     return process.is_one_of_several() and _setting() != "OFF"
 
 
