@@ -180,6 +180,7 @@ hvd.init()
 alone = keras.Sequential([keras.layers.Dense(1)])
 alone.compile("sgd", "mse")
 alone.fit(np.ones([4, 2]), np.ones([4, 1]), epochs=2, verbose=0)
+assert int(hvd.broadcast(7 if hvd.rank() == 0 else -1, 0)) == 7
 """
 
 

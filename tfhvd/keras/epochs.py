@@ -76,7 +76,8 @@ class Epochs:
         # What the train function was traced for: it is not always traced anew.
         self.step = step_of(model) or updates.Step()
         # Else ranks that come later, and begin the program, would not meet the others here.
-        self._is_first_use = comers.begin_training()
+        reduces = bool(reducing_optimizers(model)) or keras_compat.has_own_train_step(model)
+        self._is_first_use = reduces and comers.begin_training()
         self._traces_otherwise = came.traces_otherwise
         self._warned = False
         self._start = agreement.Start(model)
