@@ -1,0 +1,38 @@
+"""The commands that print the figures of docs/performance.md, as far as they need nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from children import environment
+
+FOLDER = Path(__file__).resolve().parent
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compiled_fit.py --rounds 1", "[0] | compiled |"),
+        ("overlap.py --rounds 1", "[0] | compiled |"),
+        ("divergence.py --rounds 2 --steps 2", "[0] with comparisons: "),
+        ("idle.py --seconds 1", "[0] rank 1 idle: "),
+        ("threads.py", "[0] step: fastest "),
+    ],
+)
+def test_it_prints_its_figures(line, said):
+    script, *words = line.split()
+    launch = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable, FOLDER / script]
+    done = subprocess.run(
+        [*launch, *words],
+        capture_output=True,
+        text=True,
+        env=environment(TF_CPP_MIN_LOG_LEVEL="3"),
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    assert any(row.startswith(said) for row in done.stdout.splitlines()), done
