@@ -63,9 +63,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.0)
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
-    os.environ.setdefault(
-        "TFHVD_CHECK_SYNC", "off"
-    )  # of the model alone
+    os.environ.setdefault("TFHVD_CHECK_SYNC", "off")  # of the model alone
     hvd.init()
     x, y, _, _ = keras_digits.load_data()
     # As many batches on every rank: what `fit` does where they are unequal is another question.
