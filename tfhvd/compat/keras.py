@@ -168,6 +168,8 @@ def has_own_train_step(model: Model) -> bool:
 
 def is_keras_optimizer(thing: object) -> bool:
     """Whether something is an optimizer of either Keras."""
+    if type(thing).__module__ == "builtins":  # as most of what a model holds: `fit` asks often
+        return False
     packages = [sys.modules[package] for package in imported_keras()]
     kinds = [package.optimizers.Optimizer for package in packages]
     kinds += [p.optimizers.legacy.Optimizer for p in packages if p.__name__ == TF_KERAS]
