@@ -102,20 +102,19 @@ def _late(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> S
         usual = [_per_step(steps[other], part, count) for other in steps if other != rank]
         more[part] = _per_step(steps[rank], part, count) - statistics.median(usual)
     cause = max(more, key=lambda part: more[part])
-    enough = kept[rank] / 2
+    told, longer, enough = cause, more[cause], kept[rank] / 2
     # What keeps a program from running does so in whatever part it is in just then.
     held = sum(max(0.0, more[part]) for part in _UNSEEN)
     reason = _kept_from_running(traces[rank], whole * count, held * count)
     if cause in _UNSEEN and reason and held >= enough:
-        return Straggler(rank, kept[rank], kept[rank] / whole, reason, held)
-    if more[cause] < enough:
-        return Straggler(rank, kept[rank], kept[rank] / whole, "", 0.0)
-    told = cause
-    if traces[rank].only_collectives:
+        told, longer = reason, held
+    elif longer < enough:
+        told, longer = "", 0.0
+    elif traces[rank].only_collectives:
         told = "unseen"
-    elif cause in _UNSEEN and not _steadily(rank, cause, more[cause], steps):
+    elif cause in _UNSEEN and not _steadily(rank, cause, longer, steps):
         told = "at times"
-    return Straggler(rank, kept[rank], kept[rank] / whole, told, more[cause])
+    return Straggler(rank, kept[rank], kept[rank] / whole, told, longer)
 
 
 def _kept_from_running(trace: Trace, duration: float, more: float) -> str:
