@@ -1,5 +1,6 @@
-// Copies up to 128 segments in one launch, scaling and casting on the way. grid.y is the number of
-// segments; a segment is shared by grid.x blocks.
+// Copies up to 128 segments in one launch, scaling and casting on the way. Each block does one part of
+// one segment, in accesses of 16 bytes of which each thread has several under way: memory is as fast
+// as there are requests to it.
 //
 // Made into batched_copy.ptx.inc by build_tools/make_ptx.py. The fake of the driver in
 // tests/gpu compiles this very text for the host.
@@ -19,6 +20,9 @@ struct alignas(16) Line {
 };
 
 #ifdef __CUDACC__
+// Arrays lie in registers only where every index is known.
+#define TFHVD_UNROLL _Pragma("unroll")
+#define TFHVD_NO_UNROLL _Pragma("unroll 1")  // at the ends of a part
 __device__ inline float ToFloat(Half x) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
@@ -82,34 +86,119 @@ struct Convert<float, Brain> {
   __device__ static float Of(Brain x, double f) { return Scaled(ToFloat(x), f); }
 };
 
-__device__ inline long long First() {
-  return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ inline long long Step() { return static_cast<long long>(gridDim.x) * blockDim.x; }
-
+// Casts as many elements as fill 16 bytes of the narrower type. Lines are read and written whole.
 template <typename To, typename From>
-__device__ void Apply(const BatchedCopyArgs::Segment& segment, double factor) {
-  To* const to = static_cast<To*>(segment.to);
-  const From* const from = static_cast<const From*>(segment.from);
-  for (long long i = First(); i < segment.count; i += Step()) {
+struct Pack {
+  static constexpr int kNarrow =
+      static_cast<int>(sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From));
+  static constexpr int kItems = static_cast<int>(sizeof(Line)) / kNarrow;
+  static constexpr int kFromLines = static_cast<int>(sizeof(From)) / kNarrow;
+  static constexpr int kToLines = static_cast<int>(sizeof(To)) / kNarrow;
+
+  Line lines[kFromLines];
+
+  __device__ void Read(const From* from) {
+    const Line* const at = reinterpret_cast<const Line*>(from);
+    TFHVD_UNROLL
+    for (int i = 0; i < kFromLines; ++i) lines[i] = at[i];
+  }
+  __device__ void Write(To* to, double factor) const {
+    From in[kItems];
+    To out[kItems];
+    Line made[kToLines];
+    memcpy(in, lines, sizeof in);
+    TFHVD_UNROLL
+    for (int i = 0; i < kItems; ++i) out[i] = Convert<To, From>::Of(in[i], factor);
+    memcpy(made, out, sizeof out);
+    Line* const at = reinterpret_cast<Line*>(to);
+    TFHVD_UNROLL
+    for (int i = 0; i < kToLines; ++i) at[i] = made[i];
+  }
+};
+
+// Bytes as they are.
+template <>
+struct Pack<char, char> {
+  static constexpr int kItems = sizeof(Line);
+  static constexpr int kFromLines = 1;
+  Line line;
+  __device__ void Read(const char* from) { line = *reinterpret_cast<const Line*>(from); }
+  __device__ void Write(char* to, double) const { *reinterpret_cast<Line*>(to) = line; }
+};
+template <>
+struct Convert<char, char> {
+  __device__ static char Of(char x, double) { return x; }
+};
+
+__device__ inline bool IsWhole(const void* p) {
+  return reinterpret_cast<unsigned long long>(p) % sizeof(Line) == 0;
+}
+
+// This thread's share of a block's part: one element at a time up to where `to` is aligned, packs as
+// far as both ends allow it, and what is left.
+template <typename To, typename From>
+__device__ inline void Apply(void* to_part, const void* from_part, long long count,
+                             double factor) {
+  using Whole = Pack<To, From>;
+  constexpr int kAtOnce = 4 / Whole::kFromLines;
+  To* const to = static_cast<To*>(to_part);
+  const From* const from = static_cast<const From*>(from_part);
+  const int threads = static_cast<int>(blockDim.x);
+  const int mine = static_cast<int>(threadIdx.x);
+  const int all = static_cast<int>(count);
+  int head = 0;
+  TFHVD_NO_UNROLL
+  while (head < all && head < Whole::kItems && !IsWhole(to + head)) ++head;
+  const int packs =
+      IsWhole(to + head) && IsWhole(from + head) ? (all - head) / Whole::kItems : 0;
+  if (packs == 0) head = 0;
+  TFHVD_NO_UNROLL
+  for (int i = mine; i < head; i += threads) to[i] = Convert<To, From>::Of(from[i], factor);
+  int p = mine;
+  for (; p + (kAtOnce - 1) * threads < packs; p += kAtOnce * threads) {
+    Whole whole[kAtOnce];
+    TFHVD_UNROLL
+    for (int k = 0; k < kAtOnce; ++k) {
+      whole[k].Read(from + head + (p + k * threads) * Whole::kItems);
+    }
+    TFHVD_UNROLL
+    for (int k = 0; k < kAtOnce; ++k) {
+      whole[k].Write(to + head + (p + k * threads) * Whole::kItems, factor);
+    }
+  }
+  TFHVD_NO_UNROLL
+  for (; p < packs; p += threads) {
+    Whole whole;
+    whole.Read(from + head + p * Whole::kItems);
+    whole.Write(to + head + p * Whole::kItems, factor);
+  }
+  TFHVD_NO_UNROLL
+  for (int i = head + packs * Whole::kItems + mine; i < all; i += threads) {
     to[i] = Convert<To, From>::Of(from[i], factor);
   }
 }
 
-// Bytes as they are: 16 at a time where both ends allow it.
-__device__ inline void Copy(void* to, const void* from, long long bytes) {
-  char* const t = static_cast<char*>(to);
-  const char* const f = static_cast<const char*>(from);
-  const unsigned long long at = reinterpret_cast<unsigned long long>(t);
-  const bool alike = (at - reinterpret_cast<unsigned long long>(f)) % 16 == 0;
-  long long head = alike ? static_cast<long long>((16 - at % 16) % 16) : bytes;
-  if (head > bytes) head = bytes;
-  const long long lines = (bytes - head) / 16;
-  for (long long i = First(); i < head; i += Step()) t[i] = f[i];
-  Line* const to_lines = reinterpret_cast<Line*>(t + head);
-  const Line* const from_lines = reinterpret_cast<const Line*>(f + head);
-  for (long long i = First(); i < lines; i += Step()) to_lines[i] = from_lines[i];
-  for (long long i = head + lines * 16 + First(); i < bytes; i += Step()) t[i] = f[i];
+// The same for what is rare, scaled integers: an element at a time.
+template <typename T>
+__device__ inline void ScaleIntegers(void* to_part, const void* from_part, long long count,
+                                     double factor) {
+  T* const to = static_cast<T*>(to_part);
+  const T* const from = static_cast<const T*>(from_part);
+  TFHVD_NO_UNROLL
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
+    to[i] = Scaled(from[i], factor);
+  }
+}
+
+// The segment that this block has a part of.
+__device__ inline int SegmentOf(const BatchedCopyArgs& args, unsigned block) {
+  int found = 0;
+  for (int step = kBatchedCopySegments / 2; step > 0; step /= 2) {
+    if (found + step < args.segment_count && args.first_block[found + step] <= block) {
+      found += step;
+    }
+  }
+  return found;
 }
 
 __device__ inline int Bytes(int type) {
@@ -122,34 +211,41 @@ __device__ inline int Bytes(int type) {
 // The numbers are those of DType in cc/base/types.h.
 extern "C" __global__ void tfhvd_batched_copy(const tfhvd::BatchedCopyArgs args) {
   using namespace tfhvd::kernel;
-  const tfhvd::BatchedCopyArgs::Segment& segment = args.segments[blockIdx.y];
+  const int s = SegmentOf(args, blockIdx.x);
+  const tfhvd::BatchedCopyArgs::Segment& segment = args.segments[s];
+  const long long begin =
+      static_cast<long long>(blockIdx.x - args.first_block[s]) * args.block_items;
+  const long long left = segment.count - begin;
+  const long long count = left < args.block_items ? left : args.block_items;
+  char* const to = static_cast<char*>(segment.to) + begin * Bytes(args.to_type);
+  const char* const from = static_cast<const char*>(segment.from) + begin * Bytes(args.from_type);
   if (args.from_type == args.to_type && args.factor == 1.0) {
-    return Copy(segment.to, segment.from, segment.count * Bytes(args.to_type));
+    return Apply<char, char>(to, from, count * Bytes(args.to_type), 1.0);
   }
   switch (args.from_type * 16 + args.to_type) {
     case 0x00:
-      return Apply<unsigned char, unsigned char>(segment, args.factor);
+      return ScaleIntegers<unsigned char>(to, from, count, args.factor);
     case 0x11:
-      return Apply<signed char, signed char>(segment, args.factor);
+      return ScaleIntegers<signed char>(to, from, count, args.factor);
     case 0x22:
-      return Apply<int, int>(segment, args.factor);
+      return ScaleIntegers<int>(to, from, count, args.factor);
     case 0x33:
-      return Apply<long long, long long>(segment, args.factor);
+      return ScaleIntegers<long long>(to, from, count, args.factor);
     case 0x44:
-      return Apply<Half, Half>(segment, args.factor);
+      return Apply<Half, Half>(to, from, count, args.factor);
     case 0x55:
-      return Apply<Brain, Brain>(segment, args.factor);
+      return Apply<Brain, Brain>(to, from, count, args.factor);
     case 0x66:
-      return Apply<float, float>(segment, args.factor);
+      return Apply<float, float>(to, from, count, args.factor);
     case 0x77:
-      return Apply<double, double>(segment, args.factor);
+      return Apply<double, double>(to, from, count, args.factor);
     case 0x64:
-      return Apply<Half, float>(segment, args.factor);
+      return Apply<Half, float>(to, from, count, args.factor);
     case 0x65:
-      return Apply<Brain, float>(segment, args.factor);
+      return Apply<Brain, float>(to, from, count, args.factor);
     case 0x46:
-      return Apply<float, Half>(segment, args.factor);
+      return Apply<float, Half>(to, from, count, args.factor);
     case 0x56:
-      return Apply<float, Brain>(segment, args.factor);
+      return Apply<float, Brain>(to, from, count, args.factor);
   }
 }

@@ -92,24 +92,23 @@ Status CudaCopies::Run(const Launch& launch, cuda::Stream stream) {
 }
 
 Status CudaCopies::RunKernel(const Launch& launch, size_t first, size_t n, cuda::Stream stream) {
-  // So many bytes for each block, and at most so many blocks in all: enough to fill a GPU.
-  constexpr int64_t kBytesPerBlock = 16 << 10;
-  constexpr int64_t kMostBlocks = 2048;
+  const int64_t widest = std::max(ItemSize(launch.from_type), ItemSize(launch.to_type));
+  const int64_t block_items = kBatchedCopyBlockBytes / widest;
   BatchedCopyArgs args = {};
+  args.segment_count = static_cast<int>(n);
+  args.block_items = static_cast<int>(block_items);
   args.from_type = static_cast<int>(launch.from_type);
   args.to_type = static_cast<int>(launch.to_type);
   args.factor = launch.factor;
-  int64_t longest = 0;
+  int64_t blocks = 0;
   for (size_t i = 0; i < n; ++i) {
     args.segments[i] = launch.segments[first + i];
-    longest = std::max<int64_t>(longest, args.segments[i].count * ItemSize(launch.from_type));
+    args.first_block[i] = static_cast<unsigned>(blocks);
+    blocks += (args.segments[i].count + block_items - 1) / block_items;
   }
-  const int64_t wanted = (longest + kBytesPerBlock - 1) / kBytesPerBlock;
-  const int64_t allowed = kMostBlocks / static_cast<int64_t>(n) + 1;
-  const unsigned blocks = static_cast<unsigned>(std::max<int64_t>(1, std::min(wanted, allowed)));
   void* parameters[] = {&args};
   TFHVD_CUDA_CALL(
-      driver_, cuLaunchKernel(kernel_, blocks, static_cast<unsigned>(n), 1, kBatchedCopyThreads, 1,
+      driver_, cuLaunchKernel(kernel_, static_cast<unsigned>(blocks), 1, 1, kBatchedCopyThreads, 1,
                               1, 0, stream, parameters, nullptr));
   return Status::Ok();
 }

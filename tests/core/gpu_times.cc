@@ -1,10 +1,13 @@
 // Times and endurance of tensors on a GPU, for tests/gpu/run.sh. Needs no TensorFlow; the libraries
 // are those of TFHVD_CUDA_LIBRARY and TFHVD_NCCL_LIBRARY.
 //
-//   gpu_times alone [MEGABYTES]  latency, bandwidth of our kernel (over so much memory, 256), time
-//                                to NCCL's launch
-//   mpirun gpu_times steps       1,000 steps of a job, at whose end the last rank is killed; the
-//                                others must hear of it
+//   gpu_times alone [MEGABYTES]  bandwidth of our kernel (over so much memory, 256; and over the
+//                                gradients of ResNet-50), time to what NCCL is called with
+//   mpirun gpu_times calls       what NCCL's calls take of the host's time, blocking and not, one
+//                                after the other and in a group
+//   mpirun gpu_times steps       1,000 steps of a job, then the last rank is killed in the middle
+//   of
+//                                a collective; the others must hear of it
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -13,6 +16,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,11 +24,14 @@
 #include <vector>
 
 #include "cc/backends/inproc/inproc_world.h"
+#include "cc/backends/mpi/mpi_world.h"
 #include "cc/backends/nccl/nccl_communicator.h"
 #include "cc/backends/staged/staged_communicator.h"
 #include "cc/engine/engine.h"
+#include "cc/process/handshake.h"
 #include "cc/process/process.h"
 #include "tests/core/gpu_rank.h"
+#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -42,23 +49,6 @@ void Print(const char* what, std::vector<double> microseconds) {
   const size_t n = microseconds.size();
   std::printf("%-46s median %9.1f us, p99 %9.1f us (%zu times)\n", what, microseconds[n / 2],
               microseconds[n * 99 / 100], n);
-}
-
-// The allreduce of small and large tensors, from the call until the result is on the GPU.
-void TimeAllReduce(GpuRank* gpu, Communicator* comm) {
-  for (const int64_t bytes : {4LL, 64LL << 10, 16LL << 20}) {
-    const GpuMemory memory(&gpu->driver, gpu->context, bytes);
-    std::vector<double> times;
-    for (int i = 0; i < 210; ++i) {
-      const auto begin = Clock::now();
-      ASSERT_OK(comm->AllReduce(memory.data(), memory.data(), bytes / 4, DType::kFloat32,
-                                {ReduceOp::kSum, 1.0, 1.0}));
-      while (gpu->device.busy()) {
-      }
-      if (i >= 10) times.push_back(Microseconds(begin, Clock::now()));
-    }
-    Print(("allreduce of " + std::to_string(bytes) + " bytes").c_str(), times);
-  }
 }
 
 // `count` runs of what `ask` asks of the device, as bytes read and written a second.
@@ -109,6 +99,64 @@ void TimeCopies(GpuRank* gpu, int64_t megabytes) {
               100 * scaled / plain);
   std::printf("%-46s %9.1f GB/s, %3.0f%%\n", "our kernel, 128 pieces scaled and cast", cast,
               100 * cast / plain);
+}
+
+// How many elements the gradients of Keras' ResNet-50 have, in the order of its layers.
+std::vector<int64_t> ResNet50() {
+  std::vector<int64_t> counts;
+  const auto convolution = [&](int64_t side, int64_t in, int64_t out) {
+    counts.push_back(side * side * in * out);
+    counts.insert(counts.end(), 3, out);  // its bias, and two of the normalization
+  };
+  convolution(7, 3, 64);
+  int64_t in = 64;
+  int64_t width = 64;
+  for (const int blocks : {3, 4, 6, 3}) {
+    for (int block = 0; block < blocks; ++block) {
+      if (block == 0) convolution(1, in, 4 * width);
+      convolution(1, in, width);
+      convolution(3, width, width);
+      convolution(1, width, 4 * width);
+      in = 4 * width;
+    }
+    width *= 2;
+  }
+  counts.push_back(in * 1000);
+  counts.push_back(1000);
+  return counts;
+}
+
+// The gradients of a model on their way into the buffer that they travel in.
+void TimeGradients(GpuRank* gpu) {
+  const std::vector<int64_t> counts = ResNet50();
+  std::vector<std::unique_ptr<GpuMemory>> tensors;
+  int64_t bytes = 0;
+  for (const int64_t count : counts) {
+    tensors.push_back(std::make_unique<GpuMemory>(&gpu->driver, gpu->context, count * 4));
+    bytes += count * 4;
+  }
+  const GpuMemory buffer(&gpu->driver, gpu->context, bytes);
+  CudaDevice& device = gpu->device;
+  cuda::Stream stream = nullptr;
+  const auto pack = [&](double factor, DType type, bool one_by_one) {
+    int64_t at = 0;
+    for (size_t t = 0; t < counts.size(); ++t) {
+      device.copies()->AddScaled(buffer.data() + at, type, tensors[t]->data(), DType::kFloat32,
+                                 counts[t], factor);
+      at += counts[t] * ItemSize(type);
+      if (one_by_one) EXPECT_OK(device.Flush(&stream));
+    }
+    EXPECT_OK(device.Flush(&stream));
+  };
+  const auto print = [&](const char* what, int64_t moved, const std::function<void()>& ask) {
+    std::printf("ResNet-50, %zu tensors: %-22s %9.1f GB/s\n", counts.size(), what,
+                Bandwidth(gpu, moved, ask));
+  };
+  print("by the driver, singly", bytes, [&] { pack(1.0, DType::kFloat32, true); });
+  if (!device.copies()->has_kernel()) return;
+  print("copied", bytes, [&] { pack(1.0, DType::kFloat32, false); });
+  print("scaled", bytes, [&] { pack(0.5, DType::kFloat32, false); });
+  print("scaled and cast", bytes * 3 / 4, [&] { pack(0.5, DType::kFloat16, false); });
 }
 
 // Notes when an allreduce has been given to NCCL.
@@ -168,7 +216,8 @@ class NotingBackend : public Backend {
   std::atomic<Clock::rep>& launched_;
 };
 
-// From the ready event, which Submit records, until NCCL's launch has returned.
+// From the ready event, which Submit records, until NCCL's call has returned: for one rank NCCL has
+// nothing to launch, so that this is our time alone.
 void TimeLaunch(GpuRank* gpu, const NcclApi& api) {
   const std::unique_ptr<World> world = MakeSoloWorld();
   std::unique_ptr<ControlPlane> control;
@@ -194,7 +243,7 @@ void TimeLaunch(GpuRank* gpu, const NcclApi& api) {
     const Clock::time_point end{Clock::duration(launched.load())};
     times.push_back(Microseconds(begin, end));
   }
-  Print("from the ready event to NCCL's launch", times);
+  Print("from the ready event to the call of NCCL", times);
 }
 
 void TimeAlone(const Config& config, int64_t megabytes) {
@@ -203,15 +252,99 @@ void TimeAlone(const Config& config, int64_t megabytes) {
   ASSERT_OK(LoadCudaDriver(config.cuda_library, &driver));
   ASSERT_OK(LoadNccl(config.nccl_library, "", &api));
   GpuRank gpu(driver, 0);
-  const std::unique_ptr<World> world = MakeSoloWorld();
-  std::unique_ptr<Communicator> host;
-  ASSERT_OK(world->OpenCommunicator({0}, &host));
-  std::unique_ptr<Communicator> comm;
-  ASSERT_OK(NcclCommunicator::Make(api, &gpu.device, host.get(),
-                                   MakeStagedCommunicator(&gpu.device, host.get()), {}, &comm));
-  TimeAllReduce(&gpu, comm.get());
   TimeCopies(&gpu, megabytes);
+  TimeGradients(&gpu);
   TimeLaunch(&gpu, api);
+}
+
+// NCCL's calls as they are, without an engine.
+class Calls {
+ public:
+  Calls(const NcclApi& api, GpuRank* gpu, Communicator* host, int blocking)
+      : api_(api), gpu_(*gpu), memory_(&gpu->driver, gpu->context, kBytes * kCalls) {
+    nccl::UniqueId id = {};
+    if (host->rank() == 0) EXPECT_EQ(api.ncclGetUniqueId(&id), nccl::kSuccess);
+    EXPECT_OK(host->Broadcast(&id, sizeof id, 0));
+    nccl::Config config;
+    config.blocking = blocking;
+    const CudaScope scope(gpu_.driver, gpu_.context);
+    Settle(api.ncclCommInitRankConfig(&comm_, host->size(), id, host->rank(), &config));
+  }
+  ~Calls() {
+    const CudaScope scope(gpu_.driver, gpu_.context);
+    api_.ncclCommAbort(comm_);
+  }
+
+  // Microseconds of the host for some allreduces, one after the other or as a group.
+  double Once(bool group) {
+    const CudaScope scope(gpu_.driver, gpu_.context);
+    const auto begin = Clock::now();
+    if (group) EXPECT_EQ(api_.ncclGroupStart(), nccl::kSuccess);
+    for (int i = 0; i < kCalls; ++i) {
+      char* const at = memory_.data() + i * kBytes;
+      const nccl::Result result =
+          api_.ncclAllReduce(at, at, kBytes / 4, nccl::kFloat32, nccl::kSum, comm_, gpu_.stream);
+      if (!group) Settle(result);
+    }
+    if (group) Settle(api_.ncclGroupEnd());
+    const double spent = Microseconds(begin, Clock::now());
+    EXPECT_OK(gpu_.device.AwaitStream(gpu_.stream));
+    return spent;
+  }
+
+  static constexpr int kCalls = 8;
+
+ private:
+  static constexpr int64_t kBytes = 64 << 10;
+
+  void Settle(nccl::Result result) {
+    while (result == nccl::kInProgress) {
+      EXPECT_EQ(api_.ncclCommGetAsyncError(comm_, &result), nccl::kSuccess);
+    }
+    EXPECT_EQ(result, nccl::kSuccess);
+  }
+
+  const NcclApi api_;
+  GpuRank& gpu_;  // Not owned.
+  const GpuMemory memory_;
+  nccl::Comm comm_ = nullptr;
+};
+
+void TimeCalls(const Config& given) {
+  Config config = given;
+  std::unique_ptr<World> world = MakeSoloWorld();
+  const LaunchHints hints = ReadLaunchHints();
+  if (hints.started_by_mpi) ASSERT_OK(ConnectMpiWorld(config, hints, &world));
+  std::unique_ptr<Communicator> host;
+  ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &host));
+  Topology topology;
+  ASSERT_OK(ExchangeHandshakes(host.get(), &config, &topology));
+  CudaDriver driver;
+  NcclApi api;
+  int gpus = 0;
+  ASSERT_OK(LoadCudaDriver(config.cuda_library, &driver));
+  ASSERT_OK(LoadNccl(config.nccl_library, "", &api));
+  ASSERT_EQ(driver.cuDeviceGetCount(&gpus), cuda::kSuccess);
+  {
+    GpuRank gpu(driver, GpuOf(topology, gpus));
+    for (const int blocking : {1, 0}) {
+      Calls calls(api, &gpu, host.get(), blocking);
+      for (const bool group : {false, true}) {
+        std::vector<double> times;
+        for (int i = 0; i < 60; ++i) {
+          const double spent = calls.Once(group);
+          if (i >= 10) times.push_back(spent);
+        }
+        const std::string what = std::to_string(Calls::kCalls) + " allreduces " +
+                                 (group ? "in a group" : "singly") +
+                                 (blocking == 1 ? ", blocking" : ", not blocking");
+        if (world->rank() == 0) Print(what.c_str(), times);
+        ASSERT_OK(host->Barrier());
+      }
+    }
+  }
+  host.reset();
+  EXPECT_OK(world->Close());
 }
 
 // One step: tensors that travel together and one that goes alone. `complete`: no rank is lost in
@@ -249,6 +382,21 @@ Status Step(Engine* engine, GpuRank* gpu, const std::vector<std::unique_ptr<GpuM
   return Status::Ok();
 }
 
+constexpr int64_t kLarge = int64_t{16} << 20;  // floats
+constexpr std::chrono::milliseconds kUntilKilled{300};
+
+Status LargeStep(Engine* engine, GpuRank* gpu, char* memory) {
+  Status result;
+  std::atomic<bool> done{false};
+  engine->Submit(SumOf("large", memory, kLarge, gpu->stream, [&](const Status& status) {
+    result = status;
+    done.store(true);
+  }));
+  while (!done.load()) std::this_thread::yield();
+  if (result.ok()) result = gpu->device.AwaitStream(gpu->stream);
+  return result;
+}
+
 int RunSteps(const Config& config) {
   EXPECT_OK(InitProcess(""));
   const std::shared_ptr<Engine> engine = ProcessEngine();
@@ -274,14 +422,21 @@ int RunSteps(const Config& config) {
     std::printf("1000 steps of 4 tensors on %d ranks, sums checked: %.0f us a step\n",
                 topology.size, Microseconds(began, Clock::now()) / number);
   }
-  // The others have checked every step by when they begin one more: only then is the last killed.
-  Status status = topology.size > 1 ? Status::Ok() : Status::Aborted("rank 0");
-  auto lost = Clock::now();
-  for (; status.ok(); ++number) {
-    lost = Clock::now();
-    status = Step(engine.get(), &gpu, memory, number, false);
-    if (topology.rank == topology.size - 1) raise(SIGKILL);
+  if (topology.size == 1) return Registry::Get().failures() == 0 ? 0 : 1;
+  // The others have checked every step by when they begin one more. The last rank is killed while
+  // NCCL's kernels of a large tensor run, which wait for it on the GPU.
+  memory.clear();
+  memory.push_back(std::make_unique<GpuMemory>(&driver, gpu.context, kLarge * 4));
+  std::thread killer;
+  if (topology.rank == topology.size - 1) {
+    killer = std::thread([] {
+      std::this_thread::sleep_for(kUntilKilled);
+      raise(SIGKILL);
+    });
   }
+  const auto lost = Clock::now() + kUntilKilled;
+  Status status;
+  for (; status.ok(); ++number) status = LargeStep(engine.get(), &gpu, memory[0]->data());
   EXPECT_ERROR(status, StatusCode::kAborted, "rank " + std::to_string(topology.size - 1));
   std::printf("rank %d heard after %.2f s that the last was killed: %s\n", topology.rank,
               Microseconds(lost, Clock::now()) / 1e6, status.message().c_str());
@@ -310,7 +465,11 @@ int Main(int argc, char** argv) {
   std::vector<std::string> warnings;
   EXPECT_OK(ReadConfig(&config, &warnings));
   if (mode == "steps") return RunSteps(config);
-  TimeAlone(config, argc > 2 ? std::atoi(argv[2]) : 256);
+  if (mode == "calls") {
+    TimeCalls(config);
+  } else {
+    TimeAlone(config, argc > 2 ? std::atoi(argv[2]) : 256);
+  }
   return Registry::Get().failures() == 0 ? 0 : 1;
 }
 

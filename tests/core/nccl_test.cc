@@ -421,21 +421,38 @@ TEST(ManyCopiesAreDoneTogether) {
   EXPECT_EQ(values[99], 49.5f);  // nothing was copied out of it
 }
 
-void CheckCast(GpuRank* gpu, DType to_type, DType from_type) {
-  const int64_t n = 1000;
-  const GpuMemory from(&gpu->driver, gpu->context, n * 8), to(&gpu->driver, gpu->context, n * 8);
+// Elements before and behind what is asked for stay as they are, however `to` and `from` lie.
+void CheckCast(GpuRank* gpu, DType to_type, DType from_type, int64_t n, int64_t to_skip,
+               int64_t from_skip) {
+  const int64_t to_item = ItemSize(to_type);
+  const int64_t begin = to_skip * to_item;
+  const GpuMemory from(&gpu->driver, gpu->context, (n + from_skip) * 8);
+  const GpuMemory to(&gpu->driver, gpu->context, begin + n * to_item + 64);
   Buffer in(n * ItemSize(from_type));
   FillRandom(&in, from_type, 5, true);
-  std::memcpy(from.data(), in.data(), static_cast<size_t>(in.bytes()));
-  gpu->device.copies()->AddScaled(to.data(), to_type, from.data(), from_type, n, 0.375);
+  char* const source = from.data() + from_skip * ItemSize(from_type);
+  std::memcpy(source, in.data(), static_cast<size_t>(in.bytes()));
+  std::memset(to.data(), 0x5a, static_cast<size_t>(begin + n * to_item + 64));
+  gpu->device.copies()->AddScaled(to.data() + begin, to_type, source, from_type, n, 0.375);
   EXPECT_OK(gpu->device.Release(gpu->stream));
   EXPECT_OK(gpu->device.Drain());
   for (int64_t i = 0; i < n; ++i) {
-    const double wanted = ValueAt(from.data(), from_type, i) * 0.375;
-    const double got = ValueAt(to.data(), to_type, i);
+    const double wanted = ValueAt(source, from_type, i) * 0.375;
+    const double got = ValueAt(to.data() + begin, to_type, i);
     const DType coarser = ItemSize(to_type) < ItemSize(from_type) ? to_type : from_type;
     const double allowed = IsFloat(coarser) ? Epsilon(coarser) * std::abs(wanted) + 0x1p-24 : 1.0;
     if (!(std::abs(got - wanted) <= allowed)) EXPECT_EQ(got, wanted);
+  }
+  for (int64_t i = 0; i < begin; ++i) EXPECT_EQ(to.data()[i], 0x5a);
+  for (int64_t i = 0; i < 64; ++i) EXPECT_EQ(to.data()[begin + n * to_item + i], 0x5a);
+}
+
+void CheckCasts(GpuRank* gpu, DType to_type, DType from_type) {
+  const int64_t block = kBatchedCopyBlockBytes / ItemSize(to_type);
+  for (const int64_t n : {int64_t{1}, int64_t{7}, int64_t{1000}, 2 * block, 3 * block + 1}) {
+    CheckCast(gpu, to_type, from_type, n, 0, 0);
+    CheckCast(gpu, to_type, from_type, n, 1, 1);
+    CheckCast(gpu, to_type, from_type, n, 3, 2);
   }
 }
 
@@ -447,11 +464,11 @@ TEST(TheKernelScalesAndCastsEveryType) {
   GpuRank gpu(driver, 0);
   for (int t = 0; t < kTypesOfTheKernel; ++t) {
     const DType dtype = static_cast<DType>(t);
-    if (dtype != DType::kBool) CheckCast(&gpu, dtype, dtype);
+    if (dtype != DType::kBool) CheckCasts(&gpu, dtype, dtype);
   }
   for (const DType narrow : {DType::kFloat16, DType::kBFloat16}) {
-    CheckCast(&gpu, narrow, DType::kFloat32);
-    CheckCast(&gpu, DType::kFloat32, narrow);
+    CheckCasts(&gpu, narrow, DType::kFloat32);
+    CheckCasts(&gpu, DType::kFloat32, narrow);
   }
 }
 

@@ -1,7 +1,7 @@
-"""What ranks do with tensors on the fake GPUs, through the kernels for GPUs.
+"""What ranks do with tensors on GPUs, through the kernels for GPUs.
 
-Called by fake_jobs.py. What is not a collective has no kernel on the pluggable device: it is
-computed on the CPU.
+Called by fake_jobs.py on the fakes, and by real_gpu.py on a GPU. What is not a collective has no
+kernel on the fakes' pluggable device: it is computed on the CPU.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.load_library import load_pluggable_device_library
 
-load_pluggable_device_library(os.environ["TFHVD_TEST_DEVICE"])
+ON_FAKES = "TFHVD_TEST_DEVICE" in os.environ
+if ON_FAKES:
+    load_pluggable_device_library(os.environ["TFHVD_TEST_DEVICE"])
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "keras"))
 
 import equivalence  # noqa: E402
 
 import tfhvd as hvd  # noqa: E402
 from tfhvd.ops import _kernels  # noqa: E402
-
-DRIVER = ctypes.CDLL(os.environ["TFHVD_CUDA_LIBRARY"])
 
 
 def run(parts: tuple[str, ...]) -> None:
@@ -55,9 +55,10 @@ def settings(**values: str) -> Iterator[None]:
 @contextlib.contextmanager
 def fake(name: str, value: int) -> Iterator[None]:
     """A setting of the fakes: see fakes/fake_cuda.h."""
-    DRIVER.tfhvd_fake_set(name.encode(), value)
+    driver = ctypes.CDLL(os.environ["TFHVD_CUDA_LIBRARY"])
+    driver.tfhvd_fake_set(name.encode(), value)
     yield
-    DRIVER.tfhvd_fake_set(name.encode(), 0)
+    driver.tfhvd_fake_set(name.encode(), 0)
 
 
 def on_gpu(value: Any, dtype: tf.DType = tf.float32) -> tf.Tensor:

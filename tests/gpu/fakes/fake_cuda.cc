@@ -353,13 +353,11 @@ int cuModuleGetFunction(cuda::Function* function, cuda::Module, const char* name
   *function = reinterpret_cast<cuda::Function>(&TheMachine());
   return cuda::kSuccess;
 }
-int cuLaunchKernel(cuda::Function, unsigned blocks, unsigned segments, unsigned, unsigned threads,
-                   unsigned, unsigned, unsigned, cuda::Stream stream, void** parameters, void**) {
+int cuLaunchKernel(cuda::Function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned,
+                   unsigned, unsigned, cuda::Stream stream, void** parameters, void**) {
   if (!fake::HasContext()) return cuda::kInvalidContext;
   const auto args = *static_cast<const tfhvd::BatchedCopyArgs*>(parameters[0]);
-  fake::Enqueue(stream, [args, blocks, segments, threads] {
-    fake::RunBatchedCopy(args, blocks, segments, threads);
-  });
+  fake::Enqueue(stream, [args, blocks, threads] { fake::RunBatchedCopy(args, blocks, threads); });
   return cuda::kSuccess;
 }
 

@@ -1,17 +1,20 @@
 #include "tests/gpu/fakes/fake_kernel.h"
 
+#include <string.h>  // as the compiler of the GPU has memcpy
+
 #include "cc/base/half.h"
 
 #define __global__
 #define __device__
+#define TFHVD_UNROLL
+#define TFHVD_NO_UNROLL
 
 namespace {
 
 struct Index {
   unsigned x = 0;
-  unsigned y = 0;
 };
-thread_local Index blockIdx, threadIdx, blockDim, gridDim;
+thread_local Index blockIdx, threadIdx, blockDim;
 
 }  // namespace
 
@@ -41,14 +44,10 @@ inline Half ToHalf(float x) { return {::tfhvd::ToFloat16(x).bits}; }
 
 namespace fake {
 
-void RunBatchedCopy(const tfhvd::BatchedCopyArgs& args, unsigned blocks, unsigned segments,
-                    unsigned threads) {
-  gridDim = {blocks, segments};
-  blockDim = {threads, 1};
-  for (blockIdx.y = 0; blockIdx.y < segments; ++blockIdx.y) {
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-      for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) tfhvd_batched_copy(args);
-    }
+void RunBatchedCopy(const tfhvd::BatchedCopyArgs& args, unsigned blocks, unsigned threads) {
+  blockDim = {threads};
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+    for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x) tfhvd_batched_copy(args);
   }
 }
 

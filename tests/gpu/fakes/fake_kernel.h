@@ -5,7 +5,6 @@
 
 namespace fake {
 
-void RunBatchedCopy(const tfhvd::BatchedCopyArgs& args, unsigned blocks, unsigned segments,
-                    unsigned threads);
+void RunBatchedCopy(const tfhvd::BatchedCopyArgs& args, unsigned blocks, unsigned threads);
 
 }  // namespace fake
