@@ -115,6 +115,7 @@ Status CudaDevice::Await(const std::shared_ptr<void>& mark) {
   if (mark == nullptr) return Status::Ok();
   // Copies that are only collected yet may wait as well: they belong to the same plan, or are
   // Release's to flush.
+  unmarked_ = true;  // whoever drains the stream waits for the mark as well
   const CudaScope scope(driver_, context_);
   TFHVD_CUDA_CALL(driver_, cuStreamWaitEvent(stream_, EventOf(mark), 0));
   return Status::Ok();

@@ -12,6 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How long a failure of the accelerator waits for the name of the rank that is behind it.
+constexpr double kSecondsToName = 2.0;
+
 // How long an accelerator may take to come to rest after an abort. What it still touches then is
 // the memory of a job that has failed; waiting on would be to hang.
 constexpr std::chrono::seconds kRestSeconds(30);
@@ -29,7 +32,9 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
     if (broken.ok()) {
       broken = RunPlan(plan, &agreed);
       if (!broken.ok()) {
-        Break(broken, plan.device != DeviceKind::kHost);
+        const bool on_accelerator = plan.device != DeviceKind::kHost;
+        if (on_accelerator) broken = WithTheRank(broken);
+        Break(broken, on_accelerator);
         if (!Settled()) Retain(plan, agreed, &touched);
       }
     }
@@ -51,7 +56,7 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
 
 Status Executor::Poll() {
   if (!retained_.empty() && Settled()) retained_.clear();
-  const Status status = LookAtAccelerator();
+  const Status status = WithTheRank(LookAtAccelerator());
   if (!status.ok()) Break(status, /*on_accelerator=*/true);
   return status;
 }
@@ -76,6 +81,21 @@ Status Executor::OnDeviceWait(double waited) {
   wait.call = "work on the GPU";
   wait.seconds = waited;
   return monitor_->OnWait(wait);
+}
+
+// NCCL hears that a rank has ended, and not which one. Whoever watches the peers knows a moment
+// later, or has heard it from another rank.
+Status Executor::WithTheRank(const Status& heard) {
+  if (heard.code() != StatusCode::kAborted || monitor_ == nullptr) return heard;
+  const auto since = Clock::now();
+  Wait wait;
+  wait.call = "work on the GPU";
+  for (Backoff backoff; wait.seconds < kSecondsToName; backoff.Pause()) {
+    const Status named = monitor_->OnWait(wait);
+    if (!named.ok()) return named;
+    wait.seconds = std::chrono::duration<double>(Clock::now() - since).count();
+  }
+  return heard;
 }
 
 void Executor::SetWaitMonitor(WaitMonitor* monitor) {

@@ -333,6 +333,35 @@ void LoseAPeer(int size, bool host_waits) {
   });
 }
 
+// NCCL says that a peer has ended; who watches the peers says which, be it later, and every rank's
+// programs read that.
+TEST(WhatNcclHearsOfALostPeerGetsItsName) {
+  const FakeSetting closing("NCCL_CLOSED_AFTER", 1);
+  const FakeSetting gpus("GPUS", 8, 2);
+  CudaDriver driver;
+  ASSERT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
+  InprocGroup group(2);
+  std::atomic<int> done{0};
+  RunThreads(3, [&](int r) {
+    if (r == 2) {
+      while (done.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      group.Abort(Status::Aborted("rank 1 has died"));
+      return;
+    }
+    const std::unique_ptr<World> world = group.OpenWorld(r);
+    Rank rank(world.get(), driver);
+    const auto memory = rank.Allocate(4);
+    Outcome outcome;
+    rank.engine->Submit(SumInPlace("t", memory->data(), 1, &rank, &outcome));
+    outcome.Wait();
+    done.fetch_add(1);
+    while (rank.engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "rank 1 has died");
+    rank.Synchronize(rank.stream);
+  });
+}
+
 TEST(ALostPeerDoesNotHoldTheStreams) {
   for (const int size : {2, 4}) LoseAPeer(size, /*host_waits=*/false);
 }

@@ -105,36 +105,139 @@ def compiled_training() -> None:
         assert (everyone == everyone[0]).all()
 
 
+def _samples(rank: int) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(rank).normal(size=(256, 16, 16, 3)).astype("float32")
+    return x, x.mean(axis=(1, 2, 3))[:, None]
+
+
+def _convolutions(keras: Any) -> Any:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            layers.Input((16, 16, 3)),
+            layers.Conv2D(8, 3, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Flatten(),
+            layers.Dense(16, activation="relu"),
+            layers.Dense(1),
+        ]
+    )
+
+
+def _check_alike(model: Any) -> None:
+    weights = hvd.allgather_object([w.numpy().tolist() for w in model.trainable_variables])
+    assert all(w == weights[0] for w in weights)
+
+
 def fit(package: str) -> None:
-    """Both Kerases' fit: the loss falls, and weights, statistics and slots are alike."""
+    """Both Kerases' fit: the loss falls, and weights are alike."""
     import tfhvd.keras as keras_hvd
 
     keras = importlib.import_module(package)
     keras.utils.set_random_seed(hvd.rank())
-    x = np.random.default_rng(hvd.rank()).normal(size=(256, 16, 16, 3)).astype("float32")
-    y = x.mean(axis=(1, 2, 3))[:, None]
-    model = keras.Sequential(
-        [
-            keras.layers.Input((16, 16, 3)),
-            keras.layers.Conv2D(8, 3, activation="relu"),
-            keras.layers.BatchNormalization(),
-            keras.layers.Flatten(),
-            keras.layers.Dense(16, activation="relu"),
-            keras.layers.Dense(1),
-        ]
-    )
+    model = _convolutions(keras)
     model.compile(keras_hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3)), "mse")
     callbacks = [
         keras_hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         keras_hvd.callbacks.MetricAverageCallback(),
         keras_hvd.callbacks.LearningRateWarmupCallback(1e-3, warmup_epochs=2),
     ]
+    x, y = _samples(hvd.rank())
     history = model.fit(x, y, batch_size=32, epochs=6, verbose=0, callbacks=callbacks)
     losses = history.history["loss"]
     assert losses[-1] < 0.7 * losses[0], losses
-    weights = hvd.allgather_object([w.numpy().tolist() for w in model.trainable_variables])
-    assert all(w == weights[0] for w in weights)
+    _check_alike(model)
     print(f"{package}: losses {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
+
+
+def compiled_fit() -> None:
+    """A training step that XLA compiles trains as one that it does not, in fit."""
+    import keras
+
+    import tfhvd.keras as keras_hvd
+    from tfhvd.keras import compilation
+
+    compilation.has_gpus = lambda: False
+    x, y = _samples(hvd.rank())
+
+    def train(jit_compile: bool, per_execution: int) -> tuple[list[np.ndarray], float]:
+        keras.utils.set_random_seed(7)
+        model = _convolutions(keras)
+        optimizer = keras_hvd.DistributedOptimizer(keras.optimizers.SGD(1e-2, momentum=0.9))
+        model.compile(
+            optimizer, "mse", jit_compile=jit_compile, steps_per_execution=per_execution
+        )
+        callbacks = [keras_hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+        model.fit(x, y, batch_size=32, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
+        begun = time.perf_counter()
+        model.fit(x, y, batch_size=32, epochs=5, shuffle=False, verbose=0)
+        spent = time.perf_counter() - begun
+        assert model.jit_compile == jit_compile
+        _check_alike(model)
+        return [w.numpy() for w in model.variables], 1e3 * spent / 40
+
+    expected, plain = train(False, 1)
+    for per_execution in (1, 4):
+        got, spent = train(True, per_execution)
+        error = max(np.abs(a - b).max() for a, b in zip(got, expected))
+        assert error < 1e-3, error
+        print(
+            f"{per_execution} steps a call: {spent:.2f} ms a step compiled, {plain:.2f} not; "
+            f"weights differ by {error:.1e}",
+            flush=True,
+        )
+
+
+def speed() -> None:
+    """What the wrapped optimizer costs in fit, on each rank's own samples."""
+    import keras
+
+    import tfhvd.keras as keras_hvd
+    from tfhvd.keras import compilation
+
+    compilation.has_gpus = lambda: False
+    random = np.random.default_rng(0)
+    with tf.device("/GPU:0"):
+        x = tf.constant(random.normal(size=(4096, 32, 32, 3)).astype("float32"))
+        y = tf.constant(random.integers(0, 10, size=(4096,)))
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(128, drop_remainder=True).cache()
+    for jit_compile in (False, True):
+        times = []
+        for wrapped in (False, True):
+            model = keras.Sequential([keras.layers.Input((32, 32, 3))])
+            for filters in (64, 64, 128, 128, 256, 256):
+                model.add(keras.layers.Conv2D(filters, 3, padding="same", activation="relu"))
+                model.add(keras.layers.BatchNormalization())
+            model.add(keras.layers.GlobalAveragePooling2D())
+            model.add(keras.layers.Dense(10))
+            optimizer = keras.optimizers.SGD(1e-3)
+            if wrapped:
+                optimizer = keras_hvd.DistributedOptimizer(optimizer)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(optimizer, loss, jit_compile=jit_compile)
+            model.fit(data, epochs=1, verbose=0)
+            begun = time.perf_counter()
+            model.fit(data, epochs=3, verbose=0)
+            times.append(1e3 * (time.perf_counter() - begun) / 96)
+        if hvd.rank() == 0:
+            print(
+                f"fit, {'compiled' if jit_compile else 'not compiled'}: plain {times[0]:.2f} ms a "
+                f"step, wrapped {times[1]:.2f} ms",
+                flush=True,
+            )
+
+
+def report() -> None:
+    """What profiling says of a training on the GPU."""
+    import keras
+
+    import tfhvd.keras as keras_hvd
+
+    x, y = _samples(hvd.rank())
+    model = _convolutions(keras)
+    model.compile(keras_hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3)), "mse")
+    callbacks = [keras_hvd.ProfileCallback(steps=20, skip=10), keras_hvd.DivergenceCallback(10)]
+    model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
 
 
 def _milliseconds(step: Callable[[], Any], runs: int = 20) -> float:
@@ -176,16 +279,21 @@ def overlap() -> None:
                 loss = _loss(weights, x)
             return last(tape.gradient(loss, weights))
 
-        with tf.device("/GPU:0"):
-            times = [_milliseconds(step, 8) for step in (compute, communicate, both)]
-        if hvd.rank() == 0:
-            print(
-                f"{layers} layers of {units}x{units}, batch {batch}: computing {times[0]:.2f} ms, "
-                f"allreduce {times[1]:.2f} ms, together {times[2]:.2f} ms: "
-                f"{max(0.0, times[0] + times[1] - times[2]) / min(times[0], times[1]):.0%} of the "
-                "shorter hidden",
-                flush=True,
-            )
+        for jit_compile in (False, True):
+            steps = [compute, communicate, both]
+            if jit_compile:
+                steps = [tf.function(step.python_function, jit_compile=True) for step in steps]
+            with tf.device("/GPU:0"):
+                times = [_milliseconds(step, 8) for step in steps]
+            hidden = (times[0] + times[1] - times[2]) / min(times[0], times[1])
+            if hvd.rank() == 0:
+                print(
+                    f"{layers} layers of {units}x{units}, batch {batch}, "
+                    f"{'compiled' if jit_compile else 'not compiled'}: computing {times[0]:.2f} "
+                    f"ms, allreduce {times[1]:.2f} ms, together {times[2]:.2f} ms: "
+                    f"{hidden:.0%} of the shorter hidden",
+                    flush=True,
+                )
 
 
 def many_tensors() -> None:
@@ -224,7 +332,10 @@ DO: dict[str, Callable[[], None]] = {
     "compiled steps": compiled_training,
     "fit keras": lambda: fit("keras"),
     "fit tf_keras": lambda: fit("tf_keras"),
+    "compiled fit": compiled_fit,
     "overlap": overlap,
+    "speed": speed,
+    "report": report,
     "many tensors": many_tensors,
 }
 

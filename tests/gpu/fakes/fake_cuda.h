@@ -16,6 +16,7 @@ namespace fake {
 //   NO_KERNELS       1: kernels cannot be loaded
 //   DELAY_MS         every stream without priority (a framework's) does each piece of work so late
 //   NCCL_FAIL_AFTER  n > 0: each communicator's n-th collective fails while it is under way
+//   NCCL_CLOSED_AFTER  likewise, as where a peer has ended
 //   NCCL_UNREACHABLE 1: communicators do not find their peers
 //   NCCL_INIT_FAILS  n > 0: setting up fails as NCCL does in the n-th case of kInitFailures
 //                    (fake_nccl.cc), on the last rank alone where that is possible

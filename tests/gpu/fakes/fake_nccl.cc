@@ -92,6 +92,10 @@ void RunAll(const std::shared_ptr<Group>& group, const std::vector<Call>& calls)
   if (fail_after > 0 && ++group->calls == fail_after) {
     group->Fail(nccl::kSystemError, "Call to ibv_modify_qp failed (injected by a test)");
   }
+  const int closed_after = Setting("NCCL_CLOSED_AFTER");
+  if (closed_after > 0 && ++group->calls == closed_after) {
+    group->Fail(nccl::kRemoteError, "socketProgress: Connection closed by remote peer");
+  }
   std::vector<Transfer> transfers;
   for (const Call& call : calls) {
     if (call.transfer.bytes > 0) transfers.push_back(call.transfer);
