@@ -306,12 +306,17 @@ class Engine::Impl {
     Begin();
   }
 
-  // A rank that is killed sends no word, and what started it need not tell either.
+  // A rank that is killed sends no word, and what started it need not tell either. Nor does what
+  // still runs on a GPU: over its own links, NCCL waits for a dead peer's part for ever.
   void LookAtPeers() TFHVD_REQUIRES(running_) {
     const double now = Now();
-    if (consensus().idle() || now - looked_ < kIdleWaitSeconds) return;
+    if (now - looked_ < kIdleWaitSeconds || AtRest()) return;
     looked_ = now;
     peers_ = stages_.LookAtPeers();
+  }
+
+  bool AtRest() TFHVD_REQUIRES(running_) {
+    return consensus().idle() && (accelerator_.device == nullptr || !accelerator_.device->busy());
   }
 
   // Constant after construction.

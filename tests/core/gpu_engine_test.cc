@@ -341,10 +341,10 @@ TEST(WhatNcclHearsOfALostPeerGetsItsName) {
   CudaDriver driver;
   ASSERT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
   InprocGroup group(2);
-  std::atomic<int> done{0};
+  std::atomic<int> submitted{0};
   RunThreads(3, [&](int r) {
     if (r == 2) {
-      while (done.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      while (submitted.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       group.Abort(Status::Aborted("rank 1 has died"));
       return;
@@ -354,8 +354,8 @@ TEST(WhatNcclHearsOfALostPeerGetsItsName) {
     const auto memory = rank.Allocate(4);
     Outcome outcome;
     rank.engine->Submit(SumInPlace("t", memory->data(), 1, &rank, &outcome));
+    submitted.fetch_add(1);
     outcome.Wait();
-    done.fetch_add(1);
     while (rank.engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "rank 1 has died");
     rank.Synchronize(rank.stream);

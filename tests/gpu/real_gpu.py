@@ -164,9 +164,7 @@ def compiled_fit() -> None:
         keras.utils.set_random_seed(7)
         model = _convolutions(keras)
         optimizer = keras_hvd.DistributedOptimizer(keras.optimizers.SGD(1e-2, momentum=0.9))
-        model.compile(
-            optimizer, "mse", jit_compile=jit_compile, steps_per_execution=per_execution
-        )
+        model.compile(optimizer, "mse", jit_compile=jit_compile, steps_per_execution=per_execution)
         callbacks = [keras_hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
         model.fit(x, y, batch_size=32, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
         begun = time.perf_counter()
