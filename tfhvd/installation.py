@@ -48,11 +48,12 @@ class BuildInfo:
     backends: tuple[Backend, ...]
 
     def __str__(self) -> str:
+        xla = "on CPUs and NVIDIA's GPUs" if self.xla else "not compiled: no headers"
         lines = [
             f"tfhvd {self.version}",
             f"  Python      {self.python}",
             f"  TensorFlow  {self.tensorflow}",
-            f"  XLA         {'on CPUs' if self.xla else 'not compiled: no headers'}",
+            f"  XLA         {xla}",
             f"  MPI         {self.mpi}",
             f"  compiler    {self.compiler}",
             "backends",

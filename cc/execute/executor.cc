@@ -83,10 +83,10 @@ Status Executor::OnDeviceWait(double waited) {
   return monitor_->OnWait(wait);
 }
 
-// NCCL hears that a rank has ended, and not which one. Whoever watches the peers knows a moment
-// later, or has heard it from another rank.
-Status Executor::WithTheRank(const Status& heard) {
-  if (heard.code() != StatusCode::kAborted || monitor_ == nullptr) return heard;
+// NCCL reports that a rank has ended, and not which one. Whoever watches the peers knows it a
+// moment later, or another rank reports it.
+Status Executor::WithTheRank(const Status& failure) {
+  if (failure.code() != StatusCode::kAborted || monitor_ == nullptr) return failure;
   const auto since = Clock::now();
   Wait wait;
   wait.call = "work on the GPU";
@@ -95,7 +95,7 @@ Status Executor::WithTheRank(const Status& heard) {
     if (!named.ok()) return named;
     wait.seconds = std::chrono::duration<double>(Clock::now() - since).count();
   }
-  return heard;
+  return failure;
 }
 
 void Executor::SetWaitMonitor(WaitMonitor* monitor) {

@@ -102,7 +102,7 @@ class Executor {
   void Observe(const Plan& plan, const std::vector<Agreed>& agreed);
   Status LookAtAccelerator();
   Status OnDeviceWait(double waited);
-  Status WithTheRank(const Status& heard);
+  Status WithTheRank(const Status& failure);
   std::string Named(const std::string& does) const;
   void Retain(const Plan& plan, const std::vector<Agreed>& agreed, std::vector<bool>* touched);
   bool Settled();

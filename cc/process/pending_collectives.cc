@@ -19,7 +19,7 @@ Status NoMemoryOnGpu(const Request& request, const Status& why) {
   return Status::InvalidArgument(
       std::string(CollectiveName(request.kind)) + " '" + request.key.name +
       "' of a compiled function cannot run on a GPU while ranks have joined because their data "
-      "have ended. Give every rank the same number of batches, or leave out jit_compile=True.");
+      "have ended. Give every rank the same number of batches, or pass jit_compile=False.");
 }
 
 // The first one counts; what was taken back has another one as its cause.

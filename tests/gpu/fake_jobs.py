@@ -16,7 +16,6 @@ EVERY_SIZE = (
     "collectives",
     "equivalence",
     "training",
-    "compiled training",
     "mismatches",
     "asynchronous error",
 )

@@ -224,34 +224,6 @@ def training() -> None:
             assert hvd.allgather(got[None]).numpy().tolist() == [got.tolist()] * size
 
 
-def compiled_training() -> None:
-    """Keras is not to compile a step with collectives, whoever calls them."""
-    import keras
-
-    import tfhvd.keras as keras_hvd
-
-    class Own(keras.Model):
-        def train_step(self, data):
-            raise NotImplementedError
-
-    def compiles(kind: type, optimizer: Any = None, **attributes: Any) -> bool:
-        inputs = keras.Input((2,))
-        model = kind(inputs, keras.layers.Dense(1)(inputs))
-        for name, value in attributes.items():
-            setattr(model, name, value)
-        model.compile(optimizer or keras.optimizers.SGD(), "mse", jit_compile=True)
-        model.make_train_function()
-        return model.jit_compile
-
-    with tf.device("/CPU:0"):
-        distributed = keras_hvd.DistributedOptimizer(keras.optimizers.SGD())
-        assert not compiles(keras.Model, distributed)
-        assert not compiles(keras.Model, optimizers={"generator": [distributed]})
-        # Its tapes are seen when it is too late.
-        assert compiles(Own) == (hvd.size() == 1)
-        assert compiles(keras.Model)
-
-
 def expect(call: Callable[[], Any], *words: str) -> None:
     """The call is refused on every rank, in these words."""
     try:
@@ -332,7 +304,6 @@ DO: dict[str, Callable[[], None]] = {
     "collectives": collectives,
     "equivalence": equivalent,
     "training": training,
-    "compiled training": compiled_training,
     "mismatches": mismatches,
     "asynchronous error": asynchronous_error,
     "without NCCL": without_nccl,

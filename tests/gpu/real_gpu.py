@@ -155,45 +155,50 @@ def compiled_fit() -> None:
     import keras
 
     import tfhvd.keras as keras_hvd
-    from tfhvd.keras import compilation
 
-    compilation.has_gpus = lambda: False
-    x, y = _samples(hvd.rank())
+    # Products of TensorFloat-32 differ by far more than the order of sums does.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    random = np.random.default_rng(hvd.rank())
+    x = random.normal(size=(256, 8)).astype("float32")
+    y = np.sin(x).sum(axis=1, keepdims=True)
 
     def train(jit_compile: bool, per_execution: int) -> tuple[list[np.ndarray], float]:
         keras.utils.set_random_seed(7)
-        model = _convolutions(keras)
+        model = keras.Sequential([keras.layers.Input((8,))])
+        for _ in range(4):
+            model.add(keras.layers.Dense(16, activation="tanh"))
+        model.add(keras.layers.Dense(1))
         optimizer = keras_hvd.DistributedOptimizer(keras.optimizers.SGD(1e-2, momentum=0.9))
         model.compile(optimizer, "mse", jit_compile=jit_compile, steps_per_execution=per_execution)
         callbacks = [keras_hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
-        model.fit(x, y, batch_size=32, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
+        model.fit(x, y, batch_size=32, shuffle=False, verbose=0, callbacks=callbacks)
         begun = time.perf_counter()
         model.fit(x, y, batch_size=32, epochs=5, shuffle=False, verbose=0)
         spent = time.perf_counter() - begun
         assert model.jit_compile == jit_compile
         _check_alike(model)
-        return [w.numpy() for w in model.variables], 1e3 * spent / 40
+        return [w.numpy() for w in model.trainable_variables], 1e3 * spent / 40
 
     expected, plain = train(False, 1)
     for per_execution in (1, 4):
         got, spent = train(True, per_execution)
         error = max(np.abs(a - b).max() for a, b in zip(got, expected))
-        assert error < 1e-3, error
-        print(
-            f"{per_execution} steps a call: {spent:.2f} ms a step compiled, {plain:.2f} not; "
-            f"weights differ by {error:.1e}",
-            flush=True,
-        )
+        if hvd.rank() == 0:
+            print(
+                f"{per_execution} steps a call: {spent:.2f} ms a step compiled, {plain:.2f} not; "
+                f"weights differ by {error:.1e}",
+                flush=True,
+            )
+        assert error < 1e-4, error
+    tf.config.experimental.enable_tensor_float_32_execution(True)
 
 
 def speed() -> None:
-    """What the wrapped optimizer costs in fit, on each rank's own samples."""
+    """What the wrapped optimizer costs in fit, of one rank."""
     import keras
 
     import tfhvd.keras as keras_hvd
-    from tfhvd.keras import compilation
 
-    compilation.has_gpus = lambda: False
     random = np.random.default_rng(0)
     with tf.device("/GPU:0"):
         x = tf.constant(random.normal(size=(4096, 32, 32, 3)).astype("float32"))

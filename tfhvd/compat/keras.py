@@ -181,10 +181,10 @@ def never_compile_training(
 ) -> None:
     """Makes Keras train uncompiled the models that `applies_to` names, and say so.
 
-    For GPUs, where compiled collectives have not run yet, and for a build without XLA. Keras 3
-    compiles the training step by default (since 3.15 on machines with an accelerator only, before
-    that everywhere), and both Keras take `jit_compile=True`; neither lets an optimizer say no,
-    hence the wrapped method. Calling this twice does nothing.
+    For GPUs that are not NVIDIA's, and for a build without XLA. Keras 3 compiles the training step
+    by default (since 3.15 on machines with an accelerator only, before that everywhere), and both
+    Keras take `jit_compile=True`; neither lets an optimizer say no, hence the wrapped method.
+    Calling this twice does nothing.
     """
     owner = private.owner_of(sys.modules[package].Model, "make_train_function", "train uncompiled")
 
@@ -193,8 +193,8 @@ def never_compile_training(
             if not self.run_eagerly and self.jit_compile and applies_to(self):
                 self.jit_compile = False
                 say(
-                    "The training step runs with jit_compile=False: tfhvd's collectives have been "
-                    "compiled by XLA on CPUs only, and not where TensorFlow's headers lack XLA."
+                    "The training step runs with jit_compile=False: XLA compiles tfhvd's "
+                    "collectives for CPUs and NVIDIA's GPUs, where TensorFlow's headers have XLA."
                 )
             return original(self, force)
 

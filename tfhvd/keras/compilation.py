@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.model_state import reducing_optimizers
 from tfhvd.runtime import process
-from tfhvd.runtime.gpus import has_gpus
+from tfhvd.runtime.gpus import has_other_gpus
 from tfhvd.runtime.library import chosen_ops
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def avoid(package: str) -> None:
 
 
 def _must_not_be_compiled(model: Model) -> bool:
-    if chosen_ops().xla and not has_gpus():
+    if chosen_ops().xla and not has_other_gpus():
         return False
     if reducing_optimizers(model):
         return True

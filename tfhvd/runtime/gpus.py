@@ -42,8 +42,9 @@ def choose_gpu(topology: Topology) -> None:
         )
 
 
-def has_gpus() -> bool:
-    """Whether TensorFlow places and compiles functions for a GPU by default."""
+def has_other_gpus() -> bool:
+    """Whether TensorFlow computes on GPUs that are not NVIDIA's, as in a build for ROCm."""
     import tensorflow as tf
 
-    return bool(tf.config.list_physical_devices("GPU"))
+    is_cuda_build = tf.sysconfig.get_build_info()["is_cuda_build"]
+    return not is_cuda_build and bool(tf.config.list_physical_devices("GPU"))
