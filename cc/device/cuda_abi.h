@@ -69,6 +69,7 @@ constexpr int kPointerDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
   X(cuEventDestroy_v2, ::tfhvd::cuda::Event)                                                   \
   X(cuMemAlloc_v2, ::tfhvd::cuda::Pointer*, size_t)                                            \
   X(cuMemFree_v2, ::tfhvd::cuda::Pointer)                                                      \
+  X(cuMemsetD8Async, ::tfhvd::cuda::Pointer, unsigned char, size_t, ::tfhvd::cuda::Stream)     \
   X(cuMemcpyDtoDAsync_v2, ::tfhvd::cuda::Pointer, ::tfhvd::cuda::Pointer, size_t,              \
     ::tfhvd::cuda::Stream)                                                                     \
   X(cuMemcpyDtoHAsync_v2, void*, ::tfhvd::cuda::Pointer, size_t, ::tfhvd::cuda::Stream)        \

@@ -1,6 +1,7 @@
 #include "cc/device/cuda_copies.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace tfhvd {
 namespace {
@@ -60,6 +61,28 @@ void CudaCopies::AddScaled(void* to, DType to_type, const void* from, DType from
     return;
   }
   LaunchFor(from_type, to_type, factor)->segments.push_back({to, from, count});
+}
+
+bool CudaCopies::ScaleAdded(const void* data, int64_t count, DType dtype, double factor) {
+  if (factor == 1.0) return true;
+  const char* const begin = static_cast<const char*>(data);
+  const int64_t item = ItemSize(dtype);
+  const auto within = [&](const BatchedCopyArgs::Segment& s) {
+    return static_cast<const char*>(s.to) >= begin &&
+           static_cast<const char*>(s.to) < begin + count * item;
+  };
+  std::vector<BatchedCopyArgs::Segment>& plain =
+      LaunchFor(DType::kUInt8, DType::kUInt8, 1.0)->segments;
+  const auto first = std::stable_partition(plain.begin(), plain.end(), std::not_fn(within));
+  int64_t bytes = 0;
+  for (auto s = first; s != plain.end(); ++s) bytes += s->count;
+  if (bytes != count * item) return false;
+  const std::vector<BatchedCopyArgs::Segment> added(first, plain.end());
+  plain.erase(first, plain.end());
+  for (const BatchedCopyArgs::Segment& s : added) {
+    AddScaled(s.to, dtype, s.from, dtype, s.count / item, factor);
+  }
+  return true;
 }
 
 Status CudaCopies::Flush(cuda::Stream stream) {

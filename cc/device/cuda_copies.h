@@ -34,6 +34,11 @@ class CudaCopies {
   // Flush, the copies, all of it being copied out: it is touched once. REQUIRES: has_kernel.
   void Scale(void* data, int64_t count, DType dtype, double factor);
 
+  // Multiplies what the plain copies added so far will have put to `data`, where it is they that
+  // fill all of it; otherwise does nothing and says so. REQUIRES: has_kernel, unless the factor
+  // is 1.
+  bool ScaleAdded(const void* data, int64_t count, DType dtype, double factor);
+
   // A copy that is scaled and may change the type. REQUIRES: has_kernel.
   void AddScaled(void* to, DType to_type, const void* from, DType from_type, int64_t count,
                  double factor);

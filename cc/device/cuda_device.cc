@@ -90,8 +90,9 @@ Status CudaDevice::Open(int ordinal) {
   ordinal_ = ordinal;
   const Status kernel = copies_.LoadKernel();
   if (!kernel.ok()) {
-    log_.Info("copies on GPU " + std::to_string(ordinal) +
-              " are done one by one: " + kernel.message());
+    log_.Warning("copies on GPU " + std::to_string(ordinal) +
+                 " are done one by one, slowly, and some reductions go through the host: " +
+                 kernel.message());
   }
   return Status::Ok();
 }
@@ -227,6 +228,16 @@ Status CudaDevice::CopyScaled(void* to, const void* from, int64_t count, DType d
   if (!copies_.has_kernel()) return Device::CopyScaled(to, from, count, dtype, factor);
   unmarked_ = true;
   copies_.AddScaled(to, dtype, from, dtype, count, factor);
+  return Status::Ok();
+}
+
+// Behind the copies that are collected: they may be out of this memory.
+Status CudaDevice::Zero(void* to, int64_t bytes) {
+  if (bytes == 0) return Status::Ok();
+  cuda::Stream stream = nullptr;
+  TFHVD_RETURN_IF_ERROR(Flush(&stream));
+  const CudaScope scope(driver_, context_);
+  TFHVD_CUDA_CALL(driver_, cuMemsetD8Async(Address(to), 0, static_cast<size_t>(bytes), stream));
   return Status::Ok();
 }
 

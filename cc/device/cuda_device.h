@@ -28,6 +28,7 @@ class CudaDevice : public Device {
 
   DeviceKind kind() const override { return DeviceKind::kGpu; }
   Status Scratch(int64_t bytes, char** out) override;
+  Status Zero(void* to, int64_t bytes) override;
   Status Copy(void* to, const void* from, int64_t bytes) override;
   Status CopyScaled(void* to, const void* from, int64_t count, DType dtype, double factor) override;
   Status CopyToHost(void* to, const void* from, int64_t bytes) override;

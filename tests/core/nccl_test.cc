@@ -279,21 +279,6 @@ TEST(AnEmptyTensorsStreamSaysWhichGpuItIs) {
   EXPECT_EQ(device.context(), first.context);
 }
 
-TEST(ThoseWhoAreLeftGoOnWithAShrunkCommunicator) {
-  OnGpus(3, [](GpuRank* gpu, Communicator* comm) {
-    if (comm->rank() == 1) return;
-    std::unique_ptr<Communicator> left;
-    ASSERT_OK(static_cast<NcclCommunicator*>(comm)->Shrink({1}, nullptr, &left));
-    EXPECT_EQ(left->rank(), comm->rank() == 2 ? 1 : 0);
-    EXPECT_EQ(left->size(), 2);
-    ByWayOfTheGpu on_host(gpu, left.get());
-    float value = static_cast<float>(comm->rank() + 1);
-    EXPECT_OK(on_host.AllReduce(&value, &value, 1, DType::kFloat32, Reduction()));
-    EXPECT_EQ(value, 4.0f);
-    EXPECT_ERROR(comm->Broadcast(nullptr, 1, 0), StatusCode::kFailedPrecondition, "shrunk");
-  });
-}
-
 TEST(WhatIsNotThereIsSaid) {
   CudaDriver driver;
   EXPECT_ERROR(LoadCudaDriver("", &driver), StatusCode::kUnavailable, "TFHVD_CUDA_LIBRARY");
@@ -367,6 +352,15 @@ TEST(ReductionsAreDoneByNcclWhereItIsExactEnough) {
   EXPECT_EQ(p->before, 0.25);
   EXPECT_EQ(p->after, 1.0);
   EXPECT_FALSE(plan(DType::kFloat16, ReduceOp::kSum, 0.25, 1.0, {true, false}).has_value());
+  // A mean of float16 is made smaller before it is summed up; where that cannot be, by NCCL.
+  p = plan(DType::kFloat16, ReduceOp::kAverage, 1.0, 1.0, kernel);
+  ASSERT_TRUE(p.has_value());
+  EXPECT_EQ(p->before, 0.25);
+  EXPECT_EQ(p->after, 1.0);
+  p = plan(DType::kFloat16, ReduceOp::kAverage, 1.0, 1.0, {true, false});
+  ASSERT_TRUE(p.has_value());
+  EXPECT_EQ(p->premul, 0.25);
+  EXPECT_EQ(p->after, 1.0);
   // Without our kernel: NCCL's own factor.
   p = plan(DType::kFloat32, ReduceOp::kAverage, 1.0, 1.0, no_kernel);
   ASSERT_TRUE(p.has_value());
@@ -454,6 +448,38 @@ void CheckCasts(GpuRank* gpu, DType to_type, DType from_type) {
     CheckCast(gpu, to_type, from_type, n, 1, 1);
     CheckCast(gpu, to_type, from_type, n, 3, 2);
   }
+}
+
+// The sum of what four ranks have is no float16, their mean is: as copies into a buffer, as a
+// tensor by itself, and as parts.
+TEST(AMeanOfFloat16DoesNotOverflow) {
+  OnGpus(4, [](GpuRank* gpu, Communicator* comm) {
+    constexpr int64_t kCount = 8;
+    const Float16 large = ToFloat16(40000.0f);
+    const GpuMemory tensor(&gpu->driver, gpu->context, kCount * 2);
+    const GpuMemory buffer(&gpu->driver, gpu->context, kCount * 2);
+    auto* const in = reinterpret_cast<Float16*>(tensor.data());
+    const auto* const out = reinterpret_cast<const Float16*>(buffer.data());
+    std::fill_n(in, kCount, large);
+    const Reduction mean{ReduceOp::kAverage, 1.0, 1.0};
+    const auto check = [&](int64_t count) {
+      EXPECT_OK(gpu->device.Drain());
+      for (int64_t i = 0; i < count; ++i) EXPECT_EQ(out[i].bits, large.bits);
+      std::memset(buffer.data(), 0, kCount * 2);
+    };
+    EXPECT_OK(gpu->device.Copy(buffer.data(), tensor.data(), 6));
+    EXPECT_OK(gpu->device.Copy(buffer.data() + 6, tensor.data() + 6, kCount * 2 - 6));
+    EXPECT_OK(comm->AllReduce(buffer.data(), buffer.data(), kCount, DType::kFloat16, mean));
+    check(kCount);
+    EXPECT_OK(comm->AllReduce(tensor.data(), buffer.data(), kCount, DType::kFloat16, mean));
+    check(kCount);
+    EXPECT_OK(
+        comm->ReduceScatter(tensor.data(), buffer.data(), {2, 2, 2, 2}, DType::kFloat16, mean));
+    check(2);
+    EXPECT_OK(gpu->device.Zero(tensor.data(), kCount * 2));
+    EXPECT_OK(gpu->device.Drain());
+    EXPECT_EQ(in[kCount - 1].bits, 0);
+  });
 }
 
 // The types that were there when the kernel was made: others are scaled on the host.

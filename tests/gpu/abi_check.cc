@@ -41,7 +41,6 @@ namespace nccl_functions {
 using Table = tfhvd::NcclApi;
 TFHVD_NCCL_FUNCTIONS(TFHVD_CHECK)
 TFHVD_NCCL_TEXTS(TFHVD_CHECK)
-TFHVD_NCCL_OPTIONAL(TFHVD_CHECK)
 }  // namespace nccl_functions
 
 namespace cuda = tfhvd::cuda;
@@ -77,8 +76,6 @@ static_assert(nccl::kFloat64 == ncclFloat64 && nccl::kBfloat16 == ncclBfloat16);
 static_assert(nccl::kSum == ncclSum && nccl::kProd == ncclProd && nccl::kAvg == ncclAvg);
 static_assert(nccl::kMax == ncclMax && nccl::kMin == ncclMin);
 static_assert(nccl::kScalarHostImmediate == ncclScalarHostImmediate);
-static_assert(nccl::kShrinkDefault == NCCL_SHRINK_DEFAULT);
-static_assert(nccl::kShrinkAbort == NCCL_SHRINK_ABORT);
 static_assert(sizeof(nccl::UniqueId) == sizeof(ncclUniqueId));
 // A newer layout only appends.
 static_assert(sizeof(nccl::Config) <= sizeof(ncclConfig_t));

@@ -47,8 +47,6 @@ constexpr RedOp kMin = 3;
 constexpr RedOp kAvg = 4;
 
 constexpr int kScalarHostImmediate = 1;
-constexpr int kShrinkDefault = 0;
-constexpr int kShrinkAbort = 1;
 
 struct UniqueId {
   char internal[128];
@@ -107,8 +105,3 @@ static_assert(sizeof(Config) == 48, "the layout of ncclConfig_t in NCCL 2.17");
 #define TFHVD_NCCL_TEXTS(X)                    \
   X(ncclGetErrorString, ::tfhvd::nccl::Result) \
   X(ncclGetLastError, ::tfhvd::nccl::Comm)
-
-// Those that older libraries lack: null there.
-#define TFHVD_NCCL_OPTIONAL(X)                                                                    \
-  X(ncclCommShrink, ::tfhvd::nccl::Comm, int*, int, ::tfhvd::nccl::Comm*, ::tfhvd::nccl::Config*, \
-    int)

@@ -48,9 +48,6 @@ Status LoadNccl(const std::string& library, const std::string& installed, NcclAp
   TFHVD_NCCL_FUNCTIONS(TFHVD_FIND)
   TFHVD_NCCL_TEXTS(TFHVD_FIND)
 #undef TFHVD_FIND
-#define TFHVD_FIND(name, ...) (void)Find(handle, library, #name, &api.name);
-  TFHVD_NCCL_OPTIONAL(TFHVD_FIND)
-#undef TFHVD_FIND
   *out = api;
   return Status::Ok();
 }

@@ -11,7 +11,6 @@ namespace tfhvd {
 struct NcclApi {
 #define TFHVD_DECLARE(name, ...) nccl::Result (*name)(__VA_ARGS__) = nullptr;
   TFHVD_NCCL_FUNCTIONS(TFHVD_DECLARE)
-  TFHVD_NCCL_OPTIONAL(TFHVD_DECLARE)
 #undef TFHVD_DECLARE
 #define TFHVD_DECLARE(name, ...) const char* (*name)(__VA_ARGS__) = nullptr;
   TFHVD_NCCL_TEXTS(TFHVD_DECLARE)

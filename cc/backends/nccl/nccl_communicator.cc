@@ -174,7 +174,8 @@ Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DTy
       PlanNcclReduction(dtype, reduction, size_, {features_.kernel, /*scale_input=*/true});
   if (!plan.has_value()) return fallback_->AllReduce(in, out, count, dtype, reduction);
   CudaCopies& copies = *device_.copies();
-  if (plan->before != 1.0) {
+  const bool by_copies = in == out && copies.ScaleAdded(out, count, dtype, plan->before);
+  if (plan->before != 1.0 && !by_copies) {
     // After what is collected already, which may be what fills `in`.
     cuda::Stream stream = nullptr;
     TFHVD_RETURN_IF_ERROR(device_.Flush(&stream));
@@ -327,35 +328,6 @@ void NcclCommunicator::Abort(const Status& why) {
   if (!why_.ok()) return;
   why_ = why;
   if (comm_ != nullptr) api_.ncclCommAbort(std::exchange(comm_, nullptr));
-}
-
-Status NcclCommunicator::Shrink(std::vector<int> lost, std::unique_ptr<Communicator> fallback,
-                                std::unique_ptr<Communicator>* out) {
-  if (api_.ncclCommShrink == nullptr) {
-    return Status::Unavailable("NCCL " + api_.Version() +
-                               " cannot shrink a communicator. Expected: 2.27.3 or later.");
-  }
-  const int before = static_cast<int>(
-      std::count_if(lost.begin(), lost.end(), [this](int r) { return r < rank_; }));
-  std::unique_ptr<NcclCommunicator> made(
-      new NcclCommunicator(api_, &device_, std::move(fallback), deadline_.count(), rank_ - before,
-                           size_ - static_cast<int>(lost.size())));
-  made->features_ = features_;
-  const CudaScope scope(device_.driver(), device_.context());
-  nccl::Result result;
-  {
-    const MutexLock lock(&mutex_);
-    if (!why_.ok()) return why_;
-    nccl::Config config;
-    config.blocking = 0;
-    const MutexLock new_lock(&made->mutex_);
-    result = api_.ncclCommShrink(comm_, lost.data(), static_cast<int>(lost.size()), &made->comm_,
-                                 &config, nccl::kShrinkAbort);
-  }
-  TFHVD_RETURN_IF_ERROR(made->Settle("ncclCommShrink", result));
-  Abort(Status::FailedPrecondition("this communicator was shrunk to those that are left"));
-  *out = std::move(made);
-  return Status::Ok();
 }
 
 }  // namespace tfhvd

@@ -51,12 +51,6 @@ class NcclCommunicator : public Communicator {
   Status Poll() override TFHVD_EXCLUDES(mutex_);
   void Abort(const Status& why) override TFHVD_EXCLUDES(mutex_);
 
-  // The communicator of the ranks that are left after `lost` (ascending) have gone, made by those
-  // alone; this one is of no use afterwards. Unavailable before NCCL 2.27.3. `fallback` is over the
-  // same ranks.
-  Status Shrink(std::vector<int> lost, std::unique_ptr<Communicator> fallback,
-                std::unique_ptr<Communicator>* out) TFHVD_EXCLUDES(mutex_);
-
  private:
   using Clock = std::chrono::steady_clock;
 

@@ -1,5 +1,7 @@
 #include "cc/backends/nccl/nccl_reduction.h"
 
+#include <cmath>
+
 namespace tfhvd {
 namespace {
 
@@ -73,6 +75,11 @@ std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& red
     return plan;
   }
   if (!features.kernel) return std::nullopt;
+  // A sum of float16 may be too large where its mean is not: it is made smaller first.
+  if (sum && dtype == DType::kFloat16 && reduction.prescale == 1.0 && std::abs(factor) < 1.0) {
+    (features.scale_input ? plan.before : plan.premul) = factor;
+    return plan;
+  }
   // One factor is enough for a sum, unless the user scales the input so that the sum of a 16-bit
   // type does not overflow.
   const bool narrow = ItemSize(dtype) == 2;

@@ -318,6 +318,12 @@ int cuPointerGetAttribute(void* value, int attribute, cuda::Pointer pointer) {
   return cuda::kSuccess;
 }
 
+int cuMemsetD8Async(cuda::Pointer to, unsigned char value, size_t bytes, cuda::Stream stream) {
+  if (!fake::HasContext()) return cuda::kInvalidContext;
+  fake::Enqueue(stream,
+                [to, value, bytes] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+  return cuda::kSuccess;
+}
 int cuMemcpyDtoDAsync_v2(cuda::Pointer to, cuda::Pointer from, size_t bytes, cuda::Stream stream) {
   if (!fake::HasContext()) return cuda::kInvalidContext;
   fake::CopyLater(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes, stream);

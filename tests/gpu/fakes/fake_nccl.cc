@@ -23,7 +23,6 @@ using tfhvd::cuda::Stream;
 struct ncclComm {
   std::shared_ptr<fake::Group> group;
   bool blocking = true;
-  int shrunk = 0;
   std::vector<std::pair<int, double>> premuls;  // type and factor of operation 100 + i
 };
 
@@ -255,14 +254,6 @@ int ncclCommAbort(ncclComm* comm) {
   comm->group->Abort();
   delete comm;
   return nccl::kSuccess;
-}
-int ncclCommShrink(ncclComm* comm, int* lost, int count, ncclComm** shrunk, nccl::Config* config,
-                   int flags) {
-  int rank = comm->group->rank();
-  for (int i = 0; i < count; ++i) rank -= lost[i] < comm->group->rank() ? 1 : 0;
-  if (flags == nccl::kShrinkAbort) comm->group->Abort();
-  const std::string name = comm->group->name() + "_" + std::to_string(++comm->shrunk);
-  return fake::Open(shrunk, name, rank, comm->group->size() - count, config);
 }
 int ncclGroupStart() {
   ++fake::depth;
