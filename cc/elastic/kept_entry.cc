@@ -62,6 +62,8 @@ Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {
       extras.received_splits) {
     given.EditExtras()->stream = extras.stream;
     given.EditExtras()->finished = extras.finished;
+    given.EditExtras()->backward_pass = extras.backward_pass;
+    given.EditExtras()->buckets = extras.buckets;
     given.EditExtras()->splits = extras.splits;
     given.EditExtras()->received_splits = extras.received_splits;
   }

@@ -135,6 +135,7 @@ class Engine::Impl {
 
   Status health() const { return queue_.closed(); }
   bool cut_short() const { return stages_.cut_short() || !health().ok(); }
+  bool has_accelerator() const { return accelerator_.device != nullptr; }
   const Topology& topology() const { return topology_; }
   const Config& config() const { return config_; }
   const ProcessSetTable& process_sets() const { return sets_; }
@@ -377,6 +378,7 @@ bool Engine::WaitUntilOver(double seconds) { return impl_->WaitUntilOver(seconds
 Status Engine::lost() const { return impl_->lost(); }
 Status Engine::health() const { return impl_->health(); }
 bool Engine::cut_short() const { return impl_->cut_short(); }
+bool Engine::has_accelerator() const { return impl_->has_accelerator(); }
 const Topology& Engine::topology() const { return impl_->topology(); }
 WaitMonitor* Engine::wait_monitor() { return impl_->wait_monitor(); }
 Status Engine::NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,

@@ -99,6 +99,9 @@ class Engine {
   // is long before `health` where that rank said goodbye. REQUIRES: not left.
   bool cut_short() const;
 
+  // Whether entries may be on an accelerator.
+  bool has_accelerator() const;
+
   const Topology& topology() const;
 
   // Who is asked whether to go on, wherever the engine's thread waits for other ranks; for what

@@ -1,6 +1,7 @@
 #include "cc/engine/stages.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "cc/base/backoff.h"
@@ -15,6 +16,10 @@ namespace {
 // end with that, and an MPI that reports ended processes gives out nothing of what they have sent.
 // The others read messages every 100 ms at least.
 constexpr double kAlarmSeconds = 0.3;
+
+// How often it is looked whether entries that wait for their backward pass delay anything. They
+// come in one after the other; only where a step ends early are there fewer than were announced.
+constexpr double kHeldSeconds = 0.002;
 
 std::unique_ptr<CoordinatorServer> ServerOf(const Config& config, const Log& log,
                                             const Topology& topology, ControlPlane* control) {
@@ -169,7 +174,9 @@ void Stages::Finish(const Status& lost, const Status& why) {
 }
 
 double Stages::wake_at(double now) const {
-  const double at = consensus_.wake_at(now);
+  const double at =
+      std::min(consensus_.wake_at(now),
+               executor_.holds() ? now + kHeldSeconds : std::numeric_limits<double>::infinity());
   return server_ == nullptr ? at : std::min(at, server_->wake_at());
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <set>
 #include <string>
 
 #include "cc/base/backoff.h"
@@ -48,16 +49,55 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
       const auto& number = a.entry.extras().number;
       if (broken.ok() && number) number(a.decision.number);
       if (observer_ != nullptr && observer_->on()) observer_->Done(a.entry.id, broken);
-      a.entry.done(broken);
+      End(std::move(a.entry), broken, plan.device != DeviceKind::kHost);
     }
   }
   return broken;
 }
 
+// Tells the submitter, with the rest of the backward pass where the entry is of one.
+void Executor::End(Entry entry, const Status& status, bool on_accelerator) {
+  const EntryExtras& extras = entry.extras();
+  if (extras.backward_pass.empty() || accelerator_ == nullptr) return entry.done(status);
+  const std::pair<int32_t, std::string> name(entry.request->key.process_set, extras.backward_pass);
+  BackwardPass& pass = held_[name];
+  const bool whole = ++pass.ended == extras.buckets || !status.ok();
+  std::vector<Entry> ended;
+  if (whole) {
+    ended = std::move(pass.on_accelerator);
+    held_.erase(name);
+  }
+  if (!on_accelerator) {
+    entry.done(status);
+  } else if (whole) {
+    ended.push_back(std::move(entry));
+  } else {
+    pass.on_accelerator.push_back(std::move(entry));
+  }
+  Release(&ended, status);
+}
+
+// The framework's streams come after all that the accelerator was asked for, whether or not it
+// failed: the framework may use the memory again.
+void Executor::Release(std::vector<Entry>* entries, const Status& status) {
+  std::set<void*> streams;  // one, as a rule
+  for (const Entry& entry : *entries) streams.insert(entry.extras().stream);
+  for (void* const stream : streams) (void)accelerator_->Release(stream);
+  for (Entry& entry : *entries) entry.done(status);
+}
+
+void Executor::ReleaseAll(const Status& status) {
+  std::map<std::pair<int32_t, std::string>, BackwardPass> held;
+  held.swap(held_);
+  for (auto& [name, pass] : held) Release(&pass.on_accelerator, status);
+}
+
 Status Executor::Poll() {
   if (!retained_.empty() && Settled()) retained_.clear();
+  const bool rests = holds() && !accelerator_->busy();  // asked first: it may rest as it has failed
   const Status status = WithTheRank(LookAtAccelerator());
   if (!status.ok()) Break(status, /*on_accelerator=*/true);
+  if (!status.ok() || rests) ReleaseAll(status);
   return status;
 }
 
@@ -165,6 +205,7 @@ void Executor::AbortAccelerator(const Status& why) {
 }
 
 void Executor::Finish(const Status& lost, double seconds) {
+  ReleaseAll(lost);
   if (!lost.ok()) {
     for (const auto& [process_set, communicator] : communicators_) communicator->Abort(lost);
     return AbortAccelerator(lost);
@@ -255,13 +296,14 @@ Status Executor::RunStages(const Plan& plan, std::vector<Agreed>* agreed) {
   return Status::Ok();
 }
 
-// The framework's stream comes after the collective: now, or where the submitter says so.
+// The framework's stream comes after the collective: now, where the submitter says so, or with the
+// last of the backward pass.
 Status Executor::LetFollow(const Entry& entry) {
   const EntryExtras& extras = entry.extras();
-  if (!extras.finished) return device_->Release(extras.stream);
+  if (!extras.finished && extras.backward_pass.empty()) return device_->Release(extras.stream);
   std::shared_ptr<void> mark;
   TFHVD_RETURN_IF_ERROR(device_->MarkEnd(&mark));
-  extras.finished(std::move(mark));
+  if (extras.finished) extras.finished(std::move(mark));
   return Status::Ok();
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -69,8 +70,11 @@ class Executor {
   Status Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed);
 
   // Whether work on the accelerator has failed since; as an error of Run. Never blocks. Lets go of
-  // memory that a failed plan may have touched until now.
+  // memory that a failed plan may have touched until now, and of entries that wait for others of
+  // their backward pass, once there is nothing on the accelerator that they could delay.
   Status Poll();
+  // Whether any entry waits so: Poll is to be called soon.
+  bool holds() const { return !held_.empty(); }
 
   // What is run now, for people: "allreduce 'x'"; "a collective" where nothing is.
   std::string doing() const;
@@ -104,6 +108,9 @@ class Executor {
   Status OnDeviceWait(double waited);
   Status WithTheRank(const Status& failure);
   std::string Named(const std::string& does) const;
+  void End(Entry entry, const Status& status, bool on_accelerator);
+  void Release(std::vector<Entry>* entries, const Status& status);
+  void ReleaseAll(const Status& status);
   void Retain(const Plan& plan, const std::vector<Agreed>& agreed, std::vector<bool>* touched);
   bool Settled();
   void Break(const Status& why, bool on_accelerator);
@@ -143,6 +150,12 @@ class Executor {
   Backend* backend_ = nullptr;                                // Not owned.
   Communicators on_accelerator_;
   Device* device_;  // of the plan that is run: one of the two
+  // Backward passes of which some entries have run and others have not: EntryExtras.
+  struct BackwardPass {
+    int32_t ended = 0;
+    std::vector<Entry> on_accelerator;
+  };
+  std::map<std::pair<int32_t, std::string>, BackwardPass> held_;  // by process set and name
   std::function<void(const Status&)> on_broken_;
   WaitMonitor* monitor_ = nullptr;  // Not owned.
   double asked_at_ = 0.0;           // seconds of the wait for the accelerator, when it was

@@ -81,6 +81,13 @@ struct EntryExtras {
   // instead, before `done` and on its thread, for Engine::Follow.
   std::function<void(std::shared_ptr<void>)> finished;
 
+  // On an accelerator, reductions of one backward pass: its name, and how many entries it has.
+  // Nobody uses the result of one before all are submitted. So the first ones' `done` comes with
+  // the last one's: the framework's stream need not wait for a reduction before it has computed
+  // what the next one takes.
+  std::string backward_pass;
+  int32_t buckets = 1;
+
   // alltoall: how many rows go to each rank of the process set; empty: as many to each. Not part of
   // the request: the ranks tell each other when they execute it.
   std::vector<int64_t> splits;

@@ -19,6 +19,8 @@ using tensorflow::Tensor;
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* ctx, Collective kind)
     : AsyncOpKernel(ctx) {
   OP_REQUIRES_OK(ctx, ReadRequest(ctx, kind, &request_, &anonymous_));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("backward_pass", &backward_pass_));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("buckets", &buckets_));
   OP_REQUIRES_OK(ctx, Cancellations::Of(ctx, &cancellations_));
   if (ctx->device_type().type_string() == tensorflow::DEVICE_GPU) {
     request_.device = DeviceKind::kGpu;
@@ -36,6 +38,10 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
   if (!described.ok()) return call->Fail(described);
   entry.anonymous = anonymous_;
   if (request_.device == DeviceKind::kGpu) entry.EditExtras()->stream = StreamOf(ctx);
+  if (!backward_pass_.empty() && engine->has_accelerator()) {
+    entry.EditExtras()->backward_pass = backward_pass_;
+    entry.EditExtras()->buckets = buckets_;
+  }
   call->Start(engine, std::move(entry));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "cc/base/mutex.h"
 #include "cc/engine/engine.h"
@@ -13,12 +14,14 @@
 #include "tensorflow/core/framework/shape_inference.h"
 
 // The attributes that every op has, and those of reductions; attributes.h says what they mean.
-#define TFHVD_IDENTITY_ATTRIBUTES()    \
-  Attr("tensor_name: string")          \
-      .Attr("anonymous: bool = false") \
-      .Attr("process_set_id: int = 0") \
-      .Attr("deferred: bool = false")  \
-      .Attr("origin: string = ''")     \
+#define TFHVD_IDENTITY_ATTRIBUTES()       \
+  Attr("tensor_name: string")             \
+      .Attr("anonymous: bool = false")    \
+      .Attr("process_set_id: int = 0")    \
+      .Attr("deferred: bool = false")     \
+      .Attr("origin: string = ''")        \
+      .Attr("backward_pass: string = ''") \
+      .Attr("buckets: int = 1")           \
       .SetIsStateful() /* neither folded, nor merged with its like */
 #define TFHVD_REDUCTION_ATTRIBUTES()           \
   Attr("reduce_op: int")                       \
@@ -63,6 +66,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 
   Request request_;  // without tensors
   bool anonymous_ = false;
+  std::string backward_pass_;
+  int32_t buckets_ = 1;
   std::shared_ptr<Cancellations> cancellations_;
 
   Mutex mutex_;

@@ -213,6 +213,80 @@ TEST(AnEntryIsDoneBeforeTheGpuHasBegun) {
   });
 }
 
+Entry OfBackwardPass(Entry entry, int32_t buckets) {
+  entry.EditExtras()->backward_pass = "pass";
+  entry.EditExtras()->buckets = buckets;
+  return entry;
+}
+
+// While the first reduction of a backward pass waits for the other rank's tensor, the framework's
+// stream computes what the next one takes. Both results are ready for what comes onto the stream
+// after the second one's `done`.
+TEST(ABackwardPassGoesOnWhileItsFirstReductionTravels) {
+  std::atomic<bool> late_has_come{false};
+  OnGpuEngines(2, [&late_has_come](Rank* rank) {
+    const auto first = rank->Allocate(4);
+    const auto second = rank->Allocate(4);
+    const bool is_late = rank->engine->topology().rank == 1;
+    std::atomic<bool> release{!is_late};
+    HoldUntil(&release, rank->stream, FakeGpuLibrary());
+    rank->CopyToGpu(first->data(), {1.0f});
+    Outcome a, b;
+    rank->engine->Submit(
+        OfBackwardPass(SumInPlace("a", first->data(), 1, rank, &a), /*buckets=*/2));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it has been agreed on
+    if (!is_late) {
+      rank->CopyToGpu(second->data(), {2.0f});
+      rank->Synchronize(rank->stream);
+      EXPECT_FALSE(late_has_come.load());
+    }
+    EXPECT_FALSE(a.done.load());
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (is_late) {
+      late_has_come.store(true);
+      release.store(true);
+      rank->CopyToGpu(second->data(), {2.0f});
+    }
+    rank->engine->Submit(OfBackwardPass(SumInPlace("b", second->data(), 1, rank, &b), 2));
+    a.Wait();
+    b.Wait();
+    EXPECT_OK(a.status);
+    EXPECT_OK(b.status);
+    EXPECT_EQ(rank->CopyBack(first->data(), 1)[0], 2.0f);
+    EXPECT_EQ(rank->CopyBack(second->data(), 1)[0], 4.0f);
+  });
+}
+
+// A step that ends early submits less than was announced: nothing waits for it.
+TEST(APartOfABackwardPassIsDoneOnceTheGpuIsAtRest) {
+  OnGpuEngines(2, [](Rank* rank) {
+    const auto memory = rank->Allocate(4);
+    for (int step = 0; step < 20; ++step) {
+      rank->CopyToGpu(memory->data(), {1.0f});
+      Outcome outcome;
+      rank->engine->Submit(OfBackwardPass(SumInPlace("a", memory->data(), 1, rank, &outcome), 5));
+      outcome.Wait();
+      EXPECT_OK(outcome.status);
+      EXPECT_EQ(rank->CopyBack(memory->data(), 1)[0], 2.0f);
+    }
+  });
+}
+
+// What waits for the rest of its backward pass fails with the job.
+TEST(APartOfABackwardPassFailsWithTheJob) {
+  const FakeSetting failing("NCCL_FAIL_AFTER", 1);
+  OnGpuEngines(2, [](Rank* rank) {
+    const auto memory = rank->Allocate(4);
+    Outcome outcome;
+    rank->engine->Submit(
+        OfBackwardPass(SumInPlace("a", memory->data(), 1, rank, &outcome), /*buckets=*/3));
+    outcome.Wait();
+    EXPECT_FALSE(outcome.status.ok());
+    while (rank->engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    rank->Synchronize(rank->stream);  // it is not held
+  });
+}
+
 TEST(RanksThatDisagreeOnTheDeviceHearOfIt) {
   OnGpuEngines(2, [](Rank* rank) {
     const auto memory = rank->Allocate(4);

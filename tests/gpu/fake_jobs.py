@@ -14,6 +14,7 @@ import mpi
 # The parts of a job of each size, in their order; each rank prints what it has passed.
 EVERY_SIZE = (
     "collectives",
+    "backward pass",
     "equivalence",
     "training",
     "mismatches",

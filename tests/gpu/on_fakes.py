@@ -184,6 +184,30 @@ def reduced_on_gpu(at_least: int) -> Iterator[None]:
     assert hvd.size() == 1 or placed.count("/GPU:0") >= at_least, placed
 
 
+def backward_pass() -> None:
+    """A tape's buckets are done together, step after step, and each has its numbers."""
+    rank, size = hvd.rank(), hvd.size()
+    with tf.device("/CPU:0"):
+        weights = [tf.Variable(tf.ones([300000])) for _ in range(5)]
+
+        @tf.function
+        def step(x):
+            with hvd.DistributedGradientTape(
+                tf.GradientTape(), device_dense="/GPU:0", op=hvd.Sum
+            ) as tape:
+                loss = sum(tf.reduce_sum(w * x * (i + 1.0)) for i, w in enumerate(weights))
+            return tape.gradient(loss, weights)
+
+        graph = step.get_concrete_function(tf.constant(0.0)).graph
+        reductions = [op for op in graph.get_operations() if op.type.endswith("Allreduce")]
+        assert size == 1 or len(reductions) > 1
+        assert all(op.get_attr("buckets") == len(reductions) for op in reductions)
+        for number in range(20):
+            total = sum(number + r for r in range(size))
+            for i, got in enumerate(step(tf.constant(float(number + rank)))):
+                assert (got.numpy() == (i + 1) * total).all(), (number, i)
+
+
 def equivalent() -> None:
     """Training on n ranks is the training of one with the joined batch: as on the CPU."""
     with reduced_on_gpu(4):
@@ -302,6 +326,7 @@ def killed_peer() -> None:
 DO: dict[str, Callable[[], None]] = {
     "jobs side by side": jobs_side_by_side,
     "collectives": collectives,
+    "backward pass": backward_pass,
     "equivalence": equivalent,
     "training": training,
     "mismatches": mismatches,

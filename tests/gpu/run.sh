@@ -145,7 +145,7 @@ elif has_tensorflow >"$out/tensorflow.txt" 2>&1; then
   step "TensorFlow, one rank" 150 "$shown" "${ranks[@]}" collectives mismatches equivalence \
     compiled "compiled steps" "compiled fit" speed
   step "TensorFlow, two ranks" 150 "$shown" "${as_two[@]}" "${ranks[@]}" collectives mismatches \
-    training equivalence compiled "compiled steps" "fit keras" "compiled fit" "many tensors" \
+    training "backward pass" equivalence compiled "compiled steps" "fit keras" "compiled fit" "many tensors" \
     "without NCCL"
   step "tf_keras, two ranks" 60 "$shown" "${as_two[@]}" "${ranks[@]}" "fit tf_keras"
   step "overlap, two ranks" 60 "$shown" "${as_two[@]}" "${ranks[@]}" overlap

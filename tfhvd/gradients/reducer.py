@@ -28,7 +28,7 @@ from tfhvd.gradients.options import ReductionOptions
 from tfhvd.ops import Average, Sum, allreduce, compiled, grouped_allreduce
 from tfhvd.ops.counted_allgather import counted_allgather
 from tfhvd.ops.finite_check import FiniteCheck, can_be_checked, share_of_finite
-from tfhvd.ops.names import Identity, label_of_variable, outermost_graph
+from tfhvd.ops.names import BackwardPass, Identity, label_of_variable, outermost_graph
 from tfhvd.ops.topology import size_when_run
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.runtime import process, updates
@@ -302,9 +302,13 @@ class GradientReducer:
         self, groups: list[list[int]], gradients: list[Gradient], names: list[str]
     ) -> list[Gradient]:
         reduced: list[Gradient] = []
+        together = None
+        if groups and tf.inside_function():  # in a session's graph, some may be run and others not
+            together = BackwardPass(names[groups[0][0]], len(groups))
         for group in groups:
             tensors = [gradients[i] for i in group]
-            reduced += self._reduce_dense(tensors, [names[i] for i in group], self._cast)
+            own = [names[i] for i in group]
+            reduced += self._reduce_dense(tensors, own, self._cast, together)
         return reduced
 
     def _reduce_compiled(
@@ -326,11 +330,17 @@ class GradientReducer:
         return [self._cast.decompress(t, c) for t, c in zip(finished, contexts)]
 
     def _reduce_dense(
-        self, tensors: list[tf.Tensor], names: list[str], compression: Compressing
+        self,
+        tensors: list[tf.Tensor],
+        names: list[str],
+        compression: Compressing,
+        backward_pass: BackwardPass | None = None,
     ) -> list[tf.Tensor]:
         factor = self.options.gradient_predivide_factor
+        name = Identity.of_group(names[0], names)
+        name.backward_pass = backward_pass or BackwardPass()
         arguments: dict[str, Any] = {
-            "name": Identity.of_group(names[0], names),
+            "name": name,
             "compression": compression,
             "device_dense": self.options.device_dense,
             "prescale_factor": 1.0 / factor,

@@ -11,7 +11,7 @@ from tfhvd.compat import graphs
 from tfhvd.ops import compiled
 from tfhvd.ops._origin import origin
 from tfhvd.ops._threads import in_turn
-from tfhvd.ops.names import Name, check_order, operation_name
+from tfhvd.ops.names import BackwardPass, Name, check_order, operation_name
 from tfhvd.ops.reduce_op import Average, ReduceOp
 from tfhvd.runtime import process
 from tfhvd.runtime.beginning import Call
@@ -251,7 +251,15 @@ def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, object]:
         "anonymous": name.anonymous,
         "process_set_id": process_set_id,
         "origin": origin(name.variable),
+        **_part_of(name.backward_pass),
     }
+
+
+def _part_of(backward_pass: BackwardPass) -> dict[str, object]:
+    """What the kernels for GPUs are told; as an attribute alone where it says anything."""
+    if backward_pass.buckets == 1:
+        return {}
+    return {"backward_pass": backward_pass.name, "buckets": backward_pass.buckets}
 
 
 def _labels(name: Name) -> dict[str, Sequence[str]]:

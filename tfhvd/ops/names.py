@@ -30,6 +30,18 @@ from tfhvd.compat import graphs
 _IN_USE = "tfhvd/names_in_use"  # a collection of the outermost graph
 
 
+class BackwardPass(NamedTuple):
+    """The reductions of one backward pass: no result of them is used before all have begun.
+
+    Attributes:
+        name: of the first; empty for a collective that stands alone.
+        buckets: how many collectives they are.
+    """
+
+    name: str = ""
+    buckets: int = 1
+
+
 class Identity(str):
     """A name that tfhvd gives: it travels as it is, without name scopes, which may differ.
 
@@ -37,10 +49,12 @@ class Identity(str):
         labels: what each of several tensors is called, for messages; empty for nothing.
         variable: the whole name of the variable that it is about, which may be another one on other
             ranks; empty for none.
+        backward_pass: what it is part of.
     """
 
     labels: tuple[str, ...] = ()
     variable: str = ""
+    backward_pass: BackwardPass = BackwardPass()
 
     @classmethod
     def of_group(cls, text: str, labels: Sequence[str]) -> Identity:
@@ -70,12 +84,14 @@ class Name(NamedTuple):
         anonymous: whether the user left it to us to order several of that name.
         labels: what each of its tensors is called, for messages; empty for nothing.
         variable: what it is about, see `Identity`.
+        backward_pass: what it is part of.
     """
 
     text: str
     anonymous: bool
     labels: tuple[str, ...] = ()
     variable: str = ""
+    backward_pass: BackwardPass = BackwardPass()
 
     def part(self, suffix: str) -> Name:
         """Names one of several collectives that make up one operation."""
@@ -110,8 +126,9 @@ def name_of(
         if not given:
             raise ValueError("The name is empty; pass name=None to have one made.")
         if tf.executing_eagerly() or isinstance(given, Identity):
-            variable = getattr(given, "variable", "")
-            return Name(str(given), False, getattr(given, "labels", ()), variable)
+            if not isinstance(given, Identity):
+                return Name(given, anonymous=False)
+            return Name(str(given), False, given.labels, given.variable, given.backward_pass)
         scope = "" if ignore_name_scope else tf.compat.v1.get_default_graph().get_name_scope()
         return Name(_unique(f"{scope}/{given}" if scope else given, set_id), anonymous=False)
     if tf.executing_eagerly():
