@@ -105,11 +105,13 @@ std::vector<Row> RowsOfFusion() {
        Integer(&Config::fusion_threshold, kMostBytes)},
       {{"ALONE_BYTES", nullptr, "1048576", "0 to 2^40 bytes",
         "A tensor of at least so many bytes is reduced alone, in place: to copy it together with "
-        "others costs more than a call of its own. Rank 0's value counts."},
+        "others costs more than a call of its own. On a GPU, 16 times as many. Rank 0's value "
+        "counts."},
        Integer(&Config::alone_bytes, kMostBytes)},
       {{"BUCKET_BYTES", nullptr, "8388608", "0 to 2^40 bytes",
         "A step that repeats is cut into buckets, each of which travels once all of it is there; a "
-        "bucket takes no more once it has so many bytes. Rank 0's value counts."},
+        "bucket takes no more once it has so many bytes. On a GPU, three times as many. Rank 0's "
+        "value counts."},
        Integer(&Config::bucket_bytes, kMostBytes)},
       {{"AUTOTUNE", "HOROVOD_AUTOTUNE", "0", "0 or 1",
         "1 finds better values for the three settings above, by trying others for some steps in "

@@ -1,8 +1,14 @@
 // StepSettings: into which buckets a step that repeats is cut, and which tensors of a bucket one
 // call carries. Equal on all ranks.
+//
+// The settings are those of tensors in the host's memory. A GPU copies some hundred times faster,
+// and begins a call some ten times later: there, larger tensors are copied together, and buckets
+// are larger.
 #pragma once
 
 #include <cstdint>
+
+#include "cc/base/types.h"
 
 namespace tfhvd {
 
@@ -15,6 +21,18 @@ struct FusionLimits {
     return threshold == other.threshold && alone_from == other.alone_from;
   }
 };
+
+// What `alone_from` is for a tensor on a device.
+inline int64_t AloneFrom(const FusionLimits& limits, DeviceKind device) {
+  constexpr int64_t kOnGpu = 16;
+  return device == DeviceKind::kHost ? limits.alone_from : kOnGpu * limits.alone_from;
+}
+
+// What `bucket_bytes` is for the tensors of a device.
+inline int64_t BucketBytes(int64_t bucket_bytes, DeviceKind device) {
+  constexpr int64_t kOnGpu = 3;
+  return device == DeviceKind::kHost ? bucket_bytes : kOnGpu * bucket_bytes;
+}
 
 struct StepSettings {
   int64_t bucket_bytes = 8 << 20;  // a bucket takes no more once it has so many

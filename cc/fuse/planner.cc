@@ -47,8 +47,10 @@ class Builder {
   explicit Builder(const FusionLimits& limits) : limits_(limits) {}
 
   void Add(const Agreed& agreed, DType dtype, const Piece& piece) {
-    const bool alone = !IsFusible(agreed.entry.request->kind) ||
-                       piece.bytes >= limits_.alone_from || piece.bytes > limits_.threshold;
+    const Request& request = *agreed.entry.request;
+    const bool alone = !IsFusible(request.kind) ||
+                       piece.bytes >= AloneFrom(limits_, request.device) ||
+                       piece.bytes > limits_.threshold;
     Plan* plan = alone ? nullptr : OpenPlan(agreed, dtype, piece.bytes);
     if (plan == nullptr) {
       if (!alone) open_.push_back(plans_.size());

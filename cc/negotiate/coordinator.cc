@@ -306,7 +306,7 @@ void Coordinator::Detect(const Slot& slot, bool repeat) {
   for (const TensorSpec& t : slot.request.tensors)
     bytes += NumElements(t.shape) * ItemSize(t.dtype);
   const bool fusible = slot.request.kind == Collective::kAllReduce;
-  detector_.Saw({slot.id, bytes, sequence_, slot.known_before, fusible});
+  detector_.Saw({slot.id, bytes, sequence_, slot.known_before, fusible, slot.request.device});
 }
 
 // With the lock the ranks have their tensors again, as if they had not announced them

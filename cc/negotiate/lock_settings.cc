@@ -34,9 +34,10 @@ StepTuner::Outcome OutcomeOf(const StepSettings& settings, const std::vector<Buc
     outcome.push_back(static_cast<int64_t>(bucket.size()));
     int64_t bytes = 0;
     for (const CacheId id : bucket) {
-      for (const TensorSpec& tensor : ids.Find(id)->request.tensors) {
+      const Request& request = ids.Find(id)->request;
+      for (const TensorSpec& tensor : request.tensors) {
         const int64_t size = NumElements(tensor.shape) * ItemSize(tensor.dtype);
-        if (size >= settings.fusion.alone_from) continue;
+        if (size >= AloneFrom(settings.fusion, request.device)) continue;
         ++fused;
         bytes += size;
       }

@@ -1,6 +1,26 @@
 #include "cc/negotiate/step_cut.h"
 
+#include "cc/flow/step_settings.h"
+
 namespace tfhvd {
+namespace {
+
+// Of the last bucket on a GPU.
+constexpr int64_t kSmallBytes = 1 << 20;
+
+// Where the last bucket begins at the latest; behind the step where it is as large as any.
+size_t LastBegins(const std::vector<StepItem>& step) {
+  size_t begin = step.size();
+  int64_t bytes = 0;
+  while (begin > 0 && step[begin - 1].device != DeviceKind::kHost) {
+    bytes += step[begin - 1].bytes;
+    if (bytes > kSmallBytes) break;
+    --begin;
+  }
+  return begin;
+}
+
+}  // namespace
 
 std::vector<Bucket> CutStep(const std::vector<StepItem>& step, bool trusting,
                             int64_t bucket_bytes) {
@@ -8,10 +28,13 @@ std::vector<Bucket> CutStep(const std::vector<StepItem>& step, bool trusting,
   int64_t bytes = 0;
   bool all_fusible = false;
   uint64_t begun_at = 0;  // the agreement of the bucket's first item
-  for (const StepItem& item : step) {
+  const size_t last = LastBegins(step);
+  for (size_t i = 0; i < step.size(); ++i) {
+    const StepItem& item = step[i];
+    const bool full = bytes >= BucketBytes(bucket_bytes, item.device) || i == last;
     const bool independent = item.known_before < begun_at;
     const bool trusted = trusting && all_fusible && item.fusible;
-    if (buckets.empty() || bytes >= bucket_bytes || !(independent || trusted)) {
+    if (buckets.empty() || full || !(independent || trusted)) {
       buckets.emplace_back();
       bytes = 0;
       all_fusible = true;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cc/base/types.h"
 #include "cc/flow/messages.h"
 
 namespace tfhvd {
@@ -15,10 +16,12 @@ struct StepItem {
   uint64_t agreed_at = 0;     // the agreement's sequence number
   uint64_t known_before = 0;  // the last agreement that some rank had taken when it announced this
   bool fusible = false;       // a reduction: nothing usually waits for one before the next
+  DeviceKind device = DeviceKind::kHost;
 };
 
-// The buckets of `step`, in its order; a bucket takes no more once it has `bucket_bytes`:
-// communication can begin while the rest of a step is still computed.
+// The buckets of `step`, in its order; a bucket takes no more once it has `bucket_bytes`, or what
+// that is on a GPU: communication can begin while the rest of a step is still computed. Where the
+// step ends on a GPU, its last bucket is small, for nothing is left to compute beside it.
 //
 // A rank may wait for one collective's result before it submits another, and the two must not
 // share a bucket. That they are independent is certain where every rank announced the second

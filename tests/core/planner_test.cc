@@ -54,6 +54,19 @@ std::vector<Agreed> List(A... agreed) {
 
 TEST(NothingGivesNothing) { EXPECT_EQ(MakePlans({}, {kMiB}).size(), size_t{0}); }
 
+// A GPU copies faster: sixteen times as many bytes are copied together.
+TEST(LargerTensorsOfAGpuAreCopiedTogether) {
+  const auto two = [](DeviceKind device) {
+    std::vector<Agreed> all = List(Reduce(10), Reduce(12), Reduce(10));
+    for (Agreed& each : all) each.entry.request.Edit()->device = device;
+    return all;
+  };
+  EXPECT_EQ(Text(two(DeviceKind::kHost), kMiB, 3), "0|1|2");
+  EXPECT_EQ(Text(two(DeviceKind::kGpu), kMiB, 3), "0 2|1");
+  EXPECT_EQ(Text(two(DeviceKind::kGpu), kMiB, 4), "0 1 2");
+  EXPECT_EQ(Text(two(DeviceKind::kGpu), kMiB, 0), "0|1|2");
+}
+
 TEST(WhatIsLargeTravelsAlone) {
   const auto two = [] { return List(Reduce(10), Reduce(12), Reduce(10)); };
   EXPECT_EQ(Text(two(), kMiB, 48), "0 2|1");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cc/negotiate/gaps.h"
+#include "cc/negotiate/step_cut.h"
 #include "cc/negotiate/step_periods.h"
 #include "cc/negotiate/trust.h"
 #include "tests/core/testing.h"
@@ -33,6 +34,22 @@ class Program {
  private:
   uint64_t sequence_ = 10;
 };
+
+// On a GPU a bucket is three times as large, and the last one small.
+TEST(BucketsOfAGpuAreLargerAndTheLastIsSmall) {
+  const auto cut = [](DeviceKind device, std::vector<int64_t> kibibytes) {
+    std::vector<StepItem> step;
+    for (const int64_t size : kibibytes) {
+      step.push_back({static_cast<CacheId>(step.size()), size << 10, 7, 5, true, device});
+    }
+    return CutStep(step, /*trusting=*/true, /*bucket_bytes=*/2 << 20);
+  };
+  const std::vector<int64_t> sizes = {2048, 2048, 2048, 2048, 512, 256};
+  EXPECT_EQ(cut(DeviceKind::kHost, sizes), (std::vector<Bucket>{{0}, {1}, {2}, {3}, {4, 5}}));
+  EXPECT_EQ(cut(DeviceKind::kGpu, sizes), (std::vector<Bucket>{{0, 1, 2}, {3}, {4, 5}}));
+  EXPECT_EQ(cut(DeviceKind::kGpu, {512, 256}), (std::vector<Bucket>{{0, 1}}));
+  EXPECT_EQ(cut(DeviceKind::kGpu, {2048, 1025}), (std::vector<Bucket>{{0, 1}}));
+}
 
 TEST(AStepSeenThreeTimesRepeats) {
   Program program;
