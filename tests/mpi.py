@@ -37,10 +37,12 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL", "SLURM_"
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 # Around each rank: its own files for output and exit code. It ends as its program ended.
-# Open MPI 4 does not start ranks that inherit where mpirun on this host keeps its files.
+# Open MPI 4 does not start ranks that inherit where mpirun on this host keeps its files. To NCCL,
+# ranks that share a GPU must be hosts.
 _WRAPPER = """
 unset OMPI_MCA_orte_local_tmpdir_base
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}
+if [ -n "$CUDA_VISIBLE_DEVICES" ]; then export NCCL_HOSTID=tfhvd-$rank; fi
 "$@" >"$TFHVD_TEST_OUTPUT/$rank.out" 2>"$TFHVD_TEST_OUTPUT/$rank.err"
 code=$?
 echo $code >"$TFHVD_TEST_OUTPUT/$rank.code"
@@ -286,7 +288,8 @@ def _environment(mark: str, output: Path, more: Mapping[str, str]) -> dict[str, 
         "TF_NUM_INTRAOP_THREADS": "1",
         "TF_NUM_INTEROP_THREADS": "2",
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
+        # None, unless asked for: the tests' numbers and times are those of CPUs.
+        "CUDA_VISIBLE_DEVICES": os.environ.get("TFHVD_TEST_GPUS", ""),
         # Where a rank is killed, Open MPI leaves shared memory, and where mpirun is, files by whose
         # names another one with its process id could not start: here they go with the folder.
         "PRTE_MCA_prte_local_tmpdir_base": str(output),

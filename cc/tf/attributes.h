@@ -8,9 +8,8 @@
 //   prescale_factor, postscale_factor   decimal text, so that a double arrives to the bit
 //   root_rank        broadcast
 //   origin           the line of the user's program that it comes from, for people
-//   backward_pass, buckets   on a GPU, see EntryExtras: which reductions nobody waits for before
-//   all
-//                    of them are submitted, and how many they are; "": this one stands alone
+//   backward_pass, buckets   on a GPU (EntryExtras): of which reductions no result is used before
+//                    all are submitted, and how many they are; "": this one stands alone
 //   deferred         for the compilation alone: a TfhvdDone follows, which waits for the result
 #pragma once
 
