@@ -130,6 +130,15 @@ std::optional<int64_t> PendingCollectives::Kept(const void* address) const {
   return found->second;
 }
 
+std::optional<int64_t> PendingCollectives::TakeKept(const void* address) {
+  MutexLock lock(&mutex_);
+  const auto found = kept_.find(address);
+  if (found == kept_.end()) return std::nullopt;
+  const int64_t number = found->second;
+  kept_.erase(found);
+  return number;
+}
+
 size_t PendingCollectives::size() const {
   MutexLock lock(&mutex_);
   return pending_.size();

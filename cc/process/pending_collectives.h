@@ -70,6 +70,8 @@ class PendingCollectives {
   // would have there.
   void Keep(const void* address, int64_t number);
   std::optional<int64_t> Kept(const void* address) const;
+  // The same of a number that nobody asks for again.
+  std::optional<int64_t> TakeKept(const void* address);
 
   // How many numbers are not void.
   size_t size() const;

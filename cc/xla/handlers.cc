@@ -76,13 +76,20 @@ class Memory {
   }
   // False: XLA has moved it, or nobody wrote it.
   bool ReadNumber(const void* at, int64_t* number) const {
-    const std::optional<int64_t> kept =
-        on_gpu_ ? ProcessPendingCollectives().Kept(at) : *static_cast<const int64_t*>(at);
-    *number = kept.value_or(0);
-    return kept.has_value();
+    return Read(on_gpu_ ? ProcessPendingCollectives().Kept(at) : InPlace(at), number);
+  }
+  // The same, for the last time.
+  bool TakeNumber(const void* at, int64_t* number) const {
+    return Read(on_gpu_ ? ProcessPendingCollectives().TakeKept(at) : InPlace(at), number);
   }
 
  private:
+  static std::optional<int64_t> InPlace(const void* at) { return *static_cast<const int64_t*>(at); }
+  static bool Read(const std::optional<int64_t>& found, int64_t* number) {
+    *number = found.value_or(0);
+    return found.has_value();
+  }
+
   bool on_gpu_ = false;
   void* stream_ = nullptr;
 };
@@ -137,7 +144,7 @@ ffi::Error Done(const Memory& memory, ffi::RemainingArgs args, ffi::RemainingRet
       continue;
     }
     PendingCollectives::Id id = 0;
-    if (!memory.ReadNumber(data, &id)) return Malformed();
+    if (!memory.TakeNumber(data, &id)) return Malformed();
     ids.push_back(id);
   }
   for (int64_t i = 0; i < results; ++i) {
