@@ -1,6 +1,6 @@
-// Copies up to 128 segments in one launch, scaling and casting on the way. Each block does one part of
-// one segment, in accesses of 16 bytes of which each thread has several under way: memory is as fast
-// as there are requests to it.
+// Copies up to 128 segments in one launch, scaling and casting on the way. Each block does one part
+// of one segment, in accesses of 16 bytes of which each thread has several under way: memory is as
+// fast as there are requests to it.
 //
 // Made into batched_copy.ptx.inc by build_tools/make_ptx.py. The fake of the driver in
 // tests/gpu compiles this very text for the host.
@@ -134,8 +134,8 @@ __device__ inline bool IsWhole(const void* p) {
   return reinterpret_cast<unsigned long long>(p) % sizeof(Line) == 0;
 }
 
-// This thread's share of a block's part: one element at a time up to where `to` is aligned, packs as
-// far as both ends allow it, and what is left.
+// This thread's share of a block's part: one element at a time up to where `to` is aligned, packs
+// as far as both ends allow it, and what is left.
 template <typename To, typename From>
 __device__ inline void Apply(void* to_part, const void* from_part, long long count,
                              double factor) {

@@ -132,11 +132,9 @@ std::optional<int64_t> PendingCollectives::Kept(const void* address) const {
 
 std::optional<int64_t> PendingCollectives::TakeKept(const void* address) {
   MutexLock lock(&mutex_);
-  const auto found = kept_.find(address);
-  if (found == kept_.end()) return std::nullopt;
-  const int64_t number = found->second;
-  kept_.erase(found);
-  return number;
+  const auto taken = kept_.extract(address);
+  if (taken.empty()) return std::nullopt;
+  return taken.mapped();
 }
 
 size_t PendingCollectives::size() const {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -356,37 +357,47 @@ TEST(AnErrorIsKnownBeforeAStreamMovesOn) {
   });
 }
 
-// The last rank is lost while its part of a collective is missing: the others' streams, which wait
-// for that collective, go on, and every later entry fails. `host_waits`: the engines wait for the
-// GPU by then, as Adasum does for its input, and read no message.
-void LoseAPeer(int size, bool host_waits) {
+// Engines of a job that is lost, for `why`, as soon as `when` says so.
+template <typename Body>
+void OnEnginesThatLose(int size, const std::function<bool()>& when, const std::string& why,
+                       const Body& body) {
   const FakeSetting gpus("GPUS", 8, 2);
   CudaDriver driver;
   ASSERT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
   InprocGroup group(size);
-  std::atomic<int> submitted{0};
-  std::atomic<int> gone_on{0};
   RunThreads(size + 1, [&](int r) {
-    const bool survives = r < size - 1;
     if (r == size) {
-      while (submitted.load() < size - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      group.Abort(Status::Aborted("the last rank is lost"));
+      while (!when()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      group.Abort(Status::Aborted(why));
       return;
     }
     const std::unique_ptr<World> world = group.OpenWorld(r);
     Rank rank(world.get(), driver);
+    body(r, &rank);
+  });
+}
+
+// The last rank is lost while its part of a collective is missing: the others' streams, which wait
+// for that collective, go on, and every later entry fails. `host_waits`: the engines wait for the
+// GPU by then, as Adasum does for its input, and read no message.
+void LoseAPeer(int size, bool host_waits) {
+  std::atomic<int> submitted{0};
+  std::atomic<int> gone_on{0};
+  const auto all_have = [&] { return submitted.load() == size - 1; };
+  OnEnginesThatLose(size, all_have, "the last rank is lost", [&](int r, Rank* rank) {
+    const bool survives = r < size - 1;
     // The last rank's stream does not get to where its tensor is ready.
     std::atomic<bool> release{false};
-    const auto memory = rank.Allocate(4);
-    if (!survives) HoldUntil(&release, rank.stream, FakeGpuLibrary());
+    const auto memory = rank->Allocate(4);
+    if (!survives) HoldUntil(&release, rank->stream, FakeGpuLibrary());
     Outcome outcome;
-    rank.engine->Submit(SumInPlace("t", memory->data(), 1, &rank, &outcome));
+    rank->engine->Submit(SumInPlace("t", memory->data(), 1, rank, &outcome));
     outcome.Wait();
     Outcome adasum;
     if (host_waits) {
-      Entry entry = SumInPlace("a", memory->data(), 1, &rank, &adasum);
+      Entry entry = SumInPlace("a", memory->data(), 1, rank, &adasum);
       entry.request.Edit()->kind = Collective::kAdasum;
-      rank.engine->Submit(std::move(entry));
+      rank->engine->Submit(std::move(entry));
       std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the engine to get there
     }
     if (survives) {
@@ -395,14 +406,14 @@ void LoseAPeer(int size, bool host_waits) {
         adasum.Wait();
         EXPECT_ERROR(adasum.status, StatusCode::kAborted, "the last rank is lost");
       }
-      rank.Synchronize(rank.stream);
-      EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "the last rank is lost");
+      rank->Synchronize(rank->stream);
+      EXPECT_ERROR(rank->engine->health(), StatusCode::kAborted, "the last rank is lost");
       gone_on.fetch_add(1);
     } else {
       while (gone_on.load() < size - 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       release.store(true);
       if (host_waits) adasum.Wait();
-      rank.Synchronize(rank.stream);
+      rank->Synchronize(rank->stream);
     }
   });
 }
@@ -411,28 +422,21 @@ void LoseAPeer(int size, bool host_waits) {
 // programs read that.
 TEST(WhatNcclHearsOfALostPeerGetsItsName) {
   const FakeSetting closing("NCCL_CLOSED_AFTER", 1);
-  const FakeSetting gpus("GPUS", 8, 2);
-  CudaDriver driver;
-  ASSERT_OK(LoadCudaDriver(FakeGpuLibrary(), &driver));
-  InprocGroup group(2);
   std::atomic<int> submitted{0};
-  RunThreads(3, [&](int r) {
-    if (r == 2) {
-      while (submitted.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      group.Abort(Status::Aborted("rank 1 has died"));
-      return;
-    }
-    const std::unique_ptr<World> world = group.OpenWorld(r);
-    Rank rank(world.get(), driver);
-    const auto memory = rank.Allocate(4);
+  const auto later = [&] {
+    if (submitted.load() < 2) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return true;
+  };
+  OnEnginesThatLose(2, later, "rank 1 has died", [&](int, Rank* rank) {
+    const auto memory = rank->Allocate(4);
     Outcome outcome;
-    rank.engine->Submit(SumInPlace("t", memory->data(), 1, &rank, &outcome));
+    rank->engine->Submit(SumInPlace("t", memory->data(), 1, rank, &outcome));
     submitted.fetch_add(1);
     outcome.Wait();
-    while (rank.engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_ERROR(rank.engine->health(), StatusCode::kAborted, "rank 1 has died");
-    rank.Synchronize(rank.stream);
+    while (rank->engine->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_ERROR(rank->engine->health(), StatusCode::kAborted, "rank 1 has died");
+    rank->Synchronize(rank->stream);
   });
 }
 

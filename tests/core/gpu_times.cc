@@ -6,8 +6,7 @@
 //   mpirun gpu_times calls       what NCCL's calls take of the host's time, blocking and not, one
 //                                after the other and in a group
 //   mpirun gpu_times steps       1,000 steps of a job, then the last rank is killed in the middle
-//   of
-//                                a collective; the others must hear of it
+//                                of a collective; the others must hear of it
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -24,14 +23,12 @@
 #include <vector>
 
 #include "cc/backends/inproc/inproc_world.h"
-#include "cc/backends/mpi/mpi_world.h"
 #include "cc/backends/nccl/nccl_communicator.h"
 #include "cc/backends/staged/staged_communicator.h"
 #include "cc/engine/engine.h"
-#include "cc/process/handshake.h"
 #include "cc/process/process.h"
+#include "tests/core/gpu_job.h"
 #include "tests/core/gpu_rank.h"
-#include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -312,25 +309,13 @@ class Calls {
   nccl::Comm comm_ = nullptr;
 };
 
-void TimeCalls(const Config& given) {
-  Config config = given;
-  std::unique_ptr<World> world = MakeSoloWorld();
-  const LaunchHints hints = ReadLaunchHints();
-  if (hints.started_by_mpi) ASSERT_OK(ConnectMpiWorld(config, hints, &world));
-  std::unique_ptr<Communicator> host;
-  ASSERT_OK(world->OpenCommunicator(AllOf(world->size()), &host));
-  Topology topology;
-  ASSERT_OK(ExchangeHandshakes(host.get(), &config, &topology));
-  CudaDriver driver;
-  NcclApi api;
-  int gpus = 0;
-  ASSERT_OK(LoadCudaDriver(config.cuda_library, &driver));
-  ASSERT_OK(LoadNccl(config.nccl_library, "", &api));
-  ASSERT_EQ(driver.cuDeviceGetCount(&gpus), cuda::kSuccess);
+void TimeCalls() {
+  GpuJob job;
+  ASSERT_OK(job.Open());
   {
-    GpuRank gpu(driver, GpuOf(topology, gpus));
+    GpuRank gpu(job.driver, job.gpu());
     for (const int blocking : {1, 0}) {
-      Calls calls(api, &gpu, host.get(), blocking);
+      Calls calls(job.api, &gpu, job.host.get(), blocking);
       for (const bool group : {false, true}) {
         std::vector<double> times;
         for (int i = 0; i < 60; ++i) {
@@ -340,19 +325,17 @@ void TimeCalls(const Config& given) {
         const std::string what = std::to_string(Calls::kCalls) + " allreduces " +
                                  (group ? "in a group" : "singly") +
                                  (blocking == 1 ? ", blocking" : ", not blocking");
-        if (world->rank() == 0) Print(what.c_str(), times);
-        ASSERT_OK(host->Barrier());
+        if (job.world->rank() == 0) Print(what.c_str(), times);
+        ASSERT_OK(job.host->Barrier());
       }
     }
   }
-  host.reset();
-  EXPECT_OK(world->Close());
+  job.Close();
 }
 
-// One step: tensors that travel together and one that goes alone. `complete`: no rank is lost in
-// it, so that the sums must be right.
+// One step: tensors that travel together and one that goes alone, and the sums are right.
 Status Step(Engine* engine, GpuRank* gpu, const std::vector<std::unique_ptr<GpuMemory>>& memory,
-            int number, bool complete) {
+            int number) {
   constexpr int64_t kCounts[] = {1, 1000, 30000, 1 << 18};
   const int rank = engine->topology().rank;
   const int size = engine->topology().size;
@@ -379,7 +362,7 @@ Status Step(Engine* engine, GpuRank* gpu, const std::vector<std::unique_ptr<GpuM
     float first = 0.0f;
     TFHVD_RETURN_IF_ERROR(gpu->device.AwaitStream(gpu->stream));
     TFHVD_RETURN_IF_ERROR(gpu->device.CopyToHost(&first, memory[t]->data(), sizeof first));
-    if (complete) EXPECT_EQ(first, sum);
+    EXPECT_EQ(first, sum);
   }
   return Status::Ok();
 }
@@ -417,7 +400,7 @@ int RunSteps(const Config& config) {
   const auto began = Clock::now();
   int number = 0;
   for (; number < 1000; ++number) {
-    const Status status = Step(engine.get(), &gpu, memory, number, true);
+    const Status status = Step(engine.get(), &gpu, memory, number);
     EXPECT_OK(status);
     if (!status.ok()) std::_Exit(1);
   }
@@ -469,7 +452,7 @@ int Main(int argc, char** argv) {
   EXPECT_OK(ReadConfig(&config, &warnings));
   if (mode == "steps") return RunSteps(config);
   if (mode == "calls") {
-    TimeCalls(config);
+    TimeCalls();
   } else {
     TimeAlone(config, argc > 2 ? std::atoi(argv[2]) : 256);
   }

@@ -28,6 +28,7 @@ if "fit tf_keras" in sys.argv:
 import numpy as np
 import on_fakes
 import tensorflow as tf
+from flavours import assert_same_on_all_ranks  # on_fakes has put its folder on the path
 
 import tfhvd as hvd
 
@@ -124,11 +125,6 @@ def _convolutions(keras: Any) -> Any:
     )
 
 
-def _check_alike(model: Any) -> None:
-    weights = hvd.allgather_object([w.numpy().tolist() for w in model.trainable_variables])
-    assert all(w == weights[0] for w in weights)
-
-
 def fit(package: str) -> None:
     """Both Kerases' fit: the loss falls, and weights are alike."""
     import tfhvd.keras as keras_hvd
@@ -146,7 +142,7 @@ def fit(package: str) -> None:
     history = model.fit(x, y, batch_size=32, epochs=6, verbose=0, callbacks=callbacks)
     losses = history.history["loss"]
     assert losses[-1] < 0.7 * losses[0], losses
-    _check_alike(model)
+    assert_same_on_all_ranks(model.trainable_variables)
     print(f"{package}: losses {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
 
 
@@ -176,7 +172,7 @@ def compiled_fit() -> None:
         model.fit(x, y, batch_size=32, epochs=5, shuffle=False, verbose=0)
         spent = time.perf_counter() - begun
         assert model.jit_compile == jit_compile
-        _check_alike(model)
+        assert_same_on_all_ranks(model.trainable_variables)
         return [w.numpy() for w in model.trainable_variables], 1e3 * spent / 40
 
     expected, plain = train(False, 1)

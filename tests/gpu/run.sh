@@ -82,14 +82,15 @@ if [[ -z $built ]]; then
   python3 setup.py -q build_core_tests || exit 1
 fi
 mkdir -p "$out"
+all=$out/gpu_check.txt
+: >"$all"
 
 SECONDS=0
 failed=0
 # step NAME SECONDS PATTERN COMMAND...: shows the lines that fit, keeps all of them, and goes on.
 step() {
-  local name=$1 limit=$2 pattern=$3 log
+  local name=$1 limit=$2 pattern=$3 log=$out/last_step.txt
   shift 3
-  log=$out/${name// /_}.txt
   if ((limit > seconds_in_all - SECONDS)); then limit=$((seconds_in_all - SECONDS)); fi
   if ((limit < 5)); then
     echo "== $name: LEFT OUT, no time is left"
@@ -99,10 +100,11 @@ step() {
   echo "== $name"
   timeout -k 5 "$limit" "$@" >"$log" 2>&1
   local code=$?
+  { echo "== $name" && cat "$log"; } >>"$all"
   grep -E "$pattern" "$log"
   if ((code != 0)); then
     failed=$((failed + 1))
-    echo "FAILED: $name (exit code $code; 124: took more than $limit s). $log ends:"
+    echo "FAILED: $name (exit code $code; 124: took more than $limit s). It ended with:"
     tail -n 15 "$log"
   fi
 }
@@ -139,7 +141,7 @@ has_tensorflow() {
 }
 if [[ -n $fake ]]; then
   :
-elif has_tensorflow >"$out/tensorflow.txt" 2>&1; then
+elif has_tensorflow >>"$all" 2>&1; then
   shown="^(passed|FAILED)|losses|ms"
   ranks=(python3 tests/gpu/real_gpu.py)
   step "TensorFlow, one rank" 150 "$shown" "${ranks[@]}" collectives mismatches equivalence \
@@ -153,7 +155,7 @@ else
   echo "== no TensorFlow with a GPU, or no tfhvd, is installed here: their part is left out"
 fi
 if ((failed > 0)); then
-  echo "== $failed failed; all that was said is in $out"
+  echo "== $failed failed; all that was said is in $all"
   exit 1
 fi
-echo "== all passed; all that was said is in $out"
+echo "== all passed; all that was said is in $all"

@@ -41,8 +41,10 @@ def test_all_of_it_on_the_fakes(tmp_path):
         "that the last was killed: rank 1",
     ):
         assert said in ran.stdout, ran.stdout + ran.stderr
-    assert f"== all passed; all that was said is in {tmp_path}\n" in ran.stdout, ran.stdout
-    assert "1000 steps" in (tmp_path / "steps,_and_a_rank_is_killed.txt").read_text()
+    assert f"== all passed; all that was said is in {tmp_path}/gpu_check.txt\n" in ran.stdout, (
+        ran.stdout
+    )
+    assert "1000 steps" in (tmp_path / "gpu_check.txt").read_text()
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU")
@@ -63,4 +65,6 @@ def test_a_step_that_fails_is_told_and_the_next_one_begins(tmp_path):
     assert "FAILED: the suite of all communicators, one rank (exit code 3" in ran.stdout
     assert "== bandwidths and times, one rank\n1 GB/s\n" in ran.stdout, ran.stdout
     assert "FAILED: steps, and a rank is killed" in ran.stdout  # nobody heard
-    assert ran.stdout.endswith(f"== 3 failed; all that was said is in {tmp_path / 'out'}\n")
+    assert ran.stdout.endswith(
+        f"== 3 failed; all that was said is in {tmp_path}/out/gpu_check.txt\n"
+    )

@@ -28,7 +28,13 @@ from tfhvd.gradients.options import ReductionOptions
 from tfhvd.ops import Average, Sum, allreduce, compiled, grouped_allreduce
 from tfhvd.ops.counted_allgather import counted_allgather
 from tfhvd.ops.finite_check import FiniteCheck, can_be_checked, share_of_finite
-from tfhvd.ops.names import BackwardPass, Identity, label_of_variable, outermost_graph
+from tfhvd.ops.names import (
+    ALONE,
+    BackwardPass,
+    Identity,
+    label_of_variable,
+    outermost_graph,
+)
 from tfhvd.ops.topology import size_when_run
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
 from tfhvd.runtime import process, updates
@@ -302,7 +308,7 @@ class GradientReducer:
         self, groups: list[list[int]], gradients: list[Gradient], names: list[str]
     ) -> list[Gradient]:
         reduced: list[Gradient] = []
-        together = None
+        together = ALONE
         if groups and tf.inside_function():  # in a session's graph, some may be run and others not
             together = BackwardPass(names[groups[0][0]], len(groups))
         for group in groups:
@@ -334,11 +340,11 @@ class GradientReducer:
         tensors: list[tf.Tensor],
         names: list[str],
         compression: Compressing,
-        backward_pass: BackwardPass | None = None,
+        backward_pass: BackwardPass = ALONE,
     ) -> list[tf.Tensor]:
         factor = self.options.gradient_predivide_factor
         name = Identity.of_group(names[0], names)
-        name.backward_pass = backward_pass or BackwardPass()
+        name.backward_pass = backward_pass
         arguments: dict[str, Any] = {
             "name": name,
             "compression": compression,

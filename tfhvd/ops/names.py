@@ -42,6 +42,9 @@ class BackwardPass(NamedTuple):
     buckets: int = 1
 
 
+ALONE = BackwardPass()
+
+
 class Identity(str):
     """A name that tfhvd gives: it travels as it is, without name scopes, which may differ.
 
@@ -54,7 +57,7 @@ class Identity(str):
 
     labels: tuple[str, ...] = ()
     variable: str = ""
-    backward_pass: BackwardPass = BackwardPass()
+    backward_pass: BackwardPass = ALONE
 
     @classmethod
     def of_group(cls, text: str, labels: Sequence[str]) -> Identity:
@@ -91,7 +94,7 @@ class Name(NamedTuple):
     anonymous: bool
     labels: tuple[str, ...] = ()
     variable: str = ""
-    backward_pass: BackwardPass = BackwardPass()
+    backward_pass: BackwardPass = ALONE
 
     def part(self, suffix: str) -> Name:
         """Names one of several collectives that make up one operation."""
