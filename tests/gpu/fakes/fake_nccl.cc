@@ -1,11 +1,10 @@
 // NCCL's side of the fake: the functions. Nonblocking communicators answer that a call is in
 // progress, so that callers must poll, as they must with NCCL.
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -216,8 +215,11 @@ int ncclGetVersion(int* version) {
 int ncclGetUniqueId(nccl::UniqueId* id) {
   const int failed = fake::FailsToInit(/*in_unique_id=*/true);
   if (failed != nccl::kSuccess) return failed;
-  static std::atomic<int> count{0};
-  std::snprintf(id->internal, sizeof id->internal, "/tfhvd_fake_nccl_%d_%d", getpid(), ++count);
+  // Drawn, as NCCL's are: processes in containers of their own, which a sandbox makes of tests,
+  // have the same numbers and share this host's memory.
+  std::random_device draw;
+  std::snprintf(id->internal, sizeof id->internal, "/tfhvd_fake_nccl_%08x%08x%08x", draw(), draw(),
+                draw());
   return nccl::kSuccess;
 }
 const char* ncclGetErrorString(int result) {
