@@ -68,6 +68,7 @@ constexpr FailpointRow kOfCommits[] = {
 
 constexpr FailpointRow kOfAdmissions[] = {
     {Failpoint::kReadySaid, "ready_said", "it has told the launcher that it is there"},
+    {Failpoint::kTrainingSaid, "training_said", "the launcher knows what was done before `fit`"},
     {Failpoint::kAdmissionBegins, "admission_begins", "all know that others wait"},
     {Failpoint::kAdmissionAgreed, "admission_agreed", "nothing is under way any more"},
     {Failpoint::kLetInAsked, "let_in_asked", "rank 0 has asked the launcher to let them in"},

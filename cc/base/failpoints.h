@@ -69,6 +69,7 @@ enum class Failpoint {
   kWentBack,
   // An admission.
   kReadySaid,
+  kTrainingSaid,
   kAdmissionBegins,
   kAdmissionAgreed,
   kLetInAsked,

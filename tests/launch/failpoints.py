@@ -160,6 +160,7 @@ WHEN = {
     "state_restored": "gone back",
     "went_back": "gone back",
     "ready_said": "came",
+    "training_said": "fit",
     "admission_begins": "admitted",
     "admission_agreed": "admitted",
     "let_in_asked": "admitted",
@@ -341,7 +342,7 @@ def _joining(place: str, when: str) -> Iterator[Case]:
         both = f"{first}{place}@0,{first}{place}@2"
         more = {"ranks": 3, "most": 4, "victims": 2}
         yield _join(place, "two at once", both, hosts="aabb", way=way, **more)
-    if when == "counted" or place in ("state_syncing", "state_synced"):
+    if when == "counted" or place in ("state_syncing", "state_synced", "training_said"):
         yield _join(place, "who came", f"{place}@2", way=way)
 
 

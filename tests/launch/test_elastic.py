@@ -106,6 +106,31 @@ def test_who_comes_is_told_its_place_among_those_that_are_left_and_those_that_co
     assert (told["place"], told["hosts"]) == (4, ["a", "a", "b", "b", "a", "b"])
 
 
+def begun(data: bytes | None) -> tuple[dict, list[str]]:
+    [(kind, payload), *rest] = wire.Reader().feed(data or b"")
+    assert kind == wire.BEGUN
+    return wire.read_json(payload), [str(wire.read_json(each)["line"]) for _, each in rest]
+
+
+def test_who_waits_for_a_training_that_is_over_goes_on_to_the_next_one():
+    four = members(least=2)
+    assert four.beginning == b""
+    four.comes(4, "e:4", HOSTS)
+    four.comes(5, "f:5", HOSTS | {5: "b"})
+    assert lines(four.ready(4, "tfhvd 1", 0)) == ["waiting 1\n"]  # before the others begin
+    assert begun(four.begun(["a"], 0)) == ({"results": ["a"], "trained": 0}, [])
+    assert four.begun(["another rank's"], 0) is None
+    assert lines(four.ready(5, "tfhvd 1", 0)) == ["waiting 2\n"]
+    told = begun(four.begun(["a", "b"], 1))
+    assert told == ({"results": ["a", "b"], "trained": 1}, ["waiting 0\n"])
+    assert four.ready(4, "tfhvd 1", 0) is None, "it has not read that yet"
+    assert lines(four.ready(5, "tfhvd 1", 1)) == ["waiting 1\n"]
+    assert four.comes(6, "g:6", HOSTS | {6: "b"}).endswith(four.beginning)
+    roster, _ = lines(four.let_in(0))
+    assert roster.endswith(" 3=d:3 5=f:5\n") and four.present == [0, 1, 2, 3, 5]
+    assert begun(four.begun(None, 2))[0] == {"results": None, "trained": 2}
+
+
 def test_the_members_go_on_where_who_waited_is_gone():
     four = members(least=2)
     four.comes(4, "e:4", HOSTS)

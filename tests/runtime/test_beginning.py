@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tfhvd import errors
-from tfhvd.runtime.beginning import MOST_BYTES, MOST_CALLS, Beginning, Call
+from tfhvd.runtime.beginning import FIT, MOST_BYTES, MOST_CALLS, NO_RESULT, Beginning, Call
 
 EPOCH = Call("Broadcast", "resume_from_epoch", ("int32",))
 SUM = Call("Allreduce", "", ("float32", "float32"))
@@ -29,8 +29,10 @@ def test_results_come_in_the_order_of_calls():
 def test_another_call_is_an_error_that_names_both():
     with pytest.raises(errors.TfhvdError) as error:
         kept().take(SUM)
-    assert "begins with hvd.allreduce (float32, float32) here" in str(error.value)
-    assert "called broadcast 'resume_from_epoch' (int32) before they trained" in str(error.value)
+    assert "calls hvd.allreduce (float32, float32) here" in str(error.value)
+    assert "called hvd.broadcast 'resume_from_epoch' (int32) before they trained" in str(
+        error.value
+    )
     with pytest.raises(errors.TfhvdError, match="called nothing more before they trained"):
         Beginning().take(EPOCH)
 
@@ -55,3 +57,30 @@ def test_what_comes_later_takes_no_room_and_is_not_even_looked_at():
     told = Beginning.of_fields(json.loads(json.dumps(own.as_fields())))
     assert told.take(SUM) is None
     assert told.take(EPOCH) == [b"ab"]
+
+
+def told_of(own: Beginning) -> Beginning:
+    return Beginning.of_fields(json.loads(json.dumps(own.as_fields())))
+
+
+def test_a_fit_that_is_over_is_one_of_the_calls():
+    own, head = Beginning(), Call(FIT, "head", ())
+    assert own.keep(EPOCH, 2, [b"\0\1"])
+    told = told_of(own)
+    assert told.take(EPOCH) == [b"\0\1"] and (told.trained, told.taken) == (0, 0)
+    assert own.keep(head, 2, [b"{}"]) and own.keep(head, 0, NO_RESULT) and own.keep(SUM, 1, [b"a"])
+    told.go_on(told_of(own))
+    assert (told.trained, told.taken) == (2, 0)
+    assert told.take(head) == [b"{}"] and told.taken == 1
+    told.skip()  # which whoever comes has done by itself
+    assert told.taken == 2 and told.take(SUM) == [b"a"]
+
+
+def test_another_model_than_the_others_train_is_an_error():
+    own = Beginning()
+    assert own.keep(Call(FIT, "head", ()), 2, [b"{}"])
+    with pytest.raises(errors.TfhvdError) as error:
+        told_of(own).take(Call(FIT, "all", ()))
+    assert "calls Model.fit 'all' here, where the others have called Model.fit 'head'" in str(
+        error.value
+    )

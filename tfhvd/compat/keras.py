@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         CallbackList,
         Callbacks,
         Gradient,
+        Instead,
         Layer,
         Model,
         Optimizer,
@@ -208,7 +209,7 @@ def surround(
     method: str,
     use: str,
     applies_to: Callable[[Model], bool],
-    around: Callable[[Model, dict[str, Any]], contextlib.AbstractContextManager[None]],
+    around: Callable[[Model, dict[str, Any]], contextlib.AbstractContextManager[Instead | None]],
 ) -> None:
     """Makes Keras run a method of the models that `applies_to` names within `around`.
 
@@ -222,7 +223,8 @@ def surround(
         use: what for, as in "keep the ranks in step".
         applies_to: takes a model.
         around: takes the model and the arguments that the method was given, by their names; it may
-            change them.
+            change them. Where it yields a function, that is called with the method, without
+            arguments, and returns the result.
     """
     owner = private.owner_of(sys.modules[package].Model, method, use)
 
@@ -233,8 +235,9 @@ def surround(
             if not applies_to(self):
                 return original(self, *args, **kwargs)
             given = signature.bind(self, *args, **kwargs)
-            with around(self, given.arguments):
-                return original(*given.args, **given.kwargs)
+            with around(self, given.arguments) as instead:
+                run = functools.partial(original, *given.args, **given.kwargs)
+                return run() if instead is None else instead(run)
 
         return call
 

@@ -5,7 +5,7 @@ For readers and type checkers: nothing imports this file when a program runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
 import keras
@@ -38,6 +38,9 @@ Nested = Any  # tensors, variables and None, in lists, tuples and dicts as tf.ne
 ArrayStore = Any  # where Keras 3 keeps a layer's arrays in a file: its own store, or h5py's group
 
 Logs = Optional[dict[str, Union[float, tf.Tensor]]]  # what `fit` tells callbacks
+
+# What is called with a method of a model, in the place of that.
+Instead = Callable[[Callable[[], Any]], Any]
 
 Session = tf.compat.v1.Session
 Communicator = MPI.Comm

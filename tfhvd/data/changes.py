@@ -68,8 +68,7 @@ class Changes:
 
 def place_now() -> tuple[np.int64, np.int64]:
     """Returns this rank's number, and how many ranks there are now."""
-    if not membership.is_outside:
-        membership.refresh()
+    membership.refresh()
     topology = membership.require_topology()
     return np.int64(topology.rank), np.int64(topology.size)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -56,29 +57,44 @@ def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
     @functools.wraps(func)
     def trains(state: Any, *args: Any, **kwargs: Any) -> _Result:
         membership.lets_in_at_commits = True
-        comers.begin_training()
+        train = functools.partial(func, state, *args, **kwargs)
         if membership.is_outside:
             comers.expect(map(tf_variable, state.variables_of_all()))
-            _rehearse(functools.partial(func, state, *args, **kwargs), state)
-            membership.take_part()
-        prepare: Callable[[], object] = functools.partial(_sync, state)
-        while True:
-            try:
-                prepare()
-                return func(state, *args, **kwargs)
-            except HostsUpdatedInterrupt as interrupt:
-                prepare = functools.partial(_go_on, state, interrupt.skip_sync)
-            except (tf.errors.AbortedError, PeerLostError) as error:
-                if _ON_GPUS in str(error) and (members := membership.go_back()) is not None:
-                    prepare = functools.partial(_go_back, state, members)
-                elif ROOT_IS_LOST in str(error):
-                    # All others have come to the same place, with the same members.
-                    membership.refresh()
-                    prepare = functools.partial(_go_back, state)
-                else:
-                    raise HorovodInternalError(str(error)) from error
+            _rehearse(train, state)
+            comers.enter_or_stay_out()
+        with _training():
+            return _train(train, state)
 
     return trains
+
+
+@contextlib.contextmanager
+def _training() -> Iterator[None]:
+    lets_in = comers.begin_training()
+    try:
+        yield
+    finally:
+        if lets_in:
+            comers.end_training()
+
+
+def _train(train: Callable[[], _Result], state: Any) -> _Result:
+    prepare: Callable[[], object] = functools.partial(_sync, state)
+    while True:
+        try:
+            prepare()
+            return train()
+        except HostsUpdatedInterrupt as interrupt:
+            prepare = functools.partial(_go_on, state, interrupt.skip_sync)
+        except (tf.errors.AbortedError, PeerLostError) as error:
+            if _ON_GPUS in str(error) and (members := membership.go_back()) is not None:
+                prepare = functools.partial(_go_back, state, members)
+            elif ROOT_IS_LOST in str(error):
+                # All others have come to the same place, with the same members.
+                membership.refresh()
+                prepare = functools.partial(_go_back, state)
+            else:
+                raise HorovodInternalError(str(error)) from error
 
 
 def _rehearse(train: Callable[[], object], state: Any) -> None:

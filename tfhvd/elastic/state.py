@@ -99,8 +99,8 @@ class State:
     def _updated(self) -> HostsUpdatedInterrupt | None:
         if not membership.is_elastic:
             return None
+        comers.enter_or_stay_out()
         comers.begin_training()
-        membership.take_part()
         if self._generation is None:
             self._generation = membership.admitted()
         latest, waiting = self._latest()

@@ -19,9 +19,11 @@ from tfhvd.keras import agreement
 from tfhvd.keras.callbacks.lists import ours, saves
 from tfhvd.keras.compression_state import gathered
 from tfhvd.keras.divergence import DivergenceCheck
+from tfhvd.keras.histories import Past
 from tfhvd.keras.model_state import (
     broadcast_state,
     local_keys,
+    may_reduce,
     optimizers_of,
     process_set_of,
     reducing_optimizers,
@@ -67,6 +69,9 @@ class Epochs:
         model: of either Keras.
         given: the callbacks that `fit` is given.
         came: how this rank has come to it.
+
+    Attributes:
+        lets_in: whether ranks that come later, and begin the program, would meet the others here.
     """
 
     def __init__(self, model: Model, given: Callbacks, came: Coming) -> None:
@@ -75,9 +80,7 @@ class Epochs:
         self._given = given
         # What the train function was traced for: it is not always traced anew.
         self.step = step_of(model) or updates.Step()
-        # Else ranks that come later, and begin the program, would not meet the others here.
-        reduces = bool(reducing_optimizers(model)) or keras_compat.has_own_train_step(model)
-        self._is_first_use = reduces and comers.begin_training()
+        self.lets_in = may_reduce(model) and comers.begin_training()
         self._traces_otherwise = came.traces_otherwise
         self._warned = False
         self._start = agreement.Start(model)
@@ -85,6 +88,7 @@ class Epochs:
         together = any(callback.meets_all_ranks for callback in self._callbacks)
         self._check = UpdateCheck(model, together)
         self._replicas = DivergenceCheck(model, self._callbacks)
+        self._past = Past(model)
         self._epoch = 0
         self._found: ProcessSet | None = global_process_set if came.knows_no_step else None
         self._params: dict[str, Any] = {}
@@ -106,6 +110,11 @@ class Epochs:
     def active(self) -> bool:
         """Whether gradients are reduced, as far as this rank knows by now."""
         return has_peers(self._ranks)
+
+    @property
+    def in_process_set(self) -> bool:
+        """Whether it is of a part of the job's ranks."""
+        return self.active and self._ranks.process_set_id != 0
 
     @property
     def _optimizers(self) -> list[Optimizer]:
@@ -175,6 +184,7 @@ class Epochs:
     def _agree_on_start(self, own: tuple[int, int]) -> None:
         if membership.is_elastic and self._ranks.process_set_id == 0:
             changes.agree_on_epochs()
+            self._past.begin()
         ready = keras_compat.all_built(self.model)
         starts = self._gather("start", [*own, self._updates(), ready])
         alike = not self._apart and (starts[:, :3] == starts[0, :3]).all()
@@ -196,9 +206,13 @@ class Epochs:
             self.model.train_function = self._train_function
 
     def agree_on_rates(self, epoch: int) -> None:
-        """Takes rank 0's learning rates, after the callbacks of the user have set theirs."""
+        """Takes rank 0's learning rates, after the callbacks of the user have set theirs.
+
+        And its history, if this rank has come.
+        """
         self._epoch = epoch
         if self.active:
+            self._past.tell()
             self._take_rates(self._gather("rates", self._rates.packed(self._optimizers)))
 
     def _take_rates(self, of_ranks: np.ndarray, quiet: bool = False) -> None:
@@ -278,14 +292,14 @@ class Epochs:
         """Whether ranks wait to take part, and would come to this `fit` first of all."""
         if membership.lets_in_at_commits or waiting_ranks() == 0:
             return False
-        if self._is_first_use and self._ranks.process_set_id == 0:
+        if self.lets_in and not self.in_process_set:
             return True
         if not self._warned and process.rank() == 0:
             self._warned = True
             _logger.warning(
                 "Ranks wait to take part, and are not let in: they would begin the program, which "
-                "has collectives before this fit, or trains in a process set. Let them in at "
-                "commits: hvd.elastic.run."
+                "has something before this fit that they cannot do without the others, or trains "
+                "in a process set. Let them in at commits: hvd.elastic.run."
             )
         return False
 

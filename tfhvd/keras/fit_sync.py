@@ -11,6 +11,7 @@
 | BackupAndRestore goes on with another epoch | all begin where rank 0 does, with its state |
 | it has another learning rate when an epoch begins | all take rank 0's |
 | it comes later, to an elastic job | it rehearses, and begins with rank 0's next epoch and state |
+| it comes after that `fit` | it goes on with the others' history: `ended_fits` |
 | variables are updated from its own gradients | an error after the first step: `runtime.updates` |
 
 Weights and the wish to stop travel with the negotiation of the gradients, and cost no step a
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat.batches import expect_any_number
 from tfhvd.compat.surroundings import require_tensorflow
-from tfhvd.keras import compilation, progress_bars
+from tfhvd.keras import compilation, ended_fits, progress_bars
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.lists import inserted, warn_of_order
 from tfhvd.keras.epochs import Coming, Epochs
@@ -44,7 +45,7 @@ from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import has_peers
 
 if TYPE_CHECKING:
-    from tfhvd.compat.types import Logs, Model
+    from tfhvd.compat.types import Instead, Logs, Model
 
 
 def keep_in_step(package: str) -> None:
@@ -58,7 +59,9 @@ def keep_in_step(package: str) -> None:
     keras_compat.surround(package, "fit", "keep the ranks in step", is_one_of_several, _around_fit)
     check_batches(package)
     expect_any_number(package, lambda: membership.generation() > 0)
-    progress_bars.choose_outside_of_fit(package)
+    shown = "choose who shows bars"
+    keras_compat.surround(package, "evaluate", shown, is_one_of_several, ended_fits.around_evaluate)
+    keras_compat.surround(package, "predict", shown, is_one_of_several, ended_fits.around_predict)
 
 
 def keep_imported_in_step() -> None:
@@ -68,17 +71,21 @@ def keep_imported_in_step() -> None:
 
 
 @contextlib.contextmanager
-def _around_fit(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
+def _around_fit(model: Model, arguments: dict[str, Any]) -> Iterator[Instead | None]:
     progress_bars.choose(model, arguments)
     if not _may_train_together(model):
-        yield
+        yield None
         return
-    came = rehearse(model, arguments)
-    if membership.is_outside and not membership.rehearses:  # nothing reduces these gradients
-        yield
-        return
-    with _in_step(model, arguments, came):
-        yield
+    instead = ended_fits.ended(model, arguments)
+    if instead is None:
+        came = rehearse(model, arguments)
+        if not membership.is_apart:
+            with _in_step(model, arguments, came):
+                yield None
+            return
+        # The others have ended it meanwhile; or nothing reduces these gradients.
+        instead = ended_fits.ended(model, arguments) or ended_fits.alone(model)
+    yield instead
 
 
 def _may_train_together(model: Model) -> bool:
@@ -103,15 +110,18 @@ def _in_step(model: Model, arguments: dict[str, Any], came: Coming) -> Iterator[
     # Past Keras' __setattr__; a model may have a train_step of its own there already.
     replaced = attributes.get("train_step")
     attributes["train_step"] = watched_step(own_step, epochs.step)
+    completed = False
     try:
         with inserted(_First(epochs), given, _Last(epochs)) as arguments["callbacks"]:
             yield
+        completed = True
     finally:
         if replaced is None:
             del attributes["train_step"]
         else:
             attributes["train_step"] = replaced
         epochs.let_go()
+        ended_fits.note(epochs, completed)
 
 
 class _First(Callback):

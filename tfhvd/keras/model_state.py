@@ -30,6 +30,11 @@ class _Numbered(NamedTuple):
     value: tf.Variable
 
 
+def may_reduce(model: Model) -> bool:
+    """Whether a `fit` of a model may be one of several ranks, as far as it tells before."""
+    return bool(reducing_optimizers(model)) or keras_compat.has_own_train_step(model)
+
+
 def reducing_optimizers(model: Model) -> list[Optimizer]:
     """Lists the distributed ones among the optimizers of a model: see `optimizers_of`."""
     return _found(model, reduces)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.model_state import is_on_first_rank
 from tfhvd.runtime import process
 
@@ -52,22 +49,6 @@ def choose(model: Model, arguments: dict[str, Any]) -> None:
         arguments["verbose"] = 0
 
 
-def choose_outside_of_fit(package: str) -> None:
-    """Lets `evaluate` and `predict` of a Keras ask who shows their bars; `fit` does already.
-
-    Args:
-        package: "keras" or "tf_keras", imported.
-    """
-    for method in ("evaluate", "predict"):
-        keras_compat.surround(package, method, "choose who shows bars", is_one_of_several, _chosen)
-
-
 def is_one_of_several(model: Model) -> bool:
     """Whether this process has other ranks beside it, or may have them later."""
     return process.is_one_of_several()
-
-
-@contextlib.contextmanager
-def _chosen(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
-    choose(model, arguments)
-    yield

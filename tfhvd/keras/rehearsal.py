@@ -34,7 +34,8 @@ def rehearse(model: Model, arguments: dict[str, Any]) -> Coming:
     The data are those of `fit`, which reads them anew; data that can be read only once are left
     alone, and so are the user's callbacks. What `fit` trains begins with rank 0's weights anyway.
     It does not wait where neither an optimizer nor a tape of that step reduces the gradients; of a
-    step that could not be made a callback that meets all ranks says that one does.
+    step that could not be made a callback that meets all ranks says that one does. It stays outside
+    as well where the others end that `fit` meanwhile.
 
     Args:
         model: of either Keras.
@@ -57,8 +58,22 @@ def rehearse(model: Model, arguments: dict[str, Any]) -> Coming:
     meets = step_of(model) is None and any(callback.meets_all_ranks for callback in callbacks)
     if is_reduced or meets:
         comers.expect(_shared_variables(model))
-        membership.take_part()
+        comers.enter()
     return Coming(traces_otherwise=failed, knows_no_step=not is_reduced)
+
+
+def build(model: Model, arguments: dict[str, Any]) -> None:
+    """Makes what a `fit` would have made of a model that is not built, by such a step.
+
+    Args:
+        model: of either Keras.
+        arguments: of its `fit`, by their names, with the model as "self".
+    """
+    if keras_compat.all_built(model) or isinstance(arguments.get("x"), Iterator):
+        return
+    with membership.rehearsal() as begun:
+        if begun:
+            _step(model, arguments)
 
 
 def _step(model: Model, arguments: dict[str, Any]) -> bool:

@@ -49,11 +49,10 @@ class Endpoints:
     beginning: int = -1
 
     def read_beginning(self) -> dict[str, Any] | None:
-        """Returns the fields of wire.BEGUN; None where that has not come yet."""
+        """Returns the latest fields of wire.BEGUN; None where they have not come yet."""
         data = os.pread(self.beginning, os.fstat(self.beginning).st_size, 0)
-        with contextlib.suppress(ValueError):  # it is being written
-            return dict(json.loads(data))
-        return None
+        *whole, _ = data.split(b"\n")  # what follows the last line's end is being written
+        return dict(json.loads(whole[-1])) if whole else None
 
     @property
     def comes_later(self) -> bool:
@@ -119,10 +118,10 @@ class Port:
     def tell_beginning(self, data: bytes) -> None:
         """Tells the rank what the others have got alike before they trained, if it may need that.
 
-        It may be said more than once; the first time counts.
+        It may be said more than once; the last time counts.
         """
-        if self._beginning is not None and not os.fstat(self._beginning).st_size:
-            os.pwrite(self._beginning, data, 0)
+        if self._beginning is not None:
+            os.pwrite(self._beginning, data + b"\n", os.fstat(self._beginning).st_size)
 
     def say(self, line: str) -> None:
         """Tells the rank who takes part, if it may need that; it may have ended."""

@@ -29,7 +29,7 @@ class Members:
         waiting: the numbers of those that are ready to be let in.
         most: how many there were at most.
         beginning: what is said to those that come later of what the others have got alike before
-            they trained; b"" until these train.
+            the training that they are in; b"" until these train.
     """
 
     def __init__(
@@ -40,6 +40,8 @@ class Members:
         self.waiting: list[int] = []
         self.most = num_proc
         self.beginning = b""
+        self._trained = -1  # trainings before the one that the members are in
+        self._trained_by: dict[int, int] = {}  # and before the one for which a rank waits
         self._num_proc = num_proc
         self._least = num_proc if least is None else max(1, least)
         self._most_changes = most_changes
@@ -102,12 +104,15 @@ class Members:
             + self.beginning
         )
 
-    def ready(self, rank: int, identity: str) -> bytes | None:
+    def ready(self, rank: int, identity: str, trained: int = 0) -> bytes | None:
         """Takes note that a rank has met the others, or is ready to be let in.
+
+        One that waits for a training which is over knows that, or is about to.
 
         Args:
             rank: its number.
             identity: what must be the same on all ranks.
+            trained: how many trainings of the program are behind it.
 
         Returns:
             What all workers are told, if anything.
@@ -121,21 +126,30 @@ class Members:
             return None
         if identity != self._identity:
             raise ValueError(f"it has {identity}, and the job {self._identity}")
-        if not self.may_change or rank in self.waiting:
+        if not self.may_change or rank in self.waiting or trained < self._trained:
             return None
         self.waiting.append(rank)
+        self._trained_by[rank] = trained
         return self._how_many_wait()
 
-    def begun(self, results: object) -> bytes | None:
+    def begun(self, results: object, trained: int) -> bytes | None:
         """Takes note that a rank trains; returns what all workers are told, if it is the first.
+
+        Who waits for a training before that one does not any more: it goes on to this one.
 
         Args:
             results: see notice.Sender.begun.
+            trained: likewise.
         """
-        if self.beginning or not self.elastic:
+        if trained <= self._trained or not self.elastic:
             return None
-        self.beginning = wire.frame_json(wire.BEGUN, results=results)
-        return self.beginning
+        self._trained = trained
+        self.beginning = wire.frame_json(wire.BEGUN, results=results, trained=trained)
+        still = [rank for rank in self.waiting if self._trained_by[rank] >= trained]
+        if still == self.waiting:
+            return self.beginning
+        self.waiting = still
+        return self.beginning + self._how_many_wait()
 
     def let_in(self, admitted: int) -> bytes | None:
         """All members are at one point of the program, and let in those that wait.

@@ -111,13 +111,14 @@ class Sender:
         if record >= 0:
             self._send(record)
 
-    def ready(self, identity: str) -> None:
+    def ready(self, identity: str, trained: int) -> None:
         """Says, in an elastic job, that this rank has met the others, or waits to be let in.
 
         Args:
             identity: what must be the same on all ranks, such as versions.
+            trained: how many trainings of the program are behind it.
         """
-        self._send(None, joining={"ready": identity})
+        self._send(None, joining={"ready": identity, "trained": trained})
 
     def let_in(self, admitted: int) -> None:
         """Says that all ranks are ready to let in those that wait.
@@ -131,14 +132,15 @@ class Sender:
         """Says that this rank, which was let in, has met the others."""
         self._send(None, joining={"joined": True})
 
-    def begun(self, results: list[object] | None) -> None:
+    def begun(self, results: list[object] | None, trained: int) -> None:
         """Says that this rank trains now.
 
         Args:
             results: what all ranks have got alike before, for those that come later; None where
                 these cannot do without the others. See `tfhvd.runtime.beginning`.
+            trained: how many trainings of the program are behind it.
         """
-        self._send(None, joining={"begun": results})
+        self._send(None, joining={"begun": results, "trained": trained})
 
     def outside(self, *, for_good: bool) -> None:
         """Says that this rank, which has come later, waits at a collective before it trains.

@@ -16,8 +16,8 @@ from tfhvd.watch.ranks import ranks_text
 
 # What becomes of a rank that has come to a collective before it trains: see notice.Sender.outside.
 _STAYS_OUT = (
-    "is not let in: it has come to a collective that it cannot do without the others, which have "
-    "done it before they trained. docs/elastic.md says which those are, under 'Ranks that come'"
+    "is not let in: the others have done something before they trained that it cannot do without "
+    "them. docs/elastic.md says what that may be, under 'Ranks that come'"
 )
 _WAITS = "waits for the others to begin to train, in fit or hvd.elastic.run"
 
@@ -130,7 +130,8 @@ class Recruits:
         number = rank.rank
         if "ready" in fields:
             try:
-                self._tell(self._members.ready(number, str(fields["ready"])))
+                identity, trained = str(fields["ready"]), int(fields["trained"])
+                self._tell(self._members.ready(number, identity, trained))
             except ValueError as error:
                 self._say(f"tfhvdrun: rank {number} on host {rank.host} cannot join: {error}")
                 self._kill(number)
@@ -140,7 +141,7 @@ class Recruits:
                     "epoch of fit, or commit of hvd.elastic"
                 )
         elif "begun" in fields:
-            self._tell(self._members.begun(fields["begun"]))
+            self._tell(self._members.begun(fields["begun"], int(fields["trained"])))
         elif "outside" in fields:
             why = _STAYS_OUT if fields["outside"] else _WAITS
             self._say(f"tfhvdrun: rank {number} on host {rank.host} {why}")

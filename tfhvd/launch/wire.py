@@ -10,9 +10,9 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    told last. N, J and X are then sent again
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
-                         J joining JSON {ready: identity}, {let_in: generation}, {joined: true},
-                                   {begun: results} or {outside: for_good}: of an elastic job; see
-                                   notice.Sender
+                         J joining JSON {ready: identity, trained}, {let_in: generation}, {joined:
+                                   true}, {begun: results, trained} or {outside: for_good}: of an
+                                   elastic job; see notice.Sender
                          K stuck   (empty): the answer to a probe
                          V view    JSON of what is seen of the rank (watch/snapshot.py), or {}
                          X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
@@ -28,8 +28,9 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    later, and is let in; the rank may be started;
                                    elastic: ranks may be lost, and then there is
                          G members JSON {line}: who takes part still; see launch/members.py
-                         D begun   JSON {results}: to those that come later, what the others have
-                                   got alike before they trained, or null
+                         D begun   JSON {results, trained}: to those that come later, what the
+                                   others have got alike before they trained, or null, and the
+                                   number of trainings before that; again with each training
                          B beat    (empty): nothing; that its host acknowledges it says enough
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many

@@ -1,9 +1,9 @@
-"""What all ranks of an elastic job have got alike before they train; ranks that come are told it.
+"""What all ranks of an elastic job have done before they train; ranks that come are told of it.
 
 A script may broadcast the epoch to begin with, or add up how much data each rank has found, before
 its first `fit`. Whoever comes later calls the same collectives, in the same order, while the others
 train: it gets the results that they got; but of large variables, which it gets where it begins to
-train. Pure.
+train. A `fit` that is over is such a call as well, and what it gives is its history. Pure.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from tfhvd.errors import TfhvdError
 # What is kept: a model's weights are larger, which a rank that comes gets anyway.
 MOST_CALLS = 100
 MOST_BYTES = 64 << 10
+FIT, EVALUATE = "Model.fit", "Model.evaluate"
+NO_RESULT: tuple[bytes, ...] = ()  # of a call that whoever comes makes by itself
 
 
 @dataclass(frozen=True)
 class Call:
-    """One eager collective whose results are equal on all ranks.
+    """One eager collective whose results are equal on all ranks, or a call of Keras.
 
     Attributes:
-        kind: such as "Broadcast".
-        name: by which ranks meet; "" where they go by the order of calls.
-        types: of its tensors.
+        kind: such as "Broadcast", or FIT or EVALUATE.
+        name: by which ranks meet, "" where they go by the order of calls; or the model's.
+        types: of its tensors, or what the call is told from others by.
     """
 
     kind: str
@@ -36,7 +38,12 @@ class Call:
 
     def __str__(self) -> str:
         name = f" '{self.name}'" if self.name else ""
-        return f"{self.kind.lower()}{name} ({', '.join(self.types)})"
+        types = f" ({', '.join(self.types)})" if self.types else ""
+        return (self.kind if self._is_of_keras else f"hvd.{self.kind.lower()}") + name + types
+
+    @property
+    def _is_of_keras(self) -> bool:
+        return self.kind in (FIT, EVALUATE)
 
 
 @dataclass
@@ -48,6 +55,17 @@ class Beginning:
     """
 
     results: list[tuple[Call, list[bytes] | None]] = field(default_factory=list)
+    _taken: int = 0
+
+    @property
+    def trained(self) -> int:
+        """How many trainings there are among the calls."""
+        return sum(call.kind == FIT for call, _ in self.results)
+
+    @property
+    def taken(self) -> int:
+        """How many of the trainings have been taken."""
+        return sum(call.kind == FIT for call, _ in self.results[: self._taken])
 
     def keep(
         self, call: Call, size: int, values: Iterable[bytes], comes_later: bool = False
@@ -68,21 +86,30 @@ class Beginning:
         return True
 
     def take(self, call: Call) -> list[bytes] | None:
-        """Takes the results of the next call out, which must be this one; None: they come later.
+        """Returns the results of the next call, which must be this one; None: they come later.
 
         Raises:
             TfhvdError: if it is another one, or there is none.
         """
-        expected = self.results[0][0] if self.results else None
+        expected, values = (*self.results[self._taken : self._taken + 1], (None, None))[0]
         if call != expected:
             called = f"called {expected}" if expected else "called nothing more"
             raise TfhvdError(
-                f"This rank has come to a job that trains, and begins with hvd.{call} here, where "
-                f"the others have {called} before they trained. Every rank must call the same "
-                "collectives in the same order: look for conditions that depend on the rank, on "
+                f"This rank has come to a job that trains, and calls {call} here, where the others "
+                f"have {called} before they trained. Every rank must call the same collectives in "
+                "the same order, and fit: look for conditions that depend on the rank, on "
                 "hvd.size(), or on files that are written while the job runs."
             )
-        return self.results.pop(0)[1]
+        self._taken += 1
+        return values
+
+    def skip(self) -> None:
+        """Takes the next call, without its results."""
+        self._taken += 1
+
+    def go_on(self, later: Beginning) -> None:
+        """Goes on with what was told later: the same calls, and more."""
+        self.results = later.results
 
     def as_fields(self) -> list[Any]:
         """Makes what JSON can hold of it."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from tfhvd.runtime.beginning import Beginning, Call
+from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 
 _logger = logging.getLogger("tfhvd")
@@ -21,9 +22,9 @@ _variables: contextvars.ContextVar[Mapping[str, object] | None] = contextvars.Co
 class Comers:
     """Whether ranks that come, and begin the program, would meet the others where these train.
 
-    That is where `fit` or the function of `hvd.elastic.run` begins. The results of eager
-    collectives before it are kept for them, while there is room; variables need none, whose values
-    they get there.
+    That is in a `fit`, or in the function of `hvd.elastic.run`. The results of eager collectives
+    before it are kept for them, and those of each `fit` that is over, while there is room;
+    variables need none, whose values they get there.
 
     Attributes:
         would_miss: whether this process has taken part in a collective that they would wait for.
@@ -35,15 +36,18 @@ class Comers:
     def forget(self) -> None:
         """Begins anew: the job is over."""
         self.would_miss = False
+        self._trains = False
+        self._trained = 0  # how many trainings are behind this process
         self._own = Beginning()
-        self._told: Beginning | None = None  # what this process has not asked for yet
+        self._told: Beginning | None = None  # by others, to a process that is outside
         self._owed: dict[int, tuple[str, object]] = {}  # variables without the others' values yet
-        self._has_said = False  # to the launcher, what it has kept
 
     @property
     def keeps(self) -> bool:
         """Whether the results of what this process calls now are kept, or were, by others."""
-        return not self._has_said and membership.is_elastic and not membership.rehearses
+        if self.would_miss or self._trains:
+            return False
+        return membership.is_elastic and not membership.rehearses
 
     def take_part(self) -> None:
         """Takes part in a collective without whose results nobody can go on.
@@ -51,11 +55,11 @@ class Comers:
         Raises:
             NotInitializedError: where the process is in no job.
         """
-        if not self.would_miss:  # each collective of a training passes here
+        if not (self.would_miss or self._trains):  # each collective of a training passes here
             membership.check()
             if not (_without_comers.get() or membership.rehearses):
                 if membership.is_outside:
-                    self._stay_out()
+                    self.stay_out()
                 self._miss()
         membership.take_part()
 
@@ -65,7 +69,8 @@ class Comers:
         A rank that has come waits until they train.
 
         Args:
-            call: an eager collective of all ranks, whose results are equal on all of them.
+            call: an eager collective of all ranks, whose results are equal on all of them, or one
+                of Keras.
 
         Returns:
             The bytes of each tensor, None for one that stays as it is here for now: see
@@ -79,14 +84,12 @@ class Comers:
         if not membership.is_outside or _without_comers.get():
             membership.take_part()
             return None
-        if self._told is None:
-            self._told = self._wait_for_beginning()
-        known = self._told.take(call)
+        known = self._wait_for_beginning().take(call)
         if known is not None:
             return list(known)
         variables = _variables.get()
         if variables is None:  # of another kind than the others'
-            self._stay_out()
+            self.stay_out()
         self._owed |= {id(variable): (name, variable) for name, variable in variables.items()}
         return [None] * len(call.types)
 
@@ -98,7 +101,7 @@ class Comers:
             size: of its tensors, in bytes.
             values: the bytes of each; looked at only if they are kept.
         """
-        if _without_comers.get() or self._has_said:
+        if _without_comers.get() or not self.keeps:
             return
         if not self._own.keep(call, size, values, comes_later=_variables.get() is not None):
             self._miss()
@@ -138,18 +141,82 @@ class Comers:
                 "hvd.elastic.run: %s.",
                 _a_few(missing),
             )
-            self._stay_out()
+            self.stay_out()
         self._owed.clear()
 
     def begin_training(self) -> bool:
-        """Takes note that `fit` begins, or the function of `hvd.elastic.run`.
+        """Takes note that a `fit` begins, or the function of `hvd.elastic.run`.
 
         Returns:
-            Whether ranks that come can do without all that this process has done until now.
+            Whether ranks that come can do without all that this process has done until now, and
+            so may be let in within this training.
         """
-        if not self.would_miss:
-            self._say(self._own)
-        return not self.would_miss
+        if self.would_miss or self._trains or membership.rehearses:
+            return False
+        self._trains = True
+        self._say(self._own)
+        return True
+
+    def end_training(self, call: Call | None = None, values: Sequence[bytes] = ()) -> None:
+        """Takes note that a training is over that `begin_training` has said yes to.
+
+        Args:
+            call: the `fit`; None where ranks that come cannot do without it.
+            values: what they are to know of it; NO_RESULT where they do it by themselves.
+        """
+        self._trains = False
+        self._trained += 1
+        if call is None or not (membership.is_elastic and self._keeps_fit(call, values)):
+            self._miss()
+
+    def ended(self, call: Call) -> list[bytes] | None:
+        """Returns what the others have got by a `fit` that they have ended; None: by no such one.
+
+        Args:
+            call: the `fit` that this process begins, which has come later.
+
+        Raises:
+            TfhvdError: if the others have called something else.
+        """
+        if not (membership.is_apart and self._is_over()):
+            return None
+        values = self._caught_up().take(call)
+        self._trained += 1
+        return list(values or ())
+
+    def train_alone(self) -> None:
+        """Takes note that this process, which has come later, does a `fit` by itself."""
+        self._trained += 1
+
+    def enter(self) -> bool:
+        """Waits to be let in where this process begins to train, if it has come later.
+
+        Returns:
+            Whether it takes part; if not, the others have ended that `fit`.
+
+        Raises:
+            NotInitializedError: where the process is in no job.
+        """
+        was_apart = membership.is_apart
+        membership.take_part(self._trained, self._is_over)
+        if was_apart and not membership.is_outside:
+            self._look()
+            self._own = self._told or self._own
+        return not membership.is_apart
+
+    def enter_or_stay_out(self) -> None:
+        """Likewise, where what begins is no `fit`; nobody is let in where the others ended one."""
+        if not self.enter():
+            self.stay_out()
+
+    @contextlib.contextmanager
+    def kept_whole(self) -> Iterator[None]:
+        """Is around collectives of which none is kept, as what they are for is."""
+        before = _without_comers.set(True)
+        try:
+            yield
+        finally:
+            _without_comers.reset(before)
 
     @contextlib.contextmanager
     def do_without(self) -> Iterator[bool]:
@@ -161,30 +228,55 @@ class Comers:
             NotInitializedError: where the process is in no job.
         """
         membership.check()
-        before = _without_comers.set(True)
-        try:
-            yield membership.rehearses or not membership.is_outside
-        finally:
-            _without_comers.reset(before)
+        with self.kept_whole():
+            yield not membership.is_apart
 
-    def _wait_for_beginning(self) -> Beginning:
-        assert membership.endpoints is not None and membership.launcher is not None
-        waited = 0
-        while (fields := membership.endpoints.read_beginning()) is None:
-            membership.wait_outside()
-            waited += 1
-            if waited == 2:  # a second: usually they train by then
-                membership.launcher.outside(for_good=False)
-        if fields["results"] is None:
-            self._stay_out()
-        return Beginning.of_fields(fields["results"])
-
-    def _stay_out(self) -> NoReturn:
+    def stay_out(self) -> NoReturn:
         """Waits for the end of the job, at a place of the program where nobody is let in."""
         assert membership.launcher is not None
         membership.launcher.outside(for_good=True)
         while True:
             membership.wait_outside()
+
+    def _wait_for_beginning(self) -> Beginning:
+        """Returns what the others have done before the training that this process comes to next."""
+        assert membership.launcher is not None
+        waited = 0
+        while (told := self._look()) is None or told.trained < self._trained:
+            membership.wait_outside()
+            waited += 1
+            if waited == 2:  # a second: usually they train by then
+                membership.launcher.outside(for_good=False)
+        return self._caught_up()
+
+    def _caught_up(self) -> Beginning:
+        """Returns what this process was told, from where it is: past what it did by itself."""
+        assert self._told is not None
+        while self._told.taken < self._trained:
+            self._told.skip()
+        return self._told
+
+    def _is_over(self) -> bool:
+        """Whether the others have come to another training than the next one of this process."""
+        told = self._look()
+        return told is not None and told.trained > self._trained
+
+    def _look(self) -> Beginning | None:
+        """Looks what the others have done before the training that they are in."""
+        assert membership.endpoints is not None
+        fields = membership.endpoints.read_beginning()
+        if fields is None:
+            return None
+        if fields["results"] is None:
+            self.stay_out()
+        if self._told is None:
+            self._told = Beginning.of_fields(fields["results"])
+        elif fields["trained"] > self._told.trained:
+            self._told.go_on(Beginning.of_fields(fields["results"]))
+        return self._told
+
+    def _keeps_fit(self, call: Call, values: Sequence[bytes]) -> bool:
+        return self._own.keep(call, sum(map(len, values)), values)
 
     def _miss(self) -> None:
         if not self.would_miss:
@@ -192,11 +284,10 @@ class Comers:
             self._say(None)
 
     def _say(self, kept: Beginning | None) -> None:
-        if self.keeps:
-            self._has_said = True
-            if not (membership.is_outside or membership.came_later):
-                assert membership.launcher is not None
-                membership.launcher.begun(None if kept is None else kept.as_fields())
+        if membership.is_elastic and not membership.is_outside:
+            assert membership.launcher is not None
+            membership.launcher.begun(None if kept is None else kept.as_fields(), self._trained)
+            come_to("training_said")
 
 
 def _a_few(names: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import logging
@@ -10,15 +9,14 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tfhvd._version import __version__
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
 from tfhvd.launch import endpoints, notice
 from tfhvd.runtime import builds, failpoints, meeting
+from tfhvd.runtime.departure import Departure
 from tfhvd.runtime.gpus import choose_gpu
 from tfhvd.runtime.launcher_check import check_launcher
 from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
@@ -70,8 +68,7 @@ class Membership:
         self._at_change: list[Callable[[], object]] = []
         self._prepared = False
         self._follower: threading.Thread | None = None
-        self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
-        self._everyone_knows = True
+        self._departure = Departure(self)
 
     def join(self, ranks: tuple[int, ...] | None, watch_address: str = "") -> None:
         """Meets the other ranks of the job; in one that is there already, not before `take_part`.
@@ -120,19 +117,29 @@ class Membership:
         if "tensorflow" in sys.modules and native.has_gpus():
             choose_gpu(self.require_topology())
 
-    def take_part(self) -> None:
+    @property
+    def is_apart(self) -> bool:
+        """Whether this process is outside, and has no engine."""
+        return self.is_outside and not self.rehearses
+
+    def take_part(self, trained: int = 0, is_over: Callable[[], bool] = bool) -> None:
         """Waits until this process is let in, where it has come to a job that was there before it.
 
         Whatever needs the other ranks begins with it, or an engine. In a rehearsal nobody waits.
+
+        Args:
+            trained: how many trainings of the program are behind this process.
+            is_over: whether it need not wait any more, as the others have come further; then it
+                stays outside.
 
         Raises:
             NotInitializedError: where the process is in no job.
         """
         self.check()
-        if not self.is_outside or self.rehearses:
+        if not self.is_apart:
             return
         with self._admission:
-            if self.is_outside:
+            if self.is_outside and self._is_let_in(trained, is_over):
                 self._begin(load_native(), time.monotonic())
                 self.is_outside = False
 
@@ -157,8 +164,9 @@ class Membership:
 
     def _begin(self, native: Any, since: float) -> None:
         """Begins to take part, where all ranks have met but for one that comes later."""
-        if self.is_elastic:
-            self._meet_when_let_in(native)
+        if self.is_elastic and not self.is_outside:
+            self._prepare_process()
+            self._is_let_in(0, bool)
         topology = native.topology()
         try:
             if self.started_as is None and self.endpoints is None:
@@ -179,25 +187,26 @@ class Membership:
         for begin in self._at_taking_part:
             begin()
 
-    def _meet_when_let_in(self, native: Any) -> None:
+    def _is_let_in(self, trained: int, is_over: Callable[[], bool]) -> bool:
         """Tells the launcher that this rank is there; one that comes later waits for the others.
 
         So does one that was there, if ranks were lost before all had met.
         """
-        self._prepare_process()
+        native = load_native()
         assert self.launcher is not None and self.endpoints is not None
-        self.launcher.ready(self._identity)
+        self.launcher.ready(self._identity, trained)
         failpoints.come_to("ready_said")
         if native.generation() >= 0:
-            return
+            return True
         while self.wait_outside() == -1:
-            pass
-        if self.endpoints.addresses:
-            return
-        self.came_later = True
-        failpoints.come_to("admitted")
-        self.launcher.joined()
-        failpoints.come_to("joined_said")
+            if is_over():
+                return False
+        if not self.endpoints.addresses:
+            self.came_later = True
+            failpoints.come_to("admitted")
+            self.launcher.joined()
+            failpoints.come_to("joined_said")
+        return True
 
     @staticmethod
     def wait_outside() -> int:
@@ -256,8 +265,11 @@ class Membership:
         return load_native().admitted() if self.topology is not None else 0
 
     def refresh(self) -> None:
-        """Takes note of who is left, where the thread that does so may not have come to it."""
-        if self.topology is not None:
+        """Takes note of who is left, where the thread that does so may not have come to it.
+
+        Outside the place stays the one that this process is to have, also in a rehearsal.
+        """
+        if self.topology is not None and not self.is_outside:
             self.topology = load_native().topology()
 
     def at_change(self, told: Callable[[], object]) -> None:
@@ -323,60 +335,7 @@ class Membership:
         self._prepared = True
         self.launcher = notice.Sender(os.environ)
         stacks.answer(load_native().append_uncaught_at)
-        atexit.register(self._at_exit)
-        os.register_at_fork(after_in_child=self._in_child)
-        previous = sys.excepthook
-
-        def excepthook(
-            kind: type[BaseException], error: BaseException, trace: TracebackType | None
-        ) -> None:
-            previous(kind, error, trace)
-            if not _is_interactive():
-                self._on_uncaught(kind, error)
-
-        sys.excepthook = excepthook
-
-    def _in_child(self) -> None:
-        self.forked = True
-        self.topology = None
-
-    def _on_uncaught(self, kind: type[BaseException], error: BaseException) -> None:
-        """Tells the others at once, for threads of this process may go on for long."""
-        if self.topology is None or self.is_outside:
-            return
-        self._failed_with = 130 if issubclass(kind, KeyboardInterrupt) else 1
-        reason = traceback.format_exception_only(kind, error)[-1].strip()
-        self._tell_launcher()
-        try:
-            self.leave(reason)
-        except TfhvdError:
-            self._everyone_knows = False
-
-    def _tell_launcher(self) -> None:
-        """Says, before the other ranks can hear of it, whether it is one of them that failed."""
-        assert self.launcher is not None
-        self.launcher.leave(follows=load_native().is_cut_short())
-
-    def _at_exit(self) -> None:
-        if self.forked:
-            return
-        native = load_native()
-        try:
-            if self.is_outside:
-                self.leave("")
-            elif self.topology is not None:
-                self._tell_launcher()
-                native.check_health()
-                self.leave("")
-            if self._everyone_knows and (native.finalize() or not _mpi4py_ends_mpi()):
-                return
-        except TfhvdError as error:
-            if not self._failed_with:
-                print(f"tfhvd: the job ended badly: {error}", file=sys.stderr)
-        # A rank is lost or does not answer, so that to end MPI in order could hang.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(self._failed_with or 1)
+        self._departure.prepare()
 
 
 _FOLLOWER_LIMIT = 5.0  # seconds for a function of the user's that it may be in
@@ -388,13 +347,3 @@ _FORKED = (
     "tfhvd in the parent, or start the process with multiprocessing.get_context('spawn')."
 )
 membership = Membership()  # this process's
-
-
-def _mpi4py_ends_mpi() -> bool:
-    """Whether mpi4py may end MPI when the interpreter has ended, and wait for lost ranks."""
-    return "mpi4py.MPI" in sys.modules
-
-
-def _is_interactive() -> bool:
-    """Whether the interpreter goes on after an uncaught exception."""
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive)

@@ -224,7 +224,7 @@ def note_reduction(tensors: Iterable[TensorLike | Gradient]) -> None:
 
 def is_asked_for() -> bool:
     """Whether several ranks train, or may, and the setting TFHVD_CHECK_SYNC is not off."""
-    if membership.is_outside and not membership.rehearses:
+    if membership.is_apart:
         return False  # what it trains before it is let in, it trains by itself
     return process.is_one_of_several() and _setting() != "OFF"
 
