@@ -13,10 +13,15 @@ import mpi
 import pytest
 import rank_worker
 import ranks
+import shares
 
 # For build_tools, which is not installed. At the end, so that tfhvd is the one that is installed.
 sys.path.append(str(mpi.ROOT))
 runpy.run_path(str(children.SITE / "sitecustomize.py"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", type=shares.Share.parse, help="a part of the tests, such as 2/3")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,7 +39,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    share = config.getoption("share")
+    if share is not None:
+        others = [item for item in items if not share.has(item.nodeid)]
+        items[:] = [item for item in items if share.has(item.nodeid)]
+        config.hook.pytest_deselected(items=others)
     if not ranks.is_worker():
         ranks.hand_over(items)
 
