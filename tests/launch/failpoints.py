@@ -279,9 +279,9 @@ def _trained(place: str) -> Iterator[Case]:
     points = f"{LOSES_ONE},entries_taken:{place}@{rank}"
     again = 2 if place == LOSES_ONE.partition("@")[0] else 1
     yield Case(place, "during recovery", points, two, 4, victims=again, lost=2)
-    yield _join(place, "rank 0, during a join", f"let_in_done:{place}@0", hosts=one)
+    yield join(place, "rank 0, during a join", f"let_in_done:{place}@0", hosts=one)
     if place not in RANK_0:
-        yield _join(place, "who came, during a join", f"admitted:{place}@2", hosts=one)
+        yield join(place, "who came, during a join", f"admitted:{place}@2", hosts=one)
 
 
 def _taken_up(place: str) -> Iterator[Case]:
@@ -306,9 +306,9 @@ def _taken_up(place: str) -> Iterator[Case]:
         yield Case(place, "during recovery", points, hosts, ranks, victims=again, lost=3)
     if place != "entry_resubmitted":  # nothing is under way there
         host = "aab" if place.startswith("memory_") else "abb"
-        yield _join(place, "rank 0, during a join", f"{first}{place}@0", hosts=host)
+        yield join(place, "rank 0, during a join", f"{first}{place}@0", hosts=host)
         if place != "memory_made" and place != "members_noted":
-            yield _join(place, "who came, during a join", f"{first}{place}@2")
+            yield join(place, "who came, during a join", f"{first}{place}@2")
     if WHEN[place] == "start":
         host = "aab" if place.startswith("memory_") else "abb"
         for role, rank in {"rank 0": 0, "a host's first": 1}.items():
@@ -318,7 +318,7 @@ def _taken_up(place: str) -> Iterator[Case]:
             yield Case(place, role, f"{place}@{rank}", host, 3)
 
 
-def _join(place: str, role: str, points: str, hosts: str = "abb", **more: object) -> Case:
+def join(place: str, role: str, points: str, hosts: str = "abb", **more: object) -> Case:
     """A job of two ranks that a third comes to; others take the place of those that are lost."""
     options = ("--blacklist-cooldown-range", "0.1", "0.1")
     case = Case(place, role, points, hosts, 2, most=3, lost=0, options=options)
@@ -327,23 +327,23 @@ def _join(place: str, role: str, points: str, hosts: str = "abb", **more: object
 
 def _joining(place: str, when: str) -> Iterator[Case]:
     if when == "came":
-        yield _join(place, "who came", f"{place}@2")
+        yield join(place, "who came", f"{place}@2")
         both = f"{place}@1,{place}@2"
-        yield _join(place, "two who came", both, ranks=1, victims=2)
+        yield join(place, "two who came", both, ranks=1, victims=2)
         if place == "ready_said":
-            yield _join(place, "rank 0", f"{place}@0")
+            yield join(place, "rank 0", f"{place}@0")
         return
     way = "fit" if when == "fit" else "loop"
     first = "let_in_done:" if when == "synced" else ""
     # Of `counted` the second generation is that in which others come: they lose nobody before.
-    yield _join(place, "rank 0", f"{first}{place}@0", way=way)
+    yield join(place, "rank 0", f"{first}{place}@0", way=way)
     if place not in RANK_0:
-        yield _join(place, "a host's first", f"{first}{place}@1", way=way)
+        yield join(place, "a host's first", f"{first}{place}@1", way=way)
         both = f"{first}{place}@0,{first}{place}@2"
         more = {"ranks": 3, "most": 4, "victims": 2}
-        yield _join(place, "two at once", both, hosts="aabb", way=way, **more)
+        yield join(place, "two at once", both, hosts="aabb", way=way, **more)
     if when == "counted" or place in ("state_syncing", "state_synced", "training_said"):
-        yield _join(place, "who came", f"{place}@2", way=way)
+        yield join(place, "who came", f"{place}@2", way=way)
 
 
 def run(case: Case) -> None:

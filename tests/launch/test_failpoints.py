@@ -34,3 +34,12 @@ def test_a_place_that_does_not_exist():
 )
 def test_the_others_go_on(name):
     failpoints.run(CASES[name])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [6, 7, 8])
+def test_rank_0_is_lost_while_it_tells_one_that_comes_to_fit_its_state(number):
+    """In one of the collectives by which it does so, among them a broadcast with that root."""
+    point = f"fit_agrees_anew:collective_begins@0#{number}"
+    case = failpoints.join("collective_begins", "root", point, way="fit")
+    failpoints.run(case)

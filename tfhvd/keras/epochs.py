@@ -34,6 +34,7 @@ from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of
 from tfhvd.keras.update_check import UpdateCheck
 from tfhvd.ops import allgather, join
 from tfhvd.ops.admission import let_in, waiting_ranks
+from tfhvd.ops.objects import ROOT_IS_LOST
 from tfhvd.runtime import process, updates
 from tfhvd.runtime.comers import comers
 from tfhvd.runtime.failpoints import come_to
@@ -206,10 +207,7 @@ class Epochs:
             self.model.train_function = self._train_function
 
     def agree_on_rates(self, epoch: int) -> None:
-        """Takes rank 0's learning rates, after the callbacks of the user have set theirs.
-
-        And its history, if this rank has come.
-        """
+        """Takes rank 0's rates, after the user's callbacks have set theirs, and its history."""
         self._epoch = epoch
         if self.active:
             self._past.tell()
@@ -386,5 +384,15 @@ class Epochs:
         for optimizer in reducing_optimizers(self.model):
             accumulator_of(optimizer).begin_anew()
         local = local_keys(self.model, self.step)
-        broadcast_state(self.model, self._optimizers, self._numbers[rank], local, self._ranks)
+        while True:
+            try:
+                root = self._numbers[rank]
+                broadcast_state(self.model, self._optimizers, root, local, self._ranks)
+                break
+            except tf.errors.AbortedError as error:
+                # On all ranks alike; the first one of those that are left has a state, too.
+                if ROOT_IS_LOST not in str(error):
+                    raise
+                membership.refresh()
+                rank = 0
         forget_ways(self.model.trainable_variables)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,8 @@ class Endpoints:
         members: that from which it reads who takes part as ranks are lost; -1: none may be.
         hosts: of a rank that comes later, the hosts of all, by rank, once it takes part; else none.
         place: its rank among these.
-        beginning: the descriptor of what the others have got alike before they trained; -1: none.
+        beginning: the descriptor of what the others have got alike before they trained, and of the
+            barriers that are passed; -1: none.
     """
 
     rank: int
@@ -50,9 +51,20 @@ class Endpoints:
 
     def read_beginning(self) -> dict[str, Any] | None:
         """Returns the latest fields of wire.BEGUN; None where they have not come yet."""
+        return next(self._told("results"), None)
+
+    def passed_barriers(self) -> int:
+        """Returns how many barriers this rank may go on from."""
+        passed = (fields["barriers"].get(str(self.rank), 0) for fields in self._told("barriers"))
+        return max(passed, default=0)
+
+    def _told(self, key: str) -> Iterator[dict[str, Any]]:
+        """Yields what was told that has this field, the latest first."""
         data = os.pread(self.beginning, os.fstat(self.beginning).st_size, 0)
         *whole, _ = data.split(b"\n")  # what follows the last line's end is being written
-        return dict(json.loads(whole[-1])) if whole else None
+        for line in reversed(whole):
+            if key in (fields := json.loads(line)):
+                yield dict(fields)
 
     @property
     def comes_later(self) -> bool:
@@ -115,10 +127,11 @@ class Port:
             os.set_inheritable(descriptor, True)
         return {INHERITED: ",".join(map(str, inherited))}
 
-    def tell_beginning(self, data: bytes) -> None:
-        """Tells the rank what the others have got alike before they trained, if it may need that.
+    def tell(self, data: bytes) -> None:
+        """Tells the rank, if it may need that, what JSON says of those that are outside.
 
-        It may be said more than once; the last time counts.
+        Args:
+            data: of wire.BEGUN or wire.PASSED; of the former what comes last counts.
         """
         if self._beginning is not None:
             os.pwrite(self._beginning, data + b"\n", os.fstat(self._beginning).st_size)

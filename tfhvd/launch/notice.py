@@ -142,6 +142,14 @@ class Sender:
         """
         self._send(None, joining={"begun": results, "trained": trained})
 
+    def barrier(self, number: int) -> None:
+        """Says that this rank, which has come later, waits at a barrier before it trains.
+
+        Args:
+            number: of the barrier, from 1.
+        """
+        self._send(None, joining={"barrier": number})
+
     def outside(self, *, for_good: bool) -> None:
         """Says that this rank, which has come later, waits at a collective before it trains.
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfhvd.launch import growth
+from tfhvd.launch import growth, wire
+from tfhvd.launch.barriers import Barriers
 from tfhvd.launch.ending import Rank
 from tfhvd.launch.growth import Growth
 from tfhvd.launch.hosts import Host
@@ -69,6 +70,8 @@ class Recruits:
         self._say = say
         self._managers: list[tuple[ProcessManager, set[int]]] = []  # and who is to say hello yet
         self._meet_by: dict[int, float] = {}  # those that were let in: when the others have waited
+        self._barriers = Barriers()
+        self._stay_out: set[int] = set()
 
     @property
     def state(self) -> State:
@@ -116,6 +119,10 @@ class Recruits:
             del self._meet_by[rank]
             self._say(f"tfhvdrun: rank {rank} does not meet the others, and is killed")
             self._kill(rank)
+        outside = {n: host for n, host in self.hosts.items() if n not in self._members.present}
+        passed = self._barriers.due(outside, {*self._members.waiting, *self._stay_out})
+        if passed:
+            self._tell(wire.frame_json(wire.PASSED, barriers=passed))
 
     def heard(self, rank: int) -> bool:
         """Takes note that a rank has said hello; returns whether it is one that was started."""
@@ -142,7 +149,11 @@ class Recruits:
                 )
         elif "begun" in fields:
             self._tell(self._members.begun(fields["begun"], int(fields["trained"])))
+        elif "barrier" in fields:
+            self._barriers.come(number, int(fields["barrier"]))
         elif "outside" in fields:
+            if fields["outside"]:
+                self._stay_out.add(number)
             why = _STAYS_OUT if fields["outside"] else _WAITS
             self._say(f"tfhvdrun: rank {number} on host {rank.host} {why}")
         elif "let_in" in fields:

@@ -11,8 +11,8 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                          O output, E error output: bytes as the rank wrote them
                          N notice  JSON {follows}: the rank begins to leave the job; see notice
                          J joining JSON {ready: identity, trained}, {let_in: generation}, {joined:
-                                   true}, {begun: results, trained} or {outside: for_good}: of an
-                                   elastic job; see notice.Sender
+                                   true}, {begun: results, trained}, {barrier: number} or {outside:
+                                   for_good}: of an elastic job; see notice.Sender
                          K stuck   (empty): the answer to a probe
                          V view    JSON of what is seen of the rank (watch/snapshot.py), or {}
                          X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
@@ -31,6 +31,8 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                          D begun   JSON {results, trained}: to those that come later, what the
                                    others have got alike before they trained, or null, and the
                                    number of trainings before that; again with each training
+                         C passed  JSON {barriers}: the barriers from which those that come later
+                                   may go on, by rank; see launch/barriers.py
                          B beat    (empty): nothing; that its host acknowledges it says enough
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
@@ -51,7 +53,11 @@ from typing import Any
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
 ASK, JOINING = b"A", b"J"
 WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
-ENDPOINTS, MEMBERS, BEGUN, BEAT = b"M", b"G", b"D", b"B"
+ENDPOINTS, MEMBERS, BEGUN, PASSED, BEAT = b"M", b"G", b"D", b"C", b"B"
+_KINDS = {
+    *(HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW, ASK, JOINING),
+    *(WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT, ENDPOINTS, MEMBERS, BEGUN, PASSED, BEAT),
+}
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
@@ -118,7 +124,7 @@ class Reader:
         frames = []
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
-            if length > LIMIT or kind not in b"HOENXKVAJWSLIQPRMGDB":
+            if length > LIMIT or kind not in _KINDS:
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:

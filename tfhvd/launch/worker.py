@@ -229,8 +229,8 @@ class Worker:
                 line = str(wire.read_json(payload)["line"])
                 self._line = line if line.startswith("roster ") else self._line
                 self._port.say(line)
-            elif kind == wire.BEGUN and self._port is not None:
-                self._port.tell_beginning(payload)
+            elif kind in (wire.BEGUN, wire.PASSED) and self._port is not None:
+                self._port.tell(payload)
             elif kind == wire.QUIT:
                 self._over = True
         if frames is None:

@@ -19,8 +19,8 @@ def barrier(
     """Waits until every rank has called it.
 
     In a `tf.function` it takes its place among the stateful operations (assignments without order
-    of their own are not among them). A rank that comes to an elastic job does not wait at it, until
-    it is let in: the others have been there.
+    of their own are not among them). A rank that comes to an elastic job waits at it, until it is
+    let in, for those alone that come to its host with it: the others have been there.
 
     Args:
         process_set: the ranks that take part.
@@ -41,6 +41,8 @@ def barrier(
         if takes_part:
             process.take_part()
             _kernels.barrier(name_of("barrier", name, set_id=set_id), set_id)
+        else:
+            comers.wait_for_host()
 
 
 tf.no_gradient("TfhvdBarrier")

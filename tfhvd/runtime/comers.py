@@ -18,6 +18,8 @@ _variables: contextvars.ContextVar[Mapping[str, object] | None] = contextvars.Co
     "variables", default=None
 )
 
+_MOMENT = 0.05  # seconds
+
 
 class Comers:
     """Whether ranks that come, and begin the program, would meet the others where these train.
@@ -38,8 +40,10 @@ class Comers:
         self.would_miss = False
         self._trains = False
         self._trained = 0  # how many trainings are behind this process
+        self._barriers = 0
         self._own = Beginning()
         self._told: Beginning | None = None  # by others, to a process that is outside
+        self._cannot = False  # be let in any more, as it was told
         self._owed: dict[int, tuple[str, object]] = {}  # variables without the others' values yet
 
     @property
@@ -180,6 +184,8 @@ class Comers:
         """
         if not (membership.is_apart and self._is_over()):
             return None
+        if self._cannot:
+            self.stay_out()
         values = self._caught_up().take(call)
         self._trained += 1
         return list(values or ())
@@ -202,12 +208,24 @@ class Comers:
         if was_apart and not membership.is_outside:
             self._look()
             self._own = self._told or self._own
+            self.would_miss = self._cannot  # the others are further by now
         return not membership.is_apart
 
     def enter_or_stay_out(self) -> None:
         """Likewise, where what begins is no `fit`; nobody is let in where the others ended one."""
         if not self.enter():
             self.stay_out()
+
+    def wait_for_host(self) -> None:
+        """Waits at a barrier for those alone that come to this host as this process does.
+
+        Those that train have been there.
+        """
+        assert membership.launcher is not None and membership.endpoints is not None
+        self._barriers += 1
+        membership.launcher.barrier(self._barriers)
+        while membership.endpoints.passed_barriers() < self._barriers:
+            membership.wait_outside(_MOMENT)
 
     @contextlib.contextmanager
     def kept_whole(self) -> Iterator[None]:
@@ -243,6 +261,8 @@ class Comers:
         assert membership.launcher is not None
         waited = 0
         while (told := self._look()) is None or told.trained < self._trained:
+            if self._cannot:
+                self.stay_out()
             membership.wait_outside()
             waited += 1
             if waited == 2:  # a second: usually they train by then
@@ -259,7 +279,7 @@ class Comers:
     def _is_over(self) -> bool:
         """Whether the others have come to another training than the next one of this process."""
         told = self._look()
-        return told is not None and told.trained > self._trained
+        return self._cannot or (told is not None and told.trained > self._trained)
 
     def _look(self) -> Beginning | None:
         """Looks what the others have done before the training that they are in."""
@@ -268,8 +288,8 @@ class Comers:
         if fields is None:
             return None
         if fields["results"] is None:
-            self.stay_out()
-        if self._told is None:
+            self._cannot = True
+        elif self._told is None:
             self._told = Beginning.of_fields(fields["results"])
         elif fields["trained"] > self._told.trained:
             self._told.go_on(Beginning.of_fields(fields["results"]))

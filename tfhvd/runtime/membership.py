@@ -199,7 +199,8 @@ class Membership:
         if native.generation() >= 0:
             return True
         while self.wait_outside() == -1:
-            if is_over():
+            # It may have been let in before that was over, and be about to be told.
+            if is_over() and self.wait_outside() == -1:
                 return False
         if not self.endpoints.addresses:
             self.came_later = True
@@ -209,12 +210,12 @@ class Membership:
         return True
 
     @staticmethod
-    def wait_outside() -> int:
+    def wait_outside(seconds: float = 0.5) -> int:
         """Waits a moment for others to be told of; returns the generation, -1 for none yet.
 
         To be called while this process is outside. A moment at a time, so that Ctrl-C is heard.
         """
-        latest = load_native().wait_for_generation(-1, 0.5)
+        latest = load_native().wait_for_generation(-1, seconds)
         if latest is None:
             # Nothing has gone wrong, and whoever has started this process ends it now.
             raise SystemExit("tfhvd: the job has ended before this rank was let in")
