@@ -98,6 +98,17 @@ def test_a_rank_comes_to_the_second_fit(tmp_path, package, way):
     assert result.err.count("rank 2 on host") == 1 + (way == "waits"), result.err
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["waits", "comes later"])
+def test_a_rank_comes_to_a_large_model_that_was_broadcast_before_the_first_fit(tmp_path, way):
+    """Its variables are more than is kept, and stay as they are here until the second one."""
+    before = "model.build((None, 4))\nhvd.broadcast_variables(model.variables, 0)\n"
+    program = TWO_FITS.replace("base.trainable = False", before + "base.trainable = False")
+    result = grown(tmp_path, program.replace("Dense(8,", "Dense(8_000,"), "keras", way)
+    lines = [f"rank {rank} of 3, 7, 0" for rank in range(3)]
+    assert sorted(result.out.splitlines()) == lines, result.err
+
+
 # Once another rank has come to a fit the first one is killed, and the other one ends that fit.
 RELAY = (
     EITHER_KERAS

@@ -198,6 +198,7 @@ def gradient(weight):
 @hvd.elastic.run
 def train(state):
     calls.append(len(traced))
+    assert hvd.broadcast_object([way], 0) == [way]
     if way == "fails":
         assert len(hvd.allgather(tf.ones([1, 1]), name="rows")) == hvd.size(), "rows are missing"
     state.sizes.append(hvd.size())

@@ -79,6 +79,7 @@ def ended(model: Model, arguments: dict[str, Any]) -> Instead | None:
         model.name,
     )
     rehearsal.build(model, arguments)
+    comers.expect(rehearsal.shared_variables(model))
     set_history(model, values[0])
     _fitted.add(model)
     return lambda run: model.history

@@ -391,7 +391,7 @@ class Epochs:
                 break
             except tf.errors.AbortedError as error:
                 # On all ranks alike; the first one of those that are left has a state, too.
-                if ROOT_IS_LOST not in str(error):
+                if ROOT_IS_LOST not in str(error) or membership.rehearses:
                     raise
                 membership.refresh()
                 rank = 0

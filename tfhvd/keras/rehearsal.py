@@ -57,7 +57,7 @@ def rehearse(model: Model, arguments: dict[str, Any]) -> Coming:
     is_reduced = process_set_of(model) is not None
     meets = step_of(model) is None and any(callback.meets_all_ranks for callback in callbacks)
     if is_reduced or meets:
-        comers.expect(_shared_variables(model))
+        comers.expect(shared_variables(model))
         comers.enter()
     return Coming(traces_otherwise=failed, knows_no_step=not is_reduced)
 
@@ -74,6 +74,15 @@ def build(model: Model, arguments: dict[str, Any]) -> None:
     with membership.rehearsal() as begun:
         if begun:
             _step(model, arguments)
+
+
+def shared_variables(model: Model) -> Iterator[tf.Variable]:
+    """Yields what a model and its optimizers have by now, but for what stays each rank's own."""
+    built = keras_compat.all_built(model)
+    local = local_keys(model, step_of(model) or updates.Step()) if built else set()
+    for variable in map(tf_variable, _variables(model)):
+        if key_of(variable) not in local:
+            yield variable
 
 
 def _step(model: Model, arguments: dict[str, Any]) -> bool:
@@ -121,15 +130,6 @@ def _variables(model: Model) -> list[Any]:
     for optimizer in optimizers_of(model):
         variables += keras_compat.optimizer_variables(optimizer)
     return variables
-
-
-def _shared_variables(model: Model) -> Iterator[tf.Variable]:
-    """Yields those without the ones that stay each rank's own."""
-    built = keras_compat.all_built(model)
-    local = local_keys(model, step_of(model) or updates.Step()) if built else set()
-    for variable in map(tf_variable, _variables(model)):
-        if key_of(variable) not in local:
-            yield variable
 
 
 class _Values:

@@ -64,7 +64,8 @@ def broadcast_object(
     Example:
         >>> settings = hvd.broadcast_object(read_settings() if hvd.rank() == 0 else None)
     """
-    is_root = process.rank() == check_root(root_rank, process_set)
+    # Whoever rehearses is alone.
+    is_root = process.rank() == check_root(root_rank, process_set) or membership.rehearses
     if membership.is_elastic:
         return _brought(obj, is_root, session, name, process_set)
     share = _Transport("broadcast", _session_of(session), name, process_set, root_rank)

@@ -43,7 +43,7 @@ class Comers:
         self._barriers = 0
         self._own = Beginning()
         self._told: Beginning | None = None  # by others, to a process that is outside
-        self._cannot = False  # be let in any more, as it was told
+        self._is_shut_out = False  # nobody is let in any more, as it was told
         self._owed: dict[int, tuple[str, object]] = {}  # variables without the others' values yet
 
     @property
@@ -184,7 +184,7 @@ class Comers:
         """
         if not (membership.is_apart and self._is_over()):
             return None
-        if self._cannot:
+        if self._is_shut_out:
             self.stay_out()
         values = self._caught_up().take(call)
         self._trained += 1
@@ -208,7 +208,7 @@ class Comers:
         if was_apart and not membership.is_outside:
             self._look()
             self._own = self._told or self._own
-            self.would_miss = self._cannot  # the others are further by now
+            self.would_miss = self._is_shut_out  # the others are further by now
         return not membership.is_apart
 
     def enter_or_stay_out(self) -> None:
@@ -261,7 +261,7 @@ class Comers:
         assert membership.launcher is not None
         waited = 0
         while (told := self._look()) is None or told.trained < self._trained:
-            if self._cannot:
+            if self._is_shut_out:
                 self.stay_out()
             membership.wait_outside()
             waited += 1
@@ -279,7 +279,7 @@ class Comers:
     def _is_over(self) -> bool:
         """Whether the others have come to another training than the next one of this process."""
         told = self._look()
-        return self._cannot or (told is not None and told.trained > self._trained)
+        return self._is_shut_out or (told is not None and told.trained > self._trained)
 
     def _look(self) -> Beginning | None:
         """Looks what the others have done before the training that they are in."""
@@ -288,7 +288,7 @@ class Comers:
         if fields is None:
             return None
         if fields["results"] is None:
-            self._cannot = True
+            self._is_shut_out = True
         elif self._told is None:
             self._told = Beginning.of_fields(fields["results"])
         elif fields["trained"] > self._told.trained:
