@@ -22,6 +22,17 @@ if sys.argv[1] == "tf_keras":
 else:
     import keras
 """
+# A model whose gradients a tape reduces, after TensorFlow, a Keras and its tfhvd are imported.
+TAPE_MODEL = """
+class OfATape(keras.Sequential):
+    def train_step(self, data):
+        x, y = data
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        return {"loss": loss}
+"""
 TFHVDRUN = [sys.executable, "-m", "tfhvd.launch"]
 # What starts it: another one within tests that use `preloaded_jobs`.
 Popen: Callable[..., subprocess.Popen[str]] = subprocess.Popen

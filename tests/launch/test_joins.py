@@ -13,6 +13,7 @@ import network
 import pytest
 from launching import (
     EITHER_KERAS,
+    TAPE_MODEL,
     TFHVDRUN,
     environment,
     grown,
@@ -162,16 +163,8 @@ OF_A_TAPE = (
         "start = hvd.rank()",
         """start = hvd.rank()
 plain = keras.optimizers.Adam(0.01 * hvd.size())
-
-class OfATape(keras.Sequential):
-    def train_step(self, data):
-        x, y = data
-        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
-            loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-        return {"loss": loss}
-""",
+"""
+        + TAPE_MODEL,
     )
 )
 # Nobody but this rank trains it.

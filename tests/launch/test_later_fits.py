@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from launching import EITHER_KERAS, grown, launch, script, wait_until_gone
+from launching import EITHER_KERAS, TAPE_MODEL, grown, launch, script, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("preloaded_jobs")
 
@@ -119,16 +119,9 @@ import tfhvd.keras as hvd
 os.environ["TFHVD_CHECK_SYNC"] = "off"
 hvd.init()
 keras.utils.set_random_seed(1 + os.getpid())
-
-class OfATape(keras.Sequential):
-    def train_step(self, data):
-        x, y = data
-        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
-            loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-        return {"loss": loss}
-
+"""
+    + TAPE_MODEL
+    + """
 class Alone(keras.Sequential):
     def train_step(self, data):
         return {"process": tf.constant(float(os.getpid()))}

@@ -11,15 +11,20 @@ from collections.abc import Collection, Mapping
 
 
 class Barriers:
-    """How many barriers each rank that is outside has come to, and gone on from."""
+    """How many barriers each rank that is outside has come to.
+
+    Attributes:
+        waiting: the ranks that have not gone on from their last one.
+    """
 
     def __init__(self) -> None:
+        self.waiting: set[int] = set()
         self._at: dict[int, int] = {}
-        self._passed: dict[int, int] = {}
 
     def come(self, rank: int, number: int) -> None:
         """Takes note that a rank waits at its barrier of this number, from 1."""
         self._at[rank] = number
+        self.waiting.add(rank)
 
     def due(self, hosts: Mapping[int, str], settled: Collection[int]) -> dict[int, int]:
         """Takes those who may go on: no other rank of their host is on its way to that barrier.
@@ -31,17 +36,14 @@ class Barriers:
         Returns:
             The number of the barrier, for each rank.
         """
-        waiting = {
-            rank: number for rank, number in self._at.items() if number > self._passed.get(rank, 0)
-        }
         due = {
-            rank: number
-            for rank, number in waiting.items()
+            rank: self._at[rank]
+            for rank in self.waiting
             if all(
-                self._at.get(other, 0) >= number
+                self._at.get(other, 0) >= self._at[rank]
                 for other, host in hosts.items()
                 if host == hosts.get(rank) and other not in settled
             )
         }
-        self._passed |= due
+        self.waiting -= due.keys()
         return due

@@ -119,6 +119,10 @@ class Recruits:
             del self._meet_by[rank]
             self._say(f"tfhvdrun: rank {rank} does not meet the others, and is killed")
             self._kill(rank)
+        if self._barriers.waiting:
+            self._let_pass()
+
+    def _let_pass(self) -> None:
         outside = {n: host for n, host in self.hosts.items() if n not in self._members.present}
         passed = self._barriers.due(outside, {*self._members.waiting, *self._stay_out})
         if passed:

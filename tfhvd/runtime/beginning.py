@@ -39,11 +39,8 @@ class Call:
     def __str__(self) -> str:
         name = f" '{self.name}'" if self.name else ""
         types = f" ({', '.join(self.types)})" if self.types else ""
-        return (self.kind if self._is_of_keras else f"hvd.{self.kind.lower()}") + name + types
-
-    @property
-    def _is_of_keras(self) -> bool:
-        return self.kind in (FIT, EVALUATE)
+        kind = self.kind if self.kind in (FIT, EVALUATE) else f"hvd.{self.kind.lower()}"
+        return kind + name + types
 
 
 @dataclass

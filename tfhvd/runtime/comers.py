@@ -170,7 +170,8 @@ class Comers:
         """
         self._trains = False
         self._trained += 1
-        if call is None or not (membership.is_elastic and self._keeps_fit(call, values)):
+        size = sum(map(len, values))
+        if call is None or not (membership.is_elastic and self._own.keep(call, size, values)):
             self._miss()
 
     def ended(self, call: Call) -> list[bytes] | None:
@@ -294,9 +295,6 @@ class Comers:
         elif fields["trained"] > self._told.trained:
             self._told.go_on(Beginning.of_fields(fields["results"]))
         return self._told
-
-    def _keeps_fit(self, call: Call, values: Sequence[bytes]) -> bool:
-        return self._own.keep(call, sum(map(len, values)), values)
 
     def _miss(self) -> None:
         if not self.would_miss:

@@ -150,9 +150,8 @@ class Membership:
         What is traced, compiled and loaded then, the others need not wait for. Within another one
         it does nothing. Yields whether there is such an engine.
         """
-        begins = self.is_outside and not self.rehearses
         place = self.require_topology()
-        if not (begins and load_native().begin_rehearsal(place.rank, place.size)):
+        if not (self.is_apart and load_native().begin_rehearsal(place.rank, place.size)):
             yield self.rehearses
             return
         self.rehearses = True
