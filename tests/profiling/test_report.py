@@ -141,6 +141,13 @@ def test_a_few_late_steps_are_no_matter_of_every_step(part):
     assert most.straggler.cause == part
 
 
+def test_a_rank_that_is_late_in_every_step_is_found_though_another_one_is_very_late_once():
+    late = {0: [0.0, 0.0, 0.5, *[0.0] * 7], 1: [0.03] * 10}
+    made = report.make(job(late, hosts=("a",) * 4, steps=10))
+    assert (made.straggler.rank, made.straggler.cause) == (1, "input")
+    assert made.straggler.seconds == pytest.approx(9 / 10 * 0.03)
+
+
 def test_ranks_that_wait_for_each_other_in_turn():
     first, second = job({0: 0.02}), job({1: 0.02})
     traces = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfhvd.profiling.links import SlowLink
@@ -82,27 +82,19 @@ def _late(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> S
     """The rank that calls its collectives later than the others."""
     count = max(1, min(map(len, steps.values())))
     whole = statistics.fmean(_per_step(steps[rank], "whole", count) for rank in steps)
-    kept = {
-        rank: sum(
-            step.waits_for.get(rank, 0.0)
-            for other in steps
-            if other != rank
-            for step in steps[other]
-        )
-        / count
-        / (len(steps) - 1)
-        for rank in steps
-    }
-    rank = max(kept, key=lambda each: kept[each])
-    others = max(kept[other] for other in steps if other != rank)
-    if kept[rank] < _LEAST * whole or kept[rank] < _MORE * others:
+    kept = {rank: [_waits_for(rank, at_once) for at_once in _at_once(steps)] for rank in steps}
+    # A rank that is late in every step is found though another one is very late once.
+    found = (_most(kept, average, whole) for average in (statistics.fmean, statistics.median))
+    rank = next((each for each in found if each is not None), None)
+    if rank is None:
         return None
+    seconds = statistics.fmean(kept[rank])
     more = {}
     for part in _OWN:
         usual = [_per_step(steps[other], part, count) for other in steps if other != rank]
         more[part] = _per_step(steps[rank], part, count) - statistics.median(usual)
     cause = max(more, key=lambda part: more[part])
-    told, longer, enough = cause, more[cause], kept[rank] / 2
+    told, longer, enough = cause, more[cause], seconds / 2
     # What keeps a program from running does so in whatever part it is in just then.
     held = sum(max(0.0, more[part]) for part in _UNSEEN)
     reason = _kept_from_running(traces[rank], whole * count, held * count)
@@ -114,7 +106,36 @@ def _late(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> S
         told = "unseen"
     elif cause in _UNSEEN and not _steadily(rank, cause, longer, steps):
         told = "at times"
-    return Straggler(rank, kept[rank], kept[rank] / whole, told, longer)
+    return Straggler(rank, seconds, seconds / whole, told, longer)
+
+
+def _at_once(steps: Mapping[int, Sequence[Step]]) -> Iterator[dict[int, Step]]:
+    """Of each step those of all ranks, by rank."""
+    for at_once in zip(*steps.values()):
+        yield dict(zip(steps, at_once))
+
+
+def _waits_for(rank: int, at_once: Mapping[int, Step]) -> float:
+    """How long the others wait for a rank in a step, in seconds, each, on average."""
+    return statistics.fmean(
+        step.waits_for.get(rank, 0.0) for other, step in at_once.items() if other != rank
+    )
+
+
+def _most(
+    kept: Mapping[int, Sequence[float]], average: Callable[[Sequence[float]], float], whole: float
+) -> int | None:
+    """The rank that keeps the others much longer than any other does; None where none does.
+
+    Args:
+        kept: seconds in each step, by rank.
+        average: of the steps.
+        whole: seconds that a step takes.
+    """
+    costs = {rank: average(seconds or [0.0]) for rank, seconds in kept.items()}
+    rank = max(costs, key=lambda each: costs[each])
+    others = max(cost for other, cost in costs.items() if other != rank)
+    return rank if costs[rank] >= max(_LEAST * whole, _MORE * others) else None
 
 
 def _kept_from_running(trace: Trace, duration: float, more: float) -> str:
