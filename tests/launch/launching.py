@@ -47,7 +47,8 @@ class Outcome:
     @property
     def own_lines(self) -> list[str]:
         """What stderr says from tfhvdrun's first word on the failure, at the end of the job."""
-        lines = [line for line in self.err.splitlines() if not line.endswith("; the job ends")]
+        at_once = ("; the job ends", " lets it go on")
+        lines = [line for line in self.err.splitlines() if not line.endswith(at_once)]
         first = next((at for at, line in enumerate(lines) if line.startswith("tfhvdrun:")), None)
         return [] if first is None else lines[first:]
 

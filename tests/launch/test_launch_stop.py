@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -96,6 +97,38 @@ def test_ranks_that_do_not_end_in_that_time_are_killed(tmp_path):
         process.communicate(timeout=30)
     assert process.returncode == 143
     assert list(tmp_path.glob("script.py.*")) == []
+    assert wait_until_gone(str(path)) == []
+
+
+@pytest.mark.parametrize("words", [(), also(("--elastic",))])
+@pytest.mark.parametrize("behind", ["", also("a shell")])
+def test_a_rank_that_is_stopped_is_told_at_once_and_that_it_goes_on(tmp_path, words, behind):
+    path = script(
+        tmp_path,
+        """
+import tfhvd as hvd
+hvd.init()
+if hvd.rank() == 1: os.kill(os.getpid(), signal.SIGSTOP)
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+""",
+    )
+    start = tmp_path / "start.sh"
+    start.write_text(f"{sys.executable} {path} $1\nexit $?\n")
+    command = ("bash", start) if behind else (sys.executable, path)
+    with started(*words, "-np", 2, *command, tmp_path / "seen") as process:
+        told = next(line for line in process.stderr if line.startswith("tfhvdrun:"))
+        found = re.fullmatch(
+            r"tfhvdrun: rank 1 on host \S+ is stopped \(SIGSTOP\), and the others wait for it; "
+            r"there, kill -CONT (\d+) lets it go on\n",
+            told,
+        )
+        assert found, told
+        os.kill(int(found[1]), signal.SIGCONT)
+        told = next(line for line in process.stderr if line.startswith("tfhvdrun:"))
+        assert re.search("rank 1 on host .* goes on; it was stopped for about", told)
+        (tmp_path / "seen").touch()
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
     assert wait_until_gone(str(path)) == []
 
 

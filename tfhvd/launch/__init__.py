@@ -8,12 +8,12 @@ inherit), ``ssh_check`` (whether their hosts can be reached), ``supervisor`` (th
 looks for from time to time), ``process_manager`` and ``peer`` (mpirun, and a rank's worker, as we
 see them), ``spawn`` (what starts the ranks where there is no MPI), ``endpoints`` and ``members``
 (how they then find each other, and who is left), ``looks``, ``inquiry`` and ``host_answers`` (what
-is seen of them), ``worker`` (the small process around each rank) and ``reach`` (how it reaches us),
-``rank`` (which one it is), ``cores`` (its share of them), ``wire`` (what the two say to each
-other), ``notice`` (what a rank says as it leaves), ``address`` (where they meet), ``lines`` and
-``output`` (many outputs, one terminal), ``ending`` and ``startup_lines`` (who failed first, and its
-last lines), ``conclusion`` (what is said at the end), ``signals``, ``stopping`` and ``orphans``
-(nothing is left behind).
+is seen of them), ``worker`` (the small process around each rank), ``halts`` (whether it is stopped)
+and ``reach`` (how the worker reaches us), ``rank`` (which one it is), ``cores`` (its share of
+them), ``wire`` (what the two say to each other), ``notice`` (what a rank says as it leaves),
+``address`` (where they meet), ``lines`` and ``output`` (many outputs, one terminal), ``ending`` and
+``startup_lines`` (who failed first, and its last lines), ``conclusion`` (what is said at the end),
+``signals``, ``stopping`` and ``orphans`` (nothing is left behind).
 
 ``call`` is ``tfhvd.run``: a job whose ranks call a function.
 

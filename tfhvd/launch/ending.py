@@ -115,6 +115,20 @@ class Rank:
             return []
         return [f"tfhvdrun: {_who(self)}: {_how(self.ending)}; the job ends"]
 
+    def halted(self, pid: int, lasted: float | None) -> str:
+        """What is said where a signal has stopped it, or where it goes on.
+
+        Args:
+            pid: the process that is stopped, by its number on its host.
+            lasted: for how many seconds it was stopped; None: it is.
+        """
+        if lasted is not None:
+            return f"tfhvdrun: {_who(self)} goes on; it was stopped for about {round(lasted)} s"
+        return (
+            f"tfhvdrun: {_who(self)} is stopped (SIGSTOP), and the others wait for it; there, "
+            f"kill -CONT {pid} lets it go on"
+        )
+
     @property
     def failed_at(self) -> float:
         """When things went wrong: an exception comes before the exit, which may take a while."""

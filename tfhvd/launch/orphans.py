@@ -7,7 +7,10 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
+
+from tfhvd.watch import processes
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -37,15 +40,22 @@ def sweep() -> None:
             time.sleep(0.02)
 
 
-def any_stopped(group: int) -> bool:
-    """Whether a signal has stopped some process of a process group, so that it does not run."""
-    for entry in Path("/proc").glob("[0-9]*"):
+def stopped(group: int, pids: Iterable[int] | None = None) -> list[int]:
+    """The processes of a process group that a signal has stopped, so that they do not run.
+
+    Args:
+        group: its number.
+        pids: the processes to look at; None: all, of which a host may have thousands.
+    """
+    found = []
+    for pid in processes.all_numbers() if pids is None else pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name, in parentheses, may hold anything.
-            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            stat = (processes.PROC / str(pid) / "stat").read_text(errors="replace")
+            fields = stat.rpartition(")")[2].split()
             if fields[0] == "T" and int(fields[2]) == group:
-                return True
-    return False
+                found.append(pid)
+    return found
 
 
 def _children() -> list[int]:

@@ -38,7 +38,7 @@ from tfhvd.watch.verdict import Verdict
 
 FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
 # What says nothing that the next supervisor must know.
-_PASSING = (wire.OUTPUT, wire.ERRORS, wire.VIEW, wire.STUCK, wire.ASK)
+_PASSING = (wire.OUTPUT, wire.ERRORS, wire.VIEW, wire.STUCK, wire.ASK, wire.HALTED)
 _LINGER = 2.0  # seconds to hear from workers whose mpirun has ended
 
 
@@ -93,8 +93,7 @@ class Supervisor:
         self._end_hanging = end_hanging
         self._succession = Succession(journal, time.monotonic())
         estate = self._succession.estate or Estate(members or Members(num_proc))
-        self._members, self._stopping = estate.members, estate.stopping
-        self._ranks = estate.ranks
+        self._members, self._stopping, self._ranks = estate.members, estate.stopping, estate.ranks
         self._rounds = Rounds(
             self._peers,
             elastic=self._members.elastic,
@@ -245,17 +244,18 @@ class Supervisor:
             self._looks.take(now, functools.partial(inquiry.answer, peer.send))
         elif peer.rank is None:
             self._on_hello(peer, kind, payload)
-        elif kind == wire.OUTPUT:
-            self._output.feed(peer.rank.rank, payload, now, errors=False)
-        elif kind == wire.ERRORS:
-            peer.rank.hear(payload.decode(errors="replace"), now)
-            self._output.feed(peer.rank.rank, payload, now, errors=True)
+        elif kind in (wire.OUTPUT, wire.ERRORS):
+            if kind == wire.ERRORS:
+                peer.rank.hear(payload.decode(errors="replace"), now)
+            self._output.feed(peer.rank.rank, payload, now, errors=kind == wire.ERRORS)
         elif kind == wire.STUCK:
             self._hang_watch.stuck(now)
         elif kind == wire.VIEW:
             self._looks.view(peer.rank.rank, wire.read_json(payload))
         elif kind == wire.JOINING:
             self._recruits.on_joining(peer.rank, wire.read_json(payload), now)
+        elif kind == wire.HALTED:
+            self._say(peer.rank.halted(**wire.read_json(payload)))
         elif kind == wire.NOTICE:
             peer.rank.leave(now, follows=bool(wire.read_json(payload)["follows"]))
         elif kind == wire.EXIT and peer.rank.ending is None:

@@ -15,6 +15,8 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    for_good}: of an elastic job; see notice.Sender
                          K stuck   (empty): the answer to a probe
                          V view    JSON of what is seen of the rank (watch/snapshot.py), or {}
+                         T halted  JSON {pid, lasted}: a signal has stopped this process of the
+                                   rank; lasted: or the rank goes on, after so many seconds
                          X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
                                    ago, doing} or {error}; the rank's last frame; ago: seconds since
                                    it ended; doing: what, by its flight record
@@ -51,11 +53,11 @@ import struct
 from typing import Any
 
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
-ASK, JOINING = b"A", b"J"
+ASK, JOINING, HALTED = b"A", b"J", b"T"
 WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
 ENDPOINTS, MEMBERS, BEGUN, PASSED, BEAT = b"M", b"G", b"D", b"C", b"B"
 _KINDS = {
-    *(HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW, ASK, JOINING),
+    *(HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW, ASK, JOINING, HALTED),
     *(WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT, ENDPOINTS, MEMBERS, BEGUN, PASSED, BEAT),
 }
 

@@ -27,7 +27,17 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from tfhvd.launch import address, children, cores, debugging, endpoints, notice, orphans, wire
+from tfhvd.launch import (
+    address,
+    children,
+    cores,
+    debugging,
+    endpoints,
+    halts,
+    notice,
+    orphans,
+    wire,
+)
 from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, STANDBY, TOKEN
 from tfhvd.launch.rank import rank_of
 from tfhvd.launch.reach import Launcher
@@ -62,7 +72,9 @@ class Worker:
         self._ended_by_mpirun = False
         self._was_stopped = False  # SIGSTOP had stopped the rank when it was killed
         self._stopped_since: float | None = None  # as far as the launcher has let us look
+        self._halts = halts.Halts()
         self._record: int | None = None  # the rank's flight record: its memory, also after its end
+        self._trains = 0  # the process that the record is of; 0: none
         # For memory: some seconds ago, and since. Who is killed may take a second to end.
         self._kills = (control_groups.memory_kills(),) * 2
         self._count_kills_at = time.monotonic() + _COUNT_KILLS
@@ -126,8 +138,8 @@ class Worker:
         if self._status is not None and not self._told:
             return 0.05
         if self._kill_at is not None:
-            return max(0.0, min(1.0, self._kill_at - time.monotonic()))
-        return 1.0
+            return max(0.0, min(halts.EVERY, self._kill_at - time.monotonic()))
+        return halts.EVERY
 
     def _look_around(self) -> None:
         """Sees who has ended: the rank, its orphans, mpirun."""
@@ -136,6 +148,9 @@ class Worker:
         if self._status is None and now >= self._count_kills_at:
             self._count_kills_at = now + _COUNT_KILLS
             self._kills = (self._kills[1], control_groups.memory_kills())
+        if self._status is None and self._rank is not None and not self._was_stopped:
+            for frame in self._halts.look(self._rank.pid, {self._rank.pid, self._trains}, now):
+                self._send(frame)
         ended = self._status is not None
         # mpirun follows its SIGTERM with SIGKILL a quarter of a second later.
         drain = 0.0 if self._ended_by_mpirun or self._over else _DRAIN
@@ -199,6 +214,7 @@ class Worker:
                 if self._record is not None:  # of the job before
                     os.close(self._record)
                 self._record = taken.record
+                self._trains = flight.process_of(taken.record)
 
     def _on_output(self, fd: int, kind: bytes) -> None:
         data = os.read(fd, 65536)
@@ -257,7 +273,7 @@ class Worker:
         if self._rank is None or self._status is not None:
             return
         now = time.monotonic()
-        if not orphans.any_stopped(self._rank.pid):
+        if not orphans.stopped(self._rank.pid):
             self._stopped_since = None
         elif self._stopped_since is None:
             self._stopped_since = now
@@ -312,7 +328,7 @@ class Worker:
                 self._status, self._ended_at = -number, time.monotonic()
             return
         if number == signal.SIGKILL:
-            self._was_stopped = self._was_stopped or orphans.any_stopped(self._rank.pid)
+            self._was_stopped = self._was_stopped or bool(orphans.stopped(self._rank.pid))
         with contextlib.suppress(ProcessLookupError, PermissionError):
             (os.killpg if group else os.kill)(self._rank.pid, number)
 

@@ -19,6 +19,7 @@ NAME = "tfhvd-flight"  # of the file in memory
 _MAGIC = b"tfhvdrec"
 _VERSION = 3
 _HEADER = struct.Struct("=8s5I4iI2qQq3q24xQq48x64s")
+_PID = 8  # which of the fields
 _SLOT = struct.Struct("=Q5q2IiH2B")
 _KINDS = (
     "allreduce",
@@ -225,6 +226,14 @@ def read(file: int, taken: float | None = None) -> Record:
     taken = time.monotonic() if taken is None else taken
     # A collective whose slot is taken by another one meanwhile has another number the second time.
     return parse(data, os.pread(file, size, 0), taken)
+
+
+def process_of(file: int) -> int:
+    """The number of the process whose record this is; 0 where it is none."""
+    with contextlib.suppress(OSError, struct.error):
+        data = os.pread(file, _HEADER.size, 0)
+        return int(_HEADER.unpack(data)[_PID]) if data.startswith(_MAGIC) else 0
+    return 0
 
 
 def waits_in_vain(file: int, limit: float) -> bool:
