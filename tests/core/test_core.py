@@ -24,8 +24,7 @@ MACHINE = named(os.environ.get("MACHINE", platform.machine()))
 # Debian's cross-compiler brings the libraries of that machine along.
 EMULATOR = [f"qemu-{MACHINE.name}-static", "-L", f"/usr/{MACHINE.triplet}"]
 SECONDS = 1200 if SANITIZE or not MACHINE.is_here else 300
-# Programs wait more than they compute. Under sanitizers two of these pytests run at once (.ci/run).
-AT_ONCE = 1 if SANITIZE else 2
+AT_ONCE = 2  # programs wait more than they compute
 ENDING = "halt_on_error=0:exitcode=66"
 # ThreadSanitizer takes new pages for its record of a large piece of memory that is allocated. A
 # page that is read before it is written costs two faults and an interrupt of every processor,

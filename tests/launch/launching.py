@@ -80,9 +80,13 @@ def started(*words: object, cwd: Path | None = None, **env: str) -> Iterator[sub
 
 
 def launch(*words: object, timeout: float = 60, cwd: Path | None = None, **env: str) -> Outcome:
-    """Runs tfhvdrun to its end."""
+    """Runs tfhvdrun to its end; where it comes to none in time, the error has all that it said."""
     with started(*words, cwd=cwd, **env) as process:
-        out, err = process.communicate(timeout=timeout)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as late:
+            said = [(text or b"").decode(errors="replace") for text in (late.stdout, late.stderr)]
+            raise AssertionError("\n".join([f"not over after {timeout:g} s:", *said])) from None
         return Outcome(process.returncode, out, err)
 
 
