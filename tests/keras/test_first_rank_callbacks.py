@@ -9,7 +9,7 @@ from flavours import assert_close, data, in_both_keras, keras_of, make_model
 
 import tfhvd
 import tfhvd.keras as hvd
-from tfhvd.keras.callbacks.first_rank import FirstRankCallback
+from tfhvd.keras.callbacks.first_rank import FirstRank, FirstRankCallback
 
 pytestmark = pytest.mark.ranks(2, 4)
 CALLBACKS = (hvd.callbacks.TensorBoard, hvd.callbacks.CSVLogger, hvd.callbacks.ModelCheckpoint)
@@ -102,6 +102,43 @@ def test_the_first_rank_is_that_of_the_process_set(tmp_path):
         assert {path.name for path in tmp_path.iterdir()} >= {"log.csv", "logs", "best.keras"}
     hvd.barrier()
     tfhvd.remove_process_set(last)
+
+
+HOOKS = ["train_batch_begin", "train_batch_end", "test_batch_begin", "test_batch_end", "test_end"]
+
+
+@in_both_keras
+@pytest.mark.parametrize("hook", [*HOOKS, "epoch_end", "train_end"])
+def test_who_takes_over_in_the_middle_goes_on_from_there(package, hook, tmp_path, monkeypatch):
+    """As in an elastic job where the first rank is lost: whatever has begun by then has begun."""
+    keras = keras_of(package)
+    model = compiled(keras)
+    told = []
+
+    def tell(callback, hook, *args, **kwargs):
+        told.append(hook)
+        FirstRankCallback.tell(callback, hook, *args, **kwargs)
+
+    def has_come(first, model):
+        if first.here or told[-1] != f"on_{hook}" or hvd.rank() != 1:
+            return False
+        first.here = True
+        monkeypatch.setattr(first, "find", lambda model: None)
+        return True
+
+    monkeypatch.setattr(hvd.callbacks.TensorBoard, "tell", tell, raising=False)
+    monkeypatch.setattr(FirstRank, "has_come", has_come)
+    monkeypatch.setattr(FirstRankCallback, "_may_write", True)
+    x, y = data(seed=0)
+    folder = tmp_path / str(hvd.rank())
+    writes = hvd.callbacks.TensorBoard(folder, update_freq=1, write_steps_per_second=True)
+    model.fit(x, y, epochs=2, verbose=0, callbacks=[writes], validation_data=(x, y))
+    found = scalars(folder / "train")
+    # tf_keras has no hooks of batches of a validation.
+    takes_over = hvd.rank() == 1 and f"on_{hook}" in told and hook != "train_end"
+    assert ("epoch_loss" in found) == (hvd.rank() == 0 or takes_over)
+    # The moment at which a batch began is known, though the rank did not write yet.
+    assert all(rate > 1e-3 for rate in found.get("batch_steps_per_second", ()))
 
 
 def test_metrics_that_are_averaged_too_late(caplog, tmp_path):

@@ -70,7 +70,8 @@ class FirstRankCallback(Callback):
         super().__init__(*args, **kwargs)
         self._arguments = (args, kwargs)
         self._first = FirstRank()
-        self._epoch: tuple[object, ...] | None = None  # with what it was told that one begins
+        # What has begun and has not ended, and what was said as it began: for who takes over.
+        self._begun: dict[str, tuple[object, ...]] = {}
         self._of_other_keras: Any = None
 
     def set_model(self, model: Model) -> None:
@@ -97,12 +98,17 @@ class FirstRankCallback(Callback):
 
     def tell(self, hook: str, *args: object, **kwargs: object) -> None:
         """Calls a hook of whoever writes: this object as Keras' callback, or the other Keras'."""
-        if hook == "on_epoch_begin":
-            self._epoch = args
+        what, _, begins = hook.rpartition("_")
+        if hook == "on_train_begin":
+            self._begun.clear()  # a training may have ended with an error
+        if begins == "begin":
+            self._begun[what] = args
         if self._first.has_come(self.model):
             self._take_over()
-            if hook in ("on_train_begin", "on_epoch_begin"):
+            if begins == "begin":
                 return  # it was called
+        if begins == "end":
+            self._begun.pop(what, None)
         if not self._first.here:
             return
         if self._of_other_keras is None:
@@ -123,9 +129,8 @@ class FirstRankCallback(Callback):
         self.set_params(self.params)
         writer = self if self._of_other_keras is None else self._of_other_keras
         keras_compat.go_on_with(writer, getattr(self.model, "history", None))
-        self.on_train_begin()
-        if self._epoch is not None:
-            self.on_epoch_begin(*self._epoch)
+        for what, args in list(self._begun.items()):
+            getattr(self, f"{what}_begin")(*args)
 
     def _implements_train_batch_hooks(self) -> bool:
         return self._implements("_implements_train_batch_hooks")
