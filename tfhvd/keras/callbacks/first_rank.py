@@ -98,16 +98,16 @@ class FirstRankCallback(Callback):
 
     def tell(self, hook: str, *args: object, **kwargs: object) -> None:
         """Calls a hook of whoever writes: this object as Keras' callback, or the other Keras'."""
-        what, _, begins = hook.rpartition("_")
+        what, _, moment = hook.rpartition("_")
         if hook == "on_train_begin":
             self._begun.clear()  # a training may have ended with an error
-        if begins == "begin":
+        if moment == "begin":
             self._begun[what] = args
         if self._first.has_come(self.model):
             self._take_over()
-            if begins == "begin":
+            if moment == "begin":
                 return  # it was called
-        if begins == "end":
+        if moment == "end":
             self._begun.pop(what, None)
         if not self._first.here:
             return
