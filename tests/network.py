@@ -29,12 +29,16 @@ while [ "${1#-}" != "$1" ]; do shift; done  # options of ssh
 host=$1
 shift
 own=(--uts --mount --ipc --pid --fork --kill-child --mount-proc)
-exec ip netns exec "$host" unshare "${own[@]}" bash -c '
+groups=${0%/*}/groups
+# ip netns mounts /sys anew, without the control groups of this machine.
+exec unshare --mount bash -c 'mount --rbind /sys/fs/cgroup "$0"; exec "$@"' "$groups" \
+  ip netns exec "$host" unshare "${own[@]}" bash -c '
   hostname "$0"
+  mount --rbind "$2" /sys/fs/cgroup
   mount -t tmpfs none /dev/shm
   mkdir /dev/shm/tmp
   export TMPDIR=/dev/shm/tmp
-  eval "$1"' "$host" "$*"
+  eval "$1"' "$host" "$*" "$groups"
 """
 
 
@@ -143,6 +147,7 @@ def hosts(
         agent = folder / "on"
         agent.write_text(_ON_HOST)
         agent.chmod(0o755)
+        (folder / "groups").mkdir()
         for name in names:
             _ip("netns", "add", name)
             stack.callback(_remove, name)

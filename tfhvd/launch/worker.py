@@ -273,7 +273,9 @@ class Worker:
         if self._rank is None or self._status is not None:
             return
         now = time.monotonic()
-        if not orphans.stopped(self._rank.pid):
+        # Without a record it is not known which of its processes trains.
+        pids = {self._rank.pid, self._trains} if self._trains else None
+        if not orphans.stopped(self._rank.pid, pids):
             self._stopped_since = None
         elif self._stopped_since is None:
             self._stopped_since = now
