@@ -31,10 +31,10 @@ shift
 own=(--uts --mount --ipc --pid --fork --kill-child --mount-proc)
 groups=${0%/*}/groups
 # ip netns mounts /sys anew, without the control groups of this machine.
-exec unshare --mount bash -c 'mount --rbind /sys/fs/cgroup "$0"; exec "$@"' "$groups" \
+exec unshare --mount bash -c 'mount --rbind /sys/fs/cgroup "$0" 2>/dev/null; exec "$@"' "$groups" \
   ip netns exec "$host" unshare "${own[@]}" bash -c '
   hostname "$0"
-  mount --rbind "$2" /sys/fs/cgroup
+  mount --rbind "$2" /sys/fs/cgroup 2>/dev/null
   mount -t tmpfs none /dev/shm
   mkdir /dev/shm/tmp
   export TMPDIR=/dev/shm/tmp
