@@ -148,6 +148,10 @@ def test_a_rank_that_is_late_in_every_step_is_found_though_another_one_is_very_l
     assert made.straggler.seconds == pytest.approx(9 / 10 * 0.03)
 
 
+def test_no_step_has_no_straggler():
+    assert report.make(job(steps=0)).straggler is None
+
+
 def test_ranks_that_wait_for_each_other_in_turn():
     first, second = job({0: 0.02}), job({1: 0.02})
     traces = {}

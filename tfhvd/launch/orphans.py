@@ -49,11 +49,8 @@ def stopped(group: int, pids: Iterable[int] | None = None) -> list[int]:
     """
     found = []
     for pid in processes.all_numbers() if pids is None else pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name, in parentheses, may hold anything.
-            stat = (processes.PROC / str(pid) / "stat").read_text(errors="replace")
-            fields = stat.rpartition(")")[2].split()
-            if fields[0] == "T" and int(fields[2]) == group:
+        with contextlib.suppress(OSError):  # ended meanwhile
+            if os.getpgid(pid) == group and processes.state_of(pid) == "T":
                 found.append(pid)
     return found
 

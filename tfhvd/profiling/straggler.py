@@ -80,7 +80,9 @@ def _behind(
 
 def _late(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> Straggler | None:
     """The rank that calls its collectives later than the others."""
-    count = max(1, min(map(len, steps.values())))
+    count = min(map(len, steps.values()))
+    if count == 0:
+        return None
     whole = statistics.fmean(_per_step(steps[rank], "whole", count) for rank in steps)
     kept = {rank: [_waits_for(rank, at_once) for at_once in _at_once(steps)] for rank in steps}
     # A rank that is late in every step is found though another one is very late once.
@@ -132,7 +134,7 @@ def _most(
         average: of the steps.
         whole: seconds that a step takes.
     """
-    costs = {rank: average(seconds or [0.0]) for rank, seconds in kept.items()}
+    costs = {rank: average(seconds) for rank, seconds in kept.items()}
     rank = max(costs, key=lambda each: costs[each])
     others = max(cost for other, cost in costs.items() if other != rank)
     return rank if costs[rank] >= max(_LEAST * whole, _MORE * others) else None
@@ -159,11 +161,10 @@ def _kept_from_running(trace: Trace, duration: float, more: float) -> str:
 
 def _steadily(rank: int, part: str, more: float, steps: Mapping[int, Sequence[Step]]) -> bool:
     """Whether a part takes longer in most steps, as it does where a program does more in each."""
-    others = [steps[other] for other in steps if other != rank]
-    longer = [
-        own.parts[part] - statistics.median(other.parts[part] for other in at_once)
-        for own, *at_once in zip(steps[rank], *others)
-    ]
+    longer = []
+    for at_once in _at_once(steps):
+        usual = [step.parts[part] for other, step in at_once.items() if other != rank]
+        longer.append(at_once[rank].parts[part] - statistics.median(usual))
     return sum(each > _NOTICED * more for each in longer) >= _STEADY * len(longer)
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 NAME = "tfhvd-flight"  # of the file in memory
 
@@ -230,9 +231,9 @@ def read(file: int, taken: float | None = None) -> Record:
 
 def process_of(file: int) -> int:
     """The number of the process whose record this is; 0 where it is none."""
-    with contextlib.suppress(OSError, struct.error):
-        data = os.pread(file, _HEADER.size, 0)
-        return int(_HEADER.unpack(data)[_PID]) if data.startswith(_MAGIC) else 0
+    with contextlib.suppress(OSError):
+        head = _head_of(file)
+        return 0 if head is None else head[_PID]
     return 0
 
 
@@ -262,11 +263,22 @@ def _waits_since(file: int) -> float | None:
     Raises:
         OSError: if it cannot be read.
     """
-    data = os.pread(file, _HEADER.size, 0)
-    if len(data) < _HEADER.size or not data.startswith(_MAGIC):
+    head = _head_of(file)
+    if head is None:
         return None
-    submitted, submitted_at, _, _, _, done, done_at, _ = _HEADER.unpack(data)[-8:]
+    submitted, submitted_at, _, _, _, done, done_at, _ = head[-8:]
     return max(submitted_at, done_at) / 1e9 if submitted > done else None
+
+
+def _head_of(file: int) -> tuple[Any, ...] | None:
+    """The fields of a record's head; None where it is none.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    data = os.pread(file, _HEADER.size, 0)
+    whole = len(data) == _HEADER.size and data.startswith(_MAGIC)
+    return _HEADER.unpack(data) if whole else None
 
 
 def parse(data: bytes, again: bytes, taken: float) -> Record:
