@@ -43,9 +43,11 @@ def averaged(report, part: str) -> float:
     return statistics.fmean(report.seconds(rank, part) for rank in report.steps)
 
 
-def usual(report) -> float:
+def usual(*reports) -> float:
     """How long a step takes, whatever else the machine has done during some of them."""
-    return statistics.median(step.whole for steps in report.steps.values() for step in steps)
+    return statistics.median(
+        step.whole for report in reports for steps in report.steps.values() for step in steps
+    )
 
 
 def tried(before: Step, after: Step, advice: str, part: str) -> str:
@@ -293,11 +295,15 @@ def test_many_small_collectives_as_one_group():
         return x
 
     grouped = tf.function(lambda: hvd.grouped_allreduce(tensors, name="group"))
-    first, second = profiled(chain), profiled(grouped)
-    text = "\n".join(first.lines())
-    assert "pass many tensors to one grouped_allreduce" in text, text
-    assert "pass many tensors to one grouped_allreduce" not in "\n".join(second.lines())
-    assert usual(second) < usual(first)
+    # Ten steps of the group last 10 ms, less than what else a machine may be busy with: in turns,
+    # that hits both alike. Where it keeps a rank from running, the report speaks of that instead.
+    firsts, seconds = zip(*[(profiled(chain), profiled(grouped)) for _ in range(5)], strict=True)
+    advice = "pass many tensors to one grouped_allreduce"
+    given = [["\n".join(report.lines()) for report in reports] for reports in (firsts, seconds)]
+    assert any(advice in text for text in given[0]), given[0]
+    assert not any(advice in text for text in given[1]), given[1]
+    steps = [[f"{usual(report):.5f}" for report in reports] for reports in (firsts, seconds)]
+    assert usual(*seconds) < usual(*firsts), steps
 
 
 def test_fewer_passes_that_communicate():
