@@ -1,5 +1,5 @@
 // Copies on a CUDA stream that are collected, to be done together by one launch of our kernel
-// (batched_copy.cu), or one after the other by the driver where the kernel cannot be loaded.
+// (batched_copy.cu). Where that cannot be loaded the driver does them one after the other.
 //
 // Used by one thread.
 #pragma once
@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "cc/base/log.h"
 #include "cc/base/status.h"
 #include "cc/base/types.h"
 #include "cc/device/batched_copy_args.h"
@@ -25,21 +24,20 @@ class CudaCopies {
   // Loads the kernel. Without it copies work all the same, and scaling does not.
   Status LoadKernel();
   void UnloadKernel();
-  bool has_kernel() const { return kernel_ != nullptr; }
 
   // What is added depends on nothing that was added since the last Flush, but for Scale.
   void Add(void* to, const void* from, int64_t bytes);
 
   // Multiplies what lies at `data` in place, or, where copies out of it are added before the next
-  // Flush, the copies, all of it being copied out: it is touched once. REQUIRES: has_kernel.
+  // Flush, the copies, all of it being copied out: it is touched once. REQUIRES: the kernel.
   void Scale(void* data, int64_t count, DType dtype, double factor);
 
   // Multiplies what the plain copies added so far will have put to `data`, where it is they that
-  // fill all of it; otherwise does nothing and says so. REQUIRES: has_kernel, unless the factor
+  // fill all of it; otherwise does nothing and says so. REQUIRES: the kernel, unless the factor
   // is 1.
   bool ScaleAdded(const void* data, int64_t count, DType dtype, double factor);
 
-  // A copy that is scaled and may change the type. REQUIRES: has_kernel.
+  // A copy that is scaled and may change the type. REQUIRES: the kernel.
   void AddScaled(void* to, DType to_type, const void* from, DType from_type, int64_t count,
                  double factor);
 

@@ -88,12 +88,7 @@ Status CudaDevice::Open(int ordinal) {
                   cuStreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking, greatest));
   events_ = std::make_shared<CudaEvents>(driver_, context_);
   ordinal_ = ordinal;
-  const Status kernel = copies_.LoadKernel();
-  if (!kernel.ok()) {
-    log_.Warning("copies on GPU " + std::to_string(ordinal) +
-                 " are done one by one, slowly, and some reductions go through the host: " +
-                 kernel.message());
-  }
+  kernel_ = copies_.LoadKernel();
   return Status::Ok();
 }
 
@@ -225,7 +220,7 @@ Status CudaDevice::Allocate(int64_t bytes) {
 
 Status CudaDevice::CopyScaled(void* to, const void* from, int64_t count, DType dtype,
                               double factor) {
-  if (!copies_.has_kernel()) return Device::CopyScaled(to, from, count, dtype, factor);
+  if (!kernel_.ok()) return Device::CopyScaled(to, from, count, dtype, factor);
   unmarked_ = true;
   copies_.AddScaled(to, dtype, from, dtype, count, factor);
   return Status::Ok();

@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "cc/base/log.h"
 #include "cc/base/mutex.h"
 #include "cc/device/cuda_copies.h"
 #include "cc/device/cuda_driver.h"
@@ -22,8 +21,8 @@ namespace tfhvd {
 
 class CudaDevice : public Device {
  public:
-  CudaDevice(const CudaDriver& driver, Log log, int ordinal = 0)
-      : driver_(driver), log_(log), ordinal_(ordinal), copies_(&driver_) {}
+  explicit CudaDevice(const CudaDriver& driver, int ordinal = 0)
+      : driver_(driver), ordinal_(ordinal), copies_(&driver_) {}
   ~CudaDevice() override;
 
   DeviceKind kind() const override { return DeviceKind::kGpu; }
@@ -55,6 +54,8 @@ class CudaDevice : public Device {
     unmarked_ = true;
     return &copies_;
   }
+  // Why our kernel cannot be loaded; ok where it is.
+  const Status& kernel() const { return kernel_; }
   const CudaDriver& driver() const { return driver_; }
   cuda::Context context() const { return context_; }
   // The GPU's own identity, equal for two processes that use the same one; and for messages
@@ -74,7 +75,6 @@ class CudaDevice : public Device {
   Status Allocate(int64_t bytes);
 
   const CudaDriver driver_;
-  const Log log_;
 
   Mutex bind_mutex_;
   std::atomic<bool> bound_{false};
@@ -83,6 +83,7 @@ class CudaDevice : public Device {
   cuda::Context context_ = nullptr;
   cuda::Stream stream_ = nullptr;
   std::shared_ptr<CudaEvents> events_;
+  Status kernel_;
 
   // The engine thread's.
   PollHook poll_hook_;

@@ -12,7 +12,8 @@
 namespace tfhvd {
 namespace {
 
-// NCCL where every rank has it, else by way of the host; as TFHVD_GPU_OPERATIONS wants it.
+// NCCL where every rank has it, and our kernel, which does what NCCL does not; else by way of the
+// host. As TFHVD_GPU_OPERATIONS wants it.
 class GpuBackend : public Backend {
  public:
   GpuBackend(const Config& config, std::string installed_nccl, const Log& log, CudaDevice* device)
@@ -29,6 +30,10 @@ class GpuBackend : public Backend {
     }
     const Status prepared = device_.Prepare();
     if (!prepared.ok()) nccl = prepared;
+    if (nccl.ok() && !device_.kernel().ok()) {
+      nccl = Status::Unavailable("tfhvd's kernel for the GPU cannot be loaded: " +
+                                 device_.kernel().message());
+    }
     nccl = AgreeOnStatus(host, nccl);
     if (nccl.ok()) {
       return NcclCommunicator::Make(api, &device_, host, std::move(staged),
@@ -68,7 +73,7 @@ Accelerator MakeAccelerator(const Config& config, const std::string& installed_n
     log.Debug("tensors on GPUs are not possible: " + status.message());
     return {};
   }
-  auto device = std::make_unique<CudaDevice>(driver, log, GpuOf(topology, gpus));
+  auto device = std::make_unique<CudaDevice>(driver, GpuOf(topology, gpus));
   auto backend = std::make_unique<GpuBackend>(config, installed_nccl, log, device.get());
   return {std::move(device), std::move(backend)};
 }

@@ -39,7 +39,7 @@ void Run(bool small) {
   std::printf("rank %d of %d: %s, driver for CUDA %s, NCCL %s, our kernel %s, by %s\n",
               job.world->rank(), job.world->size(), description.c_str(),
               job.driver.Version().c_str(), job.api.Version().c_str(),
-              gpu.device.copies()->has_kernel() ? "loaded" : "not loaded", comm->name());
+              gpu.device.kernel().ok() ? "loaded" : "not loaded", comm->name());
   std::fflush(stdout);
   ByWayOfTheGpu on_host(&gpu, comm.get());
   // Ranks that take turns on a GPU are slow: what is small and mixed is what is new with them.

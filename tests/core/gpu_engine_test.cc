@@ -21,7 +21,7 @@ namespace tfhvd {
 namespace testing {
 namespace {
 
-// As the process makes it.
+// As the process makes it where there is all that NCCL needs.
 class NcclBackend : public Backend {
  public:
   explicit NcclBackend(CudaDevice* device) : device_(*device) {
@@ -55,7 +55,7 @@ class Rank {
     std::unique_ptr<Communicator> comm;
     EXPECT_OK(world->OpenControlPlane(&control));
     EXPECT_OK(world->OpenCommunicator(AllOf(world->size()), &comm));
-    auto device = std::make_unique<CudaDevice>(driver, Log(LogLevel::kFatal, rank));
+    auto device = std::make_unique<CudaDevice>(driver);
     auto backend = std::make_unique<NcclBackend>(device.get());
     Config config;
     config.shutdown_timeout = 0.2;

@@ -79,8 +79,7 @@ class GpuMemory {
 // One rank's GPU.
 class GpuRank {
  public:
-  GpuRank(const CudaDriver& the_driver, int ordinal)
-      : driver(the_driver), device(driver, Log(LogLevel::kFatal, ordinal)) {
+  GpuRank(const CudaDriver& the_driver, int ordinal) : driver(the_driver), device(driver, ordinal) {
     EXPECT_EQ(driver.cuDevicePrimaryCtxRetain(&context, ordinal), cuda::kSuccess);
     const CudaScope scope(driver, context);
     EXPECT_EQ(driver.cuStreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0),

@@ -73,7 +73,7 @@ void TimeCopies(GpuRank* gpu, int64_t megabytes) {
     EXPECT_OK(device.Flush(&stream));
   });
   std::printf("%-46s %9.1f GB/s\n", "device-to-device copy by the driver", plain);
-  if (!device.copies()->has_kernel()) return;
+  ASSERT_OK(device.kernel());
   const int64_t part = bytes / kBatchedCopySegments;
   const auto pieces = [&](double factor, DType to_type, DType from_type) {
     const int64_t count = part / 4;  // of elements, which take 4 bytes on one of the two sides
@@ -150,7 +150,7 @@ void TimeGradients(GpuRank* gpu) {
                 Bandwidth(gpu, moved, ask));
   };
   print("by the driver, singly", bytes, [&] { pack(1.0, DType::kFloat32, true); });
-  if (!device.copies()->has_kernel()) return;
+  ASSERT_OK(device.kernel());
   print("copied", bytes, [&] { pack(1.0, DType::kFloat32, false); });
   print("scaled", bytes, [&] { pack(0.5, DType::kFloat32, false); });
   print("scaled and cast", bytes * 3 / 4, [&] { pack(0.5, DType::kFloat16, false); });
@@ -222,7 +222,7 @@ void TimeLaunch(GpuRank* gpu, const NcclApi& api) {
   ASSERT_OK(world->OpenControlPlane(&control));
   ASSERT_OK(world->OpenCommunicator({0}, &host));
   std::atomic<Clock::rep> launched{0};
-  auto device = std::make_unique<CudaDevice>(gpu->driver, Log(LogLevel::kWarning, 0));
+  auto device = std::make_unique<CudaDevice>(gpu->driver);
   auto backend = std::make_unique<NotingBackend>(api, device.get(), &launched);
   Engine engine(Config(), Log(LogLevel::kWarning, 0), MakeTopology(0, {"host"}), std::move(control),
                 std::move(host), Accelerator{std::move(device), std::move(backend)});

@@ -74,23 +74,18 @@ void RunSuite(int size) {
 TEST(ConformsWith1Rank) { RunSuite(1); }
 TEST(ConformsWith2Ranks) { RunSuite(2); }
 TEST(ConformsWith4Ranks) { RunSuite(4); }
-TEST(ConformsWithoutOurKernel) {
-  const FakeSetting none("NO_KERNELS", 1);
-  OnGpus(2, [](GpuRank* gpu, Communicator* comm) {
-    ByWayOfTheGpu on_host(gpu, comm);
-    Conformance suite(&on_host, 2, /*exact=*/false);
-    suite.CheckAllReduce();
-    suite.CheckReduceScatter();
-  });
-}
 
 TEST(TheWayThroughTheHostConformsToTheBit) {
-  OnRanks(2, [driver = Driver()](Communicator* host) {
-    GpuRank gpu(driver, host->rank());
-    const auto staged = MakeStagedCommunicator(&gpu.device, host);
-    ByWayOfTheGpu on_host(&gpu, staged.get());
-    Conformance(&on_host).RunAll();
-  });
+  for (const bool kernel : {true, false}) {
+    const FakeSetting none("NO_KERNELS", kernel ? 0 : 1);
+    OnRanks(2, [driver = Driver(), kernel](Communicator* host) {
+      GpuRank gpu(driver, host->rank());
+      EXPECT_EQ(gpu.device.kernel().ok(), kernel);
+      const auto staged = MakeStagedCommunicator(&gpu.device, host);
+      ByWayOfTheGpu on_host(&gpu, staged.get());
+      Conformance(&on_host).RunAll();
+    });
+  }
 }
 
 TEST(AbortEndsACall) {
@@ -273,7 +268,7 @@ TEST(TensorsOnTwoGpusOfOneRankAreAnError) {
 TEST(AnEmptyTensorsStreamSaysWhichGpuItIs) {
   const CudaDriver driver = Driver();
   const GpuRank first(driver, 1);
-  CudaDevice device(driver, Log(LogLevel::kFatal, 0));
+  CudaDevice device(driver);
   std::shared_ptr<void> mark;
   EXPECT_OK(device.Mark(first.stream, nullptr, &mark));
   EXPECT_EQ(device.context(), first.context);
@@ -331,53 +326,43 @@ TEST(NcclsWordsGetTheirLikelyCause) {
 }
 
 TEST(ReductionsAreDoneByNcclWhereItIsExactEnough) {
-  const NcclFeatures kernel{true, true};
-  const NcclFeatures no_kernel{false, false};
-  const auto plan = [](DType dtype, ReduceOp op, double pre, double post,
-                       const NcclFeatures& features) {
-    return PlanNcclReduction(dtype, {op, pre, post}, 4, features);
+  const auto plan = [](DType dtype, ReduceOp op, double pre, double post, bool scale_input = true) {
+    return PlanNcclReduction(dtype, {op, pre, post}, 4, scale_input);
   };
   // An average of floats is a plain sum, which the network's switches can do, and one factor.
-  auto p = plan(DType::kBFloat16, ReduceOp::kAverage, 1.0, 1.0, kernel);
+  auto p = plan(DType::kBFloat16, ReduceOp::kAverage, 1.0, 1.0);
   ASSERT_TRUE(p.has_value());
   EXPECT_EQ(p->op, nccl::kSum);
   EXPECT_EQ(p->after, 0.25);
   EXPECT_EQ(p->before, 1.0);
-  p = plan(DType::kFloat32, ReduceOp::kAverage, 3.0, 8.0, kernel);
+  p = plan(DType::kFloat32, ReduceOp::kAverage, 3.0, 8.0);
   ASSERT_TRUE(p.has_value());
   EXPECT_EQ(p->after, 6.0);
   // A factor that keeps a narrow sum from overflowing stays before it.
-  p = plan(DType::kFloat16, ReduceOp::kSum, 0.25, 1.0, kernel);
+  p = plan(DType::kFloat16, ReduceOp::kSum, 0.25, 1.0);
   ASSERT_TRUE(p.has_value());
   EXPECT_EQ(p->before, 0.25);
   EXPECT_EQ(p->after, 1.0);
-  EXPECT_FALSE(plan(DType::kFloat16, ReduceOp::kSum, 0.25, 1.0, {true, false}).has_value());
+  EXPECT_FALSE(plan(DType::kFloat16, ReduceOp::kSum, 0.25, 1.0, false).has_value());
   // A mean of float16 is made smaller before it is summed up; where that cannot be, by NCCL.
-  p = plan(DType::kFloat16, ReduceOp::kAverage, 1.0, 1.0, kernel);
+  p = plan(DType::kFloat16, ReduceOp::kAverage, 1.0, 1.0);
   ASSERT_TRUE(p.has_value());
   EXPECT_EQ(p->before, 0.25);
   EXPECT_EQ(p->after, 1.0);
-  p = plan(DType::kFloat16, ReduceOp::kAverage, 1.0, 1.0, {true, false});
+  p = plan(DType::kFloat16, ReduceOp::kAverage, 1.0, 1.0, false);
   ASSERT_TRUE(p.has_value());
   EXPECT_EQ(p->premul, 0.25);
   EXPECT_EQ(p->after, 1.0);
-  // Without our kernel: NCCL's own factor.
-  p = plan(DType::kFloat32, ReduceOp::kAverage, 1.0, 1.0, no_kernel);
-  ASSERT_TRUE(p.has_value());
-  EXPECT_EQ(p->op, nccl::kAvg);
-  p = plan(DType::kFloat32, ReduceOp::kSum, 3.0, 2.0, no_kernel);
-  ASSERT_TRUE(p.has_value());
-  EXPECT_EQ(p->premul, 6.0);
-  EXPECT_FALSE(plan(DType::kFloat32, ReduceOp::kMax, 2.0, 1.0, no_kernel).has_value());
+  EXPECT_FALSE(plan(DType::kFloat32, ReduceOp::kMax, 2.0, 1.0, false).has_value());
   // Integers: exact or not at all.
-  EXPECT_TRUE(plan(DType::kInt32, ReduceOp::kSum, 1.0, 1.0, kernel).has_value());
-  EXPECT_FALSE(plan(DType::kInt64, ReduceOp::kAverage, 1.0, 1.0, kernel).has_value());
-  EXPECT_FALSE(plan(DType::kInt32, ReduceOp::kSum, 1.0, 2.0, kernel).has_value());
-  EXPECT_TRUE(plan(DType::kBool, ReduceOp::kMax, 1.0, 1.0, kernel).has_value());
-  EXPECT_TRUE(plan(DType::kUInt64, ReduceOp::kMin, 1.0, 1.0, kernel).has_value());
+  EXPECT_TRUE(plan(DType::kInt32, ReduceOp::kSum, 1.0, 1.0).has_value());
+  EXPECT_FALSE(plan(DType::kInt64, ReduceOp::kAverage, 1.0, 1.0).has_value());
+  EXPECT_FALSE(plan(DType::kInt32, ReduceOp::kSum, 1.0, 2.0).has_value());
+  EXPECT_TRUE(plan(DType::kBool, ReduceOp::kMax, 1.0, 1.0).has_value());
+  EXPECT_TRUE(plan(DType::kUInt64, ReduceOp::kMin, 1.0, 1.0).has_value());
   // NCCL has no integers of 16 bits.
-  EXPECT_FALSE(plan(DType::kInt16, ReduceOp::kSum, 1.0, 1.0, kernel).has_value());
-  EXPECT_FALSE(plan(DType::kUInt16, ReduceOp::kMax, 1.0, 1.0, no_kernel).has_value());
+  EXPECT_FALSE(plan(DType::kInt16, ReduceOp::kSum, 1.0, 1.0).has_value());
+  EXPECT_FALSE(plan(DType::kUInt16, ReduceOp::kMax, 1.0, 1.0).has_value());
 }
 
 // More segments than one launch takes, of all alignments; and a factor that rides on the copies.

@@ -73,7 +73,7 @@ static_assert(nccl::kInt32 == ncclInt32 && nccl::kInt64 == ncclInt64);
 static_assert(nccl::kUint32 == ncclUint32 && nccl::kUint64 == ncclUint64);
 static_assert(nccl::kFloat16 == ncclFloat16 && nccl::kFloat32 == ncclFloat32);
 static_assert(nccl::kFloat64 == ncclFloat64 && nccl::kBfloat16 == ncclBfloat16);
-static_assert(nccl::kSum == ncclSum && nccl::kProd == ncclProd && nccl::kAvg == ncclAvg);
+static_assert(nccl::kSum == ncclSum && nccl::kProd == ncclProd);
 static_assert(nccl::kMax == ncclMax && nccl::kMin == ncclMin);
 static_assert(nccl::kScalarHostImmediate == ncclScalarHostImmediate);
 static_assert(sizeof(nccl::UniqueId) == sizeof(ncclUniqueId));

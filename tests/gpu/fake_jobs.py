@@ -22,7 +22,7 @@ EVERY_SIZE = (
 )
 PARTS = {
     1: EVERY_SIZE,
-    2: (*EVERY_SIZE, "without NCCL", "killed peer"),
+    2: (*EVERY_SIZE, "without NCCL", "without our kernel", "killed peer"),
     4: ("jobs side by side", *EVERY_SIZE, "killed peer"),
 }
 

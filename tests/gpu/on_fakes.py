@@ -42,14 +42,17 @@ def run(parts: tuple[str, ...]) -> None:
 
 @contextlib.contextmanager
 def settings(**values: str) -> Iterator[None]:
-    """A job with these settings, between two that have none."""
+    """A job with these settings, between two that have others."""
+    before = {name: os.environ.get(name) for name in values}
     hvd.shutdown()
     os.environ.update(values)
     hvd.init()
     yield
     hvd.shutdown()
-    for name in values:
-        del os.environ[name]
+    for name, value in before.items():
+        os.environ.pop(name)
+        if value is not None:
+            os.environ[name] = value
 
 
 @contextlib.contextmanager
@@ -301,6 +304,11 @@ def without_nccl() -> None:
         collectives()
 
 
+def without_our_kernel() -> None:
+    with fake("NO_KERNELS", 1), settings():
+        collectives()
+
+
 def killed_peer() -> None:
     """The last rank is killed, and the launcher does not notice: the others must."""
     rank, size = hvd.rank(), hvd.size()
@@ -332,6 +340,7 @@ DO: dict[str, Callable[[], None]] = {
     "mismatches": mismatches,
     "asynchronous error": asynchronous_error,
     "without NCCL": without_nccl,
+    "without our kernel": without_our_kernel,
     "killed peer": killed_peer,
 }
 

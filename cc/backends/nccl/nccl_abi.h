@@ -44,7 +44,6 @@ constexpr RedOp kSum = 0;
 constexpr RedOp kProd = 1;
 constexpr RedOp kMax = 2;
 constexpr RedOp kMin = 3;
-constexpr RedOp kAvg = 4;
 
 constexpr int kScalarHostImmediate = 1;
 

@@ -56,11 +56,6 @@ Status NcclCommunicator::Make(const NcclApi& api, CudaDevice* device, Communicat
   status = made->Connect(id);
   if (!status.ok()) options.log.Error(status.message());
   TFHVD_RETURN_IF_ERROR(AgreeOnStatus(host, status));
-  // A GPU, or a driver, that cannot run our kernel decides for all.
-  int32_t kernel = device->copies()->has_kernel() ? 1 : 0;
-  TFHVD_RETURN_IF_ERROR(
-      host->AllReduce(&kernel, &kernel, 1, DType::kInt32, {ReduceOp::kMin, 1.0, 1.0}));
-  made->features_.kernel = kernel == 1;
   *out = std::move(made);
   return Status::Ok();
 }
@@ -171,7 +166,7 @@ Status NcclCommunicator::AllReduce(const void* in, void* out, int64_t count, DTy
   TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   if (count == 0) return Status::Ok();
   const std::optional<NcclReduction> plan =
-      PlanNcclReduction(dtype, reduction, size_, {features_.kernel, /*scale_input=*/true});
+      PlanNcclReduction(dtype, reduction, size_, /*scale_input=*/true);
   if (!plan.has_value()) return fallback_->AllReduce(in, out, count, dtype, reduction);
   CudaCopies& copies = *device_.copies();
   const bool by_copies = in == out && copies.ScaleAdded(out, count, dtype, plan->before);
@@ -236,7 +231,7 @@ Status NcclCommunicator::ReduceScatter(const void* in, void* out,
   TFHVD_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   if (Sum(counts) == 0) return Status::Ok();
   const std::optional<NcclReduction> plan =
-      PlanNcclReduction(dtype, reduction, size_, {features_.kernel, /*scale_input=*/false});
+      PlanNcclReduction(dtype, reduction, size_, /*scale_input=*/false);
   if (!plan.has_value()) return fallback_->ReduceScatter(in, out, counts, dtype, reduction);
   const int64_t item = ItemSize(dtype);
   const bool even = AllEqual(counts);

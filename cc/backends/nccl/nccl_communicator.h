@@ -29,7 +29,8 @@ struct NcclOptions {
 class NcclCommunicator : public Communicator {
  public:
   // Collective over `host`'s ranks: fails on all of them with the reason of one. `fallback` does
-  // what NCCL cannot; `device` and `host` outlive the result. REQUIRES: the device has a GPU.
+  // what NCCL cannot; `device` and `host` outlive the result. REQUIRES: the device has a GPU, on
+  // which our kernel is loaded.
   static Status Make(const NcclApi& api, CudaDevice* device, Communicator* host,
                      std::unique_ptr<Communicator> fallback, const NcclOptions& options,
                      std::unique_ptr<Communicator>* out);
@@ -75,7 +76,6 @@ class NcclCommunicator : public Communicator {
   const std::chrono::duration<double> deadline_;
   const int rank_;
   const int size_;
-  NcclFeatures features_;  // the same on every rank
 
   // Held while a thread is within NCCL: an abort must find nobody there.
   Mutex mutex_;

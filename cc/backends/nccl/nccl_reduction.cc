@@ -55,7 +55,7 @@ std::optional<nccl::DataType> NcclType(DType dtype) {
 }
 
 std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
-                                               const NcclFeatures& features) {
+                                               bool scale_input) {
   if (!NcclType(dtype).has_value()) return std::nullopt;
   const bool sum = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAverage;
   const double divisor = reduction.op == ReduceOp::kAverage ? ranks : 1.0;
@@ -65,19 +65,9 @@ std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& red
   if (!IsFloat(dtype)) return std::nullopt;
 
   const double factor = reduction.prescale * reduction.postscale / divisor;
-  if (sum && !features.kernel) {
-    const bool mean = reduction.prescale == 1.0 && reduction.postscale == 1.0;
-    if (mean) {
-      plan.op = nccl::kAvg;
-    } else {
-      plan.premul = factor;
-    }
-    return plan;
-  }
-  if (!features.kernel) return std::nullopt;
   // A sum of float16 may be too large where its mean is not: it is made smaller first.
   if (sum && dtype == DType::kFloat16 && reduction.prescale == 1.0 && std::abs(factor) < 1.0) {
-    (features.scale_input ? plan.before : plan.premul) = factor;
+    (scale_input ? plan.before : plan.premul) = factor;
     return plan;
   }
   // One factor is enough for a sum, unless the user scales the input so that the sum of a 16-bit
@@ -87,7 +77,7 @@ std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& red
     plan.after = factor;
     return plan;
   }
-  if (reduction.prescale != 1.0 && !features.scale_input) return std::nullopt;
+  if (reduction.prescale != 1.0 && !scale_input) return std::nullopt;
   plan.before = reduction.prescale;
   plan.after = reduction.postscale / divisor;
   return plan;

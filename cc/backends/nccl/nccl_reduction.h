@@ -21,18 +21,13 @@ struct NcclReduction {
   double after = 1.0;   // by our kernel, on what comes out
 };
 
-struct NcclFeatures {
-  bool kernel = false;       // ours is loaded
-  bool scale_input = false;  // what goes in may be scaled apart
-};
-
 // Nothing for 16-bit integers, which NCCL does not reduce.
 std::optional<nccl::DataType> NcclType(DType dtype);
 
-// Nothing where NCCL cannot do it exactly: types that it does not have, integers that are averaged
-// or scaled, which it would compute in their own type, and what needs our kernel where there is
-// none.
+// Nothing where NCCL cannot do it exactly: types that it does not have, and integers that are
+// averaged or scaled, which it would compute in their own type. `scale_input`: what goes in may be
+// scaled apart.
 std::optional<NcclReduction> PlanNcclReduction(DType dtype, const Reduction& reduction, int ranks,
-                                               const NcclFeatures& features);
+                                               bool scale_input);
 
 }  // namespace tfhvd

@@ -141,10 +141,7 @@ Call Collective(ncclComm* comm, const char* what, const void* in, void* out, siz
   call.header.type = type;
   call.header.root = root;
   call.header.op = op;
-  if (op == nccl::kAvg) {
-    call.header.op = nccl::kSum;
-    call.header.factor = 1.0 / comm->group->size();
-  } else if (op >= 100) {
+  if (op >= 100) {
     call.header.op = nccl::kSum;
     call.header.factor = comm->premuls[static_cast<size_t>(op - 100)].second;
   }
