@@ -58,7 +58,7 @@ Status CheckReduction(DType dtype, const Reduction& reduction) {
 }
 
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                 const Reduction& reduction, ResultIn store) {
+                 const Reduction& reduction, StoreIn store) {
   Best().reduce(out, in, ranks, count, dtype, reduction, store);
 }
 

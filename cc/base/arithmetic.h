@@ -30,7 +30,7 @@ Status CheckReduction(DType dtype, const Reduction& reduction);
 // out[i] = reduction over r of in[r][i], for 0 <= i < count and 0 <= r < ranks. `out` may be one of
 // in[], unless it is to go to memory. REQUIRES: CheckReduction is ok; ranks >= 1.
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                 const Reduction& reduction, ResultIn store = ResultIn::kCaches);
+                 const Reduction& reduction, StoreIn store = StoreIn::kCaches);
 
 // Fills `count` elements with what changes nothing in an unscaled reduction: zeros for Sum and
 // Average, ones for Product, the largest value (infinity) for Min and the lowest one for Max.

@@ -14,7 +14,7 @@ using Avx2 = element_loops::Loops<Avx2Isa>;
 using Avx512 = element_loops::Loops<Avx512Isa>;
 
 TFHVD_AVX2 void ReduceAvx2(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                           const Reduction& reduction, ResultIn store) {
+                           const Reduction& reduction, StoreIn store) {
   Avx2::Reduce(out, in, ranks, count, dtype, reduction, store);
 }
 TFHVD_AVX2 void WidenAvx2(void* out, const void* in, int64_t count, DType dtype, bool wider,
@@ -27,7 +27,7 @@ TFHVD_AVX2 void CompleteAvx2(void* out, const void* in, int ranks, int64_t count
 }
 
 TFHVD_AVX512 void ReduceAvx512(void* out, const void* const* in, int ranks, int64_t count,
-                               DType dtype, const Reduction& reduction, ResultIn store) {
+                               DType dtype, const Reduction& reduction, StoreIn store) {
   Avx512::Reduce(out, in, ranks, count, dtype, reduction, store);
 }
 TFHVD_AVX512 void WidenAvx512(void* out, const void* in, int64_t count, DType dtype, bool wider,

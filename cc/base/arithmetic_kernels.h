@@ -15,7 +15,7 @@ namespace tfhvd {
 struct ArithmeticKernel {
   const char* name;
   void (*reduce)(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                 const Reduction& reduction, ResultIn store);
+                 const Reduction& reduction, StoreIn store);
   void (*widen)(void* out, const void* in, int64_t count, DType dtype, bool wider, double prescale);
   void (*complete)(void* out, const void* in, int ranks, int64_t count, DType dtype, bool wider,
                    const Reduction& reduction);

@@ -169,7 +169,7 @@ struct Loops {
   // The general case: each rank's values widened, scaled, and joined to what the ranks before gave.
   template <typename Acc, typename T>
   static void ReduceBlocks(T* out, const void* const* in, int ranks, int64_t count,
-                           const Reduction& reduction, ResultIn store) {
+                           const Reduction& reduction, StoreIn store) {
     Acc acc[kBlock];
     Acc next[kBlock];
     T near[kBlock];
@@ -183,7 +183,7 @@ struct Loops {
         if (r > 0) Combine<Acc>(acc, acc, next, n, reduction.op);
       }
       Finish(acc, n, ranks, reduction);
-      if (store == ResultIn::kCaches) {
+      if (store == StoreIn::kCaches) {
         Store(out + begin, acc, n);
       } else {
         Store(near, acc, n);
@@ -200,8 +200,8 @@ struct Loops {
   // The elements of the first of many steps of `step`: past the caches all end with a line of the
   // result, so that none of its lines but the first and the last is written in parts.
   template <typename T>
-  static int64_t FirstStep(const T* out, int64_t step, ResultIn store) {
-    if (store == ResultIn::kCaches) return step;
+  static int64_t FirstStep(const T* out, int64_t step, StoreIn store) {
+    if (store == StoreIn::kCaches) return step;
     return step - static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) % 64 / sizeof(T));
   }
 
@@ -216,13 +216,13 @@ struct Loops {
   // each of the others.
   template <typename T>
   static void ReducePlain(T* out, const void* const* in, int ranks, int64_t count,
-                          const Reduction& reduction, ResultIn store) {
+                          const Reduction& reduction, StoreIn store) {
     alignas(64) T acc[kBlock];
-    const int64_t block = store == ResultIn::kCaches ? kBlock : StreamedAtOnce<T>();
+    const int64_t block = store == StoreIn::kCaches ? kBlock : StreamedAtOnce<T>();
     int64_t n = FirstStep(out, block, store);
     for (int64_t begin = 0; begin < count; begin += n, n = block) {
       n = std::min(n, count - begin);
-      T* const result = store == ResultIn::kCaches ? out + begin : acc;
+      T* const result = store == StoreIn::kCaches ? out + begin : acc;
       const T* before = static_cast<const T*>(in[0]) + begin;
       for (int r = 1; r < ranks; ++r) {
         // The result may lie over any rank's values, of which those to come are still to be read.
@@ -231,13 +231,13 @@ struct Loops {
         before = acc;
       }
       if constexpr (std::is_same<T, Accumulator<T>>::value) Finish(result, n, ranks, reduction);
-      if (store == ResultIn::kMemory) Stream(out + begin, acc, n);
+      if (store == StoreIn::kMemory) Stream(out + begin, acc, n);
     }
   }
 
   template <typename T>
   static void ReduceTyped(void* out, const void* const* in, int ranks, int64_t count,
-                          const Reduction& reduction, ResultIn store) {
+                          const Reduction& reduction, StoreIn store) {
     using Acc = Accumulator<T>;
     constexpr bool kHalf = std::is_class<T>::value;
     T* const typed = static_cast<T*>(out);
@@ -311,12 +311,12 @@ struct Loops {
 
   // The three of arithmetic.h.
   static void Reduce(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
-                     const Reduction& reduction, ResultIn store) {
+                     const Reduction& reduction, StoreIn store) {
     WithType(dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       ReduceTyped<T>(out, in, ranks, count, reduction, store);
     });
-    if (store == ResultIn::kMemory) compat::StoreFence();
+    if (store == StoreIn::kMemory) compat::StoreFence();
   }
 
   static void Widen(void* out, const void* in, int64_t count, DType dtype, bool wider,

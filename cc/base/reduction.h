@@ -17,8 +17,8 @@ struct Reduction {
   }
 };
 
-// Where the result is written: through the caches, or past them to memory, which is faster for one
-// that is too large to be read from them later.
-enum class ResultIn { kCaches, kMemory };
+// Where values are written: through the caches, or past them to memory, which is faster for what is
+// too large to be read from them later, or is read by a core that has none of them.
+enum class StoreIn { kCaches, kMemory };
 
 }  // namespace tfhvd

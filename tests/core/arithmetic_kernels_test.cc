@@ -90,7 +90,7 @@ std::vector<char> Reduced(const ArithmeticKernel& kernel, DType dtype, const Red
   std::vector<char> out(static_cast<size_t>((count + 1) * ItemSize(dtype)), 'x');
   void* to = place < 0 ? out.data() : const_cast<void*>(inputs.at[static_cast<size_t>(place)]);
   kernel.reduce(to, inputs.at.data(), ranks, count, dtype, reduction,
-                place == kPastCaches ? ResultIn::kMemory : ResultIn::kCaches);
+                place == kPastCaches ? StoreIn::kMemory : StoreIn::kCaches);
   if (place >= 0) std::memcpy(out.data(), to, static_cast<size_t>(count * ItemSize(dtype)));
   return out;
 }

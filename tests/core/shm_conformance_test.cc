@@ -23,8 +23,10 @@ void OnOneHost(int size, int64_t slot_bytes, const Body& body, bool past_caches 
   OnRanks(size, [&](Communicator* host) {
     ShmOptions options;
     options.slot_bytes = slot_bytes;
-    options.past_caches = past_caches;
-    if (past_caches) options.result_past_caches = 0;
+    if (past_caches) {
+      options.stores = StoreIn::kMemory;
+      options.result_past_caches = 0;
+    }
     options.log = Log(LogLevel::kFatal, host->rank());
     std::unique_ptr<Communicator> comm;
     ASSERT_OK(MakeShmCommunicator(host, options, &comm));

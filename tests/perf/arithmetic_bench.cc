@@ -27,7 +27,7 @@ double GigabytesPerSecond(const ArithmeticKernel& kernel, DType dtype) {
   std::vector<double> seconds;
   for (int i = 0; i < kRepetitions; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    kernel.reduce(a.data(), in, 2, count, dtype, sum, ResultIn::kCaches);
+    kernel.reduce(a.data(), in, 2, count, dtype, sum, StoreIn::kCaches);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     seconds.push_back(took.count());
   }

@@ -4,16 +4,19 @@
 //
 //   g++ -std=c++17 -O2 -pthread -I. tests/perf/shm_communicator_bench.cc
 //     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/shm_bench
-//   build/shm_bench [--slots | --results | --floor]
+//   build/shm_bench [--slots | --stores | --results | --floor]
 //
 // Medians of rank 0, in microseconds; both ranks copy at the same time. With --slots: an allreduce
 // of 64 MiB with the blocks and the stores that slots could be written with, in turns. With
+// --stores: how far the two cores' caches are from each other, as the round trip of a line between
+// them, and allreduces of all sizes with either kind of stores, in turns. With
 // --results: results written through the caches and past them, and the time to read them after.
 // With --floor: beside an allreduce of 64 MiB what two ranks would need that saw all of each
 // other's memory.
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -147,7 +150,7 @@ void CompareSlots() {
     for (const bool past_caches : {false, true}) {
       ShmOptions options;
       options.block_bytes = options.slot_bytes = block;
-      options.past_caches = past_caches;
+      options.stores = past_caches ? StoreIn::kMemory : StoreIn::kCaches;
       variants.push_back(options);
       memories.push_back(MemoryFor(options));
     }
@@ -155,8 +158,7 @@ void CompareSlots() {
   OnTwo([&](int rank) {
     std::vector<std::unique_ptr<ShmCommunicator>> comms;
     for (size_t v = 0; v < variants.size(); ++v) {
-      comms.push_back(std::make_unique<ShmCommunicator>(memories[v], rank, kRanks,
-                                                        std::vector<int>(), variants[v]));
+      comms.push_back(std::make_unique<ShmCommunicator>(memories[v], rank, kRanks, variants[v]));
     }
     std::vector<std::vector<double>> elsewhere, in_place;
     MeasureSlots(comms, &elsewhere, &in_place);
@@ -164,10 +166,64 @@ void CompareSlots() {
     std::printf("%10s %14s %12s %12s\n", "block", "stores", "allreduce", "in place");
     for (size_t v = 0; v < variants.size(); ++v) {
       std::printf("%10lld %14s %12.0f %12.0f\n", static_cast<long long>(variants[v].block_bytes),
-                  variants[v].past_caches ? "past caches" : "ordinary", MedianOf(elsewhere[v]),
-                  MedianOf(in_place[v]));
+                  variants[v].stores == StoreIn::kMemory ? "past caches" : "ordinary",
+                  MedianOf(elsewhere[v]), MedianOf(in_place[v]));
     }
   });
+}
+
+// A line that two cores write in turns: nanoseconds there and back.
+double RoundTrip() {
+  constexpr int kTimes = 100000;
+  alignas(64) std::atomic<int> line{0};
+  double nanoseconds = 0.0;
+  OnTwo([&](int rank) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kTimes; ++i) {
+      while (line.load(std::memory_order_acquire) != 2 * i + rank) {
+      }
+      line.store(2 * i + rank + 1, std::memory_order_release);
+    }
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+    if (rank == 0) nanoseconds = took.count() / kTimes;
+  });
+  return nanoseconds;
+}
+
+void CompareStores() {
+  std::vector<ShmOptions> variants(3);
+  variants[0].stores = StoreIn::kCaches;
+  variants[1].stores = StoreIn::kMemory;
+  std::vector<std::shared_ptr<SharedMemory>> memories;
+  for (const ShmOptions& options : variants) memories.push_back(MemoryFor(options));
+  std::printf("a line between the cores and back: %.0f ns\n", RoundTrip());
+  std::printf("%10s%34s%34s%34s\n", "bytes", "ordinary, in place", "past caches, in place",
+              "as is found out, in place");
+  OnTwo([&](int rank) {
+    std::vector<std::unique_ptr<ShmCommunicator>> comms;
+    for (size_t v = 0; v < variants.size(); ++v) {
+      comms.push_back(std::make_unique<ShmCommunicator>(memories[v], rank, kRanks, variants[v]));
+    }
+    for (const int64_t bytes : {1L << 10, 4L << 10, 8L << 10, 16L << 10, 64L << 10, 256L << 10,
+                                1L << 20, 8L << 20, 64L << 20}) {
+      Floats in(bytes / 4, 1.0f);
+      Floats out(bytes / 4, 0.0f);
+      std::vector<double> elsewhere[3], in_place[3];
+      for (int i = 0; i < (bytes > (8 << 20) ? 11 : 101); ++i) {
+        for (size_t v = 0; v < variants.size(); ++v) {
+          elsewhere[v].push_back(Once(comms[v].get(), in.data(), out.data(), in.count()));
+          in_place[v].push_back(Once(comms[v].get(), out.data(), out.data(), in.count()));
+        }
+      }
+      if (rank != 0) continue;
+      std::printf("%10lld", static_cast<long long>(bytes));
+      for (size_t v = 0; v < variants.size(); ++v) {
+        std::printf("%17.1f%17.1f", MedianOf(elsewhere[v]), MedianOf(in_place[v]));
+      }
+      std::printf("\n");
+    }
+  });
+  std::printf("a line between the cores and back: %.0f ns\n", RoundTrip());
 }
 
 // Rank 0's times of an allreduce and of reading its result, while other memory is used between.
@@ -206,8 +262,7 @@ void CompareResults() {
   OnTwo([&](int rank) {
     std::vector<std::unique_ptr<ShmCommunicator>> comms;
     for (size_t v = 0; v < variants.size(); ++v) {
-      comms.push_back(std::make_unique<ShmCommunicator>(memories[v], rank, kRanks,
-                                                        std::vector<int>(), variants[v]));
+      comms.push_back(std::make_unique<ShmCommunicator>(memories[v], rank, kRanks, variants[v]));
     }
     for (const int64_t bytes : {256 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 32 << 20}) {
       std::vector<ThenRead> times;
@@ -238,7 +293,7 @@ void CompareFloor() {
   std::vector<Floats> in(kRanks, Floats(kCount, 1.0f));
   std::vector<Floats> out(kRanks, Floats(kCount, 0.0f));
   OnTwo([&](int rank) {
-    ShmCommunicator comm(memory, rank, kRanks, {}, options);
+    ShmCommunicator comm(memory, rank, kRanks, options);
     const auto me = static_cast<size_t>(rank);
     std::vector<double> copy, reduce, both;
     for (int i = 0; i < 21; ++i) {
@@ -261,7 +316,7 @@ void CompareSizes() {
   const std::shared_ptr<SharedMemory> memory = MemoryFor(options);
   std::printf("%10s %12s %12s %12s %12s\n", "bytes", "memcpy", "fresh", "allreduce", "in place");
   OnTwo([&](int rank) {
-    ShmCommunicator comm(memory, rank, kRanks, {}, options);
+    ShmCommunicator comm(memory, rank, kRanks, options);
     Measure(&comm);
   });
 }
@@ -274,12 +329,14 @@ int main(int argc, char** argv) {
     tfhvd::CompareSizes();
   } else if (argc == 2 && std::strcmp(argv[1], "--slots") == 0) {
     tfhvd::CompareSlots();
+  } else if (argc == 2 && std::strcmp(argv[1], "--stores") == 0) {
+    tfhvd::CompareStores();
   } else if (argc == 2 && std::strcmp(argv[1], "--results") == 0) {
     tfhvd::CompareResults();
   } else if (argc == 2 && std::strcmp(argv[1], "--floor") == 0) {
     tfhvd::CompareFloor();
   } else {
-    std::fprintf(stderr, "Expected: shm_bench [--slots | --results | --floor]\n");
+    std::fprintf(stderr, "Expected: shm_bench [--slots | --stores | --results | --floor]\n");
     return 2;
   }
   return 0;

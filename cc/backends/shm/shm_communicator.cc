@@ -69,9 +69,14 @@ void ShmCommunicator::Abort(const Status& why) {
   results_.WakeEveryone();
 }
 
-void ShmCommunicator::CopyIn(char* slot, const char* from, int64_t bytes) const {
-  if (options_.past_caches) return StreamCopy(slot, from, bytes);
-  if (bytes > 0) std::memcpy(slot, from, static_cast<size_t>(bytes));
+TimedBlock ShmCommunicator::NewBlock(StoreChoice* choice, int64_t bytes) const {
+  return options_.stores.has_value() ? TimedBlock(*options_.stores) : TimedBlock(choice, bytes);
+}
+
+void ShmCommunicator::CopyIn(char* slot, const char* from, int64_t bytes, StoreIn stores) {
+  SlotWriter writer(slot, stores, &near_);
+  writer.Add(from, bytes);
+  writer.End();
 }
 
 Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<int64_t>& bytes) {
@@ -93,17 +98,23 @@ Status ShmCommunicator::AllGather(const void* in, void* out, const std::vector<i
       return std::clamp<int64_t>(bytes[r] - done, 0, values_.slot_bytes());
     };
     const uint32_t round = value_round_++;
+    TimedBlock block = NewBlock(&gathered_, std::min(most - done, values_.slot_bytes()));
     char* slot = nullptr;
     TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
-    CopyIn(slot, to[rank_] + done, part(rank_));
+    {
+      const TimedBlock::Work work(&block);
+      CopyIn(slot, to[rank_] + done, part(rank_), block.stores());
+    }
     values_.Post(round);
     for (int i = 1; i < ranks_; ++i) {
       const int r = (rank_ + i) % ranks_;
       const char* theirs = nullptr;
       TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &theirs));
+      const TimedBlock::Work work(&block);
       if (part(r) > 0) std::memcpy(to[r] + done, theirs, static_cast<size_t>(part(r)));
     }
     values_.Done(round);
+    block.End();
   }
   return Status::Ok();
 }
@@ -114,18 +125,22 @@ Status ShmCommunicator::Broadcast(void* buffer, int64_t bytes, int root) {
   for (int64_t done = 0; done < bytes; done += values_.slot_bytes()) {
     const int64_t part = std::min(values_.slot_bytes(), bytes - done);
     const uint32_t round = value_round_++;
+    TimedBlock block = NewBlock(&broadcast_, part);
     if (rank_ == root) {
       char* slot = nullptr;
       TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
-      CopyIn(slot, data + done, part);
+      const TimedBlock::Work work(&block);
+      CopyIn(slot, data + done, part, block.stores());
     }
     values_.Post(round);
     if (rank_ != root) {
       const char* theirs = nullptr;
       TFHVD_RETURN_IF_ERROR(values_.Read(round, root, &theirs));
+      const TimedBlock::Work work(&block);
       std::memcpy(data + done, theirs, static_cast<size_t>(part));
     }
     values_.Done(round);
+    block.End();
   }
   return Status::Ok();
 }
@@ -144,8 +159,8 @@ Status ShmCommunicator::ReduceScatter(const void* in, void* out, const std::vect
   const auto part = [&](int rank, int64_t at, int64_t lane) {
     return std::clamp<int64_t>(counts[rank] * item - at, 0, lane);
   };
-  const auto fill = [&](int rank, int64_t at, int64_t lane, char* slot) {
-    CopyIn(slot, begins[rank] + at, part(rank, at, lane));
+  const auto fill = [&](int rank, int64_t at, int64_t lane, char* slot, StoreIn stores) {
+    CopyIn(slot, begins[rank] + at, part(rank, at, lane), stores);
   };
   const auto take = [&](int64_t at, int64_t lane) {
     const int64_t bytes = part(rank_, at, lane);
@@ -165,18 +180,26 @@ Status ShmCommunicator::ByLanes(int64_t most, const Fill& fill, const Take& take
   const int64_t lane = values_.slot_bytes() / ranks_ / Exchange::kLine * Exchange::kLine;
   for (int64_t at = 0; at < most; at += lane) {
     const uint32_t round = value_round_++;
+    TimedBlock block = NewBlock(&in_lanes_, std::min(lane, most - at) * ranks_);
     char* slot = nullptr;
     TFHVD_RETURN_IF_ERROR(values_.Claim(round, &slot));
-    for (int r = 0; r < ranks_; ++r) {
-      if (r != rank_) fill(r, at, lane, slot + r * lane);
+    {
+      const TimedBlock::Work work(&block);
+      for (int r = 0; r < ranks_; ++r) {
+        if (r != rank_) fill(r, at, lane, slot + r * lane, block.stores());
+      }
     }
     values_.Post(round);
     for (int r = 0; r < ranks_; ++r) {
       TFHVD_RETURN_IF_ERROR(values_.Read(round, r, &from_[r]));
       from_[r] += rank_ * lane;
     }
-    take(at, lane);
+    {
+      const TimedBlock::Work work(&block);
+      take(at, lane);
+    }
     values_.Done(round);
+    block.End();
   }
   return Status::Ok();
 }
@@ -205,8 +228,8 @@ Status ShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& sen
   max.op = ReduceOp::kMax;
   TFHVD_RETURN_IF_ERROR(AllReduce(&most, &most, 1, DType::kInt64, max));
 
-  const auto fill = [&](int rank, int64_t at, int64_t lane, char* slot) {
-    CopyIn(slot, from[rank] + at, std::clamp<int64_t>(send_bytes[rank] - at, 0, lane));
+  const auto fill = [&](int rank, int64_t at, int64_t lane, char* slot, StoreIn stores) {
+    CopyIn(slot, from[rank] + at, std::clamp<int64_t>(send_bytes[rank] - at, 0, lane), stores);
   };
   const auto take = [&](int64_t at, int64_t lane) {
     // Each rank begins with its neighbour, so that they do not all read the same memory.

@@ -8,12 +8,16 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cc/backends/shm/abort_note.h"
 #include "cc/backends/shm/exchange.h"
 #include "cc/backends/shm/shared_memory.h"
+#include "cc/backends/shm/slot_writer.h"
+#include "cc/backends/shm/store_choice.h"
+#include "cc/backends/shm/timed_block.h"
 #include "cc/base/failpoints.h"
 #include "cc/base/log.h"
 #include "cc/comm/communicator.h"
@@ -26,9 +30,8 @@ struct ShmOptions {
   // Of a reduction in one exchange: what is written stays in the near cache of its core until the
   // other reads it.
   int64_t block_bytes = 128 << 10;
-  // Whether what others are to read is written past the caches. Slower wherever it was measured
-  // (docs/performance.md): a block is read from its writer's cache.
-  bool past_caches = false;
+  // How what others are to read is written; nothing: as StoreChoice finds out.
+  std::optional<StoreIn> stores;
   // An allreduce's result of so many bytes, not written over the input, goes past the caches: from
   // here on that is no slower even where it is read at once, and in a step others come first.
   int64_t result_past_caches = 1 << 20;
@@ -77,17 +80,22 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
  private:
   struct Block;  // a reduction's block in flight
 
+  // Of so few everybody reduces everything: each would read half of the other's values and half of
+  // its results, and now reads the values whole.
+  static constexpr int kFewRanks = 2;
+
   int JobRank(int rank) const;
   Status OnPeerWait(int rank, double waited_seconds) override;
-  void CopyIn(char* slot, const char* from, int64_t bytes) const;
+  TimedBlock NewBlock(StoreChoice* choice, int64_t bytes) const;
+  void CopyIn(char* slot, const char* from, int64_t bytes, StoreIn stores);
   bool IsDirect(int64_t bytes) const;
   Status DirectAllReduce(const Span* spans, int64_t bytes, DType dtype, const Reduction& reduction,
-                         ResultIn store);
+                         StoreIn store);
   template <typename Fill, typename Take>
   Status ByLanes(int64_t most, const Fill& fill, const Take& take);
-  Status PostValues(const Block& block);
-  Status ReducePart(const Block& block, DType dtype, const Reduction& reduction);
-  Status CopyResults(const Block& block);
+  Status PostValues(Block* block);
+  Status ReducePart(Block* block, DType dtype, const Reduction& reduction);
+  Status CopyResults(Block* block);
 
   const std::shared_ptr<SharedMemory> memory_;
   const int rank_;
@@ -96,6 +104,13 @@ class ShmCommunicator : public Communicator, private PeerWaitMonitor {
   AbortNote* const note_;             // in shared memory
   std::vector<const char*> from_;     // by rank: where a step reads; kept to save allocations
   std::vector<const void*> sources_;  // the same for ReduceRanks
+  // How the blocks are written, of each kind: what takes one is not what takes the other.
+  StoreChoice in_one_;  // reductions in one exchange
+  StoreChoice in_two_;
+  StoreChoice gathered_;
+  StoreChoice broadcast_;
+  StoreChoice in_lanes_;
+  SlotWriter::Near near_;
   Exchange values_;
   Exchange results_;
   uint32_t value_round_ = 0;
