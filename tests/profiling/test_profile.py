@@ -13,12 +13,8 @@ from with_xla import needs_xla
 import tfhvd as hvd
 
 pytestmark = pytest.mark.ranks(2, 4)
+SLOW = 0.02  # seconds a step
 STEPS = 8
-
-
-def slow_seconds() -> float:
-    """What a slow rank takes longer, a step: more than the turns of others on its core."""
-    return 0.02 if hvd.size() <= (os.cpu_count() or 1) else 0.1
 
 
 def data(slow):
@@ -27,7 +23,7 @@ def data(slow):
     def elements():
         while True:
             if hvd.rank() == slow:
-                time.sleep(slow_seconds())
+                time.sleep(SLOW)
             yield [1.0] * 8
 
     options = tf.data.Options()
@@ -75,7 +71,7 @@ def test_slow_input_is_what_the_others_wait_for(mode):
     report = train(mode, slow=1)
     found = straggler_of(report)
     assert (found.rank, found.cause) == (1, "input")
-    assert report.seconds(1, "input") >= 0.95 * slow_seconds()
+    assert report.seconds(1, "input") >= 0.95 * SLOW
     others = [report.seconds(rank, "input") for rank in report.steps if rank != 1]
     assert found.more == pytest.approx(report.seconds(1, "input") - statistics.median(others))
     for rank, steps in report.steps.items():
@@ -97,7 +93,7 @@ def test_slow_input_is_what_the_others_wait_for(mode):
 
 
 def test_python_between_the_steps():
-    report = train(between=lambda: time.sleep(slow_seconds() if hvd.rank() == 0 else 0))
+    report = train(between=lambda: time.sleep(SLOW if hvd.rank() == 0 else 0))
     found = straggler_of(report)
     assert (found.rank, found.cause) == (0, "other")
 
