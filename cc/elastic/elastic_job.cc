@@ -98,9 +98,9 @@ ElasticJob::KeptPtr ElasticJob::Remove(EntryId number) {
 EntryId ElasticJob::Submit(Entry&& entry) {
   Withdrawal* const withdrawal = std::exchange(entry.withdrawal, nullptr);
   const bool on_accelerator = entry.request->device != DeviceKind::kHost;
-  auto submitted = std::make_unique<KeptEntry>(std::move(entry));
+  KeptPtr submitted = KeptEntry::Make(std::move(entry), &blocks_);
   std::shared_ptr<Engine> engine;
-  Given given;
+  Entry given;
   Status refusal;
   EntryId number = 0;
   {
@@ -114,43 +114,30 @@ EntryId ElasticJob::Submit(Entry&& entry) {
       kept_.Add(number, std::move(submitted));
       if (takes_entries_ || stopped_) engine = engine_;
       if (engine != nullptr) {
-        Give(number, kept, &given);
+        given = Give(number, kept);
       } else {
         kept->waits_since = std::chrono::steady_clock::now();
       }
     }
   }
   if (submitted != nullptr) submitted->entry.done(refusal);
-  if (engine != nullptr) Pass(engine.get(), &given);
+  if (engine != nullptr) (void)engine->Submit(std::move(given));
   return number;
 }
 
 void ElasticJob::SubmitTo(Engine* engine, EntryId number) {
-  Given given;
+  Entry given;
   {
     const MutexLock lock(&mutex_);
     KeptEntry* const kept = kept_.Find(number);
     if (kept == nullptr || !kept->is_free()) return;
-    Give(number, kept, &given);
+    given = Give(number, kept);
   }
-  Pass(engine, &given);
+  (void)engine->Submit(std::move(given));
 }
 
-void ElasticJob::Give(EntryId number, KeptEntry* kept, Given* given) {
-  given->number = number;
-  given->generation = roster_.generation;
-  given->entry = kept->Give(given->generation, CallbacksOf(number));
-  given->entry.withdrawal = kept->withdrawal = &given->withdrawal;
-}
-
-// `given` lives until the engine has it: only then is there an id by which to cancel it.
-void ElasticJob::Pass(Engine* engine, Given* given) {
-  const EntryId id = engine->Submit(std::move(given->entry));
-  const MutexLock lock(&mutex_);
-  KeptEntry* const kept = kept_.Find(given->number);
-  if (kept == nullptr || kept->generation != given->generation) return;
-  kept->id = id;
-  kept->withdrawal = nullptr;
+Entry ElasticJob::Give(EntryId number, KeptEntry* kept) {
+  return kept->Give(roster_.generation, CallbacksOf(number));
 }
 
 // They find the entry by its number: it may be done by then.
@@ -235,7 +222,7 @@ void ElasticJob::Cancel(EntryId number) {
       over = Remove(number);
     } else {
       engine = engine_;
-      id = kept->withdrawal != nullptr ? kept->withdrawal->Ask() : kept->id;
+      id = kept->withdrawal->Ask();
     }
   }
   if (over != nullptr) {

@@ -33,6 +33,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/base/block_cache.h"
 #include "cc/base/failpoints.h"
 #include "cc/base/log.h"
 #include "cc/base/mutex.h"
@@ -94,15 +95,7 @@ class ElasticJob {
   void Stop();
 
  private:
-  using KeptPtr = KeptEntries::Pointer;
-
-  // An entry on its way to an engine.
-  struct Given {
-    EntryId number = 0;
-    int generation = 0;
-    Entry entry;
-    Withdrawal withdrawal;
-  };
+  using KeptPtr = KeptEntry::Pointer;
 
   void Run();
   void GiveUpIfNew() TFHVD_EXCLUDES(mutex_);
@@ -116,8 +109,7 @@ class ElasticJob {
   void Take(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);
   void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(mutex_);
   void SubmitTo(Engine* engine, EntryId number) TFHVD_EXCLUDES(mutex_);
-  void Pass(Engine* engine, Given* given) TFHVD_EXCLUDES(mutex_);
-  void Give(EntryId number, KeptEntry* kept, Given* given) TFHVD_REQUIRES(mutex_);
+  Entry Give(EntryId number, KeptEntry* kept) TFHVD_REQUIRES(mutex_);
   KeptEntry::Callbacks CallbacksOf(EntryId number);
   KeptPtr Remove(EntryId number) TFHVD_REQUIRES(mutex_);
   void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(mutex_);
@@ -130,6 +122,8 @@ class ElasticJob {
   const Log log_;
   const std::chrono::nanoseconds limit_;
   const Failpoints failpoints_;
+
+  BlockCache blocks_;  // of entries
 
   mutable Mutex mutex_;
   mutable CondVar changed_;

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <deque>
-#include <memory>
 #include <utility>
 
 #include "cc/elastic/kept_entry.h"
@@ -15,7 +14,7 @@ namespace tfhvd {
 
 class KeptEntries {
  public:
-  using Pointer = std::unique_ptr<KeptEntry>;
+  using Pointer = KeptEntry::Pointer;
 
   bool empty() const { return count_ == 0; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -24,10 +25,28 @@ void KeepCopy(Ledger::Result* result) {
   result->memory = copy;
 }
 
+bool Survives(const Request& request) {
+  return request.key.process_set == 0 && request.device == DeviceKind::kHost &&
+         request.kind != Collective::kRemoveProcessSet;  // no set is left to remove
+}
+
 }  // namespace
 
-KeptEntry::KeptEntry(Entry&& submitted) : entry(std::move(submitted)) {
-  if (!survives()) return;
+KeptEntry::Pointer KeptEntry::Make(Entry&& submitted, BlockCache* blocks) {
+  static_assert(alignof(KeptEntry) <= BlockCache::kAlignment, "blocks are aligned to that");
+  void* const block = blocks->Take(sizeof(KeptEntry));
+  if (block == nullptr) throw std::bad_alloc();  // as operator new does
+  return Pointer(new (block) KeptEntry(std::move(submitted)), GiveBack{blocks});
+}
+
+void KeptEntry::GiveBack::operator()(KeptEntry* kept) const {
+  kept->~KeptEntry();
+  blocks->Give(kept, sizeof(KeptEntry));
+}
+
+KeptEntry::KeptEntry(Entry&& submitted)
+    : entry(std::move(submitted)), survives_(Survives(*entry.request)) {
+  if (!survives_) return;
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
     if (entry.inputs[i] == nullptr || entry.inputs[i] != entry.outputs[i]) continue;
     inputs_.resize(entry.inputs.size());
@@ -38,14 +57,10 @@ KeptEntry::KeptEntry(Entry&& submitted) : entry(std::move(submitted)) {
   }
 }
 
-bool KeptEntry::survives() const {
-  return request().key.process_set == 0 && request().device == DeviceKind::kHost &&
-         request().kind != Collective::kRemoveProcessSet;  // no set is left to remove
-}
-
 Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {
   generation = to_generation;
   Entry given;
+  given.withdrawal = &withdrawal.emplace();
   given.request = entry.request;
   given.anonymous = entry.anonymous;
   given.inputs = entry.inputs;
@@ -78,8 +93,6 @@ Entry KeptEntry::Give(int to_generation, Callbacks callbacks) {
 
 void KeptEntry::TakeBack(const Status& status) {
   generation = -1;
-  id = 0;
-  withdrawal = nullptr;
   why = status;
   waits_since = std::chrono::steady_clock::now();
 }
@@ -93,7 +106,7 @@ Ledger::Result KeptEntry::ResultOf() {
   }
   result.found = std::move(found);
   if (entry.retain) {
-    result.memory = entry.retain();
+    result.memory = entry.retain(Retained::kOutputs);
   } else {
     KeepCopy(&result);
   }

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "cc/base/block_cache.h"
 #include "cc/base/status.h"
 #include "cc/comm/membership.h"
 #include "cc/elastic/ledger.h"
@@ -27,11 +29,18 @@ struct KeptEntry {
     std::function<void(const Status&)> done;
   };
 
-  explicit KeptEntry(Entry&& submitted);
+  // All of a step are made by one thread and go by another, which an allocator for everything is
+  // slow at: so they lie in blocks of this cache, which outlives them.
+  struct GiveBack {
+    BlockCache* blocks = nullptr;  // Not owned.
+    void operator()(KeptEntry* kept) const;
+  };
+  using Pointer = std::unique_ptr<KeptEntry, GiveBack>;
+  static Pointer Make(Entry&& submitted, BlockCache* blocks);
 
   const Request& request() const { return *entry.request; }
   // Whether it goes on where a rank is lost: one of all ranks in host memory.
-  bool survives() const;
+  bool survives() const { return survives_; }
   // Whether no engine has it.
   bool is_free() const { return generation < 0; }
 
@@ -53,8 +62,9 @@ struct KeptEntry {
 
   Entry entry;  // the submitter's
   int generation = -1;
-  EntryId id = 0;                    // within the engine of this generation
-  Withdrawal* withdrawal = nullptr;  // Not owned: while it is on its way to that engine.
+  // From that engine, which looks at it before it has the entry, and not once it is over: so it
+  // may go with this object, though another thread is still on its way there.
+  std::optional<Withdrawal> withdrawal;
   bool cancelled = false;
   Status why;                                         // it has failed with this, since then
   std::chrono::steady_clock::time_point waits_since;  // while it is free
@@ -62,6 +72,10 @@ struct KeptEntry {
   std::unique_ptr<FoundTogether> found;  // null where it needs none
 
  private:
+  explicit KeptEntry(Entry&& submitted);
+  ~KeptEntry() = default;
+
+  const bool survives_;
   // Copies of inputs that share memory with an output; by tensor, where there is one.
   std::vector<std::vector<char>> inputs_;
 };

@@ -116,8 +116,21 @@ void Ledger::Result::CopyTo(char* to) const {
 int64_t Ledger::NumberOf(int64_t done) const { return joins_ * kMostBetweenJoins + done; }
 
 Turn Ledger::TurnOf(const std::string& name, int64_t nth) const {
-  const auto found = done_.find(name);
-  return {name, NumberOf(found == done_.end() ? 0 : found->second) + nth};
+  const auto found = counts_.find(name);
+  return {name, NumberOf(found == counts_.end() ? 0 : found->second.done) + nth};
+}
+
+// Steps repeat, so that it is mostly the one that came next the last time: to look up a name each
+// time takes as long as all the rest that is done here.
+Ledger::Count* Ledger::CountOf(const SharedRequest& request) {
+  Count* count = latest_ == nullptr ? nullptr : latest_->next;
+  if (count == nullptr || count->request.get() != request.get()) {
+    count = &counts_[request->key.name];
+    count->request = request;
+    if (latest_ != nullptr) latest_->next = count;
+  }
+  latest_ = count;
+  return count;
 }
 
 void Ledger::Done(Result&& result, uint64_t entry, uint64_t next_entry) {
@@ -126,22 +139,23 @@ void Ledger::Done(Result&& result, uint64_t entry, uint64_t next_entry) {
   while (meets_all && !results_.empty() && results_.front().next_entry <= entry) {
     results_.pop_front();
   }
-  result.turn = NumberOf(done_[result.request->key.name]++);
+  result.turn = NumberOf(CountOf(result.request)->done++);
   result.next_entry = next_entry;
   results_.push_back(std::move(result));
   if (kind == Collective::kJoin) {
     ++joins_;
-    done_.clear();
+    counts_.clear();
+    latest_ = nullptr;
   }
 }
 
 std::string Ledger::EncodeCounts() const {
-  const std::vector<std::pair<std::string, int64_t>> counts(done_.begin(), done_.end());
+  const std::vector<std::pair<std::string, Count>> counts(counts_.begin(), counts_.end());
   WireWriter w;
   w.Signed(joins_);
-  w.List(counts, [&w](const std::pair<std::string, int64_t>& count) {
+  w.List(counts, [&w](const std::pair<std::string, Count>& count) {
     w.String(count.first);
-    w.Signed(count.second);
+    w.Signed(count.second.done);
   });
   return w.Take();
 }
@@ -155,7 +169,9 @@ Status Ledger::TakeOverCounts(const std::string& bytes) {
     return std::make_pair(std::move(name), count);
   });
   if (!r.ok() || !r.at_end()) return Status::Internal("a rank sent malformed counts");
-  done_ = {counts.begin(), counts.end()};
+  counts_.clear();
+  latest_ = nullptr;
+  for (const auto& [name, count] : counts) counts_[name].done = count;
   return Status::Ok();
 }
 

@@ -111,9 +111,18 @@ class Ledger {
   const Result* Find(const Turn& turn) const;
 
  private:
-  int64_t NumberOf(int64_t done) const;
+  // Of one name.
+  struct Count {
+    int64_t done = 0;       // since all had joined
+    SharedRequest request;  // the latest that was
+    Count* next = nullptr;  // Not owned: the one that was counted next when this was the latest.
+  };
 
-  std::unordered_map<std::string, int64_t> done_;  // how many since all had joined, by name
+  int64_t NumberOf(int64_t done) const;
+  Count* CountOf(const SharedRequest& request);
+
+  std::unordered_map<std::string, Count> counts_;  // by name
+  Count* latest_ = nullptr;                        // Not owned: among those.
   int64_t joins_ = 0;                              // of all ranks
   std::deque<Result> results_;
 };

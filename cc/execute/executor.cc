@@ -177,7 +177,7 @@ void Executor::Retain(const Plan& plan, const std::vector<Agreed>& agreed,
     if ((*touched)[piece.agreed]) continue;  // a group is kept as one
     (*touched)[piece.agreed] = true;
     const Entry& entry = agreed[piece.agreed].entry;
-    if (entry.retain) retained_.push_back(entry.retain());
+    if (entry.retain) retained_.push_back(entry.retain(Retained::kAll));
   }
 }
 

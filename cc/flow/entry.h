@@ -32,6 +32,7 @@ class Completion {
     return *this;
   }
   ~Completion() {
+    if (function_ == nullptr) return;  // as of every entry that has been moved: no text for it
     (*this)(Status::Unavailable("the collective was dropped: its rank has run out of memory"));
   }
 
@@ -108,6 +109,9 @@ inline Status WasWithdrawn() {
   return Status::Cancelled("The collective was cancelled before it began.");
 }
 
+// Which memory of an entry is to outlive it.
+enum class Retained { kAll, kOutputs };
+
 struct Entry {
   SharedRequest request;
 
@@ -130,10 +134,11 @@ struct Entry {
   // called again.
   std::function<Status(int tensor, const Shape& shape, void** output)> allocate;
 
-  // Gives what keeps the memory of inputs and outputs for as long as it lives. Called before
-  // `done`, on the same thread, where a call that failed may touch them for a while longer. May be
-  // empty: then `done` comes only when the engine calls no communicator any more.
-  std::function<std::shared_ptr<void>()> retain;
+  // Gives what keeps the memory for as long as it lives. Called before `done`, on the same thread:
+  // kAll where a call that failed may touch it for a while longer, kOutputs where other ranks may
+  // need a result. May be empty: then `done` comes only when the engine calls no communicator any
+  // more, and results are copied.
+  std::function<std::shared_ptr<void>(Retained)> retain;
 
   // Called exactly once: on the host when the outputs are there; on an accelerator when `stream`
   // has been made to wait for them. On the engine's thread, or on one that submits: this entry
@@ -142,7 +147,8 @@ struct Entry {
 
   EntryId id = 0;  // set by the engine
 
-  // Not owned; lives until Submit has returned. Null: the entry is cancelled by its id alone.
+  // Not owned; lives until the entry is done, or the engine is over. Null: the entry is cancelled
+  // by its id alone.
   Withdrawal* withdrawal = nullptr;
 
   // Apart, because most entries have none and all of them are moved several times.

@@ -141,8 +141,12 @@ void FlightRecord::Done(EntryId entry, const Status& status) {
 // A program uses few requests, each again and again.
 const FlightRecord::Known& FlightRecord::KnownOf(const SharedRequest& shared) {
   const size_t hash = reinterpret_cast<uintptr_t>(shared.get()) / alignof(std::max_align_t);
-  Known* const known = &known_[(hash ^ (hash >> 10)) % known_.size()];
-  if (shared.Is(known->request)) return *known;
+  auto& together = known_[(hash ^ (hash >> 9)) % known_.size()];
+  for (const Known& known : together) {
+    if (shared.Is(known.request)) return known;
+  }
+  std::move_backward(together.begin(), together.end() - 1, together.end());
+  Known* const known = &together.front();
   const Request& request = *shared;
   known->request = shared.identity();
   known->bytes = BytesOf(request);

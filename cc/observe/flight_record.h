@@ -85,7 +85,8 @@ class FlightRecord : public Observer {
   FlightSlot* slots_ = nullptr;
   char* text_ = nullptr;
 
-  std::array<Known, 1024> known_;  // by address; Submitted's
+  // Those of addresses that fall together, the latest first; Submitted's.
+  std::array<std::array<Known, 4>, 512> known_;
   // Those below phases_used_ do not change any more, and are read without the lock.
   std::array<Phase, 64> phases_;  // there are two dozen
   std::atomic<size_t> phases_used_{0};

@@ -104,7 +104,7 @@ void Call::Start(const std::shared_ptr<Engine>& engine, Entry entry) {
       return Allocate(tensor, shape, output);
     };
   }
-  entry.retain = [this] { return Retain(); };
+  entry.retain = [this](Retained what) { return Retain(what); };
   if (exchanges_) {
     entry.EditExtras()->splits = std::move(splits_);
     entry.EditExtras()->received_splits = [this](const std::vector<int64_t>& rows) {
@@ -150,17 +150,17 @@ void Call::OnDone(const Status& status) {
   if (retained_ || Claim()) End(status);
 }
 
-// What the engine may still touch when TensorFlow has its tensors back. A cancelled call has taken
-// hold of them already.
-std::shared_ptr<void> Call::Retain() {
+// This object holds what may still be touched, or is needed, when TensorFlow has its tensors back.
+// A cancelled call has taken hold of all of them already.
+std::shared_ptr<void> Call::Retain(Retained what) {
   if (!Claim()) return shared_from_this();
   retained_ = true;
-  auto tensors = std::make_shared<std::vector<Tensor>>(late_.begin(), late_.end());
+  held_.assign(late_.begin(), late_.end());
   for (const Memory& tensor : tensors_) {
-    tensors->push_back(*tensor.input);
-    if (tensor.output != nullptr) tensors->push_back(*tensor.output);
+    if (what == Retained::kAll) held_.push_back(*tensor.input);
+    if (tensor.output != nullptr) held_.push_back(*tensor.output);
   }
-  return tensors;
+  return shared_from_this();
 }
 
 void Call::End(const Status& status) {

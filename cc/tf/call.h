@@ -79,7 +79,7 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   void OnDone(const Status& status);  // by the engine, exactly once
   void End(const Status& status);     // by OnDone, as the claimant
   Status Allocate(int tensor, const Shape& shape, void** output);
-  std::shared_ptr<void> Retain();
+  std::shared_ptr<void> Retain(Retained what);
 
   tensorflow::OpKernelContext* const ctx_;  // Not owned. Touched by the claimant only.
   tensorflow::AsyncOpKernel::DoneCallback done_;
@@ -100,8 +100,8 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   int32_t ranks_ = 0;      // where they are counted
   bool retained_ = false;  // the engine has claimed the call, and is to end it
 
-  // Touched by OnCancelled alone.
-  std::vector<tensorflow::Tensor> held_;  // whatever the engine may still read or write
+  // Touched by the claimant only: tensors that are to live as long as this object does.
+  absl::InlinedVector<tensorflow::Tensor, 1> held_;
 
   // Weak: an engine must not be destroyed by a call that ends on the engine's own thread.
   std::weak_ptr<Engine> engine_;

@@ -294,7 +294,7 @@ TEST(WhatAFailedCallMayStillTouchIsCompletedLast) {
   Work untouched{Values{3}};
   bench.threshold = 4;  // each alone
   Agreed with_retain = Of(Collective::kAllReduce, &kept);
-  with_retain.entry.retain = [] { return std::make_shared<int>(0); };
+  with_retain.entry.retain = [](Retained) { return std::make_shared<int>(0); };
   EXPECT_ERROR(bench.Run(Of(Collective::kAllReduce, &touched), std::move(with_retain),
                          Of(Collective::kAllReduce, &untouched)),
                StatusCode::kAborted, "under way");

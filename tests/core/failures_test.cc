@@ -169,7 +169,7 @@ TEST(WhatAFailedCallMayStillTouchIsKept) {
     if (rank->rank() == 1) {
       auto held = std::make_shared<int>(1);
       memory = held;
-      entry.retain = [held] { return held; };
+      entry.retain = [held](Retained) { return held; };
     }
     rank->engine()->Submit(std::move(entry));
     EXPECT_ERROR(call.Wait(), StatusCode::kAborted, "under way");

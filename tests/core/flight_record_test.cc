@@ -194,6 +194,35 @@ TEST(NamesEachByItsOwnName) {
   });
 }
 
+// More of them live at once than are known by address, so that many addresses fall together.
+TEST(NamesEachOfManyByItsOwnName) {
+  RunRanks(1, [](Rank* rank) {
+    constexpr int kMany = 3000;
+    constexpr int kSlots = FlightRecord::kSlots;
+    std::vector<SharedRequest> requests;
+    for (int i = 0; i < kMany; ++i) {
+      Call call;
+      call.in = call.out = {1.0f};
+      Entry entry = EntryFor(&call, Collective::kAllReduce, "n" + std::to_string(i), {1});
+      requests.push_back(entry.request);
+    }
+    std::vector<std::string> expected;
+    for (int i = 0; i < 2 * kSlots; ++i) {
+      const int which = i % 2 == 0 ? i % kMany : i * 7 % 40;  // some come again and again
+      Call call;
+      call.in = call.out = {1.0f};
+      Entry entry = EntryFor(&call, Collective::kAllReduce, "", {1});
+      entry.request = requests[which];
+      rank->engine()->Submit(std::move(entry));
+      EXPECT_OK(call.Wait());
+      if (i >= kSlots) expected.push_back("n" + std::to_string(which));
+    }
+    std::vector<std::string> names;
+    for (const Noted& noted : Read(rank).entries()) names.push_back(noted.name);
+    EXPECT_EQ(names, expected);
+  });
+}
+
 TEST(KeepsTheLastOnes) {
   RunRanks(1, [](Rank* rank) {
     constexpr uint64_t kMany = FlightRecord::kSlots + 100;

@@ -16,7 +16,8 @@ KeptEntries::Pointer Named(const std::string& name) {
   Entry entry;
   entry.request.Edit()->key.name = name;
   entry.done = Completion([](const Status&) {});
-  return std::make_unique<KeptEntry>(std::move(entry));
+  static BlockCache blocks;
+  return KeptEntry::Make(std::move(entry), &blocks);
 }
 
 std::vector<std::string> Names(const KeptEntries& entries) {

@@ -1,6 +1,7 @@
 // What a rank holds for others, and what they copy from each other once a rank is lost.
 #include "cc/elastic/ledger.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,36 @@ TEST(TurnsCountWhatIsDone) {
   ledger.Done(ResultOf(Collective::kAllReduce, "a"), 1, 2);
   EXPECT_TRUE((ledger.TurnOf("a", 0) == Turn{"a", 1}));
   EXPECT_TRUE((ledger.TurnOf("b", 0) == Turn{"b", 0}));
+}
+
+// A ledger guesses which one comes next: whatever the order, and whichever request has the name.
+TEST(TurnsCountWhateverComesNext) {
+  Ledger ledger;
+  std::vector<SharedRequest> requests;
+  for (const char* name : {"a", "b", "c", "a"}) {  // the last one: of another shape, for instance
+    requests.push_back(ResultOf(Collective::kAllReduce, name).request);
+  }
+  std::map<std::string, int64_t> done;
+  uint64_t entry = 0;
+  for (const size_t which : {0, 1, 2, 0, 1, 2, 0, 2, 1, 3, 1, 2, 3, 3, 0, 0, 1, 2, 0, 1, 3, 2}) {
+    Ledger::Result result;
+    result.request = requests[which];
+    ++entry;
+    ledger.Done(std::move(result), entry, entry + 1);
+    const std::string& name = requests[which]->key.name;
+    EXPECT_EQ(ledger.results().back().turn, done[name]++);
+    for (const char* each : {"a", "b", "c"}) {
+      EXPECT_TRUE((ledger.TurnOf(each, 0) == Turn{each, done[each]}));
+    }
+  }
+  ledger.Done(ResultOf(Collective::kJoin, "join"), entry + 1, entry + 2);
+  const Turn first = ledger.TurnOf("b", 0);
+  for (const size_t which : {1, 2, 1}) {
+    Ledger::Result result;
+    result.request = requests[which];
+    ledger.Done(std::move(result), entry, entry + 1);
+  }
+  EXPECT_EQ(ledger.TurnOf("b", 0).number, first.number + 2);
 }
 
 // Some have joined and others not: they have made different numbers of steps.

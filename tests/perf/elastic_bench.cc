@@ -75,7 +75,7 @@ class Step {
       entry.request = requests_[i];
       entry.inputs.push_back(in_.data());
       entry.outputs.push_back(out_[i].data());
-      entry.retain = [this] { return memory_; };
+      entry.retain = [this](Retained) { return memory_; };
       entry.done = Completion([this](const Status& status) {
         if (!status.ok()) std::abort();
         left_.fetch_sub(1);
