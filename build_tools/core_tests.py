@@ -16,6 +16,8 @@ _SANITIZERS = {
 }
 # To optimize around the checks for undefined behaviour takes GCC longer than the tests run.
 _LEVELS = {"": "-O1", "thread": "-O1", "address": "-Og"}
+_MEASURED = ("-O2", "-g1")
+_WITH_MPI = "mpi_communicator_bench.cc"  # of tests/perf: the one that calls MPI itself
 
 
 def core_tests(
@@ -25,7 +27,8 @@ def core_tests(
 
     Programs that are not called `*_test` are started under mpirun. They are built where there is an
     MPI, with the core's way to it beside the core, and neither for a sanitizer nor for another
-    machine, whose MPI is not here. tests/perf/growth.cc is built beside them.
+    machine, whose MPI is not here. So are the programs of tests/perf, which measure: beside them,
+    but not for a sanitizer.
 
     Args:
         root: The source tree.
@@ -57,16 +60,19 @@ def core_tests(
     ]
     with_mpi = not sanitize and machine.is_here and find.find_target_mpicc(target) is not None
     pattern = "*.cc" if with_mpi else "*_test.cc"
-    measuring = [] if sanitize else [root / "tests" / "perf" / "growth.cc"]
+    measuring = [] if sanitize else sorted((root / "tests" / "perf").glob("*.cc"))
     programs = [
         Unit(
             sources=(path.relative_to(root),),
             object=out / "objects" / f"{path.stem}.o",
-            command=(compiler, *flags, "-Werror", *tested),
+            command=(compiler, *flags, "-Werror", *how),
             stamp=version,
             cost=3,
         )
-        for path in [*sorted((root / "tests" / "core").glob(pattern)), *measuring]
+        for path, how in [
+            *((path, tested) for path in sorted((root / "tests" / "core").glob(pattern))),
+            *((path, _MEASURED) for path in measuring if path.name != _WITH_MPI),
+        ]
     ]
     library = out / "libtfhvd_core.so"
     # Threads' variables of a library that is opened late are freed where ThreadSanitizer does not
@@ -91,19 +97,36 @@ def core_tests(
     links.append(products.shared(compiler, out / "libtfhvd_fake_gpu.so", fakes, [*tools, "-lrt"]))
     units = [*programs, *core, *fakes]
     if with_mpi:
-        mpi = find.find_mpi(target)
-        unit = Unit(
-            (products.MPI_API,),
-            out / "objects" / "mpi_api.o",
-            (compiler, *flags, *products.own_flags(root)[products.MPI], *mpi.compile_flags),
-            " ".join([version, *find.mpi_vendor(compiler, mpi)]),
-        )
-        found_by = products.run_path(*products.mpi_run_path(mpi, target, in_place=True))
-        units.append(unit)
-        links.append(
-            products.shared(compiler, out / "libtfhvd_mpi.so", [unit], [*mpi.link_flags, *found_by])
-        )
+        more_units, more_links = _with_mpi(root, out, compiler, library)
+        units += more_units
+        links += more_links
     return units, links
+
+
+def _with_mpi(root: Path, out: Path, compiler: str, library: Path) -> tuple[list[Unit], list[Link]]:
+    """Describes what calls MPI itself: the core's way to it, and the program that measures that."""
+    target = find.find_target()
+    mpi = find.find_mpi(target)
+    version = find.compiler_version(compiler)
+    flags = products.common_flags(root)
+    found_by = products.run_path(*products.mpi_run_path(mpi, target, in_place=True))
+    way = Unit(
+        (products.MPI_API,),
+        out / "objects" / "mpi_api.o",
+        (compiler, *flags, *products.own_flags(root)[products.MPI], *mpi.compile_flags),
+        " ".join([version, *find.mpi_vendor(compiler, mpi)]),
+    )
+    measuring = Unit(
+        (Path("tests", "perf", _WITH_MPI),),
+        out / "objects" / f"{Path(_WITH_MPI).stem}.o",
+        (compiler, *flags, "-Werror", *_MEASURED, *mpi.compile_flags),
+        way.stamp,
+    )
+    own = (str(library), *mpi.link_flags, *found_by, *products.run_path("$ORIGIN"))
+    return [way, measuring], [
+        products.shared(compiler, out / "libtfhvd_mpi.so", [way], [*mpi.link_flags, *found_by]),
+        Link(out / Path(_WITH_MPI).stem, (measuring.object,), (compiler, "-pthread"), own),
+    ]
 
 
 def core_tests_folder(build: Path, sanitize: str, machine: Machine) -> Path:

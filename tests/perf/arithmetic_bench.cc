@@ -1,10 +1,8 @@
 // Prints how fast two ranks' values are added, by type and by the set of instructions: GB/s of what
 // one rank has, in blocks that fit a second-level cache. From the root of the source tree, after
-// `python setup.py build_core_tests` (two lines to type):
+// `python setup.py build_core_tests`:
 //
-//   g++ -std=c++17 -O2 -I. tests/perf/arithmetic_bench.cc
-//     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/arithmetic_bench
-//   build/arithmetic_bench
+//   build/core_tests/arithmetic_bench
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,9 +1,7 @@
 // Prints what an elastic job adds to each collective of a rank, while nothing fails. From the root
-// of the source tree, after `python setup.py build_core_tests` (two lines to type):
+// of the source tree, after `python setup.py build_core_tests`:
 //
-//   g++ -std=c++17 -O2 -pthread -I. tests/perf/elastic_bench.cc
-//     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/elastic_bench
-//   build/elastic_bench
+//   build/core_tests/elastic_bench
 //
 // A step submits so many allreduces of 1 KiB and waits for all of them, in an engine that is alone
 // (so that no other rank's time is in it), by itself and below an ElasticJob that keeps what other

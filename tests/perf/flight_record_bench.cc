@@ -1,9 +1,7 @@
 // Prints what the flight record costs, a note of it and a step. From the root of the source tree,
-// after `python setup.py build_core_tests` (two lines to type):
+// after `python setup.py build_core_tests`:
 //
-//   g++ -std=c++17 -O2 -pthread -I. tests/perf/flight_record_bench.cc
-//     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/flight_bench
-//   build/flight_bench
+//   build/core_tests/flight_record_bench
 //
 // A step submits, agrees on, executes and ends so many collectives, "alone", each in a call of its
 // own, or "together", in one bucket of a locked step: five notes a collective. Before each part of

@@ -1,10 +1,7 @@
 // Prints how long collectives of tfhvd's MPI backend take, beside those of MPI itself. From the
-// root of the source tree, after `python setup.py build_core_tests` (two lines to type):
+// root of the source tree, after `python setup.py build_core_tests`:
 //
-//   g++ -std=c++17 -O2 -I. $(mpicc --showme:compile) tests/perf/mpi_communicator_bench.cc
-//     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests $(mpicc --showme:link)
-//     -o build/mpi_communicator_bench
-//   mpirun -np 2 build/mpi_communicator_bench
+//   mpirun -np 2 build/core_tests/mpi_communicator_bench
 //
 // Times are of the slowest rank: the least and the median of the repetitions, in microseconds.
 #include <mpi.h>

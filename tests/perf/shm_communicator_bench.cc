@@ -1,10 +1,8 @@
 // Prints how long an allreduce of two ranks of one host takes through shared memory, beside a
 // memcpy of as many bytes, and beside one into memory fresh from the system. The ranks are threads.
-// From the root of the source tree, after `python setup.py build_core_tests` (two lines to type):
+// From the root of the source tree, after `python setup.py build_core_tests`:
 //
-//   g++ -std=c++17 -O2 -pthread -I. tests/perf/shm_communicator_bench.cc
-//     build/core_tests/libtfhvd_core.so -Wl,-rpath,$PWD/build/core_tests -o build/shm_bench
-//   build/shm_bench [--slots | --stores | --results | --floor]
+//   build/core_tests/shm_communicator_bench [--slots | --stores | --results | --floor]
 //
 // Medians of rank 0, in microseconds; both ranks copy at the same time. With --slots: an allreduce
 // of 64 MiB with the blocks and the stores that slots could be written with, in turns. With
@@ -336,7 +334,8 @@ int main(int argc, char** argv) {
   } else if (argc == 2 && std::strcmp(argv[1], "--floor") == 0) {
     tfhvd::CompareFloor();
   } else {
-    std::fprintf(stderr, "Expected: shm_bench [--slots | --stores | --results | --floor]\n");
+    std::fprintf(stderr,
+                 "Expected: shm_communicator_bench [--slots | --stores | --results | --floor]\n");
     return 2;
   }
   return 0;
