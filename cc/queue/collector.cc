@@ -22,13 +22,22 @@ void Collector::Begin(std::shared_ptr<const LockedStep> step) {
     missing_.push_back(bucket.count);
   }
   next_ = 0;
+  found_ = -1;
   in_flight_ = -1;
   size_ = 0;
 }
 
 // Where the step has the entry's collective; -1: nowhere. A kernel submits one request again and
-// again, so most are found without a look at what they say.
+// again, so most are found without a look at what they say, and in the same order.
 int Collector::PositionOf(const Entry& entry) {
+  const int next = found_ + 1 < static_cast<int>(slots_.size()) ? found_ + 1 : 0;
+  const bool is_next = slots_[static_cast<size_t>(next)].request.get() == entry.request.get();
+  const int position = is_next ? next : Find(entry);
+  if (position >= 0) found_ = position;
+  return position;
+}
+
+int Collector::Find(const Entry& entry) {
   const auto same = by_request_.find(entry.request.get());
   if (same != by_request_.end()) return same->second;
   const auto like = by_key_.find(entry.request->key);

@@ -57,6 +57,7 @@ class Collector {
   };
 
   int PositionOf(const Entry& entry);
+  int Find(const Entry& entry);
   bool FitsSplits(const Entry& entry, int position) const;
   void Fill(Entry&& entry, int position);
 
@@ -67,6 +68,7 @@ class Collector {
   std::unordered_map<int, std::deque<Entry>> behind_;  // anonymous ones, by position; seldom any
   std::vector<int> missing_;                           // by bucket
   size_t next_ = 0;                                    // the bucket that is handed out next
+  int found_ = -1;                                     // the position that was found last
   int in_flight_ = -1;                                 // the bucket that was, until it runs
   size_t size_ = 0;
   int64_t taken_ = 0;

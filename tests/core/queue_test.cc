@@ -1,4 +1,5 @@
 // The submission queue: nothing lost, nothing twice, in order, from any thread.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -221,6 +222,25 @@ TEST(ABucketIsHandedOutWholeInTheOrderOfTheStep) {
   EXPECT_EQ(t.queue.collected().taken, 3);
   t.queue.Drain(&t.batch);
   EXPECT_TRUE(t.batch.empty());
+}
+
+// A position is guessed from the one before: whatever comes next, and by whichever request.
+TEST(EachComesToItsPositionInWhateverOrder) {
+  Locked t;
+  std::vector<SharedRequest> requests = {t.a, t.b, t.c};
+  std::vector<size_t> order = {0, 1, 2};
+  for (int round = 0; round < 24; ++round) {
+    const auto other = static_cast<size_t>(round % 3);
+    if (round % 4 == 3) requests[other] = RequestOf(std::string(1, "abc"[other]));
+    std::vector<EntryId> ids(3);
+    for (const size_t i : order) ids[i] = Push(&t.queue, requests[i]);
+    EXPECT_TRUE(t.queue.TakeBucket(&t.bucket));
+    EXPECT_TRUE(t.queue.TakeBucket(&t.bucket));
+    t.queue.BucketRuns();
+    EXPECT_EQ(IdsOf(t.bucket), ids);
+    t.bucket.clear();
+    std::next_permutation(order.begin(), order.end());
+  }
 }
 
 TEST(ACompleteBucketWakesNobodyWhoWaitsForVotes) {
