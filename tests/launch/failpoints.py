@@ -92,12 +92,16 @@ class Until(keras.callbacks.Callback):
         self.full = self.full + 1 if hvd.size() == most else 0
         self.model.stop_training = self.full >= 3
 
-until = Until()
-model.fit(x, x.sum(1, keepdims=True), batch_size=8, epochs=10**6, verbose=0, callbacks=[until])
+until, first, over = Until(), 0, False
+while not over:
+    last = first + 1 if way == "fits" else 10**6
+    model.fit(x, x.sum(1, keepdims=True), batch_size=8, initial_epoch=first, epochs=last,
+              verbose=0, callbacks=[until])
+    first, over = last, int(hvd.broadcast(int(until.full >= 3), 0))
 weights, updates = model.variables, model.optimizer.iterations
 
 class state:
-    step = 8 * (until.last + 1)
+    step = updates if way == "fits" else 8 * (until.last + 1)  # who comes calls not each of them
 """
 
 # What every rank says at its end.
@@ -196,7 +200,8 @@ class Case:
         most: how many there are to be at the end, with those that come; 0: none comes.
         victims: how many ranks end at `place`.
         lost: how many are lost without others in their place.
-        way: of the program: "loop", "fit", or "root", where a broadcast loses its root.
+        way: of the program: "loop", "fit", "fits" of one epoch each, or "root", where a broadcast
+            loses its root.
         fails: whether the job is to end as one of fixed size.
         options: of tfhvdrun.
     """
@@ -332,8 +337,13 @@ def _joining(place: str, when: str) -> Iterator[Case]:
         yield join(place, "two who came", both, ranks=1, victims=2)
         if place == "ready_said":
             yield join(place, "rank 0", f"{place}@0")
+        else:
+            yield join(place, "who came, after the only epoch", f"{place}@2", way="fits")
         return
     way = "fit" if when == "fit" else "loop"
+    if place.startswith("fit_"):
+        yield join(place, "rank 0, after the only epoch", f"{place}@0", way="fits")
+        yield join(place, "another one, after the only epoch", f"{place}@1", way="fits")
     first = "let_in_done:" if when == "synced" else ""
     # Of `counted` the second generation is that in which others come: they lose nobody before.
     yield join(place, "rank 0", f"{first}{place}@0", way=way)
@@ -350,7 +360,7 @@ def run(case: Case) -> None:
     """Runs a job. Raises AssertionError, with what it has said, where anything was wrong."""
     segments = shared_memory.files()
     with tempfile.TemporaryDirectory(prefix="tfhvd-failpoints-") as folder:
-        path = script(Path(folder), (FIT if case.way == "fit" else LOOP) + REPORT)
+        path = script(Path(folder), (FIT if case.way.startswith("fit") else LOOP) + REPORT)
         words = ["--elastic", "--no-prefix", "-np", str(case.ranks), *case.options]
         words += ["--max-np", str(case.most)] if case.most else []
         words += [sys.executable, str(path), case.hosts, str(case.most), case.way]

@@ -179,6 +179,72 @@ def test_ranks_that_came_later_tell_those_that_come_after_them(tmp_path, package
     assert wait_until_gone(str(path)) == []
 
 
+# Each `fit` of the loop has one epoch, so that nobody can be let in between two.
+LOOP_OF_FITS = (
+    EITHER_KERAS
+    + """
+import numpy as np
+import tensorflow as tf
+import tfhvd.keras as hvd
+hvd.init()
+start, way = hvd.rank(), sys.argv[2]
+keras.utils.set_random_seed(1 + os.getpid())
+"""
+    + TAPE_MODEL
+    + """
+model = (OfATape if way == "tape" else keras.Sequential)([keras.layers.Dense(1)])
+optimizer = keras.optimizers.Adam(0.01)
+model.compile(optimizer if way == "tape" else hvd.DistributedOptimizer(optimizer), loss="mse")
+x = np.random.default_rng(1).random((64, 4)).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True)))
+data = hvd.shard(data, shuffle=True).batch(4)
+
+class Slow(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(0.3)
+
+said, since, epoch = [], 0, 0
+while since < 3:
+    first = {} if way == "anew" else {"initial_epoch": epoch}
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                 hvd.callbacks.MetricAverageCallback(), Slow()]
+    last = 1 if way == "anew" else epoch + 1
+    history = model.fit(data, epochs=last, verbose=0, callbacks=callbacks, **first)
+    assert history.epoch == [last - 1], history.epoch
+    said.append([history.epoch, history.history])
+    if way != "tape":
+        said.append(model.evaluate(x, x.sum(1, keepdims=True), verbose=0))
+    since = int(hvd.broadcast((since + 1) * (hvd.size() == 3), 0))
+    epoch += 1
+weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
+every = hvd.allgather(tf.constant(weights)[tf.newaxis]).numpy()
+assert (every == every[0]).all(), "weights differ"
+updates = hvd.allgather_object(int(model.optimizer.iterations.numpy()))
+assert updates == updates[:1] * 3, updates
+all_said = hvd.allgather_object(said)
+assert all(each == all_said[0] for each in all_said), all_said
+print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("package", "way"),
+    [
+        ("keras", "on"),
+        pytest.param("keras", "anew", marks=pytest.mark.thorough),
+        pytest.param("keras", "tape", marks=pytest.mark.thorough),
+        pytest.param("tf_keras", "on", marks=pytest.mark.thorough),
+        pytest.param("tf_keras", "anew", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_rank_comes_to_a_loop_of_fits_of_one_epoch(tmp_path, package, way):
+    result = grown(tmp_path, LOOP_OF_FITS, package, way)
+    lines = [f"rank {rank} of 3" for rank in range(3)]
+    assert sorted(result.out.splitlines()) == lines, result.err
+    assert result.err.count("tfhvdrun: rank 2 joins") == 1, result.err
+
+
 # After `fit`, what a rank that has come cannot do as the others did.
 THEN = """
 for _ in range(60):

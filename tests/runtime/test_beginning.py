@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tfhvd import errors
+from tfhvd.launch import wire
 from tfhvd.runtime.beginning import FIT, MOST_BYTES, MOST_CALLS, NO_RESULT, Beginning, Call
 
 EPOCH = Call("Broadcast", "resume_from_epoch", ("int32",))
@@ -44,6 +45,20 @@ def test_there_is_room_for_what_a_program_agrees_on_and_for_no_model():
     full = Beginning()
     assert all(full.keep(EPOCH, 0, [b""]) for _ in range(MOST_CALLS))
     assert not full.keep(EPOCH, 0, [b""], comes_later=True)
+
+
+def test_what_is_kept_can_be_said_in_one_frame():
+    many = Call("Allreduce", "", ("f",) * 20_000)
+    for each, size in (
+        (many, 3),
+        (EPOCH, MOST_BYTES // MOST_CALLS),
+        (Call(FIT, "\n" * 99, ()), 60),
+    ):
+        full = Beginning()
+        while full.keep(each, size, [bytes(size)]):
+            pass
+        assert len(full.results) > 1
+        assert len(wire.frame_json(wire.BEGUN, results=full.as_fields(), trained=1)) < wire.LIMIT
 
 
 def test_what_comes_later_takes_no_room_and_is_not_even_looked_at():

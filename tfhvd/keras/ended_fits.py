@@ -38,7 +38,7 @@ def note(epochs: Epochs, completed: bool) -> None:
         completed: whether it has returned.
     """
     model = epochs.model
-    if not epochs.lets_in:
+    if not epochs.admission.is_open:
         return
     if not completed or epochs.in_process_set:
         comers.end_training()  # ranks are apart
@@ -71,7 +71,8 @@ def ended(model: Model, arguments: dict[str, Any]) -> Instead | None:
         return None
     if not values:
         return _run
-    _logger.warning(
+    _logger.log(
+        logging.INFO if model in _fitted else logging.WARNING,  # once, of a loop of them
         "rank %d does not train '%s' in this fit, which is over in the job that it has come to. It "
         "goes on with the history that the others have; until the next fit, where it gets their "
         "weights, the model has those that it has now.",

@@ -16,6 +16,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.data.changes import changes
 from tfhvd.gradients.indexed_slices import forget_ways
 from tfhvd.keras import agreement
+from tfhvd.keras.admission import Admission
 from tfhvd.keras.callbacks.lists import ours, saves
 from tfhvd.keras.compression_state import gathered
 from tfhvd.keras.divergence import DivergenceCheck
@@ -23,7 +24,6 @@ from tfhvd.keras.histories import Past
 from tfhvd.keras.model_state import (
     broadcast_state,
     local_keys,
-    may_reduce,
     optimizers_of,
     process_set_of,
     reducing_optimizers,
@@ -33,10 +33,9 @@ from tfhvd.keras.model_state import (
 from tfhvd.keras.optimizer_hooks import accumulator_of, reducer_of
 from tfhvd.keras.update_check import UpdateCheck
 from tfhvd.ops import allgather, join
-from tfhvd.ops.admission import let_in, waiting_ranks
+from tfhvd.ops.admission import let_in
 from tfhvd.ops.objects import ROOT_IS_LOST
 from tfhvd.runtime import process, updates
-from tfhvd.runtime.comers import comers
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
@@ -55,10 +54,12 @@ class Coming:
     """How a rank that comes to a `fit` which the others are in differs from them.
 
     Attributes:
+        has_come: whether it is such a rank.
         traces_otherwise: whether the step would be traced here with other names than elsewhere.
         knows_no_step: whether it cannot know yet that the step reduces gradients, by a tape.
     """
 
+    has_come: bool = False
     traces_otherwise: bool = False
     knows_no_step: bool = False
 
@@ -72,7 +73,7 @@ class Epochs:
         came: how this rank has come to it.
 
     Attributes:
-        lets_in: whether ranks that come later, and begin the program, would meet the others here.
+        admission: of ranks that come.
     """
 
     def __init__(self, model: Model, given: Callbacks, came: Coming) -> None:
@@ -81,9 +82,9 @@ class Epochs:
         self._given = given
         # What the train function was traced for: it is not always traced anew.
         self.step = step_of(model) or updates.Step()
-        self.lets_in = may_reduce(model) and comers.begin_training()
+        self.admission = Admission(model)
+        self._has_come = came.has_come
         self._traces_otherwise = came.traces_otherwise
-        self._warned = False
         self._start = agreement.Start(model)
         self._rates = agreement.LearningRates()
         together = any(callback.meets_all_ranks for callback in self._callbacks)
@@ -98,6 +99,7 @@ class Epochs:
         self._behind = False  # rank 0's state is to be taken over as soon as there is a model
         self._train_function: Callable[..., Any] | None = None  # Keras' own
         self._training = False
+        self._epochs = 0  # that have begun
         self._calls = 0
         self._updates_before = 0
         self._unequal = False  # numbers of steps in the last epoch
@@ -180,6 +182,8 @@ class Epochs:
     def agree_on_start(self) -> None:
         """Begins where rank 0 does, after the callbacks of the user have had their say."""
         if self.active:
+            # Who comes after the last epoch: on the end the others have agreed by then.
+            self._over = self._has_come and self._start.initial_epoch >= self._params["epochs"]
             self._agree_on_start(self._start.own(self._params.get("steps")))
 
     def _agree_on_start(self, own: tuple[int, int]) -> None:
@@ -224,6 +228,7 @@ class Epochs:
         if not membership.lets_in_at_commits:  # then data are divided anew
             changes.warn_of_arrays()
         self._training = True
+        self._epochs += 1
         self._calls = 0
         self._updates_before = self._updates()
 
@@ -267,13 +272,18 @@ class Epochs:
             return
         asks = bool(self.model.stop_training) and not self._told
         rates = self._rates.packed(self._optimizers)
-        votes = self._gather("stop", [asks, asks or is_last, self._others_wait(), *rates])
+        comes = self.admission.is_due(
+            in_process_set=self.in_process_set, epoch=self._epochs, is_last=is_last
+        )
+        votes = self._gather("stop", [asks, asks or is_last, comes, *rates])
         # After unequal numbers of steps callbacks that go by them have come to other rates.
         self._take_rates(votes[:, 3:], quiet=self._unequal)
         everyone = len(votes) == self._ranks.size()  # else somebody is at the end already
-        if everyone and not votes[:, 1].any():
-            if votes[:, 2].any():
-                self._let_others_in()
+        goes_on = everyone and not votes[:, 1].any()
+        ends = everyone and votes[:, 1].all() and not votes[:, 0].any()
+        if (goes_on or ends) and votes[:, 2].any():
+            self._let_others_in()
+        if goes_on:
             return
         self._over = True
         self._asked = [rank for rank, vote in enumerate(votes) if everyone and vote[0]]
@@ -285,21 +295,6 @@ class Epochs:
                 [self._numbers[rank] for rank in np.flatnonzero(votes[:, 1])],
             )
         self.model.stop_training = True
-
-    def _others_wait(self) -> bool:
-        """Whether ranks wait to take part, and would come to this `fit` first of all."""
-        if membership.lets_in_at_commits or waiting_ranks() == 0:
-            return False
-        if self.lets_in and not self.in_process_set:
-            return True
-        if not self._warned and process.rank() == 0:
-            self._warned = True
-            _logger.warning(
-                "Ranks wait to take part, and are not let in: they would begin the program, which "
-                "has something before this fit that they cannot do without the others, or trains "
-                "in a process set. Let them in at commits: hvd.elastic.run."
-            )
-        return False
 
     def _let_others_in(self) -> None:
         """Begins anew, with the next epoch, together with ranks that begin their `fit` now.
@@ -335,6 +330,7 @@ class Epochs:
         elif 0 < len(self._asked) < self._ranks.size():
             # A callback may have put back weights where it stopped, as EarlyStopping does.
             self._take_over_state(self._asked[0])
+        self._past.tell()  # to those that came after the last epoch
         join(self._ranks)
 
     def _count_calls(self) -> None:

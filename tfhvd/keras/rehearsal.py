@@ -59,7 +59,7 @@ def rehearse(model: Model, arguments: dict[str, Any]) -> Coming:
     if is_reduced or meets:
         comers.expect(shared_variables(model))
         comers.enter()
-    return Coming(traces_otherwise=failed, knows_no_step=not is_reduced)
+    return Coming(has_come=True, traces_otherwise=failed, knows_no_step=not is_reduced)
 
 
 def build(model: Model, arguments: dict[str, Any]) -> None:

@@ -9,15 +9,18 @@ train. A `fit` that is over is such a call as well, and what it gives is its his
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfhvd.errors import TfhvdError
 
-# What is kept: a model's weights are larger, which a rank that comes gets anyway.
-MOST_CALLS = 100
+# What is kept: a model's weights are larger, which a rank that comes gets anyway. All of it is said
+# in one frame of the launcher's, each time that the ranks begin to train.
+MOST_CALLS = 1000
 MOST_BYTES = 64 << 10
+MOST_TEXT = 256 << 10  # characters by which the calls are told from others
 FIT, EVALUATE = "Model.fit", "Model.evaluate"
 NO_RESULT: tuple[bytes, ...] = ()  # of a call that whoever comes makes by itself
 
@@ -41,6 +44,11 @@ class Call:
         types = f" ({', '.join(self.types)})" if self.types else ""
         kind = self.kind if self.kind in (FIT, EVALUATE) else f"hvd.{self.kind.lower()}"
         return kind + name + types
+
+    @property
+    def characters(self) -> int:
+        """How many it takes to tell it from others, as JSON."""
+        return sum(len(json.dumps(text)) + 2 for text in (self.kind, self.name, *self.types))
 
 
 @dataclass
@@ -77,7 +85,8 @@ class Beginning:
         """
         before = sum(len(each) for _, kept in self.results for each in kept or ())
         has_room = before + size <= MOST_BYTES
-        if len(self.results) == MOST_CALLS or not (has_room or comes_later):
+        text = call.characters + sum(kept.characters for kept, _ in self.results)
+        if len(self.results) == MOST_CALLS or text > MOST_TEXT or not (has_room or comes_later):
             return False
         self.results.append((call, list(values) if has_room else None))
         return True

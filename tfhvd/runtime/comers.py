@@ -39,7 +39,7 @@ class Comers:
         """Begins anew: the job is over."""
         self.would_miss = False
         self._trains = False
-        self._trained = 0  # how many trainings are behind this process
+        self._trained = 0
         self._barriers = 0
         self._own = Beginning()
         self._told: Beginning | None = None  # by others, to a process that is outside
@@ -147,6 +147,11 @@ class Comers:
             )
             self.stay_out()
         self._owed.clear()
+
+    @property
+    def trained(self) -> int:
+        """How many trainings are behind this process."""
+        return self._trained
 
     def begin_training(self) -> bool:
         """Takes note that a `fit` begins, or the function of `hvd.elastic.run`.
