@@ -62,8 +62,9 @@ struct KeptEntry {
 
   Entry entry;  // the submitter's
   int generation = -1;
-  // From that engine, which looks at it before it has the entry, and not once it is over: so it
-  // may go with this object, though another thread is still on its way there.
+  // By which it is cancelled in the engine of this generation. That looks at it before it has the
+  // entry, and not once it is over: so it may go with this object, though another thread is still
+  // on its way there.
   std::optional<Withdrawal> withdrawal;
   bool cancelled = false;
   Status why;                                         // it has failed with this, since then
