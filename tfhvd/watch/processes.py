@@ -38,18 +38,18 @@ def all_numbers() -> Iterator[int]:
             yield int(folder.name)
 
 
-def runs(pid: int) -> bool:
-    """Whether a thread of a process runs, or waits for a processor.
+def threads_that_run(pid: int) -> dict[str, bool]:
+    """Whether each thread of a process runs, or waits for a processor, by the threads' ids.
 
     Raises:
-        OSError: if it has ended.
+        OSError: if the process has ended.
     """
+    run = {}
     for task in (PROC / str(pid) / "task").iterdir():
         with contextlib.suppress(OSError):  # has ended meanwhile
             stat = (task / "stat").read_text(encoding="utf-8")
-            if stat.rpartition(")")[2].split()[0] == "R":
-                return True
-    return False
+            run[task.name] = stat.rpartition(")")[2].split()[0] == "R"
+    return run
 
 
 def status_of(pid: int) -> dict[str, str]:

@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,9 @@ _NAME = re.compile(r"tfhvd-stacks-(\d+)-(\d+)-(\d+)")
 _LIMIT = 2.0  # seconds for an answer
 _QUIET = 0.05  # seconds without another line: the answer is complete
 _DEAF = 0.5  # seconds after which a process whose threads all sleep will not answer by itself
-_LOOKS = 5  # how often they must be seen to sleep, in a row
+# How often each of them must be seen to sleep. Not all at once: who waits for the interpreter's
+# lock wakes up every 5 ms, and then waits for a processor, too, where others keep them busy.
+_LOOKS = 5
 _MOST = 100  # threads that faulthandler shows, the newest first: of more it leaves out the main one
 
 _ANSWERS = " in _answer_when_asked"  # at the thread that writes the stacks
@@ -188,7 +191,9 @@ def _answer(pid: int, ways: _Ways, path: Path) -> str | list[list[str]]:
 
 def _await(pid: int, ways: _Ways, file: int) -> str | list[list[str]]:
     begun = grown_at = time.monotonic()
-    size = asleep = 0
+    size = 0
+    sent = False
+    asleep: Counter[str] = Counter()
     while time.monotonic() < begun + _LIMIT:
         time.sleep(_QUIET / 5)
         now, grown = time.monotonic(), os.fstat(file).st_size
@@ -198,9 +203,11 @@ def _await(pid: int, ways: _Ways, file: int) -> str | list[list[str]]:
             text = os.pread(file, size, 0).decode(errors="replace")
             if parse(text):  # else it is the exception alone
                 return text
-        if now > begun + _DEAF and asleep < _LOOKS:
-            asleep = 0 if processes.runs(pid) else asleep + 1
-            if asleep == _LOOKS:
+        if now > begun + _DEAF and not sent:
+            threads = processes.threads_that_run(pid)
+            asleep.update(thread for thread, runs in threads.items() if not runs)
+            sent = all(asleep[thread] >= _LOOKS for thread in threads)
+            if sent:
                 _send(pid, ways.signal)
     return [
         [
