@@ -92,16 +92,18 @@ class Until(keras.callbacks.Callback):
         self.full = self.full + 1 if hvd.size() == most else 0
         self.model.stop_training = self.full >= 3
 
-until, first, over = Until(), 0, False
-while not over:
+until, first = Until(), 0
+while True:
     last = first + 1 if way == "fits" else 10**6
     model.fit(x, x.sum(1, keepdims=True), batch_size=8, initial_epoch=first, epochs=last,
               verbose=0, callbacks=[until])
-    first, over = last, int(hvd.broadcast(int(until.full >= 3), 0))
+    first = last
+    if way == "fit" or int(hvd.broadcast(int(until.full >= 3), 0)):
+        break
 weights, updates = model.variables, model.optimizer.iterations
 
 class state:
-    step = updates if way == "fits" else 8 * (until.last + 1)  # who comes calls not each of them
+    step = 8 * (first if way == "fits" else until.last + 1)
 """
 
 # What every rank says at its end.

@@ -9,6 +9,15 @@ from launching import EITHER_KERAS, TAPE_MODEL, grown, launch, script, wait_unti
 
 pytestmark = pytest.mark.usefixtures("preloaded_jobs")
 
+# All ranks have the same weights, and have said the same.
+ALIKE = """
+weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
+every = hvd.allgather(tf.constant(weights)[tf.newaxis]).numpy()
+assert (every == every[0]).all(), "weights differ"
+all_said = hvd.allgather_object(said)
+assert all(each == all_said[0] for each in all_said), all_said
+"""
+
 # The head is trained, then all of the model, until a third rank has trained with the others for
 # three epochs. What lies between both the third one does without the others.
 TWO_FITS = (
@@ -69,12 +78,11 @@ optimizer = compiled()
 history = model.fit(**data, epochs=10**6, callbacks=[*averages, UntilTheyAreThree()])
 assert len(model.trainable_variables) == 4 and len(history.history["mae"]) == len(history.epoch)
 assert history.epoch == list(range(len(history.epoch))), history.epoch
-weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
-every = hvd.allgather(tf.constant(weights)[tf.newaxis]).numpy()
-assert (every == every[0]).all(), "weights differ"
 assert int(optimizer.iterations.numpy()) == 8 * len(history.epoch)
-all_said = hvd.allgather_object([said, history.epoch, history.history])
-assert all(each == all_said[0] for each in all_said), all_said
+said += [history.epoch, history.history]
+"""
+    + ALIKE
+    + """
 print(f"rank {hvd.rank()} of {hvd.size()}, {first}, {between[0]}\\n", end="", flush=True)
 """
 )
@@ -216,13 +224,10 @@ while since < 3:
         said.append(model.evaluate(x, x.sum(1, keepdims=True), verbose=0))
     since = int(hvd.broadcast((since + 1) * (hvd.size() == 3), 0))
     epoch += 1
-weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
-every = hvd.allgather(tf.constant(weights)[tf.newaxis]).numpy()
-assert (every == every[0]).all(), "weights differ"
-updates = hvd.allgather_object(int(model.optimizer.iterations.numpy()))
-assert updates == updates[:1] * 3, updates
-all_said = hvd.allgather_object(said)
-assert all(each == all_said[0] for each in all_said), all_said
+said.append(int(model.optimizer.iterations.numpy()))
+"""
+    + ALIKE
+    + """
 print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
 """
 )

@@ -9,6 +9,7 @@ train. A `fit` that is over is such a call as well, and what it gives is its his
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class Call:
         kind = self.kind if self.kind in (FIT, EVALUATE) else f"hvd.{self.kind.lower()}"
         return kind + name + types
 
-    @property
+    @functools.cached_property
     def characters(self) -> int:
         """How many it takes to tell it from others, as JSON."""
         return sum(len(json.dumps(text)) + 2 for text in (self.kind, self.name, *self.types))
