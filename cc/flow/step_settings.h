@@ -1,9 +1,10 @@
 // StepSettings: into which buckets a step that repeats is cut, and which tensors of a bucket one
 // call carries. Equal on all ranks.
 //
-// The settings are those of tensors in the host's memory. A GPU copies some hundred times faster,
-// and begins a call some ten times later: there, larger tensors are copied together, and buckets
-// are larger.
+// The settings are those of tensors in the memory of one host. A GPU copies some hundred times
+// faster, and begins a call some ten times later: there, larger tensors are copied together, and
+// buckets are larger. A network takes some ten times as long as shared memory for a bucket, which
+// cannot begin before the last of its gradients is there: between hosts, buckets are smaller.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +29,12 @@ inline int64_t AloneFrom(const FusionLimits& limits, DeviceKind device) {
   return device == DeviceKind::kHost ? limits.alone_from : kOnGpu * limits.alone_from;
 }
 
-// What `bucket_bytes` is for the tensors of a device.
-inline int64_t BucketBytes(int64_t bucket_bytes, DeviceKind device) {
+// What `bucket_bytes` is for the tensors of a device, in a job of one host or several.
+inline int64_t BucketBytes(int64_t bucket_bytes, DeviceKind device, bool across_hosts) {
   constexpr int64_t kOnGpu = 3;
-  return device == DeviceKind::kHost ? bucket_bytes : kOnGpu * bucket_bytes;
+  constexpr int64_t kPartAcrossHosts = 4;
+  if (device != DeviceKind::kHost) return kOnGpu * bucket_bytes;
+  return across_hosts ? bucket_bytes / kPartAcrossHosts : bucket_bytes;
 }
 
 struct StepSettings {

@@ -23,6 +23,11 @@ bool MayRepeat(Collective kind) {
          kind != Collective::kRemoveProcessSet;
 }
 
+bool AreSeveral(const std::vector<std::string>& hosts) {
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&hosts](const std::string& host) { return host != hosts.front(); });
+}
+
 }  // namespace
 
 Coordinator::Coordinator(Options options)
@@ -34,6 +39,7 @@ Coordinator::Coordinator(Options options)
       error_epoch_(size()),
       seen_(options_.hosts.size(), 0),
       left_(options_.hosts.size(), false),
+      detector_(AreSeveral(options_.hosts)),
       lock_settings_(options_.lock),
       roll_call_(options_.hosts, options_.stall_check ? options_.stall_check_time : 0.0,
                  options_.stall_check ? options_.stall_shutdown_time : 0.0),

@@ -20,13 +20,15 @@ struct StepItem {
 };
 
 // The buckets of `step`, in its order; a bucket takes no more once it has `bucket_bytes`, or what
-// that is on a GPU: communication can begin while the rest of a step is still computed. Where the
-// step ends on a GPU, its last bucket is small, for nothing is left to compute beside it.
+// that is on a GPU or between hosts: communication can begin while the rest of a step is still
+// computed. Where the step ends on a GPU, or is one of several hosts, its last bucket is small, for
+// nothing is left to compute beside it.
 //
 // A rank may wait for one collective's result before it submits another, and the two must not
 // share a bucket. That they are independent is certain where every rank announced the second
 // without having seen the first's agreement. `trusting`: reductions are taken to be independent all
 // the same (trust.h).
-std::vector<Bucket> CutStep(const std::vector<StepItem>& step, bool trusting, int64_t bucket_bytes);
+std::vector<Bucket> CutStep(const std::vector<StepItem>& step, bool trusting, int64_t bucket_bytes,
+                            bool across_hosts);
 
 }  // namespace tfhvd

@@ -53,13 +53,13 @@ bool StepDetector::Trusting() const {
 }
 
 std::vector<Bucket> StepDetector::Schedule(int64_t bucket_bytes) const {
-  return CutStep(step(), Trusting(), bucket_bytes);
+  return Cut(Trusting(), bucket_bytes);
 }
 
 const std::vector<Bucket>& StepDetector::Lock(int64_t bucket_bytes, int64_t steps) {
   const bool trusting = Trusting();
-  std::vector<Bucket> buckets = CutStep(step(), trusting, bucket_bytes);
-  const bool matters = CutStep(step(), !trusting, bucket_bytes) != buckets;
+  std::vector<Bucket> buckets = Cut(trusting, bucket_bytes);
+  const bool matters = Cut(!trusting, bucket_bytes) != buckets;
   known_.Locked(step(), std::move(buckets),
                 !matters   ? CutWith::kEither
                 : trusting ? CutWith::kTrust

@@ -18,6 +18,9 @@ class StepDetector {
  public:
   using Item = StepItem;
 
+  // `across_hosts`: whether the job has several, for which steps are cut otherwise.
+  explicit StepDetector(bool across_hosts = false) : across_hosts_(across_hosts) {}
+
   void Saw(const Item& item);
 
   // To be called when something was agreed on that is no plain repeat: counting begins anew.
@@ -53,7 +56,11 @@ class StepDetector {
   void Count(const Item& item);
   void CountAnew();
   bool Trusting() const;
+  std::vector<Bucket> Cut(bool trusting, int64_t bucket_bytes) const {
+    return CutStep(step(), trusting, bucket_bytes, across_hosts_);
+  }
 
+  const bool across_hosts_;
   std::vector<Item> current_;  // the step under way
   KnownSteps::Ids current_ids_;
   std::vector<Item> last_;  // the last whole step

@@ -35,20 +35,33 @@ class Program {
   uint64_t sequence_ = 10;
 };
 
+// Buckets of at least 2 MiB, on one host: of tensors of so many KiB on a device.
+std::vector<Bucket> Cut(DeviceKind device, const std::vector<int64_t>& kibibytes,
+                        bool across_hosts = false) {
+  std::vector<StepItem> step;
+  for (const int64_t size : kibibytes) {
+    step.push_back({static_cast<CacheId>(step.size()), size << 10, 7, 5, true, device});
+  }
+  return CutStep(step, /*trusting=*/true, /*bucket_bytes=*/2 << 20, across_hosts);
+}
+
+// Between hosts a bucket is a quarter of that, and the last one at most 1 MiB.
+TEST(BucketsBetweenHostsAreSmaller) {
+  EXPECT_EQ(Cut(DeviceKind::kHost, {256, 256, 2048, 128, 128}, true),
+            (std::vector<Bucket>{{0, 1}, {2}, {3, 4}}));
+  EXPECT_EQ(Cut(DeviceKind::kHost, {256, 1024}, true), (std::vector<Bucket>{{0}, {1}}));
+  EXPECT_EQ(Cut(DeviceKind::kHost, {256, 1025}, true), (std::vector<Bucket>{{0, 1}}));
+  EXPECT_EQ(Cut(DeviceKind::kGpu, {2048, 2048, 2048, 512}, true),
+            (std::vector<Bucket>{{0, 1, 2}, {3}}));
+}
+
 // On a GPU a bucket is three times as large, and the last one small.
 TEST(BucketsOfAGpuAreLargerAndTheLastIsSmall) {
-  const auto cut = [](DeviceKind device, std::vector<int64_t> kibibytes) {
-    std::vector<StepItem> step;
-    for (const int64_t size : kibibytes) {
-      step.push_back({static_cast<CacheId>(step.size()), size << 10, 7, 5, true, device});
-    }
-    return CutStep(step, /*trusting=*/true, /*bucket_bytes=*/2 << 20);
-  };
   const std::vector<int64_t> sizes = {2048, 2048, 2048, 2048, 512, 256};
-  EXPECT_EQ(cut(DeviceKind::kHost, sizes), (std::vector<Bucket>{{0}, {1}, {2}, {3}, {4, 5}}));
-  EXPECT_EQ(cut(DeviceKind::kGpu, sizes), (std::vector<Bucket>{{0, 1, 2}, {3}, {4, 5}}));
-  EXPECT_EQ(cut(DeviceKind::kGpu, {512, 256}), (std::vector<Bucket>{{0, 1}}));
-  EXPECT_EQ(cut(DeviceKind::kGpu, {2048, 1025}), (std::vector<Bucket>{{0, 1}}));
+  EXPECT_EQ(Cut(DeviceKind::kHost, sizes), (std::vector<Bucket>{{0}, {1}, {2}, {3}, {4, 5}}));
+  EXPECT_EQ(Cut(DeviceKind::kGpu, sizes), (std::vector<Bucket>{{0, 1, 2}, {3}, {4, 5}}));
+  EXPECT_EQ(Cut(DeviceKind::kGpu, {512, 256}), (std::vector<Bucket>{{0, 1}}));
+  EXPECT_EQ(Cut(DeviceKind::kGpu, {2048, 1025}), (std::vector<Bucket>{{0, 1}}));
 }
 
 TEST(AStepSeenThreeTimesRepeats) {

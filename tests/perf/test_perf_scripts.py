@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import network
 import pytest
 from children import environment
 
@@ -18,6 +19,7 @@ FOLDER = Path(__file__).resolve().parent
     [
         ("compiled_fit.py --rounds 1", "[0] | compiled |"),
         ("overlap.py --rounds 1", "[0] | compiled |"),
+        ("overlap.py --rounds 1 --pause 1", "[0] | uncompiled |"),
         ("divergence.py --rounds 2 --steps 2", "[0] with comparisons: "),
         ("idle.py --seconds 1", "[0] rank 1 idle: "),
         ("threads.py", "[0] step: fastest "),
@@ -25,9 +27,22 @@ FOLDER = Path(__file__).resolve().parent
 )
 def test_it_prints_its_figures(line, said):
     script, *words = line.split()
-    launch = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable, FOLDER / script]
+    launch = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable]
+    prints([*launch, FOLDER / script, *words], said)
+
+
+@pytest.mark.thorough
+def test_it_prints_what_is_hidden_between_hosts():
+    if not network.available():
+        pytest.skip("only root can make hosts with networks of their own")
+    words = ["--hosts", "2", "--rounds", "1", "--pause", "1"]
+    prints([sys.executable, FOLDER / "overlap.py", *words], "[0] | uncompiled |")
+
+
+def prints(words, said):
+    """Runs a script; a line that it prints begins so."""
     done = subprocess.run(
-        [*launch, *words],
+        words,
         capture_output=True,
         text=True,
         env=environment(TF_CPP_MIN_LOG_LEVEL="3"),
