@@ -52,6 +52,25 @@ def test_the_first_rank_that_waits_names_the_odd_one(tmp_path):
     assert [len(look) for look in written["looks"]] == [3, 3]
 
 
+# As on a busy machine: when the next rank looks for the first time, it seems to be unable to tell.
+WATCHES_LATE = """
+import os, time
+from tfhvd.runtime.own_watch import OwnWatch
+run = OwnWatch._run
+if int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK"))) == 0:
+    OwnWatch._run = lambda *given: (time.sleep(1.1), run(*given))
+"""
+
+
+def test_the_first_rank_tells_it_alone_though_its_watch_begins_late(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(WATCHES_LATE + PROGRAM)
+    job = mpi.run_ranks(3, [str(script), "8"], env=FAST)
+    assert [rank.code for rank in job.ranks] == [0, 0, 0], job
+    told = [rank.err.count("the job hangs:") for rank in job.ranks]
+    assert told == [1, 0, 0], job
+
+
 @pytest.mark.thorough
 def test_a_rank_alone_on_its_host_is_named_by_another_host(tmp_path):
     script = tmp_path / "late.py"

@@ -97,18 +97,22 @@ class OwnWatch:
 
     def _probe(self) -> None:
         watch = self._watch
-        early = EARLY * self._limit
-        if watch is None or not flight.waits_in_vain(self._record, early):
+        if watch is None or not flight.waits_in_vain(self._record, EARLY * self._limit):
             return
-        if self._rank != self._here.first_that_waits():
-            return
-        # Half of it: a host that notices a moment later must not say it once more.
-        if not self._others.wait_before(early / 2):
+        if self._is_to_tell():
             watch.stuck(time.monotonic())
+
+    def _is_to_tell(self) -> bool:
+        """Whether no rank before this one waits in vain, and can tell."""
+        if self._rank != self._here.first_that_waits():
+            return False
+        # Half of it: a host that notices a moment later must not say it once more.
+        return not self._others.wait_before(EARLY * self._limit / 2)
 
     def _take(self, now: float, then: Callable[[Views], None]) -> None:
         del now
-        then({**self._others.look(), **self._here.look()})
+        # At each look anew: on a busy machine the watch of a rank before this one may begin later.
+        then({**self._others.look(), **self._here.look()} if self._is_to_tell() else {})
 
     def _tell(self, found: Verdict, looks: list[Views]) -> None:
         if self._watch is None:
