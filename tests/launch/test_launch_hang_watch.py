@@ -15,7 +15,7 @@ from mpi import wait_for
 
 from tfhvd.launch import hang_report, wire
 from tfhvd.launch.looks import Looks
-from tfhvd.watch.hang_watch import HangWatch
+from tfhvd.watch.hang_watch import EAGER, HangWatch, patient
 from tfhvd.watch.snapshot import Snapshot, as_fields, of_fields
 from tfhvd.watch.verdict import Kind
 
@@ -32,12 +32,13 @@ def seen(number, *collectives, state="S", cpu=0.0, taken=20.0, **more):
 class Job:
     """Workers that answer when they are told to; time goes by as the test says."""
 
-    def __init__(self, limit=60.0):
+    def __init__(self, limit=60.0, pace=None):
         self.now, self.sent, self.told = 1000.0, [], []
         self.looks = Looks(self.ask)
         tell = lambda found, looks: self.told.append(found)  # noqa: E731
+        pace = pace or (patient(limit) if limit else None)
         probe = lambda: self.ask(wire.frame_json(wire.PROBE, limit=limit))  # noqa: E731
-        self.watch = HangWatch(limit, probe, self.looks.take, tell)
+        self.watch = HangWatch(pace, probe, self.looks.take, tell)
 
     def ask(self, data):
         [(kind, _)] = wire.Reader().feed(data)
@@ -100,6 +101,30 @@ def test_a_rank_that_stands_still_is_told_once_it_has_for_longer_than_the_limit(
     job.give(*HANGS[2])
     [found] = job.told
     assert (found.kind, found.ranks) == (Kind.WAITS, (1,))
+
+
+def test_the_eager_watch_tells_within_two_seconds_and_looks_less_where_a_rank_works():
+    eager = Job(pace=EAGER)
+    [at] = eager.hang(HANGS[0], [seen(0, WAITS, taken=20.6), seen(1, taken=20.6)])
+    assert [each.ranks for each in eager.told] == [(1,)]
+    assert EAGER.early + EAGER.probe + at <= 2.5, "of which half a second is this test's clock"
+    busy = Job(pace=EAGER)
+    rests, cpu = [], 0.0
+    for _ in range(6):
+        begun, looks = busy.now, busy.sent.count(wire.REPORT)
+        while busy.sent.count(wire.REPORT) == looks:
+            busy.let_pass(0.5)
+            busy.watch.stuck(busy.now)
+        rests.append(busy.now - begun)
+        for look in range(2):
+            cpu += 1.0
+            works = seen(1, state="R", cpu=cpu, taken=20.0 + cpu)
+            busy.give(seen(0, WAITS, taken=20.0 + cpu), works)
+            if look == 0:
+                busy.until_the_next_look()
+    assert busy.told == []
+    assert rests == sorted(rests), rests
+    assert rests[-1] > 20
 
 
 def test_a_hang_is_told_once_and_watched_on():

@@ -8,9 +8,9 @@ that speed each (tests/network.py: needs root and g++).
 
 A step of a network of so many equal layers, compiled with XLA and not, with one thread of each rank
 to compute: alone (every rank trains its own), together, and the communication without the rest.
-The three take turns, some steps each; what a step takes longer together than alone is *exposed*. For the compiled
-step it prints as well where XLA's schedule places what begins each gradient's collective: how many
-of the step's matrix products come before it.
+The three take turns, some steps each; what a step takes longer together than alone is *exposed*.
+For the compiled step it prints as well where XLA's schedule places what begins each gradient's
+collective: how many of the step's matrix products come before it.
 
 All ranks share the machine's cores, and where they compute on all of them nothing is left to carry
 data. With --pause the backward pass of a layer takes so many milliseconds without a core, as if

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tfhvd.watch import verdict_file
 from tfhvd.watch.hang_watch import Views
+from tfhvd.watch.ranks import ranks_text
 from tfhvd.watch.verdict import Verdict
 
 
@@ -19,6 +20,25 @@ def lines(found: Verdict, looks: list[Views], folder: Path | None = None) -> lis
     """
     last = verdict_file.write(folder or Path.cwd(), found, looks)
     return [f"tfhvdrun: {line}" for line in ("the job hangs", *found.lines, last)]
+
+
+def delay(found: Verdict, looks: list[Views], evict: float) -> str:
+    """Says early, for the terminal, which ranks the others wait for.
+
+    Args:
+        found: the verdict.
+        looks: what it was made of.
+        evict: seconds after which the job goes on without such ranks; 0: never.
+    """
+    odd = [seen for seen in looks[-1].values() if seen.rank in found.ranks]
+    where = f" on host {odd[0].record.host}" if len(odd) == 1 else ""
+    line = next((f", at {seen.line}" for seen in odd if seen.line), "")
+    then = f"after {evict:g} s the job goes on without it"
+    if not evict:
+        then = "with --evict-after S the job would go on without it after S seconds"
+    whom = f"{ranks_text(found.ranks)}{where}"
+    what = f"{found.kind.value}{line}"
+    return f"tfhvdrun: the others wait for {whom}: {what}. `tfhvd why` says more; {then}"
 
 
 def named(found: Verdict, looks: list[Views]) -> set[int]:

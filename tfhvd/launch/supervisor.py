@@ -7,7 +7,6 @@ returns when none is left. That of an elastic job may take over from another one
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import selectors
 import signal
@@ -15,14 +14,13 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from tfhvd.launch import children, cores, debugging, hang_report, inquiry, orphans, stopping, wire
+from tfhvd.launch import children, cores, debugging, hang_report, orphans, stopping, wire
 from tfhvd.launch.conclusion import conclude
 from tfhvd.launch.ending import Ending, Rank, report_loss
 from tfhvd.launch.growth import Growth
 from tfhvd.launch.hosts import Host
 from tfhvd.launch.keeper import Journal
 from tfhvd.launch.limits import Limits
-from tfhvd.launch.looks import Looks
 from tfhvd.launch.members import Members
 from tfhvd.launch.output import Output
 from tfhvd.launch.peer import Peer
@@ -32,7 +30,8 @@ from tfhvd.launch.recruits import Recruits
 from tfhvd.launch.rounds import Rounds
 from tfhvd.launch.signals import PASSED_ON, STOPPING, SignalPipe
 from tfhvd.launch.succession import Estate, Succession, without_lines
-from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
+from tfhvd.launch.watches import Watches
+from tfhvd.watch.hang_watch import Views
 from tfhvd.watch.ranks import ranks_text
 from tfhvd.watch.verdict import Verdict
 
@@ -86,14 +85,17 @@ class Supervisor:
         self._signals = signals
         self._limits = limits
         self._peers = Peers()
-        self._looks = Looks(self._peers.tell)
-        asks = wire.frame_json(wire.PROBE, limit=EARLY * limits.hang)
-        probe = functools.partial(self._peers.tell, asks)
-        self._hang_watch = HangWatch(limits.hang, probe, self._looks.take, self._on_verdict)
         self._end_hanging = end_hanging
         self._succession = Succession(journal, time.monotonic())
         estate = self._succession.estate or Estate(members or Members(num_proc))
         self._members, self._stopping, self._ranks = estate.members, estate.stopping, estate.ranks
+        self._watches = Watches(
+            elastic=self._members.elastic,
+            limits=limits,
+            ask=self._peers.tell,
+            say=lambda text: self._say(text),
+            on_hang=self._on_verdict,
+        )
         self._rounds = Rounds(
             self._peers,
             elastic=self._members.elastic,
@@ -162,9 +164,7 @@ class Supervisor:
                 self._drop(peer)
             for number in self._succession.overdue(now):
                 self._on_end(self._ranks[number], Ending(lost=True), now)
-            self._looks.tick(now)
-            if not self._stopping.steps:
-                self._hang_watch.tick(now)
+            self._watches.tick(now, ends=bool(self._stopping.steps))
             self._recruits.tick(now, ends=self._stopping.over or bool(self._stopping.steps))
             self._finish_if_all_ended()
             if gone_at is None and self._manager.has_ended and self._recruits.have_ended:
@@ -241,7 +241,7 @@ class Supervisor:
         now = time.monotonic()
         self._succession.changed |= kind not in _PASSING
         if kind == wire.ASK and wire.read_json(payload)["token"] == self._token:
-            self._looks.take(now, functools.partial(inquiry.answer, peer.send))
+            self._watches.answer(peer.send, now)
         elif peer.rank is None:
             self._on_hello(peer, kind, payload)
         elif kind in (wire.OUTPUT, wire.ERRORS):
@@ -249,9 +249,9 @@ class Supervisor:
                 peer.rank.hear(payload.decode(errors="replace"), now)
             self._output.feed(peer.rank.rank, payload, now, errors=kind == wire.ERRORS)
         elif kind == wire.STUCK:
-            self._hang_watch.stuck(now)
+            self._watches.stuck(float(wire.read_json(payload)["limit"]), now)
         elif kind == wire.VIEW:
-            self._looks.view(peer.rank.rank, wire.read_json(payload))
+            self._watches.view(peer.rank.rank, wire.read_json(payload))
         elif kind == wire.JOINING:
             self._recruits.on_joining(peer.rank, wire.read_json(payload), now)
         elif kind == wire.HALTED:

@@ -256,7 +256,7 @@ class Worker:
         if self._record is None or self._status is not None:
             return
         if flight.waits_in_vain(self._record, limit):
-            self._send(wire.frame(wire.STUCK))
+            self._send(wire.frame_json(wire.STUCK, limit=limit))
 
     def _view(self) -> bytes:
         """What is seen of the rank. Its stacks may take a moment to come."""

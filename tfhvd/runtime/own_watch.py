@@ -23,7 +23,7 @@ from tfhvd.runtime.host_looks import Answers, OtherHosts
 from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
 from tfhvd.watch import flight, verdict_file
-from tfhvd.watch.hang_watch import EARLY, HangWatch, Views
+from tfhvd.watch.hang_watch import HangWatch, Views, patient
 from tfhvd.watch.ranks import ranks_text
 from tfhvd.watch.this_host import ThisHost
 from tfhvd.watch.verdict import Verdict
@@ -70,7 +70,7 @@ class OwnWatch:
             self._answers.start()
         else:
             self._answers.close()
-        self._watch = HangWatch(self._limit, self._probe, self._take, self._tell)
+        self._watch = HangWatch(patient(self._limit), self._probe, self._take, self._tell)
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(self._watch, self._over), name="tfhvd-watch", daemon=True
@@ -95,9 +95,13 @@ class OwnWatch:
                 watch.tick(time.monotonic())
                 over.wait(period)
 
+    @property
+    def _early(self) -> float:
+        return patient(self._limit).early
+
     def _probe(self) -> None:
         watch = self._watch
-        if watch is None or not flight.waits_in_vain(self._record, EARLY * self._limit):
+        if watch is None or not flight.waits_in_vain(self._record, self._early):
             return
         if self._is_to_tell():
             watch.stuck(time.monotonic())
@@ -107,7 +111,7 @@ class OwnWatch:
         if self._rank != self._here.first_that_waits():
             return False
         # Half of it: a host that notices a moment later must not say it once more.
-        return not self._others.wait_before(EARLY * self._limit / 2)
+        return not self._others.wait_before(self._early / 2)
 
     def _take(self, now: float, then: Callable[[Views], None]) -> None:
         del now

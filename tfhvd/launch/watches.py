@@ -1,0 +1,90 @@
+"""How the launcher watches whether a job goes on: who is asked, and when.
+
+In every job it finds out why ranks have waited for as long as the settings say. In an elastic one,
+which goes on without a rank where it is told to, it also names a rank that does nothing after two
+seconds: whoever looks on may know better than to wait.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+from tfhvd.launch import hang_report, inquiry, wire
+from tfhvd.launch.limits import Limits
+from tfhvd.launch.looks import Looks
+from tfhvd.watch.hang_watch import EAGER, HangWatch, Views, patient
+from tfhvd.watch.kind import Kind
+from tfhvd.watch.verdict import Verdict
+
+_SOON = 5.0  # seconds: where ranks that hang are told so early, nobody needs to be named before
+_TOLD = (Kind.STOPPED, Kind.DEAD)  # what is said of such a rank at once by others
+_MOST_NOTICES = 20  # of a job
+
+
+class Watches:
+    """The looks at the ranks of a job, and what comes of them. The supervisor's.
+
+    Args:
+        elastic: whether the job is.
+        limits: for how long ranks may wait.
+        ask: sends a frame to the workers of all ranks that run, and returns these ranks.
+        say: is given lines for the terminal.
+        on_hang: is given the verdict on a job that hangs, and both looks.
+    """
+
+    def __init__(
+        self,
+        *,
+        elastic: bool,
+        limits: Limits,
+        ask: Callable[[bytes], Collection[int]],
+        say: Callable[[str], None],
+        on_hang: Callable[[Verdict, list[Views]], None],
+    ) -> None:
+        self._evicts = limits.evict
+        self._say = say
+        self._notices = 0
+        self._looks = Looks(ask)
+
+        def probe(early: float) -> Callable[[], object]:
+            return functools.partial(ask, wire.frame_json(wire.PROBE, limit=early))
+
+        hang = patient(limits.hang) if limits.hang else None
+        delay = EAGER if elastic and limits.hang > _SOON else None
+        self._hang = HangWatch(hang, probe(patient(limits.hang).early), self._take, on_hang)
+        self._delay = HangWatch(delay, probe(EAGER.early), self._take, self._on_delay)
+
+    def tick(self, now: float, *, ends: bool) -> None:
+        """Does what is due; to be called a few times a second.
+
+        Args:
+            now: by the steady clock, in seconds.
+            ends: whether the job is being ended.
+        """
+        self._looks.tick(now)
+        if not ends:
+            self._hang.tick(now)
+            self._delay.tick(now)
+
+    def stuck(self, early: float, now: float) -> None:
+        """A rank has waited for so many seconds without progress, as it was asked."""
+        watch = self._delay if early == EAGER.early else self._hang
+        watch.stuck(now)
+
+    def view(self, rank: int, fields: dict[str, Any]) -> None:
+        """A worker says what it sees of its rank; see `Looks.view`."""
+        self._looks.view(rank, fields)
+
+    def answer(self, send: Callable[[bytes], None], now: float) -> None:
+        """Takes a look for somebody who asks."""
+        self._take(now, functools.partial(inquiry.answer, send))
+
+    def _take(self, now: float, then: Callable[[Views], None]) -> None:
+        self._looks.take(now, then)
+
+    def _on_delay(self, found: Verdict, looks: list[Views]) -> None:
+        if found.ranks and found.kind not in _TOLD and self._notices < _MOST_NOTICES:
+            self._notices += 1
+            self._say(hang_report.delay(found, looks, self._evicts))
