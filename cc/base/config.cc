@@ -110,9 +110,8 @@ std::vector<Row> RowsOfFusion() {
        Integer(&Config::alone_bytes, kMostBytes)},
       {{"BUCKET_BYTES", nullptr, "8388608", "0 to 2^40 bytes",
         "A step that repeats is cut into buckets, each of which travels once all of it is there; a "
-        "bucket takes no more once it has so many bytes. On a GPU, three times as many; in a job "
-        "of "
-        "several hosts, for tensors in their memory, a quarter. Rank 0's value counts."},
+        "bucket takes no more once it has so many bytes. On a GPU, three times as many; for "
+        "tensors in the memory of several hosts, a quarter. Rank 0's value counts."},
        Integer(&Config::bucket_bytes, kMostBytes)},
       {{"AUTOTUNE", "HOROVOD_AUTOTUNE", "0", "0 or 1",
         "1 finds better values for the three settings above, by trying others for some steps in "

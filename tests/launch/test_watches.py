@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
+from flight_records import collective
 from launching import launch, script
+from test_launch_hang_watch import seen
+
+from tfhvd.launch.limits import Limits
+from tfhvd.launch.members import Members
+from tfhvd.launch.watches import Watches
+from tfhvd.watch.hang_watch import EAGER
+from tfhvd.watch.snapshot import as_fields
 
 PROGRAM = """
 import time
@@ -47,3 +56,27 @@ def test_a_rank_that_does_nothing_is_named_before_it_counts_as_hanging(
     assert f": a rank waits in its program, at {path}:" in line
     assert said in line
     assert not [*tmp_path.glob("tfhvd-verdict-*")], "it is no verdict"
+
+
+def test_a_rank_that_rehearses_is_none_of_those_that_are_looked_at():
+    said = []
+    watches = Watches(
+        members=Members(2, least=1),
+        limits=Limits(start=60.0, stop=5.0, grace=30.0, hang=60.0),
+        ask=lambda frame: [0, 1, 2],
+        say=said.append,
+        on_hang=lambda found, looks: said.append("hangs"),
+    )
+    waits = collective()
+    now = 100.0
+    watches.stuck(EAGER.early, now)
+    for taken in (20.0, 20.6):
+        # The one with the number 2 has a job of its own, whose rank 0 waits for nobody.
+        views = (seen(0, waits, taken=taken), seen(1, taken=taken), seen(0, taken=taken, size=1))
+        for number, view in enumerate(views):
+            watches.view(number, json.loads(json.dumps(as_fields(view))))
+        for _ in range(10):
+            now += 0.1
+            watches.tick(now, ends=False)
+    [line] = said
+    assert "the others wait for rank 1 on host " in line

@@ -90,7 +90,7 @@ class Supervisor:
         estate = self._succession.estate or Estate(members or Members(num_proc))
         self._members, self._stopping, self._ranks = estate.members, estate.stopping, estate.ranks
         self._watches = Watches(
-            elastic=self._members.elastic,
+            members=self._members,
             limits=limits,
             ask=self._peers.tell,
             say=lambda text: self._say(text),

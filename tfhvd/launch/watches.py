@@ -14,6 +14,7 @@ from typing import Any
 from tfhvd.launch import hang_report, inquiry, wire
 from tfhvd.launch.limits import Limits
 from tfhvd.launch.looks import Looks
+from tfhvd.launch.members import Members
 from tfhvd.watch.hang_watch import EAGER, HangWatch, Views, patient
 from tfhvd.watch.kind import Kind
 from tfhvd.watch.verdict import Verdict
@@ -27,7 +28,8 @@ class Watches:
     """The looks at the ranks of a job, and what comes of them. The supervisor's.
 
     Args:
-        elastic: whether the job is.
+        members: who takes part: not a rank that has yet to be let in, and may be rank 0 of a job of
+            its own.
         limits: for how long ranks may wait.
         ask: sends a frame to the workers of all ranks that run, and returns these ranks.
         say: is given lines for the terminal.
@@ -37,13 +39,14 @@ class Watches:
     def __init__(
         self,
         *,
-        elastic: bool,
+        members: Members,
         limits: Limits,
         ask: Callable[[bytes], Collection[int]],
         say: Callable[[str], None],
         on_hang: Callable[[Verdict, list[Views]], None],
     ) -> None:
         self._evicts = limits.evict
+        self._members = members
         self._say = say
         self._notices = 0
         self._looks = Looks(ask)
@@ -52,7 +55,7 @@ class Watches:
             return functools.partial(ask, wire.frame_json(wire.PROBE, limit=early))
 
         hang = patient(limits.hang) if limits.hang else None
-        delay = EAGER if elastic and limits.hang > _SOON else None
+        delay = EAGER if members.elastic and limits.hang > _SOON else None
         self._hang = HangWatch(hang, probe(patient(limits.hang).early), self._take, on_hang)
         self._delay = HangWatch(delay, probe(EAGER.early), self._take, self._on_delay)
 
@@ -79,10 +82,14 @@ class Watches:
 
     def answer(self, send: Callable[[bytes], None], now: float) -> None:
         """Takes a look for somebody who asks."""
-        self._take(now, functools.partial(inquiry.answer, send))
+        self._looks.take(now, functools.partial(inquiry.answer, send))
 
     def _take(self, now: float, then: Callable[[Views], None]) -> None:
-        self._looks.take(now, then)
+        def of_present(views: Views) -> None:
+            present = set(self._members.present)
+            then({number: seen for number, seen in views.items() if number in present})
+
+        self._looks.take(now, of_present)
 
     def _on_delay(self, found: Verdict, looks: list[Views]) -> None:
         if found.ranks and found.kind not in _TOLD and self._notices < _MOST_NOTICES:

@@ -32,6 +32,10 @@ _CERTAIN = {
 _LONGER = 5.0
 _EVALUATION_HELD = 60.0
 
+# Seconds from the end of the first look to the second one at least: what is counted meanwhile
+# says nothing otherwise, where the first look took long.
+_BETWEEN = 0.5
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -135,7 +139,6 @@ class HangWatch:
         ready = not self._looking and self._first is None and now >= self._rest_until
         if self._is_on and ready:
             self._first_at = now
-            self._next_at = now + self._pace.between
             self._look(self._keep)
 
     def _look(self, then: Callable[[Views], None]) -> None:
@@ -145,6 +148,7 @@ class HangWatch:
     def _keep(self, views: Views) -> None:
         self._looking = False
         self._first = views
+        self._next_at = max(self._first_at + self._pace.between, self._now + _BETWEEN)
 
     def _judge(self, views: Views) -> None:
         self._looking = False
