@@ -9,24 +9,17 @@ import sys
 
 import network
 import pytest
-from flight_records import collective, record
+from flight_records import collective, seen
 from launching import TFHVDRUN, environment, launch, script
 from mpi import wait_for
 
 from tfhvd.launch import hang_report, wire
 from tfhvd.launch.looks import Looks
 from tfhvd.watch.hang_watch import EAGER, HangWatch, patient
-from tfhvd.watch.snapshot import Snapshot, as_fields, of_fields
+from tfhvd.watch.snapshot import as_fields, of_fields
 from tfhvd.watch.verdict import Kind
 
 WAITS = collective()
-
-
-def seen(number, *collectives, state="S", cpu=0.0, taken=20.0, **more):
-    noted = record(number, *collectives, **more)
-    return Snapshot(
-        noted, state, cpu, 0, 0, 0.0, 0, "", (("/home/ann/train.py:9 in <module>",),), taken
-    )
 
 
 class Job:

@@ -6,9 +6,8 @@ import json
 import sys
 
 import pytest
-from flight_records import collective
+from flight_records import collective, seen
 from launching import launch, script
-from test_launch_hang_watch import seen
 
 from tfhvd.launch.limits import Limits
 from tfhvd.launch.members import Members

@@ -15,7 +15,7 @@ from tfhvd.launch import hang_report, inquiry, wire
 from tfhvd.launch.limits import Limits
 from tfhvd.launch.looks import Looks
 from tfhvd.launch.members import Members
-from tfhvd.watch.hang_watch import EAGER, HangWatch, Views, patient
+from tfhvd.watch.hang_watch import EAGER, HangWatch, Pace, Views, patient
 from tfhvd.watch.kind import Kind
 from tfhvd.watch.verdict import Verdict
 
@@ -51,13 +51,16 @@ class Watches:
         self._notices = 0
         self._looks = Looks(ask)
 
-        def probe(early: float) -> Callable[[], object]:
-            return functools.partial(ask, wire.frame_json(wire.PROBE, limit=early))
+        def watch(
+            is_on: bool, pace: Pace, tell: Callable[[Verdict, list[Views]], None]
+        ) -> HangWatch:
+            asks = wire.frame_json(wire.PROBE, limit=pace.early)
+            probe = functools.partial(ask, asks)
+            return HangWatch(pace if is_on else None, probe, self._take, tell)
 
-        hang = patient(limits.hang) if limits.hang else None
-        delay = EAGER if members.elastic and limits.hang > _SOON else None
-        self._hang = HangWatch(hang, probe(patient(limits.hang).early), self._take, on_hang)
-        self._delay = HangWatch(delay, probe(EAGER.early), self._take, self._on_delay)
+        soon = members.elastic and limits.hang > _SOON
+        self._hang = watch(limits.hang > 0, patient(limits.hang), on_hang)
+        self._delay = watch(soon, EAGER, self._on_delay)
 
     def tick(self, now: float, *, ends: bool) -> None:
         """Does what is due; to be called a few times a second.

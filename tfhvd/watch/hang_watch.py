@@ -18,7 +18,7 @@ from tfhvd.watch.verdict import Verdict
 Views = dict[int, Snapshot]
 
 # The part of the limit for which a rank has waited when all are looked at for the first time.
-EARLY = 0.25
+_EARLY = 0.25
 
 # What a rank does not leave by itself, and what the others wait for: no time makes it surer.
 _CERTAIN = {
@@ -66,9 +66,9 @@ class Pace:
 def patient(limit: float) -> Pace:
     """A wait of so many seconds, in which nothing was seen that would end it, is a hang."""
     return Pace(
-        early=EARLY * limit,
+        early=_EARLY * limit,
         probe=max(0.5, limit / 4),
-        between=(1 - EARLY) * limit,
+        between=(1 - _EARLY) * limit,
         still=limit,
         longer=min(_LONGER, limit),
         again=limit,
