@@ -5,6 +5,7 @@
         net.launcher(2)  # mpirun's options for two ranks on each host
         net.tfhvdrun(2)  # tfhvdrun's
         net.cut_off(2)   # nothing reaches the third host, and nothing leaves it
+    net.daemon()     # for commands on other hosts that outlive the host they are given from
 
 Each host has its own addresses, name, processes, /dev/shm and folder for temporary files.
 """
@@ -13,11 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -40,6 +45,16 @@ exec unshare --mount bash -c 'mount --rbind /sys/fs/cgroup "$0" 2>/dev/null; exe
   export TMPDIR=/dev/shm/tmp
   eval "$1"' "$host" "$*" "$groups"
 """
+
+# Has a daemon run its words, with its own files.
+_ASKS_DAEMON = """#!{python} -ES
+import json, socket, sys
+asks = socket.socket(socket.AF_UNIX)
+asks.connect("{folder}/socket")
+socket.send_fds(asks, [json.dumps(sys.argv[1:]).encode()], [0, 1, 2])
+sys.exit(int(asks.recv(16) or 255))
+"""
+_FILES = ("stdin", "stdout", "stderr")
 
 
 @functools.cache
@@ -116,6 +131,39 @@ class Network:
         hosts = ",".join(f"{name}:{ranks_per_host}" for name in self._names)
         words = ["--network-interfaces", "net0", "--remote-shell", str(self._agent)]
         return [*words, "-H", hosts]
+
+    @contextlib.contextmanager
+    def daemon(self) -> Iterator[Network]:
+        """The same hosts, whose agent has others do the work, as ssh has sshd.
+
+        What it starts is no child of who calls it, and goes on where that one is killed.
+        """
+        with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX) as listener:
+            folder = Path(name)
+            listener.bind(str(folder / "socket"))
+            listener.listen()
+            agent = folder / "on"
+            agent.write_text(_ASKS_DAEMON.format(python=sys.executable, folder=folder))
+            agent.chmod(0o755)
+            threading.Thread(target=self._answer, args=(listener,), daemon=True).start()
+            yield Network(agent, self._names)
+            listener.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                asks, _ = listener.accept()
+                threading.Thread(target=self._run_for, args=(asks,), daemon=True).start()
+
+    def _run_for(self, asks: socket.socket) -> None:
+        with asks, contextlib.suppress(BrokenPipeError):
+            words, files, _, _ = socket.recv_fds(asks, 1 << 20, 3)
+            process = subprocess.Popen(
+                [self._agent, *json.loads(words)], **dict(zip(_FILES, files))
+            )
+            for file in files:
+                os.close(file)
+            asks.sendall(str(process.wait()).encode())
 
     def add_bridge(self, host: str, name: str, address: str) -> None:
         """Makes an interface that leads nowhere, as Docker does on each host."""

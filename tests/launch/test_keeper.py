@@ -16,7 +16,9 @@ from mpi import wait_for
 from tfhvd.launch import wire
 from tfhvd.launch.ending import Ending, Rank
 from tfhvd.launch.keeper import Journal
+from tfhvd.launch.limits import Limits
 from tfhvd.launch.members import Members
+from tfhvd.launch.orders import Orders
 from tfhvd.launch.succession import COME_BY, Estate, Succession
 
 pytestmark = pytest.mark.usefixtures("preloaded_jobs")
@@ -39,9 +41,13 @@ def test_whose_worker_does_not_come_again_is_lost():
         ranks = {number: Rank(number, "a") for number in range(3)}
         ranks[1].end(Ending(code=0), 0.0)
         journal.write(Estate(Members(3, 1), ranks=ranks))
-        succession = Succession(journal, 100.0)
-        assert [succession.comes_again(number) for number in (0, 1, 7)] == [True, True, False]
-        assert not succession.comes_again(0), "it has come"
+        succession = Succession(Orders(3, "secret", Limits(1, 1, 1)), 100.0, journal=journal)
+
+        def comes(number: int) -> bool:
+            return succession.comes(number, "", here=True, again=True)
+
+        assert [comes(number) for number in (0, 1, 7)] == [True, True, False]
+        assert not comes(0), "it has come"
         assert succession.overdue(99.0 + COME_BY) == set()
         assert succession.overdue(101.0 + COME_BY) == {2}
         assert succession.overdue(102.0 + COME_BY) == set(), "each once"

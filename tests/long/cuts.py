@@ -1,11 +1,12 @@
 """Loses hosts of elastic jobs at random times: do the others go on, alike, and after what pause?
 
-    python tests/long/cuts.py [--losses N] [--seed S] [--way loop|compiled|fit]
+    python tests/long/cuts.py [--losses N] [--seed S] [--way loop|compiled|fit] [--majority]
 
 Each job trains on four hosts (network namespaces, which root may make), a rank each; tfhvdrun runs
 on the first one. Up to three of the others are lost, some at the same time: cut off from the
 network without a word, or their rank is killed (SIGKILL). Every survivor must make all steps, with
-the same weights as the others, and the job must end with 0. Prints a line for each job, and at the
+the same weights as the others, and the job must end with 0. With --majority the first host is lost,
+too, alone or before or after another one. Prints a line for each job, and at the
 end how long the survivors paused; ends with 1 where anything was wrong. A job takes about 30 s on
 two quiet cores.
 """
@@ -21,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,21 +34,42 @@ import elastic  # noqa: E402
 import network  # noqa: E402
 
 HOSTS, STEPS = 4, 3000
+STEPS_APART, APART = 6000, 7.0  # with --majority, where losses are so many seconds apart
 SECONDS = 240  # for a job to begin, and to end
 DEEDS = ("cut off", "cut off", "killed")
 
 
-def run(way: str, draw: random.Random) -> tuple[str, dict[str, list[float]]]:
+@dataclass(frozen=True)
+class Loss:
+    """Hosts that are lost at one time.
+
+    Attributes:
+        before: seconds until then.
+        deed: how.
+        hosts: which.
+        after: seconds until the next one may be.
+    """
+
+    before: float
+    deed: str
+    hosts: list[int]
+    after: float
+
+
+def run(way: str, draw: random.Random, *, majority: bool) -> tuple[str, dict[str, list[float]]]:
     """Runs a job; returns "ok" or what is wrong, and by deed how long the survivors paused."""
+    steps, plan = STEPS_APART if majority else STEPS, _plan(draw, majority=majority)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfhvd-cuts-")))
         net = stack.enter_context(network.hosts(HOSTS))
+        others = stack.enter_context(net.daemon()) if majority else net
         (folder / "train.py").write_text(elastic.PROGRAM, encoding="utf-8")
         output = stack.enter_context((folder / "output").open("w+"))
-        launch = [sys.executable, "-m", "tfhvd.launch", "--elastic", *net.tfhvdrun(1)]
+        kind = "--majority" if majority else "--elastic"
+        launch = [sys.executable, "-m", "tfhvd.launch", kind, *others.tfhvdrun(1)]
         job = stack.enter_context(
             subprocess.Popen(
-                [*net.run_on(0), *launch, sys.executable, "train.py", way, str(STEPS)],
+                [*net.run_on(0), *launch, sys.executable, "train.py", way, str(steps)],
                 cwd=folder,
                 env=children.environment(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2"),
                 stdout=output,
@@ -55,14 +79,17 @@ def run(way: str, draw: random.Random) -> tuple[str, dict[str, list[float]]]:
         done: list[tuple[str, float]] = []
         lost: set[int] = set()
         try:
-            _lose(net, folder, job, draw, done, lost)
+            _lose(net, folder, job, plan, done, lost)
             job.wait(SECONDS)
+            is_lost = any(loss.deed == "cut off" and 0 in loss.hosts for loss in plan)
+            code = _code_of_next(folder) if is_lost else job.returncode
         except subprocess.TimeoutExpired:
             job.terminate()
-            job.wait(60)
+            code = job.wait(60) or 1
         said = (folder / "output").read_text(errors="replace")[-3000:]
+        said += "".join(path.read_text()[-3000:] for path in folder.glob("tfhvdrun-*.log"))
         left = set(range(HOSTS)) - lost
-        wrong, ends = elastic.outcome(folder, job.returncode, left, STEPS, said)
+        wrong, ends = elastic.outcome(folder, code, left, steps, said)
         if wrong:
             return wrong, {}
         pauses: dict[str, list[float]] = {}
@@ -72,11 +99,25 @@ def run(way: str, draw: random.Random) -> tuple[str, dict[str, list[float]]]:
         return "ok", pauses
 
 
+def _plan(draw: random.Random, *, majority: bool) -> list[Loss]:
+    plan = []
+    victims = draw.sample(range(1, HOSTS), draw.randint(1, HOSTS - 1))
+    if majority:
+        victims = draw.choice(([0], [0, victims[0]], [victims[0], 0]))
+    while victims:
+        count = 1 if majority else draw.choice((1, 1, 1, 2))
+        hosts, victims = victims[:count], victims[count:]
+        # Some are lost while the others recover, and some after.
+        after = APART if majority else 4 * draw.random()
+        plan.append(Loss(draw.random(), draw.choice(DEEDS), hosts, after))
+    return plan
+
+
 def _lose(
     net: network.Network,
     folder: Path,
     job: subprocess.Popen[bytes],
-    draw: random.Random,
+    plan: Sequence[Loss],
     done: list[tuple[str, float]],
     lost: set[int],
 ) -> None:
@@ -86,20 +127,28 @@ def _lose(
         if job.poll() is not None or time.monotonic() > deadline:
             return
         time.sleep(0.02)
-    victims = draw.sample(range(1, HOSTS), draw.randint(1, HOSTS - 1))
-    while victims and job.poll() is None:
-        time.sleep(draw.random())
-        deed = draw.choice(DEEDS)
-        done.append((deed, time.monotonic()))
-        for _ in range(draw.choice((1, 1, 1, 2))):
-            if victims:
-                victim = victims.pop()
-                lost.add(victim)
-                if deed == "killed":
-                    os.kill(_rank_on(net.names[victim]), signal.SIGKILL)
-                else:
-                    net.cut_off(victim)
-        time.sleep(4 * draw.random())  # some are lost while the others recover, and some after
+    for loss in plan:
+        time.sleep(loss.before)
+        if list(folder.glob("*.json")):
+            return
+        done.append((loss.deed, time.monotonic()))
+        for victim in loss.hosts:
+            lost.add(victim)
+            if loss.deed == "killed":
+                os.kill(_rank_on(net.names[victim]), signal.SIGKILL)
+            else:
+                net.cut_off(victim)
+        time.sleep(loss.after)
+
+
+def _code_of_next(folder: Path) -> int:
+    """The exit code of the job, by who supervises it where tfhvdrun is lost."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        if any("exit code 0\n" in path.read_text() for path in folder.glob("tfhvdrun-*.log")):
+            return 0
+        time.sleep(0.1)
+    return 1
 
 
 def _rank_on(host: str) -> int:
@@ -119,6 +168,7 @@ def main() -> int:
     parser.add_argument("--losses", type=int, default=50, metavar="N", help="times (50)")
     parser.add_argument("--seed", type=int, help="printed where not given")
     parser.add_argument("--way", choices=elastic.WAYS)
+    parser.add_argument("--majority", action="store_true", help="lose the host of tfhvdrun, too")
     options = parser.parse_args()
     if not network.available():
         parser.error("only root can make hosts with networks of their own")
@@ -130,7 +180,7 @@ def main() -> int:
     while sum(map(len, pauses.values())) < options.losses and wrong < 10:
         jobs += 1
         way = options.way or draw.choice(elastic.WAYS)
-        said, found = run(way, draw)
+        said, found = run(way, draw, majority=options.majority)
         wrong += said != "ok"
         for deed, some in found.items():
             pauses.setdefault(deed, []).extend(some)

@@ -16,14 +16,30 @@ _SIOCGIFADDR = 0x8915
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
+BACKLOG = 1024  # connections that a listening socket holds
+
+
 def listen(*, remote: bool) -> socket.socket:
     """A listening socket on a free port: on every network, or (not remote) on loopback alone."""
+    listener = reserve(remote=remote)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def reserve(*, remote: bool) -> socket.socket:
+    """The same, but for that it does not listen yet: nobody can connect."""
     if remote and socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):  # as where a container has no IPv6
-            return socket.create_server(
-                ("", 0), family=socket.AF_INET6, backlog=1024, dualstack_ipv6=True
-            )
-    return socket.create_server(("" if remote else "127.0.0.1", 0), backlog=1024)
+        both = socket.socket(socket.AF_INET6)
+        try:
+            both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            both.bind(("", 0))
+        except OSError:  # as where a container has no IPv6
+            both.close()
+        else:
+            return both
+    one = socket.socket(socket.AF_INET)
+    one.bind(("" if remote else "127.0.0.1", 0))
+    return one
 
 
 def connections(listener: socket.socket) -> Iterator[socket.socket]:

@@ -21,7 +21,7 @@ _WHERE = {
     "hostfile": "--hostfile",
 }
 _FINDS_HOSTS = {"discovery", "pods"}
-_ELASTIC = {"min_np", "max_np", "evict_after", *_FINDS_HOSTS}  # ask for an elastic job
+_ELASTIC = {"min_np", "max_np", "evict_after", "majority", *_FINDS_HOSTS}  # ask for an elastic job
 _OF_SSH = {"ssh_port": "--ssh-port", "ssh_identity_file": "--ssh-identity-file"}
 
 

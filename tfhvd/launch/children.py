@@ -40,7 +40,30 @@ class Adopted:
         return self.returncode
 
 
-Process = Union["subprocess.Popen[bytes]", Adopted]
+class Elsewhere:
+    """What has started ranks from a host that is lost: it counts as running as long as they do.
+
+    Args:
+        over: whether the job is.
+
+    Attributes:
+        pid: 0.
+        returncode: None while it runs, and then 0.
+    """
+
+    def __init__(self, over: Callable[[], bool]) -> None:
+        self.pid = 0
+        self.returncode: int | None = None
+        self._over = over
+
+    def poll(self) -> int | None:
+        """Looks whether it has ended: sets and returns `returncode`."""
+        if self._over():
+            self.returncode = 0
+        return self.returncode
+
+
+Process = Union["subprocess.Popen[bytes]", Adopted, Elsewhere]
 
 
 def start_manager(

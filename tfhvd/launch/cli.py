@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tfhvd._version import __version__
 from tfhvd.launch import (
@@ -39,7 +40,9 @@ from tfhvd.launch.hosts import Host, place
 from tfhvd.launch.job import Job
 from tfhvd.launch.limits import Limits
 from tfhvd.launch.members import Members
+from tfhvd.launch.orders import Orders
 from tfhvd.launch.output import Output
+from tfhvd.launch.succession import Succession
 from tfhvd.launch.supervisor import Supervisor
 
 
@@ -184,15 +187,17 @@ def find_mpi(job: Job, warn: Callable[[str], object]) -> mpi.Mpi | None:
 
 
 def _output(job: Job, *, append: bool = False) -> Output:
-    return Output(
-        job.num_proc,
-        prefix=job.prefix,
-        folder=job.output_dir,
-        show=job.output,
-        timestamps=job.timestamps,
-        startup_lines=job.verbose,
-        append=append,
-    )
+    return Output(job.num_proc, **_output_arguments(job), append=append)
+
+
+def _output_arguments(job: Job) -> dict[str, Any]:
+    return {
+        "prefix": job.prefix,
+        "folder": job.output_dir,
+        "show": job.output,
+        "timestamps": job.timestamps,
+        "startup_lines": job.verbose,
+    }
 
 
 def _start(
@@ -235,22 +240,28 @@ def _start(
     if job.verbose:
         output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
 
+    orders = Orders(
+        job.num_proc,
+        token,
+        _limits(job, env),
+        end_hanging=environment.ends_hanging(env),
+        majority=job.majority,
+        verbose=job.verbose,
+        output=_output_arguments(job),
+    )
+
     def supervise(journal: keeper.Journal | None) -> keeper.Outcome:
-        goes_on = journal is not None and journal.read() is not None
+        succession = Succession(orders, time.monotonic(), journal=journal)
         supervisor = Supervisor(
-            job.num_proc,
+            orders,
             listener,
-            token,
-            _output(job, append=True) if goes_on else output,
+            output if succession.estate is None else _output(job, append=True),
             pipe,
-            limits=_limits(job, env),
-            end_hanging=environment.ends_hanging(env),
+            succession,
             members=Members(job.num_proc, job.min_np if job.elastic else None, job.reset_limit),
             growth=Growth(found_hosts, placed, job.max_np, job.pauses) if job.grows else None,
             start_more=lambda host, ranks: without_mpi([(host, ranks)]),
-            journal=journal,
             debugged=job.pdb,
-            verbose=job.verbose,
         )
         manager = "tfhvd's process manager" if found is None else "mpirun"
         return keeper.Outcome(supervisor.run(line, env, manager), supervisor.interrupted)

@@ -95,6 +95,7 @@ def build_without_mpi(
         words = [] if is_local(host.name) else ssh_check.command(host, ssh_args, job.remote_shell)
         hosts.append({"words": words[:-1], "ranks": list(ranks)})
     spec = {"hosts": hosts, "worker": [*worker, *job.command], "names": list(exported)}
+    spec |= {"outlives": job.majority}
     return [
         *worker[:-1],
         str(Path(worker[-1]).with_name("spawn.py")),

@@ -47,3 +47,19 @@ def conclude(
         text = manager.end_before_ranks_in_words(missing, all_ranks)
         return manager.code if manager.code > 0 else 1, [text]
     return 0, []
+
+
+def not_started(missing: Collection[int], of: int, limit: float) -> str:
+    """What is said where ranks have not started in time.
+
+    Args:
+        missing: which.
+        of: how many were to start.
+        limit: within so many seconds.
+    """
+    some = ", ".join(map(str, sorted(missing)[:8])) + (", ..." if len(missing) > 8 else "")
+    return (
+        f"{len(missing)} of {of} ranks have not started after {limit:g} s (rank {some}). "
+        "tfhvd doctor, with the -np and -H of this job, finds out why. More time: "
+        "--start-timeout S; what mpirun says: -v"
+    )

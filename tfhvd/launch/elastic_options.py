@@ -9,6 +9,10 @@ from tfhvd.launch.rows import switch, value
 
 def elastic_options() -> list[Row]:
     """All of them."""
+    return [*_how_many(), *_where(), *_when()]
+
+
+def _how_many() -> list[Row]:
     return [
         switch(
             "--elastic",
@@ -30,6 +34,11 @@ def elastic_options() -> list[Row]:
             help="the same, and start more ranks, up to so many at a time, where hosts have slots: "
             "also in the place of those that are lost",
         ),
+    ]
+
+
+def _where() -> list[Row]:
+    return [
         value(
             "--host-discovery-script",
             dest="discovery",
@@ -60,6 +69,11 @@ def elastic_options() -> list[Row]:
             help="wait so long for hosts with slots for --min-np, before the job begins "
             "(default 600)",
         ),
+    ]
+
+
+def _when() -> list[Row]:
+    return [
         value(
             "--reset-limit",
             dest="reset_limit",
@@ -83,5 +97,11 @@ def elastic_options() -> list[Row]:
             convert=values.number,
             help="go on, too, without ranks that are stopped, or that keep the others and do "
             "nothing, for S seconds (default: wait for them)",
+        ),
+        switch(
+            "--majority",
+            dest="majority",
+            help="go on, too, where tfhvdrun is lost with its host, if more than half of the ranks "
+            "are left; and end where more than half are lost at once",
         ),
     ]

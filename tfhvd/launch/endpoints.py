@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,13 +90,9 @@ class Port:
         self._rank = rank
         self._says: int | None = None
         self._beginning: int | None = None
-        remote = nics != LOOPBACK
-        self._listener = address.listen(remote=remote)
+        self._listener, self.addresses = reserve_port(nics, towards)
+        self._listener.listen(address.BACKLOG)
         self._listener.setblocking(False)
-        port = self._listener.getsockname()[1]
-        self.addresses = address.addresses(
-            port, remote=remote, hosts=towards, nics=filter(None, nics.split(","))
-        )
 
     def hand_over(
         self,
@@ -141,6 +138,20 @@ class Port:
         if self._says is not None:
             with contextlib.suppress(OSError):
                 os.write(self._says, line.encode())
+
+
+def reserve_port(nics: str, towards: Iterable[str] = ()) -> tuple[socket.socket, str]:
+    """A socket that is to listen, whose owner the caller is, and where others will reach it.
+
+    Args:
+        nics: the value of TCP.
+        towards: see Port.
+    """
+    remote = nics != LOOPBACK
+    reserved = address.reserve(remote=remote)
+    names = filter(None, nics.split(","))
+    port = reserved.getsockname()[1]
+    return reserved, address.addresses(port, remote=remote, hosts=towards, nics=names)
 
 
 def take(environ: MutableMapping[str, str]) -> Endpoints | None:

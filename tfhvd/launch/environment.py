@@ -17,6 +17,7 @@ _SHIM = Path(__file__).resolve().parents[1] / "horovod_alias" / "shim"
 ADDRESS = "TFHVDRUN_ADDRESS"
 TOKEN = "TFHVDRUN_TOKEN"
 STANDBY = "TFHVDRUN_STANDBY"  # for a worker: another launcher takes the place of one that is killed
+MAJORITY = "TFHVDRUN_MAJORITY"  # for a worker: likewise, on another host where that one is lost
 RESTARTS = "TFHVD_RESTART_COUNT"  # for the program: how often it has been started again
 
 # Open MPI's parameters that say where mpirun keeps its own files, from 5.0 on and before: on this
@@ -57,6 +58,8 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
         env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     if job.elastic:
         env[STANDBY] = "1"
+    if job.majority:
+        env[MAJORITY] = "1"
     if job.share_cores:
         env[cores.SHARE] = "1"
     if job.nics:

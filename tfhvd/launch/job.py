@@ -35,6 +35,7 @@ class Job:
         reset_limit: how often the members may change; None: as often as they do.
         pauses: after which a host is tried again on which a rank has failed: first, and at most.
         evict_after: when it goes on without ranks that keep the others; 0: never.
+        majority: whether it outlives the launcher's host, with more than half of the ranks.
         ssh_check: whether to try ssh to all hosts before mpirun does.
         remote_shell: a program that takes the place of ssh.
         binding_args: arguments for mpirun in the place of its ``--bind-to none``.
@@ -68,6 +69,7 @@ class Job:
     reset_limit: int | None = None
     pauses: tuple[float, float] = PAUSES
     evict_after: float = 0.0
+    majority: bool = False
     ssh_port: int | None = None
     ssh_identity_file: Path | None = None
     ssh_check: bool = True

@@ -20,8 +20,12 @@ def adopt() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def sweep() -> None:
-    """Ends all children: first politely, after a second by force. For single-threaded processes."""
+def sweep(spared: int = 0) -> None:
+    """Ends all children: first politely, after a second by force. For single-threaded processes.
+
+    Args:
+        spared: one that goes on; 0: none.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + 1.0
         asked: set[int] = set()
@@ -29,7 +33,7 @@ def sweep() -> None:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-            left = _children()
+            left = [pid for pid in _children() if pid != spared]
             if not left:
                 return
             for pid in left:

@@ -27,6 +27,14 @@ class Peer:
         self.rank: Rank | None = None
         self._seems_lost = False  # at the last look
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it comes from this host."""
+        try:
+            return bool(self.sock.getpeername()[0] == self.sock.getsockname()[0])
+        except OSError:
+            return False
+
     def send(self, data: bytes) -> None:
         """Sends to it; that it is gone is seen by who reads."""
         with contextlib.suppress(OSError):

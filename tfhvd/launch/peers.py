@@ -33,6 +33,10 @@ class Peers:
         """All of them, also those that have not said who they are."""
         return list(self._all)
 
+    def named(self) -> list[Peer]:
+        """Those that have said who they are."""
+        return [peer for peer in self._all if peer.rank is not None]
+
     def running(self, only: Collection[int] | None = None) -> list[Peer]:
         """Those of ranks that have not ended.
 

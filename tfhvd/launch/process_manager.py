@@ -101,6 +101,9 @@ class ProcessManager:
         """Sends a signal to it and what it has started on this host, if it has not ended."""
         if not self.has_ended:
             self._ended_by_us = True
+            if isinstance(self._process, children.Elsewhere):
+                self._process.returncode = 0
+                return
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 

@@ -1,11 +1,11 @@
 """Starts the ranks of a job without an MPI, in the place of mpirun: ``spawn.py SPEC``.
 
-SPEC is JSON: {hosts: [{words, ranks}, ...], worker, names, folder}. On each other host another one
-of these processes starts the workers; words are what reaches it, as ssh does, or nothing for this
-host. `names` are the variables that other hosts get, and `folder` is where all run. Each ends when
-all that it has started have ended, with the exit code of the first that failed, and passes signals
-on. Where it is killed, workers notice that their parent is gone; on another host it notices that
-its ssh is.
+SPEC is JSON: {hosts: [{words, ranks}, ...], worker, names, folder, outlives}. On each other host
+another one of these processes starts the workers; words are what reaches it, as ssh does, or
+nothing for this host. `names` are the variables that other hosts get, and `folder` is where all
+run. Each ends when all that it has started have ended, with the exit code of the first that failed,
+and passes signals on. Where it is killed, workers notice that their parent is gone; on another host
+it notices that its ssh is, and ends them, unless the job `outlives` the host of tfhvdrun.
 
 It is run by path with ``python -E -S``, with the standard library alone.
 """
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
 
     for number in _PASSED_ON:
         signal.signal(number, lambda number, stack: pass_on(number))
-    if asked:
+    if asked and not spec["outlives"]:
         threading.Thread(target=_end_with_stdin, args=(pass_on,), daemon=True).start()
     codes = [child.wait() for child in children]
     failed = [code for code in codes if code != 0]

@@ -5,6 +5,11 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field
 
+CUT_OFF = (
+    "more than half of the ranks are lost at once, with their hosts, or this part of the job is "
+    "cut off from them. They may go on without it, so that it ends (--majority)"
+)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -35,6 +40,11 @@ class Stopping:
     signal: int | None = None
     trouble: str | None = None
     over: bool = False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody, not a failure, has ended the job; or it may go on elsewhere."""
+        return self.trouble == CUT_OFF or (self.signal is not None and self.trouble is None)
 
 
 def plan(now: float, first: int, timeout: float, grace: float = 0.0) -> list[Step]:

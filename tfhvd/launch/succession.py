@@ -1,18 +1,28 @@
-"""How one supervisor of an elastic job follows another: what it takes over, and who comes again."""
+"""How one supervisor of an elastic job follows another: what it takes over, and who comes again.
+
+It is another process of the same host (keeper.py), or one on another host (heir.py) where that host
+is lost and the job is to outlive it. The latter may go on only with most of the ranks: the others
+may have a supervisor yet.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from tfhvd.launch import recruits
-from tfhvd.launch.ending import Rank
+from tfhvd.launch import children, recruits, stopping
+from tfhvd.launch.claim import Claim
+from tfhvd.launch.ending import Ending, Rank
 from tfhvd.launch.keeper import Journal
+from tfhvd.launch.majority import Majority
 from tfhvd.launch.members import Members
+from tfhvd.launch.orders import Orders
 from tfhvd.launch.stopping import Stopping
+from tfhvd.launch.wills import Wills
 
 COME_BY = 5.0  # seconds in which the workers of all ranks that run come to the next supervisor
 
@@ -27,6 +37,8 @@ class Estate:
         ranks: all that have come, by number.
         manager: the process id of what has started the ranks.
         recruits: what is known of those that were started later.
+        majority: what the members know of each other, where the job outlives a lost host of the
+            launcher.
     """
 
     members: Members
@@ -34,14 +46,17 @@ class Estate:
     ranks: dict[int, Rank] = field(default_factory=dict)
     manager: int = 0
     recruits: recruits.State = field(default_factory=recruits.State)
+    majority: Majority | None = None
 
 
 class Succession:
     """What a supervisor takes over, and leaves to the next one.
 
     Args:
-        journal: where that stands; None: there is no other supervisor.
+        orders: what it is to do.
         now: seconds of a steady clock.
+        journal: where that stands for the next process of this host; None: there is none.
+        left: the estate of a supervisor on another host, which is lost, and our claim to it.
 
     Attributes:
         estate: what the one before has left; None: there was none.
@@ -50,43 +65,101 @@ class Succession:
         changed: whether there is more to leave than is written.
     """
 
-    def __init__(self, journal: Journal | None, now: float) -> None:
+    def __init__(
+        self,
+        orders: Orders,
+        now: float,
+        *,
+        journal: Journal | None = None,
+        left: tuple[Estate, Claim] | None = None,
+    ) -> None:
         self._journal = journal
+        self._wills = Wills(orders) if orders.majority else None
+        self._claim = None if left is None else left[1]
         self.estate: Estate | None = None if journal is None else journal.read()
+        if left is not None:
+            self.estate = elsewhere(left[0], now, orders.limits.stop)
+        self._is_elsewhere = left is not None
+        self._majority = None if self.estate is None else self.estate.majority
         self.words = None if journal is None else journal.words
         self.changed = True
+        self._news: list[str] = []
         self._has_keeper = journal is not None
         ranks = {} if self.estate is None else self.estate.ranks
         self._missing = {number for number, rank in ranks.items() if rank.ending is None}
         self._ended = set(ranks) - self._missing
         self._until = now + COME_BY
 
-    def news(self) -> list[str]:
-        """What is to be said of the two processes: each once."""
-        if self._journal is None or not self._has_keeper or not self._journal.keeper_is_gone:
-            return []
-        self._has_keeper = False
-        return [
-            f"tfhvdrun: the process that was started was killed; its other one, {os.getpid()}, "
-            f"goes on with the job alone. To end it: kill {os.getpid()}"
-        ]
+    def beginning(self) -> str:
+        """What is said where a supervisor takes the place of another one."""
+        if self._is_elsewhere:
+            return "tfhvdrun: tfhvdrun is lost, with its host, or cut off from this one"
+        return (
+            "tfhvdrun: the process that supervised the job was killed; another one "
+            f"({os.getpid()}) takes its place, and the job goes on"
+        )
 
-    def write(self, estate: Callable[[], Estate]) -> None:
-        """Leaves what there is now, if it has changed."""
-        if self._journal is not None and self.changed:
-            self._journal.write(estate())
+    def news(self) -> list[str]:
+        """What is to be said of who supervises the job: each once."""
+        news, self._news = self._news, []
+        if self._journal is not None and self._has_keeper and self._journal.keeper_is_gone:
+            self._has_keeper = False
+            news.append(
+                f"tfhvdrun: the process that was started was killed; its other one, {os.getpid()}, "
+                f"goes on with the job alone. To end it: kill {os.getpid()}"
+            )
+        return news
+
+    def adopt(self, pid: int, stopping: Stopping) -> children.Process:
+        """What another supervisor has started to start ranks, as this one has it.
+
+        Args:
+            pid: its process id.
+            stopping: of the job.
+        """
+        if self._is_elsewhere:
+            return children.Elsewhere(lambda: stopping.over)
+        return children.Adopted(pid)
+
+    def write(self, estate: Callable[[], Estate]) -> bytes | None:
+        """Leaves what there is now, if it has changed; returns what all workers are told."""
+        if not self.changed:
+            return None
+        told = self._tell_others(estate())
+        if self._journal is not None:
+            self._journal.write(dataclasses.replace(estate(), majority=self._majority))
         self.changed = False
+        return told
+
+    def _tell_others(self, estate: Estate) -> bytes | None:
+        if self._wills is None or self._claim is not None or not estate.members.complete:
+            return None
+        present = estate.members.present
+        self._majority = self._majority or Majority(present)
+        return self._wills.write(estate, present, self._majority)
+
+    # -- who comes -----------------------------------------------------------------------------
 
     @property
     def awaits_some(self) -> bool:
         """Whether some workers are to come again yet."""
         return bool(self._missing)
 
-    def comes_again(self, number: int) -> bool:
-        """Takes note that a rank's worker comes again; returns whether it may."""
-        awaited = number in self._missing | self._ended
-        self._missing.discard(number)
-        self._ended.discard(number)
+    def comes(self, number: int, inherits_at: str, *, here: bool, again: bool) -> bool:
+        """Takes note that a rank's worker comes; returns whether another supervisor knew it.
+
+        Args:
+            number: the rank's.
+            inherits_at: where one would listen that takes our place on its host, if one may.
+            here: whether it is on our host.
+            again: whether it says that it was with another supervisor.
+        """
+        if self._wills is not None:
+            self._wills.heard(number, inherits_at, here=here)
+        awaited = again and number in self._missing | self._ended
+        if awaited:
+            self._missing.discard(number)
+            self._ended.discard(number)
         return awaited
 
     def overdue(self, now: float) -> set[int]:
@@ -95,6 +168,78 @@ class Succession:
             return set()
         overdue, self._missing = self._missing, set()
         return overdue
+
+    # -- a job that falls in two ---------------------------------------------------------------
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it is not known yet that the job may go on here."""
+        return self._claim is not None
+
+    def decide(self, present: Collection[int], now: float) -> bool | None:
+        """Whether the job goes on here; None: that is not known yet. REQUIRES: `undecided`.
+
+        Args:
+            present: the members, by number.
+            now: seconds of a steady clock.
+        """
+        assert self._claim is not None
+        stands = self._claim.stands(set(present) - self._missing, present, now)
+        if stands is not None:
+            self._claim, self._majority, self._until = None, Majority(present), now
+            self.changed = True
+        if stands:
+            self._news.append(
+                f"tfhvdrun: process {os.getpid()} of this host supervises the job from now on, "
+                f"which goes on. To end it: kill {os.getpid()}"
+            )
+        return stands
+
+    def knows(self, number: int, version: int) -> None:
+        """A rank's worker has what it was told for the case that our host is lost."""
+        if self._majority is not None:
+            self._majority.knows(number, version)
+
+    def may_lose(
+        self, rank: Rank, ending: Ending, ranks: Iterable[Rank], present: Collection[int]
+    ) -> bool:
+        """Takes note of a rank's end; returns whether the job may go on here without it.
+
+        Args:
+            rank: which.
+            ending: how it has ended.
+            ranks: all of them.
+            present: the members until now, by number.
+        """
+        if self._majority is None or self._wills is None:
+            return True
+        if not ending.lost or self._wills.is_certain(rank.rank):
+            self._majority.ended(rank.rank)
+        left = [each.rank for each in ranks if each.ending is None]
+        return self._majority.holds(left, present)
+
+
+def elsewhere(estate: Estate, now: float, stop_timeout: float) -> Estate:
+    """An estate as a supervisor of another host takes it over, whose clock is another one.
+
+    Args:
+        estate: what was left.
+        now: seconds of this host's steady clock.
+        stop_timeout: seconds between asking ranks to stop and killing them.
+    """
+    ended = dataclasses.replace(
+        estate.stopping,
+        at=None,
+        steps=stopping.plan(now, signal.SIGTERM, stop_timeout) if estate.stopping.steps else [],
+    )
+    ranks = {
+        number: rank
+        if rank.ending is not None
+        else Rank(number, rank.host, left_at=None if rank.left_at is None else now)
+        for number, rank in estate.ranks.items()
+    }
+    meet_by = dict.fromkeys(estate.recruits.meet_by, now + recruits.JOIN_LIMIT)
+    return Estate(estate.members, ended, ranks, recruits=recruits.State(meet_by=meet_by))
 
 
 def without_lines(ranks: Iterable[Rank]) -> dict[int, Rank]:

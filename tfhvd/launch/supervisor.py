@@ -1,13 +1,12 @@
 """The launcher's event loop: mpirun, one connection per rank, signals, and time.
 
 Single-threaded. ``Supervisor.run`` owns mpirun, or what takes its place, and every connection, and
-returns when none is left. That of an elastic job may take over from another one, which was killed.
+returns when none is left. That of an elastic job may take over from another one, which is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import signal
 import socket
@@ -15,13 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from tfhvd.launch import children, cores, debugging, hang_report, orphans, stopping, wire
-from tfhvd.launch.conclusion import conclude
+from tfhvd.launch.conclusion import conclude, not_started
 from tfhvd.launch.ending import Ending, Rank, report_loss
 from tfhvd.launch.growth import Growth
 from tfhvd.launch.hosts import Host
-from tfhvd.launch.keeper import Journal
-from tfhvd.launch.limits import Limits
 from tfhvd.launch.members import Members
+from tfhvd.launch.orders import Orders
 from tfhvd.launch.output import Output
 from tfhvd.launch.peer import Peer
 from tfhvd.launch.peers import Peers
@@ -37,7 +35,7 @@ from tfhvd.watch.verdict import Verdict
 
 FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
 # What says nothing that the next supervisor must know.
-_PASSING = (wire.OUTPUT, wire.ERRORS, wire.VIEW, wire.STUCK, wire.ASK, wire.HALTED)
+_PASSING = (wire.OUTPUT, wire.ERRORS, wire.VIEW, wire.STUCK, wire.ASK, wire.HALTED, wire.BEAT)
 _LINGER = 2.0  # seconds to hear from workers whose mpirun has ended
 
 
@@ -45,53 +43,41 @@ class Supervisor:
     """Watches over one job.
 
     Args:
-        num_proc: the number of ranks to expect.
+        orders: what it is to do.
         listener: where workers connect; the caller's.
-        token: what a worker must say first.
         output: where the ranks' output goes.
         signals: those that we are sent.
-        limits: for how long it waits.
-        end_hanging: whether to end the job then, if it hangs.
-        members: who takes part.
+        succession: what it leaves to the next one, and has from the one before.
+        members: who takes part, if there was none before.
         growth: says when and where more ranks are started; None: never.
         start_more: the command line that starts ranks on a host, by their numbers.
-        journal: what this one leaves to the next, if it is killed, and has from the one before;
-            None: there is no other one.
         debugged: the rank that gets our stdin, if any.
-        verbose: pass on all that mpirun says, also after a failure.
     """
 
     def __init__(
         self,
-        num_proc: int,
+        orders: Orders,
         listener: socket.socket,
-        token: str,
         output: Output,
         signals: SignalPipe,
+        succession: Succession,
         *,
-        limits: Limits,
-        end_hanging: bool = False,
         members: Members | None = None,
         growth: Growth | None = None,
         start_more: Callable[[Host, Sequence[int]], Sequence[str]] = lambda host, ranks: (),
-        journal: Journal | None = None,
         debugged: int | None = None,
-        verbose: bool = False,
     ) -> None:
-        self._num_proc = num_proc
+        self._orders, self._num_proc, self._limits = orders, orders.num_proc, orders.limits
         self._listener = listener
-        self._token = token
         self._output = output
         self._signals = signals
-        self._limits = limits
         self._peers = Peers()
-        self._end_hanging = end_hanging
-        self._succession = Succession(journal, time.monotonic())
-        estate = self._succession.estate or Estate(members or Members(num_proc))
+        self._succession = succession
+        estate = succession.estate or Estate(members or Members(self._num_proc))
         self._members, self._stopping, self._ranks = estate.members, estate.stopping, estate.ranks
         self._watches = Watches(
             members=self._members,
-            limits=limits,
+            limits=self._limits,
             ask=self._peers.tell,
             say=lambda text: self._say(text),
             on_hang=self._on_verdict,
@@ -99,8 +85,8 @@ class Supervisor:
         self._rounds = Rounds(
             self._peers,
             elastic=self._members.elastic,
-            stopped_limit=limits.stopped,
-            evict_after=limits.evict,
+            stopped_limit=self._limits.stopped,
+            evict_after=self._limits.evict,
         )
         self._recruits = Recruits(
             self._members,
@@ -110,12 +96,11 @@ class Supervisor:
             kill=lambda rank: self._peers.signal(signal.SIGKILL, {rank}),
             say=lambda text: self._say(text),
         )
-        self._verbose = verbose
         self._select = selectors.DefaultSelector()
         self._says = ManagerOutput(
             self._select,
             output,
-            lambda: not verbose and bool(self._stopping.over or self._stopping.steps),
+            lambda: not orders.verbose and bool(self._stopping.over or self._stopping.steps),
         )
         self._manager: ProcessManager | None = None
         self._said: set[str] = set()
@@ -124,8 +109,8 @@ class Supervisor:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody, not a failure, has ended the job."""
-        return self._stopping.signal is not None and self._stopping.trouble is None
+        """Whether it is not to be started again."""
+        return self._stopping.interrupted
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -147,16 +132,20 @@ class Supervisor:
         give_up = time.monotonic() + self._limits.start
         gone_at = None
         while True:
-            self._succession.write(self._estate)
+            self._peers.tell(self._succession.write(self._estate))
             self._say(*self._succession.news())
             for key, _ in self._select.select(timeout=0.02 if self._output.waiting() else 0.1):
                 key.data()
             now = time.monotonic()
             self._output.tick(now)
+            if self._succession.undecided:
+                self._take_over(now)
+                continue
             if self._output.broken and self._stopping.signal is None:
                 self._stop(signal.SIGPIPE)
             if now > give_up and len(self._ranks) < self._num_proc and not self._stopping.steps:
-                self._give_up()
+                missing = set(range(self._num_proc)) - set(self._ranks)
+                self._fail(not_started(missing, self._num_proc, self._limits.start))
             if not self._succession.awaits_some:  # whom else it would not reach
                 for step in stopping.take_due(self._stopping.steps, now):
                     self._do(step, now)
@@ -180,10 +169,7 @@ class Supervisor:
             self._says.listen(self._succession.words[0])
         if self._succession.estate is None:
             return self._start(argv)
-        self._say(
-            "tfhvdrun: the process that supervised the job was killed; another one "
-            f"({os.getpid()}) takes its place, and the job goes on"
-        )
+        self._say(self._succession.beginning())
         self._recruits.take_up(self._succession.estate.recruits, self._adopt)
         return self._adopt(self._succession.estate.manager)
 
@@ -193,7 +179,20 @@ class Supervisor:
         return ProcessManager(self._name, children.start_manager(argv, self._env, into), self._says)
 
     def _adopt(self, pid: int) -> ProcessManager:
-        return ProcessManager(self._name, children.Adopted(pid), self._says)
+        process = self._succession.adopt(pid, self._stopping)
+        return ProcessManager(self._name, process, self._says)
+
+    def _take_over(self, now: float) -> None:
+        """Hears the ranks that have come, once it is known whether they may go on."""
+        may = self._succession.decide(self._members.present, now)
+        if may is None:
+            return
+        for peer in self._peers.named():
+            self._listen_to(peer)
+        # Those that were to join: only the host that is lost could let them.
+        self._peers.signal(signal.SIGKILL, only=set(self._ranks) - set(self._members.present))
+        if not may:
+            self._fail(stopping.CUT_OFF)
 
     def _estate(self) -> Estate:
         assert self._manager is not None
@@ -218,7 +217,10 @@ class Supervisor:
             wire.notice_lost_hosts(sock)
             peer = Peer(sock)
             self._peers.add(peer)
-            self._select.register(sock, selectors.EVENT_READ, lambda: self._on_peer(peer))
+            self._listen_to(peer)
+
+    def _listen_to(self, peer: Peer) -> None:
+        self._select.register(peer.sock, selectors.EVENT_READ, lambda: self._on_peer(peer))
 
     def _on_peer(self, peer: Peer) -> None:
         try:
@@ -240,7 +242,7 @@ class Supervisor:
     def _on_frame(self, peer: Peer, kind: bytes, payload: bytes) -> None:
         now = time.monotonic()
         self._succession.changed |= kind not in _PASSING
-        if kind == wire.ASK and wire.read_json(payload)["token"] == self._token:
+        if kind == wire.ASK and wire.read_json(payload)["token"] == self._orders.token:
             self._watches.answer(peer.send, now)
         elif peer.rank is None:
             self._on_hello(peer, kind, payload)
@@ -256,6 +258,8 @@ class Supervisor:
             self._recruits.on_joining(peer.rank, wire.read_json(payload), now)
         elif kind == wire.HALTED:
             self._say(peer.rank.halted(**wire.read_json(payload)))
+        elif kind == wire.KNOWS:
+            self._succession.knows(peer.rank.rank, int(wire.read_json(payload)["version"]))
         elif kind == wire.NOTICE:
             peer.rank.leave(now, follows=bool(wire.read_json(payload)["follows"]))
         elif kind == wire.EXIT and peer.rank.ending is None:
@@ -266,9 +270,12 @@ class Supervisor:
     def _on_hello(self, peer: Peer, kind: bytes, payload: bytes) -> None:
         fields = wire.read_json(payload)
         rank, again = int(fields["rank"]), fields.get("again")
-        if kind != wire.HELLO or fields["token"] != self._token:
+        if kind != wire.HELLO or fields["token"] != self._orders.token:
             raise wire.WireError("not one of our workers")
-        awaited = again is not None and self._succession.comes_again(rank)
+        inherits_at = str(fields.get("inherits_at") or "")
+        awaited = self._succession.comes(
+            rank, inherits_at, here=peer.is_here, again=again is not None
+        )
         if rank in self._ranks and not awaited:
             raise wire.WireError("it has come before")
         comes_later = rank >= self._num_proc
@@ -284,13 +291,15 @@ class Supervisor:
         elif fields.get("listens_at"):
             self._peers.tell(self._members.listens(rank, str(fields["listens_at"])))
         share = cores.share_text(peer.rank.host, fields.get("share") or 0)
-        if self._verbose and share and share not in self._said:
+        if self._orders.verbose and share and share not in self._said:
             self._said.add(share)
             self._say(share)
         if self._input is not None and rank == self._debugged:
             self._input.to(peer.send)
         if self._stopping.at is not None and again is None:
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
+        if self._succession.undecided:
+            self._select.unregister(peer.sock)
 
     def _on_end(self, rank: Rank, ending: Ending, at: float) -> None:
         now = time.monotonic()
@@ -302,6 +311,9 @@ class Supervisor:
         if self._stopping.steps:
             return
         ranks = self._ranks.values()
+        if not self._succession.may_lose(rank, ending, ranks, self._members.present):
+            self._fail(stopping.CUT_OFF)
+            return
         left = [each.rank for each in ranks if each.ending is None and each.left_at is None]
         took_part = rank.rank in self._members.present
         self._peers.tell(self._members.end(rank.rank, left, failed=ending.failed))
@@ -316,9 +328,9 @@ class Supervisor:
             )
 
     def _finish_if_all_ended(self) -> None:
-        running = {rank.rank for rank in self._ranks.values() if rank.ending is None}
         if self._stopping.over or len(self._ranks) < self._num_proc:
             return
+        running = {rank.rank for rank in self._ranks.values() if rank.ending is None}
         if running and running.isdisjoint(self._members.present):
             self._peers.signal(signal.SIGKILL, only=running)  # they wait to be let in
         if running:
@@ -344,14 +356,9 @@ class Supervisor:
         if len(self._ranks) < self._num_proc:  # Ranks that have not started cannot be told.
             self._stopping.steps += stopping.plan_for_mpirun(now)
 
-    def _give_up(self) -> None:
-        missing = sorted(set(range(self._num_proc)) - set(self._ranks))
-        some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        self._stopping.trouble = (
-            f"{len(missing)} of {self._num_proc} ranks have not started after "
-            f"{self._limits.start:g} s (rank {some}). tfhvd doctor, with the -np and -H of this "
-            "job, finds out why. More time: --start-timeout S; what mpirun says: -v"
-        )
+    def _fail(self, trouble: str) -> None:
+        """Ends the job for a reason of our own."""
+        self._stopping.trouble = trouble
         self._stop(signal.SIGTERM)
 
     def _on_verdict(self, found: Verdict, looks: list[Views]) -> None:
@@ -361,10 +368,8 @@ class Supervisor:
         if self._limits.evict and 0 < len(evicted) < len(present):
             self._say(f"tfhvdrun: --evict-after: {ranks_text(sorted(evicted))} killed")
             self._peers.signal(signal.SIGKILL, only=evicted)
-            return
-        if self._end_hanging:
-            self._stopping.trouble = f"the job hangs: {found.kind.value}"
-            self._stop(signal.SIGTERM)
+        elif self._orders.end_hanging:
+            self._fail(f"the job hangs: {found.kind.value}")
 
     def _do(self, step: stopping.Step, now: float) -> None:
         self._succession.changed = True
@@ -385,13 +390,8 @@ class Supervisor:
         self._says.read_the_rest()
         self._select.close()
         self._output.close()
-        code, lines = conclude(
-            manager,
-            self._stopping,
-            self._ranks.values(),
-            self._members.present,
-            self._num_proc - len(self._ranks),
-        )
+        ranks, missing = self._ranks.values(), self._num_proc - len(self._ranks)
+        code, lines = conclude(manager, self._stopping, ranks, self._members.present, missing)
         self._say(*lines)
         return code
 

@@ -2,9 +2,11 @@
 
 A frame is one byte of kind, four bytes of length (big endian) and the payload:
 
-    worker -> launcher   H hello   JSON {token, rank, host, pid, share, listens_at, again}; share:
-                                   the cores that the rank takes, or null; listens_at: where its
-                                   rank will listen for the others, or null; again: null, or, to a
+    worker -> launcher   H hello   JSON {token, rank, host, pid, share, listens_at, inherits_at,
+                                   again}; share: the cores that the rank takes, or null;
+                                   listens_at: where its rank will listen for the others, or null;
+                                   inherits_at: where one would listen that takes the launcher's
+                                   place from this host, or ""; again: null, or, to a
                                    launcher that takes the place of another one, JSON {started,
                                    line}: has the rank been started, and the roster that it was
                                    told last. N, J and X are then sent again
@@ -17,6 +19,8 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                          V view    JSON of what is seen of the rank (watch/snapshot.py), or {}
                          T halted  JSON {pid, lasted}: a signal has stopped this process of the
                                    rank; lasted: or the rank goes on, after so many seconds
+                         Z knows   JSON {version}: of a will that has come
+                         B beat    (empty): the same as the launcher's
                          X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
                                    ago, doing} or {error}; the rank's last frame; ago: seconds since
                                    it ended; doing: what, by its flight record
@@ -35,6 +39,8 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                                    number of trainings before that; again with each training
                          C passed  JSON {barriers}: the barriers from which those that come later
                                    may go on, by rank; see launch/barriers.py
+                         Y will    see launch/wills.py: who takes the launcher's place if its host
+                                   is lost, and what that one needs
                          B beat    (empty): nothing; that its host acknowledges it says enough
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
@@ -56,9 +62,11 @@ HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X",
 ASK, JOINING, HALTED = b"A", b"J", b"T"
 WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT = b"W", b"S", b"L", b"I", b"Q", b"P", b"R"
 ENDPOINTS, MEMBERS, BEGUN, PASSED, BEAT = b"M", b"G", b"D", b"C", b"B"
+WILL, KNOWS = b"Y", b"Z"
 _KINDS = {
     *(HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW, ASK, JOINING, HALTED),
     *(WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT, ENDPOINTS, MEMBERS, BEGUN, PASSED, BEAT),
+    *(WILL, KNOWS),
 }
 
 _HEAD = struct.Struct("!cI")
@@ -108,10 +116,13 @@ def has_lost_host(sock: socket.socket, after: float = LOST_AFTER) -> bool:
     """
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-        unacknowledged, *_, milliseconds = _TCP_INFO.unpack(info)[12:]
+        fields = _TCP_INFO.unpack(info)
     except (OSError, struct.error):
         return False  # whoever reads from it will see
-    return bool(unacknowledged) and milliseconds > 1000 * after
+    # Where this host's own link is down nothing is under way either: the kernel only tries. It does
+    # so, too, where a process does not read, but once each time that the other host answers.
+    probes, unacknowledged, milliseconds = fields[3], fields[12], fields[20]
+    return (unacknowledged > 0 or probes > 1) and milliseconds > 1000 * after
 
 
 class Reader:

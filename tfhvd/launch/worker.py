@@ -38,9 +38,9 @@ from tfhvd.launch import (
     orphans,
     wire,
 )
-from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, STANDBY, TOKEN
+from tfhvd.launch.environment import ADDRESS, FOLDERS_OF_MPIRUN, MAJORITY, STANDBY, TOKEN
 from tfhvd.launch.rank import rank_of
-from tfhvd.launch.reach import Launcher
+from tfhvd.launch.reach import Launcher, named_in
 from tfhvd.watch import control_groups, flight, snapshot
 
 CANNOT_REACH = 121  # exit code of a worker that cannot reach the launcher
@@ -107,6 +107,7 @@ class Worker:
             for key, _ in self._select.select(timeout=self._timeout()):
                 key.data()
             self._look_around()
+        self._launcher.close()
         orphans.sweep()
 
     def _start_rank(
@@ -156,12 +157,13 @@ class Worker:
         drain = 0.0 if self._ended_by_mpirun or self._over else _DRAIN
         if ended and not self._told and (not self._open_pipes or now > self._ended_at + drain):
             self._tell_exit()
-            orphans.sweep()
+            orphans.sweep(self._launcher.heir)
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL, group=True)
-        if not self._over and wire.has_lost_host(self._launcher.sock):
-            self._lost_launcher()
+        if not self._over and self._launcher.has_lost_host():
+            self._come_again()
+        self._launcher.beat(now)
         if os.getppid() != self._parent and not self._over:
             self._ended_by_mpirun = True
             self._end_alone()
@@ -245,6 +247,8 @@ class Worker:
                 line = str(wire.read_json(payload)["line"])
                 self._line = line if line.startswith("roster ") else self._line
                 self._port.say(line)
+            elif kind == wire.WILL:
+                self._send(self._launcher.take_will(payload))
             elif kind in (wire.BEGUN, wire.PASSED) and self._port is not None:
                 self._port.tell(payload)
             elif kind == wire.QUIT:
@@ -355,15 +359,12 @@ def main(argv: Sequence[str]) -> int:
     if ADDRESS not in os.environ:
         os.execvp(command[0], command)
     rank = rank_of(os.environ)
-    addresses = os.environ[ADDRESS]
     nics = os.environ.get(endpoints.TCP)
-    towards = [host for host, _ in address.pairs(addresses)]
+    towards = [host for host, _ in address.pairs(os.environ[ADDRESS])]
     port = None if nics is None else endpoints.Port(rank, nics, towards)
     listens_at = None if port is None else port.addresses
     share = cores.share(cores.measure(os.environ)) if cores.SHARE in os.environ else None
-    launcher = Launcher(
-        addresses, os.environ.get(TOKEN, ""), rank, share, listens_at, STANDBY in os.environ
-    )
+    launcher = named_in(os.environ, rank, share, listens_at)
     try:
         launcher.connect()
     except OSError as error:
@@ -385,7 +386,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _rank_environment(rank: int, share: int | None) -> dict[str, str]:
     """Ours, without what is the worker's alone."""
-    ours = {ADDRESS, TOKEN, STANDBY, endpoints.TCP, cores.SHARE, debugging.PDB, *FOLDERS_OF_MPIRUN}
+    ours = {ADDRESS, TOKEN, STANDBY, MAJORITY, endpoints.TCP, cores.SHARE, debugging.PDB}
+    ours |= {*FOLDERS_OF_MPIRUN}
     env = {name: value for name, value in os.environ.items() if name not in ours}
     env.update(cores.variables(share, env))
     env.update(debugging.rank_variables(rank, os.environ))
