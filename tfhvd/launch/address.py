@@ -95,6 +95,12 @@ def addresses(
     return ",".join(f"{name}:{port}" for name in [*names, "127.0.0.1"])
 
 
+def for_others(addresses: str) -> str:
+    """Those of ``host:port,...`` that are not for this very host alone; all, if there are none."""
+    found = [each for each in addresses.split(",") if not each.startswith("127.")]
+    return ",".join(found) or addresses
+
+
 def pairs(addresses: str) -> list[tuple[str, int]]:
     """Host and port of each of ``host:port,...``.
 

@@ -22,6 +22,7 @@ _WHERE = {
 }
 _FINDS_HOSTS = {"discovery", "pods"}
 _ELASTIC = {"min_np", "max_np", "evict_after", "majority", *_FINDS_HOSTS}  # ask for an elastic job
+_MOST_WITH_MAJORITY = 2000  # ranks of which one frame (wire.py) can tell
 _OF_SSH = {"ssh_port": "--ssh-port", "ssh_identity_file": "--ssh-identity-file"}
 
 
@@ -100,6 +101,11 @@ def _check_elastic(given: dict[str, Any], num_proc: int) -> None:
         raise UsageError(f"--min-np {least} is more than the {num_proc} ranks that are started")
     if most < num_proc:
         raise UsageError(f"--max-np {most} is less than the {num_proc} ranks that are started")
+    if given.get("majority") and max(most, num_proc) > _MOST_WITH_MAJORITY:
+        raise UsageError(
+            f"--majority is for jobs of up to {_MOST_WITH_MAJORITY} ranks, for each host knows all "
+            f"of them. Received: {max(most, num_proc)}"
+        )
     where = [flag for name, flag in _WHERE.items() if name in given]
     if len(where) > 1 and given.keys() & _FINDS_HOSTS:
         raise UsageError(f"{where[0]} and {where[1]} exclude each other: give one")

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tfhvd.launch.majority import has_most
 
-_COME_BY, _GIVE_UP = 2.0, 6.0  # seconds until it goes on without some, and ends without most
+_COME_BY, _GIVE_UP = 2.0, 10.0  # seconds until it goes on without some, and ends without most
 
 
 class Claim:

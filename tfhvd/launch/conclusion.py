@@ -49,15 +49,16 @@ def conclude(
     return 0, []
 
 
-def not_started(missing: Collection[int], of: int, limit: float) -> str:
+def not_started(ranks: Collection[int], of: int, limit: float) -> str:
     """What is said where ranks have not started in time.
 
     Args:
-        missing: which.
+        ranks: those that have, by number.
         of: how many were to start.
         limit: within so many seconds.
     """
-    some = ", ".join(map(str, sorted(missing)[:8])) + (", ..." if len(missing) > 8 else "")
+    missing = sorted(set(range(of)) - set(ranks))
+    some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
     return (
         f"{len(missing)} of {of} ranks have not started after {limit:g} s (rank {some}). "
         "tfhvd doctor, with the -np and -H of this job, finds out why. More time: "

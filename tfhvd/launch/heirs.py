@@ -34,7 +34,8 @@ class Heirs:
 
     def __init__(self, rank: int, nics: str, towards: Iterable[str]) -> None:
         self._rank = rank
-        self._listener, self.addresses = endpoints.reserve_port(nics, towards)
+        self._listener, addresses = endpoints.reserve_port(nics, towards)
+        self.addresses = address.for_others(addresses)
         self._order: list[tuple[int, str]] = []
         self._will = b""
         self._heir: subprocess.Popen[bytes] | None = None
@@ -54,9 +55,8 @@ class Heirs:
         for rank, addresses in self._order:
             if rank == self._rank and self.addresses:
                 self._start("host" if host_is_lost else "launcher")
-                yield [("127.0.0.1", address.pairs(addresses)[0][1])]
-            else:
-                yield address.pairs(addresses)
+                addresses = f"127.0.0.1:{address.pairs(addresses)[0][1]}"
+            yield address.pairs(addresses)
 
     @property
     def process(self) -> int:

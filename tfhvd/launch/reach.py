@@ -17,7 +17,7 @@ _TO_CONNECT = 5.0  # seconds
 # The same where others may take the launcher's place, and until its host is lost; and between two
 # looks at that.
 _TO_CONNECT_SOON, _CUT_OFF, _BEAT = 1.0, 2.0, 0.5
-_TO_BEGIN = 3.0  # seconds until one that takes its place listens, whose worker may notice later
+_TO_BEGIN = 8.0  # seconds until one that takes its place listens, whose worker may notice later
 _UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 
 
@@ -113,8 +113,9 @@ class Launcher:
         """The same, of one that may not listen yet."""
         give_up = time.monotonic() + _TO_BEGIN
         while not self._is_welcomed(addresses, again, errors):
-            refused = [isinstance(errors[at], ConnectionRefusedError) for at in addresses]
-            if time.monotonic() > give_up or not any(refused):
+            # The first address is the one by which the launcher was reached.
+            is_there = isinstance(errors[addresses[0]], ConnectionRefusedError)
+            if time.monotonic() > give_up or not is_there:
                 return False
             time.sleep(_PAUSE / 4)
         return True

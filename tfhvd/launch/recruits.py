@@ -104,23 +104,25 @@ class Recruits:
 
     def tick(self, now: float, *, ends: bool) -> None:
         """Sees what has ended, and starts who is due unless the job `ends`."""
-        if self._growth is None:
-            return
-        self._growth.tick(now)
-        for manager, unheard in self._managers:
-            if manager.has_ended:
-                for rank in unheard:
-                    self._growth.ended(rank, now, failed=True)
-                unheard.clear()
-        if self._members.complete and self._members.may_change and not ends:
-            for host, ranks in self._growth.due(now):
-                self._managers.append((self._start(host, ranks), set(ranks)))
+        if self._growth is not None:
+            self._grow(self._growth, now, ends=ends)
         for rank in [rank for rank, limit in self._meet_by.items() if now > limit]:
             del self._meet_by[rank]
             self._say(f"tfhvdrun: rank {rank} does not meet the others, and is killed")
             self._kill(rank)
         if self._barriers.waiting:
             self._let_pass()
+
+    def _grow(self, growth: Growth, now: float, *, ends: bool) -> None:
+        growth.tick(now)
+        for manager, unheard in self._managers:
+            if manager.has_ended:
+                for rank in unheard:
+                    growth.ended(rank, now, failed=True)
+                unheard.clear()
+        if self._members.complete and self._members.may_change and not ends:
+            for host, ranks in growth.due(now):
+                self._managers.append((self._start(host, ranks), set(ranks)))
 
     def _let_pass(self) -> None:
         outside = {n: host for n, host in self.hosts.items() if n not in self._members.present}

@@ -88,6 +88,7 @@ class Succession:
         ranks = {} if self.estate is None else self.estate.ranks
         self._missing = {number for number, rank in ranks.items() if rank.ending is None}
         self._ended = set(ranks) - self._missing
+        self._came: set[int] = set()
         self._until = now + COME_BY
 
     def beginning(self) -> str:
@@ -156,10 +157,12 @@ class Succession:
         """
         if self._wills is not None:
             self._wills.heard(number, inherits_at, here=here)
-        awaited = again and number in self._missing | self._ended
+        # One that has joined since a supervisor on another host has left its estate is not in that.
+        known = number in self._missing | self._ended or self.undecided
+        awaited = again and known and number not in self._came
         if awaited:
             self._missing.discard(number)
-            self._ended.discard(number)
+            self._came.add(number)
         return awaited
 
     def overdue(self, now: float) -> set[int]:
@@ -184,9 +187,10 @@ class Succession:
             now: seconds of a steady clock.
         """
         assert self._claim is not None
-        stands = self._claim.stands(set(present) - self._missing, present, now)
+        stands = self._claim.stands(self._came, present, now)
         if stands is not None:
             self._claim, self._majority, self._until = None, Majority(present), now
+            self._missing = set(present) - self._came
             self.changed = True
         if stands:
             self._news.append(

@@ -144,15 +144,15 @@ class Supervisor:
             if self._output.broken and self._stopping.signal is None:
                 self._stop(signal.SIGPIPE)
             if now > give_up and len(self._ranks) < self._num_proc and not self._stopping.steps:
-                missing = set(range(self._num_proc)) - set(self._ranks)
-                self._fail(not_started(missing, self._num_proc, self._limits.start))
+                self._fail(not_started(self._ranks, self._num_proc, self._limits.start))
             if not self._succession.awaits_some:  # whom else it would not reach
                 for step in stopping.take_due(self._stopping.steps, now):
                     self._do(step, now)
             for peer in self._rounds.tick(now, self._ranks.values()):
                 self._drop(peer)
             for number in self._succession.overdue(now):
-                self._on_end(self._ranks[number], Ending(lost=True), now)
+                rank = self._ranks.setdefault(number, Rank(number, "that is not known"))
+                self._on_end(rank, Ending(lost=True), now)
             self._watches.tick(now, ends=bool(self._stopping.steps))
             self._recruits.tick(now, ends=self._stopping.over or bool(self._stopping.steps))
             self._finish_if_all_ended()
