@@ -171,6 +171,7 @@ FAULTS = {
 # What a test elsewhere makes, and compares with the page.
 ELSEWHERE = {
     "`has died`, or `killed by SIGKILL`": "launch/test_launch_killed.py",
+    "`more than half of the ranks are lost at once`": "launch/test_lost_launcher.py",
     "Unnamed collectives from two threads": "ops/test_order.py",
     "The job hangs at the start, on several hosts": "diagnose/test_doctor_hosts.py",
     "mpirun belongs to another MPI": "runtime/test_launcher_check.py",

@@ -5,10 +5,10 @@
 Each job trains on four hosts (network namespaces, which root may make), a rank each; tfhvdrun runs
 on the first one. Up to three of the others are lost, some at the same time: cut off from the
 network without a word, or their rank is killed (SIGKILL). Every survivor must make all steps, with
-the same weights as the others, and the job must end with 0. With --majority the first host is lost,
-too, alone or before or after another one. Prints a line for each job, and at the
-end how long the survivors paused; ends with 1 where anything was wrong. A job takes about 30 s on
-two quiet cores.
+the same weights as the others, and the job must end with 0. With --majority there are five hosts,
+and the first one is lost, too, alone or before or after another one. Prints a line for each job,
+and at the end how long the survivors paused; ends with 1 where anything was wrong. A job takes
+about 30 s on two quiet cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ import elastic  # noqa: E402
 import network  # noqa: E402
 
 HOSTS, STEPS = 4, 3000
-STEPS_APART, APART = 6000, 7.0  # with --majority, where losses are so many seconds apart
+# With --majority; of so many two are fewer than half, whenever they are lost.
+HOSTS_APART, STEPS_APART = 5, 6000
 SECONDS = 240  # for a job to begin, and to end
 DEEDS = ("cut off", "cut off", "killed")
 
@@ -58,10 +59,11 @@ class Loss:
 
 def run(way: str, draw: random.Random, *, majority: bool) -> tuple[str, dict[str, list[float]]]:
     """Runs a job; returns "ok" or what is wrong, and by deed how long the survivors paused."""
-    steps, plan = STEPS_APART if majority else STEPS, _plan(draw, majority=majority)
+    hosts, steps = (HOSTS_APART, STEPS_APART) if majority else (HOSTS, STEPS)
+    plan = _plan(draw, majority=majority)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfhvd-cuts-")))
-        net = stack.enter_context(network.hosts(HOSTS))
+        net = stack.enter_context(network.hosts(hosts))
         others = stack.enter_context(net.daemon()) if majority else net
         (folder / "train.py").write_text(elastic.PROGRAM, encoding="utf-8")
         output = stack.enter_context((folder / "output").open("w+"))
@@ -81,14 +83,15 @@ def run(way: str, draw: random.Random, *, majority: bool) -> tuple[str, dict[str
         try:
             _lose(net, folder, job, plan, done, lost)
             job.wait(SECONDS)
-            is_lost = any(loss.deed == "cut off" and 0 in loss.hosts for loss in plan)
+            were = plan[: len(done)]
+            is_lost = any(loss.deed == "cut off" and 0 in loss.hosts for loss in were)
             code = _code_of_next(folder) if is_lost else job.returncode
         except subprocess.TimeoutExpired:
             job.terminate()
             code = job.wait(60) or 1
         said = (folder / "output").read_text(errors="replace")[-3000:]
         said += "".join(path.read_text()[-3000:] for path in folder.glob("tfhvdrun-*.log"))
-        left = set(range(HOSTS)) - lost
+        left = set(range(hosts)) - lost
         wrong, ends = elastic.outcome(folder, code, left, steps, said)
         if wrong:
             return wrong, {}
@@ -108,7 +111,7 @@ def _plan(draw: random.Random, *, majority: bool) -> list[Loss]:
         count = 1 if majority else draw.choice((1, 1, 1, 2))
         hosts, victims = victims[:count], victims[count:]
         # Some are lost while the others recover, and some after.
-        after = APART if majority else 4 * draw.random()
+        after = (8 if majority else 4) * draw.random()
         plan.append(Loss(draw.random(), draw.choice(DEEDS), hosts, after))
     return plan
 
@@ -123,7 +126,7 @@ def _lose(
 ) -> None:
     """Loses hosts; notes what was done and when, and which ranks are lost."""
     deadline = time.monotonic() + SECONDS
-    while not all((folder / f"{rank}.pid").exists() for rank in range(HOSTS)):
+    while not all((folder / f"{rank}.pid").exists() for rank in range(len(net.names))):
         if job.poll() is not None or time.monotonic() > deadline:
             return
         time.sleep(0.02)
