@@ -23,4 +23,5 @@ def test_a_process_that_does_not_read_is_no_lost_host():
         until = time.monotonic() + 3.0  # it has asked four times, for the last time 0.8 s apart
         while time.monotonic() < until:
             assert not wire.has_lost_host(sends, 0.4)
+            assert wire.has_unacknowledged(sends)
             time.sleep(0.002)

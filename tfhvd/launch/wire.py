@@ -53,9 +53,11 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
 
 from __future__ import annotations
 
+import fcntl
 import json
 import socket
 import struct
+import termios
 from typing import Any
 
 HELLO, OUTPUT, ERRORS, NOTICE, EXIT, STUCK, VIEW = b"H", b"O", b"E", b"N", b"X", b"K", b"V"
@@ -74,6 +76,7 @@ LIMIT = 1 << 20  # A longer payload is no frame of ours.
 # Seconds: a host that has died, or is cut off, is noticed after about 15 + 3 * 5 of them.
 _PROBE_AFTER, _PROBE_EVERY, _PROBES = 15, 5, 3
 LOST_AFTER = float(_PROBE_AFTER + _PROBE_EVERY * _PROBES)
+_QUEUE = struct.Struct("i")
 _TCP_INFO = struct.Struct("8B13I")  # the beginning of Linux's tcp_info
 
 
@@ -123,6 +126,15 @@ def has_lost_host(sock: socket.socket, after: float = LOST_AFTER) -> bool:
     # so, too, where a process does not read, but once each time that the other host answers.
     probes, unacknowledged, milliseconds = fields[3], fields[12], fields[20]
     return (unacknowledged > 0 or probes > 1) and milliseconds > 1000 * after
+
+
+def has_unacknowledged(sock: socket.socket) -> bool:
+    """Whether anything that was sent has not been acknowledged yet."""
+    try:
+        waiting: int = _QUEUE.unpack(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(_QUEUE.size)))[0]
+    except OSError:
+        return False  # whoever reads from it will see
+    return waiting > 0
 
 
 class Reader:

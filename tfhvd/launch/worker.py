@@ -161,7 +161,7 @@ class Worker:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL, group=True)
-        if not self._over and self._launcher.has_lost_host():
+        if not self._over and self._launcher.has_lost_host(now):
             self._come_again()
         self._launcher.beat(now)
         if os.getppid() != self._parent and not self._over:
