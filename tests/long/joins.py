@@ -154,7 +154,7 @@ def await_ranks(job: Job, known: set[int]) -> list[int]:
     raise RuntimeError(f"no rank has come: {job.output()[-4000:]}")
 
 
-LONG = 1.0  # seconds: of a longer pause more is printed
+LONG = 0.4  # seconds: of a longer pause more is printed
 
 
 def pauses(notes: dict[int, list[tuple[str, int, float]]]) -> list[tuple[float, float]]:

@@ -9,8 +9,9 @@ from tfhvd.launch.ending import Rank
 from tfhvd.launch.peer import Peer
 from tfhvd.launch.peers import Peers
 
-# Of an elastic job: seconds until a host that is cut off is lost, and between two looks.
-_CUT_OFF, _BEAT = 2.0, 0.5
+# Of an elastic job: seconds until a host that is cut off is lost, and between two looks. A little
+# less than a multiple of these: else it is left to chance which look finds it.
+_CUT_OFF, _BEAT = 1.9, 0.5
 
 
 class Rounds:

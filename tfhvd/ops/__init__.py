@@ -1,6 +1,6 @@
 """The operations on tensors and objects, one a file."""
 
-from tfhvd.compat import autograph
+from tfhvd.compat import autograph, iterators
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.allreduce import allreduce
 from tfhvd.ops.alltoall import alltoall
@@ -22,8 +22,10 @@ from tfhvd.ops.topology import (
     rank_op,
     size_op,
 )
+from tfhvd.runtime import process, process_sets
 
 autograph.leave_alone("tfhvd")
+iterators.end_aside(lambda: process.is_initialized() and process_sets.has_peers())
 
 __all__ = [
     "Adasum",

@@ -1,0 +1,97 @@
+"""Has the iterators of `tf.data` end in a thread of their own, so that no step waits for that.
+
+The end of an iterator waits for a thread of TensorFlow (2.16 to 2.21) that looks for better
+settings of the pipeline: ever more seldom, at last after as long as the iterator has been used, a
+minute at most. It is woken for that, but may look whether it is to end before that is noted, and
+then sleeps on. One iterator in a hundred ends so, one in ten on a busy machine, and all other ranks
+wait for the step that comes next. So the last reference to an iterator is given to another thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfhvd.compat import private
+from tfhvd.errors import UnavailableError
+
+_logger = logging.getLogger("tfhvd")
+_MOST = 8  # iterators that wait for their end: each holds what it has read ahead
+
+
+def end_aside(when: Callable[[], bool]) -> None:
+    """Has iterators that are made from now on end so.
+
+    Args:
+        when: whether one that is made now is to.
+    """
+    use = "end iterators beside the training"
+    try:
+        owner = private.of_module("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", use)
+    except UnavailableError as error:
+        _logger.debug("%s Without this, the end of an epoch may take as long as it again.", error)
+        return
+    private.replace_method(owner, "__init__", functools.partial(_noting, when))
+
+
+def _noting(when: Callable[[], bool], make: Callable[..., None]) -> Callable[..., None]:
+    def init(iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
+        make(iterator, dataset, *args, **kwargs)
+        # One that is made of another one's parts, or is part of a graph, ends nothing.
+        if dataset is not None and tf.executing_eagerly() and when():
+            _end.begin()
+            resource = getattr(iterator, "_iterator_resource", None)
+            weakref.finalize(iterator, _end.hand_over, resource, dataset).atexit = False
+
+    return init
+
+
+class _End:
+    """Drops what is handed over, in a thread."""
+
+    def __init__(self) -> None:
+        self._process = 0  # that has the thread; 0: none
+
+    def begin(self) -> None:
+        """Begins, unless it has in this process."""
+        if self._process == os.getpid():
+            return
+        self._process = os.getpid()
+        self._handed_over: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="tfhvd-iterators", daemon=True)
+        self._thread.start()
+        atexit.register(self._stop)
+
+    def hand_over(self, resource: Any, dataset: Any) -> None:
+        """Takes the resource of an iterator, and the dataset whose functions it needs to the end.
+
+        It is called wherever Python collects garbage: it may take no lock that somebody holds. In a
+        child of the process, at its end, and where too many wait, the resource goes with its last
+        reference, as ever.
+        """
+        if self._process == os.getpid() and self._handed_over.qsize() < _MOST:
+            self._handed_over.put([dataset, resource])
+
+    def _stop(self) -> None:
+        """Waits for the thread, which would abort the process if it came back from TensorFlow."""
+        if self._process == os.getpid():
+            self._process = 0
+            self._handed_over.put([])
+            self._thread.join()
+
+    def _run(self) -> None:
+        while held := self._handed_over.get():
+            held.pop()  # Python's other threads run meanwhile
+            held.clear()
+
+
+_end = _End()
