@@ -39,6 +39,11 @@ def test_it_prints_what_is_hidden_between_hosts():
     prints([sys.executable, FOLDER / "overlap.py", *words], "[0] | uncompiled |")
 
 
+@pytest.mark.thorough
+def test_it_prints_how_long_iterators_keep_a_rank():
+    prints([sys.executable, FOLDER / "iterators.py", "--times", "2"], "TensorFlow alone: ")
+
+
 def prints(words, said):
     """Runs a script; a line that it prints begins so."""
     done = subprocess.run(
