@@ -171,6 +171,14 @@ class Network:
         _ip("-n", host, "addr", "add", address, "dev", name)
         _ip("-n", host, "link", "set", name, "up")
 
+    def pids(self, host: int) -> list[int]:
+        """The processes that run on a host, as this process sees them."""
+        return _pids_on(self._names[host])
+
+    def kill_all(self, host: int) -> None:
+        """Kills (SIGKILL) all that runs on a host."""
+        _kill_all_on(self._names[host])
+
     def cut_off(self, host: int) -> None:
         """Loses what goes to a host or comes from it, from now on, without a word to anybody."""
         _ip("-n", self._names[host], "link", "set", "net0", "down")
@@ -263,10 +271,19 @@ def _use_cubic(name: str) -> None:
 
 
 def _remove(name: str) -> None:
-    pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout
-    if pids.strip():
-        subprocess.run(["kill", "-KILL", *pids.split()], capture_output=True)
+    _kill_all_on(name)
     _ip("netns", "del", name)
+
+
+def _kill_all_on(name: str) -> None:
+    if pids := _pids_on(name):
+        subprocess.run(["kill", "-KILL", *map(str, pids)], capture_output=True)
+
+
+def _pids_on(name: str) -> list[int]:
+    words = ["ip", "netns", "pids", name]
+    found = subprocess.run(words, capture_output=True, text=True).stdout.split()
+    return list(map(int, found))
 
 
 def _ip(*words: str) -> None:

@@ -448,13 +448,7 @@ def test_the_loss_of_a_host(tmp_path, deed):
             if deed.startswith("cut off"):
                 net.cut_off(1)
             else:
-                pids = subprocess.run(
-                    ["ip", "netns", "pids", net.names[1]],
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                ).stdout.split()
-                subprocess.run(["kill", "-KILL", *pids], check=False, capture_output=True)
+                net.kill_all(1)
             out, errors = job.communicate(timeout=100)
     assert job.returncode == 0, errors
     lines = sorted(out.splitlines())

@@ -45,9 +45,6 @@ class Trains:
         self.hosts = hosts
         self.job = job
 
-    def kill_all_on(self, host: int) -> None:
-        subprocess.run(["kill", "-KILL", *self._pids(host)], check=False, capture_output=True)
-
     def wait_for_sum(self, ranks: set[int]) -> None:
         """Waits until steps are made by these ranks alone."""
         total = f"{sum(2**rank for rank in ranks):g}"
@@ -57,16 +54,12 @@ class Trains:
     def finish(self) -> str:
         """Lets it come to its end; returns what was written where tfhvdrun is not any more."""
         (self.folder / "end").touch()
-        wait_for(lambda: not any(map(self._pids, range(1, len(self.hosts.names)))), 60)
+        wait_for(lambda: not any(map(self.hosts.pids, range(1, len(self.hosts.names)))), 60)
         return "".join(path.read_text() for path in self.logs())
 
     def logs(self) -> list[Path]:
         """The files in which that is written."""
         return sorted(self.folder.glob("tfhvdrun-*.log"))
-
-    def _pids(self, host: int) -> list[str]:
-        words = ["ip", "netns", "pids", self.hosts.names[host]]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
 
 @contextlib.contextmanager
@@ -120,7 +113,7 @@ def test_a_job_goes_on_where_all_on_the_host_of_tfhvdrun_is_killed_and_then_the_
     tmp_path,
 ):
     with training(tmp_path, 4) as trains:
-        trains.kill_all_on(0)
+        trains.hosts.kill_all(0)
         trains.wait_for_sum({1, 2, 3})
         trains.hosts.cut_off(1)
         trains.wait_for_sum({2, 3})

@@ -138,7 +138,7 @@ def _lose(
         for victim in loss.hosts:
             lost.add(victim)
             if loss.deed == "killed":
-                os.kill(_rank_on(net.names[victim]), signal.SIGKILL)
+                os.kill(_rank_on(net, victim), signal.SIGKILL)
             else:
                 net.cut_off(victim)
         time.sleep(loss.after)
@@ -154,15 +154,13 @@ def _code_of_next(folder: Path) -> int:
     return 1
 
 
-def _rank_on(host: str) -> int:
+def _rank_on(net: network.Network, host: int) -> int:
     """The process id of the rank on a host, as this process sees it."""
-    command = ["ip", "netns", "pids", host]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    for pid in map(int, found):
+    for pid in net.pids(host):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if words[1:2] == [b"train.py"]:
             return pid
-    raise RuntimeError(f"no rank runs on {host}")
+    raise RuntimeError(f"no rank runs on {net.names[host]}")
 
 
 def main() -> int:

@@ -3,10 +3,10 @@
 import gc
 import os
 import threading
-import time
 
 import pytest
 import tensorflow as tf
+from mpi import wait_for
 
 import tfhvd as hvd
 from tfhvd.compat import iterators
@@ -14,13 +14,6 @@ from tfhvd.compat import iterators
 pytestmark = pytest.mark.ranks(2)
 
 THREAD = "tfhvd-iterators"
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Ends:

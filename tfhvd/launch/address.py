@@ -15,7 +15,6 @@ _SIOCGIFADDR = 0x8915
 # What accept() fails of without being closed.
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
-
 BACKLOG = 1024  # connections that a listening socket holds
 
 

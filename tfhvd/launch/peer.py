@@ -25,7 +25,7 @@ class Peer:
         self.sock = sock
         self.reader = wire.Reader()
         self.rank: Rank | None = None
-        self._seems_lost = False  # at the last look
+        self._silence = wire.Silence()
 
     @property
     def is_here(self) -> bool:
@@ -40,12 +40,11 @@ class Peer:
         with contextlib.suppress(OSError):
             self.sock.sendall(data)
 
-    def has_lost_host(self, after: float) -> bool:
-        """Whether its host is lost; to be asked again and again, half a second apart or more.
+    def has_lost_host(self, after: float, now: float) -> bool:
+        """Whether its host is lost; to be asked again and again.
 
         Args:
             after: seconds without an answer of the host's.
+            now: seconds of a steady clock.
         """
-        # Twice: what was sent a moment ago cannot have been acknowledged yet.
-        before, self._seems_lost = self._seems_lost, wire.has_lost_host(self.sock, after)
-        return before and self._seems_lost
+        return self._silence.look(self.sock, after, now)

@@ -51,9 +51,9 @@ class Peers:
             and (only is None or peer.rank.rank in only)
         ]
 
-    def with_lost_host(self, after: float) -> list[Peer]:
+    def with_lost_host(self, after: float, now: float) -> list[Peer]:
         """Those whose host is lost; to be asked again and again; see Peer.has_lost_host."""
-        return [peer for peer in self._all if peer.has_lost_host(after)]
+        return [peer for peer in self._all if peer.has_lost_host(after, now)]
 
     def tell(self, data: bytes | None) -> list[int]:
         """Tells all workers whose ranks run, if there is anything to tell; returns these ranks."""

@@ -16,8 +16,8 @@ _TIMES, _PAUSE = 5, 0.2  # how often the launcher's process may end while it tak
 _TO_CONNECT = 5.0  # seconds
 _TO_CONNECT_SOON = 1.0  # the same where others may take the launcher's place
 # Seconds until its host is lost then: fewer than the launcher has (rounds.py), for a process must
-# start; between two looks at that, of which both must say so; and between two signs of life.
-_CUT_OFF, _LOOK, _BEAT = 1.7, 0.4, 0.5
+# start; and between two signs of life.
+_CUT_OFF, _BEAT = 1.7, 0.5
 _TO_BEGIN = 8.0  # seconds until one that takes its place listens, whose worker may notice later
 _UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 
@@ -56,7 +56,7 @@ class Launcher:
         self._hello |= {"pid": os.getpid(), "share": share, "listens_at": listens_at}
         self._heirs = heirs
         self._beat_at = 0.0
-        self._lost_since: float | None = None  # as far as has been seen
+        self._silence = wire.Silence()
         self._reader = wire.Reader()
 
     def connect(self, again: dict[str, object] | None = None) -> None:
@@ -69,8 +69,8 @@ class Launcher:
             OSError: with every address's reason.
         """
         errors: dict[tuple[str, int], Exception] = {}
-        host_is_lost = again is not None and self._lost_since is not None
-        self._lost_since = None
+        host_is_lost = again is not None and self._silence.seems_lost
+        self._silence = wire.Silence()
         for number in range(0 if host_is_lost else 1 if again is None else _TIMES):
             if number:
                 time.sleep(_PAUSE)
@@ -126,13 +126,7 @@ class Launcher:
     def has_lost_host(self, now: float) -> bool:
         """Whether its host is lost, or cut off from this one; to be asked again and again."""
         limit = wire.LOST_AFTER if self._heirs is None else _CUT_OFF
-        if not wire.has_lost_host(self.sock, limit):
-            self._lost_since = None
-            return False
-        # Twice: what was sent a moment ago cannot have been acknowledged yet.
-        if self._lost_since is None:
-            self._lost_since = now
-        return now >= self._lost_since + _LOOK
+        return self._silence.look(self.sock, limit, now)
 
     def beat(self, now: float) -> None:
         """Says that we are there, if it is time: its host's answer tells that the host is, too."""

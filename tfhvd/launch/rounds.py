@@ -43,7 +43,7 @@ class Rounds:
         if now < self._lost_at:
             return []
         self._lost_at = now + (_BEAT if self._elastic else 1.0)
-        lost = self._peers.with_lost_host(_CUT_OFF if self._elastic else wire.LOST_AFTER)
+        lost = self._peers.with_lost_host(_CUT_OFF if self._elastic else wire.LOST_AFTER, now)
         if self._elastic:
             self._peers.tell(wire.frame(wire.BEAT))
         if self._evict_after:

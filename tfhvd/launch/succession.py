@@ -87,7 +87,7 @@ class Succession:
         self._has_keeper = journal is not None
         ranks = {} if self.estate is None else self.estate.ranks
         self._missing = {number for number, rank in ranks.items() if rank.ending is None}
-        self._ended = set(ranks) - self._missing
+        self._known = frozenset(ranks)
         self._came: set[int] = set()
         self._until = now + COME_BY
 
@@ -126,9 +126,10 @@ class Succession:
         """Leaves what there is now, if it has changed; returns what all workers are told."""
         if not self.changed:
             return None
-        told = self._tell_others(estate())
+        left = estate()
+        told = self._tell_others(left)
         if self._journal is not None:
-            self._journal.write(dataclasses.replace(estate(), majority=self._majority))
+            self._journal.write(dataclasses.replace(left, majority=self._majority))
         self.changed = False
         return told
 
@@ -158,7 +159,7 @@ class Succession:
         if self._wills is not None:
             self._wills.heard(number, inherits_at, here=here)
         # One that has joined since a supervisor on another host has left its estate is not in that.
-        known = number in self._missing | self._ended or self.undecided
+        known = number in self._known or self.undecided
         awaited = again and known and number not in self._came
         if awaited:
             self._missing.discard(number)

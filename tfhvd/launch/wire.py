@@ -76,6 +76,7 @@ LIMIT = 1 << 20  # A longer payload is no frame of ours.
 # Seconds: a host that has died, or is cut off, is noticed after about 15 + 3 * 5 of them.
 _PROBE_AFTER, _PROBE_EVERY, _PROBES = 15, 5, 3
 LOST_AFTER = float(_PROBE_AFTER + _PROBE_EVERY * _PROBES)
+_APART = 0.4  # seconds from a look at which a host seems lost to one that makes sure
 _QUEUE = struct.Struct("i")
 _TCP_INFO = struct.Struct("8B13I")  # the beginning of Linux's tcp_info
 
@@ -124,8 +125,37 @@ def has_lost_host(sock: socket.socket, after: float = LOST_AFTER) -> bool:
         return False  # whoever reads from it will see
     # Where this host's own link is down nothing is under way either: the kernel only tries. It does
     # so, too, where a process does not read, but once each time that the other host answers.
-    probes, unacknowledged, milliseconds = fields[3], fields[12], fields[20]
-    return (unacknowledged > 0 or probes > 1) and milliseconds > 1000 * after
+    probes, unacknowledged, sent, answered = fields[3], fields[12], fields[17], fields[20]
+    # Milliseconds since then. A host that has dropped what no process reads answers whenever it is
+    # sent that again, which is ever more seldom.
+    is_silent = answered > 1000 * after and answered > sent
+    return is_silent and (unacknowledged > 0 or probes > 1)
+
+
+class Silence:
+    """Whether the other host of a connection is lost: it is where two looks, apart, both say so.
+
+    Attributes:
+        seems_lost: whether the last look did.
+    """
+
+    def __init__(self) -> None:
+        self.seems_lost = False
+        self._since = 0.0
+
+    def look(self, sock: socket.socket, after: float, now: float) -> bool:
+        """Looks; returns whether the host is lost. To be called again and again.
+
+        Args:
+            sock: the connection.
+            after: see `has_lost_host`.
+            now: seconds of a steady clock.
+        """
+        before, self.seems_lost = self.seems_lost, has_lost_host(sock, after)
+        if not before:
+            self._since = now
+        # What was sent a moment ago cannot have been acknowledged yet.
+        return before and self.seems_lost and now >= self._since + _APART
 
 
 def has_unacknowledged(sock: socket.socket) -> bool:
