@@ -55,6 +55,16 @@ else:
     hvd.allreduce(1.0, name="before")
 hvd.allreduce(1.0, name="x")
 """
+GENERATES = """
+def elements():
+    yield 1.0
+    time.sleep(4)
+data = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([]))
+iterator = iter(data.prefetch(2))
+next(iterator)
+time.sleep(0.3)
+del iterator
+"""
 UNREDUCED = """
 import keras
 hvd.init()
@@ -130,6 +140,7 @@ with hvd.profile(steps=10) as profile:
 
 FAULTS = {
     "The GPU is idle": Fault(INIT + NO_DATA_YET, code=0),
+    "`the program has ended. Its process ends once`": Fault(INIT + GENERATES, code=0),
     "`hvd.init() has waited`": Fault(BEGIN + LATE_TO_INIT, env=FAST, code=0),
     "`some ranks wait for others`": Fault(INIT + LATE, env=FAST, code=0),
     "`Ranks wait for each other`": Fault(INIT + CROSSED, env=ENDS),

@@ -215,6 +215,50 @@ others_wait()
     assert "ValueError: bad luck" in job.ranks[0].err, job
 
 
+ITERATES = """
+def elements():
+    yield from (1.0, 2.0)
+    time.sleep(SECONDS)
+
+def read(read_on):
+    data = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([]))
+    iterator = iter(data.prefetch(2))
+    next(iterator)
+    time.sleep(0.3)  # the generator waits by then
+    read_on(iterator)
+
+def fail(iterator):
+    raise ValueError("bad luck")
+"""
+WAITS_FOR_AN_ITERATOR = "tfhvd: the program has ended. Its process ends once an iterator of tf.data"
+
+
+@pytest.mark.parametrize("way", ["kept by the traceback", "dropped before"])
+def test_who_raises_ends_though_a_generator_waits_for_ever(way):
+    # TensorFlow alone waits for the generator; what the traceback keeps, it waits for for ever.
+    rest = ITERATES.replace("SECONDS", "600")
+    if way == "dropped before":
+        rest += "if victim:\n    read(lambda iterator: None)\n    fail(None)\nothers_wait()\n"
+    else:
+        rest += "if victim:\n    read(fail)\nothers_wait()\n"
+    job = job_where(rest)
+    assert job.ranks[1].code == 1, job
+    said = job.ranks[1].err
+    assert "ValueError: bad luck" in said.partition(WAITS_FOR_AN_ITERATOR)[0], job
+    assert WAITS_FOR_AN_ITERATOR in said, job
+    assert "has left the job: ValueError: bad luck" in job.ranks[0].err, job
+    assert WAITS_FOR_AN_ITERATOR not in job.ranks[0].err, job
+
+
+def test_who_has_come_to_its_end_waits_for_a_generator_and_says_so():
+    rest = ITERATES.replace("SECONDS", "4")
+    rest += "if victim:\n    read(lambda iterator: None)\n"
+    job = job_where(rest)
+    assert [rank.code for rank in job.ranks] == [0, 0], job
+    assert WAITS_FOR_AN_ITERATOR in job.ranks[1].err, job
+    assert WAITS_FOR_AN_ITERATOR not in job.ranks[0].err, job
+
+
 def test_every_rank_raises():
     job = job_where("raise ValueError(f'rank {hvd.rank()}')")
     assert job.code == 1, job

@@ -104,6 +104,18 @@ def test_a_rank_that_leaves_with_an_exception_has_raised():
     assert verdict_of(rank(0, WAITS), leaves, threads=((AT,),)).kind is Kind.COMPUTING
 
 
+def test_ranks_that_have_left_and_whose_processes_have_not_ended():
+    generates = (AT, f"{TENSORFLOW}/data/ops/from_generator_op.py:1 in x")
+    left = ("/usr/lib/python3.11/threading.py:3 in join", "/v/tfhvd/compat/iterators.py:9 in stop")
+    ranks = [dataclasses.replace(rank(r, done=5), threads=(left, generates)) for r in (0, 1)]
+    verdict = verdict_of(*ranks)
+    assert (verdict.kind, verdict.ranks, verdict.hangs) == (Kind.LEFT, (0, 1), False)
+    assert verdict.lines[1] == f"Ranks 0-1 (host n1) are at {AT}."
+    # One that makes an iterator has not left.
+    makes = rank(1, main=("/v/tfhvd/compat/iterators.py:9 in init", AT))
+    assert verdict_of(rank(0), makes).kind is Kind.UNKNOWN
+
+
 def test_a_generator_that_another_thread_runs_is_the_line():
     generates = (
         "/home/ann/data.py:3 in rows",

@@ -14,6 +14,7 @@ import functools
 import logging
 import os
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -27,12 +28,18 @@ from tfhvd.errors import UnavailableError
 _logger = logging.getLogger("tfhvd")
 _MOST = 8  # iterators that wait for their end: each holds what it has read ahead
 
+# Seconds from the end of the program until it is said that the process waits for an iterator, and
+# from there until nobody waits any longer where the program has failed.
+_QUIET, _AFTER_FAILURE = 2.0, 3.0
 
-def end_aside(when: Callable[[], bool]) -> None:
-    """Has iterators that are made from now on end so.
+
+def end_aside(when: Callable[[], bool], end_if_failed: Callable[[], None]) -> None:
+    """Has iterators that are made from now on end so; to be called once.
 
     Args:
-        when: whether one that is made now is to.
+        when: whether this process is one that has them end so, asked whenever one is made.
+        end_if_failed: ends the process if its program has failed; called at the process's end,
+            where an iterator takes long.
     """
     use = "end iterators beside the training"
     try:
@@ -41,14 +48,17 @@ def end_aside(when: Callable[[], bool]) -> None:
         _logger.debug("%s Without this, the end of an epoch may take as long as it again.", error)
         return
     private.replace_method(owner, "__init__", functools.partial(_noting, when))
+    # Whatever is registered later runs before it: the rank leaves its job first, in time.
+    atexit.register(_end.stop, end_if_failed)
 
 
 def _noting(when: Callable[[], bool], make: Callable[..., None]) -> Callable[..., None]:
     def init(iterator: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
         make(iterator, dataset, *args, **kwargs)
         # One that is made of another one's parts, or is part of a graph, ends nothing.
-        if dataset is not None and tf.executing_eagerly() and when():
-            _end.begin()
+        if dataset is not None and tf.executing_eagerly():
+            if when():
+                _end.begin()
             resource = getattr(iterator, "_iterator_resource", None)
             weakref.finalize(iterator, _end.hand_over, resource, dataset).atexit = False
 
@@ -69,7 +79,6 @@ class _End:
         self._handed_over: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tfhvd-iterators", daemon=True)
         self._thread.start()
-        atexit.register(self._stop)
 
     def hand_over(self, resource: Any, dataset: Any) -> None:
         """Takes the resource of an iterator, and the dataset whose functions it needs to the end.
@@ -81,11 +90,32 @@ class _End:
         if self._process == os.getpid() and self._handed_over.qsize() < _MOST:
             self._handed_over.put([dataset, resource])
 
-    def _stop(self) -> None:
-        """Waits for the thread, which would abort the process if it came back from TensorFlow."""
-        if self._process == os.getpid():
-            self._process = 0
-            self._handed_over.put([])
+    def stop(self, end_if_failed: Callable[[], None]) -> None:
+        """Waits for the thread, which would abort the process if it came back from TensorFlow.
+
+        After a failure not for ever: a generator may wait for what does not come any more. Whatever
+        the exception's traceback keeps is freed first: in the interpreter's last steps TensorFlow
+        waits for a generator that cannot go on.
+        """
+        if self._process != os.getpid():
+            return
+        self._process = 0
+        failure = [vars(sys).pop(name, None) for name in ("last_exc", "last_value")]
+        self._handed_over.put([*failure, vars(sys).pop("last_traceback", None)])
+        del failure
+        self._handed_over.put([])
+        self._thread.join(_QUIET)
+        if not self._thread.is_alive():
+            return
+        print(
+            "tfhvd: the program has ended. Its process ends once an iterator of tf.data has, for "
+            "whose functions and generators TensorFlow waits: `tfhvd why` says at which line.",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._thread.join(_AFTER_FAILURE)
+        if self._thread.is_alive():
+            end_if_failed()
             self._thread.join()
 
     def _run(self) -> None:

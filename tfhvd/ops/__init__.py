@@ -22,10 +22,10 @@ from tfhvd.ops.topology import (
     rank_op,
     size_op,
 )
-from tfhvd.runtime import process, process_sets
+from tfhvd.runtime import process
 
 autograph.leave_alone("tfhvd")
-iterators.end_aside(lambda: process.is_initialized() and process_sets.has_peers())
+iterators.end_aside(process.is_one_of_several, process.end_if_failed)
 
 __all__ = [
     "Adasum",

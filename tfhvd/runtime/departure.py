@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tfhvd.errors import TfhvdError
+from tfhvd.runtime.ending import end_at_once
 from tfhvd.runtime.library import load_native
 
 if TYPE_CHECKING:
@@ -81,9 +82,12 @@ class Departure:
             if not self._failed_with:
                 print(f"tfhvd: the job ended badly: {error}", file=sys.stderr)
         # A rank is lost or does not answer, so that to end MPI in order could hang.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(self._failed_with or 1)
+        end_at_once(self._failed_with or 1)
+
+    def end_if_failed(self) -> None:
+        """Ends the process at once if an exception that nobody caught has ended its program."""
+        if self._failed_with:
+            end_at_once(self._failed_with)
 
 
 def _mpi4py_ends_mpi() -> bool:

@@ -49,6 +49,7 @@ class Membership:
             commits a state, and nowhere else.
         launcher: where this process says how it comes and goes; None before it is in a job.
         endpoints: where ranks meet without an MPI; None where they have one.
+        departure: how this process leaves where its program does not say so.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Membership:
         self._at_change: list[Callable[[], object]] = []
         self._prepared = False
         self._follower: threading.Thread | None = None
-        self._departure = Departure(self)
+        self.departure = Departure(self)
 
     def join(self, ranks: tuple[int, ...] | None, watch_address: str = "") -> None:
         """Meets the other ranks of the job; in one that is there already, not before `take_part`.
@@ -335,7 +336,7 @@ class Membership:
         self._prepared = True
         self.launcher = notice.Sender(os.environ)
         stacks.answer(load_native().append_uncaught_at)
-        self._departure.prepare()
+        self.departure.prepare()
 
 
 _FOLLOWER_LIMIT = 5.0  # seconds for a function of the user's that it may be in

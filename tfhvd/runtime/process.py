@@ -138,6 +138,11 @@ def is_one_of_several() -> bool:
     return is_initialized() and sets.has_peers()
 
 
+def end_if_failed() -> None:
+    """Ends this process at once if an exception that nobody caught has ended its program."""
+    membership.departure.end_if_failed()
+
+
 def on_membership_change(function: Callable[[], object]) -> None:
     """Has a function called whenever an elastic job goes on with other ranks: some lost, or come.
 

@@ -24,6 +24,7 @@ class Kind(Enum):
     HELD = "a rank is held in C code"
     NETWORK = "ranks wait for data of each other"
     ELSEWHERE = "a rank that cannot be seen from here has not come"
+    LEFT = "ranks have left the job, and their processes have not ended"
     UNKNOWN = "unknown"
 
 
@@ -52,5 +53,7 @@ ADVICE = {
     Kind.HELD: "A library that the line above has called does not come back: a lock, a device or a "
     "network. `tfhvd dump --stacks` shows by which function.",
     Kind.NETWORK: "The network between the hosts is cut, or slow for what is sent.",
+    Kind.LEFT: "The processes end once the iterators of tf.data that the program had are freed: "
+    "for that TensorFlow waits for the functions and generators of a dataset.",
     Kind.ELSEWHERE: "Type `tfhvd why` on the other hosts.",
 }

@@ -5,6 +5,7 @@ It names a rank only for what was seen of it; what was not seen is "unknown".
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ _PLACES = (
     ("src/trainers/data_adapters/", Kind.INPUT),
     ("in evaluate", Kind.EVALUATING),
 )
+
+
+# The same of a rank that has left the job at the end of its program, in this order in a line.
+_LEFT = re.compile(r"tfhvd/compat/iterators\.py:\S+ in stop")
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,9 @@ def _no_wait(job: _Job) -> Verdict:
     if any(done):
         text = f"The ranks have done {min(done)} collectives in {seconds:.1f} s, and none of them "
         return Verdict(Kind.PROGRESS, (), False, (f"{text}waits.",))
+    left = tuple(sorted(r for r, seen in job.after.items() if any(map(_LEFT.search, seen.main))))
+    if left:
+        return job.verdict(Kind.LEFT, left, hangs=False)
     text = f"No rank waits for another one, and none has called a collective in {seconds:.1f} s."
     return Verdict(
         Kind.UNKNOWN, (), False, (text, *wording.places(Kind.UNKNOWN, job.after.values()))

@@ -55,7 +55,7 @@ def places(
     """
     groups: dict[tuple[str, str], list[Snapshot]] = {}
     for snapshot in seen:
-        line = (snapshot.reading if kind is Kind.INPUT else "") or snapshot.line
+        line = (snapshot.reading if kind in (Kind.INPUT, Kind.LEFT) else "") or snapshot.line
         waits_for = (stuck or {}).get(snapshot.rank, ())
         groups.setdefault((line, str(waits_for[0]) if waits_for else ""), []).append(snapshot)
     text = []
