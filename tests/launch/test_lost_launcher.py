@@ -37,6 +37,16 @@ print(f"{start} is rank {hvd.rank()} of {hvd.size()}, sum {total[0]:g}\\n", end=
 """
 
 
+# The rank that comes later has not come to hvd.init() yet.
+COMES_LATE = """
+from pathlib import Path
+from tfhvd.launch.rank import rank_of
+if rank_of(os.environ) == 3:
+    Path(sys.argv[1], "comes").touch()
+    time.sleep(600)
+"""
+
+
 class Trains:
     """A job of one rank a host; tfhvdrun is on the first one."""
 
@@ -63,19 +73,21 @@ class Trains:
 
 
 @contextlib.contextmanager
-def training(folder: Path, count: int, *before: str) -> Iterator[Trains]:
+def training(folder: Path, count: int, *before: str, comes: bool = False) -> Iterator[Trains]:
     """A job on so many hosts, all of which train.
 
     Args:
         folder: for it.
         count: how many.
         before: words before tfhvdrun's; without them its host lives as long as it does.
+        comes: whether the last host is for a rank that comes later, and has been started.
     """
     if not network.available():
         pytest.skip("only root can make hosts with networks of their own")
-    path = script(folder, TRAINS)
+    path = script(folder, (COMES_LATE if comes else "") + TRAINS)
+    later = ["-np", str(count - 1), "--max-np", str(count)] if comes else []
     with network.hosts(count) as hosts, hosts.daemon() as others:
-        words = ["--majority", *others.tfhvdrun(1), sys.executable, str(path), str(folder)]
+        words = ["--majority", *later, *others.tfhvdrun(1), sys.executable, str(path), str(folder)]
         with subprocess.Popen(
             [*hosts.run_on(0), *before, *TFHVDRUN, *words],
             cwd=folder,
@@ -84,8 +96,9 @@ def training(folder: Path, count: int, *before: str) -> Iterator[Trains]:
             stderr=subprocess.PIPE,
             text=True,
         ) as job:
-            sums = [folder / f"{rank}.sum" for rank in range(count)]
-            wait_for(lambda: job.poll() is not None or all(each.exists() for each in sums), 120)
+            files = [folder / f"{rank}.sum" for rank in range(count - comes)]
+            files += [folder / "comes"] if comes else []
+            wait_for(lambda: job.poll() is not None or all(each.exists() for each in files), 120)
             assert job.poll() is None, job.communicate()
             try:
                 yield Trains(folder, hosts, job)
@@ -151,3 +164,16 @@ def test_a_host_that_is_cut_off_from_the_others_ends_its_part(tmp_path):
     assert "0 is rank 0 of 2, sum 5" in out and "2 is rank 1 of 2, sum 5" in out
     assert "tfhvdrun: error: more than half of the ranks are lost at once" in said
     assert said.endswith("tfhvdrun: the job has ended with exit code 1\n")
+
+
+@pytest.mark.thorough
+def test_a_rank_that_was_to_join_ends_with_the_host_of_tfhvdrun_and_no_other(tmp_path):
+    with training(tmp_path, 4, comes=True) as trains:
+        trains.hosts.cut_off(0)
+        trains.wait_for_sum({1, 2})
+        killed = "it had not taken part yet, and the job goes on"
+        wait_for(lambda: any(killed in each.read_text() for each in trains.logs()))
+        said = trains.finish()
+    assert "tfhvdrun: rank 3 is killed: it was to join, and no rank joins a job that " in said
+    assert "1 is rank 0 of 2, sum 6" in said and "2 is rank 1 of 2, sum 6" in said
+    assert said.endswith("tfhvdrun: the job has ended with exit code 0\n")

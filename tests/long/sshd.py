@@ -3,13 +3,14 @@
     sudo --preserve-env python tests/long/sshd.py [--only TEXT]
 
 The server is Debian's, installed in a root directory of its own over this machine's
-(private_root.py). The other host is this machine under another name, with a /dev/shm and a /tmp of
-its own. Needs root, and access to Debian's packages. Takes about two minutes.
+(private_root.py). The other host is this machine under another name, with a network, a /dev/shm and
+a /tmp of its own. Needs root, and access to Debian's packages. Takes about two minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import re
@@ -18,16 +19,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import commands
 import private_root
 
 HERE, THERE, CLOSED = "here", "there", "closed"
-PORT = 2222
+PORT, LINK = 2222, "tfhvd-sshd"
 KEY = private_root.DISK / "key"
 LIMIT = 180  # seconds for a command
+# Addresses that are nobody's, of the two hosts; by another one nobody listens.
+HERE_AT, THERE_AT, CLOSED_AT = "198.51.100.1", "198.51.100.2", "198.51.100.3"
 LAUNCH = (sys.executable, "-m", "tfhvd.launch")
 
 # Runs sshd as on a host of its own.
@@ -72,12 +74,31 @@ time.sleep(600)
 """
 
 
-@contextmanager
+# Until the folder that is given has a file: notes which ranks make the steps.
+STEPS = """
+import sys, time
+from pathlib import Path
+
+import tensorflow as tf
+import tfhvd as hvd
+
+hvd.init()
+folder, number, total, ends = Path(sys.argv[1]), hvd.rank(), 0.0, False
+while not ends:
+    total = float(hvd.allreduce(2.0**number, op=hvd.Sum, name="total"))
+    (folder / f"{number}.sum").write_text(f"{total:g}")
+    ends = hvd.allreduce(float((folder / "end").exists()), op=hvd.Max, name="ends") > 0
+    time.sleep(0.01)
+print(f"rank {hvd.rank()} of {hvd.size()}: {total:g}\\n", end="", flush=True)
+"""
+
+
+@contextlib.contextmanager
 def server() -> Iterator[None]:
     """Installs sshd and starts it; it ends with the private root."""
     private_root.apt_install("openssh-server", "openssh-client")
     with Path("/etc/hosts").open("a", encoding="utf-8") as hosts:
-        hosts.write(f"\n127.0.0.1 {HERE}\n127.0.0.2 {THERE}\n127.0.0.3 {CLOSED}\n")
+        hosts.write(f"\n{HERE_AT} {HERE}\n{THERE_AT} {THERE}\n{CLOSED_AT} {CLOSED}\n")
     ssh = Path.home() / ".ssh"
     ssh.mkdir(mode=0o700, exist_ok=True)
     Path("/run/sshd").mkdir(exist_ok=True)
@@ -89,16 +110,34 @@ def server() -> Iterator[None]:
         "".join(f"[{name}]:{PORT} {known}" for name in (THERE, CLOSED)), encoding="utf-8"
     )
     words = ["-f", "/dev/null", "-p", str(PORT), "-h", str(private_root.DISK / "host_key")]
-    words += ["-o", "ListenAddress=127.0.0.2", "-o", "PermitRootLogin=prohibit-password"]
-    own = ["unshare", "--uts", "--ipc", "--mount", "bash", "-ec", HOST, THERE]
+    words += ["-o", f"ListenAddress={THERE_AT}", "-o", "PermitRootLogin=prohibit-password"]
+    own = ["ip", "netns", "exec", THERE, "unshare", "--uts", "--ipc", "--mount"]
+    own += ["bash", "-ec", HOST, THERE]
+    connect()
     with (private_root.DISK / "sshd.log").open("wb") as log:
         daemon = subprocess.Popen([*own, *words], stdin=subprocess.DEVNULL, stderr=log)
     try:
-        wait_for(lambda: listens("127.0.0.2"), "sshd")
+        wait_for(lambda: listens(THERE_AT), "sshd")
         yield
     finally:
         daemon.kill()
         daemon.wait()
+
+
+def connect() -> None:
+    """Gives the other host a network, with a link to this one, that ends with its processes."""
+    on_there = ("-n", THERE)
+    for words in (
+        ("netns", "add", THERE),
+        ("link", "add", LINK, "type", "veth", "peer", "name", "net0", "netns", THERE),
+        ("address", "add", f"{HERE_AT}/24", "dev", LINK),
+        (*on_there, "address", "add", f"{THERE_AT}/24", "dev", "net0"),
+        (*on_there, "address", "add", f"{CLOSED_AT}/24", "dev", "net0"),
+        ("link", "set", LINK, "up"),
+        (*on_there, "link", "set", "net0", "up"),
+        (*on_there, "link", "set", "lo", "up"),
+    ):
+        subprocess.run(["ip", *words], check=True)
 
 
 def listens(address: str) -> bool:
@@ -182,6 +221,62 @@ def ctrl_c() -> None:
     assert job.returncode == 130, f"{job.returncode}\n{output.read_text()}"
 
 
+def the_host_of_tfhvdrun_is_lost() -> None:
+    """All its processes are killed, the ssh among them; those of the other host go on."""
+    folder = private_root.DISK / "majority"
+    folder.mkdir()
+    words = [*LAUNCH, "--majority", "-p", str(PORT), "-i", str(KEY), "-H", f"{HERE}:1,{THERE}:2"]
+    with (folder / "first.log").open("wb") as log:
+        job = subprocess.Popen(
+            [*words, sys.executable, program(STEPS), str(folder)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    sums = [folder / f"{number}.sum" for number in range(3)]
+
+    def trains(ranks: Sequence[int]) -> Callable[[], bool]:
+        total = f"{sum(2**rank for rank in ranks)}"
+        return lambda: all(sums[n].exists() and sums[n].read_text() == total for n in ranks)
+
+    def written() -> str:
+        return "".join(path.read_text() for path in folder.glob("tfhvdrun-*.log"))
+
+    try:
+        wait_for(trains([0, 1, 2]), "three ranks")
+        time.sleep(3)  # for what an heir needs to be sent
+        for pid in [*descendants(job.pid), job.pid]:
+            os.kill(pid, signal.SIGKILL)
+        job.wait()
+        wait_for(trains([1, 2]), "the two that are left")
+        (folder / "end").touch()
+        wait_for(lambda: written().count(" of 2: 6") == 2, "their end")
+        wait_for(lambda: not there(), "the end of all that was started there")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{(folder / 'first.log').read_text()}{written()}") from None
+    finally:
+        job.kill()
+        job.wait()
+    assert "process" in written() and "supervises the job from now on" in written(), written()
+
+
+def there() -> list[str]:
+    """What Python runs on the other host."""
+    pids = commands.run(["ip", "netns", "pids", THERE], dict(os.environ), LIMIT).stdout.split()
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has just ended
+            found.append(Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8"))
+    return [words for words in found if "python" in words]
+
+
+def descendants(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    children = list(map(int, found.split()))
+    return [*children, *(deeper for child in children for deeper in descendants(child))]
+
+
 CASES: dict[str, Callable[[], None]] = {
     "two hosts": lambda: trains(f"{HERE}:2,{THERE}:2"),
     "user@host": lambda: trains(f"{HERE}:2,root@{THERE}:2"),
@@ -189,6 +284,7 @@ CASES: dict[str, Callable[[], None]] = {
     "a key that the host does not know": a_key_that_the_host_does_not_know,
     "a rank on the other host fails": a_rank_there_fails,
     "Ctrl-C": ctrl_c,
+    "the host of tfhvdrun is lost": the_host_of_tfhvdrun_is_lost,
 }
 
 

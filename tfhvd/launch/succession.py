@@ -200,6 +200,22 @@ class Succession:
             )
         return stands
 
+    def turns_away(self, number: int, present: Collection[int]) -> bool:
+        """Whether a rank that has come is to end: only the host that is lost could let it join.
+
+        Args:
+            number: its number.
+            present: the members, by number.
+        """
+        decided = self._is_elsewhere and not self.undecided
+        if not decided or number not in self._came or number in present:
+            return False
+        self._news.append(
+            f"tfhvdrun: rank {number} is killed: it was to join, and no rank joins a job that has "
+            "lost tfhvdrun's host"
+        )
+        return True
+
     def knows(self, number: int, version: int) -> None:
         """A rank's worker has what it was told for the case that our host is lost."""
         if self._majority is not None:

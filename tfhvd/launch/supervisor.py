@@ -189,8 +189,8 @@ class Supervisor:
             return
         for peer in self._peers.named():
             self._listen_to(peer)
-        # Those that were to join: only the host that is lost could let them.
-        self._peers.signal(signal.SIGKILL, only=set(self._ranks) - set(self._members.present))
+        away, present = self._succession.turns_away, self._members.present
+        self._peers.signal(signal.SIGKILL, only={r for r in self._ranks if away(r, present)})
         if not may:
             self._fail(stopping.CUT_OFF)
 
@@ -272,9 +272,8 @@ class Supervisor:
         rank, again = int(fields["rank"]), fields.get("again")
         if kind != wire.HELLO or fields["token"] != self._orders.token:
             raise wire.WireError("not one of our workers")
-        inherits_at = str(fields.get("inherits_at") or "")
         awaited = self._succession.comes(
-            rank, inherits_at, here=peer.is_here, again=again is not None
+            rank, str(fields.get("inherits_at") or ""), here=peer.is_here, again=again is not None
         )
         if rank in self._ranks and not awaited:
             raise wire.WireError("it has come before")
@@ -296,7 +295,8 @@ class Supervisor:
             self._say(share)
         if self._input is not None and rank == self._debugged:
             self._input.to(peer.send)
-        if self._stopping.at is not None and again is None:
+        is_late = self._stopping.at is not None and again is None
+        if is_late or self._succession.turns_away(rank, self._members.present):
             peer.send(wire.frame_json(wire.SIGNAL, signal=int(signal.SIGKILL), group=True))
         if self._succession.undecided:
             self._select.unregister(peer.sock)
