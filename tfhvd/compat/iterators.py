@@ -32,6 +32,9 @@ _MOST = 8  # iterators that wait for their end: each holds what it has read ahea
 # from there until nobody waits any longer where the program has failed.
 _QUIET, _AFTER_FAILURE = 2.0, 3.0
 
+# By these names Python keeps what nobody has caught.
+_FAILURE = ("last_exc", "last_value", "last_traceback")
+
 
 def end_aside(when: Callable[[], bool], end_if_failed: Callable[[], None]) -> None:
     """Has iterators that are made from now on end so; to be called once.
@@ -100,9 +103,8 @@ class _End:
         if self._process != os.getpid():
             return
         self._process = 0
-        failure = [vars(sys).pop(name, None) for name in ("last_exc", "last_value")]
-        self._handed_over.put([*failure, vars(sys).pop("last_traceback", None)])
-        del failure
+        # No name may hold them here: the last reference is to go in the thread.
+        self._handed_over.put([vars(sys).pop(name, None) for name in _FAILURE])
         self._handed_over.put([])
         self._thread.join(_QUIET)
         if not self._thread.is_alive():
