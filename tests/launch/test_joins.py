@@ -197,6 +197,38 @@ def test_ranks_come_to_a_fit_that_no_optimizer_tells_from_others(tmp_path, packa
     ], result.err
 
 
+# As where the thread gets no processor: by then its engine has gone on with who has come.
+NOTICES_LATE = """
+import tfhvd as hvd
+from tfhvd.ops import admission
+hvd.init()
+come_to, is_late = admission.come_to, hvd.rank() == 1
+
+def come_late(where):
+    come_to(where)
+    if is_late and where == "admission_agreed":
+        time.sleep(1)
+
+admission.come_to = come_late
+state = hvd.elastic.ObjectState(steps_of_three=0)
+
+@hvd.elastic.run
+def train(state):
+    while state.steps_of_three < 10:
+        state.steps_of_three += int(hvd.allreduce(1.0, op=hvd.Sum, name="ranks")) == 3
+        state.commit()
+        time.sleep(0.01)
+
+train(state)
+print(f"rank {hvd.rank()} of {hvd.size()}\\n", end="", flush=True)
+"""
+
+
+def test_a_member_that_notices_late_who_has_come_does_not_wait_for_more(tmp_path):
+    result = grown(tmp_path, NOTICES_LATE, timeout=60)
+    assert sorted(result.out.splitlines()) == [f"rank {rank} of 3" for rank in range(3)]
+
+
 @pytest.mark.thorough
 def test_a_rank_comes_to_the_last_one_that_is_left(tmp_path):
     text = PLAIN_FIT.replace("[2, 3, 2, 3]", "[2, 1, 2]").replace("[2, 3] and", "[2] and")

@@ -26,20 +26,29 @@ def let_in() -> bool:
     # What is under way when ranks come would wait for them, who know nothing of it.
     while not load_native().wait_until_idle(0.5):
         pass
+    # Before all have come here: once they have, a member's engine may go on with who comes before
+    # its thread gets a processor again, and this would be the number that it waits to change.
+    before = load_native().admitted()
     barrier()
     come_to("admission_agreed")
-    done = _let_in()
+    done = _let_in(before)
     membership.refresh()
     come_to("let_in_done")
     return done
 
 
-def _let_in() -> bool:
+def _let_in(before: int) -> bool:
+    """The same, of ranks that have all come to one point.
+
+    Args:
+        before: the generation for which they let others in the last time.
+    """
     native = load_native()
-    before = native.admitted()
     asked = -1
-    while native.admitted() == before:
+    while True:
         generation = native.generation()
+        if native.admitted() != before:
+            return True
         # The first rank asks; where it is lost, the next one does.
         if asked != generation and native.topology().rank == 0:
             assert membership.launcher is not None
@@ -48,4 +57,3 @@ def _let_in() -> bool:
             asked = generation
         if native.wait_for_generation(generation, 0.5) is None:
             return False
-    return True
