@@ -40,6 +40,16 @@ def busy(count: int) -> Iterator[None]:
             process.wait()
 
 
+def of(pid: int) -> list[int]:
+    """The processes that a process has started, or adopted, and that it has not waited for.
+
+    Raises:
+        OSError: if it has ended.
+    """
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return list(map(int, text.split()))
+
+
 def supervisor_of(launcher: int) -> int:
     """Waits for the process that supervises the job of an elastic tfhvdrun; see launch/keeper.py.
 
@@ -51,8 +61,7 @@ def supervisor_of(launcher: int) -> int:
         return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
 
     def look(pid: int) -> int:
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-        for child in map(int, found.split()):
+        for child in of(pid):
             with contextlib.suppress(OSError):  # it has just ended
                 if "tfhvd.launch" in words(child) and words(child) == words(pid):
                     return child

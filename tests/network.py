@@ -173,7 +173,7 @@ class Network:
 
     def pids(self, host: int) -> list[int]:
         """The processes that run on a host, as this process sees them."""
-        return _pids_on(self._names[host])
+        return pids_on(self._names[host])
 
     def kill_all(self, host: int) -> None:
         """Kills (SIGKILL) all that runs on a host."""
@@ -276,11 +276,12 @@ def _remove(name: str) -> None:
 
 
 def _kill_all_on(name: str) -> None:
-    if pids := _pids_on(name):
+    if pids := pids_on(name):
         subprocess.run(["kill", "-KILL", *map(str, pids)], capture_output=True)
 
 
-def _pids_on(name: str) -> list[int]:
+def pids_on(name: str) -> list[int]:
+    """The processes that run in a network namespace, as this process sees them."""
     words = ["ip", "netns", "pids", name]
     found = subprocess.run(words, capture_output=True, text=True).stdout.split()
     return list(map(int, found))

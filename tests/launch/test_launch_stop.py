@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+import children
 import pytest
 from launching import launch, script, started, wait_until_gone
 from variants import also
@@ -213,8 +214,7 @@ def test_when_mpirun_is_killed_the_report_says_so(tmp_path):
     folder.mkdir()
     with started("-np", 2, sys.executable, path, TMPDIR=str(folder)) as process:
         wait_for_lines(process.stdout, 2)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGKILL)
+        os.kill(children.of(process.pid)[0], signal.SIGKILL)
         _, err = process.communicate(timeout=20)
     assert process.returncode not in (0, None)
     assert "tfhvdrun: mpirun was killed by SIGKILL" in err

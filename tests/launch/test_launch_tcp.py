@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import children
 import network
 import pytest
 from launching import TFHVDRUN, environment, launch, script, started, wait_until_gone
@@ -220,7 +221,7 @@ def test_the_death_of_what_starts_the_ranks_ends_the_job(tmp_path):
     path = script(tmp_path, SLEEPS)
     with started(*TCP, "-np", 2, sys.executable, path) as process:
         assert [process.stdout.readline() for _ in range(2)]
-        [manager] = children_of(process.pid)
+        [manager] = children.of(process.pid)
         os.kill(manager, signal.SIGKILL)
         _, err = process.communicate(timeout=30)
     assert process.returncode != 0
@@ -235,11 +236,6 @@ def test_the_death_of_the_launcher_ends_the_job(tmp_path):
         process.kill()
         process.wait()
         assert wait_until_gone(str(path)) == []
-
-
-def children_of(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    return [int(word) for word in text.split()]
 
 
 def test_a_host_that_cannot_be_reached_is_named(tmp_path):

@@ -24,6 +24,11 @@ from pathlib import Path
 import commands
 import private_root
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import children
+import network
+
 HERE, THERE, CLOSED = "here", "there", "closed"
 PORT, LINK = 2222, "tfhvd-sshd"
 KEY = private_root.DISK / "key"
@@ -258,23 +263,21 @@ def the_host_of_tfhvdrun_is_lost() -> None:
     finally:
         job.kill()
         job.wait()
-    assert "process" in written() and "supervises the job from now on" in written(), written()
+    assert "supervises the job from now on" in written(), written()
 
 
 def there() -> list[str]:
     """What Python runs on the other host."""
-    pids = commands.run(["ip", "netns", "pids", THERE], dict(os.environ), LIMIT).stdout.split()
     found = []
-    for pid in pids:
+    for pid in network.pids_on(THERE):
         with contextlib.suppress(OSError):  # it has just ended
             found.append(Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8"))
     return [words for words in found if "python" in words]
 
 
 def descendants(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    children = list(map(int, found.split()))
-    return [*children, *(deeper for child in children for deeper in descendants(child))]
+    below = children.of(pid)
+    return [*below, *(deeper for child in below for deeper in descendants(child))]
 
 
 CASES: dict[str, Callable[[], None]] = {

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import children
+
 PROGRAM = Path(__file__).with_name("slow.py")
 
 
@@ -25,10 +27,10 @@ def test_it_is_asked_to_end():
     words = [sys.executable, str(PROGRAM), "--busy", "1", "sh", "-c", "echo; exec sleep 60"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as program:
         program.stdout.read(1)
-        children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+        started = children.of(program.pid)
         program.terminate()
         assert program.wait(10) == 143
-    assert len(children) == 2 and not any(Path("/proc", child).exists() for child in children)
+    assert len(started) == 2 and not any(Path(f"/proc/{child}").exists() for child in started)
 
 
 def test_with_a_limit():

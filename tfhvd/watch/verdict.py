@@ -29,8 +29,7 @@ _PLACES = (
     ("in evaluate", Kind.EVALUATING),
 )
 
-
-# The same of a rank that has left the job at the end of its program, in this order in a line.
+# In the main thread's stack of a rank that has left the job at the end of its program.
 _LEFT = re.compile(r"tfhvd/compat/iterators\.py:\S+ in stop")
 
 
