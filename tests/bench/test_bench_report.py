@@ -13,7 +13,7 @@ from tfhvd.bench.report import COLLECTIVE, GRADIENTS, TRAINING, Row, carried, li
 
 
 def times(median: float) -> Times:
-    return Times(100, median / 2, median, median * 2)
+    return Times(100, median / 2, median, median * 2, median / 10, 1.5)
 
 
 def collective(subject: str, median: float, size: int = 4_000_000) -> Row:
@@ -32,6 +32,8 @@ def test_json_is_plain():
         "min_us": pytest.approx(1000),
         "p50_us": pytest.approx(2000),
         "p99_us": pytest.approx(4000),
+        "processor_us": pytest.approx(200),
+        "switches": 1.5,
         "algbw_GBps": pytest.approx(2.0),
         "busbw_GBps": pytest.approx(1.5),
         "images_per_second": None,
@@ -48,14 +50,15 @@ def test_a_table_compares_with_ours():
     rows = [identity, collective("tfhvd", 0.0021), collective("MPI", 0.0042)]
     head = report.header(COLLECTIVE).split("  ")
     assert [name.strip() for name in head if name.strip()] == [
-        "workload", "bytes", "tensors", "subject", "runs", "min", "p50", "p99", "above TF", "algbw",
-        "busbw", "p50/ours",
+        "workload", "bytes", "tensors", "subject", "runs", "min", "p50", "p99", "above TF", "CPU",
+        "switches", "algbw", "busbw", "p50/ours",
     ]  # fmt: skip
     of_identity, ours, mpi = [[c.strip() for c in text.split("  ") if c] for text in lines(rows)]
-    assert of_identity[-5:] == ["200 us", "-", "-", "-", "0.0476"]
-    assert ours[-8:] == ["100", "1.05 ms", "2.10 ms", "4.20 ms", "2.00 ms", "1.9", "1.43", "1"]
+    assert of_identity[-7:] == ["200 us", "-", "10.0 us", "1.5", "-", "-", "0.0476"]
+    assert ours[-10:-5] == ["100", "1.05 ms", "2.10 ms", "4.20 ms", "2.00 ms"]
+    assert ours[-5:] == ["210 us", "1.5", "1.9", "1.43", "1"]
     # MPI's calls are not TensorFlow's.
-    assert mpi[-4:] == ["-", "0.952", "0.714", "2"]
+    assert mpi[-6:] == ["-", "420 us", "1.5", "0.952", "0.714", "2"]
 
 
 def test_a_table_of_training_compares_with_alone():

@@ -18,7 +18,7 @@ from tfhvd.bench.workloads import parse_tensors
 QUICK = ["--repetitions", "5", "--seconds", "0.001"]
 KEYS = {
     "kind", "workload", "subject", "bytes", "tensors", "repetitions", "min_us", "p50_us", "p99_us",
-    "algbw_GBps", "busbw_GBps", "images_per_second",
+    "processor_us", "switches", "algbw_GBps", "busbw_GBps", "images_per_second",
 }  # fmt: skip
 
 # Stands for Horovod, which cannot be in one environment with tfhvd: the same calls, other names.
@@ -66,7 +66,10 @@ def test_everything_on_two_ranks(tmp_path):
     for row in rows:
         found.setdefault((row["kind"], row["workload"], row["bytes"]), []).append(row["subject"])
         assert 0 < row["min_us"] <= row["p50_us"] <= row["p99_us"]
+        if row["kind"] != "training":
+            assert row["processor_us"] > 0 and row["switches"] >= 0
     rivals = ["tfhvd", "Horovod", "MPI"]
+    of_sets = ["tfhvd", "Horovod", "one tf.concat", "MPI"]
     mwms = "MultiWorkerMirrored"
     assert found == {
         ("collective", "allreduce", 4): ["tf.identity", *rivals, mwms],
@@ -75,8 +78,8 @@ def test_everything_on_two_ranks(tmp_path):
         ("collective", "reducescatter", 1024): ["tf.identity", "tfhvd", "MPI"],
         ("collective", "alltoall", 8): ["tf.identity", "tfhvd", "MPI"],
         ("collective", "alltoall", 1024): ["tf.identity", "tfhvd", "MPI"],
-        ("gradients", "3 x 1 KiB", 3072): ["tf.identity", *rivals, "memcpy", mwms],
-        ("gradients", "tiny", 10_040_464): ["tf.identity", *rivals, "memcpy", mwms],
+        ("gradients", "3 x 1 KiB", 3072): ["tf.identity", *of_sets, "memcpy", mwms],
+        ("gradients", "tiny", 10_040_464): ["tf.identity", *of_sets, "memcpy", mwms],
         ("training", "fit of tiny", 10_040_464): ["alone", "tfhvd"],
     }
     for row in rows:
@@ -108,12 +111,15 @@ def test_what_reduces_the_tensors(tmp_path):
     assert [(row["workload"], row["subject"]) for row in rows if row["subject"] != "memcpy"] == [
         ("3 x 1 KiB", "tf.identity"),
         ("3 x 1 KiB", "tfhvd"),
+        ("3 x 1 KiB", "one tf.concat"),
         ("3 x 1 KiB, tape", "plain tape"),
         ("3 x 1 KiB, tape", "tfhvd"),
+        ("3 x 1 KiB, tape", "one tf.concat"),
         ("3 x 1 KiB, optimizer", "plain optimizer"),
         ("3 x 1 KiB, optimizer", "tfhvd"),
+        ("3 x 1 KiB, optimizer", "one tf.concat"),
     ]
-    above = [line.split()[-4] for line in job.ranks[0].out.splitlines() if " tfhvd " in line]
+    above = [line.split()[-7] for line in job.ranks[0].out.splitlines() if " tfhvd " in line]
     assert len(above) == 3 and "-" not in above, job.ranks[0].out
 
 

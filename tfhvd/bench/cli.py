@@ -194,6 +194,7 @@ class Bench:
             how = (tensors, self._setting, through)
             found = [subjects.alone(*how)]
             found += [subjects.of_tensors(title, one, *how) for title, one in packages.items()]
+            found.append(subjects.of_tensors(subjects.CONCAT, self._hvd, *how, concatenated=True))
             if self._mpi:
                 one = self._mpi.subject(COLLECTIVES["allreduce"], tensors.elements, "float32")
                 if one is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -68,6 +69,31 @@ class Effort:
         return max(min(self.repetitions, affordable), min(self.repetitions, _FEWEST))
 
 
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What all threads of this process have used.
+
+    Attributes:
+        processor: seconds of processor time.
+        switches: context switches, voluntary and not.
+    """
+
+    processor: float = 0.0
+    switches: int = 0
+
+    @classmethod
+    def now(cls) -> Usage:
+        """Returns what has been used since the process began."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(time.process_time(), used.ru_nvcsw + used.ru_nivcsw)
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.processor + other.processor, self.switches + other.switches)
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(self.processor - other.processor, self.switches - other.switches)
+
+
 def measure(subjects: Sequence[Subject], effort: Effort, ranks: Ranks) -> dict[str, Times]:
     """Times every subject, on all ranks at once.
 
@@ -80,25 +106,37 @@ def measure(subjects: Sequence[Subject], effort: Effort, ranks: Ranks) -> dict[s
         ranks: those that take part.
 
     Returns:
-        The times of each subject, by its name; the same on every rank.
+        The times of each subject, by its name; the same on every rank. Processor time and context
+        switches are those of the process, so that threads that nobody waits for count as well.
 
     Example:
         >>> measure([Subject("MPI", lambda: comm.Allreduce(a, b))], Effort(), ranks)["MPI"].median
     """
     counts = [_estimate(subject, effort, ranks) for subject in subjects]
     seconds: list[list[float]] = [[] for _ in subjects]
+    used = [Usage() for _ in subjects]
     for block in range(_BLOCKS):
-        for subject, count, taken in zip(subjects, counts, seconds):
+        for at, (subject, count) in enumerate(zip(subjects, counts)):
             part = count * (block + 1) // _BLOCKS - count * block // _BLOCKS
             if part == 0:
                 continue
             ranks.gather([0.0])
             subject.call()
-            taken += _time(subject.call, part)
+            before = Usage.now()
+            seconds[at] += _time(subject.call, part)
+            used[at] += Usage.now() - before
     return {
-        subject.name: Times.of([max(all_of_one) for all_of_one in zip(*ranks.gather(taken))])
-        for subject, taken in zip(subjects, seconds)
+        subject.name: _summary(taken, usage, ranks)
+        for subject, taken, usage in zip(subjects, seconds, used)
     }
+
+
+def _summary(taken: list[float], used: Usage, ranks: Ranks) -> Times:
+    """Joins what all ranks have measured of a subject: of each figure, the largest."""
+    slowest = [max(all_of_one) for all_of_one in zip(*ranks.gather(taken))]
+    own = [used.processor / len(taken), used.switches / len(taken)]
+    processor, switches = (max(all_of_one) for all_of_one in zip(*ranks.gather(own)))
+    return Times.of(slowest, processor, switches)
 
 
 def _estimate(subject: Subject, effort: Effort, ranks: Ranks) -> int:

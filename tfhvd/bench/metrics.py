@@ -16,22 +16,33 @@ class Times:
         least: of the fastest.
         median: half took less.
         p99: 99 of 100 took less; of fewer than 100 repetitions, the slowest.
+        processor: processor time of one repetition, the mean, on the rank that used most; None if
+            it was not measured.
+        switches: context switches of one repetition, likewise.
     """
 
     count: int
     least: float
     median: float
     p99: float
+    processor: float | None = None
+    switches: float | None = None
 
     @classmethod
-    def of(cls, seconds: Sequence[float]) -> Times:
-        """Summarizes the repetitions. ValueError where there are none."""
+    def of(
+        cls,
+        seconds: Sequence[float],
+        processor: float | None = None,
+        switches: float | None = None,
+    ) -> Times:
+        """Summarizes the repetitions. Raises ValueError if there are none."""
         if not seconds:
             raise ValueError("There are no repetitions to summarize.")
         ordered = sorted(seconds)
         # The smallest value that at least 99% of all do not exceed.
         at = -(-99 * len(ordered) // 100) - 1
-        return cls(len(ordered), ordered[0], statistics.median(ordered), ordered[at])
+        median = statistics.median(ordered)
+        return cls(len(ordered), ordered[0], median, ordered[at], processor, switches)
 
 
 # Of the bytes S that a collective is said to have, the part that each rank's link must carry.

@@ -8,6 +8,7 @@ children may still need, until it is killed or its standard input ends.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
@@ -174,7 +175,7 @@ def _child(task: dict[str, Any]) -> None:
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     ranks = _StrategyRanks(strategy, task["index"], len(task["workers"]))
-    results: dict[str, tuple[float, ...]] = {}
+    results: dict[str, tuple[Any, ...]] = {}
     for name, shapes in task["sets"]:
         tensors = TensorSet(name, tuple(map(tuple, shapes)))
         subject = _subject(strategy, tensors, ranks.rank)
@@ -183,7 +184,7 @@ def _child(task: dict[str, Any]) -> None:
         if any(float(tf.reduce_min(x)) != total for x in sums):
             raise SystemExit(f"wrong sum of {name}")
         times = measure([subject], Effort(*task["effort"]), ranks)[name]
-        results[name] = (times.count, times.least, times.median, times.p99)
+        results[name] = dataclasses.astuple(times)
     print(_MARK + json.dumps(results), flush=True)
 
 

@@ -54,6 +54,8 @@ class Row:
             "min_us": 1e6 * self.times.least,
             "p50_us": 1e6 * self.times.median,
             "p99_us": 1e6 * self.times.p99,
+            "processor_us": _scaled(self.times.processor, 1e6),
+            "switches": self.times.switches,
             "algbw_GBps": self.algbw,
             "busbw_GBps": self.busbw,
             "images_per_second": self.images_per_second,
@@ -93,6 +95,8 @@ _COLUMNS = (
     ("p50", 9, ">"),
     ("p99", 9, ">"),
     ("above TF", 9, ">"),
+    ("CPU", 9, ">"),
+    ("switches", 8, ">"),
     ("algbw", 7, ">"),
     ("busbw", 7, ">"),
     ("p50/ours", 8, ">"),
@@ -110,7 +114,9 @@ _TRAINING_COLUMNS = (
 )
 LEGEND = """\
 p50, p99: half, 99 of 100 repetitions took less, on the slowest rank. above TF: p50 less that of
-the first line, which is the same without collectives. algbw, busbw: GB/s, as in nccl-tests."""
+the first line, which is the same without collectives. CPU, switches: processor time and context
+switches of one repetition, the mean, on the rank with the most. algbw, busbw: GB/s, as in
+nccl-tests."""
 TRAINING_LEGEND = """\
 Steps of 64 images. alone: every rank trains its own model at the same time. of alone: throughput
 as a part of that. exposed: what a step takes longer, that is, communication that nothing hides."""
@@ -144,6 +150,8 @@ def _line(row: Row, rows: Sequence[Row]) -> str:
         str(row.times.count),
         *_times(row.times),
         "-" if alone is None or not in_tensorflow else format_seconds(row.times.median - alone),
+        "-" if row.times.processor is None else format_seconds(row.times.processor),
+        "-" if row.times.switches is None else f"{row.times.switches:.1f}",
         "-" if row.algbw is None else _digits(row.algbw),
         "-" if row.busbw is None else _digits(row.busbw),
         _digits(row.times.median / ours) if ours else "-",
@@ -169,6 +177,10 @@ def _digits(value: float) -> str:
     """Returns a number with three digits that matter, never as a power of ten."""
     text = f"{value:.3g}"
     return f"{value:.0f}" if "e+" in text else f"{value:.2g}" if "e" in text else text
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else factor * value
 
 
 def _times(times: Times) -> tuple[str, str, str]:

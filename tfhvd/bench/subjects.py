@@ -17,6 +17,7 @@ from tfhvd.bench.workloads import TensorSet
 OPS, TAPE, OPTIMIZER = "ops", "tape", "optimizer"
 # What gradients are reduced through, and what the same step without a reduction is called.
 ALONE = {OPS: "tf.identity", TAPE: "plain tape", OPTIMIZER: "plain optimizer"}
+CONCAT = "one tf.concat"
 
 
 class WrongResultError(Exception):
@@ -91,7 +92,12 @@ def workload(tensors: TensorSet, through: str) -> str:
 
 
 def of_tensors(
-    name: str, package: ModuleType, tensors: TensorSet, setting: Setting, through: str = OPS
+    name: str,
+    package: ModuleType,
+    tensors: TensorSet,
+    setting: Setting,
+    through: str = OPS,
+    concatenated: bool = False,
 ) -> Subject:
     """The reduction of all tensors of a set, as a training step has it.
 
@@ -101,11 +107,14 @@ def of_tensors(
         tensors: the gradients.
         setting: how it is run.
         through: OPS for an allreduce of each; TAPE or OPTIMIZER for the package's own.
+        concatenated: instead, the plain step, with one allreduce of the tf.concat of all tensors,
+            which is split again: what one would write by hand.
 
     Raises:
         WrongResultError: a result is not the sum.
     """
-    step, results = _STEPS[through](_make(tensors, package.rank() + 1, setting), setting, package)
+    made = _make(tensors, package.rank() + 1, setting)
+    step, results = _STEPS[through](made, setting, package, concatenated)
     run = setting.compiled(step)
     total = package.size() * (package.size() + 1) // 2
     for result in results(run()):
@@ -117,7 +126,7 @@ def alone(
     tensors: TensorSet, setting: Setting, through: str = OPS, dtype: str = "float32"
 ) -> Subject:
     """The same step without a reduction: TensorFlow's own cost."""
-    step, _ = _STEPS[through](_make(tensors, 1, setting, dtype), setting, None)
+    step, _ = _STEPS[through](_make(tensors, 1, setting, dtype), setting, None, False)
     return Subject(ALONE[through], setting.compiled(step))
 
 
@@ -125,12 +134,27 @@ def alone(
 _Step = tuple[Callable[[], Any], Callable[[Any], Sequence[Any]]]
 
 
-def _through_ops(made: Sequence[Any], setting: Setting, package: ModuleType | None) -> _Step:
+def _concatenated(gradients: Sequence[Any], package: ModuleType) -> list[Any]:
+    """Reduces all gradients as one tensor."""
+    import tensorflow as tf
+
+    whole = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+    reduced = package.allreduce(whole, op=package.Sum, name="bench.concat")
+    sizes = [gradient.shape.num_elements() for gradient in gradients]
+    parts = tf.split(reduced, sizes)
+    return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients)]
+
+
+def _through_ops(
+    made: Sequence[Any], setting: Setting, package: ModuleType | None, concatenated: bool
+) -> _Step:
     import tensorflow as tf
 
     del setting
     if package is None:
         return lambda: [tf.identity(x) for x in made], list
+    if concatenated:
+        return lambda: _concatenated(made, package), list
 
     def step() -> list[Any]:
         return [
@@ -141,7 +165,9 @@ def _through_ops(made: Sequence[Any], setting: Setting, package: ModuleType | No
     return step, list
 
 
-def _through_tape(made: Sequence[Any], setting: Setting, package: ModuleType | None) -> _Step:
+def _through_tape(
+    made: Sequence[Any], setting: Setting, package: ModuleType | None, concatenated: bool
+) -> _Step:
     import tensorflow as tf
 
     variables = _variables(made, setting)
@@ -149,26 +175,34 @@ def _through_tape(made: Sequence[Any], setting: Setting, package: ModuleType | N
     def step() -> Any:
         with tf.GradientTape() as tape:
             outputs = [tf.identity(variable) for variable in variables]
-        if package is not None:
+        if package is not None and not concatenated:
             tape = package.DistributedGradientTape(tape, op=package.Sum)
-        return tape.gradient(outputs, variables, output_gradients=list(made))
+        gradients = tape.gradient(outputs, variables, output_gradients=list(made))
+        if package is not None and concatenated:
+            gradients = _concatenated(gradients, package)
+        return gradients
 
     return step, list
 
 
-def _through_optimizer(made: Sequence[Any], setting: Setting, package: ModuleType | None) -> _Step:
+def _through_optimizer(
+    made: Sequence[Any], setting: Setting, package: ModuleType | None, concatenated: bool
+) -> _Step:
     import tensorflow as tf
 
     variables = _variables(made, setting)
     optimizer = tf.keras.optimizers.SGD(1.0)
-    if package is not None:
+    if package is not None and not concatenated:
         keras = importlib.import_module(f"{package.__name__}.keras")
         optimizer = keras.DistributedOptimizer(optimizer, op=package.Sum)
     optimizer.build(variables)
 
     def step() -> None:
         # Made anew, as gradients are: an optimizer may forward what is constant.
-        optimizer.apply_gradients([(tf.identity(x), v) for x, v in zip(made, variables)])
+        gradients: Sequence[Any] = [tf.identity(x) for x in made]
+        if package is not None and concatenated:
+            gradients = _concatenated(gradients, package)
+        optimizer.apply_gradients(zip(gradients, variables))
 
     return step, lambda _: [-variable for variable in variables]
 
