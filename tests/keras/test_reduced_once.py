@@ -50,6 +50,59 @@ def run_eagerly(keras, model, x, y):
     model.fit(x, y, batch_size=len(x), epochs=1, verbose=0)
 
 
+class Bypass:
+    """An `apply_gradients` that does not call what updates elsewhere."""
+
+    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+        for gradient, variable in grads_and_vars:
+            variable.assign_sub(RATE * gradient)
+
+
+class Detour:
+    """One that updates by `apply`, in a function that comes to Python once."""
+
+    def apply_gradients(self, grads_and_vars):
+        gradients, variables = zip(*grads_and_vars)
+        if not hasattr(self, "update"):
+            self.update = tf.function(lambda *g: self.apply(g, variables))
+        self.update(*gradients)
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras", also("legacy")])
+def test_an_apply_gradients_that_reduces_nothing_is_refused(package):
+    keras = keras_of("tf_keras" if package == "legacy" else package)
+    place = keras.optimizers.legacy if package == "legacy" else keras.optimizers
+
+    class Own(Bypass, place.SGD):
+        pass
+
+    method = {"keras": "apply", "tf_keras": "aggregate_gradients"}
+    model = make_model(keras)
+    model.compile(hvd.DistributedOptimizer(Own(RATE)), "mse")
+    text = f"without calling self.{method.get(package, '_aggregate_gradients')}, which reduces"
+    with pytest.raises(tfhvd.NotSynchronizedError, match=text) as error:
+        model.fit(*data(hvd.rank()), verbose=0)
+    assert "Own.apply_gradients" in str(error.value)
+    assert "hvd.DistributedGradientTape" in str(error.value)
+
+
+def test_an_apply_gradients_that_is_traced_once_is_not_refused():
+    keras = keras_of("keras")
+
+    class Own(Detour, keras.optimizers.SGD):
+        pass
+
+    model = make_model(keras)
+    optimizer = hvd.DistributedOptimizer(Own(RATE))
+    x, y = data(hvd.rank())
+    optimizer.build(model.trainable_variables)
+    for _ in range(2):
+        gradients = own_gradients(model, x, y)
+        expected = [v - RATE * s / 2 for v, s in zip(model.trainable_variables, summed(gradients))]
+        optimizer.apply_gradients(list(zip(gradients, model.trainable_variables)))
+        assert_close(model.trainable_variables, expected)
+
+
 def custom_train_step(keras, model, x, y):
     class Custom(keras.Model):
         def train_step(self, batch):

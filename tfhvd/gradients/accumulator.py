@@ -45,10 +45,14 @@ class GradientAccumulator:
         reduce: reduces the gradients, or their sums.
         passes: how many calls make an update, 1 or more; with 1, every call reduces and updates.
         average: whether sums are divided by `passes`.
+
+    Attributes:
+        is_asked: whether the optimizer has ever come to where it has its gradients reduced.
     """
 
     def __init__(self, reduce: GradientReducer, passes: int = 1, average: bool = False) -> None:
         self.reduce = reduce
+        self.is_asked = False
         self._passes = passes
         self._factor = 1.0 / passes if average else 1.0
         self._count: tf.Variable | None = None

@@ -25,6 +25,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import private
 from tfhvd.compat.object_proxy import Wrapped
 from tfhvd.compression import has_state
+from tfhvd.errors import NotSynchronizedError
 from tfhvd.gradients import sample_weights
 from tfhvd.gradients.accumulator import GradientAccumulator
 from tfhvd.gradients.gradient import scaled
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, GradientsAndVariables, Layer, Optimizer, Variable
 
     _Pairs = Iterable[tuple[Gradient, Variable]]
+
+_AGGREGATES = "experimental_aggregate_gradients"  # an argument of tf_keras
 
 
 class _FromConfig:
@@ -101,6 +104,21 @@ class Reduces(Wrapped):
         # Keras 3 looks for what it saves in dir(), which would list the plain class alone.
         return [*super().__dir__(), "compression_state"]
 
+    def _require_reduction(self, method: str) -> None:
+        """Refuses an `apply_gradients` that has never come to where gradients are reduced.
+
+        Once it has, a traced function may go there without Python.
+        """
+        if self._tfhvd.is_asked:
+            return
+        name = self.__class__.__name__
+        raise NotSynchronizedError(
+            f"{name}.apply_gradients has updated variables without calling self.{method}, which "
+            f"reduces the gradients of a distributed {name}: each rank used its own. Call "
+            f"self.{method} in it, or leave the optimizer plain and take the gradients from "
+            "hvd.DistributedGradientTape."
+        )
+
     def _added(self, grads_and_vars: _Pairs) -> GradientsAndVariables:
         grads_and_vars = list(grads_and_vars)
         variables = [v for _, v in grads_and_vars]
@@ -121,7 +139,19 @@ class BeforeClipping(GradientAccumulator):
         return [self.weights.state()]
 
 
-class ReducesBeforeClipping(Reduces):
+class _ReducesInApply(Reduces):
+    """Keras 3."""
+
+    __slots__ = ()
+
+    def apply_gradients(self, grads_and_vars: _Pairs, *args: Any, **kwargs: Any) -> Any:
+        """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
+        result = super().apply_gradients(grads_and_vars, *args, **kwargs)
+        self._require_reduction("apply")
+        return result
+
+
+class ReducesBeforeClipping(_ReducesInApply):
     """Keras 3: `apply` notes the variables, `_clip_gradients` reduces their gradients."""
 
     __slots__ = ()
@@ -131,6 +161,7 @@ class ReducesBeforeClipping(Reduces):
         self, grads: Iterable[Gradient], trainable_variables: Iterable[Variable] | None = None
     ) -> tf.Operation | None:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
+        self._tfhvd.is_asked = True
         grads = list(grads)
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
@@ -176,7 +207,7 @@ class ReducesBeforeClipping(Reduces):
             return super()._clip_gradients(self._tfhvd.add(grads, awaited))
 
 
-class ReducesBeforeApply(Reduces):
+class ReducesBeforeApply(_ReducesInApply):
     """Keras 3, where its own accumulation is not to be had: reduces before `apply`."""
 
     __slots__ = ()
@@ -185,6 +216,7 @@ class ReducesBeforeApply(Reduces):
         self, grads: Iterable[Gradient], trainable_variables: Iterable[Variable] | None = None
     ) -> tf.Operation | None:
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
+        self._tfhvd.is_asked = True
         given = None if trainable_variables is None else list(trainable_variables)
         variables = private.trained_by(self) if given is None else given
         # Before the update, which may lie in a branch: there no variables can be made.
@@ -201,6 +233,7 @@ class ReducesOnAggregation(Reduces):
 
     def aggregate_gradients(self, grads_and_vars: _Pairs) -> _Pairs:
         """Reduces the gradients over the ranks."""
+        self._tfhvd.is_asked = True
         return super().aggregate_gradients(self._added(grads_and_vars))
 
     def apply_gradients(
@@ -213,8 +246,12 @@ class ReducesOnAggregation(Reduces):
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         update = super().apply_gradients
         if not self._tfhvd.accumulates:
-            return update(grads_and_vars, name, skip_gradients_aggregation, **kwargs)
-        if not skip_gradients_aggregation and kwargs.pop("experimental_aggregate_gradients", True):
+            grads_and_vars = list(grads_and_vars)
+            result = update(grads_and_vars, name, skip_gradients_aggregation, **kwargs)
+            if grads_and_vars and not skip_gradients_aggregation and kwargs.get(_AGGREGATES, True):
+                self._require_reduction("aggregate_gradients")
+            return result
+        if not skip_gradients_aggregation and kwargs.pop(_AGGREGATES, True):
             grads_and_vars = self.aggregate_gradients(grads_and_vars)
         pairs = list(grads_and_vars)
         return self._tfhvd.apply(
@@ -229,6 +266,7 @@ class ReducesOnLegacyAggregation(Reduces):
     __slots__ = ()
 
     def _aggregate_gradients(self, grads_and_vars: _Pairs) -> GradientsAndVariables:
+        self._tfhvd.is_asked = True
         return super()._aggregate_gradients(self._added(grads_and_vars))
 
     def apply_gradients(
@@ -240,7 +278,10 @@ class ReducesOnLegacyAggregation(Reduces):
         """Updates the variables with reduced gradients; as in the plain optimizer otherwise."""
         update = super().apply_gradients
         if not self._tfhvd.accumulates:
-            return update(grads_and_vars, name, experimental_aggregate_gradients)
+            result = update(grads_and_vars, name, experimental_aggregate_gradients)
+            if experimental_aggregate_gradients:
+                self._require_reduction("_aggregate_gradients")
+            return result
         pairs = [(gradient, v) for gradient, v in grads_and_vars if gradient is not None]
         if experimental_aggregate_gradients:
             pairs = self._aggregate_gradients(self._transform_unaggregated_gradients(pairs))
