@@ -3,13 +3,30 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from flavours import assert_close, data, in_both_keras, keras_of, make_model, own_gradients, summed
+from flavours import (
+    assert_close,
+    assert_same_on_all_ranks,
+    data,
+    in_both_keras,
+    keras_of,
+    make_model,
+    own_gradients,
+    summed,
+    values,
+)
+from variants import also
 from with_xla import needs_xla
 
 import tfhvd
 import tfhvd.keras as hvd
+from tfhvd.compat.training import slots_of
+from tfhvd.compat.variables import key_of
 
 pytestmark = pytest.mark.ranks(2, 4)
+
+
+def shape_of(variable):
+    return tuple(variable.shape)
 
 
 def gradients_of(model, local, scale):
@@ -117,6 +134,94 @@ def test_layers_that_are_built_later():
     kernels = [hvd.allgather_object(np.array(layer.kernel)) for layer in model.layers]
     assert not np.array_equal(kernels[0][0], kernels[0][1])
     np.testing.assert_array_equal(kernels[1][0], kernels[1][1])
+
+
+def named_layers(keras):
+    """A model of which the name of the local layer is a part of the shared one's."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(3, name="head"), keras.layers.Dense(1, name="shared_head")]
+    return chain(keras, layers), *layers
+
+
+def chain(keras, layers):
+    """A model of the functional API, which has no name of its own in those of its variables."""
+    inputs = outputs = keras.layers.Input((4,))
+    for layer in layers:
+        outputs = layer(outputs)
+    return keras.Model(inputs, outputs)
+
+
+SLOTS = {
+    "SGD": (1, {"momentum": 0.9}),
+    "Adam": (3, {"amsgrad": True}),
+    "Ftrl": (2, {}),
+    "RMSprop": (3, {"momentum": 0.9, "centered": True}),
+}
+
+
+@in_both_keras
+@pytest.mark.parametrize("name", ["SGD", "Adam", also("Ftrl"), also("RMSprop")])
+@pytest.mark.parametrize("legacy", [False, also(True)])
+def test_slots_are_those_of_the_variables_and_not_of_like_names(package, name, legacy):
+    keras = keras_of(package)
+    if legacy and package == "keras":
+        pytest.skip("Keras 3 has no legacy optimizers")
+    model, head, shared = named_layers(keras)
+    number, options = SLOTS[name]
+    place = keras.optimizers.legacy if legacy else keras.optimizers
+    model.compile(hvd.DistributedOptimizer(getattr(place, name)(0.1, **options)), "mse")
+    model.fit(*data(0), verbose=0)
+    slots = {}
+    for layer in (head, shared):
+        found = slots_of(model.optimizer, layer.trainable_weights, model.trainable_variables)
+        assert sorted(map(shape_of, found)) == sorted(map(shape_of, layer.weights * number))
+        slots[layer] = {key_of(slot) for slot in found}
+    assert not slots[head] & slots[shared]
+
+
+def test_slots_in_an_optimizer_of_ones_own_go_by_whole_names():
+    keras = keras_of("keras")
+
+    class Own(keras.optimizers.SGD):
+        def build(self, variables):
+            super().build(variables)
+            self.sums = {v.path: self.add_variable_from_reference(v, name="sum") for v in variables}
+
+    model, head, shared = named_layers(keras)
+    optimizer = Own(0.1)
+    optimizer.build(model.trainable_variables)
+    for layer in (head, shared):
+        found = slots_of(optimizer, layer.trainable_weights, model.trainable_variables)
+        expected = [optimizer.sums[v.path] for v in layer.trainable_weights]
+        assert list(map(key_of, found)) == list(map(key_of, expected))
+
+
+@in_both_keras
+def test_unequal_steps_leave_all_that_is_local(package):
+    """Statistics and frozen weights of local layers too; a shared layer's slots are taken over."""
+    keras = keras_of(package)
+    keras.utils.set_random_seed(0)
+    head, shared = (
+        keras.layers.Dense(n, name=name) for n, name in [(3, "head"), (1, "shared_head")]
+    )
+    norm, frozen = keras.layers.BatchNormalization(), keras.layers.Dense(4, trainable=False)
+    model = chain(keras, [frozen, norm, head, shared])
+    for variable in frozen.weights:
+        variable.assign(tf.ones(variable.shape) * (hvd.rank() + 1.0))
+    plain = keras.optimizers.SGD(0.01, momentum=0.9)
+    local = [frozen, norm, head]
+    optimizer = hvd.PartialDistributedOptimizer(plain, local_layers=local)
+    model.compile(optimizer, "mse", jit_compile=False)
+    before = values(frozen.weights)
+    model.fit(*data(hvd.rank(), 8 + 8 * hvd.rank()), batch_size=4, verbose=0)
+    assert_close(frozen.weights, before, rtol=0)
+    slots = slots_of(optimizer, shared.trainable_weights, model.trainable_variables)
+    assert len(slots) == 2
+    assert_same_on_all_ranks([*shared.weights, *slots])
+    own = slots_of(optimizer, head.trainable_weights, model.trainable_variables)
+    for variable in [norm.moving_mean, norm.moving_variance, head.kernel, own[0]]:
+        first, second = hvd.allgather_object(np.array(variable))[:2]
+        assert not np.array_equal(first, second), variable.name
 
 
 def test_optimizer_of_compat_v1():

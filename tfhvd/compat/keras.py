@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Optional
 
 from tfhvd.compat import private
-from tfhvd.compat.variables import tf_variable, variable_name
+from tfhvd.compat.variables import tf_variable
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -280,19 +280,6 @@ def go_on_with(callback: Any, history: Any) -> None:
     for value in history.history.get(callback.monitor, ()):
         if private.is_better(callback, value):
             callback.best = value
-
-
-def slots_of(optimizer: Optimizer, variables: Iterable[Variable]) -> list[Variable]:
-    """Lists the variables that an optimizer keeps for some of a model's variables.
-
-    Both Keras name them after the model's, Keras 3 with "_" for "/".
-    """
-    names = [(variable_name(v) or "").replace("/", "_") for v in variables]
-    return [
-        slot
-        for slot in optimizer_variables(optimizer)
-        if any(name and name in (variable_name(slot) or "").replace("/", "_") for name in names)
-    ]
 
 
 def agree_on_finite(agree: Callable[[Optimizer, tf.Tensor], tf.Tensor]) -> None:

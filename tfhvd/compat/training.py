@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat import private
-from tfhvd.compat.variables import tf_variable
+from tfhvd.compat.variables import key_of, tf_variable, variable_name
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, Model, Optimizer, Variable
@@ -149,6 +149,82 @@ def positions_built_for(optimizer: Optimizer, variables: list[Variable]) -> list
         return [i for i, v in enumerate(variables) if id(tf_variable(v)) in own]
     if not getattr(inner, "_built", False):
         return None
-    known = private.attribute(inner, "_index_dict", "know what it was built for")
-    key = private.attribute(inner, "_var_key", "know what it was built for")
-    return [i for i, v in enumerate(variables) if key(v) in known]
+    positions = _positions_in_tf_keras(inner, variables)
+    return [i for i, position in enumerate(positions) if position is not None]
+
+
+def _positions_in_tf_keras(optimizer: Optimizer, variables: Iterable[Variable]) -> list[int | None]:
+    """Gives the place of each variable among those that an optimizer updates."""
+    known = private.attribute(optimizer, "_index_dict", "know what it was built for")
+    key = private.attribute(optimizer, "_var_key", "know what it was built for")
+    return [known.get(key(variable)) for variable in variables]
+
+
+def slots_of(
+    optimizer: Optimizer, variables: Iterable[Variable], among: Iterable[Variable]
+) -> list[Variable]:
+    """Lists the variables that an optimizer keeps for some of a model's variables.
+
+    Both Keras keep them in lists, in the order of the variables that the optimizer updates: those
+    of a variable are at its place. Legacy optimizers tell. Only what is in no such list, in an
+    optimizer of the user's own, goes by names.
+
+    Args:
+        optimizer: of either Keras.
+        variables: those whose slots are asked for.
+        among: all trainable variables of the model.
+    """
+    variables = list(variables)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    use = "know which slots are of which variable"
+    if not variables:
+        return []
+    if keras_compat.is_legacy_optimizer(optimizer):
+        module = "tf_keras.src.optimizers.legacy.optimizer_v2"
+        key = private.of_module(module, "_var_key", use)
+        slots = private.attribute(optimizer, "_slots", use)
+        return [slot for v in variables for slot in slots.get(key(v), {}).values()]
+    if keras_compat.keras_package(optimizer) == keras_compat.KERAS_3:
+        trained = [key_of(v) for v in private.trained_by(optimizer)]
+        own = {key_of(v) for v in variables}
+        places, count = [i for i, key in enumerate(trained) if key in own], len(trained)
+    elif hasattr(optimizer, "_index_dict"):
+        found = _positions_in_tf_keras(optimizer, variables)
+        places = [place for place in found if place is not None]
+        count = len(private.attribute(optimizer, "_index_dict", use))
+    else:
+        return []  # it is not built
+    kept = {key_of(v): v for v in keras_compat.optimizer_variables(optimizer)}
+    lists = _lists_of(optimizer, count)
+    at_places = {key_of(held[place]) for held in lists for place in places}
+    in_lists = {key_of(thing) for held in lists for thing in held}
+    rest = [v for key, v in kept.items() if key not in in_lists]
+    return [kept[key] for key in kept if key in at_places] + _named_after(variables, among, rest)
+
+
+def _lists_of(optimizer: Optimizer, count: int) -> list[Sequence[Any]]:
+    """Returns what an optimizer holds that has one thing for each variable it updates."""
+    counter = key_of(optimizer.iterations)  # in the list of all that it keeps
+    return [
+        held
+        for held in vars(optimizer).values()
+        if isinstance(held, (list, tuple))
+        and len(held) == count
+        and counter not in {key_of(thing) for thing in held}
+    ]
+
+
+def _named_after(
+    variables: Iterable[Variable], among: Iterable[Variable], slots: Iterable[Variable]
+) -> list[Variable]:
+    """Lists the slots that are named after some variables, and not after another one's longer name.
+
+    Both Keras name them after the model's, Keras 3 with "_" for "/".
+    """
+
+    def plain(variable: Variable) -> str:
+        return (variable_name(variable) or "").replace("/", "_")
+
+    wanted = {plain(v) for v in variables} - {""}
+    names = sorted({plain(v) for v in among} - {""} | wanted, key=len, reverse=True)
+    return [s for s in slots if next((n for n in names if n in plain(s)), "") in wanted]

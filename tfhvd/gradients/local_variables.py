@@ -40,8 +40,11 @@ class LocalVariables:
         return list(self._variables.values())
 
     def keys(self) -> set[int]:
-        """Returns the keys, as of `key_of`, of all local variables there are now."""
-        of_layers = (v for layer in self._layers for v in layer.trainable_weights)
+        """Returns the keys, as of `key_of`, of all local variables there are now.
+
+        Of a layer all of its weights: statistics and what is frozen are this rank's own as well.
+        """
+        of_layers = (v for layer in self._layers for v in layer.weights)
         return {*self._variables, *map(key_of, of_layers)}
 
 
@@ -50,7 +53,7 @@ def _layers(layers: Layer | Iterable[Layer] | None) -> list[Layer]:
         return []
     found = list(layers) if isinstance(layers, Iterable) else [layers]
     for layer in found:
-        if keras_compat.keras_package(layer) is None or not hasattr(layer, "trainable_weights"):
+        if keras_compat.keras_package(layer) is None or not hasattr(layer, "weights"):
             raise TypeError(
                 f"local_layers takes Keras layers, and {layer!r} is not one; for a variable use "
                 "register_local_var or register_local_source."

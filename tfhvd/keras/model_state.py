@@ -87,7 +87,7 @@ def local_keys(model: Model, step: Step) -> set[int]:
     for optimizer in optimizers_of(model):
         keys = reducer_of(optimizer).local.keys() if reduces(optimizer) else of_tapes
         own = [variable for variable in variables if key_of(variable) in keys]
-        local |= keys | {key_of(slot) for slot in keras_compat.slots_of(optimizer, own)}
+        local |= keys | {key_of(slot) for slot in training.slots_of(optimizer, own, variables)}
     return local
 
 
