@@ -105,12 +105,21 @@ class Comparison:
         variables: as they are now; those that are made alike on all ranks.
         when: "after step 100", for the message.
         process_set: the ranks; one that has joined takes no part.
+        complete: whether there are all variables. While a rank waits for some, ranks may have
+            different numbers of them, and nothing is compared then.
     """
 
-    def __init__(self, variables: Iterable[Variable], when: str, process_set: ProcessSet) -> None:
+    def __init__(
+        self,
+        variables: Iterable[Variable],
+        when: str,
+        process_set: ProcessSet,
+        complete: bool = True,
+    ) -> None:
         self._variables = list(variables)
         self._when = when
         self._ranks = process_set
+        self._complete = complete
         self._gathered: np.ndarray | None = None
         self._found: list[_Difference] = []
         self._error: BaseException | None = None
@@ -124,7 +133,7 @@ class Comparison:
 
     def _gather(self, rank: int, values: list[tf.Tensor]) -> None:
         try:
-            own = [rank, len(values)]
+            own = [rank, len(values), self._complete]
             values.reverse()
             while values:
                 # Each is let go at once: what is held when its variable is updated is copied then.
@@ -164,9 +173,11 @@ class Comparison:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        of_ranks = _by_rank(self._gathered)
+        of_ranks, complete = _by_rank(self._gathered)
         counts = {rank: len(row) for rank, row in of_ranks.items() if len(row)}
         if len(set(counts.values())) > 1:
+            if not complete:
+                return []
             numbers = ", ".join(f"{count} on rank {rank}" for rank, count in counts.items())
             self._say([f"ranks have different numbers of variables ({numbers})"], action)
             return []
@@ -263,15 +274,16 @@ def _assign(variable: Variable, value: np.ndarray) -> None:
     inner.assign(array.reshape(inner.shape))
 
 
-def _by_rank(gathered: np.ndarray) -> dict[int, np.ndarray]:
-    """The fingerprints of each rank's variables; none where it has not made them yet."""
+def _by_rank(gathered: np.ndarray) -> tuple[dict[int, np.ndarray], bool]:
+    """The fingerprints of each rank's variables by now, and whether every rank has all of them."""
     of_ranks: dict[int, np.ndarray] = {}
-    at = 0
+    everything, at = True, 0
     while at < len(gathered):
-        rank, count = (int(number) for number in gathered[at : at + 2])
-        of_ranks[rank] = gathered[at + 2 : at + 2 + count]
-        at += 2 + count
-    return of_ranks
+        rank, count, complete = (int(number) for number in gathered[at : at + 3])
+        of_ranks[rank] = gathered[at + 3 : at + 3 + count]
+        everything = everything and bool(complete)
+        at += 3 + count
+    return of_ranks, everything
 
 
 def _differences(of_ranks: dict[int, np.ndarray]) -> list[_Difference]:

@@ -7,7 +7,7 @@ import mpi
 import numpy as np
 import pytest
 import tensorflow as tf
-from flavours import MODES, data, in_both_keras, in_every_way, keras_of, make_model
+from flavours import MODES, data, in_both_keras, in_every_way, keras_of, make_model, set_seed
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -22,7 +22,12 @@ pytestmark = pytest.mark.ranks(2, 4)
 def lines(caplog):
     """What tfhvd has warned of, as one text."""
     caplog.set_level(logging.WARNING, "tfhvd")
-    return lambda: "\n".join(r.getMessage() for r in caplog.records if "differ" in r.getMessage())
+
+    def said():
+        ours = [r.getMessage() for r in caplog.records if r.name == "tfhvd"]
+        return "\n".join(text for text in ours if "differ" in text)
+
+    return said
 
 
 def compiled(package, mode="graph", seed=0, **arguments):
@@ -41,7 +46,7 @@ def flip(variable, index=5, bit=12):
     inner.assign(bits.view(np.float32))
 
 
-def flipper(package, at, on):
+def flipper(package, at, on, index=5):
     """A callback that flips a bit on one rank, after the step of that number of the first epoch."""
 
     class Flip(keras_of(package).callbacks.Callback):
@@ -50,7 +55,7 @@ def flipper(package, at, on):
         def on_train_batch_end(self, batch, logs=None):
             if batch + 1 == at and hvd.rank() == on and not self.done:
                 self.done = True
-                flip(self.model.trainable_variables[0])
+                flip(self.model.trainable_variables[0], index)
 
     return Flip()
 
@@ -139,6 +144,41 @@ def test_local_variables_may_differ(package, lines):
     flip(model.trainable_variables[0], bit=hvd.rank())
     fit(model, callbacks=[check(1, "raise")], epochs=2)
     assert not lines()
+
+
+@in_both_keras
+def test_a_layer_that_is_never_built_hides_nothing(package, lines):
+    keras = keras_of(package)
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.used = keras.layers.Dense(1)
+            self.unused = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.used(x)
+
+    set_seed(keras, 0)
+    model = Model()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse", **MODES["graph"])
+    fit(model, callbacks=[check(1, "raise")])
+    flips = flipper(package, 2, 1, index=2)
+    with pytest.raises(tfhvd.NotSynchronizedError, match=r"after step 3 of fit: .*kernel"):
+        fit(model, callbacks=[check(3, "raise"), flips])
+
+
+def test_scales_of_float8_may_differ(lines):
+    """They are of what each rank has seen, and take their gradient for their new value."""
+    keras = keras_of("keras")
+    model = make_model(keras)
+    model.quantize("float8")
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse", **MODES["graph"])
+    fit(model, callbacks=[check(1, "heal")], epochs=2)
+    assert not lines()
+    overwritten = [v for v in model.trainable_variables if v.overwrite_with_gradient]
+    own = np.concatenate([np.ravel(v) for v in overwritten])
+    assert not np.array_equal(*hvd.allgather_object(own)[:2]), "nor are they healed"
 
 
 @in_both_keras

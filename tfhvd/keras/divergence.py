@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
@@ -13,7 +13,7 @@ from tfhvd.replicas import ACTIONS, Comparison
 from tfhvd.runtime.library import load_native
 
 if TYPE_CHECKING:
-    from tfhvd.compat.types import Model
+    from tfhvd.compat.types import Model, Variable
     from tfhvd.keras.callbacks.base import Callback
     from tfhvd.runtime.process_sets import ProcessSet
     from tfhvd.runtime.updates import Step
@@ -62,7 +62,9 @@ class DivergenceCheck:
                 epoch. Of some models it is known only after a step that they reduce anything.
         """
         if self._every and not self._begun and not self._before and alike:
-            self._begin("before the first step of fit", step, ranks)
+            # After a step, what is not built yet is a layer that nobody calls.
+            complete = keras_compat.all_built(self._model)
+            self._begin("before the first step of fit", step, ranks, complete)
             self._of_start = True
         self._begun = True
 
@@ -102,13 +104,13 @@ class DivergenceCheck:
             self._pending.leave()
             self._pending = None
 
-    def _begin(self, when: str, step: Step, ranks: ProcessSet) -> None:
-        variables = []
-        if keras_compat.all_built(self._model):
+    def _begin(self, when: str, step: Step, ranks: ProcessSet, complete: bool = True) -> None:
+        variables: list[Variable] = []
+        if self._model.built:
             local = local_keys(self._model, step)
-            variables = [v for v in self._model.trainable_variables if key_of(v) not in local]
+            variables = [v for v in self._model.trainable_variables if _is_shared(v, local)]
         self._of_start = False
-        self._pending = Comparison(variables, when, ranks)
+        self._pending = Comparison(variables, when, ranks, complete)
 
     def _finish(self, step: Step, together: bool) -> None:
         pending, self._pending = self._pending, None
@@ -118,3 +120,12 @@ class DivergenceCheck:
         names = pending.finish(self._action, self._of_start, unreduced, self._known, together)
         if names and self._action != "heal":
             self._known |= pending.differing()
+
+
+def _is_shared(variable: Variable, local: Collection[int]) -> bool:
+    """Whether a variable is to be equal on all ranks.
+
+    What has its new value as a gradient, as scales of float8, holds what its rank has seen.
+    """
+    overwritten = getattr(variable, "overwrite_with_gradient", False)
+    return not overwritten and key_of(variable) not in local
