@@ -1,10 +1,12 @@
 #include "cc/base/arithmetic.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "cc/base/arithmetic_kernels.h"
+#include "cc/base/float_mode.h"
 #include "cc/base/half.h"
 
 namespace tfhvd {
@@ -42,6 +44,14 @@ Status CheckReduction(DType dtype, const Reduction& reduction) {
         std::string("complex tensors are reduced by Sum or Average. Received: op=") +
         ReduceOpName(reduction.op) + ". Reduce tf.math.real(x) and tf.math.imag(x) separately.");
   }
+  const bool finite = std::isfinite(reduction.prescale) && std::isfinite(reduction.postscale);
+  if (!finite && !IsFloat(dtype) && !IsComplex(dtype)) {
+    return Status::InvalidArgument(
+        "integers can be scaled by finite factors only. Received: prescale_factor=" +
+        std::to_string(reduction.prescale) +
+        ", postscale_factor=" + std::to_string(reduction.postscale) +
+        ". Expected: finite factors, or a tensor of a floating-point type.");
+  }
   if (dtype != DType::kBool) return Status::Ok();
   if (reduction.op != ReduceOp::kMin && reduction.op != ReduceOp::kMax) {
     return Status::InvalidArgument(
@@ -59,6 +69,7 @@ Status CheckReduction(DType dtype, const Reduction& reduction) {
 
 void ReduceRanks(void* out, const void* const* in, int ranks, int64_t count, DType dtype,
                  const Reduction& reduction, StoreIn store) {
+  const IeeeFloats ieee;
   Best().reduce(out, in, ranks, count, dtype, reduction, store);
 }
 
@@ -131,6 +142,7 @@ void Widen(void* out, const void* in, int64_t count, DType dtype, const Reductio
     if (out != in && count > 0) std::memcpy(out, in, static_cast<size_t>(count * ItemSize(dtype)));
     return;
   }
+  const IeeeFloats ieee;
   Best().widen(out, in, count, dtype, wider, reduction.prescale);
 }
 
@@ -142,6 +154,7 @@ void Complete(void* out, const void* in, int ranks, int64_t count, DType dtype,
     if (out != in && count > 0) std::memcpy(out, in, static_cast<size_t>(count * ItemSize(dtype)));
     return;
   }
+  const IeeeFloats ieee;
   Best().complete(out, in, ranks, count, dtype, wider, reduction);
 }
 

@@ -52,6 +52,17 @@ namespace compat {
 inline void Pause() { _mm_pause(); }
 inline void StoreFence() { _mm_sfence(); }
 
+// How this thread computes: the register MXCSR.
+using FloatMode = uint32_t;
+constexpr FloatMode kIeee = 0x1F80;  // no denormal is flushed, to the nearest, no exception traps
+inline FloatMode ReadFloatMode() {
+  FloatMode mode = 0;
+  asm volatile("stmxcsr %0" : "=m"(mode) : : "memory");
+  return mode;
+}
+inline void WriteFloatMode(FloatMode mode) { asm volatile("ldmxcsr %0" : : "m"(mode) : "memory"); }
+inline bool IsIeee(FloatMode mode) { return (mode & ~FloatMode{0x3F}) == kIeee; }  // but for flags
+
 // Bytes up to the next line of 64, so that streaming stores are aligned.
 inline int64_t ToLine(const char* p, int64_t bytes) {
   const int64_t gap = static_cast<int64_t>((64 - reinterpret_cast<uintptr_t>(p) % 64) % 64);
@@ -160,6 +171,24 @@ struct Avx512 {
 
 namespace tfhvd {
 namespace compat {
+
+// How this thread computes: the register FPCR of 64-bit Arm; elsewhere nothing is known of it.
+using FloatMode = uint64_t;
+constexpr FloatMode kIeee = 0;
+#if defined(__aarch64__)
+inline FloatMode ReadFloatMode() {
+  FloatMode mode = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(mode) : : "memory");
+  return mode;
+}
+inline void WriteFloatMode(FloatMode mode) {
+  asm volatile("msr fpcr, %0" : : "r"(mode) : "memory");
+}
+#else
+inline FloatMode ReadFloatMode() { return kIeee; }
+inline void WriteFloatMode(FloatMode) {}
+#endif
+inline bool IsIeee(FloatMode mode) { return mode == kIeee; }
 
 inline void Pause() {}
 inline void StoreFence() {}

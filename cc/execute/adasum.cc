@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cc/base/float_mode.h"
 #include "cc/base/half.h"
 #include "cc/flow/request.h"
 
@@ -65,6 +66,7 @@ struct Dots {
 };
 
 Dots DotsOf(const Vector& a, const Vector& b) {
+  const IeeeFloats ieee;
   Dots d;
   for (size_t i = 0; i < a.size(); ++i) {
     d.ab += a[i] * b[i];
@@ -76,9 +78,29 @@ Dots DotsOf(const Vector& a, const Vector& b) {
 
 // a becomes adasum(a, b). A vector of zeros leaves the other one as it is.
 void Combine(const Dots& d, const Vector& b, Vector* a) {
+  const IeeeFloats ieee;
   const double x = d.aa == 0.0 ? 1.0 : 1.0 - d.ab / (2.0 * d.aa);
   const double y = d.bb == 0.0 ? 1.0 : 1.0 - d.ab / (2.0 * d.bb);
   for (size_t i = 0; i < b.size(); ++i) (*a)[i] = x * (*a)[i] + y * b[i];
+}
+
+// The ranks' vectors, in `brought` one after the other, each times `factor`.
+std::vector<Vector> Scaled(const std::vector<char>& brought, size_t ranks, int64_t count,
+                           DType dtype, double factor) {
+  const IeeeFloats ieee;
+  std::vector<Vector> vectors(ranks);
+  for (size_t r = 0; r < ranks; ++r) {
+    const char* from = brought.data() + static_cast<int64_t>(r) * count * ItemSize(dtype);
+    for (int64_t i = 0; i < count; ++i) vectors[r].push_back(factor * Load(from, i, dtype));
+  }
+  return vectors;
+}
+
+void StoreAll(const Vector& values, double factor, char* to, DType dtype) {
+  const IeeeFloats ieee;
+  for (size_t i = 0; i < values.size(); ++i) {
+    Store(factor * values[i], to, static_cast<int64_t>(i), dtype);
+  }
 }
 
 // Combines the ranks' vectors, of which this rank holds its part of the elements, into the first.
@@ -114,17 +136,10 @@ Status Adasum(Communicator* communicator, const void* in, void* out, int64_t cou
   std::vector<char> brought(static_cast<size_t>(mine * size));  // every rank's, of my part
   TFHVD_RETURN_IF_ERROR(
       communicator->AllToAll(in, parts, brought.data(), std::vector<int64_t>(parts.size(), mine)));
-  std::vector<Vector> vectors(static_cast<size_t>(size));
-  for (size_t r = 0; r < vectors.size(); ++r) {
-    const char* from = brought.data() + static_cast<int64_t>(r) * mine;
-    for (int64_t i = 0; i < mine / item; ++i) {
-      vectors[r].push_back(scales.prescale * Load(from, i, dtype));
-    }
-  }
+  std::vector<Vector> vectors =
+      Scaled(brought, static_cast<size_t>(size), mine / item, dtype, scales.prescale);
   TFHVD_RETURN_IF_ERROR(CombineAll(communicator, &vectors));
-  for (int64_t i = 0; i < mine / item; ++i) {
-    Store(scales.postscale * vectors[0][static_cast<size_t>(i)], brought.data(), i, dtype);
-  }
+  StoreAll(vectors[0], scales.postscale, brought.data(), dtype);
   return communicator->AllGather(brought.data(), out, parts);
 }
 

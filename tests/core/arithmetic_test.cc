@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/compat.h"
 #include "cc/base/half.h"
 #include "tests/core/conformance_data.h"
 #include "tests/core/testing.h"
@@ -208,6 +209,48 @@ TEST(IntegersWrapAndAveragesDoNot) {
             kMostUnsigned);
   constexpr uint64_t kLongest = std::numeric_limits<uint64_t>::max();
   EXPECT_EQ(ReduceValues<uint64_t>(DType::kUInt64, sum, {kLongest, 3}), uint64_t{2});
+}
+
+// TensorFlow's threads flush denormals to zero, and the engine's thread does not.
+TEST(DenormalsAreKeptWhateverTheCallerHasSet) {
+#if defined(__x86_64__)
+  constexpr compat::FloatMode kFlushes = 0x9FC0;  // results and inputs, as TensorFlow sets it
+#else
+  constexpr compat::FloatMode kFlushes = 1u << 24;
+#endif
+  const Reduction sum{ReduceOp::kSum, 1.0, 1.0};
+  const Reduction halves{ReduceOp::kSum, 0.5, 1.0};
+  const Reduction average{ReduceOp::kAverage, 1.0, 1.0};
+  constexpr float kSmall = std::numeric_limits<float>::denorm_min();
+  constexpr double kSmaller = std::numeric_limits<double>::denorm_min();
+  const compat::FloatMode before = compat::ReadFloatMode();
+  compat::WriteFloatMode(kFlushes);
+  const float two = ReduceValues<float>(DType::kFloat32, sum, {kSmall, kSmall});
+  const float mean = ReduceValues<float>(DType::kFloat32, average, {2 * kSmall, 2 * kSmall});
+  const float scaled = ReduceValues<float>(DType::kFloat32, halves, {4 * kSmall, 2 * kSmall});
+  const double three = ReduceValues<double>(DType::kFloat64, sum, {kSmaller, kSmaller, kSmaller});
+  const uint16_t half = ReduceValues<uint16_t>(DType::kFloat16, sum, {3, 4});  // bits
+  const compat::FloatMode after = compat::ReadFloatMode();
+  compat::WriteFloatMode(before);
+  EXPECT_EQ(two, 2 * kSmall);
+  EXPECT_EQ(mean, 2 * kSmall);
+  EXPECT_EQ(scaled, 3 * kSmall);
+  EXPECT_EQ(three, 3 * kSmaller);
+  EXPECT_EQ(half, uint16_t{7});
+  EXPECT_EQ(after & kFlushes, kFlushes);  // the caller's own mode is back
+}
+
+TEST(IntegersAreScaledByFiniteFactorsOnly) {
+  for (const double factor : {double{kInfinity}, -double{kInfinity}, double{kNaN}}) {
+    for (const DType dtype : {DType::kInt8, DType::kUInt64, DType::kBool}) {
+      for (const Reduction& wrong :
+           {Reduction{ReduceOp::kSum, factor, 1.0}, Reduction{ReduceOp::kAverage, 1.0, factor}}) {
+        EXPECT_TRUE(!CheckReduction(dtype, wrong).ok());
+      }
+    }
+    EXPECT_OK(CheckReduction(DType::kFloat32, {ReduceOp::kSum, factor, 1.0}));
+    EXPECT_OK(CheckReduction(DType::kComplex64, {ReduceOp::kSum, factor, 1.0}));
+  }
 }
 
 TEST(UnsignedNumbersOf64BitsAreNotTakenForNegativeOnes) {
