@@ -1,5 +1,6 @@
 #include "cc/process/engine_maker.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -73,7 +74,7 @@ Status MakeEngineOfRoster(const Making& making, int listener, const Roster& rost
     endpoints.rank = roster.rank;
     endpoints.addresses = roster.addresses;
     endpoints.token = roster.token;
-    endpoints.listener = dup(listener);
+    endpoints.listener = fcntl(listener, F_DUPFD_CLOEXEC, 0);
     TFHVD_RETURN_IF_ERROR(ConnectTcpWorld(making.config, endpoints, &generation->world));
     making.config.failpoints.Pass(Failpoint::kMeshOpen);
   }

@@ -1,5 +1,6 @@
 #include "cc/process/process.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -180,7 +181,7 @@ Status InitProcess(const std::string& installed_nccl, const std::vector<int>& ra
   TFHVD_RETURN_IF_ERROR(ReadConfig(&making.config, &making.warnings));
   if (membership >= 0) TFHVD_RETURN_IF_ERROR(SetFailpoints(endpoints.rank, &making.config, &state));
   const bool elastic = membership >= 0 && state.world == nullptr;
-  if (elastic) state.listener = Fd(dup(endpoints.listener));
+  if (elastic) state.listener = Fd(fcntl(endpoints.listener, F_DUPFD_CLOEXEC, 0));
   if (membership >= 0 && !endpoints.exists()) {
     return BeginToJoin(making, endpoints, membership, &state);
   }

@@ -1,6 +1,9 @@
 // Connections of the TCP backend: strangers, peers that leave or die, addresses that lead nowhere.
 #include "cc/backends/tcp/tcp_mesh.h"
 
+#include <errno.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/backends/tcp/tcp_socket.h"
 #include "cc/backends/tcp/tcp_transfers.h"
 #include "tests/core/tcp_jobs.h"
 #include "tests/core/testing.h"
@@ -282,6 +286,60 @@ TEST(StrangersAreRefusedAndHinderNobody) {
   ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
   EXPECT_EQ(got, sent);
   EXPECT_OK(pair.zero->lost(1));
+}
+
+Fd ConnectTo(const std::string& address) {
+  Fd fd;
+  EXPECT_OK(BeginConnect(address, &fd));
+  return fd;
+}
+
+void TestAPairSendsBeside(Pair* pair) {
+  Posted posted;
+  const std::string sent = Text(100, 'a');
+  std::string got(100, ' ');
+  Send(pair->one.get(), kAtZero, sent, &posted, 0);
+  Receive(pair->zero.get(), kAtOne, &got, &posted, 1);
+  ASSERT_TRUE(pair->Until([&] { return posted.over(1); }));
+  EXPECT_EQ(got, sent);
+}
+
+// Connections that say nothing take few descriptors of a rank, and do not keep a peer out.
+TEST(StrangersThatSayNothingAreFew) {
+  Pair pair;
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.push_back(ConnectTo(pair.address));
+    pair.zero->Progress(std::chrono::nanoseconds(0));
+  }
+  TestAPairSendsBeside(&pair);
+  int open = 0;
+  for (const Fd& stranger : strangers) {
+    char byte = 0;
+    const ssize_t got = recv(stranger.get(), &byte, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) ++open;
+  }
+  EXPECT_TRUE(open >= 1 && open <= 40);
+}
+
+// Without a free descriptor a rank accepts nothing, does not spin, and goes on once there is one.
+TEST(AProcessShortOfDescriptorsRests) {
+  Pair pair;
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const Fd stranger = ConnectTo(pair.address);
+  const Fd next(dup(stranger.get()));
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(next.get());  // no number below it is free
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  int rounds = 0;
+  for (const auto until = Clock::now() + std::chrono::milliseconds(500); Clock::now() < until;) {
+    pair.zero->Progress(std::chrono::milliseconds(500));
+    ++rounds;
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(rounds < 50);
+  TestAPairSendsBeside(&pair);
 }
 
 // A process has a mesh for each generation of its job, and listens at one port for all of them.

@@ -16,6 +16,10 @@ namespace {
 // How often time alone moves something on: connections that are being made.
 constexpr std::chrono::milliseconds kTick(50);
 constexpr int kEvents = 64;
+// Connections without a handshake that a process holds, besides one for each that its peers make.
+constexpr int kMoreStrangers = 32;
+// How long nothing is accepted while the process is short of descriptors.
+constexpr std::chrono::milliseconds kRest(250);
 
 TcpHandshake HandshakeWith(int peer, const TcpEndpoints& endpoints, TcpTraffic traffic) {
   TcpHandshake handshake;
@@ -175,14 +179,32 @@ void TcpMesh::Rewatch(int peer, TcpTraffic traffic) {
 
 void TcpMesh::Accept() {
   while (true) {
-    Fd fd = AcceptOne(listener_.get());
+    Fd fd;
+    if (!AcceptOne(listener_.get(), &fd)) {
+      Watch(listener_.get(), 0, EPOLL_CTL_MOD);
+      rests_ = true;
+      rests_until_ = Clock::now() + kRest;
+      return;
+    }
     if (!fd.valid()) return;
     const int number = fd.get();
     receivers_[number] = std::make_unique<TcpReceiver>(std::move(fd), rank_, size(), token_,
                                                        &inboxes_, &on_message_);
     strangers_.insert(number);
     Watch(number, EPOLLIN, EPOLL_CTL_ADD);
+    CloseOldestStranger();
   }
+}
+
+// A peer whose connection is closed before its handshake was read connects again.
+void TcpMesh::CloseOldestStranger() {
+  if (static_cast<int>(strangers_.size()) <= kTcpTraffics * size() + kMoreStrangers) return;
+  const auto is_older = [this](int one, int other) {
+    return receivers_.at(one)->until() < receivers_.at(other)->until();
+  };
+  const int oldest = *std::min_element(strangers_.begin(), strangers_.end(), is_older);
+  AdvanceReceiver(receivers_.at(oldest).get());
+  if (strangers_.erase(oldest) > 0) receivers_.erase(oldest);
 }
 
 void TcpMesh::AdvanceReceiver(TcpReceiver* receiver) {
@@ -232,8 +254,8 @@ void TcpMesh::Lose(int peer, const std::string& how) {
 }
 
 void TcpMesh::Progress(std::chrono::nanoseconds most) {
-  const bool connecting = !connecting_.empty() || !strangers_.empty();
-  const auto longest = connecting ? std::min<std::chrono::nanoseconds>(most, kTick) : most;
+  const bool by_time = !connecting_.empty() || !strangers_.empty() || rests_;
+  const auto longest = by_time ? std::min<std::chrono::nanoseconds>(most, kTick) : most;
   const int64_t milliseconds = (longest.count() + 999999) / 1000000;
   epoll_event events[kEvents];
   const int count = epoll_wait(
@@ -253,13 +275,17 @@ void TcpMesh::Progress(std::chrono::nanoseconds most) {
       AdvanceReceiver(receiver->second.get());
     }
   }
-  if (connecting) LookAtTheClock();
+  if (by_time) LookAtTheClock();
 }
 
 void TcpMesh::LookAtTheClock() {
   const auto connecting = connecting_;
   for (const auto& [peer, traffic] : connecting) AdvanceSender(peer, traffic, false);
   const auto now = Clock::now();
+  if (rests_ && now >= rests_until_) {
+    rests_ = false;
+    Watch(listener_.get(), EPOLLIN, EPOLL_CTL_MOD);
+  }
   for (auto each = strangers_.begin(); each != strangers_.end();) {
     const bool late = receivers_.at(*each)->IsLate(now);
     if (late) receivers_.erase(*each);
@@ -274,6 +300,7 @@ void TcpMesh::Wake() {
 
 void TcpMesh::StopListening() {
   listener_.Reset();
+  rests_ = false;
   for (const int stranger : strangers_) receivers_.erase(stranger);
   strangers_.clear();
 }

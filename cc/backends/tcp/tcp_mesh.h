@@ -112,6 +112,8 @@ class TcpMesh {
   void AdvanceSender(int peer, TcpTraffic traffic, bool readable);
   void Rewatch(int peer, TcpTraffic traffic);
   void Accept();
+  // Closes the connection that has been without a handshake for longest, if there are too many.
+  void CloseOldestStranger();
   void AdvanceReceiver(TcpReceiver* receiver);
   void Lose(int peer, const std::string& how);
   void EndData(int peer, const Status& why);
@@ -135,7 +137,10 @@ class TcpMesh {
   int messages_waiting_ = 0;
   // What time alone moves on.
   std::set<std::pair<int, TcpTraffic>> connecting_;
-  std::set<int> strangers_;  // receivers that have not sent theirs, by descriptor
+  std::set<int> strangers_;  // receivers whose handshake has not come, by descriptor
+  // While this process is short of descriptors, nothing is accepted until then.
+  Clock::time_point rests_until_ = {};
+  bool rests_ = false;
 };
 
 }  // namespace tfhvd

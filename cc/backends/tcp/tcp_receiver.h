@@ -45,6 +45,8 @@ class TcpReceiver {
   End Advance();
   // Whether a handshake is due by now.
   bool IsLate(Clock::time_point now) const { return peer_ < 0 && now >= until_; }
+  // Until when the handshake must have come.
+  Clock::time_point until() const { return until_; }
   // Says that this process leaves.
   void SayBye();
 

@@ -68,8 +68,10 @@ int ConnectError(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
-Fd AcceptOne(int listener) {
-  return Fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+bool AcceptOne(int listener, Fd* fd) {
+  *fd = Fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (fd->valid()) return true;
+  return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
 }
 
 void SetSocketOptions(int fd) {

@@ -19,8 +19,9 @@ Status BeginConnect(const std::string& address, Fd* fd);
 // Why a socket has not been connected; 0 where it has.
 int ConnectError(int fd);
 
-// Takes a connection that has arrived; invalid where there is none.
-Fd AcceptOne(int listener);
+// Takes a connection that has arrived; `fd` is invalid if there is none. Returns false if this
+// process, or its host, is short of descriptors or memory.
+bool AcceptOne(int listener, Fd* fd);
 
 // Small messages leave at once, and a host that is cut off is noticed though nothing is sent.
 void SetSocketOptions(int fd);
