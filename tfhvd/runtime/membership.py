@@ -325,6 +325,16 @@ class Membership:
             raise NotInitializedError(_FORKED if self.forked else _NOT_INITIALIZED)
         return self.topology
 
+    def current_topology(self) -> Topology:
+        """Returns the topology of the ranks that take part by now; raises as require_topology.
+
+        After a collective without a lost rank it is the one without that rank, though the thread
+        that follows the members may not have run since.
+        """
+        if self.is_elastic:
+            self.refresh()
+        return self.require_topology()
+
     def check(self) -> None:
         """Raises NotInitializedError where the process is in no job."""
         self.require_topology()

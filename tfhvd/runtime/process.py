@@ -181,7 +181,7 @@ def rank() -> int:
         >>> if hvd.rank() == 0:
         ...     model.save("model.keras")
     """
-    return membership.require_topology().rank
+    return membership.current_topology().rank
 
 
 def size() -> int:
@@ -190,7 +190,7 @@ def size() -> int:
     Example:
         >>> dataset = dataset.shard(hvd.size(), hvd.rank())
     """
-    return membership.require_topology().size
+    return membership.current_topology().size
 
 
 def local_rank() -> int:
@@ -201,7 +201,7 @@ def local_rank() -> int:
         >>> if gpus:
         ...     tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     """
-    return membership.require_topology().local_rank
+    return membership.current_topology().local_rank
 
 
 def local_size() -> int:
@@ -210,7 +210,7 @@ def local_size() -> int:
     Example:
         >>> threads = os.cpu_count() // hvd.local_size()
     """
-    return membership.require_topology().local_size
+    return membership.current_topology().local_size
 
 
 def cross_rank() -> int:
@@ -220,7 +220,7 @@ def cross_rank() -> int:
         >>> if hvd.local_rank() == 0:
         ...     print(f"host {hvd.cross_rank()} is there")
     """
-    return membership.require_topology().cross_rank
+    return membership.current_topology().cross_rank
 
 
 def cross_size() -> int:
@@ -230,7 +230,7 @@ def cross_size() -> int:
         >>> hvd.cross_size() * hvd.local_size() == hvd.size()  # where all hosts have as many
         True
     """
-    return membership.require_topology().cross_size
+    return membership.current_topology().cross_size
 
 
 def is_homogeneous() -> bool:
@@ -240,4 +240,4 @@ def is_homogeneous() -> bool:
         >>> hvd.is_homogeneous()
         True
     """
-    return membership.require_topology().homogeneous
+    return membership.current_topology().homogeneous
