@@ -40,7 +40,7 @@ def members(least: int | None) -> Members:
     assert answers[:3] == [None] * 3
     everything = said(answers[3])
     assert everything["addresses"] == ["a:0", "b:1", "c:2", "d:3"]
-    assert everything["elastic"] == (least is not None) and len(everything["token"]) == 32
+    assert everything["elastic"] == (least is not None) and len(everything["salt"]) == 32
     return four
 
 
@@ -79,7 +79,7 @@ def test_who_comes_later_is_let_in_once_all_members_are_ready():
     four = members(least=2)
     assert said(four.comes(4, "e:4", HOSTS)) == {
         "addresses": [],
-        "token": "",
+        "salt": "",
         "elastic": True,
         "hosts": ["a", "b", "a", "b", "a"],
         "place": 4,

@@ -19,7 +19,7 @@ from launching import TFHVDRUN, environment, launch, script, started, wait_until
 from mpi import wait_for
 from variants import also
 
-from tfhvd.launch import address, cli, endpoints, mpi
+from tfhvd.launch import address, cli, endpoints, handshake, mpi
 from tfhvd.launch.command_line import build_without_mpi
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.hosts import Host, place
@@ -85,13 +85,14 @@ def test_ranks_that_no_host_has_room_for_are_an_error():
 
 
 def test_a_rank_inherits_its_port_once():
-    port = endpoints.Port(1, endpoints.LOOPBACK)
+    port = endpoints.Port(1, endpoints.LOOPBACK, "t" * 32)
     assert port.addresses.startswith("127.0.0.1:")
-    environ = port.hand_over(["a:1", port.addresses], "t" * 32)
+    environ = port.hand_over(["a:1", port.addresses], "salt")
     found = endpoints.take(environ)
     assert found is not None
     with socket.socket(fileno=found.listener) as listener:
-        assert (found.rank, found.addresses[0], found.token) == (1, "a:1", "t" * 32)
+        token = handshake.derived("t" * 32, "salt")
+        assert (found.rank, found.addresses[0], found.token) == (1, "a:1", token)
         assert f"127.0.0.1:{listener.getsockname()[1]}" == found.addresses[1]
         assert not os.get_inheritable(found.listener)
     assert environ == {}
@@ -100,7 +101,7 @@ def test_a_rank_inherits_its_port_once():
 
 def test_a_rank_that_comes_later_inherits_its_place():
     hosts = ["a", "b", "a"]
-    environ = endpoints.Port(7, endpoints.LOOPBACK).hand_over([], "", True, hosts, 2)
+    environ = endpoints.Port(7, endpoints.LOOPBACK, "").hand_over([], "", True, hosts, 2)
     found = endpoints.take(environ)
     assert found is not None
     os.close(found.listener)
@@ -111,7 +112,7 @@ def test_a_rank_that_comes_later_inherits_its_place():
 
 def test_what_leads_to_the_launcher_is_tried_first(monkeypatch):
     monkeypatch.setattr(address, "_towards", lambda host: [f"own-towards-{host}"])
-    port = endpoints.Port(1, "", ["fd00::7"])
+    port = endpoints.Port(1, "", "", ["fd00::7"])
     number = port.addresses.rpartition(":")[2]
     assert port.addresses.startswith(f"own-towards-fd00::7:{number},")
 

@@ -19,7 +19,9 @@ import network
 import pytest
 
 import tfhvd
-from tfhvd.launch.call import exchange, on_nodes, remote_shell
+from tfhvd.launch import handshake
+from tfhvd.launch.call import on_nodes, remote_shell
+from tfhvd.launch.call.channel import Channel
 from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer, execute
 from tfhvd.launch.call.on_nodes import Work, run_on_nodes
 from tfhvd.launch.call.payload import payload_of
@@ -37,6 +39,10 @@ def _wait_for(mark: str) -> None:
         assert time.monotonic() < until, "the command has not started"
         time.sleep(0.01)
     assert launching.processes_naming(mark)
+
+
+def _proved(sock: socket.socket) -> Channel:
+    return Channel(sock, handshake.prove(sock, TOKEN, "node"), listens=False)
 
 
 @pytest.fixture(name="node")
@@ -67,8 +73,8 @@ def test_a_stranger_is_sent_away(node):
 def test_what_runs_ends_with_who_has_asked(node, tmp_path):
     mark = str(tmp_path / "mark")
     with socket.create_connection((node.host, node.port)) as sock:
-        sock.sendall(TOKEN.encode())
-        exchange.send(sock, f"{STAYS} {mark}; true".encode())
+        asks = _proved(sock)
+        asks.send(f"{STAYS} {mark}; true".encode())
         _wait_for(mark)
     assert launching.wait_until_gone(mark) == []
 
@@ -76,9 +82,9 @@ def test_what_runs_ends_with_who_has_asked(node, tmp_path):
 def test_what_outlives_its_shell_ends_with_who_has_asked(node, tmp_path):
     mark = str(tmp_path / "mark")
     with socket.create_connection((node.host, node.port)) as sock:
-        sock.sendall(TOKEN.encode())
-        exchange.send(sock, f"{STAYS} {mark} & echo shell $$".encode())
-        shell = int(exchange.receive(sock).split()[1])
+        asks = _proved(sock)
+        asks.send(f"{STAYS} {mark} & echo shell $$".encode())
+        shell = int(asks.receive().split()[1])
         _wait_for(mark)
         while Path(f"/proc/{shell}").exists():
             time.sleep(0.01)
@@ -89,11 +95,11 @@ def test_what_runs_ends_with_the_server(tmp_path):
     server = NodeServer(TOKEN)
     mark = str(tmp_path / "mark")
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
-        sock.sendall(TOKEN.encode())
-        exchange.send(sock, f"{STAYS} {mark}; true".encode())
+        asks = _proved(sock)
+        asks.send(f"{STAYS} {mark}; true".encode())
         _wait_for(mark)
         server.close()
-        assert exchange.receive(sock) == b"x-9"
+        assert asks.receive() == b"x-9"
     assert launching.wait_until_gone(mark) == []
 
 
@@ -114,9 +120,9 @@ def test_a_server_outlives_a_want_of_descriptors(node):
         for number in held:
             os.close(number)
     with sock:
-        sock.sendall(TOKEN.encode())
-        exchange.send(sock, b"exit 5")
-        assert exchange.receive(sock) == b"x5"
+        asks = _proved(sock)
+        asks.send(b"exit 5")
+        assert asks.receive() == b"x5"
 
 
 def test_a_closed_server_takes_nobody(node):

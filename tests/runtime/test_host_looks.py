@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tfhvd.launch import inquiry
+from tfhvd.launch import handshake, host_answers, inquiry
 from tfhvd.launch.inquiry import Watcher
 from tfhvd.runtime.host_looks import Answers, OtherHosts
 
@@ -49,7 +49,8 @@ def rank():
             start_new_session=True,
         )
         started.append(job)
-        return job, Watcher(*reversed(job.stdout.readline().strip().split(" ")))
+        token, at = job.stdout.readline().strip().split(" ")
+        return job, Watcher(at, token, host_answers.ABOUT)
 
     yield start
     for job in started:
@@ -82,7 +83,8 @@ def test_a_rank_that_is_stopped_still_has_its_host_seen(rank):
     at = ("127.0.0.1", int(watcher.addresses.rpartition(":")[2]))
     with socket.create_connection(at) as sock:
         sock.settimeout(10)
-        sock.sendall(inquiry.wire.frame_json(inquiry.wire.ASK, token=watcher.token))
+        handshake.prove(sock, watcher.token, watcher.about)
+        sock.sendall(inquiry.wire.frame_json(inquiry.wire.ASK))
         assert sock.recv(1000) == inquiry.wire.frame(inquiry.wire.QUIT)
 
 

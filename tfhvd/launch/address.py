@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import socket
 import struct
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 _SIOCGIFADDR = 0x8915
-
-# What accept() fails of without being closed.
-_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 BACKLOG = 1024  # connections that a listening socket holds
 
@@ -39,26 +34,6 @@ def reserve(*, remote: bool) -> socket.socket:
     one = socket.socket(socket.AF_INET)
     one.bind(("" if remote else "127.0.0.1", 0))
     return one
-
-
-def connections(listener: socket.socket) -> Iterator[socket.socket]:
-    """Every connection to a listening socket, each the caller's own, until `stop` is called."""
-    while True:
-        try:
-            sock, _ = listener.accept()
-        except OSError as error:
-            if error.errno not in _PASSING:
-                return
-            time.sleep(0.1)  # until some other file of this process is closed
-            continue
-        yield sock
-
-
-def stop(listener: socket.socket) -> None:
-    """Ends `connections` in another thread, which close() alone would not wake."""
-    with contextlib.suppress(OSError):
-        listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
 
 
 def detect_loss(sock: socket.socket) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfhvd.launch import address
+from tfhvd.launch import address, handshake
 
 # In the environment of a worker: its rank is to meet the others over TCP. The value: the network
 # interfaces that it may name, with commas; "" for all; LOOPBACK where all ranks are on one host.
@@ -32,7 +32,7 @@ class Endpoints:
     Attributes:
         rank: its number.
         addresses: by rank, "host:port,..." in the order to try them.
-        token: the job's secret.
+        token: of the ranks' connections to each other.
         listener: the descriptor of its port, whose owner is who has this object.
         members: that from which it reads who takes part as ranks are lost; -1: none may be.
         hosts: of a rank that comes later, the hosts of all, by rank, once it takes part; else none.
@@ -79,6 +79,7 @@ class Port:
     Args:
         rank: its number.
         nics: the value of TCP.
+        token: the job's.
         towards: hosts that the other ranks may be on, such as the launcher's: what leads to them
             is tried first, by IPv4 and IPv6.
 
@@ -86,8 +87,9 @@ class Port:
         addresses: where others reach it.
     """
 
-    def __init__(self, rank: int, nics: str, towards: Iterable[str] = ()) -> None:
+    def __init__(self, rank: int, nics: str, token: str, towards: Iterable[str] = ()) -> None:
         self._rank = rank
+        self._token = token
         self._says: int | None = None
         self._beginning: int | None = None
         self._listener, self.addresses = reserve_port(nics, towards)
@@ -97,7 +99,7 @@ class Port:
     def hand_over(
         self,
         addresses: Sequence[str],
-        token: str,
+        salt: str,
         elastic: bool = False,
         hosts: Sequence[str] = (),
         place: int = 0,
@@ -106,13 +108,14 @@ class Port:
 
         Args:
             addresses: of all ranks; of none where this one comes later.
-            token: the job's secret.
+            salt: from which the token of these is derived.
             elastic: whether `say` is to tell the rank who takes part.
             hosts: see Endpoints.
             place: likewise.
         """
         table = os.memfd_create("tfhvd-endpoints", 0)
-        fields = {"rank": self._rank, "addresses": list(addresses), "token": token}
+        fields = {"rank": self._rank, "addresses": list(addresses)}
+        fields["token"] = handshake.derived(self._token, salt)
         fields |= {"hosts": list(hosts), "place": place}
         os.write(table, json.dumps(fields).encode())
         inherited = [self._listener.detach(), table]
@@ -134,10 +137,17 @@ class Port:
             os.pwrite(self._beginning, data + b"\n", os.fstat(self._beginning).st_size)
 
     def say(self, line: str) -> None:
-        """Tells the rank who takes part, if it may need that; it may have ended."""
+        """Tells the rank who takes part, if it may need that; it may have ended.
+
+        Args:
+            line: as `Members` makes it. A roster's salt becomes the token that the rank needs.
+        """
+        word, *rest = line.split(" ")
+        if word == "roster":
+            rest[2] = handshake.derived(self._token, rest[2])
         if self._says is not None:
             with contextlib.suppress(OSError):
-                os.write(self._says, line.encode())
+                os.write(self._says, " ".join([word, *rest]).encode())
 
 
 def reserve_port(nics: str, towards: Iterable[str] = ()) -> tuple[socket.socket, str]:

@@ -24,32 +24,28 @@ import socket
 import threading
 from collections.abc import Callable
 
-from tfhvd.launch import address, inquiry
+from tfhvd.launch import inquiry
+from tfhvd.launch.door import Door
 from tfhvd.watch.hang_watch import Views
 from tfhvd.watch.this_host import ThisHost
 
-_TO_ASK = 2.0  # seconds for a question to come after the connection
+ABOUT = "host"  # what listens, as handshake calls it
+_TO_ASK = 2.0  # seconds for a question to come after the proof
 _LOOK_UP = 2.0  # seconds from one look at who is this one's parent to the next
 
 
-def serve(
-    listener: socket.socket,
-    token: str,
-    look: Callable[[], Views],
-    waits: Callable[[float], bool],
-) -> None:
-    """Answers one after the other, until `address.stop` is called.
+def serve(door: Door, look: Callable[[], Views], waits: Callable[[float], bool]) -> None:
+    """Answers one after the other, until the door is stopped.
 
     Args:
-        listener: where they come.
-        token: what a question must begin with.
+        door: where they come.
         look: takes a look at the ranks.
         waits: whether one of them has waited in vain for so many seconds.
     """
-    for sock in address.connections(listener):
-        # Whoever breaks off, or is a stranger, gets no answer.
-        with contextlib.suppress(*inquiry.FAILURES), sock:
-            inquiry.answer_one(sock, token, look, waits, _TO_ASK)
+    for guest in door.guests():
+        # Whoever breaks off, or says what cannot be read, gets no answer.
+        with contextlib.suppress(Exception), guest.sock:
+            inquiry.answer_one(guest.sock, look, waits, _TO_ASK)
 
 
 def _end_with(rank: int) -> None:
@@ -68,7 +64,7 @@ def main() -> None:
     token = sys.stdin.readline().strip()
     threading.Thread(target=_end_with, args=(rank,), daemon=True).start()
     here = ThisHost(rank)
-    serve(listener, token, here.look, here.waits)
+    serve(Door(listener, token, ABOUT), here.look, here.waits)
 
 
 if __name__ == "__main__":

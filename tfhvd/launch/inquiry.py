@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tfhvd.launch import address, environment, wire
+from tfhvd.launch import address, environment, handshake, wire
 from tfhvd.watch import snapshot
 from tfhvd.watch.hang_watch import Views
 from tfhvd.watch.snapshot import Snapshot
@@ -25,15 +24,17 @@ FAILURES = (OSError, ValueError, KeyError, TypeError, wire.WireError)
 
 @dataclass(frozen=True)
 class Watcher:
-    """Where it listens, and what it wants to hear first.
+    """Where it listens, and what those must know who ask.
 
     Attributes:
         addresses: "host:port,...", those by which other hosts reach it.
         token: its secret.
+        about: what listens there; see handshake.
     """
 
     addresses: str
     token: str
+    about: str = wire.ABOUT
 
 
 def launcher_of(environ: Mapping[str, str]) -> Watcher | None:
@@ -50,7 +51,8 @@ def look(watcher: Watcher) -> list[Snapshot]:
     """
     for at in address.pairs(watcher.addresses):
         with contextlib.suppress(*FAILURES), socket.create_connection(at, _TO_CONNECT) as sock:
-            sock.sendall(wire.frame_json(wire.ASK, token=watcher.token))
+            handshake.prove(sock, watcher.token, watcher.about)
+            sock.sendall(wire.frame_json(wire.ASK))
             views = [wire.read_json(each) for kind, each in _answers(sock) if kind == wire.VIEW]
             return sorted(map(snapshot.of_fields, views), key=lambda seen: seen.rank)
     return []
@@ -65,14 +67,14 @@ def waits(watcher: Watcher, limit: float) -> bool:
     """
     for at in address.pairs(watcher.addresses):
         with contextlib.suppress(*FAILURES), socket.create_connection(at, _TO_CONNECT) as sock:
-            sock.sendall(wire.frame_json(wire.ASK, token=watcher.token, limit=limit))
+            handshake.prove(sock, watcher.token, watcher.about)
+            sock.sendall(wire.frame_json(wire.ASK, limit=limit))
             return any(kind == wire.STUCK for kind, _ in _answers(sock))
     return False
 
 
 def answer_one(
     sock: socket.socket,
-    token: str,
     look: Callable[[], Views],
     waits: Callable[[float], bool],
     patience: float,
@@ -80,8 +82,7 @@ def answer_one(
     """Answers the question that comes over a connection.
 
     Args:
-        sock: the connection.
-        token: what it must begin with.
+        sock: the connection, of who knows the token.
         look: takes a look at all ranks that are seen.
         waits: whether one of them has waited in vain for so many seconds.
         patience: seconds for the question to come.
@@ -91,8 +92,8 @@ def answer_one(
     """
     kind, payload = next(_frames(sock, patience))
     asked = wire.read_json(payload)
-    if kind != wire.ASK or not secrets.compare_digest(str(asked["token"]), token):
-        raise wire.WireError("this is no question of the job's")
+    if kind != wire.ASK:
+        raise wire.WireError("this is no question")
     sock.settimeout(_LIMIT)
     if "limit" not in asked:
         answer(sock.sendall, look())

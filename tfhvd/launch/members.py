@@ -49,7 +49,7 @@ class Members:
         self._listens_at: dict[int, str] = {}
         self._identity = ""
         self._met: set[int] = set()
-        self._token = secrets.token_hex(16)  # of those that are started with the job
+        self._salt = secrets.token_hex(16)  # of the token of those that are started with the job
         self._generation = 0
         self._admitted = 0
         self._newest = ""  # the line by which members were told of this generation
@@ -75,7 +75,7 @@ class Members:
         return wire.frame_json(
             wire.ENDPOINTS,
             addresses=[self._listens_at[each] for each in range(self._num_proc)],
-            token=self._token,
+            salt=self._salt,
             elastic=self.elastic,
         )
 
@@ -96,7 +96,7 @@ class Members:
             wire.frame_json(
                 wire.ENDPOINTS,
                 addresses=[],
-                token="",
+                salt="",
                 elastic=True,
                 hosts=[hosts.get(number, "") for number in order],
                 place=order.index(rank),

@@ -14,7 +14,7 @@ class Orders:
 
     Attributes:
         num_proc: the number of ranks to expect.
-        token: what a worker must say first.
+        token: the job's; "" in what travels to other hosts, which know it.
         limits: for how long it waits.
         end_hanging: whether to end the job then, if it hangs.
         majority: whether the job outlives the host of the supervisor, with more than half of the

@@ -28,6 +28,11 @@ class Peer:
         self._silence = wire.Silence()
 
     @property
+    def name(self) -> str:
+        """The name of the process in messages."""
+        return "a process of this job" if self.rank is None else f"rank {self.rank.rank}"
+
+    @property
     def is_here(self) -> bool:
         """Whether it comes from this host."""
         try:

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Mapping
 
-from tfhvd.launch import address, endpoints, heirs, wire
+from tfhvd.launch import address, endpoints, handshake, heirs, wire
 from tfhvd.launch.environment import ADDRESS, MAJORITY, STANDBY, TOKEN
 
 _TIMES, _PAUSE = 5, 0.2  # how often the launcher's process may end while it takes us in; seconds
@@ -27,7 +27,7 @@ class Launcher:
 
     Args:
         addresses: where it is: ``host:port,...``, of which the first counts that welcomes us.
-        token: what it wants to hear.
+        token: the job's.
         rank: our rank.
         share: how many cores the rank takes, if it takes a share.
         listens_at: where it meets others, if it does so over TCP.
@@ -52,8 +52,9 @@ class Launcher:
         self.sock: socket.socket
         self.may_have_another = may_have_another
         self._at = list(address.pairs(addresses))
-        self._hello = {"token": token, "rank": rank, "host": socket.gethostname()}
-        self._hello |= {"pid": os.getpid(), "share": share, "listens_at": listens_at}
+        self._token = token
+        self._hello = {"rank": rank, "host": socket.gethostname(), "pid": os.getpid()}
+        self._hello |= {"share": share, "listens_at": listens_at}
         self._heirs = heirs
         self._beat_at = 0.0
         self._silence = wire.Silence()
@@ -99,7 +100,7 @@ class Launcher:
         limit = _TO_CONNECT if self._heirs is None or again is None else _TO_CONNECT_SOON
         for at in addresses:
             try:
-                self.sock = _welcomed(at, hello, limit)
+                self.sock = _welcomed(at, self._token, hello, limit)
             except (OSError, wire.WireError) as error:
                 errors[at] = error
             else:
@@ -188,12 +189,13 @@ def _says_unreachable(error: Exception) -> bool:
     )
 
 
-def _welcomed(at: tuple[str, int], hello: bytes, limit: float) -> socket.socket:
+def _welcomed(at: tuple[str, int], token: str, hello: bytes, limit: float) -> socket.socket:
     sock = socket.create_connection(at, timeout=limit)
     sock.settimeout(_TO_CONNECT)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire.notice_lost_hosts(sock)
+        handshake.prove(sock, token, wire.ABOUT, _TO_CONNECT)
         sock.sendall(hello)
         frames = wire.Reader().feed(_read_exactly(sock, len(wire.frame(wire.WELCOME))))
         if [kind for kind, _ in frames] != [wire.WELCOME]:

@@ -6,7 +6,6 @@ returns when none is left. That of an elastic job may take over from another one
 
 from __future__ import annotations
 
-import contextlib
 import selectors
 import signal
 import socket
@@ -15,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from tfhvd.launch import children, cores, debugging, hang_report, orphans, stopping, wire
 from tfhvd.launch.conclusion import conclude, not_started
+from tfhvd.launch.door import Door
 from tfhvd.launch.ending import Ending, Rank, report_loss
 from tfhvd.launch.growth import Growth
 from tfhvd.launch.hosts import Host
@@ -44,7 +44,7 @@ class Supervisor:
 
     Args:
         orders: what it is to do.
-        listener: where workers connect; the caller's.
+        listener: where workers connect, which is ours from now on.
         output: where the ranks' output goes.
         signals: those that we are sent.
         succession: what it leaves to the next one, and has from the one before.
@@ -68,7 +68,7 @@ class Supervisor:
         debugged: int | None = None,
     ) -> None:
         self._orders, self._num_proc, self._limits = orders, orders.num_proc, orders.limits
-        self._listener = listener
+        self._door = Door(listener, orders.token, wire.ABOUT)
         self._output = output
         self._signals = signals
         self._peers = Peers()
@@ -122,7 +122,7 @@ class Supervisor:
             env: its environment.
             manager: what people know it as.
         """
-        self._select.register(self._listener, selectors.EVENT_READ, self._on_connect)
+        self._select.register(self._door, selectors.EVENT_READ, lambda: None)
         self._select.register(self._signals.fd, selectors.EVENT_READ, self._on_signals)
         if self._debugged is not None:
             self._input = debugging.InputSender(self._select)
@@ -136,6 +136,7 @@ class Supervisor:
             self._say(*self._succession.news())
             for key, _ in self._select.select(timeout=0.02 if self._output.waiting() else 0.1):
                 key.data()
+            self._let_in()
             now = time.monotonic()
             self._output.tick(now)
             if self._succession.undecided:
@@ -209,13 +210,12 @@ class Supervisor:
 
     # -- workers -------------------------------------------------------------------------------
 
-    def _on_connect(self) -> None:
-        with contextlib.suppress(OSError):
-            sock, _ = self._listener.accept()
-            sock.settimeout(10)  # for sends; a read happens only when there is something
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire.notice_lost_hosts(sock)
-            peer = Peer(sock)
+    def _let_in(self) -> None:
+        for guest in self._door.take():
+            guest.sock.settimeout(10)  # for sends; a read happens only when there is something
+            guest.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire.notice_lost_hosts(guest.sock)
+            peer = Peer(guest.sock)
             self._peers.add(peer)
             self._listen_to(peer)
 
@@ -227,8 +227,13 @@ class Supervisor:
             data = peer.sock.recv(1 << 16)
             for kind, payload in peer.reader.feed(data):
                 self._on_frame(peer, kind, payload)
-        except (OSError, wire.WireError, KeyError, TypeError, ValueError):
+        except OSError:
             data = b""
+        except Exception as error:  # a message that cannot be read harms its sender alone
+            data = b""
+            self._say(
+                f"tfhvdrun: closed the connection of {peer.name}: unreadable message: {error}"
+            )
         if not data:
             self._drop(peer)
 
@@ -242,7 +247,7 @@ class Supervisor:
     def _on_frame(self, peer: Peer, kind: bytes, payload: bytes) -> None:
         now = time.monotonic()
         self._succession.changed |= kind not in _PASSING
-        if kind == wire.ASK and wire.read_json(payload)["token"] == self._orders.token:
+        if kind == wire.ASK:
             self._watches.answer(peer.send, now)
         elif peer.rank is None:
             self._on_hello(peer, kind, payload)
@@ -270,8 +275,8 @@ class Supervisor:
     def _on_hello(self, peer: Peer, kind: bytes, payload: bytes) -> None:
         fields = wire.read_json(payload)
         rank, again = int(fields["rank"]), fields.get("again")
-        if kind != wire.HELLO or fields["token"] != self._orders.token:
-            raise wire.WireError("not one of our workers")
+        if kind != wire.HELLO:
+            raise wire.WireError("no hello")
         awaited = self._succession.comes(
             rank, str(fields.get("inherits_at") or ""), here=peer.is_here, again=again is not None
         )
@@ -388,6 +393,7 @@ class Supervisor:
         for peer in self._peers.all():
             self._drop(peer)
         self._says.read_the_rest()
+        self._door.close()
         self._select.close()
         self._output.close()
         ranks, missing = self._ranks.values(), self._num_proc - len(self._ranks)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hmac
 import pickle
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from tfhvd.launch import heirs
+from tfhvd.launch import handshake, heirs
 from tfhvd.launch.majority import Majority
 from tfhvd.launch.orders import Orders
+
+_SIGNATURE = 32  # bytes
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,35 @@ class Will:
     orders: Orders
     estate: Any
     reachable: frozenset[int]
+
+
+def sealed(will: Will) -> bytes:
+    """A will as it travels: signed, and without the token that signs it."""
+    secret = will.orders.token
+    orders = dataclasses.replace(will.orders, token="")
+    data = pickle.dumps(dataclasses.replace(will, orders=orders))
+    return _signed(secret, data) + data
+
+
+def opened(data: bytes, token: str) -> Will:
+    """Reads a will that was sealed.
+
+    Args:
+        data: of `sealed`.
+        token: the job's.
+
+    Raises:
+        ValueError: it was not sealed by who knows the token. Nothing of it has been read.
+    """
+    signature, data = data[:_SIGNATURE], data[_SIGNATURE:]
+    if not hmac.compare_digest(signature, _signed(token, data)):
+        raise ValueError("what tfhvdrun is said to have left is not signed by it")
+    will: Will = pickle.loads(data)
+    return dataclasses.replace(will, orders=dataclasses.replace(will.orders, token=token))
+
+
+def _signed(token: str, data: bytes) -> bytes:
+    return handshake.signature(token.encode(), b"will " + data)
 
 
 class Wills:
@@ -70,7 +103,7 @@ class Wills:
             What all workers are told; None where they have been.
         """
         reachable = frozenset(each for each in present if each in self._heirs)
-        will = pickle.dumps(Will(self._orders, estate, reachable))
+        will = sealed(Will(self._orders, estate, reachable))
         if will == self._latest:
             return None
         self._latest = will

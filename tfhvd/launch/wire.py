@@ -1,9 +1,10 @@
 """What launcher and worker say to each other over one TCP connection per rank.
 
-A frame is one byte of kind, four bytes of length (big endian) and the payload:
+Both have proved before that they know the job's token: see handshake. A frame is one byte of kind,
+four bytes of length (big endian) and the payload:
 
-    worker -> launcher   H hello   JSON {token, rank, host, pid, share, listens_at, inherits_at,
-                                   again}; share: the cores that the rank takes, or null;
+    worker -> launcher   H hello   JSON {rank, host, pid, share, listens_at, inherits_at, again};
+                                   share: the cores that the rank takes, or null;
                                    listens_at: where its rank will listen for the others, or null;
                                    inherits_at: where one would listen that takes the launcher's
                                    place from this host, or ""; again: null, or, to a
@@ -24,14 +25,15 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                          X exit    JSON {code, ago, doing} or {signal, told, stopped, out_of_memory,
                                    ago, doing} or {error}; the rank's last frame; ago: seconds since
                                    it ended; doing: what, by its flight record
-    who asks -> launcher A ask     JSON {token}: what is seen of all ranks? The answer is V for each
+    who asks -> launcher A ask     JSON {}: what is seen of all ranks? The answer is V for each
                 or rank            rank that has a record, then Q; see launch/inquiry.py. To a rank
-                                   also JSON {token, limit}: has one on its host waited so many
+                                   also JSON {limit}: has one on its host waited so many
                                    seconds in vain? The answer is K if so, then Q
     launcher -> worker   W welcome (empty)
-                         M where   JSON {addresses, token, elastic}: where all ranks listen, and
-                                   what they say to each other first; no addresses: the rank comes
-                                   later, and is let in; the rank may be started;
+                         M where   JSON {addresses, salt, elastic}: where all ranks listen, and
+                                   from what they derive the token of each other's; no
+                                   addresses: the rank comes later, and is let in; the rank may
+                                   be started;
                                    elastic: ranks may be lost, and then there is
                          G members JSON {line}: who takes part still; see launch/members.py
                          D begun   JSON {results, trained}: to those that come later, what the
@@ -40,7 +42,7 @@ A frame is one byte of kind, four bytes of length (big endian) and the payload:
                          C passed  JSON {barriers}: the barriers from which those that come later
                                    may go on, by rank; see launch/barriers.py
                          Y will    see launch/wills.py: who takes the launcher's place if its host
-                                   is lost, and what that one needs
+                                   is lost, and what that one needs, which is signed
                          B beat    (empty): nothing; that its host acknowledges it says enough
                          S signal  JSON {signal, group}: pass it on to the rank
                          L look    JSON {limit}: kill the rank if it has been stopped for so many
@@ -70,6 +72,8 @@ _KINDS = {
     *(WELCOME, SIGNAL, LOOK, INPUT, QUIT, PROBE, REPORT, ENDPOINTS, MEMBERS, BEGUN, PASSED, BEAT),
     *(WILL, KNOWS),
 }
+
+ABOUT = "launcher"  # what listens, as handshake calls it
 
 _HEAD = struct.Struct("!cI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
@@ -193,7 +197,7 @@ def read_json(payload: bytes) -> dict[str, Any]:
     """The JSON object of a payload; raises WireError where it is none."""
     try:
         fields = json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {payload[:80]!r}") from error
     if not isinstance(fields, dict):
         raise WireError(f"not a JSON object: {payload[:80]!r}")

@@ -361,7 +361,7 @@ def main(argv: Sequence[str]) -> int:
     rank = rank_of(os.environ)
     nics = os.environ.get(endpoints.TCP)
     towards = [host for host, _ in address.pairs(os.environ[ADDRESS])]
-    port = None if nics is None else endpoints.Port(rank, nics, towards)
+    port = None if nics is None else endpoints.Port(rank, nics, os.environ.get(TOKEN, ""), towards)
     listens_at = None if port is None else port.addresses
     share = cores.share(cores.measure(os.environ)) if cores.SHARE in os.environ else None
     launcher = named_in(os.environ, rank, share, listens_at)

@@ -110,7 +110,7 @@ class OtherHosts:
         for host, first in firsts.items():
             token, _, at = addresses[first].partition(" ") if host != self._own else ("", "", "")
             if at:
-                self._hosts[host] = Watcher(at, token)
+                self._hosts[host] = Watcher(at, token, host_answers.ABOUT)
         self.is_first = firsts[self._own] == rank
 
     def wait_before(self, limit: float) -> bool:

@@ -1,7 +1,8 @@
 """What lies between two probes: the time of a round trip, and bytes per second each way.
 
 One TCP connection carries one measurement, as one connection of MPI would carry a message. The side
-that is asked serves; the other one begins with a token and the kind of measurement.
+that is asked serves; the other one proves that it knows the token, and begins with the kind of
+measurement.
 
     P  answers each byte with a byte, until the connection ends
     U  takes what comes for so many seconds, then answers with bytes per second
@@ -13,7 +14,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import hmac
 import select
 import socket
 import struct
@@ -21,10 +21,12 @@ import threading
 import time
 from collections.abc import Sequence
 
-from tfhvd.launch import address
-from tfhvd.launch.call.exchange import exactly
+from tfhvd.launch import address, handshake
+from tfhvd.launch.call.channel import exactly
+from tfhvd.launch.door import Door
 
-_HEAD = struct.Struct("!32scd")  # token, kind, seconds
+_ABOUT = "link"  # what listens, as handshake calls it
+_HEAD = struct.Struct("!cd")  # kind, seconds
 _RATE = struct.Struct("!d")
 _CHUNK = 256 << 10  # bytes
 _CONNECT = 2.0  # seconds
@@ -65,22 +67,19 @@ class Server:
     """
 
     def __init__(self, token: str) -> None:
-        self._token = token.encode()
-        self._listener = address.listen(remote=True)
-        self.port = int(self._listener.getsockname()[1])
+        self._door = Door(address.listen(remote=True), token, _ABOUT)
+        self.port = self._door.port
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        for sock in address.connections(self._listener):
-            threading.Thread(target=self._attend, args=(sock,), daemon=True).start()
+        for guest in self._door.guests():
+            threading.Thread(target=self._attend, args=(guest.sock,), daemon=True).start()
 
     def _attend(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(OSError):
             sock.settimeout(_IDLE)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            token, kind, seconds = _HEAD.unpack(exactly(sock, _HEAD.size))
-            if not hmac.compare_digest(token, self._token):
-                return
+            kind, seconds = _HEAD.unpack(exactly(sock, _HEAD.size))
             if kind == b"P":
                 while byte := sock.recv(1):
                     sock.sendall(byte)
@@ -135,9 +134,14 @@ def _why_not(target: str, port: int, token: str) -> str:
 
 def _open(target: str, port: int, token: str, kind: bytes, seconds: float = 0.0) -> socket.socket:
     sock = socket.create_connection((target, port), timeout=_CONNECT)
-    sock.settimeout(_IDLE)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.sendall(_HEAD.pack(token.encode(), kind, seconds))
+    try:
+        sock.settimeout(_IDLE)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        handshake.prove(sock, token, _ABOUT, _CONNECT)
+        sock.sendall(_HEAD.pack(kind, seconds))
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 

@@ -19,13 +19,14 @@ from tfhvd._version import __version__
 from tfhvd.diagnose import facts
 from tfhvd.diagnose.doctor import link
 from tfhvd.errors import TfhvdError
-from tfhvd.launch import environment
+from tfhvd.launch import environment, handshake
 from tfhvd.launch.rank import rank_of
 from tfhvd.runtime import process
 
 # In the environment of a probe. The prefix carries them to other hosts.
 ADDRESS = "TFHVDRUN_DOCTOR_ADDRESS"
 TOKEN = "TFHVDRUN_DOCTOR_TOKEN"
+ABOUT = "doctor"  # what listens, as handshake calls it
 
 _CONNECT = 5.0  # seconds
 
@@ -46,7 +47,6 @@ class Probe:
     def hello(self) -> dict[str, Any]:
         """Returns what is said first."""
         return {
-            "token": self._token,
             "rank": rank_of(self._environ),
             "version": __version__,
             "host": socket.gethostname(),
@@ -84,7 +84,7 @@ def main() -> None:
     """Runs the probe; it ends when the doctor ends the connection."""
     environ = environment.own()
     try:
-        sock = _connect(environ[ADDRESS])
+        sock = _connect(environ[ADDRESS], environ[TOKEN])
     except OSError as error:
         sys.exit(f"it cannot reach the doctor: {error}")
     probe = Probe(environ, environ[TOKEN])
@@ -96,7 +96,7 @@ def main() -> None:
             print(json.dumps(answer), file=file, flush=True)
 
 
-def _connect(addresses: str) -> socket.socket:
+def _connect(addresses: str, token: str) -> socket.socket:
     reasons = []
     for target in addresses.split(","):
         host, _, port = target.rpartition(":")
@@ -105,9 +105,14 @@ def _connect(addresses: str) -> socket.socket:
         except OSError as error:
             reasons.append(f"{target}: {error}")
             continue
-        sock.settimeout(None)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            handshake.prove(sock, token, ABOUT)
+            sock.settimeout(None)
+            return sock
+        except OSError as error:
+            reasons.append(f"{target}: {error}")
+            sock.close()
     raise OSError("; ".join(reasons))
 
 

@@ -1,30 +1,29 @@
 """Where `run` hands its function to the ranks and takes what they return.
 
-Each rank connects once, says a token and its number, is sent the function, and sends one message
-when it has come to its end. Nothing is unpickled before the token is checked. The connection stays
-open in between: a rank sees by it that whoever waits for its result is gone.
+Each rank connects once, proves that it knows the token, says its number, is sent the function, and
+sends one message when it has come to its end. Nothing is unpickled that is not signed: see channel.
+The connection stays open in between: a rank sees by it that whoever waits for its result is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import secrets
 import socket
 import struct
 import threading
 from collections.abc import Sequence
 
-from tfhvd.launch import address
+from tfhvd.launch import address, handshake
+from tfhvd.launch.call.channel import Channel
+from tfhvd.launch.door import Door, Guest
 
 # In the environment of a rank. The prefix carries them to other hosts.
 ADDRESS = "TFHVDRUN_CALL_ADDRESS"
 TOKEN = "TFHVDRUN_CALL_TOKEN"
 
-HELLO_LIMIT = 30  # seconds in which whoever connects must have said its token
-
-_LENGTH = struct.Struct("!Q")
-_HELLO = struct.Struct("!32sI")  # token, rank
+_ABOUT = "call"  # what listens, as handshake calls it
+_RANK = struct.Struct("!I")
 
 
 class Exchange:
@@ -45,37 +44,33 @@ class Exchange:
     ) -> None:
         self.answers: list[tuple[int, bytes]] = []
         self._payload = payload
-        self._token = secrets.token_hex(16)
-        self._listener = address.listen(remote=remote)
-        port = self._listener.getsockname()[1]
+        token = secrets.token_hex(16)
+        self._door = Door(address.listen(remote=remote), token, _ABOUT)
         self.environment = {
-            ADDRESS: address.addresses(port, remote=remote, hosts=hosts, nics=nics),
-            TOKEN: self._token,
+            ADDRESS: address.addresses(self._door.port, remote=remote, hosts=hosts, nics=nics),
+            TOKEN: token,
         }
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
         """Takes no further rank."""
-        address.stop(self._listener)
+        self._door.stop()
 
     def _serve(self) -> None:
-        for sock in address.connections(self._listener):
-            threading.Thread(target=self._attend, args=(sock,), daemon=True).start()
+        for guest in self._door.guests():
+            threading.Thread(target=self._attend, args=(guest,), daemon=True).start()
 
-    def _attend(self, sock: socket.socket) -> None:
-        with sock, contextlib.suppress(OSError):
-            sock.settimeout(HELLO_LIMIT)
-            token, rank = _HELLO.unpack(exactly(sock, _HELLO.size))
-            if not hmac.compare_digest(token, self._token.encode()):
-                return
-            sock.settimeout(None)
-            address.detect_loss(sock)
-            send(sock, self._payload)
-            self.answers.append((rank, receive(sock)))
-            sock.sendall(b"\0")  # the rank may end: its message is here
+    def _attend(self, guest: Guest) -> None:
+        with guest.sock, contextlib.suppress(OSError, struct.error):
+            address.detect_loss(guest.sock)
+            channel = Channel(guest.sock, guest.key, listens=True)
+            (rank,) = _RANK.unpack(channel.receive())
+            channel.send(self._payload)
+            self.answers.append((rank, channel.receive()))
+            guest.sock.sendall(b"\0")  # the rank may end: its message is here
 
 
-def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:
+def join(addresses: str, token: str, rank: int) -> tuple[Channel, bytes]:
     """The side of a rank: returns the connection, which the caller owns, and the payload.
 
     Raises:
@@ -89,34 +84,13 @@ def join(addresses: str, token: str, rank: int) -> tuple[socket.socket, bytes]:
             reasons.append(f"{host}:{port}: {error}")
             continue
         try:
-            sock.settimeout(None)
             address.detect_loss(sock)
-            sock.sendall(_HELLO.pack(token.encode(), rank))
-            return sock, receive(sock)
+            key = handshake.prove(sock, token, _ABOUT)
+            sock.settimeout(None)
+            channel = Channel(sock, key, listens=False)
+            channel.send(_RANK.pack(rank))
+            return channel, channel.receive()
         except OSError as error:
             reasons.append(f"{host}:{port}: {error}")
             sock.close()
     raise OSError("; ".join(reasons))
-
-
-def send(sock: socket.socket, message: bytes) -> None:
-    """Sends a message of any length."""
-    sock.sendall(_LENGTH.pack(len(message)))
-    sock.sendall(message)
-
-
-def receive(sock: socket.socket) -> bytes:
-    """Receives a message; raises OSError where the other side is gone."""
-    (length,) = _LENGTH.unpack(exactly(sock, _LENGTH.size))
-    return exactly(sock, length)
-
-
-def exactly(sock: socket.socket, count: int) -> bytes:
-    """Receives so many bytes; raises OSError where the other side is gone."""
-    data = bytearray()
-    while len(data) < count:
-        more = sock.recv(min(count - len(data), 1 << 20))
-        if not more:
-            raise ConnectionError("the other side closed the connection")
-        data += more
-    return bytes(data)

@@ -2,13 +2,12 @@
 
 Such a cluster runs our functions, and need not have ssh. So one of our functions on each machine
 keeps a `NodeServer`, which runs commands for who knows its token, as sshd does for who has a key;
-the launcher reaches it by `remote_shell`. The token is checked before anything else is read.
+the launcher reaches it by `remote_shell`. A command is run only if it is signed: see channel.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import os
 import signal
@@ -20,10 +19,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import IO
 
-from tfhvd.launch import address
-from tfhvd.launch.call import exchange
+from tfhvd.launch import address, handshake
+from tfhvd.launch.call.channel import Channel
+from tfhvd.launch.door import Door, Guest
 
 TOKEN_LENGTH = 32  # bytes of ASCII
+_ABOUT = "node"  # what listens, as handshake calls it
 
 # What a message of a server is about, by its first byte.
 _OUT, _ERR, _ENDED = b"o", b"e", b"x"
@@ -60,24 +61,23 @@ class NodeServer:
     ends by itself with mpirun.
 
     Args:
-        token: what a caller has to say first, of `TOKEN_LENGTH` characters.
+        token: what a caller has to know, of `TOKEN_LENGTH` characters.
 
     Attributes:
         port: where it listens, on every network.
     """
 
     def __init__(self, token: str) -> None:
-        self._token = token.encode()
         self._lock = threading.Lock()
         self._running: set[_Command] = set()
         self._closed = False
-        self._listener = address.listen(remote=True)
-        self.port: int = self._listener.getsockname()[1]
+        self._door = Door(address.listen(remote=True), token, _ABOUT)
+        self.port = self._door.port
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
         """Takes no further command, and ends those that run."""
-        address.stop(self._listener)
+        self._door.stop()
         with self._lock:
             self._closed = True
             running = list(self._running)
@@ -85,21 +85,18 @@ class NodeServer:
             command.end()
 
     def _serve(self) -> None:
-        for sock in address.connections(self._listener):
-            threading.Thread(target=self._attend, args=(sock,), daemon=True).start()
+        for guest in self._door.guests():
+            threading.Thread(target=self._attend, args=(guest,), daemon=True).start()
 
-    def _attend(self, sock: socket.socket) -> None:
-        with sock, contextlib.suppress(OSError):
-            sock.settimeout(exchange.HELLO_LIMIT)
-            if not hmac.compare_digest(exchange.exactly(sock, TOKEN_LENGTH), self._token):
-                return
-            text = exchange.receive(sock).decode()
-            sock.settimeout(None)
-            address.detect_loss(sock)
+    def _attend(self, guest: Guest) -> None:
+        with guest.sock, contextlib.suppress(OSError):
+            channel = Channel(guest.sock, guest.key, listens=True)
+            address.detect_loss(guest.sock)
+            text = channel.receive().decode()
             with self._lock:
                 if self._closed:
                     return
-                command = _Command(sock, text)
+                command = _Command(channel, text)
                 self._running.add(command)
             try:
                 command.run()
@@ -111,8 +108,8 @@ class NodeServer:
 class _Command:
     """A command, and the connection that its output leaves by."""
 
-    def __init__(self, sock: socket.socket, text: str) -> None:
-        self._sock = sock
+    def __init__(self, channel: Channel, text: str) -> None:
+        self._channel = channel
         self._sending = threading.Lock()
         self._over = threading.Event()  # its shell has ended, and nothing of its output is left
         self._process = subprocess.Popen(
@@ -150,11 +147,11 @@ class _Command:
 
     def _send(self, kind: bytes, data: bytes) -> None:
         with self._sending, contextlib.suppress(OSError):  # whoever asked may be gone
-            exchange.send(self._sock, kind + data)
+            self._channel.send(kind + data)
 
     def _end_with_caller(self) -> None:
         with contextlib.suppress(OSError):
-            self._sock.recv(1)  # who asks says nothing more: this is its end
+            self._channel.sock.recv(1)  # who asks says nothing more: this is its end
         self.end()
 
 
@@ -165,13 +162,14 @@ def execute(node: Node, token: str, command: str) -> int:
         OSError: if the node's server cannot be reached, or is lost meanwhile.
     """
     with socket.create_connection((node.host, node.port), timeout=10) as sock:
+        key = handshake.prove(sock, token, _ABOUT)
         sock.settimeout(None)
         address.detect_loss(sock)
-        sock.sendall(token.encode())
-        exchange.send(sock, command.encode())
+        channel = Channel(sock, key, listens=False)
+        channel.send(command.encode())
         streams: Mapping[bytes, IO[bytes]] = {_OUT: sys.stdout.buffer, _ERR: sys.stderr.buffer}
         while True:
-            message = exchange.receive(sock)
+            message = channel.receive()
             kind, data = message[:1], message[1:]
             if kind == _ENDED:
                 code = int(data)

@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from tfhvd.launch.call import exchange
+from tfhvd.launch.call.channel import Channel
 from tfhvd.launch.call.payload import call_of
 from tfhvd.launch.rank import rank_of
 
@@ -25,21 +26,21 @@ def main() -> None:
     rank = rank_of(os.environ)
     addresses, token = os.environ.pop(exchange.ADDRESS), os.environ.pop(exchange.TOKEN)
     try:
-        sock, payload = exchange.join(addresses, token, rank)
+        channel, payload = exchange.join(addresses, token, rank)
     except OSError as error:
         sys.exit(
             f"tfhvd.run: rank {rank} on host {socket.gethostname()} cannot reach the process that "
             f"called run ({error}). Open that port, or name the network with network_interfaces."
         )
     done = threading.Event()
-    threading.Thread(target=_watch, args=(sock, done), daemon=True).start()
+    threading.Thread(target=_watch, args=(channel.sock, done), daemon=True).start()
     try:
         function, args, kwargs = call_of(payload)
         answer = cloudpickle.dumps(("returned", function(*args, **kwargs)))
     except BaseException as error:
-        _send(sock, done, _failure(error))
+        _send(channel, done, _failure(error))
         raise
-    _send(sock, done, answer)
+    _send(channel, done, answer)
 
 
 def _failure(error: BaseException) -> bytes:
@@ -53,8 +54,8 @@ def _failure(error: BaseException) -> bytes:
     return pickle.dumps(("raised", (said, trace, original)))
 
 
-def _send(sock: socket.socket, done: threading.Event, answer: bytes) -> None:
-    exchange.send(sock, answer)
+def _send(channel: Channel, done: threading.Event, answer: bytes) -> None:
+    channel.send(answer)
     done.wait(60)  # The other side has it, or is gone: then `_watch` ends this process.
 
 
