@@ -220,3 +220,17 @@ def test_objects(monkeypatch):
         assert hvd.broadcast_object(mine, last) == theirs
     with pytest.raises(ValueError, match=r"there is no default session; pass session="):
         hvd.allgather_object(mine)
+
+
+def test_variables_are_broadcast_by_the_operation_that_is_returned():
+    with tf.Graph().as_default(), v1.Session() as session:
+        weights = v1.get_variable("weights", initializer=[float(hvd.rank()), 1.0])
+        other = tf.Variable(10 * hvd.rank())
+        start = hvd.broadcast_variables([weights, other], root_rank=hvd.size() - 1)
+        assert isinstance(start, tf.Operation)
+        session.run(v1.global_variables_initializer())
+        session.run(start)
+        last = hvd.size() - 1
+        np.testing.assert_array_equal(session.run(weights), [last, 1.0])
+        assert session.run(other) == 10 * last
+    assert hvd.broadcast_variables([tf.Variable(1.0)], root_rank=0) is None

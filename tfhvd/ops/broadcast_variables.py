@@ -26,7 +26,7 @@ def broadcast_variables(
     root_rank: int,
     process_set: process_sets.ProcessSet = process_sets.global_process_set,
     inplace: bool = False,
-) -> None:
+) -> tf.Operation | None:
     """Gives every rank's variables the root's values, so that all ranks begin alike.
 
     Args:
@@ -35,6 +35,10 @@ def broadcast_variables(
         root_rank: the rank whose values are taken; its number in the job, also with a process set.
         process_set: the ranks that take part.
         inplace: taken for Horovod's sake: variables are always assigned to.
+
+    Returns:
+        In a graph of TensorFlow 1, the operation to run in a session. Otherwise None: eagerly and
+        in a `tf.function`, the variables are assigned to without it.
 
     Raises:
         NotInitializedError: before `init`.
@@ -47,7 +51,10 @@ def broadcast_variables(
     """
     del inplace
     prefix = "broadcast_variables"
-    _assign_all(list(variables), root_rank, prefix, process_set, comers.may_come_later)
+    values = _assign_all(list(variables), root_rank, prefix, process_set, comers.may_come_later)
+    if tf.executing_eagerly() or tf.inside_function():  # a function runs its assignments itself
+        return None
+    return tf.group(*values, name=prefix)
 
 
 def broadcast_(
