@@ -27,10 +27,18 @@ class Peer:
         self.rank: Rank | None = None
         self._silence = wire.Silence()
 
-    @property
-    def name(self) -> str:
-        """The name of the process in messages."""
-        return "a process of this job" if self.rank is None else f"rank {self.rank.rank}"
+    @classmethod
+    def connected(cls, sock: socket.socket) -> Peer:
+        """Returns the peer at the other end of a TCP connection, whose socket is set up for it."""
+        sock.settimeout(10)  # for sends; a read happens only when there is something
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire.notice_lost_hosts(sock)
+        return cls(sock)
+
+    def sent_what_is_unreadable(self, error: Exception) -> str:
+        """Returns the line that says why the connection of this peer is closed."""
+        name = "a process of this job" if self.rank is None else f"rank {self.rank.rank}"
+        return f"tfhvdrun: closed the connection of {name}: it sent an unreadable message: {error}"
 
     @property
     def is_here(self) -> bool:

@@ -212,11 +212,7 @@ class Supervisor:
 
     def _let_in(self) -> None:
         for guest in self._door.take():
-            guest.sock.settimeout(10)  # for sends; a read happens only when there is something
-            guest.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire.notice_lost_hosts(guest.sock)
-            peer = Peer(guest.sock)
-            self._peers.add(peer)
+            self._peers.add(peer := Peer.connected(guest.sock))
             self._listen_to(peer)
 
     def _listen_to(self, peer: Peer) -> None:
@@ -231,9 +227,7 @@ class Supervisor:
             data = b""
         except Exception as error:  # a message that cannot be read harms its sender alone
             data = b""
-            self._say(
-                f"tfhvdrun: closed the connection of {peer.name}: unreadable message: {error}"
-            )
+            self._say(peer.sent_what_is_unreadable(error))
         if not data:
             self._drop(peer)
 
