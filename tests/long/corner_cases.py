@@ -3,9 +3,9 @@
     python tests/long/corner_cases.py [--ranks N ...] [--only WORDS] [--seed S]
 
 The rows are those of tests/keras/corners.py: each in `fit` of both Kerases and in a loop, with
-equal and unequal batches, as a graph and compiled. One job for each number of ranks. Prints a line for
-each case, "ok" or what differs; ends with 1 where anything did. A case takes about 5 s of two quiet
-cores.
+equal and unequal batches, as a graph and compiled. One job for each number of ranks. Prints a line
+for each case, "ok" or what differs; ends with 1 where anything did. A case takes about 5 s of two
+quiet cores.
 """
 
 from __future__ import annotations
