@@ -161,5 +161,7 @@ setup(
         ],
         "test": test_requirements(),
         "examples": ["scikit-learn"],
+        "records": ["google-crc32c"],
+        "checkpoint": ["safetensors>=0.4", "google-crc32c"],
     },
 )

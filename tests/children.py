@@ -51,7 +51,7 @@ def of(pid: int) -> list[int]:
 
 
 def supervisor_of(launcher: int) -> int:
-    """Waits for the process that supervises the job of an elastic tfhvdrun; see launch/keeper.py.
+    """Waits for the process that supervises the job of an elastic tfhvdrun (failover/standby.py).
 
     Args:
         launcher: the process of the tfhvdrun that was started, or what has started it.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +70,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def number_of_ranks(request: pytest.FixtureRequest) -> int:
     """The size of the job; given to tests marked `ranks`."""
     return request.param
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Returns what tfhvd has warned of."""
+    caplog.set_level(logging.WARNING, "tfhvd")
+    return lambda: [r.getMessage() for r in caplog.records if r.name == "tfhvd"]

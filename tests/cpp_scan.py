@@ -125,6 +125,12 @@ def functions(text: str) -> list[Function]:
     return _scan(text)[0]
 
 
+def classes_defined(text: str) -> set[str]:
+    """Returns the classes, nested ones by both names, of whose methods this file has a body."""
+    names = {function.name.rpartition("::")[0] for function in functions(text)}
+    return names - {""}
+
+
 def mutable_state(text: str) -> list[str]:
     """Returns the variables of namespace scope, and the statics in functions, that may change."""
     found = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfhvd.watch.flight import Collective, Record
-from tfhvd.watch.snapshot import Snapshot
+from tfhvd.hang.flight_record import Collective, Record
+from tfhvd.hang.snapshot import Snapshot
 
 
 def collective(number=1, name="loss", submitted=5.0, **more):

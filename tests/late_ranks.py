@@ -3,7 +3,7 @@
 PROGRAM = """
 import os, time
 import tfhvd as hvd
-from tfhvd.launch.rank import rank_of
+from tfhvd.protocol.variables import rank_of
 if rank_of(os.environ) == 1:
     time.sleep(float(os.environ["LATE_BY"]))
 hvd.init()

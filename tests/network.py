@@ -82,11 +82,14 @@ class Link:
         megabits: that it carries in a second, each way.
         milliseconds: that a packet takes from host to host; of all hosts the same.
         receives: megabits, where the host receives at another speed than it sends.
+        largest: bytes of a packet; larger ones are lost, without a word to who has sent them, as
+            where something on the way has smaller packets. Of all hosts the same.
     """
 
     megabits: float
     milliseconds: float = 0.0
     receives: float | None = None
+    largest: int = 9000
 
 
 class Network:
@@ -244,7 +247,7 @@ def _connect_by_links(names: list[str], folder: Path, links: list[Link]) -> Iter
     program = folder / "network_switch"
     source = Path(__file__).with_name("network_switch.cc")
     subprocess.run(["g++", "-std=c++17", "-O2", "-o", program, source], check=True)
-    words = [program, str(1000 * links[0].milliseconds)]
+    words = [program, str(1000 * links[0].milliseconds), str(links[0].largest)]
     for name, link in zip(names, links):
         words.append(f"{name}:{link.megabits}:{link.receives or link.megabits}")
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:

@@ -1,13 +1,13 @@
 // A switch for hosts that are network namespaces, with links of a given speed and length: where the
 // kernel cannot delay packets itself (tests/network.py).
 //
-//   network_switch MICROSECONDS NAMESPACE:MEGABITS:MEGABITS ...
+//   network_switch MICROSECONDS BYTES NAMESPACE:MEGABITS:MEGABITS ...
 //
 // Makes the device net0 in each namespace. A packet to 10.77.0.N goes to the N-th: it waits for the
 // sender's link and the receiver's, each of so many megabits a second (what its host sends, and
 // what it receives), and takes so many microseconds. What would wait for the receiver's link longer
-// than kMostWaiting is lost, as in a switch. Prints a line when the devices are there; goes on
-// until it is killed.
+// than kMostWaiting is lost, as in a switch, and so is a packet of more than so many bytes. Prints
+// a line when the devices are there; goes on until it is killed.
 #include <fcntl.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
@@ -87,7 +87,7 @@ Host OpenHost(const std::string& word) {
 }
 
 // Takes what a host sends, as far as its link is free.
-void Take(std::vector<Host>* hosts, Host* from, int64_t delay) {
+void Take(std::vector<Host>* hosts, Host* from, int64_t delay, int64_t largest) {
   char packet[kPacketBytes];
   while (from->sends_until < Now() + kReadAhead) {
     const ssize_t bytes = read(from->device, packet, sizeof packet);
@@ -98,7 +98,7 @@ void Take(std::vector<Host>* hosts, Host* from, int64_t delay) {
     from->sends_until = std::max(from->sends_until, Now()) + takes;
     Host& receiver = (*hosts)[to];
     const int64_t begins = std::max(receiver.receives_until, from->sends_until - takes);
-    if (begins - from->sends_until > kMostWaiting) continue;
+    if (begins - from->sends_until > kMostWaiting || bytes > largest) continue;
     receiver.receives_until =
         std::max(begins + TimeOf(bytes, receiver.receive_ns_per_byte), from->sends_until);
     receiver.arriving.push_back({receiver.receives_until + delay, {packet, packet + bytes}});
@@ -108,10 +108,11 @@ void Take(std::vector<Host>* hosts, Host* from, int64_t delay) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count < 3) return 2;
+  if (count < 4) return 2;
   const int64_t delay = static_cast<int64_t>(1e3 * std::atof(words[1]));
+  const int64_t largest = std::atoll(words[2]);
   std::vector<Host> hosts;
-  for (int i = 2; i < count; ++i) hosts.push_back(OpenHost(words[i]));
+  for (int i = 3; i < count; ++i) hosts.push_back(OpenHost(words[i]));
   prctl(PR_SET_TIMERSLACK, 1000);
   std::puts("ready");
   std::fflush(stdout);
@@ -134,7 +135,7 @@ int main(int count, char** words) {
     const timespec timeout = {wait / 1'000'000'000, wait % 1'000'000'000};
     if (ppoll(polled.data(), polled.size(), &timeout, nullptr) <= 0) continue;
     for (size_t i = 0; i < hosts.size(); ++i) {
-      if ((polled[i].revents & POLLIN) != 0) Take(&hosts, &hosts[i], delay);
+      if ((polled[i].revents & POLLIN) != 0) Take(&hosts, &hosts[i], delay, largest);
     }
   }
 }

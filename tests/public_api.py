@@ -13,7 +13,7 @@ SNAPSHOT = Path(__file__).with_name("public_api.txt")
 COMMAND = "python tests/public_api.py > tests/public_api.txt"
 MODULES = (
     *("tfhvd", "tfhvd.keras", "tfhvd.keras.callbacks", "tfhvd.keras.optimizers"),
-    "tfhvd.elastic",
+    *("tfhvd.data", "tfhvd.checkpoint", "tfhvd.elastic"),
 )
 
 

@@ -44,6 +44,12 @@ def _is_for_type_checkers(test: ast.expr) -> bool:
     return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
+def python_files(root: Path, *folders: str) -> list[Path]:
+    """Lists the Python files in folders of a tree that people write, sorted."""
+    found = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    return sorted(path for path in found if path.name != "_build_config.py")
+
+
 def module_name(path: Path, root: Path) -> str:
     """Returns the name by which a file is imported: "a.b" for a/b.py and for a/b/__init__.py."""
     return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")

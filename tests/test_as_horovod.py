@@ -10,7 +10,7 @@ import sys
 import mpi
 import pytest
 
-from tfhvd.launch.horovod_options import IDLE
+from tfhvd.launch.options.horovod_table import IDLE
 
 with pytest.MonkeyPatch.context() as patch:
     # Importing it would choose a Keras for the tests of other files, too.
@@ -102,6 +102,7 @@ hvd.gpu_available
 from horovod.tensorflow import gpu_available
 import horovod.torch
 from horovod.spark import run
+from horovod.ray import RayExecutor
 hvd.alreduce
 from horovod.tensorflow import alreduce
 import horovod.tensorflow.elastic
@@ -113,7 +114,8 @@ hvd.init(); assert hvd.size() == 1; hvd.shutdown()
         "AttributeError: .*no horovod.tensorflow.gpu_available. Use: tf.config.list_physical",
         "ImportError: .*no horovod.tensorflow.gpu_available. Use: tf.config.list_physical",
         "ImportError: .*no horovod.torch. Use: Horovod itself, or torch.distributed",
-        "ImportError: .*no horovod.spark. Use: .*tfhvdrun",
+        r"ImportError: .*no horovod.spark. Use: tfhvd.spark.run\(fn, num_proc=N\), .*run_elastic",
+        r"ImportError: .*no horovod.ray. Use: tfhvd.ray.run\(func, num_workers=N\)",
         "AttributeError: .*The nearest name is allreduce. docs/migrating.md",
         "ImportError: .*The nearest name is allreduce",
         "fine",
@@ -122,6 +124,20 @@ hvd.init(); assert hvd.size() == 1; hvd.shutdown()
     assert len(said) == len(expected), said
     for actual, pattern in zip(said, expected):
         assert re.match(pattern, actual), actual
+
+
+def test_gradients_of_gathers_are_scaled_under_the_names_of_horovod_only():
+    code = """
+import tfhvd.as_horovod
+import horovod.tensorflow as hvd, horovod.tensorflow.mpi_ops as ops, horovod.keras as of_keras
+import tfhvd, tfhvd.keras
+for name in ("allgather", "broadcast", "grouped_allgather", "grouped_reducescatter"):
+    assert getattr(hvd, name) is getattr(ops, name) is not getattr(tfhvd, name), name
+    assert getattr(hvd, name).__doc__ == getattr(tfhvd, name).__doc__
+assert hvd.allreduce is tfhvd.allreduce and hvd.alltoall is tfhvd.alltoall
+assert of_keras.allgather is tfhvd.keras.allgather
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=mpi.ROOT, check=True)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +151,7 @@ hvd.init(); assert hvd.size() == 1; hvd.shutdown()
     ids=["nothing said", "Keras 3 wanted", "too late", "not installed"],
 )
 def test_which_keras_a_program_gets(before, chosen):
-    code = "import os, sys, tfhvd.launch.legacy_keras\n" + before
+    code = "import os, sys, tfhvd.launch.placement.legacy_keras\n" + before
     code += "\nimport tfhvd.as_horovod\nprint(os.environ.get('TF_USE_LEGACY_KERAS'))"
     command = [sys.executable, "-c", code]
     environ = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}

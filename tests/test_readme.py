@@ -12,7 +12,7 @@ import mpi
 import pytest
 from variants import also
 
-from tfhvd.launch.options import make_parser
+from tfhvd.launch.options.table import make_parser
 from tfhvd.settings import markdown, settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,3 +121,9 @@ def test_table_of_settings_is_the_table_of_the_code():
     page = text_of(DOCS / "settings.md")
     assert markdown() in page, "type: python -m tfhvd.settings > docs/settings.md"
     assert len(settings()) == len(re.findall(r"^\| `TFHVD_", page, re.M))
+
+
+def test_the_changes_of_a_version_are_for_users_and_short():
+    """What there is, by feature: no list of mistakes that no version had."""
+    versions = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    assert versions and all(len(version.encode()) < 4096 for version in versions)

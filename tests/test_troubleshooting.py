@@ -80,7 +80,8 @@ import tfhvd.keras
 keras.utils.set_random_seed(rank)
 model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
 model.compile(tfhvd.keras.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
-model.fit(tf.ones((8, 2)), tf.ones((8, 1)), verbose=0)
+apart = tfhvd.keras.BroadcastGlobalVariablesCallback(None)
+model.fit(tf.ones((8, 2)), tf.ones((8, 1)), verbose=0, callbacks=[apart])
 """
 NOT_FINITE = """
 import keras
@@ -138,7 +139,14 @@ with hvd.profile(steps=10) as profile:
         profile.step()
 """
 
+SLOW_RANK = """
+for _ in range(500):
+    time.sleep(0.05 * rank)
+    hvd.allreduce(1.0, name="x")
+"""
+
 FAULTS = {
+    "`is slow: rank`": Fault(INIT + SLOW_RANK, code=0),
     "The GPU is idle": Fault(INIT + NO_DATA_YET, code=0),
     "`the program has ended. Its process ends once`": Fault(INIT + GENERATES, code=0),
     "`hvd.init() has waited`": Fault(BEGIN + LATE_TO_INIT, env=FAST, code=0),
@@ -152,6 +160,10 @@ FAULTS = {
     "`bdb.BdbQuit`": Fault(INIT + "breakpoint()\nprint()\n"),
     "`has left the job`": Fault(
         INIT + "if rank == 1: raise ValueError('no data')\nhvd.allreduce(1.0, name='x')\n"
+    ),
+    "`without hvd.shutdown()`": Fault(
+        INIT + "hvd.allreduce(1.0, name='x')\nif rank == 1: os._exit(0)\n",
+        says=r"failed first: exit code 0 without hvd\.shutdown\(\)",
     ),
     "`Mismatched ... in ...`": Fault(
         INIT + "hvd.allreduce(tf.ones(3 + rank), name='x')\n", says="Mismatched shapes in allreduce"
@@ -181,24 +193,28 @@ FAULTS = {
 
 # What a test elsewhere makes, and compares with the page.
 ELSEWHERE = {
+    "`is far larger than before`": "keras/test_outliers.py",
     "`has died`, or `killed by SIGKILL`": "launch/test_launch_killed.py",
-    "`more than half of the ranks are lost at once`": "launch/test_lost_launcher.py",
+    "`more than half of the ranks failed at once`": "launch/test_lost_launcher.py",
     "Unnamed collectives from two threads": "ops/test_order.py",
-    "The job hangs at the start, on several hosts": "diagnose/test_doctor_hosts.py",
+    "The job hangs at the start, on several hosts": "tools/test_doctor_hosts.py",
     "mpirun belongs to another MPI": "runtime/test_launcher_check.py",
     "built with another TensorFlow": "runtime/test_library.py",
     "`tfhvd is not built`": "runtime/test_library.py",
     "`the ranks run different versions of`": "runtime/test_mixed_versions.py",
     "`Until then collectives are slower`": "fault/test_hosts.py",
     "It is slower on two hosts than on one": "profiling/test_profile_on_hosts.py",
+    "`cannot get the ... bytes of memory`": "ops/test_no_memory.py",
     "`use the same GPU`": "gpu/test_tensorflow_on_a_fake_gpu.py",
 }
 # What needs a machine that tests do not have, or is made by tests in C++.
 SOURCES = {
-    "`has run out of memory`": "cc/engine/stages.cc",
+    "`has run out of memory`": "cc/engine/pipeline.cc",
     "There is no MPI that can be used": "cc/backends/mpi/mpi_library.cc",
     "`The MPI that tfhvd was built with cannot be loaded`": "cc/backends/mpi/mpi_loader.cc",
-    "`mpirun was not found`": "tfhvd/launch/mpi.py",
+    "`mpirun was not found`": "tfhvd/launch/placement/mpi.py",
+    "`the ranks began with different weights`": "tfhvd/keras/fit/one_state.py",
+    "`at its end the ranks had different weights`": "tfhvd/keras/fit/one_state.py",
     "`collectives on GPU tensors go through the host, which is slow`": "cc/process/accelerator.cc",
 }
 # Advice without a message.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfhvd.runtime.library import chosen_ops
+from tfhvd.runtime.native import chosen_ops
 
 needs_xla = pytest.mark.skipif(
     not chosen_ops().xla,

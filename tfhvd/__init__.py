@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfhvd._version import __version__
 
 if TYPE_CHECKING:
-    from tfhvd import elastic
+    from tfhvd import checkpoint, data, elastic
     from tfhvd.compression import Compression
     from tfhvd.data.shard import shard
     from tfhvd.errors import (
@@ -36,8 +36,21 @@ if TYPE_CHECKING:
         nccl_built,
         rocm_built,
     )
+    from tfhvd.job.process import (
+        cross_rank,
+        cross_size,
+        init,
+        is_homogeneous,
+        is_initialized,
+        local_rank,
+        local_size,
+        on_membership_change,
+        rank,
+        shutdown,
+        size,
+    )
     from tfhvd.keras.batch_norm import SyncBatchNormalization
-    from tfhvd.launch.call.caller import run
+    from tfhvd.launch.run.caller import run
     from tfhvd.lr_scaling import scaled_lr
     from tfhvd.ops import (
         Adasum,
@@ -52,6 +65,7 @@ if TYPE_CHECKING:
         allreduce,
         alltoall,
         barrier,
+        batch_weight,
         broadcast,
         broadcast_,
         broadcast_object,
@@ -76,20 +90,6 @@ if TYPE_CHECKING:
     )
     from tfhvd.profiling.profile import profile
     from tfhvd.replicas import check_divergence
-    from tfhvd.runtime.metrics import Metrics, metrics
-    from tfhvd.runtime.process import (
-        cross_rank,
-        cross_size,
-        init,
-        is_homogeneous,
-        is_initialized,
-        local_rank,
-        local_size,
-        on_membership_change,
-        rank,
-        shutdown,
-        size,
-    )
     from tfhvd.runtime.process_sets import (
         ProcessSet,
         add_process_set,
@@ -98,6 +98,7 @@ if TYPE_CHECKING:
         remove_process_set,
     )
     from tfhvd.tape import DistributedGradientTape, PartialDistributedGradientTape
+    from tfhvd.telemetry.metrics import Metrics, metrics
     from tfhvd.tf1.session_hook import BroadcastGlobalVariablesHook, broadcast_global_variables
     from tfhvd.timeline import start_timeline, stop_timeline
 else:  # Whoever reads types has seen all names, and takes any other one for a mistake.
@@ -113,7 +114,8 @@ else:  # Whoever reads types has seen all names, and takes any other one for a m
         return value
 
 
-_ROOMS = ("elastic",)  # modules that are names of this one without having been imported
+# Modules that are names of this one without having been imported.
+_ROOMS = ("checkpoint", "data", "elastic")
 _HOMES = {
     "tfhvd.compression": ("Compression",),
     "tfhvd.data.shard": ("shard",),
@@ -126,7 +128,7 @@ _HOMES = {
         "TfhvdError",
     ),
     "tfhvd.keras.batch_norm": ("SyncBatchNormalization",),
-    "tfhvd.launch.call.caller": ("run",),
+    "tfhvd.launch.run.caller": ("run",),
     "tfhvd.lr_scaling": ("scaled_lr",),
     "tfhvd.ops": (
         "Adasum",
@@ -141,6 +143,7 @@ _HOMES = {
         "allreduce",
         "alltoall",
         "barrier",
+        "batch_weight",
         "broadcast",
         "broadcast_",
         "broadcast_object",
@@ -161,8 +164,8 @@ _HOMES = {
     "tfhvd.optimizer": ("DistributedOptimizer", "PartialDistributedOptimizer", "is_distributed"),
     "tfhvd.profiling.profile": ("profile",),
     "tfhvd.replicas": ("check_divergence",),
-    "tfhvd.runtime.metrics": ("Metrics", "metrics"),
-    "tfhvd.runtime.process": (
+    "tfhvd.telemetry.metrics": ("Metrics", "metrics"),
+    "tfhvd.job.process": (
         "cross_rank",
         "cross_size",
         "init",
@@ -215,6 +218,8 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "cross_size",
     "is_homogeneous",
     "on_membership_change",
+    "data",
+    "checkpoint",
     "elastic",
     "allreduce",
     "grouped_allreduce",
@@ -227,6 +232,7 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "broadcast",
     "broadcast_",
     "barrier",
+    "batch_weight",
     "broadcast_variables",
     "broadcast_global_variables",
     "BroadcastGlobalVariablesHook",

@@ -2,7 +2,7 @@
 
 import sys
 
-from tfhvd.diagnose.cli import main
+from tfhvd.tools.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

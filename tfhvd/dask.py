@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,10 +11,12 @@ from typing import Any, TypeVar
 from distributed import Client, Future, Worker, default_client, get_worker, wait
 
 from tfhvd.errors import TfhvdError
-from tfhvd.launch.call.caller import Outcome
-from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
-from tfhvd.launch.call.on_nodes import Work, run_on_nodes
-from tfhvd.launch.call.payload import payload_of
+from tfhvd.launch.run.caller import Outcome
+from tfhvd.launch.run.node import Node, NodeServer
+from tfhvd.launch.run.on_nodes import Work, run_on_nodes
+from tfhvd.launch.run.payload import payload_of
+from tfhvd.network import tokens
+from tfhvd.protocol import variables
 
 _Result = TypeVar("_Result")
 
@@ -68,7 +69,7 @@ def run(
     client = client or default_client()
     workers = _workers(client)
     chosen = _chosen(workers, len(workers) if num_workers is None else num_workers)
-    token = secrets.token_hex(TOKEN_LENGTH // 2)
+    token = tokens.new({**variables.own(), **(env or {})})
     first_of = {workers[name]["host"]: name for name in reversed(chosen)}
     work = Work(payload_of(func, args, kwargs or {}), env, start_timeout)
     try:

@@ -11,8 +11,9 @@ import re
 
 from tfhvd._version import __version__
 from tfhvd.compat import installed
-from tfhvd.runtime import builds, process
-from tfhvd.runtime.library import build_config, built_ops, installed_nccl, load_native
+from tfhvd.job import process
+from tfhvd.runtime import builds
+from tfhvd.runtime.native import build_config, built_ops, installed_nccl, load_native
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,8 +53,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         name: what the names of the reductions begin with; the variables' paths follow. By default
             what wraps and, of an optimizer, the class that is wrapped.
         use_locking: taken for Horovod's sake; the given optimizer has its own.
-        device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        device_dense: the device on which dense gradients are reduced, "" for their own.
+        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
         compression: how gradients travel: a member of `Compression`. One with a state, such as
             `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
         sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
@@ -71,8 +71,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
             reduced together, all or none; None to have small ones put together. IndexedSlices are
             reduced on their own.
         process_set: the ranks that take part.
-        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
-            of ranks, as they would be in an average.
+        scale_local_gradients: whether gradients of local variables are multiplied by the rank's
+            share of an average: 1 / the number of ranks if all ranks count alike.
         quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
             in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
             rank. Zeros if no rank is left. No gradient travels before all are computed. With
@@ -134,8 +134,8 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
             state.
         name: what the names of the reductions begin with; the variables' paths follow. By default
             what wraps and, of an optimizer, the class that is wrapped.
-        device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        device_dense: the device on which dense gradients are reduced, "" for their own.
+        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
         compression: how gradients travel: a member of `Compression`. One with a state, such as
             `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
         sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
@@ -153,8 +153,8 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
         process_set: the ranks that take part.
         local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
             None for no layer.
-        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
-            of ranks, as they would be in an average.
+        scale_local_gradients: whether gradients of local variables are multiplied by the rank's
+            share of an average: 1 / the number of ranks if all ranks count alike.
         quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
             in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
             rank. Zeros if no rank is left. No gradient travels before all are computed. With

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -11,10 +10,12 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tfhvd.errors import TfhvdError
-from tfhvd.launch.call.caller import Outcome
-from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
-from tfhvd.launch.call.on_nodes import Work, run_on_nodes
-from tfhvd.launch.call.payload import payload_of
+from tfhvd.launch.run.caller import Outcome
+from tfhvd.launch.run.node import Node, NodeServer
+from tfhvd.launch.run.on_nodes import Work, run_on_nodes
+from tfhvd.launch.run.payload import payload_of
+from tfhvd.network import tokens
+from tfhvd.protocol import variables
 
 _Result = TypeVar("_Result")
 
@@ -81,7 +82,7 @@ def run(
                 f"{start_timeout:g} s; the cluster has {have} in all, used ones among them. Pass a "
                 "smaller num_workers, cpus_per_worker or gpus_per_worker, or start more nodes."
             )
-        token = secrets.token_hex(TOKEN_LENGTH // 2)
+        token = tokens.new({**variables.own(), **(env or {})})
         workers = [
             ray.remote(_Worker)
             .options(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
 import logging
 import threading
 from collections.abc import Collection, Iterable, Sequence
@@ -18,9 +19,9 @@ import tensorflow as tf
 
 from tfhvd.compat.variables import key_of, tf_variable, variable_name
 from tfhvd.errors import NotSynchronizedError
-from tfhvd.ops import Sum, allgather, allreduce
-from tfhvd.runtime import process, updates
-from tfhvd.runtime.library import load_native
+from tfhvd.job import process
+from tfhvd.ops import Sum, allgather, allreduce, sync_monitor
+from tfhvd.runtime.native import load_native
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Comparison:
         process_set: the ranks; one that has joined takes no part.
         complete: whether there are all variables. While a rank waits for some, ranks may have
             different numbers of them, and nothing is compared then.
+        name: of its collectives, so that several comparisons may be under way.
     """
 
     def __init__(
@@ -115,17 +117,19 @@ class Comparison:
         when: str,
         process_set: ProcessSet,
         complete: bool = True,
+        name: str = "divergence",
     ) -> None:
         self._variables = list(variables)
         self._when = when
         self._ranks = process_set
         self._complete = complete
+        self._name = name
         self._gathered: np.ndarray | None = None
         self._found: list[_Difference] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(
             target=self._gather,
-            args=(process.rank(), [_value_of(variable) for variable in self._variables]),
+            args=(process.rank(), [value_of(variable) for variable in self._variables]),
             name="tfhvd-divergence",
             daemon=True,
         )
@@ -140,7 +144,7 @@ class Comparison:
                 own.append(_fingerprint(values.pop()))
             with tf.device("CPU:0"):
                 row = tf.constant(np.array(own, np.uint64).view(np.int64))
-                everything = allgather(row, name="divergence", process_set=self._ranks)
+                everything = allgather(row, name=self._name, process_set=self._ranks)
             self._gathered = everything.numpy()
         except Exception as error:  # For the thread that waits for the result.
             self._error = error
@@ -199,21 +203,22 @@ class Comparison:
             if action == "heal" and value is not None:
                 _assign(variable, value)
         if said:
-            self._say(said, action)
+            weights = any(self._variables[d.number].trainable for d in new)
+            self._say(said, action, "Weights differ" if weights else "State beside weights differs")
         return [variable_name(self._variables[d.number]) or "" for d in found]
 
     def differing(self) -> set[int]:
         """Returns the keys of the variables that were found to differ."""
         return {key_of(self._variables[d.number]) for d in self._found}
 
-    def _say(self, said: Sequence[str], action: str) -> None:
+    def _say(self, said: Sequence[str], action: str, what: str = "Weights differ") -> None:
         more = f"; and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
         when = f" {self._when}" if self._when else ""
-        text = f"Weights differ between ranks{when}: {'; '.join(said[:_SHOWN])}{more}."
+        text = f"{what} between ranks{when}: {'; '.join(said[:_SHOWN])}{more}."
         if action == "raise":
             raise NotSynchronizedError(text)
         if action == "heal":
-            text += " All ranks take over the weights of the majority, of two ranks the first's."
+            text += " All ranks take over the values of the majority, of two ranks the first's."
         if self._ranks.rank() == 0:
             _logger.warning(text)
 
@@ -221,10 +226,10 @@ class Comparison:
         """Returns the bytes of a variable on one rank; None where that has joined."""
         own = _bytes(variable)
         sent = np.concatenate([[1], own]) if process.rank() == root else np.zeros(own.size + 1)
-        with updates.of_ours(), tf.device("CPU:0"):
+        with sync_monitor.of_ours(), tf.device("CPU:0"):
             # A sum, for ranks that have joined give no broadcast, and add nothing here.
             sent = tf.constant(sent.astype(np.uint8))
-            name = "divergence/value"
+            name = f"{self._name}/value"
             value = allreduce(sent, op=Sum, name=name, process_set=self._ranks).numpy()
         return value[1:] if value[0] == 1 else None
 
@@ -241,17 +246,28 @@ class Comparison:
             measures = [float(elements), float(np.unpackbits(differs).sum()), float(part)]
         with tf.device("CPU:0"):
             row = tf.constant([[float(process.rank()), *measures]], tf.float64)
-            rows = allgather(row, name="divergence/measures", process_set=self._ranks).numpy()
+            rows = allgather(row, name=f"{self._name}/measures", process_set=self._ranks).numpy()
         return {int(row[0]): row[1:] for row in rows} if value is not None else {}
 
 
-def _value_of(variable: Variable) -> tf.Tensor:
+def value_of(variable: Variable) -> tf.Tensor:
     """Returns the value as it is now; no copy where the variable allows for that."""
     inner = tf_variable(variable)
     if isinstance(inner, tf.Variable):
         # What TensorFlow's own conversion does beside this takes it twice as long again.
         return tf.raw_ops.ReadVariableOp(resource=inner.handle, dtype=inner.dtype)
     return tf.convert_to_tensor(inner)
+
+
+def fingerprint(variable: Variable) -> int:
+    """Returns a number that differs where a variable's value does, to all likelihood."""
+    return _fingerprint(value_of(variable))
+
+
+def digest(variables: Iterable[Variable]) -> int:
+    """Returns 56 bits of the values of variables, in their order."""
+    prints = np.array([fingerprint(variable) for variable in variables], np.uint64)
+    return int.from_bytes(hashlib.blake2b(prints.tobytes(), digest_size=7).digest(), "little")
 
 
 def _fingerprint(value: tf.Tensor) -> int:

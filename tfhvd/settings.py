@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tfhvd.runtime.library import load_native
+from tfhvd.runtime.native import load_native
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pyspark import BarrierTaskContext, SparkContext
 
-from tfhvd.launch.call.caller import Outcome
-from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer
-from tfhvd.launch.call.on_nodes import Work, run_on_nodes
-from tfhvd.launch.call.payload import payload_of
+from tfhvd.launch.run.caller import Outcome
+from tfhvd.launch.run.node import Node, NodeServer
+from tfhvd.launch.run.on_nodes import Work, run_on_nodes
+from tfhvd.launch.run.payload import payload_of
+from tfhvd.network import tokens
+from tfhvd.protocol import variables
 
 _Result = TypeVar("_Result")
 
@@ -62,7 +63,7 @@ def run(
         raise ValueError(f"Received: num_proc={num_proc}. Expected: 1 or above.")
     context = SparkContext.getOrCreate()
     number = context.defaultParallelism if num_proc is None else num_proc
-    token = secrets.token_hex(TOKEN_LENGTH // 2)
+    token = tokens.new({**variables.own(), **(env or {})})
     work = Work(payload_of(fn, args, kwargs or {}), env, start_timeout)
     stage = context.parallelize(range(number), number).barrier()
     outcome: Outcome

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import tensorflow as tf
 
+from tfhvd.compat import loss_scales
 from tfhvd.compat.object_proxy import Wrapped, wrap
 from tfhvd.compat.surroundings import require_no_strategy
-from tfhvd.compression import AnyCompression, Compression
+from tfhvd.compression import AnyCompression, Compression, has_state
 from tfhvd.gradients.options import ReductionOptions
 from tfhvd.gradients.reducer import GradientReducer
-from tfhvd.ops import Average, ReduceOp
+from tfhvd.loop_start import begin_as_one
+from tfhvd.ops import Average, ReduceOp, sync_monitor
 from tfhvd.ops.batch_moments import synchronize_keras
-from tfhvd.runtime import updates
+from tfhvd.ops.batch_weight import StepOf
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
     quarantine: bool = False,
+    equal_start: bool = True,
 ) -> _Tape:
     """Wraps a tape, so that `gradient` gives the gradients reduced over the ranks.
 
@@ -46,13 +50,13 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
 
     In the `train_step` of a Keras model, with `tfhvd.keras` imported, ranks may have unequal data,
     of which an Average counts every sample once, and they stop together: see
-    `tfhvd.keras.fit_sync`.
+    `tfhvd.keras.fit.patch`.
 
     Args:
         gradtape: the tape, new or with something recorded, persistent or not. Both tapes share one
             recording.
-        device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        device_dense: the device on which dense gradients are reduced, "" for their own.
+        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
         compression: how gradients travel: a member of `Compression`. One with a state, such as
             `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
         sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
@@ -65,12 +69,15 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
             reduced together, all or none; None to have small ones put together. IndexedSlices are
             reduced on their own.
         process_set: the ranks that take part.
-        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
-            of ranks, as they would be in an average.
+        scale_local_gradients: whether gradients of local variables are multiplied by the rank's
+            share of an average: 1 / the number of ranks if all ranks count alike.
         quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
             in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
             rank. Zeros if no rank is left. No gradient travels before all are computed. With
             Average and Sum.
+        equal_start: whether all ranks get the first rank's values of the variables, and of what
+            their Keras optimizer keeps, where ranks have begun with different ones: before the
+            first step in a `tf.function`, and at the second step of a loop that runs eagerly.
 
     Returns:
         A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
@@ -100,7 +107,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         scale_local_gradients=scale_local_gradients,
         quarantine=quarantine,
     )
-    return _distribute(gradtape, options.named("DistributedGradientTape"))
+    return _distribute(gradtape, options.named("DistributedGradientTape"), equal_start)
 
 
 def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -117,14 +124,15 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     local_layers: Layer | Iterable[Layer] | None = None,
     scale_local_gradients: bool = True,
     quarantine: bool = False,
+    equal_start: bool = True,
 ) -> _Tape:
     """Wraps a tape as `DistributedGradientTape` does, but for the variables of some layers.
 
     Args:
         gradtape: the tape, new or with something recorded, persistent or not. Both tapes share one
             recording.
-        device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        device_dense: the device on which dense gradients are reduced, "" for their own.
+        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
         compression: how gradients travel: a member of `Compression`. One with a state, such as
             `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
         sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
@@ -139,12 +147,15 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
         process_set: the ranks that take part.
         local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
             None for no layer.
-        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
-            of ranks, as they would be in an average.
+        scale_local_gradients: whether gradients of local variables are multiplied by the rank's
+            share of an average: 1 / the number of ranks if all ranks count alike.
         quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
             in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
             rank. Zeros if no rank is left. No gradient travels before all are computed. With
             Average and Sum.
+        equal_start: whether all ranks get the first rank's values of the variables, and of what
+            their Keras optimizer keeps, where ranks have begun with different ones: before the
+            first step in a `tf.function`, and at the second step of a loop that runs eagerly.
 
     Returns:
         A tape of the same class as `gradtape` (a subclass of it), to use as a context manager or at
@@ -175,24 +186,27 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
         scale_local_gradients=scale_local_gradients,
         quarantine=quarantine,
     )
-    return _distribute(gradtape, options.named("PartialDistributedGradientTape"))
+    return _distribute(gradtape, options.named("PartialDistributedGradientTape"), equal_start)
 
 
-def _distribute(gradtape: _Tape, options: ReductionOptions) -> _Tape:
+def _distribute(gradtape: _Tape, options: ReductionOptions, equal_start: bool) -> _Tape:
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"Received: {gradtape!r}. Expected: a tf.GradientTape.")
     require_no_strategy()
     synchronize_keras()
     reduce = GradientReducer(options)
-    updates.note_keras_updates()
-    updates.note_tape(reduce)
-    return wrap(gradtape, _Reduces, _Own(gradtape, reduce))
+    sync_monitor.note_keras_updates()
+    if has_state(options.compression):  # Keras may be imported since that was made
+        loss_scales.note_factors()
+    sync_monitor.note_tape(reduce)
+    return wrap(gradtape, _Reduces, _Own(gradtape, reduce, equal_start))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Own:
     plain: tf.GradientTape
     reduce: GradientReducer
+    equal_start: bool
     last_sources: list[Variable | tf.Tensor] = dataclasses.field(default_factory=list)
 
 
@@ -223,15 +237,24 @@ class _Reduces(Wrapped):
                 reduced alone, and not by the name of its variable too: for ranks that name their
                 variables differently, or have different local ones between them.
         """
-        gradients = self._tfhvd.plain.gradient(
-            target,
-            sources,
-            output_gradients=output_gradients,
-            unconnected_gradients=unconnected_gradients,
-        )
         of = tf.nest.flatten(sources)
+        if self._tfhvd.equal_start:
+            begin_as_one(self._tfhvd.reduce, of)
+        averages = self._tfhvd.reduce.options.op == Average
+        with contextlib.nullcontext() if averages else StepOf(None):
+            gradients = self._tfhvd.plain.gradient(
+                target,
+                sources,
+                output_gradients=output_gradients,
+                unconnected_gradients=unconnected_gradients,
+            )
         self._tfhvd.last_sources[:] = of
-        flat = self._tfhvd.reduce(tf.nest.flatten(gradients), of, generic_names=use_generic_names)
+        flat = self._tfhvd.reduce(
+            tf.nest.flatten(gradients),
+            of,
+            generic_names=use_generic_names,
+            loss_scale=loss_scales.factor_of(target),
+        )
         return tf.nest.pack_sequence_as(sources, flat)
 
     def register_local_source(self, source: Variable | tf.Tensor) -> None:

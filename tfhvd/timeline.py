@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import time
 
-from tfhvd.runtime.library import load_native
+from tfhvd.job.process import rank
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.process import rank
-from tfhvd.runtime.timeline_file import timeline_file
+from tfhvd.runtime.native import load_native
+from tfhvd.telemetry.timeline_file import timeline_file
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
-    """Begins to record a timeline of this job's collectives, to be seen at chrome://tracing.
+    """Begins to record a timeline of this job's collectives.
 
     Rank 0 writes the file, and sees when each rank became ready. Call it on every rank or on rank 0
-    alone: it waits for nobody, and records what is called from then on. docs/timeline.md says what
-    the file shows; steps that `hvd.profile` or `ProfileCallback` records meanwhile are in it, too.
+    alone: it waits for nobody, and records what is called from then on. `tfhvd timeline page`
+    makes a page for a browser of it, and docs/timeline.md says what it has. Steps that
+    `hvd.profile` or `ProfileCallback` records meanwhile are in it, too.
     The variable TFHVD_TIMELINE, or HOROVOD_TIMELINE, begins one in `init`.
 
     Args:

@@ -1,10 +1,12 @@
 #include "cc/base/config.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+
+#include "cc/base/edit_distance.h"
+#include "cc/base/parse.h"
 
 extern "C" char** environ;
 
@@ -13,18 +15,10 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// Reads one value into the config; false where the text is no such value or out of range.
-using Reader = std::function<bool(const std::string& text, Config* config)>;
-
 constexpr double kMostBytes = 1099511627776.0;  // 2^40
 
-bool ParseNumber(const std::string& text, double least, double most, double* value) {
-  char* end = nullptr;
-  const double v = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(v >= least) || !(v <= most)) return false;
-  *value = v;
-  return true;
-}
+// Reads one value into the config; false where the text is no such value or out of range.
+using Reader = std::function<bool(const std::string& text, Config* config)>;
 
 Reader Integer(int64_t Config::* field, double most) {
   return [field, most](const std::string& text, Config* config) {
@@ -43,29 +37,13 @@ Reader Real(double Config::* field, double most) {
   };
 }
 
+bool IsSwitch(const std::string& text, Config*) { return text == "0" || text == "1"; }
+
 Reader Switch(bool Config::* field) {
   return [field](const std::string& text, Config* config) {
     config->*field = text == "1";
-    return text == "0" || text == "1";
+    return IsSwitch(text, config);
   };
-}
-
-bool ReadStallCheckDisable(const std::string& text, Config* config) {
-  if (text != "0" && text != "1") return false;
-  config->stall_check = text == "0";
-  return true;
-}
-
-std::string Lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-// The index of `text` among `names`, or -1.
-int Choice(const std::string& text, const std::vector<std::string>& names) {
-  const auto found = std::find(names.begin(), names.end(), Lower(text));
-  return found == names.end() ? -1 : static_cast<int>(found - names.begin());
 }
 
 // The names of an enumeration's values, in their order.
@@ -78,17 +56,27 @@ Reader Choices(Enum Config::* field, const std::vector<std::string>& names) {
   };
 }
 
-// Horovod wants DYNAMIC where a program is to call start_timeline, which here it always may.
-bool ReadTimeline(const std::string& text, Config* config) {
-  config->timeline = text == "DYNAMIC" ? "" : text;
-  return true;
-}
-
 Reader Text(std::string Config::* field) {
   return [field](const std::string& text, Config* config) {
     config->*field = text;
     return true;
   };
+}
+
+bool ReadPorts(const std::string& text, Config* config) {
+  config->ports = text;
+  return IsRangeOfPorts(text);
+}
+
+bool ReadStallCheckDisable(const std::string& text, Config* config) {
+  config->stall_check = text == "0";
+  return IsSwitch(text, config);
+}
+
+// Horovod wants DYNAMIC where a program is to call start_timeline, which here it always may.
+bool ReadTimeline(const std::string& text, Config* config) {
+  config->timeline = text == "DYNAMIC" ? "" : text;
+  return true;
 }
 
 struct Row {
@@ -171,9 +159,8 @@ std::vector<Row> RowsOfWork() {
         "fastest of these that works. Rank 0's value counts."},
        Choices(&Config::cpu_operations, {"auto", "shm", "mpi", "hierarchical"})},
       {{"FLOAT32_ACROSS_HOSTS", nullptr, "0", "0 or 1",
-        "1 sends what each host has added up of float16 and bfloat16 to the other hosts as "
-        "float32, "
-        "so that a sum is rounded once: half as much again to send. Rank 0's value counts."},
+        "1 sends what each host has added up of float16 and bfloat16 to the others as float32, so "
+        "that a sum is rounded once: half as much again to send. Rank 0's value counts."},
        Switch(&Config::float32_across_hosts)},
       {{"SPARSE_DENSITY", nullptr, "1", "0 to 10^6",
         "IndexedSlices gradients are sent as whole tensors if all ranks together send at least "
@@ -217,7 +204,7 @@ std::vector<Row> RowsOfReports() {
        Switch(&Config::timeline_mark_cycles)},
       {{"CHECK_SYNC", nullptr, "error", "error, warn or off",
         "What happens if several ranks train and the first step updates variables from gradients "
-        "of one rank alone: an error, a warning, or nothing."},
+        "of one rank alone: an error, a warning, or nothing. off compares no data either."},
        Choices(&Config::check_sync, {"error", "warn", "off"})},
       {{"DIVERGENCE_STEPS", nullptr, "100", "0 to 10^9 steps",
         "After so many steps of fit the ranks compare their weights, which are to be equal; 0: "
@@ -231,9 +218,24 @@ std::vector<Row> RowsOfReports() {
         "What happens in a step in which gradients of a rank are NaN or infinite: a warning that "
         "names the rank and the variable, an error on all ranks, or nothing, not even a look."},
        Choices(&Config::on_not_finite, {"warn", "raise", "off"})},
+      {{"ON_OUTLIER", nullptr, "warn", "warn, skip, raise or off",
+        "What happens in a step in which one rank's gradient is finite, but far too large: a "
+        "warning; that, and gradients of zeros; an error on all ranks; or nothing."},
+       Choices(&Config::on_outlier, {"warn", "skip", "raise", "off"})},
+      {{"PORTS", nullptr, "", "FIRST-LAST, or nothing",
+        "The ports, as in 20000-20100, that what listens for other hosts takes its own from; "
+        "nothing: any that is free. tfhvdrun --ports sets it."},
+       ReadPorts},
+      {{"ENCRYPT", nullptr, "0", "0 or 1",
+        "1 encrypts what tfhvdrun, its workers and tools say to each other; so does --encrypt."},
+       IsSwitch},
       {{"METRICS_PORT", nullptr, "0", "0 to 65535",
         "Every rank serves its metrics to Prometheus on this port plus its local rank; 0: none."},
        Integer(&Config::metrics_port, 65535.0)},
+      {{"METRICS_ADDRESS", nullptr, "127.0.0.1", "an address of this host",
+        "Where that port listens: for this host alone unless another address is given; 0.0.0.0, "
+        "or :: with IPv6, for everybody who reaches this host."},
+       Text(&Config::metrics_address)},
       {{"METRICS_FILE", nullptr, "", "a path, or nothing",
         "Where rank 0 writes its metrics every 15 seconds, in Prometheus' text format; with {rank} "
         "in it every rank writes a file."},
@@ -259,33 +261,32 @@ bool IsKnownElsewhere(const std::string& name) {
                      [&](const char* p) { return name.compare(0, std::strlen(p), p) == 0; });
 }
 
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
+std::string Meant(const std::string& name, const std::string& nearest) {
+  return name + " is not a setting of tfhvd and has no effect. Did you mean " + nearest + "?";
 }
 
 std::string UnknownName(const std::string& name) {
-  const Row* nearest = nullptr;
-  size_t least = 0;
+  const std::string own = name.substr(6);  // after "TFHVD_"
+  const auto is_nearer = [&](const Row& one, const Row& other) {
+    return EditDistance(own, one.setting.name) < EditDistance(own, other.setting.name);
+  };
+  const auto nearest = std::min_element(Rows().begin(), Rows().end(), is_nearer);
+  return Meant(name, std::string("TFHVD_") + nearest->setting.name);
+}
+
+// A name of Horovod's that differs by a character or two from one that counts; "" where it does
+// not. Its other variables are none of tfhvd's business.
+std::string MisspeltName(const std::string& name) {
+  const char* nearest = nullptr;
+  size_t least = 3;  // edits: too many for an error of typing
   for (const Row& row : Rows()) {
-    const size_t distance = EditDistance(name, std::string("TFHVD_") + row.setting.name);
-    if (nearest == nullptr || distance < least) {
-      nearest = &row;
-      least = distance;
-    }
+    if (row.setting.horovod_name == nullptr) continue;
+    const size_t distance = EditDistance(name, row.setting.horovod_name);
+    if (distance >= least) continue;
+    nearest = row.setting.horovod_name;
+    least = distance;
   }
-  return name + " is not a setting of tfhvd and has no effect. Did you mean TFHVD_" +
-         nearest->setting.name + "?";
+  return nearest == nullptr || least == 0 ? "" : Meant(name, nearest);
 }
 
 const std::string* Find(const Pairs& environment, const std::string& name) {
@@ -331,11 +332,13 @@ Status ParseConfig(const Pairs& environment, Config* config, std::vector<std::st
     }
   }
   if (const std::string* host = Find(environment, "TFHVD_TEST_HOST")) config->test_host = *host;
-  if (const std::string* text = Find(environment, "TFHVD_TEST_FAILPOINTS")) {
-    config->test_failpoints = *text;
-  }
+  if (const auto* at = Find(environment, "TFHVD_TEST_FAILPOINTS")) config->test_failpoints = *at;
   for (const auto& variable : environment) {
     const std::string& name = variable.first;
+    if (name.compare(0, 8, "HOROVOD_") == 0) {
+      const std::string misspelt = MisspeltName(name);
+      if (!misspelt.empty()) warnings->push_back(misspelt);
+    }
     if (name.compare(0, 6, "TFHVD_") != 0 || IsKnownElsewhere(name)) continue;
     const bool known = std::any_of(Rows().begin(), Rows().end(), [&](const Row& row) {
       return name.compare(6, std::string::npos, row.setting.name) == 0;

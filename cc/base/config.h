@@ -34,6 +34,9 @@ enum class OnDivergence { kWarn, kRaise, kHeal };
 // What becomes of a step in which a rank's gradients are not finite.
 enum class OnNotFinite { kWarn, kRaise, kOff };
 
+// What becomes of a step in which one rank's gradient is out of all proportion.
+enum class OnOutlier { kWarn, kSkip, kRaise, kOff };
+
 constexpr int64_t kMostCacheCapacity = 1000000;  // tensors
 
 struct Config {
@@ -67,7 +70,10 @@ struct Config {
   int64_t divergence_steps = 100;  // between two comparisons of the ranks' weights; 0: none
   OnDivergence on_divergence = OnDivergence::kWarn;
   OnNotFinite on_not_finite = OnNotFinite::kWarn;
+  OnOutlier on_outlier = OnOutlier::kWarn;
+  std::string ports;         // "FIRST-LAST"; "": any
   int64_t metrics_port = 0;  // of local rank 0; 0: none
+  std::string metrics_address = "127.0.0.1";
   std::string metrics_file;  // a path; "": none
   // TFHVD_TEST_HOST, for tests of tfhvd itself: the host that this process takes itself to be on.
   std::string test_host;

@@ -36,11 +36,12 @@ PeerProcesses::PeerProcesses(std::vector<int> pids) : pids_(std::move(pids)) {
   }
 }
 
-int PeerProcesses::FirstEnded() const {
+int PeerProcesses::FirstEnded(const std::function<bool(int)>& counts) const {
   std::vector<pollfd> asked;
   for (const Fd& handle : handles_) asked.push_back({handle.get(), POLLIN, 0});
   if (!asked.empty() && poll(asked.data(), asked.size(), 0) < 0) return -1;
   for (size_t i = 0; i < asked.size(); ++i) {
+    if (counts != nullptr && !counts(static_cast<int>(i))) continue;
     if (handles_[i].valid() ? (asked[i].revents & POLLIN) != 0 : HasEnded(pids_[i])) {
       return static_cast<int>(i);
     }

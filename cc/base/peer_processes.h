@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "cc/base/fd.h"
@@ -19,8 +20,9 @@ class PeerProcesses {
   bool empty() const { return pids_.empty(); }
   int pid(int index) const { return pids_[static_cast<size_t>(index)]; }
 
-  // The first of them that has ended, as an index; -1: none. Never blocks.
-  int FirstEnded() const;
+  // The first of them that has ended, as an index; -1: none. Never blocks. `counts` says of an
+  // index whether that process counts; null: all do.
+  int FirstEnded(const std::function<bool(int)>& counts = nullptr) const;
 
  private:
   const std::vector<int> pids_;

@@ -2,11 +2,12 @@
 //
 // The code decides who must act (see cc/docs/errors.md):
 //
-// - kInvalidArgument: a user's mistake; the entry that made it fails on every rank, the job goes on
+// - kInvalidArgument: a user's mistake; the entry that made it fails on every rank, the job
+// continues
 // - kFailedPrecondition: called at the wrong time (before init, after shutdown)
 // - kAborted: a peer is lost or has left; everything pending fails
 // - kDataLoss: a rank is lost that alone had what a collective was to give; that fails on every
-//   rank, the job goes on
+//   rank, the job continues
 // - kCancelled: the framework took the entry back
 // - kUnavailable: something that this machine lacks (a library, a device, memory to share)
 // - kInternal: a bug of tfhvd, or a failure of a vendor's library

@@ -9,7 +9,8 @@
 //   failure anywhere ends the call.
 // - Buffers belong to the caller. Input and output are the same address or do not overlap.
 // - A call that fails leaves the outputs undefined and the communicator unusable.
-// - Reductions are those of base/arithmetic.h: equal bits on every rank, and from every flat host
+// - Reductions are those of numeric/arithmetic.h: equal bits on every rank, and from every flat
+// host
 //   backend. Ranks here are 0 .. size() - 1 within the communicator.
 #pragma once
 
@@ -17,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "cc/base/arithmetic.h"
 #include "cc/base/status.h"
 #include "cc/base/types.h"
 #include "cc/comm/wait_monitor.h"
+#include "cc/numeric/arithmetic.h"
 
 namespace tfhvd {
 

@@ -29,8 +29,10 @@ HostPeers::HostPeers(const Topology& topology)
       ranks_(VisibleRanks(topology)),
       processes_(PidsOf(ranks_, topology)) {}
 
-Status HostPeers::EveryoneRuns() const {
-  const int ended = processes_.FirstEnded();
+Status HostPeers::EveryoneRuns(const std::function<bool(int)>& counts) const {
+  const int ended = processes_.FirstEnded([this, &counts](int index) {
+    return counts == nullptr || counts(ranks_[static_cast<size_t>(index)]);
+  });
   if (ended < 0) return Status::Ok();
   return Status::Aborted("rank " + std::to_string(ranks_[static_cast<size_t>(ended)]) +
                          " (process " + std::to_string(processes_.pid(ended)) + " on " + host_ +

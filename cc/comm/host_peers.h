@@ -2,6 +2,7 @@
 // One thread at a time.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,9 @@ class HostPeers {
   // Takes hold of the processes of `topology` that run now; none where it has no pids.
   explicit HostPeers(const Topology& topology);
 
-  // kAborted: one of them has ended. Never blocks.
-  Status EveryoneRuns() const;
+  // kAborted: one of them has ended. Never blocks. `counts` says of a rank whether it counts; null:
+  // all do.
+  Status EveryoneRuns(const std::function<bool(int)>& counts = nullptr) const;
 
  private:
   const std::string host_;        // its name, for messages

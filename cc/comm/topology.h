@@ -24,7 +24,7 @@ struct Topology {
   // no rank.
   std::vector<int> pids;
   // By rank: where it answers who asks what the ranks of its host do, in the words of the program
-  // (tfhvd/runtime/host_looks.py); "" where it does not. Empty: no rank does.
+  // (tfhvd/runtime/host_monitor.py); "" if it has none. Empty: no rank has one.
   std::vector<std::string> watch_addresses;
 };
 

@@ -1,4 +1,4 @@
-// Vote: what ranks say of a round of a locked step (negotiate/vote_rounds.h), one or
+// Vote: what ranks say of a round of a locked step (schedule/vote_rounds.h), one or
 // several together, in a word that a rank can write at once.
 //
 // A vote of several is what all of them have said so far; Join is associative, and saying a thing

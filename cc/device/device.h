@@ -25,8 +25,12 @@ class Device {
 
   virtual DeviceKind kind() const = 0;
 
+  // Of the host's scratch memory so many bytes are always to be had.
+  static constexpr int64_t kReserved = 16 << 20;
+
   // Scratch memory through which small tensors travel together: at least `bytes` bytes, aligned to
   // a cache line. It is the same memory at every call; a larger request loses what was in it.
+  // kUnavailable where there is no memory.
   virtual Status Scratch(int64_t bytes, char** out) = 0;
 
   // Copies between two calls of a communicator do not depend on each other, so that a device may

@@ -1,8 +1,9 @@
-#include <cstdlib>
 #include <cstring>
+#include <new>
 
-#include "cc/base/arithmetic.h"
 #include "cc/device/device.h"
+#include "cc/memory/work_memory.h"
+#include "cc/numeric/arithmetic.h"
 
 namespace tfhvd {
 
@@ -19,22 +20,20 @@ namespace {
 
 class HostDevice : public Device {
  public:
+  HostDevice() {
+    static_assert(kReserved <= WorkMemory::kLittle, "it is never given back");
+    if (scratch_.Get(kReserved) == nullptr) throw std::bad_alloc();  // as operator new does
+  }
+
   DeviceKind kind() const override { return DeviceKind::kHost; }
 
   Status Scratch(int64_t bytes, char** out) override {
-    if (bytes > capacity_) {
-      constexpr int64_t kLine = 64;
-      const int64_t rounded = (bytes + kLine - 1) / kLine * kLine;
-      memory_.reset();
-      capacity_ = 0;
-      memory_.reset(static_cast<char*>(std::aligned_alloc(kLine, static_cast<size_t>(rounded))));
-      if (memory_ == nullptr) {
-        return Status::Unavailable("no memory for a fusion buffer of " + std::to_string(rounded) +
-                                   " bytes. Lower TFHVD_FUSION_THRESHOLD.");
-      }
-      capacity_ = rounded;
+    scratch_.BeginUse();
+    *out = scratch_.Get(bytes);
+    if (*out == nullptr) {
+      return Status::Unavailable("no memory for a fusion buffer of " + std::to_string(bytes) +
+                                 " bytes. Lower TFHVD_FUSION_THRESHOLD.");
     }
-    *out = memory_.get();
     return Status::Ok();
   }
 
@@ -44,17 +43,18 @@ class HostDevice : public Device {
     return Status::Ok();
   }
 
+  Status Zero(void* to, int64_t bytes) override {
+    if (bytes > 0) std::memset(to, 0, static_cast<size_t>(bytes));
+    return Status::Ok();
+  }
+
   Status Copy(void* to, const void* from, int64_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
     return Status::Ok();
   }
 
  private:
-  struct Free {
-    void operator()(char* p) const { std::free(p); }
-  };
-  std::unique_ptr<char, Free> memory_;
-  int64_t capacity_ = 0;
+  WorkMemory scratch_;
 };
 
 }  // namespace

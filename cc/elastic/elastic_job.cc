@@ -13,6 +13,8 @@ constexpr std::chrono::seconds kLook(1);  // how often entries that wait in vain
 // How long a roster is awaited without a warning where the one before could not be taken up: the
 // launcher finds a lost process at once, and a host that is cut off after some seconds.
 constexpr std::chrono::seconds kWarnAfter(10);
+// How many bytes of results are held for other ranks, before a barrier lets go of them.
+constexpr int64_t kHeldBytes = int64_t{32} << 20;
 
 }  // namespace
 
@@ -25,6 +27,7 @@ ElasticJob::ElasticJob(Roster roster, std::shared_ptr<Engine> engine, Membership
       failpoints_(std::move(failpoints)),
       engine_(std::move(engine)),
       roster_(std::move(roster)) {
+  if (engine_ != nullptr) LetGoBy(engine_.get());
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -209,6 +212,14 @@ void ElasticJob::NoteOutcome(EntryId number, KeptEntry* kept, const Status& stat
   ledger_.Done(lost ? kept->LostResult() : kept->ResultOf(), number, next_);
 }
 
+// Not all collectives wait for every rank: a loop that only gathers would keep all it has gathered.
+void ElasticJob::LetGoBy(Engine* engine) {
+  engine->BarrierEvery(kHeldBytes, [this] {
+    const MutexLock lock(&mutex_);
+    ledger_.LetGo();
+  });
+}
+
 void ElasticJob::Cancel(EntryId number) {
   KeptPtr over;
   std::shared_ptr<Engine> engine;
@@ -309,6 +320,7 @@ Status ElasticJob::TakeUp(const Roster& roster) {
   TFHVD_RETURN_IF_ERROR(open_(
       roster, &monitor,
       [&](Communicator* everyone) { return ReconcileWith(before, roster, everyone); }, &opened));
+  LetGoBy(opened.get());
   {
     const MutexLock lock(&mutex_);
     engine_ = opened;

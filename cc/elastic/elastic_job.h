@@ -33,7 +33,6 @@
 #include <thread>
 #include <vector>
 
-#include "cc/base/block_cache.h"
 #include "cc/base/failpoints.h"
 #include "cc/base/log.h"
 #include "cc/base/mutex.h"
@@ -46,6 +45,7 @@
 #include "cc/elastic/ledger.h"
 #include "cc/engine/engine.h"
 #include "cc/flow/entry.h"
+#include "cc/memory/block_cache.h"
 
 namespace tfhvd {
 
@@ -105,6 +105,7 @@ class ElasticJob {
   Status ShareCountsWith(const Roster& before, Communicator* everyone) TFHVD_EXCLUDES(mutex_);
   void FailUntilGoneBack(int generation) TFHVD_EXCLUDES(mutex_);
   Position OwnPosition(bool lost_some) TFHVD_EXCLUDES(mutex_);
+  void CatchUp(int64_t barriers) TFHVD_EXCLUDES(mutex_);
   Status Fetch(const Turn& turn, char* data) TFHVD_EXCLUDES(mutex_);
   void Take(const Outcome& outcome, const char* data) TFHVD_EXCLUDES(mutex_);
   void Resubmit(const std::shared_ptr<Engine>& engine) TFHVD_EXCLUDES(mutex_);
@@ -113,6 +114,7 @@ class ElasticJob {
   KeptEntry::Callbacks CallbacksOf(EntryId number);
   KeptPtr Remove(EntryId number) TFHVD_REQUIRES(mutex_);
   void OnDone(EntryId number, const Status& status) TFHVD_EXCLUDES(mutex_);
+  void LetGoBy(Engine* engine);
   void NoteOutcome(EntryId number, KeptEntry* kept, const Status& status) TFHVD_REQUIRES(mutex_);
   void FailAll(const std::function<bool(const KeptEntry&)>& which, const Status& why)
       TFHVD_EXCLUDES(mutex_);

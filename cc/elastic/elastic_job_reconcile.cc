@@ -15,7 +15,7 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
   const RosterChange change = Compare(before, roster);
   Shared shared;
   TFHVD_RETURN_IF_ERROR(ShareOutcomes(
-      OwnPosition(!change.lost.empty()), everyone,
+      OwnPosition(!change.lost.empty()), everyone, [this](int64_t barriers) { CatchUp(barriers); },
       [this](const Turn& turn, char* data) { return Fetch(turn, data); },
       [this](const Outcome& outcome, const char* data) { Take(outcome, data); }, failpoints_,
       &shared));
@@ -32,10 +32,9 @@ Status ElasticJob::ReconcileWith(const Roster& before, const Roster& roster,
     if (change.lost.empty()) {
       log_.Info(text);
     } else if (shared.go_back) {
-      log_.Warning(text + " It has collectives on GPUs: it goes on from its last commit.");
+      log_.Warning(text + " It has collectives on GPUs: it continues from its last commit.");
     } else {
-      log_.Warning(text + " Collectives that a survivor had, and others got from it: " +
-                   std::to_string(shared.copied));
+      log_.Warning(text + " Results that ranks got from others: " + std::to_string(shared.copied));
     }
   }
   return Status::Ok();
@@ -81,6 +80,7 @@ Position ElasticJob::OwnPosition(bool lost_some) {
   Position position;
   position.lost_some = lost_some;
   const MutexLock lock(&mutex_);
+  position.barriers = ledger_.barriers();
   position.is_new = engine_ == nullptr;
   position.by_commits = by_commits_;
   std::unordered_map<std::string, int64_t> counts;
@@ -92,6 +92,11 @@ Position ElasticJob::OwnPosition(bool lost_some) {
   }
   for (const Ledger::Result& result : ledger_.results()) position.has.push_back(result.outcome());
   return position;
+}
+
+void ElasticJob::CatchUp(int64_t barriers) {
+  const MutexLock lock(&mutex_);
+  ledger_.CatchUp(barriers);
 }
 
 Status ElasticJob::Fetch(const Turn& turn, char* data) {

@@ -105,6 +105,7 @@ Ledger::Result KeptEntry::ResultOf() {
     result.data.push_back(late ? found->outputs[i] : entry.outputs[i]);
   }
   result.found = std::move(found);
+  if (!result.copies()) return result;  // nobody asks for its data
   if (entry.retain) {
     result.memory = entry.retain(Retained::kOutputs);
   } else {

@@ -12,11 +12,11 @@
 #include <optional>
 #include <vector>
 
-#include "cc/base/block_cache.h"
 #include "cc/base/status.h"
 #include "cc/comm/membership.h"
 #include "cc/elastic/ledger.h"
 #include "cc/flow/entry.h"
+#include "cc/memory/block_cache.h"
 
 namespace tfhvd {
 

@@ -10,7 +10,7 @@ namespace tfhvd {
 
 // What fails because the members change.
 inline Status MembersChange() {
-  return Status::Aborted("the job goes on without ranks that are lost");
+  return Status::Aborted("the job continues without ranks that are lost");
 }
 
 // What all fails with in a job that goes by commits (ElasticJob). hvd.elastic.run knows it by how
@@ -18,7 +18,7 @@ inline Status MembersChange() {
 inline Status GoesOnFromCommit() {
   return Status::Aborted(
       "A rank is lost, and collectives on GPUs cannot be finished without it. With "
-      "hvd.elastic.run (docs/elastic.md) the job goes on from its last commit.");
+      "hvd.elastic.run (docs/elastic.md) the job continues from its last commit.");
 }
 
 // Asked on the thread that may ask the membership, which outlives it.

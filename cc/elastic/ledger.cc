@@ -51,6 +51,7 @@ bool IsAlike(Collective kind) {
 
 std::string Encode(const Position& position) {
   WireWriter w;
+  w.Signed(position.barriers);
   w.Byte(position.is_new ? 1 : 0);
   w.Byte(position.lost_some ? 1 : 0);
   w.Byte(position.by_commits ? 1 : 0);
@@ -61,6 +62,7 @@ std::string Encode(const Position& position) {
 
 Status Decode(const std::string& bytes, Position* position) {
   WireReader r(bytes);
+  position->barriers = r.Signed();
   position->is_new = r.Bool();
   position->lost_some = r.Bool();
   position->by_commits = r.Bool();
@@ -88,10 +90,25 @@ std::vector<Copy> CopiesOf(const std::vector<Position>& positions) {
   return sorted;
 }
 
+int64_t CatchUp(std::vector<Position>* positions) {
+  int64_t last = 0;
+  for (const Position& position : *positions) last = std::max(last, position.barriers);
+  for (Position& position : *positions) {
+    if (position.is_new) position.waits.clear();  // for nothing that others have done
+    if (position.barriers == last) continue;
+    position.has.clear();  // all have them
+    std::map<std::string, int64_t> counts;
+    for (Turn& turn : position.waits) turn.number = counts[turn.name]++;
+  }
+  return last;
+}
+
+bool Ledger::Result::copies() const { return !lost && IsAlike(request->kind); }
+
 Outcome Ledger::Result::outcome() const {
   Outcome outcome;
   outcome.turn = {request->key.name, turn};
-  outcome.copies = !lost && IsAlike(request->kind);
+  outcome.copies = copies();
   if (found != nullptr) {
     outcome.first_dims = found->first_dims;
     outcome.number = found->number;
@@ -117,7 +134,7 @@ int64_t Ledger::NumberOf(int64_t done) const { return joins_ * kMostBetweenJoins
 
 Turn Ledger::TurnOf(const std::string& name, int64_t nth) const {
   const auto found = counts_.find(name);
-  return {name, NumberOf(found == counts_.end() ? 0 : found->second.done) + nth};
+  return {name, NumberOf(found == counts_.end() ? 0 : DoneOf(found->second)) + nth};
 }
 
 // Steps repeat, so that it is mostly the one that came next the last time: to look up a name each
@@ -129,8 +146,30 @@ Ledger::Count* Ledger::CountOf(const SharedRequest& request) {
     count->request = request;
     if (latest_ != nullptr) latest_->next = count;
   }
+  if (count->round != round_) {
+    count->round = round_;
+    count->done = 0;
+  }
   latest_ = count;
   return count;
+}
+
+void Ledger::LetGo() {
+  results_.clear();
+  ++barriers_;
+  joins_ = 0;
+  ++round_;
+  if (counts_.size() > most_counts_) Forget();
+}
+
+// A name that has not come in the last two rounds is unlikely to come again.
+void Ledger::Forget() {
+  for (auto count = counts_.begin(); count != counts_.end();) {
+    count->second.next = nullptr;
+    count = count->second.round + 2 < round_ ? counts_.erase(count) : std::next(count);
+  }
+  latest_ = nullptr;
+  most_counts_ = std::max(kFewCounts, 2 * counts_.size());
 }
 
 void Ledger::Done(Result&& result, uint64_t entry, uint64_t next_entry) {
@@ -144,24 +183,28 @@ void Ledger::Done(Result&& result, uint64_t entry, uint64_t next_entry) {
   results_.push_back(std::move(result));
   if (kind == Collective::kJoin) {
     ++joins_;
-    counts_.clear();
-    latest_ = nullptr;
+    ++round_;
   }
 }
 
 std::string Ledger::EncodeCounts() const {
-  const std::vector<std::pair<std::string, Count>> counts(counts_.begin(), counts_.end());
+  std::vector<std::pair<std::string, int64_t>> counts;
+  for (const auto& [name, count] : counts_) {
+    if (DoneOf(count) > 0) counts.emplace_back(name, DoneOf(count));
+  }
   WireWriter w;
+  w.Signed(barriers_);
   w.Signed(joins_);
-  w.List(counts, [&w](const std::pair<std::string, Count>& count) {
+  w.List(counts, [&w](const std::pair<std::string, int64_t>& count) {
     w.String(count.first);
-    w.Signed(count.second.done);
+    w.Signed(count.second);
   });
   return w.Take();
 }
 
 Status Ledger::TakeOverCounts(const std::string& bytes) {
   WireReader r(bytes);
+  barriers_ = r.Signed();
   joins_ = r.Signed();
   const auto counts = r.List([&r] {
     std::string name = r.String();
@@ -171,7 +214,11 @@ Status Ledger::TakeOverCounts(const std::string& bytes) {
   if (!r.ok() || !r.at_end()) return Status::Internal("a rank sent malformed counts");
   counts_.clear();
   latest_ = nullptr;
-  for (const auto& [name, count] : counts) counts_[name].done = count;
+  for (const auto& [name, count] : counts) {
+    Count& own = counts_[name];
+    own.round = round_;
+    own.done = count;
+  }
   return Status::Ok();
 }
 

@@ -6,10 +6,16 @@
 // takes part in collectives that it does not count: once all have joined, all count anew. A process
 // that comes later takes over how many of each key the others have counted.
 //
+// All count anew also after each barrier (below), so that names which do not come again cost
+// nothing in the long run. A rank may be lost before all have passed a barrier: whoever is behind
+// counts anew as the survivors meet, for that another one has passed it proves that this rank had
+// done all before.
+//
 // A result is dropped once all ranks have it. An engine runs calls one after the other, in the same
 // order on all ranks, and a call that needs every rank's data ends only when every rank has begun
 // it. So where such a collective, submitted after a result was there, is done, every rank has that
-// result.
+// result. And a barrier follows where results have come to some size, whichever collectives they
+// are of (Executor::BarrierEvery).
 //
 // One thread at a time.
 #pragma once
@@ -51,6 +57,7 @@ struct Outcome {
 
 // What a rank tells the others.
 struct Position {
+  int64_t barriers = 0;     // passed
   bool is_new = false;      // it has not been in the job before, and has counted nothing
   bool lost_some = false;   // a rank that it knows is not there any more
   bool by_commits = false;  // where that is so, all go back to what they have kept: see ElasticJob
@@ -65,8 +72,12 @@ struct Copy {
   int root = 0;
   Outcome outcome;
 };
-// What is to be copied, in the same order on all ranks; `positions` by rank.
+// What is to be copied, in the same order on all ranks; `positions` by rank, all having passed
+// equally many barriers.
 std::vector<Copy> CopiesOf(const std::vector<Position>& positions);
+
+// Has all positions be behind the last barrier that any rank has passed. How many that are.
+int64_t CatchUp(std::vector<Position>* positions);
 
 // What only the ranks together know of a result.
 struct FoundTogether {
@@ -89,6 +100,8 @@ class Ledger {
     int64_t turn = 0;
     uint64_t next_entry = 0;  // the number of the entry that came next, when this was done
 
+    // Whether all ranks have the same, so that who lacks it gets a copy.
+    bool copies() const;
     Outcome outcome() const;
     // Copies the bytes of all tensors, one after the other: as many as the outcome says.
     void CopyTo(char* to) const;
@@ -101,6 +114,16 @@ class Ledger {
   // `next_entry`: see Result.
   void Done(Result&& result, uint64_t entry, uint64_t next_entry);
 
+  // A barrier has been passed: all ranks have every result.
+  void LetGo();
+  // The same, as others have passed so many by now.
+  void CatchUp(int64_t barriers) {
+    if (barriers > barriers_) LetGo();
+  }
+  int64_t barriers() const { return barriers_; }
+  // Of how many names there is something to remember.
+  size_t names() const { return counts_.size(); }
+
   // How many of each name are done, and the same taken over by a process that is new.
   std::string EncodeCounts() const;
   Status TakeOverCounts(const std::string& bytes);
@@ -111,19 +134,27 @@ class Ledger {
   const Result* Find(const Turn& turn) const;
 
  private:
+  static constexpr size_t kFewCounts = 4096;
+
   // Of one name.
   struct Count {
-    int64_t done = 0;       // since all had joined
+    int64_t round = 0;  // of the last time: only what is done in one round is counted
+    int64_t done = 0;
     SharedRequest request;  // the latest that was
     Count* next = nullptr;  // Not owned: the one that was counted next when this was the latest.
   };
 
   int64_t NumberOf(int64_t done) const;
+  int64_t DoneOf(const Count& count) const { return count.round == round_ ? count.done : 0; }
+  void Forget();
   Count* CountOf(const SharedRequest& request);
 
   std::unordered_map<std::string, Count> counts_;  // by name
   Count* latest_ = nullptr;                        // Not owned: among those.
-  int64_t joins_ = 0;                              // of all ranks
+  size_t most_counts_ = kFewCounts;                // then it is looked which may be forgotten
+  int64_t round_ = 0;                              // of this rank: of joins and barriers
+  int64_t joins_ = 0;                              // of all ranks, since the last barrier
+  int64_t barriers_ = 0;
   std::deque<Result> results_;
 };
 

@@ -16,7 +16,7 @@ std::vector<int> MissingIn(const Roster& other, const Roster& roster) {
   return missing;
 }
 
-// "rank 2 is lost; ", or nothing.
+// "rank 2 failed; ", or nothing.
 std::string Said(const std::vector<int>& ranks, const char* of_one, const char* of_more) {
   if (ranks.empty()) return "";
   std::string numbers;
@@ -31,9 +31,9 @@ RosterChange Compare(const Roster& before, const Roster& roster) {
 }
 
 std::string Describe(const RosterChange& change, const Roster& roster) {
-  return Said(change.lost, " is lost", " are lost") + Said(change.joined, " joins", " join") +
-         "the job goes on with " + std::to_string(roster.size()) +
-         (roster.size() == 1 ? " rank" : " ranks") + ", numbered anew (generation " +
+  return Said(change.lost, " failed", " failed") + Said(change.joined, " joins", " join") +
+         "the job continues with " + std::to_string(roster.size()) +
+         (roster.size() == 1 ? " rank" : " ranks") + " (generation " +
          std::to_string(roster.generation) + ").";
 }
 

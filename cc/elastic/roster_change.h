@@ -14,7 +14,7 @@ struct RosterChange {
 };
 RosterChange Compare(const Roster& before, const Roster& roster);
 
-// "ranks 1, 2 are lost; the job goes on with 2 ranks, numbered anew (generation 3)."
+// "ranks 1, 2 failed; the job continues with 2 ranks (generation 3)."
 std::string Describe(const RosterChange& change, const Roster& roster);
 
 }  // namespace tfhvd

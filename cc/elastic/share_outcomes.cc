@@ -22,6 +22,7 @@ Status GatherPositions(const Position& own, Communicator* everyone,
 }  // namespace
 
 Status ShareOutcomes(const Position& own, Communicator* everyone,
+                     const std::function<void(int64_t barriers)>& catch_up,
                      const std::function<Status(const Turn& turn, char* data)>& fetch,
                      const std::function<void(const Outcome& outcome, const char* data)>& take,
                      const Failpoints& failpoints, Shared* shared) {
@@ -36,6 +37,7 @@ Status ShareOutcomes(const Position& own, Communicator* everyone,
   shared->some_are_new = some(&Position::is_new);
   shared->go_back = some(&Position::by_commits) && some(&Position::lost_some);
   if (shared->go_back) return Status::Ok();
+  catch_up(CatchUp(&positions));
   const std::vector<Copy> copies = CopiesOf(positions);
   for (const Copy& copy : copies) {
     const std::vector<int64_t>& bytes = copy.outcome.bytes;

@@ -21,10 +21,12 @@ struct Shared {
   bool go_back = false;       // all go back to what they have kept, and nothing is copied
 };
 
-// Collective over all members. `fetch` copies the bytes of an outcome that this rank has to
+// Collective over all members. `catch_up` is told how many barriers some rank has passed, and
+// called first. `fetch` copies the bytes of an outcome that this rank has to
 // `data`; `take` gets each outcome that is sent, whether this rank waits for it or not. Not ok:
 // another rank is lost; what `take` has had is right all the same.
 Status ShareOutcomes(const Position& own, Communicator* everyone,
+                     const std::function<void(int64_t barriers)>& catch_up,
                      const std::function<Status(const Turn& turn, char* data)>& fetch,
                      const std::function<void(const Outcome& outcome, const char* data)>& take,
                      const Failpoints& failpoints, Shared* shared);

@@ -57,6 +57,7 @@ class Consensus {
     return negotiator_.OnWait(what, waited, now);
   }
   bool alarmed() const { return negotiator_.alarmed(); }
+  bool left() const { return negotiator_.left(); }
   bool over() const { return negotiator_.over(); }
 
   // Everything that is in flight, for an engine that stops.

@@ -14,13 +14,8 @@
 #include "cc/device/device.h"
 #include "cc/engine/batching_window.h"
 #include "cc/engine/clock.h"
-#include "cc/engine/stages.h"
+#include "cc/engine/pipeline.h"
 #include "cc/engine/vote_polling.h"
-#include "cc/observe/finite_watch.h"
-#include "cc/observe/flight_record.h"
-#include "cc/observe/listeners.h"
-#include "cc/observe/metrics.h"
-#include "cc/observe/timeline.h"
 #include "cc/queue/submission_queue.h"
 
 namespace tfhvd {
@@ -64,20 +59,12 @@ class Engine::Impl {
                         accelerator_.device == nullptr),
         queue_([this] { control_->Wake(); }, [this] { RunInline(); }),
         sets_(topology_.size, topology_.generation),
-        timeline_(topology_.rank, topology_.hosts[topology_.rank]),
-        record_(topology_),
-        finite_watch_(config_.on_not_finite, log_, topology_.rank),
-        metrics_(topology_.size),
-        listeners_({&record_, &metrics_, &timeline_}),
-        stages_(config_, log_, topology_, control_.get(), communicator_.get(), &sets_, &queue_,
-                &listeners_, std::move(open)) {
-    queue_.SetObserver(&listeners_);
-    stages_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
-    stages_.SetOnBroken([this](const Status& why) { queue_.Close(why); });
-    if (!config_.timeline.empty()) {
-      const Status status = timeline_.Start(config_.timeline, config_.timeline_mark_cycles);
-      if (!status.ok()) log_.Error(status.message());  // no reason not to train
-    }
+        telemetry_(config_, log_, topology_, &sets_),
+        pipeline_(config_, log_, topology_, control_.get(), communicator_.get(), &sets_, &queue_,
+                  telemetry_.observer(), std::move(open)) {
+    queue_.SetObserver(telemetry_.observer());
+    pipeline_.SetAccelerator(accelerator_.device.get(), accelerator_.backend.get());
+    pipeline_.SetOnBroken([this](const Status& why) { queue_.Close(why); });
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -109,7 +96,7 @@ class Engine::Impl {
   }
 
   void Abandon(const Status& why) {
-    stages_.Abandon(why);
+    pipeline_.Abandon(why);
     communicator_->Abort(why);
     control_->Wake();
   }
@@ -134,31 +121,15 @@ class Engine::Impl {
   }
 
   Status health() const { return queue_.closed(); }
-  bool cut_short() const { return stages_.cut_short() || !health().ok(); }
+  bool cut_short() const { return pipeline_.cut_short() || !health().ok(); }
   bool has_accelerator() const { return accelerator_.device != nullptr; }
   const Topology& topology() const { return topology_; }
   const Config& config() const { return config_; }
   const ProcessSetTable& process_sets() const { return sets_; }
-  bool stop_asked(int32_t process_set) { return stages_.stop_asked(process_set); }
+  bool stop_asked(int32_t process_set) { return pipeline_.stop_asked(process_set); }
 
-  Status StartTimeline(const std::string& path, bool mark_cycles) {
-    return timeline_.Start(path, mark_cycles);
-  }
-  Status StopTimeline() { return timeline_.Stop(); }
-  int flight_record() const { return record_.file(); }
-  void NotePosition(int64_t epoch, int64_t step) {
-    record_.At(epoch, step);
-    finite_watch_.At(epoch, step);
-  }
-  void NoteWatch(std::chrono::nanoseconds lasting) { record_.Watched(lasting); }
-  Status NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,
-                       const Votes& together) {
-    const ProcessSetTable::Members members = sets_.Find(gradients.process_set);
-    const bool speaks = members != nullptr && members->front() == topology_.rank;
-    return finite_watch_.StepOver(gradients, own, together, speaks);
-  }
-  EngineMetrics metrics() const { return metrics_.snapshot(); }
-  WaitMonitor* wait_monitor() { return &stages_; }
+  Telemetry& telemetry() { return telemetry_; }
+  Pipeline* pipeline() { return &pipeline_; }
 
  private:
   Status MarkReady(Entry* entry) {
@@ -194,7 +165,7 @@ class Engine::Impl {
       // Asked again, for the engine's thread may have run meanwhile, or ended.
       if (inline_.exchange(false)) rest = RunBucket();
     } catch (const std::bad_alloc&) {
-      stages_.LoseForMemory();
+      pipeline_.LoseForMemory();
     }
     End();
     if (rest) control_->Wake();
@@ -208,12 +179,12 @@ class Engine::Impl {
     vote_polling_.Begin(Now());
     do {
       control_->BeginInline();
-      waits = stages_.RunBucket();
+      waits = pipeline_.RunBucket();
     } while (waits && vote_polling_.Pause(Now()));
     vote_polling_.Ended(!waits);
     control_->BeginInline();  // what rang for the votes has been answered
     const bool rest =
-        waits || !consensus().locked() || stages_.anything_to_run() || !PrepareToSleep();
+        waits || !consensus().locked() || pipeline_.anything_to_run() || !PrepareToSleep();
     control_->EndInline();
     return rest;
   }
@@ -222,21 +193,21 @@ class Engine::Impl {
     Begin();
     const Status lost = Loop();
     inline_.store(false);
-    if (!lost.ok() && !stages_.abandoned()) stages_.RaiseAlarmAndWait(lost);
+    if (!lost.ok() && !pipeline_.abandoned()) pipeline_.RaiseAlarmAndWait(lost);
     const Status why = lost.ok() ? Status::Aborted("every rank has left the job") : lost;
     // Before streams are let go: who sees one move on is told why at its next operation.
     queue_.Close(why);
-    stages_.Finish(lost, why);
+    pipeline_.Finish(lost, why);
     queue_.Drain(&batch_);
     for (Entry& entry : batch_.entries) entry.done(why);
     for (Entry& entry : batch_.twice) entry.done(why);
-    const Status recorded = timeline_.Stop();
+    const Status recorded = telemetry_.StopTimeline();
     if (!recorded.ok()) log_.Error(recorded.message());
     const double deadline = Now() + (lost.ok() ? kFlushSeconds : kLostFlushSeconds);
-    for (Backoff backoff; !stages_.abandoned() && !control_->Flushed() && Now() < deadline;) {
+    for (Backoff backoff; !pipeline_.abandoned() && !control_->Flushed() && Now() < deadline;) {
       backoff.Pause();
     }
-    stages_.CompleteRest();
+    pipeline_.CompleteRest();
     End();
     MutexLock lock(&over_mutex_);
     over_ = true;
@@ -248,33 +219,33 @@ class Engine::Impl {
   Status Loop() TFHVD_REQUIRES(running_) {
     prctl(PR_SET_TIMERSLACK, 1000UL);  // short sleeps are meant to be short
     try {
-      while (stages_.lost().ok() && !consensus().over()) {
-        TFHVD_RETURN_IF_ERROR(stages_.abandonment());
+      while (pipeline_.lost().ok() && !consensus().over()) {
+        TFHVD_RETURN_IF_ERROR(pipeline_.abandonment());
         Gather();
-        if (RunOnce() || !stages_.lost().ok()) continue;
+        if (RunOnce() || !pipeline_.lost().ok()) continue;
         // Whatever the dead had sent has been read by now, and it was not their farewell.
         if (!peers_.ok()) return peers_;
         Wait();
         LookAtPeers();
       }
     } catch (const std::bad_alloc&) {
-      stages_.LoseForMemory();
+      pipeline_.LoseForMemory();
     }
-    return stages_.lost();
+    return pipeline_.lost();
   }
 
   // Once through the stages with what has come; whether there was anything.
   bool RunOnce() TFHVD_REQUIRES(running_) {
     queue_.Drain(&batch_);
     window_.Took(batch_.entries.size());
-    const bool worked = stages_.Run(&batch_);
+    const bool worked = pipeline_.Run(&batch_);
     if (consensus().idle()) window_.Ended();
     if (!worked && batch_.empty()) return false;
     peers_ = Status::Ok();
     return true;
   }
 
-  const Consensus& consensus() const TFHVD_REQUIRES(running_) { return stages_.consensus(); }
+  const Consensus& consensus() const TFHVD_REQUIRES(running_) { return pipeline_.consensus(); }
 
   // The batching window: waits as long as submissions keep coming.
   void Gather() TFHVD_REQUIRES(running_) {
@@ -300,8 +271,8 @@ class Engine::Impl {
   void Wait() TFHVD_REQUIRES(running_) {
     if (!PrepareToSleep()) return;
     const double now = Now();
-    const double until = std::min(stages_.wake_at(now), now + kIdleWaitSeconds);
-    const bool expecting = stages_.expecting();
+    const double until = std::min(pipeline_.wake_at(now), now + kIdleWaitSeconds);
+    const bool expecting = pipeline_.expecting();
     End();
     control_->Wait(Nanoseconds(until - now), expecting);
     Begin();
@@ -311,13 +282,12 @@ class Engine::Impl {
   // still runs on a GPU: over its own links, NCCL waits for a dead peer's part for ever.
   void LookAtPeers() TFHVD_REQUIRES(running_) {
     const double now = Now();
-    if (now - looked_ < kIdleWaitSeconds || AtRest()) return;
+    if (now - looked_ < kIdleWaitSeconds) return;
+    const bool busy = accelerator_.device != nullptr && accelerator_.device->busy();
+    const bool at_rest = consensus().idle() && !busy;
+    if (at_rest && !consensus().left()) return;
     looked_ = now;
-    peers_ = stages_.LookAtPeers();
-  }
-
-  bool AtRest() TFHVD_REQUIRES(running_) {
-    return consensus().idle() && (accelerator_.device == nullptr || !accelerator_.device->busy());
+    peers_ = at_rest ? pipeline_.LookAtWhoIsToLeave() : pipeline_.LookAtPeers();
   }
 
   // Constant after construction.
@@ -332,17 +302,13 @@ class Engine::Impl {
   const bool may_run_inline_;      // whether others than the engine's thread can run anything
   SubmissionQueue queue_;          // provides its own synchronisation
   ProcessSetTable sets_;           // likewise; written by the executor
-  Timeline timeline_;              // likewise
-  FlightRecord record_;            // likewise
-  FiniteWatch finite_watch_;       // likewise
-  Metrics metrics_;                // likewise
-  Listeners listeners_;            // likewise
+  Telemetry telemetry_;            // provides its own synchronisation
 
   Mutex running_;  // held by the runner
   std::atomic<std::thread::id> runner_{};
   // Whoever submits the last of the entries that are waited for may run them.
   std::atomic<bool> inline_{false};
-  Stages stages_;  // the runner's, but for stop_asked
+  Pipeline pipeline_;  // the runner's, except stop_asked
   BatchingWindow window_ TFHVD_GUARDED_BY(running_);
   VotePolling vote_polling_ TFHVD_GUARDED_BY(running_);
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
@@ -380,21 +346,13 @@ Status Engine::health() const { return impl_->health(); }
 bool Engine::cut_short() const { return impl_->cut_short(); }
 bool Engine::has_accelerator() const { return impl_->has_accelerator(); }
 const Topology& Engine::topology() const { return impl_->topology(); }
-WaitMonitor* Engine::wait_monitor() { return impl_->wait_monitor(); }
-Status Engine::NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,
-                             const Votes& together) {
-  return impl_->NoteGradients(gradients, own, together);
-}
+WaitMonitor* Engine::wait_monitor() { return impl_->pipeline(); }
 const Config& Engine::config() const { return impl_->config(); }
 const ProcessSetTable& Engine::process_sets() const { return impl_->process_sets(); }
-Status Engine::StartTimeline(const std::string& path, bool mark_cycles) {
-  return impl_->StartTimeline(path, mark_cycles);
-}
-Status Engine::StopTimeline() { return impl_->StopTimeline(); }
-int Engine::flight_record() const { return impl_->flight_record(); }
-void Engine::NotePosition(int64_t epoch, int64_t step) { impl_->NotePosition(epoch, step); }
-void Engine::NoteWatch(std::chrono::nanoseconds lasting) { impl_->NoteWatch(lasting); }
-EngineMetrics Engine::metrics() const { return impl_->metrics(); }
+Telemetry& Engine::telemetry() { return impl_->telemetry(); }
 bool Engine::stop_asked(int32_t process_set) const { return impl_->stop_asked(process_set); }
+void Engine::BarrierEvery(int64_t bytes, std::function<void()> passed) {
+  impl_->pipeline()->BarrierEvery(bytes, std::move(passed));
+}
 
 }  // namespace tfhvd

@@ -17,7 +17,7 @@
 // engine never takes a lock of the framework's, except through Entry::allocate and Entry::done.
 #pragma once
 
-#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,9 +32,8 @@
 #include "cc/comm/world.h"
 #include "cc/device/device.h"
 #include "cc/flow/entry.h"
-#include "cc/flow/finite_vote.h"
-#include "cc/flow/metrics.h"
 #include "cc/flow/process_set_table.h"
+#include "cc/observe/telemetry.h"
 
 namespace tfhvd {
 
@@ -104,13 +103,12 @@ class Engine {
 
   const Topology& topology() const;
 
+  // See Executor. REQUIRES: nothing has been submitted.
+  void BarrierEvery(int64_t bytes, std::function<void()> passed);
+
   // Who is asked whether to go on, wherever the engine's thread waits for other ranks; for what
   // `open` opens. Lives as long as the engine.
   WaitMonitor* wait_monitor();
-
-  // Whether the gradients of a step were finite. InvalidArgument where the job is to end for that.
-  Status NoteGradients(const SharedGradients& gradients, const FoundNotFinite& own,
-                       const Votes& together);
 
   // The settings that it runs by.
   const Config& config() const;
@@ -122,26 +120,8 @@ class Engine {
   // The process sets as of what was executed so far.
   const ProcessSetTable& process_sets() const;
 
-  // Records from now on what becomes of every entry; this rank's part only (observe/timeline.h).
-  Status StartTimeline(const std::string& path, bool mark_cycles);
-
-  // Ends that and closes the file; nothing happens where nothing is recorded.
-  Status StopTimeline();
-
-  // The descriptor of the record of the last entries (observe/flight_record.h), as long as the
-  // engine lives; -1 where the system has no such memory.
-  int flight_record() const;
-
-  // Notes there, and for the watch of gradients, where the program's training is: `step` steps of
-  // epoch `epoch` (from 1) are done.
-  void NotePosition(int64_t epoch, int64_t step);
-
-  // Notes there that this process watches for itself whether the job hangs, and can be relied on
-  // to say so for so long.
-  void NoteWatch(std::chrono::nanoseconds lasting);
-
-  // What it has done so far.
-  EngineMetrics metrics() const;
+  // What it records of its work. Lives as long as the engine; any thread.
+  Telemetry& telemetry();
 
  private:
   class Impl;

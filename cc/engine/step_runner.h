@@ -17,10 +17,10 @@
 #include "cc/flow/locked_step.h"
 #include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
-#include "cc/negotiate/gaps.h"
-#include "cc/negotiate/step_periods.h"
-#include "cc/negotiate/vote_rounds.h"
 #include "cc/queue/submission_queue.h"
+#include "cc/schedule/gaps.h"
+#include "cc/schedule/step_periods.h"
+#include "cc/schedule/vote_rounds.h"
 
 namespace tfhvd {
 

@@ -7,7 +7,7 @@
 
 #include <thread>
 
-#include "cc/base/cpu.h"
+#include "cc/numeric/cpu.h"
 
 namespace tfhvd {
 

@@ -20,6 +20,9 @@ constexpr double kSecondsToName = 2.0;
 // the memory of a job that has failed; waiting on would be to hang.
 constexpr std::chrono::seconds kRestSeconds(30);
 
+// What a result counts for a barrier, at the least: who keeps it notes more than its bytes.
+constexpr int64_t kResultBytes = 16 << 10;
+
 }  // namespace
 
 Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed) {
@@ -27,6 +30,7 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
   for (const Plan& plan : plans) {
     for (const Piece& piece : plan.pieces) ++left[piece.agreed];
   }
+  failed_.clear();
   std::vector<bool> touched(agreed.size(), false);  // may still be, by a plan that failed
   Status broken;
   for (const Plan& plan : plans) {
@@ -47,12 +51,29 @@ Status Executor::Run(const std::vector<Plan>& plans, std::vector<Agreed> agreed)
         continue;
       }
       const auto& number = a.entry.extras().number;
-      if (broken.ok() && number) number(a.decision.number);
-      if (observer_ != nullptr && observer_->on()) observer_->Done(a.entry.id, broken);
-      End(std::move(a.entry), broken, plan.device != DeviceKind::kHost);
+      const Status status = VerdictOn(piece.agreed, broken);
+      if (status.ok() && number) number(a.decision.number);
+      if (observer_ != nullptr && observer_->on()) observer_->Done(a.entry.id, status);
+      End(std::move(a.entry), status, plan.device != DeviceKind::kHost);
     }
+    if (!broken.ok()) continue;
+    broken = BarrierAfter(plan);
+    if (!broken.ok()) Break(broken, /*on_accelerator=*/false);
   }
   return broken;
+}
+
+// What a plan counts is the same on every rank, so that the barrier comes at the same place.
+Status Executor::BarrierAfter(const Plan& plan) {
+  const bool of_all = plan.process_set == 0 && plan.device == DeviceKind::kHost;
+  if (!passed_ || !of_all) return Status::Ok();
+  const auto results = static_cast<int64_t>(plan.pieces.size());
+  since_barrier_ += std::max(plan.bytes, results * kResultBytes);
+  if (since_barrier_ < barrier_every_) return Status::Ok();
+  since_barrier_ = 0;
+  TFHVD_RETURN_IF_ERROR(communicators_.at(0)->Barrier());
+  passed_();
+  return Status::Ok();
 }
 
 // Tells the submitter, with the rest of the backward pass where the entry is of one.
@@ -288,7 +309,12 @@ Status Executor::RunStages(const Plan& plan, std::vector<Agreed>* agreed) {
     const Entry& entry = (*agreed)[piece.agreed].entry;
     if (!entry.placeholder) TFHVD_RETURN_IF_ERROR(device_->Await(entry.extras().ready));
   }
-  TFHVD_RETURN_IF_ERROR(Enqueue(plan, communicator, agreed));
+  Room room;
+  TFHVD_RETURN_IF_ERROR(MakeRoom(plan, communicator, agreed, &room));
+  std::vector<int64_t> lacks;
+  TFHVD_RETURN_IF_ERROR(TellLacks(plan, room, &lacks));
+  if (!lacks.empty()) return RunWithout(plan, room, lacks, agreed);
+  TFHVD_RETURN_IF_ERROR(Enqueue(plan, communicator, &room, *agreed));
   for (const Piece& piece : plan.pieces) {
     const Entry& entry = (*agreed)[piece.agreed].entry;
     if (!entry.placeholder) TFHVD_RETURN_IF_ERROR(LetFollow(entry));
@@ -307,17 +333,17 @@ Status Executor::LetFollow(const Entry& entry) {
   return Status::Ok();
 }
 
-Status Executor::Enqueue(const Plan& plan, Communicator* communicator,
-                         std::vector<Agreed>* agreed) {
+Status Executor::Enqueue(const Plan& plan, Communicator* communicator, Room* room,
+                         const std::vector<Agreed>& agreed) {
   switch (plan.kind) {
     case Collective::kAllReduce:
-      return AllReduce(plan, communicator, agreed);
+      return AllReduce(plan, communicator, *room, agreed);
     case Collective::kAdasum:
-      return RunAdasum(plan, *agreed);
+      return RunAdasum(plan, room, agreed);
     case Collective::kBroadcast:
-      return Broadcast(plan, communicator, agreed);
+      return Broadcast(plan, communicator, *room, agreed);
     case Collective::kAllGather:
-      return AllGather(plan, communicator, agreed);
+      return AllGather(plan, communicator, *room, agreed);
     case Collective::kBarrier: {
       const Phase phase(this, communicator->name(), "_BARRIER");
       return communicator->Barrier();
@@ -325,13 +351,13 @@ Status Executor::Enqueue(const Plan& plan, Communicator* communicator,
     case Collective::kJoin:
       return Status::Ok();  // was agreed: that is all
     case Collective::kAddProcessSet:
-      return AddProcessSet((*agreed)[plan.pieces[0].agreed]);
+      return AddProcessSet(agreed[plan.pieces[0].agreed]);
     case Collective::kRemoveProcessSet:
-      return RemoveProcessSet((*agreed)[plan.pieces[0].agreed]);
+      return RemoveProcessSet(agreed[plan.pieces[0].agreed]);
     case Collective::kReduceScatter:
-      return ReduceScatter(plan, communicator, agreed);
+      return ReduceScatter(plan, communicator, *room, agreed);
     case Collective::kAllToAll:
-      return AllToAll(plan, communicator, agreed);
+      return AllToAll(plan, communicator, *room, agreed);
   }
   return Status::Internal("there is no collective of number " +
                           std::to_string(static_cast<int>(plan.kind)));

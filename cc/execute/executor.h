@@ -1,7 +1,8 @@
 // Executor: runs plans. One plan is: copy in (where fused), one call on a Communicator, copy out,
 // complete.
 //
-// executor.cc runs and completes; executor_collectives.cc has what each kind of collective takes.
+// executor.cc runs and completes; executor_memory.cc gets the memory that a plan takes before any
+// data move; executor_collectives.cc has what each kind of collective does.
 //
 // Used by the engine's thread only.
 #pragma once
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "cc/base/failpoints.h"
+#include "cc/collectives/adasum.h"
 #include "cc/comm/backend.h"
 #include "cc/comm/communicator.h"
 #include "cc/comm/world.h"
@@ -64,6 +66,14 @@ class Executor {
     on_broken_ = std::move(on_broken);
   }
 
+  // From the first plan on, and on every rank: a barrier of all ranks follows the plan by which the
+  // results on the host, since the last such barrier, come to `bytes`. `passed` is called after
+  // each: then whatever was done on this rank before is done on every rank.
+  void BarrierEvery(int64_t bytes, std::function<void()> passed) {
+    barrier_every_ = bytes;
+    passed_ = std::move(passed);
+  }
+
   // Runs `plans`, which were made from `agreed`, and completes every entry of it, each as soon as
   // its last tensor is done. An error means that a communicator is broken and the job with it; the
   // entries not done by then have failed with it, some only in CompleteRest.
@@ -89,6 +99,23 @@ class Executor {
   void CompleteRest();
 
  private:
+  // What a plan takes on this rank beside its entries' own memory: executor_memory.cc.
+  struct Room {
+    // allgather, reducescatter: what each rank brings or gets, by piece and rank, and of all
+    // pieces, by rank.
+    std::vector<std::vector<int64_t>> bytes;
+    std::vector<int64_t> of_all;
+    std::vector<int64_t> sent;  // alltoall: rows, by rank
+    std::vector<int64_t> received;
+    char* buffer = nullptr;  // through which tensors travel together
+    AdasumMemory adasum;
+    std::vector<char> copy;  // Adasum: the tensor in host memory, or the zeros of a joined rank
+
+    int64_t lacks = 0;  // bytes that are not to be had
+    Status why;         // the first time
+    void Note(int64_t bytes, const Status& status);
+  };
+
   // A phase of the plan that is run, for who observes it: as long as this object lives. The texts
   // live as long as the process.
   class Phase {
@@ -116,20 +143,42 @@ class Executor {
   void Break(const Status& why, bool on_accelerator);
   void AbortAccelerator(const Status& why);
   Status Choose(const Plan& plan, Communicator** communicator);
-  Status Enqueue(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
+  Status Enqueue(const Plan& plan, Communicator* communicator, Room* room,
+                 const std::vector<Agreed>& agreed);
   Status LetFollow(const Entry& entry);
+  Status BarrierAfter(const Plan& plan);
   Status RunPlan(const Plan& plan, std::vector<Agreed>* agreed);
   Status RunStages(const Plan& plan, std::vector<Agreed>* agreed);
-  Status AllReduce(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
-  Status RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed);
-  Status Broadcast(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
-  Status AllGather(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
-  Status ReduceScatter(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
-  Status AllToAll(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed);
+  Status AllReduce(const Plan& plan, Communicator* communicator, const Room& room,
+                   const std::vector<Agreed>& agreed);
+  Status RunAdasum(const Plan& plan, Room* room, const std::vector<Agreed>& agreed);
+  Status Broadcast(const Plan& plan, Communicator* communicator, const Room& room,
+                   const std::vector<Agreed>& agreed);
+  Status AllGather(const Plan& plan, Communicator* communicator, const Room& room,
+                   const std::vector<Agreed>& agreed);
+  Status ReduceScatter(const Plan& plan, Communicator* communicator, const Room& room,
+                       const std::vector<Agreed>& agreed);
+  Status AllToAll(const Plan& plan, Communicator* communicator, const Room& room,
+                  const std::vector<Agreed>& agreed);
+
+  Status MakeRoom(const Plan& plan, Communicator* communicator, std::vector<Agreed>* agreed,
+                  Room* room);
+  Status RoomForRows(const Plan& plan, const Communicator& communicator,
+                     std::vector<Agreed>* agreed, Room* room);
+  Status RoomForParts(const Plan& plan, const Communicator& communicator,
+                      std::vector<Agreed>* agreed, Room* room);
+  Status RoomForExchange(const Plan& plan, std::vector<Agreed>* agreed, Room* room);
+  Status RoomForAdasum(const Plan& plan, const Communicator& communicator,
+                       const std::vector<Agreed>& agreed, Room* room);
+  Status GetBuffer(int64_t bytes, Room* room);
+  Status TellLacks(const Plan& plan, const Room& room, std::vector<int64_t>* lacks);
+  Status RunWithout(const Plan& plan, const Room& room, const std::vector<int64_t>& lacks,
+                    std::vector<Agreed>* agreed);
+  Status VerdictOn(int agreed, const Status& broken) const;
 
   Status AddProcessSet(const Agreed& agreed);
   Status RemoveProcessSet(const Agreed& agreed);
-  Status AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows, void** output);
+  Status AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows, Room* room);
 
   // The plan's tensors one after the other into the buffer, multiplied by `share`, and out of it.
   Status CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, double share, char* buffer);
@@ -161,9 +210,14 @@ class Executor {
   double asked_at_ = 0.0;           // seconds of the wait for the accelerator, when it was
   const Plan* plan_ = nullptr;      // Not owned: what is run, and of whom
   const std::vector<Agreed>* agreed_ = nullptr;  // likewise
+  // Of those that are run: what fails by itself on every rank, by index.
+  std::vector<std::pair<int, Status>> failed_;
   // The memory of failed plans, until no communicator touches it any more.
   std::vector<std::shared_ptr<void>> retained_;
   std::vector<std::pair<Entry, Status>> incomplete_;  // see CompleteRest
+  std::function<void()> passed_;                      // empty: there are no such barriers
+  int64_t barrier_every_ = 0;                         // bytes
+  int64_t since_barrier_ = 0;                         // bytes of results
   Failpoints failpoints_;
   Observer* observer_ = nullptr;   // Not owned.
   std::vector<EntryId> observed_;  // of the plan that is run; empty where nobody observes it

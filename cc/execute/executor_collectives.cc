@@ -1,11 +1,10 @@
 // What the executor does for each kind of collective: copy in, call, copy out.
 #include <algorithm>
-#include <numeric>
 
-#include "cc/base/arithmetic.h"
-#include "cc/base/backoff.h"
-#include "cc/execute/adasum.h"
+#include "cc/collectives/adasum.h"
 #include "cc/execute/executor.h"
+#include "cc/execute/pieces.h"
+#include "cc/numeric/arithmetic.h"
 
 namespace tfhvd {
 namespace {
@@ -18,40 +17,8 @@ constexpr const char* kAllGather = "_ALLGATHER";
 constexpr const char* kBroadcast = "_BCAST";
 constexpr const char* kReduceScatter = "_REDUCESCATTER";
 
-// How long memory on an accelerator is waited for, and how long from one attempt to the next.
-constexpr double kMemorySeconds = 5.0;
-constexpr long kLongestSleepNs = 50000000;
-
-const void* InputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
-  return agreed[piece.agreed].entry.inputs[piece.tensor];
-}
-
-bool IsPlaceholder(const Piece& piece, const std::vector<Agreed>& agreed) {
-  return agreed[piece.agreed].entry.placeholder;
-}
-
-// Whether this rank has all of the plan's tensors.
-bool HasAll(const Plan& plan, const std::vector<Agreed>& agreed) {
-  return std::none_of(plan.pieces.begin(), plan.pieces.end(),
-                      [&agreed](const Piece& piece) { return IsPlaceholder(piece, agreed); });
-}
-
-// Whether the plan's tensor lies in memory that the call can work on.
-bool InPlace(const Plan& plan, const std::vector<Agreed>& agreed) {
-  return plan.pieces.size() == 1 && HasAll(plan, agreed);
-}
-
-// What this rank's tensors are multiplied by before they are added up, where weights differ: 0
-// to 1.
-double ShareOf(const std::vector<int64_t>& weights, int rank) {
-  double sum = 0.0;
-  for (int64_t w : weights) sum += static_cast<double>(w);
-  return sum > 0.0 ? static_cast<double>(weights[static_cast<size_t>(rank)]) / sum : 0.0;
-}
-
-void* OutputOf(const Piece& piece, const std::vector<Agreed>& agreed) {
-  return agreed[piece.agreed].entry.outputs[piece.tensor];
-}
+// How much is filled at once with what a rank that has joined brings.
+constexpr int64_t kFillBytes = 64 << 10;
 
 std::vector<Span> SpansOf(const Plan& plan, const std::vector<Agreed>& agreed) {
   std::vector<Span> spans;
@@ -62,52 +29,7 @@ std::vector<Span> SpansOf(const Plan& plan, const std::vector<Agreed>& agreed) {
   return spans;
 }
 
-// What every rank brings to an allgather's tensor, or gets of a reducescatter's, and this rank's
-// result.
-struct Parts {
-  std::vector<int64_t> bytes;  // by rank
-  void* output = nullptr;
-};
-
-int64_t Sum(const std::vector<int64_t>& numbers) {
-  return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
-}
-
-std::vector<int64_t> Times(const std::vector<int64_t>& numbers, int64_t factor) {
-  std::vector<int64_t> products;
-  for (int64_t n : numbers) products.push_back(n * factor);
-  return products;
-}
-
-const TensorSpec& SpecOf(const Piece& piece, const std::vector<Agreed>& agreed) {
-  return agreed[piece.agreed].entry.request->tensors[piece.tensor];
-}
-
 }  // namespace
-
-// Gets memory for a result of so many rows.
-Status Executor::AllocateRows(const Piece& piece, std::vector<Agreed>* agreed, int64_t rows,
-                              void** output) {
-  Entry& entry = (*agreed)[piece.agreed].entry;
-  *output = nullptr;
-  if (entry.placeholder) return Status::Ok();
-  Shape shape = SpecOf(piece, *agreed).shape;
-  shape[0] = rows;
-  Status status = entry.allocate(piece.tensor, shape, output);
-  // An accelerator's memory comes back while the framework's other operations end.
-  const WaitPacer pacer;
-  Backoff backoff(kLongestSleepNs, Backoff::kSleepAtOnce);
-  while (status.code() == StatusCode::kUnavailable && device_ != host_ &&
-         pacer.waited() < kMemorySeconds) {
-    backoff.Pause();
-    TFHVD_RETURN_IF_ERROR(OnDeviceWait(pacer.waited()));
-    status = entry.allocate(piece.tensor, shape, output);
-  }
-  TFHVD_RETURN_IF_ERROR(status);
-  // On an accelerator the memory may be new to us alone: what the framework did in it before is
-  // still on its stream.
-  return device_->AwaitStream(entry.extras().stream);
-}
 
 Status Executor::CopyIn(const Plan& plan, const std::vector<Agreed>& agreed, double share,
                         char* buffer) {
@@ -132,9 +54,13 @@ Status Executor::CopyShare(void* to, const void* from, int64_t bytes, DType dtyp
 // What a rank that has joined brings to an allreduce: what leaves the others' result as it is.
 Status Executor::FillForJoined(void* to, int64_t bytes, DType dtype, ReduceOp op) {
   if (op == ReduceOp::kSum || op == ReduceOp::kAverage) return device_->Zero(to, bytes);
-  std::vector<char> neutral(static_cast<size_t>(bytes));
-  FillNeutral(neutral.data(), bytes / ItemSize(dtype), dtype, op);
-  return device_->CopyFromHost(to, neutral.data(), bytes);
+  std::vector<char> neutral(static_cast<size_t>(std::min(bytes, kFillBytes)));
+  FillNeutral(neutral.data(), static_cast<int64_t>(neutral.size()) / ItemSize(dtype), dtype, op);
+  for (int64_t at = 0; at < bytes; at += kFillBytes) {
+    TFHVD_RETURN_IF_ERROR(device_->CopyFromHost(static_cast<char*>(to) + at, neutral.data(),
+                                                std::min(kFillBytes, bytes - at)));
+  }
+  return Status::Ok();
 }
 
 Status Executor::CopyOut(const Plan& plan, const char* buffer, const std::vector<Agreed>& agreed) {
@@ -148,19 +74,16 @@ Status Executor::CopyOut(const Plan& plan, const char* buffer, const std::vector
   return Status::Ok();
 }
 
-Status Executor::AllReduce(const Plan& plan, Communicator* communicator,
-                           std::vector<Agreed>* agreed) {
+Status Executor::AllReduce(const Plan& plan, Communicator* communicator, const Room& room,
+                           const std::vector<Agreed>& agreed) {
   if (plan.bytes == 0) return Status::Ok();
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
   Reduction reduction = plan.reduction;
-  double share = 1.0;
-  if (!plan.weights.empty()) {
-    share = ShareOf(plan.weights, communicator->rank());
-    reduction.op = ReduceOp::kSum;  // of the shares
-  }
-  if (InPlace(plan, *agreed)) {
-    const void* in = InputOf(plan.pieces[0], *agreed);
-    void* const out = OutputOf(plan.pieces[0], *agreed);
+  const double share = ShareOf(plan.weights, communicator->rank());
+  if (!plan.weights.empty()) reduction.op = ReduceOp::kSum;  // of the shares
+  if (InPlace(plan, agreed)) {
+    const void* in = InputOf(plan.pieces[0], agreed);
+    void* const out = OutputOf(plan.pieces[0], agreed);
     if (share != 1.0) {
       const Phase phase(this, kCopyIn);
       TFHVD_RETURN_IF_ERROR(CopyShare(out, in, plan.bytes, plan.dtype, share));
@@ -169,45 +92,41 @@ Status Executor::AllReduce(const Plan& plan, Communicator* communicator,
     const Phase phase(this, communicator->name(), kAllReduce);
     return communicator->AllReduce(in, out, count, plan.dtype, reduction);
   }
-  if (share == 1.0 && communicator->takes_spans(plan.bytes) && HasAll(plan, *agreed)) {
+  if (room.buffer == nullptr) {
     const Phase phase(this, communicator->name(), kAllReduce);
-    return communicator->AllReduceSpans(SpansOf(plan, *agreed), plan.dtype, reduction);
+    return communicator->AllReduceSpans(SpansOf(plan, agreed), plan.dtype, reduction);
   }
-  char* buffer = nullptr;
-  TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
-  TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, share, buffer));
+  TFHVD_RETURN_IF_ERROR(CopyIn(plan, agreed, share, room.buffer));
   {
     const Phase phase(this, communicator->name(), kAllReduce);
-    TFHVD_RETURN_IF_ERROR(communicator->AllReduce(buffer, buffer, count, plan.dtype, reduction));
+    TFHVD_RETURN_IF_ERROR(
+        communicator->AllReduce(room.buffer, room.buffer, count, plan.dtype, reduction));
   }
-  return CopyOut(plan, buffer, *agreed);
+  return CopyOut(plan, room.buffer, agreed);
 }
 
 // On the host, wherever the tensor is: never fused, for each tensor has its own lengths.
-Status Executor::RunAdasum(const Plan& plan, const std::vector<Agreed>& agreed) {
+Status Executor::RunAdasum(const Plan& plan, Room* room, const std::vector<Agreed>& agreed) {
   if (plan.bytes == 0) return Status::Ok();
   const Piece& piece = plan.pieces[0];
   Communicator* communicator = communicators_.at(plan.process_set);
   const int64_t count = plan.bytes / ItemSize(plan.dtype);
   const Phase phase(this, communicator->name(), "_ADASUM");
-  if (IsPlaceholder(piece, agreed)) {
-    std::vector<char> zeros(static_cast<size_t>(plan.bytes));  // combine with anything to that
-    return Adasum(communicator, zeros.data(), zeros.data(), count, plan.dtype, plan.reduction);
+  const bool here = !IsPlaceholder(piece, agreed);
+  const void* in = here ? InputOf(piece, agreed) : nullptr;
+  void* out = here ? OutputOf(piece, agreed) : nullptr;
+  const bool copies = !room->copy.empty();
+  if (copies && here) {
+    TFHVD_RETURN_IF_ERROR(device_->CopyToHost(room->copy.data(), in, plan.bytes));
   }
-  const void* in = InputOf(piece, agreed);
-  void* out = OutputOf(piece, agreed);
-  if (plan.device == DeviceKind::kHost) {
-    return Adasum(communicator, in, out, count, plan.dtype, plan.reduction);
-  }
-  std::vector<char> copy(static_cast<size_t>(plan.bytes));
-  TFHVD_RETURN_IF_ERROR(device_->CopyToHost(copy.data(), in, plan.bytes));
-  TFHVD_RETURN_IF_ERROR(
-      Adasum(communicator, copy.data(), copy.data(), count, plan.dtype, plan.reduction));
-  return device_->CopyFromHost(out, copy.data(), plan.bytes);
+  void* const on_host = copies ? room->copy.data() : out;
+  TFHVD_RETURN_IF_ERROR(Adasum(communicator, copies ? on_host : in, on_host, count, plan.dtype,
+                               plan.reduction, &room->adasum));
+  return copies && here ? device_->CopyFromHost(out, on_host, plan.bytes) : Status::Ok();
 }
 
-Status Executor::Broadcast(const Plan& plan, Communicator* communicator,
-                           std::vector<Agreed>* agreed) {
+Status Executor::Broadcast(const Plan& plan, Communicator* communicator, const Room& room,
+                           const std::vector<Agreed>& agreed) {
   if (plan.bytes == 0) return Status::Ok();
   const std::vector<int>& members = *sets_->Find(plan.process_set);
   const auto found = std::lower_bound(members.begin(), members.end(), plan.root);
@@ -215,118 +134,90 @@ Status Executor::Broadcast(const Plan& plan, Communicator* communicator,
   const bool at_root = communicator->rank() == root;
   if (at_root) {
     for (const Piece& piece : plan.pieces) {
-      const void* input = InputOf(piece, *agreed);
-      void* output = OutputOf(piece, *agreed);
+      const void* input = InputOf(piece, agreed);
+      void* output = OutputOf(piece, agreed);
       if (input != output) TFHVD_RETURN_IF_ERROR(device_->Copy(output, input, piece.bytes));
     }
   }
-  if (InPlace(plan, *agreed)) {
+  if (room.buffer == nullptr) {
     const Phase phase(this, communicator->name(), kBroadcast);
-    return communicator->Broadcast(OutputOf(plan.pieces[0], *agreed), plan.bytes, root);
+    return communicator->Broadcast(OutputOf(plan.pieces[0], agreed), plan.bytes, root);
   }
-  char* buffer = nullptr;
-  TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes, &buffer));
-  if (at_root) TFHVD_RETURN_IF_ERROR(CopyIn(plan, *agreed, 1.0, buffer));
+  if (at_root) TFHVD_RETURN_IF_ERROR(CopyIn(plan, agreed, 1.0, room.buffer));
   {
     const Phase phase(this, communicator->name(), kBroadcast);
-    TFHVD_RETURN_IF_ERROR(communicator->Broadcast(buffer, plan.bytes, root));
+    TFHVD_RETURN_IF_ERROR(communicator->Broadcast(room.buffer, plan.bytes, root));
   }
-  return at_root ? Status::Ok() : CopyOut(plan, buffer, *agreed);
+  return at_root ? Status::Ok() : CopyOut(plan, room.buffer, agreed);
 }
 
-Status Executor::AllGather(const Plan& plan, Communicator* communicator,
-                           std::vector<Agreed>* agreed) {
-  const int me = communicator->rank();
-  const int size = communicator->size();
-  std::vector<Parts> gathered(plan.pieces.size());
-  std::vector<int64_t> bytes(size, 0);  // of all pieces, by rank
-  for (size_t p = 0; p < plan.pieces.size(); ++p) {
-    const Piece& piece = plan.pieces[p];
-    const Agreed& gather = (*agreed)[piece.agreed];
-    const auto tensor = static_cast<size_t>(piece.tensor);
-    const std::vector<int64_t> rows = gather.decision.RowsOfRanks(tensor);
-    if (gather.entry.extras().gathers) {
-      gather.entry.extras().gathers(piece.tensor, gather.decision.first_dims[tensor]);
-    }
-    gathered[p].bytes = Times(rows, RowBytes(SpecOf(piece, *agreed)));
-    TFHVD_RETURN_IF_ERROR(AllocateRows(piece, agreed, Sum(rows), &gathered[p].output));
-    for (int r = 0; r < size; ++r) bytes[r] += gathered[p].bytes[r];
-  }
+Status Executor::AllGather(const Plan& plan, Communicator* communicator, const Room& room,
+                           const std::vector<Agreed>& agreed) {
   if (plan.bytes == 0) return Status::Ok();
-  if (InPlace(plan, *agreed)) {
+  const int me = communicator->rank();
+  if (room.buffer == nullptr) {
     const Phase phase(this, communicator->name(), kAllGather);
-    return communicator->AllGather(InputOf(plan.pieces[0], *agreed), gathered[0].output, bytes);
+    return communicator->AllGather(InputOf(plan.pieces[0], agreed),
+                                   OutputOf(plan.pieces[0], agreed), room.of_all);
   }
 
   // The buffer holds this rank's parts of all pieces, then what the ranks sent: for each rank its
   // parts.
-  char* buffer = nullptr;
-  TFHVD_RETURN_IF_ERROR(device_->Scratch(bytes[me] + plan.bytes, &buffer));
-  char* at = buffer;
+  char* at = room.buffer;
   {
     const Phase phase(this, kCopyIn);
     for (size_t p = 0; p < plan.pieces.size(); ++p) {
-      TFHVD_RETURN_IF_ERROR(
-          device_->Copy(at, InputOf(plan.pieces[p], *agreed), gathered[p].bytes[me]));
-      at += gathered[p].bytes[me];
+      TFHVD_RETURN_IF_ERROR(device_->Copy(at, InputOf(plan.pieces[p], agreed), room.bytes[p][me]));
+      at += room.bytes[p][me];
     }
   }
   const char* from = at;
   {
     const Phase phase(this, communicator->name(), kAllGather);
-    TFHVD_RETURN_IF_ERROR(communicator->AllGather(buffer, at, bytes));
+    TFHVD_RETURN_IF_ERROR(communicator->AllGather(room.buffer, at, room.of_all));
   }
   const Phase phase(this, kCopyOut);
   std::vector<char*> to;
-  for (const Parts& g : gathered) to.push_back(static_cast<char*>(g.output));
-  for (int r = 0; r < size; ++r) {
+  for (const Piece& piece : plan.pieces) {
+    const bool here = !IsPlaceholder(piece, agreed);
+    to.push_back(here ? static_cast<char*>(OutputOf(piece, agreed)) : nullptr);
+  }
+  for (int r = 0; r < communicator->size(); ++r) {
     for (size_t p = 0; p < plan.pieces.size(); ++p) {
       if (to[p] != nullptr) {
-        TFHVD_RETURN_IF_ERROR(device_->Copy(to[p], from, gathered[p].bytes[r]));
-        to[p] += gathered[p].bytes[r];
+        TFHVD_RETURN_IF_ERROR(device_->Copy(to[p], from, room.bytes[p][r]));
+        to[p] += room.bytes[p][r];
       }
-      from += gathered[p].bytes[r];
+      from += room.bytes[p][r];
     }
   }
   return Status::Ok();
 }
 
-Status Executor::ReduceScatter(const Plan& plan, Communicator* communicator,
-                               std::vector<Agreed>* agreed) {
-  const int me = communicator->rank();
-  const int size = communicator->size();
-  std::vector<Parts> scattered(plan.pieces.size());
-  std::vector<int64_t> counts(size, 0);  // of all pieces, by rank
-  for (size_t p = 0; p < plan.pieces.size(); ++p) {
-    const TensorSpec& spec = SpecOf(plan.pieces[p], *agreed);
-    std::vector<int64_t> rows;
-    for (int r = 0; r < size; ++r) rows.push_back(RowsOfPart(spec.shape[0], size, r));
-    scattered[p].bytes = Times(rows, RowBytes(spec));
-    TFHVD_RETURN_IF_ERROR(AllocateRows(plan.pieces[p], agreed, rows[me], &scattered[p].output));
-    for (int r = 0; r < size; ++r) counts[r] += scattered[p].bytes[r] / ItemSize(plan.dtype);
-  }
+Status Executor::ReduceScatter(const Plan& plan, Communicator* communicator, const Room& room,
+                               const std::vector<Agreed>& agreed) {
   if (plan.bytes == 0) return Status::Ok();
-  if (plan.pieces.size() == 1) {
+  const int me = communicator->rank();
+  if (room.buffer == nullptr) {
     const Phase phase(this, communicator->name(), kReduceScatter);
-    return communicator->ReduceScatter(InputOf(plan.pieces[0], *agreed), scattered[0].output,
-                                       counts, plan.dtype, plan.reduction);
+    return communicator->ReduceScatter(InputOf(plan.pieces[0], agreed),
+                                       OutputOf(plan.pieces[0], agreed), room.of_all, plan.dtype,
+                                       plan.reduction);
   }
 
   // The buffer holds for each rank its parts of all pieces, then what this rank gets.
-  char* buffer = nullptr;
-  TFHVD_RETURN_IF_ERROR(device_->Scratch(plan.bytes + counts[me] * ItemSize(plan.dtype), &buffer));
-  char* to = buffer;
+  char* to = room.buffer;
   std::vector<const char*> from;
   for (const Piece& piece : plan.pieces) {
-    from.push_back(static_cast<const char*>(InputOf(piece, *agreed)));
+    from.push_back(static_cast<const char*>(InputOf(piece, agreed)));
   }
   {
     const Phase phase(this, kCopyIn);
-    for (int r = 0; r < size; ++r) {
+    for (int r = 0; r < communicator->size(); ++r) {
       for (size_t p = 0; p < plan.pieces.size(); ++p) {
-        TFHVD_RETURN_IF_ERROR(device_->Copy(to, from[p], scattered[p].bytes[r]));
-        from[p] += scattered[p].bytes[r];
-        to += scattered[p].bytes[r];
+        TFHVD_RETURN_IF_ERROR(device_->Copy(to, from[p], room.bytes[p][r]));
+        from[p] += room.bytes[p][r];
+        to += room.bytes[p][r];
       }
     }
   }
@@ -334,38 +225,24 @@ Status Executor::ReduceScatter(const Plan& plan, Communicator* communicator,
   {
     const Phase phase(this, communicator->name(), kReduceScatter);
     TFHVD_RETURN_IF_ERROR(
-        communicator->ReduceScatter(buffer, to, counts, plan.dtype, plan.reduction));
+        communicator->ReduceScatter(room.buffer, to, room.of_all, plan.dtype, plan.reduction));
   }
   const Phase phase(this, kCopyOut);
-  for (const Parts& part : scattered) {
-    TFHVD_RETURN_IF_ERROR(device_->Copy(part.output, result, part.bytes[me]));
-    result += part.bytes[me];
+  for (size_t p = 0; p < plan.pieces.size(); ++p) {
+    TFHVD_RETURN_IF_ERROR(
+        device_->Copy(OutputOf(plan.pieces[p], agreed), result, room.bytes[p][me]));
+    result += room.bytes[p][me];
   }
   return Status::Ok();
 }
 
-Status Executor::AllToAll(const Plan& plan, Communicator* communicator,
-                          std::vector<Agreed>* agreed) {
-  const int size = communicator->size();
+Status Executor::AllToAll(const Plan& plan, Communicator* communicator, const Room& room,
+                          const std::vector<Agreed>& agreed) {
   const Piece& piece = plan.pieces[0];  // never fused
-  const Entry& entry = (*agreed)[piece.agreed].entry;
-  const TensorSpec& spec = SpecOf(piece, *agreed);
-  std::vector<int64_t> sent = entry.extras().splits;
-  if (sent.empty()) sent.assign(size, spec.shape[0] / size);
+  const int64_t row = RowBytes(SpecOf(piece, agreed));
   const Phase phase(this, communicator->name(), "_ALLTOALL");
-  // Only the ranks of the set need to know how many rows travel between them, so they tell each
-  // other here, wherever the tensors are, and not all of it to rank 0.
-  std::vector<int64_t> received(size);
-  const std::vector<int64_t> one(size, sizeof(int64_t));
-  TFHVD_RETURN_IF_ERROR(
-      communicators_.at(plan.process_set)->AllToAll(sent.data(), one, received.data(), one));
-  const auto& received_splits = entry.extras().received_splits;
-  if (received_splits) received_splits(received);
-  void* output = nullptr;
-  TFHVD_RETURN_IF_ERROR(AllocateRows(piece, agreed, Sum(received), &output));
-  const int64_t row = RowBytes(spec);
-  return communicator->AllToAll(InputOf(piece, *agreed), Times(sent, row), output,
-                                Times(received, row));
+  return communicator->AllToAll(InputOf(piece, agreed), Times(room.sent, row),
+                                OutputOf(piece, agreed), Times(room.received, row));
 }
 
 }  // namespace tfhvd

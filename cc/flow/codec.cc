@@ -32,6 +32,15 @@ Key ReadKey(WireReader* r) {
   return key;
 }
 
+void Write(WireWriter* w, const Status& status) {
+  w->Byte(static_cast<uint8_t>(status.code()));
+  w->String(status.message());
+}
+Status ReadStatus(WireReader* r) {
+  const auto code = r->Enum<StatusCode>(kStatusCodes);
+  return Status(code, r->String());
+}
+
 void Write(WireWriter* w, const Request& request) {
   Write(w, request.key);
   w->Byte(static_cast<uint8_t>(request.kind));
@@ -45,9 +54,10 @@ void Write(WireWriter* w, const Request& request) {
     w->Numbers(t.shape);
   });
   w->List(request.members, [w](int64_t m) { w->Unsigned(static_cast<uint64_t>(m)); });
-  w->String(request.fault);
+  Write(w, request.fault);
   w->Signed(request.weight);
   w->Byte(request.stops ? 1 : 0);
+  w->List(request.labels, [w](const std::string& label) { w->String(label); });
 }
 Request ReadRequest(WireReader* r) {
   Request request;
@@ -65,16 +75,16 @@ Request ReadRequest(WireReader* r) {
     return t;
   });
   request.members = r->List([r] { return static_cast<int64_t>(r->Unsigned()); });
-  request.fault = r->String();
+  request.fault = ReadStatus(r);
   request.weight = r->Signed();
   request.stops = r->Bool();
+  request.labels = r->List([r] { return r->String(); });
   return request;
 }
 
 void Write(WireWriter* w, const Decision& decision) {
   Write(w, decision.key);
-  w->Byte(static_cast<uint8_t>(decision.verdict.code()));
-  w->String(decision.verdict.message());
+  Write(w, decision.verdict);
   w->List(decision.first_dims, [w](const std::vector<int64_t>& dims) { w->Numbers(dims); });
   w->Numbers(decision.weights);
   w->Byte(decision.stopping ? 1 : 0);
@@ -83,8 +93,7 @@ void Write(WireWriter* w, const Decision& decision) {
 Decision ReadDecision(WireReader* r) {
   Decision decision;
   decision.key = ReadKey(r);
-  const auto code = r->Enum<StatusCode>(kStatusCodes);
-  decision.verdict = Status(code, r->String());
+  decision.verdict = ReadStatus(r);
   decision.first_dims = r->List([r] { return r->Numbers(); });
   decision.weights = r->Numbers();
   decision.stopping = r->Bool();

@@ -63,7 +63,7 @@ struct Agreement {
   bool confirm = false;        // answer at once, so that the coordinator knows `sequence` was seen
   bool everyone_left = false;  // the last message of the job
   // Not empty: from here on the ranks run these buckets round and round without a word, until one
-  // of them ends it (negotiate/vote_rounds.h). What was announced and not agreed is void.
+  // of them ends it (schedule/vote_rounds.h). What was announced and not agreed is void.
   std::vector<Bucket> lock;
   int64_t lock_term = 0;     // with `lock`: after so many rounds the ranks end it; 0: they do not
   FusionLimits lock_fusion;  // with `lock`: of its buckets

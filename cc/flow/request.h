@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "cc/base/arithmetic.h"
+#include "cc/base/status.h"
 #include "cc/base/types.h"
+#include "cc/numeric/arithmetic.h"
 
 namespace tfhvd {
 
@@ -65,24 +66,25 @@ struct Request {
   int32_t root = 0;                 // broadcast: a rank of the job, in the process set
   std::vector<TensorSpec> tensors;  // none for a barrier
   std::vector<int64_t> members;     // add_process_set, remove_process_set: its ranks, ascending
-  // What this rank found wrong with its own call and the others cannot see: the collective fails
-  // with this on every rank. "" where nothing is.
-  std::string fault;
+  // What this rank found wrong with its own call, or lacks for it, and the others cannot see: the
+  // collective fails with this on every rank. Ok where nothing is.
+  Status fault;
   // An allreduce by Average: how much this rank counts in it, 0 or above, by its samples for
   // instance. A rank that has joined counts 0. Changes from step to step, and differs between
   // ranks.
   int64_t weight = kUnweighted;
   bool stops = false;  // join: the others are asked to stop where they can
+  // What its tensors are called, each; empty: not known. Ranks that know it must have the same, so
+  // that no two tensors of a shape take each other's place in a group.
+  std::vector<std::string> labels;
   // The line of this rank's program that asked for it, for messages to people; "": not known. Not
   // sent, and no part of what the ranks must have in common.
   std::string origin;
-  // What its tensors are called, each, for the same; empty: not known. As above.
-  std::vector<std::string> labels;
 
   bool operator==(const Request& o) const {
     return key == o.key && kind == o.kind && device == o.device && reduction == o.reduction &&
            root == o.root && tensors == o.tensors && members == o.members && fault == o.fault &&
-           weight == o.weight && stops == o.stops;
+           weight == o.weight && stops == o.stops && labels == o.labels;
   }
 };
 

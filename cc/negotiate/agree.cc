@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <set>
 #include <utility>
 
 namespace tfhvd {
@@ -12,6 +13,8 @@ namespace {
 
 using Requests = std::vector<const Request*>;
 using Text = std::function<std::string(const Request&)>;
+
+constexpr size_t kMostNamed = 8;  // tensors that a rank lacks
 
 // "rank 0: float32; ranks [1, 2]: int32", ranks that agree together.
 std::string WhoSentWhat(const Requests& requests, const std::vector<int>& ranks, const Text& text) {
@@ -81,14 +84,56 @@ bool AnyDiffers(const Requests& requests, const Same& same) {
                      [&](const Request* q) { return q != requests[0] && !same(*requests[0], *q); });
 }
 
+// "no a, no b": which of `all` are not in the group of this rank.
+std::string LackingText(const Request& q, const std::set<std::string>& all) {
+  const std::set<std::string> own(q.labels.begin(), q.labels.end());
+  std::vector<std::string> lacking;
+  std::set_difference(all.begin(), all.end(), own.begin(), own.end(), std::back_inserter(lacking));
+  std::string text;
+  for (size_t i = 0; i < std::min(lacking.size(), kMostNamed); ++i) {
+    text += (i > 0 ? ", no " : "no ") + lacking[i];
+  }
+  if (lacking.size() <= kMostNamed) return text.empty() ? "all of them" : text;
+  return text + ", and " + std::to_string(lacking.size() - kMostNamed) + " more are missing";
+}
+
+// Whether the groups are of different tensors, as far as ranks know what theirs are called: those
+// of one shape could take each other's place.
+Difference DifferingLabels(const Requests& requests) {
+  std::set<std::string> all;
+  for (const Request* q : requests) {
+    if (q->labels.empty()) return {};
+    all.insert(q->labels.begin(), q->labels.end());
+  }
+  if (!AnyDiffers(requests, [](auto& a, auto& b) { return a.labels == b.labels; })) return {};
+  const bool lacks = std::any_of(requests.begin(), requests.end(), [&all](const Request* q) {
+    return q->labels.size() < all.size();
+  });
+  if (!lacks) {
+    return {
+        "orders of the group",
+        [](const Request& q) { return "first " + q.labels.front() + ", last " + q.labels.back(); },
+        "Pass the variables in one order on every rank."};
+  }
+  return {
+      "tensors in the group", [all](const Request& q) { return LackingText(q, all); },
+      "Compute the same loss on every rank, with a part that does not count multiplied by 0.0; "
+      "or pass unconnected_gradients=tf.UnconnectedGradients.ZERO if a variable has no gradient "
+      "on some ranks."};
+}
+
 // The first tensor of the group at which the ranks differ. REQUIRES: equally many tensors
 // everywhere.
 Difference DifferingTensor(const Requests& requests) {
   const Request& first = *requests[0];
   for (size_t t = 0; t < first.tensors.size(); ++t) {
-    const std::string which =
-        first.tensors.size() > 1 ? "tensor " + std::to_string(t) + " of the group, " : "";
-    const Text text = [t, which](const Request& q) { return which + TensorText(q.tensors[t]); };
+    const bool one = first.tensors.size() == 1;
+    const Text text = [t, one](const Request& q) {
+      const std::string spec = TensorText(q.tensors[t]);
+      if (one) return spec;
+      const std::string label = t < q.labels.size() ? " (" + q.labels[t] + ")" : "";
+      return "tensor " + std::to_string(t) + " of the group" + label + ", " + spec;
+    };
     if (AnyDiffers(requests, [t](const Request& a, const Request& b) {
           return a.tensors[t].dtype == b.tensors[t].dtype;
         })) {
@@ -134,6 +179,8 @@ Difference FindDifference(const Requests& requests) {
     return {"devices", [](const Request& q) { return std::string(DeviceKindName(q.device)); },
             "Place the tensor on the same kind of device on every rank (tf.device)."};
   }
+  Difference labels = DifferingLabels(requests);
+  if (labels.what != nullptr) return labels;
   if (AnyDiffers(requests, [](auto& a, auto& b) { return a.tensors.size() == b.tensors.size(); })) {
     return {"numbers of tensors in the group",
             [](const Request& q) { return std::to_string(q.tensors.size()); },
@@ -162,19 +209,20 @@ Difference FindDifference(const Requests& requests) {
   return {};
 }
 
-// What ranks found wrong with their own calls: the first one's text, and who else has such a fault.
-std::string Faults(const Requests& requests, const std::vector<int>& ranks) {
-  std::string text;
+// What ranks found wrong with their own calls: the first one's, and who else has such a fault.
+Status Faults(const Requests& requests, const std::vector<int>& ranks) {
+  Status first;
   std::vector<int> also;
   for (size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i]->fault.empty()) continue;
-    if (text.empty()) {
-      text = requests[i]->fault;
+    if (requests[i]->fault.ok()) continue;
+    if (first.ok()) {
+      first = requests[i]->fault;
     } else {
       also.push_back(ranks[i]);
     }
   }
-  return also.empty() ? text : text + " Ranks " + RankList(also) + " have such an error, too.";
+  if (also.empty()) return first;
+  return {first.code(), first.message() + " Ranks " + RankList(also) + " have such an error, too."};
 }
 
 bool Contains(const std::vector<int>& ranks, int rank) {
@@ -239,6 +287,26 @@ std::vector<int64_t> WeightsOf(const Requests& requests, const std::vector<int>&
   return weights;
 }
 
+// Whether the ranks' rows together, `dims` by member, are as many as can be counted: also where a
+// tensor has no elements, as each dimension is multiplied with those before it.
+Status CheckSize(const Request& q, const TensorSpec& tensor, const std::vector<int64_t>& dims,
+                 const std::vector<int>& members) {
+  int64_t product = 0;
+  bool fits = true;
+  for (int64_t n : dims)
+    fits = fits && !__builtin_add_overflow(product, std::max<int64_t>(n, 0), &product);
+  for (size_t d = 1; d < tensor.shape.size(); ++d) {
+    fits = fits && !__builtin_mul_overflow(product, tensor.shape[d], &product);
+  }
+  if (fits && !__builtin_mul_overflow(product, ItemSize(tensor.dtype), &product))
+    return Status::Ok();
+  return Status::InvalidArgument(
+      Describe(q) + " would move more than a tensor can hold. Received: first dimensions " +
+      ShapeString(dims) + " from ranks " + RankList(members) + ", and " +
+      ShapeString(Shape(tensor.shape.begin() + 1, tensor.shape.end())) +
+      " as the others. Expected: less than 2^63 rows, elements and bytes in all.");
+}
+
 // What cannot be done without ranks that have joined.
 Status CheckAbsent(const Request& q, const std::vector<int>& absent) {
   if (absent.empty()) return Status::Ok();
@@ -289,11 +357,8 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
                                 ". Expected: the same on every rank. " + d.fix);
     return decision;
   }
-  const std::string faults = Faults(requests, ranks);
-  if (!faults.empty()) {
-    decision.verdict = Status::InvalidArgument(faults);
-    return decision;
-  }
+  decision.verdict = Faults(requests, ranks);
+  if (!decision.verdict.ok()) return decision;
   std::vector<int> members;
   std::merge(ranks.begin(), ranks.end(), absent.begin(), absent.end(), std::back_inserter(members));
   decision.verdict = CheckAlone(first, members);
@@ -308,6 +373,8 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
       const bool asked = next < ranks.size() && ranks[next] == member;
       dims.push_back(asked ? requests[next++]->tensors[t].shape[0] : kJoined);
     }
+    decision.verdict = CheckSize(first, first.tensors[t], dims, members);
+    if (!decision.verdict.ok()) return decision;
     decision.first_dims.push_back(std::move(dims));
   }
   return decision;

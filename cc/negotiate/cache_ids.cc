@@ -11,16 +11,12 @@ Slot* CacheIds::Find(CacheId id) const {
 
 CacheId CacheIds::Assign(Slot* slot, uint64_t sequence) {
   if (slot->id != kNoId && slot->evicted_at == 0) return kNoId;
-  if (slot->evicted_at != 0) {  // its key is decided: nobody can announce the old number any more
-    by_id_.erase(slot->id);
-    evicted_.erase(std::find(evicted_.begin(), evicted_.end(), slot->id));
-    slot->id = kNoId;
-    slot->evicted_at = 0;
-  }
+  // Its key is decided: nobody can announce the old number any more.
+  if (slot->evicted_at != 0) ForgetEvicted(slot);
   CacheId evicted = kNoId;
   if (in_use_ >= capacity_) {
-    Slot* oldest = LeastRecentlyUsed(sequence);
-    if (oldest == nullptr) return kNoId;
+    Slot* const oldest = idle_->oldest();
+    if (oldest == nullptr || oldest->last_used == sequence) return kNoId;
     evicted = oldest->id;
     Evict(oldest, sequence);
   }
@@ -31,24 +27,26 @@ CacheId CacheIds::Assign(Slot* slot, uint64_t sequence) {
 }
 
 void CacheIds::Evict(Slot* slot, uint64_t sequence) {
+  idle_->Remove(slot);
   slot->evicted_at = sequence;
-  evicted_.push_back(slot->id);
+  slot->evicted_index = evicted_.size();
+  evicted_.push_back(slot);
   --in_use_;
 }
 
-Slot* CacheIds::LeastRecentlyUsed(uint64_t sequence) const {
-  Slot* oldest = nullptr;
-  for (const auto& [id, slot] : by_id_) {
-    if (slot->count > 0 || slot->evicted_at != 0 || slot->last_used == sequence) continue;
-    if (oldest == nullptr || slot->last_used < oldest->last_used) oldest = slot;
-  }
-  return oldest;
+void CacheIds::ForgetEvicted(Slot* slot) {
+  by_id_.erase(slot->id);
+  evicted_[slot->evicted_index] = evicted_.back();
+  evicted_[slot->evicted_index]->evicted_index = slot->evicted_index;
+  evicted_.pop_back();
+  slot->id = kNoId;
+  slot->evicted_at = 0;
 }
 
 std::vector<Key> CacheIds::Forget(const std::vector<uint64_t>& seen) {
   std::vector<Key> forgotten;
   for (size_t i = 0; i < evicted_.size();) {
-    const Slot* slot = by_id_.at(evicted_[i]);
+    Slot* const slot = evicted_[i];
     const bool seen_by_all = std::all_of(slot->members->begin(), slot->members->end(), [&](int r) {
       return seen[static_cast<size_t>(r)] >= slot->evicted_at;
     });
@@ -57,9 +55,7 @@ std::vector<Key> CacheIds::Forget(const std::vector<uint64_t>& seen) {
       continue;
     }
     forgotten.push_back(slot->key);
-    by_id_.erase(slot->id);
-    evicted_[i] = evicted_.back();
-    evicted_.pop_back();
+    ForgetEvicted(slot);
   }
   return forgotten;
 }

@@ -11,13 +11,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cc/negotiate/idle_slots.h"
 #include "cc/negotiate/slot.h"
 
 namespace tfhvd {
 
 class CacheIds {
  public:
-  explicit CacheIds(int64_t capacity) : capacity_(capacity) {}
+  // `idle`, whose owner outlives this object, has the slots with a number that nobody announces.
+  CacheIds(int64_t capacity, IdleSlots* idle) : capacity_(capacity), idle_(idle) {}
 
   // The slot of that number, or null.
   Slot* Find(CacheId id) const;
@@ -34,13 +36,14 @@ class CacheIds {
   std::vector<Key> Forget(const std::vector<uint64_t>& seen);
 
  private:
-  Slot* LeastRecentlyUsed(uint64_t sequence) const;
+  void ForgetEvicted(Slot* slot);
 
   const int64_t capacity_;
+  IdleSlots* const idle_;                     // Not owned.
   std::unordered_map<CacheId, Slot*> by_id_;  // Not owned.
   int64_t in_use_ = 0;
   CacheId next_ = 1;
-  std::vector<CacheId> evicted_;
+  std::vector<Slot*> evicted_;  // Not owned.
 };
 
 }  // namespace tfhvd

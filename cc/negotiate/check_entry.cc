@@ -53,7 +53,7 @@ Status CheckEntry(const ProcessSetTable& sets, int rank, Entry* entry) {
     std::string fault = FaultOfSplits(*entry, where(), static_cast<int64_t>(members->size()));
     if (!fault.empty()) {
       Request faulty = q;  // others may hold the request
-      faulty.fault = std::move(fault);
+      faulty.fault = Status::InvalidArgument(std::move(fault));
       entry->request = SharedRequest(std::move(faulty));
     }
   }

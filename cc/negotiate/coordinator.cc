@@ -34,7 +34,7 @@ Coordinator::Coordinator(Options options)
     : options_(std::move(options)),
       sets_(size(), options_.generation),
       tally_(size()),
-      ids_(options_.cache_capacity),
+      ids_(options_.cache_capacity, tally_.idle()),
       capacity_monitor_(options_.cache_capacity),
       error_epoch_(size()),
       seen_(options_.hosts.size(), 0),
@@ -218,7 +218,7 @@ void Coordinator::Decide(Slot* slot, double now) {
     GiveNumber(slot, request, item.decision);
     item.id = slot->id;
   }
-  item.request = request;
+  if (!absent.empty()) item.request = request;
   Tell(*slot, absent, std::move(item));
   tally_.Clear(slot);
   tally_.DropIfEmpty(slot);

@@ -42,8 +42,8 @@
 #include "cc/negotiate/roll_call.h"
 #include "cc/negotiate/slot.h"
 #include "cc/negotiate/stall_report.h"
-#include "cc/negotiate/step_detector.h"
 #include "cc/negotiate/tally.h"
+#include "cc/schedule/step_detector.h"
 
 namespace tfhvd {
 
@@ -83,6 +83,9 @@ class Coordinator {
   // Not ok: the job is lost, for ranks that others wait for do not answer (roll_call.h), or do not
   // leave soon though it has stalled for too long, and others have left.
   Status lost(double now) const;
+
+  // Whether a rank has yet to leave. Who has left may end as soon as all have.
+  bool awaits_leave_of(int rank) const { return !left_[static_cast<size_t>(rank)]; }
 
   // When Step has something to do though nothing arrives; a time in the past means now.
   double wake_at() const;

@@ -1,11 +1,12 @@
 #include "cc/negotiate/coordinator_server.h"
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "cc/base/files.h"
 #include "cc/base/fingerprint.h"
 #include "cc/flow/codec.h"
 
@@ -23,7 +24,9 @@ constexpr double kFlushSeconds = 0.01;
 uint64_t FingerprintOf(const Topology& topology) {
   std::string text = std::to_string(std::thread::hardware_concurrency());
   for (const int host : topology.host_of) text += " " + std::to_string(host);
-  std::ifstream processors("/proc/cpuinfo");
+  std::string about;
+  (void)ReadFile("/proc/cpuinfo", &about);
+  std::istringstream processors(about);
   for (std::string line; std::getline(processors, line);) {
     if (line.compare(0, 10, "model name") != 0) continue;
     text += line;

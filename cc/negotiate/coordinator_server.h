@@ -39,6 +39,9 @@ class CoordinatorServer {
   // did. An error means that the job is lost.
   Status Step(double now, bool* progress);
 
+  // See Coordinator.
+  bool awaits_leave_of(int rank) const { return coordinator_.awaits_leave_of(rank); }
+
   // Whether a message is likely to come soon.
   bool expecting() const { return coordinator_.waiting() || !held_.empty(); }
   // When Step has something to do though nothing arrives.

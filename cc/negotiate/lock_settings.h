@@ -10,7 +10,7 @@
 
 #include "cc/flow/step_settings.h"
 #include "cc/negotiate/cache_ids.h"
-#include "cc/negotiate/step_detector.h"
+#include "cc/schedule/step_detector.h"
 #include "cc/tune/tuner.h"
 
 namespace tfhvd {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "cc/comm/stall_guard.h"
 #include "cc/flow/codec.h"
@@ -9,7 +10,6 @@
 #include "cc/negotiate/check_entry.h"
 #include "cc/negotiate/make_locked_step.h"
 #include "cc/negotiate/roll_call.h"
-#include "cc/negotiate/tensor_labels.h"
 
 namespace tfhvd {
 namespace {
@@ -19,6 +19,8 @@ constexpr int kCoordinatorRank = 0;
 // The coordinator reports stalled tensors itself. A rank that receives nothing for this many times
 // the stall check's time reports that the coordinator may be missing.
 constexpr double kMissingFactor = 1.5;
+
+Status WasCancelled() { return Status::Cancelled("the operation was cancelled"); }
 
 }  // namespace
 
@@ -30,18 +32,12 @@ void Negotiator::Add(Entry&& entry, double now, Outcome* outcome) {
     return;
   }
   if (idle()) last_received_ = now;
-  Node* const node = &*pending_.try_emplace(entry.request->key).first;
-  Pending& pending = node->second;
-  const bool is_new = pending.entries.empty();
-  const bool only_one_withdrawn = pending.withdrawing && pending.entries.size() == 1;
-  if (!is_new && !only_one_withdrawn && !(entry.anonymous && pending.entries.back().anonymous)) {
-    return RefuseSecond(std::move(entry), outcome);
-  }
-  if (has_node_of_) node_of_[entry.id] = node;
-  pending.entries.push_back(std::move(entry));
-  if (!is_new) return;
-  ++keys_in_flight_;
-  Announce(&pending);
+  if (!pending_.Add(&entry)) RefuseSecond(std::move(entry), outcome);
+}
+
+void Negotiator::Cancel(EntryId id, Outcome* outcome) {
+  std::optional<Entry> entry = pending_.Cancel(id);
+  if (entry.has_value()) outcome->failed.emplace_back(std::move(*entry), WasCancelled());
 }
 
 void Negotiator::RefuseSecond(Entry&& entry, Outcome* outcome) const {
@@ -50,53 +46,6 @@ void Negotiator::RefuseSecond(Entry&& entry, Outcome* outcome) const {
       " while an earlier one of that name was still in flight. Give each collective that is in "
       "flight at the same time a name of its own (name=...).");
   outcome->failed.emplace_back(std::move(entry), std::move(why));
-}
-
-void Negotiator::Announce(Pending* pending) {
-  const Entry& entry = pending->entries.front();
-  pending->announced_as = cache_.Find(entry.request);
-  const bool known = pending->announced_as != kNoId;
-  pending->known = pending->known || known;
-  if (observer_ != nullptr && observer_->on()) observer_->Announced(known);
-  if (known) {
-    pending->index_in_next = next_.known.size();
-    known_owners_.resize(next_.known.size());
-    known_owners_.push_back(pending);
-    next_.known.push_back(pending->announced_as);
-  } else {
-    pending->index_in_next = next_.requests.size();
-    request_owners_.resize(next_.requests.size());
-    request_owners_.push_back(pending);
-    next_.requests.push_back(*entry.request);
-  }
-}
-
-// The first entry is gone: the next one of that key is announced.
-void Negotiator::Finish(Node* pending) {
-  if (!Pop(pending)) Announce(&pending->second);
-}
-
-// Removes the first entry; true where it was the last: then `pending` may be gone.
-bool Negotiator::Pop(Node* pending) {
-  EntryQueue& entries = pending->second.entries;
-  if (has_node_of_) node_of_.erase(entries.front().id);
-  entries.pop_front();
-  pending->second.withdrawing = false;
-  if (!entries.empty()) return false;
-  if (--keys_in_flight_ == 0) has_node_of_ = false;
-  if (!pending->second.known) pending_.erase(pending_.find(pending->first));
-  return true;
-}
-
-void Negotiator::Forget(CacheId id) {
-  const ResponseCache::Record* record = cache_.Get(id);
-  if (record == nullptr) return;
-  const auto pending = pending_.find(record->request->key);
-  if (pending != pending_.end()) {
-    pending->second.known = false;
-    if (pending->second.entries.empty()) pending_.erase(pending);
-  }
-  cache_.Erase(id);
 }
 
 void Negotiator::Leave(const std::string& reason) {
@@ -225,16 +174,14 @@ Status Negotiator::TakeAgreement(Agreement agreement, Outcome* outcome) {
     outcome->agreed.push_back({std::move(together), fusion});
     config_.failpoints.Pass(Failpoint::kDecisionTaken);
   }
-  for (CacheId id : agreement.evicted) Forget(id);
+  for (CacheId id : agreement.evicted) pending_.Forget(id);
   for (const Key& key : agreement.withdrawn) {
-    const auto pending = pending_.find(key);
-    if (pending == pending_.end() || !pending->second.withdrawing) {
+    std::optional<Entry> entry = pending_.EndWithdrawal(key);
+    if (!entry.has_value()) {
       return Status::Internal("the coordinator confirmed a withdrawal of '" + key.name +
                               "' that rank " + std::to_string(topology_.rank) + " did not ask for");
     }
-    outcome->failed.emplace_back(std::move(pending->second.entries.front()),
-                                 Status::Cancelled("the operation was cancelled"));
-    Finish(&*pending);
+    outcome->failed.emplace_back(std::move(*entry), WasCancelled());
   }
   if (!agreement.lock.empty()) TFHVD_RETURN_IF_ERROR(Lock(agreement, outcome));
   if (agreement.everyone_left) over_ = true;
@@ -260,19 +207,18 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
     together->push_back({std::move(entry), std::move(decision)});
     return Status::Ok();
   }
-  Node* pending = nullptr;
+  PendingEntries::Node* pending = nullptr;
   TFHVD_RETURN_IF_ERROR(FindSubmitted(decision.key, &pending));
-  Entry entry = std::move(pending->second.entries.front());
+  Entry entry;
   if (item.id != kNoId) {
-    cache_.Put(item.id, entry.request, decision);
-    pending->second.known = true;
+    pending_.TakeFirst(pending, item.id, decision, &entry);
+  } else {
+    pending_.TakeFirst(pending, &entry);
   }
-  Finish(pending);
   if (decision.verdict.ok()) {
     together->push_back({std::move(entry), std::move(decision)});
   } else {
-    const Status why = WithLabels(decision.verdict, *entry.request);
-    outcome->failed.emplace_back(std::move(entry), why);
+    outcome->failed.emplace_back(std::move(entry), std::move(decision.verdict));
   }
   return Status::Ok();
 }
@@ -281,62 +227,39 @@ Status Negotiator::TakeItem(Agreement::Item item, std::vector<Agreed>* together,
 Status Negotiator::TakeRepeated(CacheId id, std::vector<Agreed>* together) {
   const ResponseCache::Record* record = nullptr;
   TFHVD_RETURN_IF_ERROR(FindRecord(id, &record));
-  Node* pending = nullptr;
+  PendingEntries::Node* pending = nullptr;
   TFHVD_RETURN_IF_ERROR(FindSubmitted(record->request->key, &pending));
-  Take(*record, pending, together);
+  together->emplace_back();
+  pending_.TakeFirst(pending, &together->back().entry);
+  together->back().decision.first_dims = record->decision.first_dims;
+  together->back().decision.weights = record->decision.weights;
   return Status::Ok();
 }
 
-void Negotiator::Take(const ResponseCache::Record& record, Node* pending,
-                      std::vector<Agreed>* together) {
-  together->emplace_back();
-  together->back().entry = std::move(pending->second.entries.front());
-  together->back().decision.first_dims = record.decision.first_dims;
-  together->back().decision.weights = record.decision.weights;
-  Finish(pending);
-}
-
 Status Negotiator::FindRecord(CacheId id, const ResponseCache::Record** record) const {
-  *record = cache_.Get(id);
+  *record = pending_.cache().Get(id);
   if (*record != nullptr) return Status::Ok();
   return Status::Internal("rank " + std::to_string(topology_.rank) +
                           " does not know tensor number " + std::to_string(id));
 }
 
-Status Negotiator::FindSubmitted(const Key& key, Node** pending) {
-  const auto found = pending_.find(key);
-  if (found != pending_.end() && !found->second.entries.empty()) {
-    *pending = &*found;
-    return Status::Ok();
-  }
+Status Negotiator::FindSubmitted(const Key& key, PendingEntries::Node** pending) {
+  *pending = pending_.Find(key);
+  if (*pending != nullptr) return Status::Ok();
   return Status::Internal("'" + key.name + "' was decided, but rank " +
                           std::to_string(topology_.rank) + " has not submitted it");
 }
 
 // What was announced and is not agreed counts as not announced, here and at the coordinator.
 Status Negotiator::Lock(const Agreement& agreement, Outcome* outcome) {
-  next_.known.clear();
-  next_.requests.clear();
-  next_.withdrawn.clear();
-  DropWithdrawn(outcome);
+  for (Entry& entry : pending_.UnannounceAll()) {
+    outcome->failed.emplace_back(std::move(entry), WasCancelled());
+  }
   LockedStep step;
-  TFHVD_RETURN_IF_ERROR(MakeLockedStep(agreement, cache_, &step));
+  TFHVD_RETURN_IF_ERROR(MakeLockedStep(agreement, pending_.cache(), &step));
   locked_ = true;
   to_begin_ = std::make_shared<const LockedStep>(std::move(step));
   return Status::Ok();
-}
-
-// Entries that were to be withdrawn, and that nobody else counts on any more.
-void Negotiator::DropWithdrawn(Outcome* outcome) {
-  for (auto pending = pending_.begin(); pending != pending_.end();) {
-    const auto next = std::next(pending);
-    if (pending->second.withdrawing) {
-      outcome->failed.emplace_back(std::move(pending->second.entries.front()),
-                                   Status::Cancelled("the operation was cancelled"));
-      Pop(&*pending);
-    }
-    pending = next;
-  }
 }
 
 void Negotiator::Unlock(int64_t rounds, bool late, double step_seconds, double now) {
@@ -359,28 +282,15 @@ Status Negotiator::CheckCoordinator(double now) {
   const bool over = config_.stall_shutdown_time > 0 &&
                     missing_for >= config_.stall_shutdown_time + StallGuard::kGraceSeconds;
   if (!over && missing_for < config_.stall_check_time * kMissingFactor) return Status::Ok();
-  const auto one = std::find_if(pending_.begin(), pending_.end(),
-                                [](const auto& p) { return !p.second.entries.empty(); });
-  const std::string text = "rank 0 (host " + topology_.hosts[kCoordinatorRank] +
-                           ") has not answered for " +
-                           std::to_string(static_cast<int>(missing_for)) + " s, while " +
-                           Describe(*one->second.entries.front().request) + " and " +
-                           std::to_string(keys_in_flight_ - 1) +
-                           " more wait. Its process may be stopped or cut off from the network.";
+  const std::string text =
+      "rank 0 (host " + topology_.hosts[kCoordinatorRank] + ") has not answered for " +
+      std::to_string(static_cast<int>(missing_for)) + " s, while " +
+      Describe(*pending_.any().request) + " and " + std::to_string(pending_.keys() - 1) +
+      " more wait. Its process may be stopped or cut off from the network.";
   if (over) return Status::Aborted(text);
   if (!missing_reported_) log_.Warning(text);
   missing_reported_ = true;
   return Status::Ok();
-}
-
-std::vector<Entry> Negotiator::TakeAll() {
-  std::vector<Entry> all;
-  for (auto& [key, pending] : pending_) pending.entries.TakeAll(&all);
-  pending_.clear();
-  keys_in_flight_ = 0;
-  has_node_of_ = false;
-  SortById(&all);
-  return all;
 }
 
 bool Negotiator::expecting() const { return !locked_ && (!idle() || left_); }

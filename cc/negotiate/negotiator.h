@@ -10,7 +10,6 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -23,7 +22,7 @@
 #include "cc/flow/observer.h"
 #include "cc/flow/plan.h"
 #include "cc/flow/process_set_table.h"
-#include "cc/negotiate/entry_queue.h"
+#include "cc/negotiate/pending_entries.h"
 #include "cc/negotiate/response_cache.h"
 
 namespace tfhvd {
@@ -45,7 +44,10 @@ class Negotiator {
       : config_(config), log_(log), topology_(topology), sets_(sets), channel_(channel) {}
 
   // Who is told how entries are announced; not owned, may be null.
-  void SetObserver(Observer* observer) { observer_ = observer; }
+  void SetObserver(Observer* observer) {
+    observer_ = observer;
+    pending_.SetObserver(observer);
+  }
 
   // REQUIRES, of both: no step is locked.
   void Add(Entry&& entry, double now, Outcome* outcome);
@@ -87,39 +89,22 @@ class Negotiator {
   bool has_news() const { return !next_.empty(); }
 
   // Takes out everything that is pending, in order of submission.
-  std::vector<Entry> TakeAll();
+  std::vector<Entry> TakeAll() { return pending_.TakeAll(); }
 
   // Whether a message is expected, so that a control plane that cannot wake should be polled
   // keenly.
   bool expecting() const;
   // Whether nothing that was added waits for its decision.
-  bool idle() const { return keys_in_flight_ == 0; }
+  bool idle() const { return pending_.empty(); }
   // When Step has something to do though nothing arrives.
   double wake_at(double now) const;
+  // Whether this rank has left.
+  bool left() const { return left_; }
   // Every rank has left: nothing will come any more.
   bool over() const { return over_; }
 
  private:
-  // The entries of one key: the first is announced, the others wait behind it. Kept, though
-  // there are none, as long as the cache knows the key: most likely it comes again.
-  struct Pending {
-    EntryQueue entries;            // keeps its memory from step to step
-    CacheId announced_as = kNoId;  // the first one; kNoId: in full
-    size_t index_in_next = 0;      // of the first one, in its list in next_, while it is there
-    bool withdrawing = false;      // the first one was cancelled; the coordinator has the last word
-    bool known = false;            // to the cache
-  };
-  using PendingMap = std::unordered_map<Key, Pending, KeyHash>;
-  using Node = PendingMap::value_type;  // keeps its address
-
-  void Announce(Pending* pending);
-  Node* FindPending(EntryId id);
-  bool TakeBack(const Pending& pending);
-  void Finish(Node* pending);
-  bool Pop(Node* pending);
-  void Forget(CacheId id);
   Status Lock(const Agreement& agreement, Outcome* outcome);
-  void DropWithdrawn(Outcome* outcome);
   Status SendAnnouncement();
   Status SendWord(const std::string& what, double waited);
   Status TakeMessages(Outcome* outcome);
@@ -127,9 +112,8 @@ class Negotiator {
   Status TakeItem(Agreement::Item item, std::vector<Agreed>* together, Outcome* outcome);
   void TellOfWait(const Entry& entry, int last);
   Status TakeRepeated(CacheId id, std::vector<Agreed>* together);
-  void Take(const ResponseCache::Record& record, Node* pending, std::vector<Agreed>* together);
   Status FindRecord(CacheId id, const ResponseCache::Record** record) const;
-  Status FindSubmitted(const Key& key, Node** pending);
+  Status FindSubmitted(const Key& key, PendingEntries::Node** pending);
   Status CheckCoordinator(double now);
   // Whether the coordinator waits to be told that this rank has seen an agreement.
   bool confirm_owed() const { return said_seen_ < to_confirm_; }
@@ -143,19 +127,8 @@ class Negotiator {
   std::deque<Agreement> arrived_;      // what Step has not taken yet
   bool alarmed_ = false;
 
-  PendingMap pending_;
-  size_t keys_in_flight_ = 0;  // those of pending_ with entries
-  ResponseCache cache_;
-  // The node of each entry that is pending, so that to cancel one costs the same however many there
-  // are. Most programs cancel nothing: the first cancellation fills the map, from then on Add and
-  // Pop keep it up to date, and it is dropped once nothing is pending.
-  std::unordered_map<EntryId, Node*> node_of_;
-  bool has_node_of_ = false;
   Announcement next_;  // what has not been sent to the coordinator yet
-  // The owners of the announcements in next_.known and next_.requests, by their indices there.
-  // Items beyond the ends of those lists are stale.
-  std::vector<Pending*> known_owners_;
-  std::vector<Pending*> request_owners_;
+  PendingEntries pending_{&next_};
 
   bool locked_ = false;
   std::shared_ptr<const LockedStep> to_begin_;

@@ -40,7 +40,11 @@ struct Slot {
   Request request;  // the first member's
   Decision decision;
   uint64_t last_used = 0;
-  uint64_t evicted_at = 0;  // the sequence number, or 0
+  uint64_t evicted_at = 0;      // the sequence number, or 0
+  size_t evicted_index = 0;     // where it is not 0: in CacheIds' list of those
+  Slot* idle_before = nullptr;  // Not owned; written by IdleSlots.
+  Slot* idle_after = nullptr;   // likewise
+  bool idle = false;            // likewise
 };
 
 inline bool HasAnnounced(const Slot& slot, int rank) {

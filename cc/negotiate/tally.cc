@@ -70,6 +70,7 @@ void Tally::Add(Slot* slot, int rank, Slot::Announced how, uint64_t seen, double
   }
   slot->known_before = std::max(slot->known_before, seen);
   if (slot->count++ > 0) return;
+  idle_.Remove(slot);
   slot->since = now;
   ++open_;
 }
@@ -94,6 +95,8 @@ void Tally::Clear(Slot* slot) {
   }
   if (observer_ != nullptr && observer_->wants_ranks()) observer_->TallyOver(slot->key);
   const bool joined = slot->joins;
+  const bool numbered = slot->id != kNoId && slot->evicted_at == 0;
+  if (numbered && slot->count > 0) idle_.Add(slot);
   slot->count = 0;
   slot->joins = false;
   slot->complete = false;

@@ -16,6 +16,7 @@
 #include "cc/flow/messages.h"
 #include "cc/flow/observer.h"
 #include "cc/flow/process_set_table.h"
+#include "cc/negotiate/idle_slots.h"
 #include "cc/negotiate/joined_ranks.h"
 #include "cc/negotiate/slot.h"
 
@@ -69,6 +70,9 @@ class Tally {
   void BeginRound();
   Slot* NextComplete();
 
+  // Those that have a number and that nobody has announced.
+  IdleSlots* idle() { return &idle_; }
+
   // How many slots are announced by some ranks and wait for others.
   int open() const { return open_; }
   // How many are complete, and since when the first of them is.
@@ -94,6 +98,7 @@ class Tally {
   const int size_;
   Observer* observer_ = nullptr;  // Not owned.
   std::unordered_map<Key, Slot, KeyHash> slots_;
+  IdleSlots idle_;
   JoinedRanks joined_;
   int open_ = 0;                 // slots with an incomplete, nonempty tally
   std::vector<Slot*> complete_;  // in order of completion; null: was taken out

@@ -1,6 +1,6 @@
 #include "cc/observe/finite_watch.h"
 
-#include <cmath>
+#include <cstdint>
 
 namespace tfhvd {
 namespace {
@@ -31,19 +31,10 @@ std::string Described(const SharedGradients& gradients, const FoundNotFinite& ow
 
 // The rank and the variable, where one rank alone has such gradients.
 std::string Whose(const SharedGradients& gradients, const Votes& together) {
-  const float other = together[kVoteOther];
-  const float low = together[kVoteLow] / other;
-  const float high = together[kVoteHigh] / other;
-  // The mean of squares is the square of the mean for equal numbers only. Ranks that differ by one
-  // have 0.25 between these, if they weigh the same.
-  constexpr float kEqual = 0.01f;
-  if (std::abs(together[kVoteLowSquare] / other - low * low) > kEqual ||
-      std::abs(together[kVoteHighSquare] / other - high * high) > kEqual) {
-    return "of several ranks";
-  }
-  const int64_t rank = std::lround(high) * kDigit + std::lround(low);
-  return "of rank " + std::to_string(rank) + ", first that of " +
-         Called(gradients, std::lround(together[kVoteFirst] / other)) + ",";
+  const Accused accused = WhomOf(together, kVoteOther);
+  if (accused.rank < 0) return "of several ranks";
+  return "of rank " + std::to_string(accused.rank) + ", first that of " +
+         Called(gradients, accused.gradient) + ",";
 }
 
 }  // namespace
@@ -70,38 +61,72 @@ std::string FiniteWatch::Place(const std::string& reductions, int64_t number) co
   return text;
 }
 
+Status FiniteWatch::OfNotFinite(const SharedGradients& gradients, const FoundNotFinite& own,
+                                const Votes& together, bool speaks, Steps* steps,
+                                std::string* line) {
+  Status status;
+  // What follows from the step before is no news, unless its ranks were left out.
+  const bool news = gradients.left_out || steps->last != steps->count - 1;
+  steps->last = steps->count;
+  const std::string place = Place(gradients.reductions, steps->count);
+  if (action_ == OnNotFinite::kRaise && !gradients.left_out) {
+    status = Status::InvalidArgument(
+        "Gradients " + Whose(gradients, together) + " are not finite in " + place +
+        ". Look at the batch of that step, or pass quarantine=True to the optimizer or the tape "
+        "to leave such a rank out; TFHVD_ON_NOT_FINITE=warn goes on.");
+  }
+  const bool everybody = !(together[kVoteFinite] > 0);
+  if (everybody && !gradients.left_out) {
+    // No batch of one rank does that; so no rank is named, and one of them says it.
+    if (news && speaks && IsTold(++steps->own)) {
+      *line = "gradients of all ranks are not finite in " + place + ", first that of " +
+              Called(gradients, own.first) +
+              ": the loss is not, or the weights were not before. TFHVD_ON_NOT_FINITE=raise looks "
+              "at every value of every gradient, and ends the job with the first.";
+    }
+  } else if (own.first >= 0 && news && IsTold(++steps->own)) {
+    *line = Described(gradients, own) + " on rank " + std::to_string(rank_) + " in " + place +
+            ". Look at this rank's batch." + Consequence(gradients);
+    if (steps->own > 1) *line += " It is update " + std::to_string(steps->own) + " of that kind.";
+  }
+  return status;
+}
+
+Status FiniteWatch::OfOutlier(const SharedGradients& gradients, const Accused& outlier,
+                              Steps* steps, std::string* line) {
+  const std::string text = "the gradient of " + Called(gradients, outlier.gradient) + " on rank " +
+                           std::to_string(outlier.rank) + " is far larger than before in " +
+                           Place(gradients.reductions, steps->count) +
+                           ", and nothing else is like it on any rank";
+  const std::string fault = "That is how a fault of this rank's machine looks.";
+  if (on_outlier_ == OnOutlier::kRaise) {
+    return Status::InvalidArgument("In this step " + text + ". " + fault +
+                                   " TFHVD_ON_OUTLIER=skip leaves such updates out; warn goes on.");
+  }
+  if (outlier.rank != rank_ || !IsTold(++steps->outliers)) return Status::Ok();
+  *line = text + ": it is " + sizes_.Times(gradients.sizes, outlier.gradient) +
+          " times as large as nearly all before it. " + fault +
+          (on_outlier_ == OnOutlier::kSkip
+               ? " All gradients of that update are zeros."
+               : " The update was made with it. TFHVD_ON_OUTLIER=skip leaves such updates out; "
+                 "raise ends the job.");
+  return Status::Ok();
+}
+
 Status FiniteWatch::StepOver(const SharedGradients& gradients, const FoundNotFinite& own,
-                             const Votes& together, bool speaks) {
+                             const Votes& together, const ProcessSetTable::Members& ranks) {
+  const bool speaks = ranks != nullptr && ranks->front() == rank_;
   std::string line;
   Status status;
   {
     MutexLock lock(&mutex_);
     Steps& steps = steps_[gradients.reductions];
-    const int64_t number = ++steps.count;
-    if (!(together[kVoteOther] > 0)) return Status::Ok();
-    // What follows from the step before is no news, unless its ranks were left out.
-    const bool news = gradients.left_out || steps.last != number - 1;
-    steps.last = number;
-    const std::string place = Place(gradients.reductions, number);
-    if (action_ == OnNotFinite::kRaise && !gradients.left_out) {
-      status = Status::InvalidArgument(
-          "Gradients " + Whose(gradients, together) + " are not finite in " + place +
-          ". Look at the batch of that step, or pass quarantine=True to the optimizer or the tape "
-          "to leave such a rank out; TFHVD_ON_NOT_FINITE=warn goes on.");
-    }
-    const bool everybody = !(together[kVoteFinite] > 0);
-    if (everybody && !gradients.left_out) {
-      // No batch of one rank does that; so no rank is named, and one of them says it.
-      if (news && speaks && IsTold(++steps.own)) {
-        line = "gradients of all ranks are not finite in " + place + ", first that of " +
-               Called(gradients, own.first) +
-               ": the loss is not, or the weights were not before. TFHVD_ON_NOT_FINITE=raise looks "
-               "at every value of every gradient, and ends the job with the first.";
-      }
-    } else if (own.first >= 0 && news && IsTold(++steps.own)) {
-      line = Described(gradients, own) + " on rank " + std::to_string(rank_) + " in " + place +
-             ". Look at this rank's batch." + Consequence(gradients);
-      if (steps.own > 1) line += " It is update " + std::to_string(steps.own) + " of that kind.";
+    ++steps.count;
+    const Accused outlier = sizes_.StepOver(gradients.sizes, together);
+    if (together[kVoteOther] > 0) {
+      status = OfNotFinite(gradients, own, together, speaks, &steps, &line);
+    } else if (outlier.rank >= 0) {
+      status = OfOutlier(gradients, outlier, &steps, &line);
     }
   }
   if (!line.empty()) log_.Warning(line);

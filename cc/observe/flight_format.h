@@ -1,5 +1,5 @@
 // The flight record's memory, as other processes read it: a FlightHeader, then `slots` FlightSlots,
-// then text. tfhvd/watch/flight.py reads it; kFlightVersion changes with any of this.
+// then text. tfhvd/hang/flight_record.py reads it; kFlightVersion changes with any of this.
 //
 // Numbers are the machine's own; times are nanoseconds of CLOCK_MONOTONIC, which is one for all
 // processes of a host.

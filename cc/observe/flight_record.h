@@ -18,10 +18,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cc/base/memory_file.h"
 #include "cc/base/mutex.h"
 #include "cc/comm/topology.h"
 #include "cc/flow/observer.h"
+#include "cc/memory/memory_file.h"
 #include "cc/observe/flight_format.h"
 
 namespace tfhvd {

@@ -1,4 +1,4 @@
-// TraceFile: a file in Chrome's trace event format (a JSON array, for chrome://tracing and
+// TraceFile: a file in Chrome's trace event format (a JSON array, for `tfhvd timeline` and
 // ui.perfetto.dev), written by a thread of its own.
 //
 // Push takes an event and returns; it waits for no file system. Events that come faster than they

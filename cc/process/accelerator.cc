@@ -5,7 +5,7 @@
 #include "cc/backends/nccl/agreement.h"
 #include "cc/backends/nccl/nccl_api.h"
 #include "cc/backends/nccl/nccl_communicator.h"
-#include "cc/backends/staged/staged_communicator.h"
+#include "cc/collectives/staged_communicator.h"
 #include "cc/device/cuda_device.h"
 #include "cc/device/cuda_driver.h"
 

@@ -9,7 +9,7 @@
 #include "cc/backends/tcp/tcp_world.h"
 #include "cc/base/log.h"
 #include "cc/process/accelerator.h"
-#include "cc/process/transport_selector.h"
+#include "cc/rendezvous/transport_selector.h"
 
 namespace tfhvd {
 namespace {

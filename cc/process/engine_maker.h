@@ -13,7 +13,7 @@
 #include "cc/comm/world.h"
 #include "cc/elastic/elastic_job.h"
 #include "cc/engine/engine.h"
-#include "cc/process/handshake.h"
+#include "cc/rendezvous/handshake.h"
 
 namespace tfhvd {
 

@@ -18,9 +18,9 @@
 #include "cc/comm/world.h"
 #include "cc/elastic/elastic_job.h"
 #include "cc/process/engine_maker.h"
-#include "cc/process/handshake.h"
-#include "cc/process/launcher_membership.h"
-#include "cc/process/start_monitor.h"
+#include "cc/rendezvous/handshake.h"
+#include "cc/rendezvous/launcher_membership.h"
+#include "cc/rendezvous/start_monitor.h"
 
 namespace tfhvd {
 namespace {

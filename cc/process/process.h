@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "cc/backends/tcp/tcp_mesh.h"
-#include "cc/base/block_cache.h"
 #include "cc/base/failpoints.h"
-#include "cc/base/memory_pool.h"
 #include "cc/base/status.h"
 #include "cc/comm/topology.h"
 #include "cc/engine/engine.h"
-#include "cc/process/handshake.h"
+#include "cc/memory/block_cache.h"
+#include "cc/memory/memory_pool.h"
+#include "cc/rendezvous/handshake.h"
 
 namespace tfhvd {
 
@@ -43,7 +43,7 @@ struct Place {
   int size = 1;
 };
 
-// Gives a process that waits to be let in to an elastic job an engine of its own alone, until
+// Gives a process that waits to join to an elastic job an engine of its own alone, until
 // EndRehearsal: what it then traces, compiles and loads, others need not wait for. No collective of
 // it reaches them, and no result of it is one of the job's. The end waits until nothing is under
 // way. `place`: the one that it is to have, which is compiled into functions. `begun`: false where
@@ -66,7 +66,7 @@ Status ShutdownProcess(const std::string& reason);
 Status FinalizeProcess(bool* ended);
 
 // The running engine, or null before InitProcess and after ShutdownProcess, and where this process
-// waits to be let in. Shared: an entry in flight keeps it alive. In an elastic job another one
+// waits to join. Shared: an entry in flight keeps it alive. In an elastic job another one
 // follows where a rank is lost.
 std::shared_ptr<Engine> ProcessEngine();
 

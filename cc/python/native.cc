@@ -87,6 +87,11 @@ void BindSettings(py::module_* m) {
       .value("WARN", OnNotFinite::kWarn)
       .value("RAISE", OnNotFinite::kRaise)
       .value("OFF", OnNotFinite::kOff);
+  py::enum_<OnOutlier>(*m, "OnOutlier")
+      .value("WARN", OnOutlier::kWarn)
+      .value("SKIP", OnOutlier::kSkip)
+      .value("RAISE", OnOutlier::kRaise)
+      .value("OFF", OnOutlier::kOff);
   py::class_<Config>(*m, "Config")
       .def_readonly("alone_bytes", &Config::alone_bytes)
       .def_readonly("sparse_density", &Config::sparse_density)
@@ -95,10 +100,12 @@ void BindSettings(py::module_* m) {
       .def_readonly("on_hang", &Config::on_hang)
       .def_readonly("timeline", &Config::timeline)
       .def_readonly("metrics_port", &Config::metrics_port)
+      .def_readonly("metrics_address", &Config::metrics_address)
       .def_readonly("metrics_file", &Config::metrics_file)
       .def_readonly("divergence_steps", &Config::divergence_steps)
       .def_readonly("on_divergence", &Config::on_divergence)
       .def_readonly("on_not_finite", &Config::on_not_finite)
+      .def_readonly("on_outlier", &Config::on_outlier)
       .def_readonly("check_sync", &Config::check_sync);
   py::class_<Setting>(*m, "Setting")
       .def_property_readonly("name", [](const Setting& s) { return std::string(s.name); })
@@ -201,28 +208,29 @@ void BindRecords(py::module_* m) {
       "start_timeline",
       [](const std::string& path, bool mark_cycles) {
         const std::shared_ptr<Engine> engine = RunningEngine();
-        RunUnlocked([&] { return engine->StartTimeline(path, mark_cycles); });
+        RunUnlocked([&] { return engine->telemetry().StartTimeline(path, mark_cycles); });
       },
       py::arg("path"), py::arg("mark_cycles"), "Records what becomes of every collective.");
   m->def(
       "stop_timeline",
       [] {
         const std::shared_ptr<Engine> engine = RunningEngine();
-        RunUnlocked([&] { return engine->StopTimeline(); });
+        RunUnlocked([&] { return engine->telemetry().StopTimeline(); });
       },
       "Ends the recording, if there is one, and closes its file.");
   m->def(
-      "flight_record", [] { return RunningEngine()->flight_record(); },
+      "flight_record", [] { return RunningEngine()->telemetry().flight_record(); },
       "The descriptor of the record of the last collectives; -1: there is none.");
   m->def(
       "note_position",
-      [](int64_t epoch, int64_t step) { RunningEngine()->NotePosition(epoch, step); },
+      [](int64_t epoch, int64_t step) { RunningEngine()->telemetry().NotePosition(epoch, step); },
       py::arg("epoch"), py::arg("step"), "Notes in that record how far the training is.");
   m->def(
       "note_watch",
       [](double seconds) {
         const std::chrono::duration<double> lasting(seconds);
-        RunningEngine()->NoteWatch(std::chrono::duration_cast<std::chrono::nanoseconds>(lasting));
+        RunningEngine()->telemetry().NoteWatch(
+            std::chrono::duration_cast<std::chrono::nanoseconds>(lasting));
       },
       py::arg("seconds"),
       "Notes in that record that this process watches for so long whether the job hangs.");
@@ -262,7 +270,9 @@ void BindRecords(py::module_* m) {
       },
       py::arg("signal"), py::arg("file"),
       "Has the exception that the main thread leaves with appended to a file at each such signal.");
-  m->def("metrics", [] { return RunningEngine()->metrics(); }, "What the engine has done so far.");
+  m->def(
+      "metrics", [] { return RunningEngine()->telemetry().metrics(); },
+      "What the engine has done so far.");
 }
 
 void BindFailpoints(py::module_* m) {
@@ -316,7 +326,7 @@ PYBIND11_MODULE(_native, m) {
         return begun;
       },
       py::arg("rank"), py::arg("size"),
-      "Gives a process that waits to be let in an engine of its own alone; whether it does.");
+      "Gives a process that waits to join an engine of its own alone; whether it does.");
   m.def("end_rehearsal", &EndRehearsal, py::call_guard<py::gil_scoped_release>(),
         "Takes it away again, once nothing is under way there.");
   m.def("make_topology", &MakeTopology, py::arg("rank"), py::arg("hosts"),

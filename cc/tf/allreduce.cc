@@ -13,7 +13,9 @@ REGISTER_OP("TfhvdAllreduce")
     .TFHVD_REDUCTION_ATTRIBUTES()
     .TFHVD_IDENTITY_ATTRIBUTES()
     .SetShapeFn(SameShapes)
-    .Doc("Reduces a tensor over all ranks; every rank gets the result. See cc/base/arithmetic.h.");
+    .Doc(
+        "Reduces a tensor over all ranks; every rank gets the result. See "
+        "cc/numeric/arithmetic.h.");
 
 TFHVD_REGISTER_KERNEL("TfhvdAllreduce", InPlaceKernel<Collective::kAllReduce>);
 

@@ -50,6 +50,7 @@ REGISTER_KERNEL_BUILDER(Name("TfhvdAlltoall").Device(tensorflow::DEVICE_CPU), Al
 REGISTER_KERNEL_BUILDER(Name("TfhvdAlltoall")
                             .Device(tensorflow::DEVICE_GPU)
                             .HostMemory("splits")
+                            .HostMemory("identity")
                             .HostMemory("received_splits"),
                         AlltoallKernel);
 

@@ -51,10 +51,22 @@ absl::Status ReadRequest(OpKernelConstruction* ctx, Collective kind, Request* re
   return absl::OkStatus();
 }
 
+absl::Status ReadIdentity(const std::string& identity, Key* key) {
+  const size_t slash = identity.find('/');
+  if (slash == std::string::npos ||
+      !absl::SimpleAtoi(identity.substr(0, slash), &key->process_set)) {
+    return absl::InvalidArgumentError("The identity of a collective cannot be read. Received: '" +
+                                      identity + "'. Expected: '<process set>/<name>'.");
+  }
+  key->name = identity.substr(slash + 1);
+  return absl::OkStatus();
+}
+
 absl::Status ReadGradients(tensorflow::OpKernelConstruction* ctx, SharedGradients* gradients) {
   TF_RETURN_IF_ERROR(ctx->GetAttr("reductions", &gradients->reductions));
   TF_RETURN_IF_ERROR(ctx->GetAttr("labels", &gradients->labels));
   TF_RETURN_IF_ERROR(ctx->GetAttr("left_out", &gradients->left_out));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("sizes", &gradients->sizes));
   return ctx->GetAttr("process_set_id", &gradients->process_set);
 }
 

@@ -35,7 +35,7 @@ class BroadcastKernel : public CollectiveKernel {
                           Call* call) const override {
     if (engine.topology().rank != root()) return AddInPlace(ctx, call);
     // The root's result is its input, unchanged and not copied, whoever else refers to it.
-    for (int i = 0; i < ctx->num_inputs(); ++i) {
+    for (int i = 0; i < ctx->num_outputs(); ++i) {
       ctx->set_output(i, ctx->input(i));
       call->Add(ctx->input(i), ctx->input(i));
     }

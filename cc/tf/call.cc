@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "cc/base/block_cache.h"
+#include "cc/memory/block_cache.h"
 #include "cc/process/process.h"
 #include "cc/tf/status.h"
 
@@ -58,8 +58,10 @@ void Call::Add(const Tensor& input, const Tensor& output) {
   tensors_.push_back({&input, &output, input.dtype()});
 }
 
+void Call::AddWithout(const Tensor& input) { tensors_.push_back({&input, nullptr, input.dtype()}); }
+
 void Call::AddLate(const Tensor& input) {
-  tensors_.push_back({&input, nullptr, input.dtype()});
+  AddWithout(input);
   if (!late_memory_.has_value()) late_memory_.emplace(ctx_);
 }
 
@@ -189,6 +191,7 @@ Status Call::Allocate(int tensor, const Shape& shape, void** output) {
     }
   }
   Tensor& made = late_[static_cast<size_t>(tensor)];
+  made = Tensor();  // that of an attempt before
   if (!late_memory_->Allocate(dtype, wanted, &made)) {
     return Status::Unavailable("There is no memory for the result of shape " + ShapeString(shape) +
                                " and type " + tensorflow::DataTypeString(dtype) + " on this rank.");

@@ -39,6 +39,8 @@ class Call : public Cancellations::Member, public std::enable_shared_from_this<C
   // Before Start, once per tensor and in order: the memory that the collective reads and writes.
   // Both are the context's, the output allocated or forwarded.
   void Add(const tensorflow::Tensor& input, const tensorflow::Tensor& output);
+  // The same where there is no memory for an output: the collective is to fail.
+  void AddWithout(const tensorflow::Tensor& input);
   // The same where the output's shape is known only once every rank has said its own.
   void AddLate(const tensorflow::Tensor& input);
 

@@ -16,9 +16,27 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
+namespace {
+
+// How many identities a kernel remembers the last call of.
+constexpr size_t kMostIdentities = 2048;
+
+// What this rank asks for all the same, so that the others fail with it, and do not wait for it.
+SharedRequest WithoutMemory(Request request, int rank, const absl::Status& why) {
+  request.fault = Status::Unavailable(
+      std::string(CollectiveName(request.kind)) + " '" + request.key.name +
+      "' has failed on every rank: rank " + std::to_string(rank) + " cannot get the " +
+      std::to_string(BytesOf(request)) + " bytes of memory for its result (" +
+      std::string(why.message()) + "). Give it less data at once, or the process more memory.");
+  return SharedRequest(std::move(request));
+}
+
+}  // namespace
+
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* ctx, Collective kind)
     : AsyncOpKernel(ctx) {
   OP_REQUIRES_OK(ctx, ReadRequest(ctx, kind, &request_, &anonymous_));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("identities", &identities_));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("backward_pass", &backward_pass_));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("buckets", &buckets_));
   OP_REQUIRES_OK(ctx, Cancellations::Of(ctx, &cancellations_));
@@ -32,10 +50,14 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return call->Fail(ToAbsl(NotInitialized()));
   const absl::Status added = AddTensors(ctx, *engine, call.get());
-  if (!added.ok()) return call->Fail(added);
+  const bool lacks = absl::IsResourceExhausted(added);
+  if (!added.ok() && !lacks) return call->Fail(added);
   Entry entry;
-  const absl::Status described = RequestOf(*call, &entry.request);
+  const std::string identity =
+      identities_ == 0 ? "" : ctx->input(ctx->num_inputs() - 1).scalar<tensorflow::tstring>()();
+  const absl::Status described = RequestOf(*call, identity, &entry.request);
   if (!described.ok()) return call->Fail(described);
+  if (lacks) entry.request = WithoutMemory(*entry.request, engine->topology().rank, added);
   entry.anonymous = anonymous_;
   if (request_.device == DeviceKind::kGpu) entry.EditExtras()->stream = StreamOf(ctx);
   if (!backward_pass_.empty() && engine->has_accelerator()) {
@@ -45,41 +67,66 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* ctx, DoneCallback done) {
   call->Start(engine, std::move(entry));
 }
 
-absl::Status CollectiveKernel::RequestOf(const Call& call, SharedRequest* request) {
+absl::Status CollectiveKernel::RequestOf(const Call& call, const std::string& identity,
+                                         SharedRequest* request) {
   const MutexLock lock(&mutex_);
-  if (last_request_.get() == nullptr || !call.IsLike(last_)) {
-    Call::Likeness likeness = call.Describe();
-    Request described = request_;
-    described.weight = likeness.weight;
-    for (const auto& [dtype, shape] : likeness.tensors) {
-      TensorSpec spec;
-      if (!ToDType(dtype, &spec.dtype)) {
-        return absl::InvalidArgumentError("'" + request_.key.name +
-                                          "': tfhvd has no collectives for the type " +
-                                          tensorflow::DataTypeString(dtype));
-      }
-      spec.shape = ToShape(shape);
-      described.tensors.push_back(std::move(spec));
-    }
-    last_ = std::move(likeness);
-    last_request_ = SharedRequest(std::move(described));
+  auto known = last_.find(identity);
+  if (known == last_.end() && last_.size() == kMostIdentities) last_.clear();
+  if (known == last_.end()) known = last_.try_emplace(identity).first;
+  Last* const last = &known->second;
+  if (last->request.get() == nullptr || !call.IsLike(last->likeness)) {
+    TF_RETURN_IF_ERROR(Describe(call, identity, last));
   }
-  *request = last_request_;
+  *request = last->request;
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveKernel::Describe(const Call& call, const std::string& identity,
+                                        Last* last) const {
+  Call::Likeness likeness = call.Describe();
+  Request described = request_;
+  if (identities_ > 0) TF_RETURN_IF_ERROR(ReadIdentity(identity, &described.key));
+  described.weight = likeness.weight;
+  for (const auto& [dtype, shape] : likeness.tensors) {
+    TensorSpec spec;
+    if (!ToDType(dtype, &spec.dtype)) {
+      return absl::InvalidArgumentError("'" + described.key.name +
+                                        "': tfhvd has no collectives for the type " +
+                                        tensorflow::DataTypeString(dtype));
+    }
+    spec.shape = ToShape(shape);
+    described.tensors.push_back(std::move(spec));
+  }
+  last->likeness = std::move(likeness);
+  last->request = SharedRequest(std::move(described));
   return absl::OkStatus();
 }
 
 absl::Status CollectiveKernel::AddInPlace(OpKernelContext* ctx, Call* call) {
+  absl::Status lack;
   for (int i = 0; i < ctx->num_outputs(); ++i) {
     Tensor* output = nullptr;
-    TF_RETURN_IF_ERROR(ForwardOrAllocate(ctx, i, &output));
-    call->Add(ctx->input(i), *output);
+    const absl::Status status = ForwardOrAllocate(ctx, i, &output);
+    if (!status.ok() && !absl::IsResourceExhausted(status)) return status;
+    lack.Update(status);
+    if (status.ok()) {
+      call->Add(ctx->input(i), *output);
+    } else {
+      call->AddWithout(ctx->input(i));
+    }
   }
+  return lack;
+}
+
+absl::Status CollectiveKernel::AddAllLate(OpKernelContext* ctx, Call* call) const {
+  for (int i = 0; i < ctx->num_inputs() - identities_; ++i) call->AddLate(ctx->input(i));
   return absl::OkStatus();
 }
 
-absl::Status CollectiveKernel::AddAllLate(OpKernelContext* ctx, Call* call) {
-  for (int i = 0; i < ctx->num_inputs(); ++i) call->AddLate(ctx->input(i));
-  return absl::OkStatus();
+int NumTensors(tensorflow::shape_inference::InferenceContext* c) {
+  int identities = 0;
+  return c->GetAttr("identities", &identities).ok() ? c->num_inputs() - identities
+                                                    : c->num_inputs();
 }
 
 absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* c) {
@@ -88,7 +135,7 @@ absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* c) {
 }
 
 absl::Status RowsUnknown(tensorflow::shape_inference::InferenceContext* c) {
-  for (int i = 0; i < c->num_inputs(); ++i) {
+  for (int i = 0; i < NumTensors(c); ++i) {
     tensorflow::shape_inference::ShapeHandle shape;
     TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(i), 1, &shape));
     if (c->RankKnown(shape)) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "cc/base/mutex.h"
 #include "cc/engine/engine.h"
@@ -15,7 +16,9 @@
 
 // The attributes that every op has, and those of reductions; attributes.h says what they mean.
 #define TFHVD_IDENTITY_ATTRIBUTES()       \
-  Attr("tensor_name: string")             \
+  Input("identity: identities * string")  \
+      .Attr("identities: int >= 0 = 0")   \
+      .Attr("tensor_name: string")        \
       .Attr("anonymous: bool = false")    \
       .Attr("process_set_id: int = 0")    \
       .Attr("deferred: bool = false")     \
@@ -31,7 +34,7 @@
 // The same kernel for both kinds of devices: the tensors' place is all that differs.
 #define TFHVD_REGISTER_KERNEL(op, Kernel)                                   \
   REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_CPU), Kernel); \
-  REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_GPU), Kernel)
+  REGISTER_KERNEL_BUILDER(Name(op).Device(tensorflow::DEVICE_GPU).HostMemory("identity"), Kernel)
 
 namespace tfhvd {
 
@@ -47,7 +50,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   bool IsExpensive() final { return false; }
 
  protected:
-  // Adds the kernel's tensors to the call.
+  // Adds the kernel's tensors to the call. kResourceExhausted where all are added and there is no
+  // memory for some result: the collective fails on every rank.
   virtual absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine& engine,
                                   Call* call) const = 0;
 
@@ -55,24 +59,32 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   // is free.
   static absl::Status AddInPlace(tensorflow::OpKernelContext* ctx, Call* call);
 
-  // For AddTensors: every input with an output that is allocated once its shape is known.
-  static absl::Status AddAllLate(tensorflow::OpKernelContext* ctx, Call* call);
+  // For AddTensors: every tensor with an output that is allocated once its shape is known.
+  absl::Status AddAllLate(tensorflow::OpKernelContext* ctx, Call* call) const;
 
   int root() const { return request_.root; }
 
  private:
-  // With the tensors of this call: what the last call had, where they are alike.
-  absl::Status RequestOf(const Call& call, SharedRequest* request) TFHVD_EXCLUDES(mutex_);
+  // What the last call of an identity had.
+  struct Last {
+    Call::Likeness likeness;
+    SharedRequest request;
+  };
+
+  // With the tensors of this call: what the last call of its identity had, where they are alike.
+  absl::Status RequestOf(const Call& call, const std::string& identity, SharedRequest* request)
+      TFHVD_EXCLUDES(mutex_);
+  absl::Status Describe(const Call& call, const std::string& identity, Last* last) const;
 
   Request request_;  // without tensors
   bool anonymous_ = false;
+  int identities_ = 0;  // 1: the identity is the last input, and not in attributes
   std::string backward_pass_;
   int32_t buckets_ = 1;
   std::shared_ptr<Cancellations> cancellations_;
 
   Mutex mutex_;
-  Call::Likeness last_ TFHVD_GUARDED_BY(mutex_);         // the last call
-  SharedRequest last_request_ TFHVD_GUARDED_BY(mutex_);  // and what it had
+  std::unordered_map<std::string, Last> last_ TFHVD_GUARDED_BY(mutex_);  // by identity
 };
 
 // Each tensor, one or several, has a result of its shape.
@@ -103,6 +115,8 @@ class LateKernel : public CollectiveKernel {
 
 // Shape functions: each output is as its input; or each input's output is as it but for the first
 // dimension, which only the ranks together know.
+// The identity is no tensor.
+int NumTensors(tensorflow::shape_inference::InferenceContext* c);
 absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* c);
 absl::Status RowsUnknown(tensorflow::shape_inference::InferenceContext* c);
 

@@ -11,7 +11,7 @@ namespace {
 
 absl::Status CountedShape(tensorflow::shape_inference::InferenceContext* c) {
   TF_RETURN_IF_ERROR(RowsUnknown(c));
-  c->set_output(c->num_inputs(), c->Scalar());
+  c->set_output(NumTensors(c), c->Scalar());
   return absl::OkStatus();
 }
 
@@ -41,9 +41,11 @@ class CountedKernel : public CollectiveKernel {
 
 REGISTER_KERNEL_BUILDER(Name("TfhvdCountedAllgather").Device(tensorflow::DEVICE_CPU),
                         CountedKernel);
-REGISTER_KERNEL_BUILDER(
-    Name("TfhvdCountedAllgather").Device(tensorflow::DEVICE_GPU).HostMemory("ranks"),
-    CountedKernel);
+REGISTER_KERNEL_BUILDER(Name("TfhvdCountedAllgather")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("identity")
+                            .HostMemory("ranks"),
+                        CountedKernel);
 
 }  // namespace
 }  // namespace tfhvd

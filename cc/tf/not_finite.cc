@@ -2,10 +2,12 @@
 // and what becomes of it. See cc/flow/finite_vote.h.
 //
 // Each of the former looks at the gradients of one bucket, when these are there, and adds to what
-// those before it have found. It hands the gradients on, so that nobody else still reads them when
-// they are reduced: that happens in place.
+// those before it have found. Their reduction, which happens in place, begins after it: then nobody
+// else still reads them. In a compiled function, which knows no order but that of data, it hands
+// them on.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -31,14 +33,18 @@ REGISTER_OP("TfhvdFindNotFinite")
     .Input("tensors: T")
     .Output("found: int64")
     .Output("votes: float")
-    .Output("same: T")
+    .Output("same: handed_on")
     .Attr("T: list(" TFHVD_OP_TYPES ") >= 1")
+    .Attr("handed_on: list(" TFHVD_OP_TYPES ") >= 0 = []")
     .Attr("most: int = 0")
     .Attr("numbers: list(int)")
+    .Attr("layers: list(int) = []")
+    .Attr("sizes: string = ''")
+    .Attr("last: bool = true")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       c->set_output(0, c->Vector(kFoundValues));
       c->set_output(1, c->Vector(kVoteValues));
-      for (int i = 1; i < c->num_inputs(); ++i) c->set_output(i + 1, c->input(i));
+      for (int i = 2; i < c->num_outputs(); ++i) c->set_output(i, c->input(i - 1));
       return absl::OkStatus();
     })
     .Doc("Adds which of the tensors are not finite, by their numbers, to what was found before.");
@@ -49,6 +55,7 @@ REGISTER_OP("TfhvdNoteNotFinite")
     .Attr("reductions: string")
     .Attr("labels: list(string) = []")
     .Attr("left_out: bool = false")
+    .Attr("sizes: string = ''")
     .Attr("process_set_id: int = 0")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
@@ -65,24 +72,28 @@ class FindNotFiniteKernel : public tensorflow::OpKernel {
   explicit FindNotFiniteKernel(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("numbers", &numbers_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("most", &most_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("layers", &layers_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("sizes", &sizes_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("last", &last_));
     OP_REQUIRES(ctx, static_cast<int>(numbers_.size()) == ctx->num_inputs() - 1,
                 absl::InvalidArgumentError("Each tensor needs its number."));
+    OP_REQUIRES(ctx, sizes_.empty() || layers_.size() == numbers_.size(),
+                absl::InvalidArgumentError("Each tensor needs its layer."));
+    OP_REQUIRES(ctx, ctx->num_outputs() == 2 || ctx->num_outputs() == ctx->num_inputs() + 1,
+                absl::InvalidArgumentError("All tensors are handed on, or none."));
   }
 
   void Compute(tensorflow::OpKernelContext* ctx) override {
     OP_REQUIRES_OK(ctx, CheckLength(ctx->input(0), kFoundValues));
     FoundNotFinite found = ToFound(ctx->input(0).flat<int64_t>().data());
-    for (int i = 1; i < ctx->num_inputs(); ++i) {
-      const Tensor& tensor = ctx->input(i);
-      ctx->set_output(i + 1, tensor);
-      DType dtype;
-      if (!ToDType(tensor.dtype(), &dtype)) continue;
-      Look(tensor.data(), dtype, tensor.NumElements(), most_, numbers_[static_cast<size_t>(i - 1)],
-           &found);
-    }
     const std::shared_ptr<Engine> engine = ProcessEngine();
+    const bool sizes = !sizes_.empty() && engine != nullptr;
+    const Suspicion suspicion =
+        sizes ? LookAtSizes(ctx, engine->telemetry().gradient_sizes(), &found) : Suspicion();
+    if (!sizes) LookAtAll(ctx, &found);
+    for (int i = 2; i < ctx->num_outputs(); ++i) ctx->set_output(i, ctx->input(i - 1));
     const int rank = engine == nullptr ? 0 : engine->topology().rank;
-    const Votes votes = VoteOf(found, rank);
+    const Votes votes = VoteOf(found, rank, suspicion);
     Tensor* output = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, {kFoundValues}, &output));
     ToValues(found, output->flat<int64_t>().data());
@@ -91,8 +102,37 @@ class FindNotFiniteKernel : public tensorflow::OpKernel {
   }
 
  private:
+  void LookAtAll(tensorflow::OpKernelContext* ctx, FoundNotFinite* found) const {
+    for (size_t i = 0; i < numbers_.size(); ++i) {
+      const Tensor& tensor = ctx->input(static_cast<int>(i) + 1);
+      DType dtype;
+      if (!ToDType(tensor.dtype(), &dtype)) continue;
+      Look(tensor.data(), dtype, tensor.NumElements(), most_, numbers_[i], found);
+    }
+  }
+
+  Suspicion LookAtSizes(tensorflow::OpKernelContext* ctx, GradientSizes* known,
+                        FoundNotFinite* found) const {
+    const auto begin = std::chrono::steady_clock::now();
+    const int64_t most = most_ == 0 ? 0 : known->Most(sizes_);
+    GradientSizes::Numbered some;
+    some.reserve(numbers_.size());
+    for (size_t i = 0; i < numbers_.size(); ++i) {
+      const Tensor& tensor = ctx->input(static_cast<int>(i) + 1);
+      DType dtype;
+      if (!ToDType(tensor.dtype(), &dtype)) continue;
+      some.emplace_back(numbers_[i], LookAtSize(tensor.data(), dtype, tensor.NumElements(), most,
+                                                numbers_[i], layers_[i], found));
+    }
+    known->Add(sizes_, some, std::chrono::steady_clock::now() - begin);
+    return last_ ? known->Judge(sizes_) : Suspicion();
+  }
+
   std::vector<int64_t> numbers_;
+  std::vector<int64_t> layers_;
   int64_t most_ = 0;
+  std::string sizes_;
+  bool last_ = true;  // of the step
 };
 
 class NoteNotFiniteKernel : public tensorflow::OpKernel {
@@ -108,7 +148,7 @@ class NoteNotFiniteKernel : public tensorflow::OpKernel {
     if (engine == nullptr) return;  // shut down meanwhile
     Votes together;
     std::copy_n(ctx->input(1).flat<float>().data(), kVoteValues, together.begin());
-    OP_REQUIRES_OK(ctx, ToAbsl(engine->NoteGradients(
+    OP_REQUIRES_OK(ctx, ToAbsl(engine->telemetry().NoteGradients(
                             gradients_, ToFound(ctx->input(0).flat<int64_t>().data()), together)));
   }
 

@@ -3,8 +3,8 @@
 #include <new>
 #include <string>
 
-#include "cc/base/block_cache.h"
-#include "cc/base/memory_pool.h"
+#include "cc/memory/block_cache.h"
+#include "cc/memory/memory_pool.h"
 #include "cc/process/process.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
 

@@ -1,5 +1,5 @@
 // TfhvdWeightedAllreduce: the averages of tensors over all ranks, where each rank says how much it
-// counts. One tensor, or several that are agreed and fail as one. It has no gradient.
+// counts. One tensor, or several that are agreed and fail as one.
 #include "cc/tf/collective_kernel.h"
 #include "cc/tf/types.h"
 #include "tensorflow/core/framework/op.h"
@@ -11,11 +11,13 @@ namespace {
 REGISTER_OP("TfhvdWeightedAllreduce")
     .Input("tensors: T")
     .Input("weight: int32")
+    .Input("identity: identities * string")
     .Output("outputs: T")
     .Attr("T: list(" TFHVD_OP_TYPES ") >= 1")
     .Attr("reduce_op: int")
     .Attr("prescale_factor: string = '1.0'")
     .Attr("postscale_factor: string = '1.0'")
+    .Attr("identities: int >= 0 = 0")
     .Attr("tensor_name: string")
     .Attr("origin: string = ''")
     .Attr("backward_pass: string = ''")
@@ -39,7 +41,7 @@ class WeightedAllreduceKernel : public CollectiveKernel {
  private:
   absl::Status AddTensors(tensorflow::OpKernelContext* ctx, const Engine&,
                           Call* call) const override {
-    const tensorflow::Tensor& weight = ctx->input(ctx->num_inputs() - 1);
+    const tensorflow::Tensor& weight = ctx->input(ctx->num_outputs());
     if (weight.NumElements() != 1 || weight.flat<int32_t>()(0) < 0) {
       return absl::InvalidArgumentError(
           "The weight of an average cannot be used. Received: " + weight.DebugString() +
@@ -52,9 +54,11 @@ class WeightedAllreduceKernel : public CollectiveKernel {
 
 REGISTER_KERNEL_BUILDER(Name("TfhvdWeightedAllreduce").Device(tensorflow::DEVICE_CPU),
                         WeightedAllreduceKernel);
-REGISTER_KERNEL_BUILDER(
-    Name("TfhvdWeightedAllreduce").Device(tensorflow::DEVICE_GPU).HostMemory("weight"),
-    WeightedAllreduceKernel);
+REGISTER_KERNEL_BUILDER(Name("TfhvdWeightedAllreduce")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("weight")
+                            .HostMemory("identity"),
+                        WeightedAllreduceKernel);
 
 }  // namespace
 }  // namespace tfhvd

@@ -6,8 +6,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <sstream>
+
+#include "cc/base/files.h"
 
 namespace tfhvd {
 namespace {
@@ -52,7 +53,9 @@ std::string Describe(const StepSettings& settings) {
 
 Tuner::Remembered TuningFiles::Load() const {
   Tuner::Remembered remembered;
-  std::ifstream in(memory_);
+  std::string text;
+  (void)ReadFile(memory_, &text);
+  std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
     StepId step = 0;
@@ -77,14 +80,14 @@ void TuningFiles::Write(const std::vector<Tuner::News>& news) {
 }
 
 void TuningFiles::WriteRow(const Tuner::News& news) {
-  std::ofstream out(table_, table_begun_ ? std::ios::app : std::ios::trunc);
+  std::ostringstream out;
   if (!table_begun_) out << kHeader;
-  table_begun_ = true;
   out << Hexadecimal(news.step) << ',' << (news.what.done ? "result: " : "") << news.what.verdict
       << ',' << Percent(news.what.change) << ',' << news.what.pairs << ','
       << Fields(news.what.challenger, ",") << ',' << Fields(news.what.incumbent, ",") << '\n';
-  out.flush();
-  if (!out) WarnOnce(table_);
+  const WriteMode mode = table_begun_ ? WriteMode::kAppend : WriteMode::kReplace;
+  table_begun_ = true;
+  if (!WriteFile(table_, out.str(), mode)) WarnOnce(table_);
 }
 
 void TuningFiles::Remember(const Tuner::News& news) {
@@ -92,14 +95,11 @@ void TuningFiles::Remember(const Tuner::News& news) {
   all[news.step] = news.what.challenger;
   MakeFoldersOf(memory_);
   const std::string beside = memory_ + "." + std::to_string(getpid());
-  {
-    std::ofstream out(beside, std::ios::trunc);
-    for (const auto& [step, settings] : all) {
-      out << Hexadecimal(step) << ' ' << Fields(settings, " ") << '\n';
-    }
-    out.flush();
-    if (!out) return WarnOnce(memory_);
+  std::ostringstream out;
+  for (const auto& [step, settings] : all) {
+    out << Hexadecimal(step) << ' ' << Fields(settings, " ") << '\n';
   }
+  if (!WriteFile(beside, out.str(), WriteMode::kReplace)) return WarnOnce(memory_);
   if (std::rename(beside.c_str(), memory_.c_str()) != 0) WarnOnce(memory_);
 }
 

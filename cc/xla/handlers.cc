@@ -201,7 +201,8 @@ ffi::Error Note(ffi::BufferR1<ffi::S64> found, ffi::BufferR1<ffi::F32> votes, Nu
   std::copy_n(votes.typed_data(), kVoteValues, together.begin());
   const std::shared_ptr<Engine> engine = ProcessEngine();
   if (engine == nullptr) return ffi::Error::Success();  // shut down meanwhile
-  return ToError(engine->NoteGradients(gradients, ToFound(found.typed_data()), together));
+  return ToError(
+      engine->telemetry().NoteGradients(gradients, ToFound(found.typed_data()), together));
 }
 
 // On the host, then the same on a GPU, where XLA tells its stream.

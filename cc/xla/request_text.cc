@@ -58,15 +58,13 @@ Status Split(std::string_view text, std::vector<std::string>* parts) {
 std::string ToText(const Request& request) {
   Announcement announcement;
   announcement.requests.push_back(request);
-  std::string text = ToHex(Encode(announcement)) + kSeparator + ToHex(request.origin);
-  for (const std::string& label : request.labels) text += kSeparator + ToHex(label);
-  return text;
+  return ToHex(Encode(announcement)) + kSeparator + ToHex(request.origin);
 }
 
 Status FromText(std::string_view text, Request* request) {
-  std::vector<std::string> parts;  // the request, its origin, and its labels
+  std::vector<std::string> parts;  // the request, and its origin
   TFHVD_RETURN_IF_ERROR(Split(text, &parts));
-  if (parts.size() < 2) {
+  if (parts.size() != 2) {
     return Status::Internal("a compiled function's request does not say where it comes from");
   }
   Announcement announcement;
@@ -76,8 +74,6 @@ Status FromText(std::string_view text, Request* request) {
   }
   *request = std::move(announcement.requests[0]);
   request->origin = std::move(parts[1]);
-  request->labels.assign(std::make_move_iterator(parts.begin() + 2),
-                         std::make_move_iterator(parts.end()));
   return Status::Ok();
 }
 

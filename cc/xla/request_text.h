@@ -12,7 +12,7 @@
 namespace tfhvd {
 
 // The bytes of an announcement of this one request (see cc/docs/wire-format.md), in hex, and, after
-// a dot, its origin, and its labels, each with a dot before it, which announcements have not.
+// a dot, its origin, which announcements have not.
 std::string ToText(const Request& request);
 
 // Anything else is an error.

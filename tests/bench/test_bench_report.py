@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from matplotlib.colors import to_hex
 
 from tfhvd.bench import plot, report
 from tfhvd.bench.metrics import Times
@@ -95,6 +96,33 @@ def test_a_picture_is_drawn(tmp_path):
     plot.draw(rows, path)
     assert path.read_bytes().startswith(b"\x89PNG")
     assert plot.missing() == ""
+
+
+def test_a_subject_has_one_colour_in_all_panels_and_the_legend_names_it():
+    rows = [
+        collective(subject, 0.001 * size, size)
+        for subject in ("tf.identity", "tfhvd", "horovod")
+        for size in (4, 1024)
+    ]
+    for subject in ("tfhvd", "horovod"):
+        rows.append(carried(GRADIENTS, "tiny", subject, 10_000, 8, times(0.1), ranks=2))
+    rows.append(Row(TRAINING, "tiny", "tfhvd", 10, 8, times(0.1), images_per_second=640))
+    figure = plot.figure_of(rows)
+    (legend,) = figure.legends
+    named = {
+        text.get_text(): to_hex(patch.get_facecolor())
+        for text, patch in zip(legend.get_texts(), legend.get_patches())
+    }
+    assert list(named) == ["tf.identity", "tfhvd", "horovod"]
+    assert len(set(named.values())) == 3
+    drawn = []
+    for panel in figure.axes:
+        drawn += [(line.get_label(), to_hex(line.get_color())) for line in panel.lines]
+        labels = [label.get_text() for label in panel.get_yticklabels()]
+        drawn += [(s, to_hex(bar.get_facecolor())) for s, bar in zip(labels, panel.patches)]
+    assert len(drawn) == 2 * 3 + 2 + 1  # two panels of curves, and bars
+    assert {subject for subject, _ in drawn} == set(named)
+    assert all(named[subject] == colour for subject, colour in drawn)
 
 
 class Terminal(io.StringIO):

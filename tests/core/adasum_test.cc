@@ -1,12 +1,12 @@
 // Adasum against the formula, on 1 to 8 ranks as threads.
-#include "cc/execute/adasum.h"
+#include "cc/collectives/adasum.h"
 
 #include <cmath>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "cc/base/half.h"
+#include "cc/numeric/half.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 
@@ -40,6 +40,13 @@ Vector Pair(const Vector& a, const Vector& b) {
   return out;
 }
 
+Status RunAdasum(Communicator* comm, const void* in, void* out, int64_t count, DType dtype,
+                 const Reduction& scales) {
+  AdasumMemory memory;
+  EXPECT_OK(memory.Reserve(count, dtype, comm->rank(), comm->size()));
+  return Adasum(comm, in, out, count, dtype, scales, &memory);
+}
+
 Vector Tree(std::vector<Vector> level) {
   while (level.size() > 1) {
     std::vector<Vector> next;
@@ -60,7 +67,7 @@ TEST(FollowsTheFormulaInATree) {
         const Vector expected = Tree(all);
         Vector x = all[static_cast<size_t>(comm->rank())];
         Reduction scales;
-        EXPECT_OK(Adasum(comm, x.data(), x.data(), count, DType::kFloat64, scales));
+        EXPECT_OK(RunAdasum(comm, x.data(), x.data(), count, DType::kFloat64, scales));
         for (size_t i = 0; i < x.size(); ++i) EXPECT_TRUE(std::fabs(x[i] - expected[i]) < 1e-12);
       });
     }
@@ -74,8 +81,8 @@ TEST(ParallelOnesAreAveragedAndOrthogonalOnesAdded) {
     std::vector<float> own(4, 0.0f);
     own[static_cast<size_t>(comm->rank())] = mine;
     const Reduction scales;
-    EXPECT_OK(Adasum(comm, same.data(), same.data(), 2, DType::kFloat32, scales));
-    EXPECT_OK(Adasum(comm, own.data(), own.data(), 4, DType::kFloat32, scales));
+    EXPECT_OK(RunAdasum(comm, same.data(), same.data(), 2, DType::kFloat32, scales));
+    EXPECT_OK(RunAdasum(comm, own.data(), own.data(), 4, DType::kFloat32, scales));
     EXPECT_EQ(same, (std::vector<float>{3.0f, -4.0f}));
     EXPECT_EQ(own, (std::vector<float>{1.0f, 2.0f, 3.0f, 4.0f}));
   });
@@ -84,7 +91,7 @@ TEST(ParallelOnesAreAveragedAndOrthogonalOnesAdded) {
 TEST(ZerosChangeNothing) {
   testing::OnRanks(3, [](Communicator* comm) {
     std::vector<float> x(3, comm->rank() == 1 ? 2.0f : 0.0f);
-    EXPECT_OK(Adasum(comm, x.data(), x.data(), 3, DType::kFloat32, Reduction()));
+    EXPECT_OK(RunAdasum(comm, x.data(), x.data(), 3, DType::kFloat32, Reduction()));
     EXPECT_EQ(x, (std::vector<float>(3, 2.0f)));
   });
 }
@@ -96,11 +103,11 @@ TEST(HalfTypesAndScales) {
     scales.postscale = 4.0;
     std::vector<uint16_t> half = {ToFloat16(comm->rank() == 0 ? 1.0f : 0.0f).bits,
                                   ToFloat16(comm->rank() == 1 ? 3.0f : 0.0f).bits};
-    EXPECT_OK(Adasum(comm, half.data(), half.data(), 2, DType::kFloat16, scales));
+    EXPECT_OK(RunAdasum(comm, half.data(), half.data(), 2, DType::kFloat16, scales));
     EXPECT_EQ(ToFloat(Float16{half[0]}), 2.0f);
     EXPECT_EQ(ToFloat(Float16{half[1]}), 6.0f);
     std::vector<uint16_t> brain = {ToBFloat16(5.0f).bits};
-    EXPECT_OK(Adasum(comm, brain.data(), brain.data(), 1, DType::kBFloat16, scales));
+    EXPECT_OK(RunAdasum(comm, brain.data(), brain.data(), 1, DType::kBFloat16, scales));
     EXPECT_EQ(ToFloat(BFloat16{brain[0]}), 10.0f);
   });
 }

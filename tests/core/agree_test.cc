@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "cc/negotiate/tensor_labels.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -52,11 +51,30 @@ TEST(EqualRequestsAgree) {
 TEST(AFaultOfOneRankIsEverybodysError) {
   const Request good = Ask(Collective::kAllToAll);
   Request bad = good;
-  bad.fault = "alltoall 'x' on rank 1 got splits that do not fit.";
-  ExpectRefused({good, bad, good}, bad.fault);
+  bad.fault = Status::InvalidArgument("alltoall 'x' on rank 1 got splits that do not fit.");
+  ExpectRefused({good, bad, good}, bad.fault.message());
   Request also = good;
-  also.fault = "another text";
-  ExpectRefused({good, bad, also}, bad.fault + " Ranks [2] have such an error, too.");
+  also.fault = Status::InvalidArgument("another text");
+  ExpectRefused({good, bad, also}, bad.fault.message() + " Ranks [2] have such an error, too.");
+  bad.fault = Status::Unavailable("rank 1 has no memory");
+  EXPECT_ERROR(AgreeOn({good, bad}).verdict, StatusCode::kUnavailable, "rank 1 has no memory");
+}
+
+// Where a tensor has no elements its rows are counted all the same.
+TEST(MoreRowsThanCanBeCountedAreRefused) {
+  for (const Collective kind : {Collective::kAllGather, Collective::kAllToAll}) {
+    Request q = Ask(kind);
+    q.tensors = {{DType::kFloat32, {int64_t{1} << 62, 0}}};
+    ExpectRefused({q, q},
+                  "would move more than a tensor can hold. Received: first dimensions "
+                  "[4611686018427387904, 4611686018427387904] from ranks [0, 1], and [0]");
+    q.tensors = {{DType::kFloat32, {int64_t{1} << 60, 4, 0}}};
+    ExpectRefused({q, q, q, q}, "would move more than a tensor can hold");
+    q.tensors = {{DType::kFloat32, {int64_t{1} << 61}}};
+    ExpectRefused({q, q}, "would move more than a tensor can hold");
+    q.tensors = {{DType::kFloat32, {int64_t{1} << 61, 0}}};
+    EXPECT_OK(AgreeOn({q, q}).verdict);
+  }
 }
 
 // In an elastic job ranks come to a broadcast before and after its root is lost.
@@ -155,16 +173,40 @@ TEST(NamesTheTensorOfAGroup) {
       "float32[4].");
 }
 
-TEST(ARankAddsItsOwnLabels) {
-  Request own = Ask(Collective::kAllReduce, {{1}, {2}, {3}});
-  const Request other = Ask(Collective::kAllReduce, {{1}, {4}, {3}});
-  const Status verdict = AgreeOn({own, other}).verdict;
-  EXPECT_EQ(WithLabels(verdict, own).message(), verdict.message());
-  own.labels = {"a", "tensor 1 of the group", "c"};
-  EXPECT_ERROR(
-      WithLabels(verdict, own), StatusCode::kInvalidArgument,
-      "rank 0: tensor 1 of the group (tensor 1 of the group), float32[2]; rank 1: tensor 1 "
-      "of the group (tensor 1 of the group), float32[4].");
+TEST(NamesTheTensorOfAGroupByItsLabel) {
+  Request a = Ask(Collective::kAllReduce, {{1}, {2}, {3}});
+  const Request b = Ask(Collective::kAllReduce, {{1}, {4}, {3}});
+  a.labels = {"x", "y", "z"};
+  ExpectRefused({a, b},
+                "Received: rank 0: tensor 1 of the group (y), float32[2]; rank 1: tensor 1 of the "
+                "group, float32[4].");
+}
+
+// Of equal shapes, they would be added to each other.
+TEST(GroupsOfDifferentTensorsDoNotAgree) {
+  Request a = Ask(Collective::kAllReduce, {{2}, {2}});
+  Request b = a;
+  const Request unknown = a;
+  a.labels = {"x", "y"};
+  b.labels = {"x", "z"};
+  EXPECT_OK(AgreeOn({a, a, a}).verdict);
+  EXPECT_OK(AgreeOn({a, unknown, b}).verdict);
+  ExpectRefused({a, b, b},
+                "Mismatched tensors in the group in allreduce 'x'. Received: rank 0: no z; ranks "
+                "[1, 2]: no y. Expected: the same on every rank. Compute the same loss on every");
+  Request more = Ask(Collective::kAllReduce, {{2}, {2}, {2}});
+  more.labels = {"x", "y", "z"};
+  ExpectRefused({a, more}, "Received: rank 0: no z; rank 1: all of them.");
+  b.labels = {"y", "x"};
+  ExpectRefused({a, b},
+                "Mismatched orders of the group in allreduce 'x'. Received: rank 0: first x, last "
+                "y; rank 1: first y, last x.");
+  Request many = Ask(Collective::kAllReduce, Shapes(12, {2}));
+  for (char c = 'a'; c < 'm'; ++c) many.labels.emplace_back(1, c);
+  a.labels = {"a", "b"};
+  ExpectRefused({a, many},
+                "rank 0: no c, no d, no e, no f, no g, no h, no i, no j, and 2 more are "
+                "missing; rank 1: all of them.");
 }
 
 TEST(GroupsOfDifferentLengthDoNotAgree) {

@@ -1,7 +1,7 @@
 // Every set of instructions that this processor has gives the same bits as plain C++: all types and
 // operations, lengths around those of vectors and blocks, addresses that are not aligned, results
 // over any of the inputs, and values that are special.
-#include "cc/base/arithmetic_kernels.h"
+#include "cc/numeric/arithmetic_kernels.h"
 
 #include <cmath>
 #include <cstdint>
@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "cc/base/arithmetic.h"
-#include "cc/base/cpu.h"
-#include "cc/base/half.h"
+#include "cc/numeric/arithmetic.h"
+#include "cc/numeric/cpu.h"
+#include "cc/numeric/half.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {
@@ -22,11 +22,11 @@ namespace {
 
 constexpr int64_t kMost = 2100;
 constexpr int64_t kSlack = 64;
+constexpr uint32_t kQuiet = 0x7fc00001;  // a NaN
 
-// Bits at random, of which no element of two ranks is NaN: whose payload is kept is nobody's
-// promise.
-std::vector<char> Values(DType dtype, uint32_t seed, bool may_be_nan) {
-  std::mt19937 random(seed);
+// Bits at random, and NaN that say whose they are, some on several ranks.
+std::vector<char> Values(DType dtype, uint32_t rank) {
+  std::mt19937 random(rank + 1);
   std::vector<char> bytes(static_cast<size_t>((kMost + kSlack) * 8));
   for (char& byte : bytes) byte = static_cast<char>(random());
   if (dtype == DType::kBool) {
@@ -47,16 +47,16 @@ std::vector<char> Values(DType dtype, uint32_t seed, bool may_be_nan) {
     return value;
   };
   for (size_t i = 0; i < static_cast<size_t>(kMost + kSlack); ++i) {
-    const bool nan = may_be_nan && i % 7 == 0;
-    if (dtype == DType::kFloat16 && !nan && std::isnan(ToFloat(get(i, Float16()))))
-      put(i, Float16());
-    if (dtype == DType::kBFloat16 && !nan && std::isnan(ToFloat(get(i, BFloat16()))))
-      put(i, BFloat16());
-    if (dtype == DType::kFloat32 && !nan && std::isnan(get(i, 0.0f))) put(i, 0.0f);
-    if (dtype == DType::kFloat64 && !nan && std::isnan(get(i, 0.0))) put(i, 0.0);
+    const bool nan = (i + rank) % 7 < 2;
+    if (dtype == DType::kFloat16 && std::isnan(ToFloat(get(i, Float16())))) put(i, Float16());
+    if (dtype == DType::kBFloat16 && std::isnan(ToFloat(get(i, BFloat16())))) put(i, BFloat16());
+    if (dtype == DType::kFloat32 && std::isnan(get(i, 0.0f))) put(i, 0.0f);
+    if (dtype == DType::kFloat64 && std::isnan(get(i, 0.0))) put(i, 0.0);
     // Quiet ones: what makes a signalling one quiet differs.
-    if (dtype == DType::kFloat32 && nan) put(i, std::nanf("1"));
-    if (dtype == DType::kFloat64 && nan) put(i, std::nan("1"));
+    if (dtype == DType::kFloat16 && nan) put(i, static_cast<uint16_t>(0x7e01 + rank));
+    if (dtype == DType::kBFloat16 && nan) put(i, static_cast<uint16_t>(0x7fc1 + rank));
+    if (dtype == DType::kFloat32 && nan) put(i, kQuiet + rank);
+    if (dtype == DType::kFloat64 && nan) put(i, uint64_t{0x7ff8000000000001} + rank);
   }
   return bytes;
 }
@@ -64,7 +64,7 @@ std::vector<char> Values(DType dtype, uint32_t seed, bool may_be_nan) {
 struct Inputs {
   explicit Inputs(DType dtype, int ranks, int64_t offset) {
     for (int r = 0; r < ranks; ++r) {
-      values.push_back(Values(dtype, static_cast<uint32_t>(r + 1), r == ranks / 2));
+      values.push_back(Values(dtype, static_cast<uint32_t>(r)));
       at.push_back(values.back().data() + offset * ItemSize(dtype));
     }
   }
@@ -123,6 +123,24 @@ TEST(EveryKernelReducesToTheSameBits) {
           }
         }
       }
+    }
+  }
+}
+
+// Wherever an element is in its array, for ranks that each reduce for themselves cut theirs
+// otherwise.
+TEST(OfTwoNaNTheFirstIsTheSumAndTheProduct) {
+  constexpr int64_t kCount = 77;
+  std::vector<std::vector<uint32_t>> values;
+  std::vector<const void*> in;
+  for (uint32_t rank = 0; rank < 3; ++rank) values.emplace_back(kCount, kQuiet + rank);
+  for (const std::vector<uint32_t>& of_rank : values) in.push_back(of_rank.data());
+  for (const ArithmeticKernel& kernel : AvailableKernels()) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct}) {
+      std::vector<uint32_t> out(kCount, 0);
+      kernel.reduce(out.data(), in.data(), 3, kCount, DType::kFloat32, {op, 1.0, 1.0},
+                    StoreIn::kCaches);
+      EXPECT_TRUE(out == values[0]);
     }
   }
 }

@@ -1,5 +1,5 @@
 // The cache gives blocks out again, aligned and apart, and keeps no more than it says.
-#include "cc/base/block_cache.h"
+#include "cc/memory/block_cache.h"
 
 #include <cstdint>
 #include <cstring>

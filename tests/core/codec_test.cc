@@ -89,6 +89,7 @@ class Source {
     for (uint64_t n = Below(4); n > 0; --n) items.push_back(item());
     return items;
   }
+  Status AStatus() { return Status(static_cast<StatusCode>(Below(kStatusCodes)), Text()); }
   Key AKey() { return {Coin() ? INT32_MIN : static_cast<int32_t>(Below(9)), Text()}; }
   Shape AShape() {
     return List([this] { return Integer(); });
@@ -103,15 +104,16 @@ class Source {
     q.tensors =
         List([this] { return TensorSpec{static_cast<DType>(Below(kNumDTypes)), AShape()}; });
     q.members = AShape();
-    q.fault = Text();
+    q.fault = AStatus();
     q.weight = Integer();
     q.stops = Coin();
+    q.labels = List([this] { return Text(); });
     return q;
   }
   Decision ADecision() {
     Decision d;
     d.key = AKey();
-    d.verdict = Status(static_cast<StatusCode>(Below(7)), Text());
+    d.verdict = AStatus();
     d.first_dims = List([this] { return AShape(); });
     d.weights = AShape();
     d.stopping = Coin();
@@ -221,8 +223,9 @@ TEST(ReadmesExampleIsWhatIsSent) {
       0,                                      //   root
       1,    6,    2,    4, 6,                 //   one tensor: float32, 2 dimensions: 2, 3
       0,                                      //   no members
-      0,                                      //   no fault
+      0,    0,                                //   no fault
       1,    0,                                //   unweighted (-1), stops nobody
+      0,                                      //   no labels
       0,                                      // withdrawn: none
       0,    0,                                // not leaving, no reason
   };

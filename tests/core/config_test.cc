@@ -76,12 +76,16 @@ TEST(EveryValueIsTaken) {
   EXPECT_EQ(c.stall_shutdown_time, 8.0);
   EXPECT_EQ(c.shutdown_timeout, 9.0);
   EXPECT_TRUE(c.log_level == LogLevel::kDebug);
+  EXPECT_EQ(Parse({{"TFHVD_PORTS", "20000-20100"}}).ports, std::string("20000-20100"));
+  EXPECT_EQ(Parse({{"TFHVD_PORTS", "7-7"}}).ports, std::string("7-7"));
+  EXPECT_EQ(Parse({{"TFHVD_METRICS_ADDRESS", "0.0.0.0"}}).metrics_address, std::string("0.0.0.0"));
   EXPECT_TRUE(Parse({{"TFHVD_ON_HANG", "abort"}}).on_hang == OnHang::kAbort);
   EXPECT_TRUE(Parse({{"TFHVD_CHECK_SYNC", "warn"}}).check_sync == CheckSync::kWarn);
   EXPECT_TRUE(Parse({{"TFHVD_CHECK_SYNC", "off"}}).check_sync == CheckSync::kOff);
   EXPECT_EQ(Parse({{"TFHVD_DIVERGENCE_STEPS", "0"}}).divergence_steps, int64_t{0});
   EXPECT_TRUE(Parse({{"TFHVD_ON_DIVERGENCE", "heal"}}).on_divergence == OnDivergence::kHeal);
   EXPECT_TRUE(Parse({{"TFHVD_ON_NOT_FINITE", "off"}}).on_not_finite == OnNotFinite::kOff);
+  EXPECT_TRUE(Parse({{"TFHVD_ON_OUTLIER", "skip"}}).on_outlier == OnOutlier::kSkip);
 }
 
 TEST(WhatIsRememberedIsInTheUsersCache) {
@@ -110,6 +114,11 @@ TEST(HorovodsNamesAreAcceptedAndOursWin) {
   std::vector<std::string> warnings;
   Parse({{"HOROVOD_NO_SUCH_THING", "1"}, {"PATH", "x"}}, &warnings);
   EXPECT_EQ(warnings.size(), size_t{0});  // Horovod's own business
+  Parse({{"HOROVOD_FUSION_TRESHOLD", "1"}, {"HOROVOD_FUSION_THRESHOLD", "5"}}, &warnings);
+  EXPECT_EQ(warnings.size(), size_t{1});
+  EXPECT_EQ(warnings.at(0),
+            std::string("HOROVOD_FUSION_TRESHOLD is not a setting of tfhvd and has no effect. Did "
+                        "you mean HOROVOD_FUSION_THRESHOLD?"));
 }
 
 TEST(BadValuesAreRefused) {
@@ -126,6 +135,14 @@ TEST(BadValuesAreRefused) {
                      {"TFHVD_LOG_LEVEL", "loud"},
                      {"TFHVD_CHECK_SYNC", "yes"},
                      {"TFHVD_ON_HANG", "end"},
+                     {"TFHVD_ENCRYPT", "yes"},
+                     {"TFHVD_PORTS", "20000"},
+                     {"TFHVD_PORTS", "20000-"},
+                     {"TFHVD_PORTS", "0-20000"},
+                     {"TFHVD_PORTS", "20001-20000"},
+                     {"TFHVD_PORTS", "20000-65536"},
+                     {"TFHVD_PORTS", "2e4-3e4"},
+                     {"TFHVD_PORTS", "1-2-3"},
                      {"HOROVOD_CYCLE_TIME", "fast"}};
   for (const auto& pair : bad) {
     Config config;

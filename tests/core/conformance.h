@@ -23,9 +23,10 @@
 #include <utility>
 #include <vector>
 
-#include "cc/base/arithmetic.h"
 #include "cc/base/types.h"
 #include "cc/comm/communicator.h"
+#include "cc/numeric/arithmetic.h"
+#include "cc/numeric/compat.h"
 #include "tests/core/conformance_data.h"
 #include "tests/core/testing.h"
 
@@ -58,7 +59,8 @@ class Conformance {
     const Check checks[] = {&Conformance::CheckBarrier,       &Conformance::CheckAllReduce,
                             &Conformance::CheckAllGather,     &Conformance::CheckBroadcast,
                             &Conformance::CheckReduceScatter, &Conformance::CheckAllToAll,
-                            &Conformance::CheckStarted,       &Conformance::CheckMixture};
+                            &Conformance::CheckStarted,       &Conformance::CheckMixture,
+                            &Conformance::CheckSpecial};
     for (const Check check : checks) {
       if (!stopped_) (this->*check)();
     }
@@ -195,6 +197,30 @@ class Conformance {
     }
   }
 
+  // Denormals, NaN, zeros of both signs and infinities, where every other rank's thread flushes
+  // denormals, as TensorFlow's do.
+  void CheckSpecial() {
+    if (!exact_) return;
+    special_ = true;
+    const compat::FloatMode before = compat::ReadFloatMode();
+    if (comm_.rank() % 2 == 1) compat::WriteFloatMode(kFlushesDenormals);
+    for (const DType dtype : Types()) {
+      if (!IsFloat(dtype)) continue;
+      for (const Reduction& reduction : Reductions(dtype)) {
+        for (const int64_t count : {1, 7, 1031, 4097}) {
+          for (const bool in_place : {false, true}) AllReduce(count, dtype, reduction, in_place);
+        }
+        ReduceScatter(Even(1031), dtype, reduction);
+        ReduceScatter(Uneven(1031), dtype, reduction);
+      }
+      for (const ReduceOp op : {ReduceOp::kAverage, ReduceOp::kMin}) {
+        AllReduce((1 << 20) / ItemSize(dtype) + 5, dtype, {op, 1.0, 1.0}, false);
+      }
+    }
+    compat::WriteFloatMode(before);
+    special_ = false;
+  }
+
   // Tensors of more than 2^31 bytes, of which each rank needs one.
   void CheckHuge() {
     const int64_t bytes = (int64_t{1} << 31) + 4099;
@@ -262,7 +288,11 @@ class Conformance {
     std::vector<Buffer> inputs;
     for (int r = 0; r < size(); ++r) {
       inputs.emplace_back(count * ItemSize(dtype));
-      FillRandom(&inputs.back(), dtype, InputSeed(r), scaled);
+      if (special_) {
+        FillSpecial(&inputs.back(), dtype, InputSeed(r));
+      } else {
+        FillRandom(&inputs.back(), dtype, InputSeed(r), scaled);
+      }
     }
     return inputs;
   }
@@ -516,6 +546,7 @@ class Conformance {
   bool wide_floats_ = false;
   int64_t large_ = (kThreadSanitizer ? 3 : 9) << 20;
   int case_ = 0;
+  bool special_ = false;  // inputs are what CheckSpecial says
   bool stopped_ = false;
 };
 

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "cc/base/arithmetic.h"
-#include "cc/base/half.h"
 #include "cc/base/types.h"
+#include "cc/numeric/arithmetic.h"
+#include "cc/numeric/compat.h"
+#include "cc/numeric/half.h"
 
 namespace tfhvd {
 namespace testing {
@@ -81,6 +82,38 @@ inline void FillRandom(Buffer* buffer, DType dtype, uint64_t seed, bool scaled) 
         std::min(done, buffer->bytes() - done);  // a multiple of the period, or the end
     std::memcpy(buffer->data() + done, buffer->data(), static_cast<size_t>(n));
     done += n;
+  }
+}
+
+// A floating-point mode in which results and inputs that are denormal become 0.
+#if defined(__x86_64__)
+constexpr compat::FloatMode kFlushesDenormals = 0x9FC0;  // as TensorFlow sets it
+constexpr uint64_t kSignsOfNan = ~uint64_t{0};           // what it makes of infinity - infinity
+#else
+constexpr compat::FloatMode kFlushesDenormals = 1u << 24;
+constexpr uint64_t kSignsOfNan = 0;
+#endif
+
+// The same of any floating-point type that is to be looked at closely: in turn denormals, zeros,
+// infinities and ordinary numbers, of both signs, and NaN. That one is the processor's own: of two
+// that differ an addition may give either.
+inline void FillSpecial(Buffer* buffer, DType dtype, uint64_t seed) {
+  const int64_t item = ItemSize(dtype);
+  const int fraction = dtype == DType::kFloat16    ? 10
+                       : dtype == DType::kBFloat16 ? 7
+                       : dtype == DType::kFloat32  ? 23
+                                                   : 52;
+  const uint64_t one = 1;
+  const uint64_t sign = one << (8 * item - 1);
+  const uint64_t infinity = sign - (one << fraction);
+  Random random(seed);
+  for (int64_t at = 0; at < buffer->bytes(); at += item) {
+    const uint64_t low = random.Next() % (one << (fraction - 1));
+    const uint64_t kinds[] = {low, 1, 0, infinity, low << 1, infinity / 2 + low};
+    uint64_t bits = kinds[random.Below(6)];
+    if (random.Below(2) == 1) bits |= sign;
+    if (random.Below(16) == 0) bits = (kSignsOfNan & sign) | infinity | (one << (fraction - 1));
+    std::memcpy(buffer->data() + at, &bits, static_cast<size_t>(item));
   }
 }
 

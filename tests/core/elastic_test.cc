@@ -107,7 +107,7 @@ TEST(AnEntryThatIsTakenBackWhileNobodyIsThere) {
   ranks.End();
 }
 
-constexpr const char* kFromCommit = "the job goes on from its last commit";
+constexpr const char* kFromCommit = "the job continues from its last commit";
 
 // An entry of an accelerator, which this machine does not have: what counts is that there is one.
 void ReduceOnAccelerator(ElasticJob* job) {
@@ -341,11 +341,76 @@ TEST(AChangeOfTheMembersInWords) {
   EXPECT_EQ(change.lost, std::vector<int>({0}));
   EXPECT_EQ(change.joined, (std::vector<int>{2, 3}));
   EXPECT_EQ(Describe(change, after),
-            "rank 0 is lost; ranks 2, 3 join; the job goes on with 4 ranks, numbered anew "
+            "rank 0 failed; ranks 2, 3 join; the job continues with 4 ranks "
             "(generation 4).");
   after.members = {5};
   EXPECT_EQ(Describe(Compare(before, after), after),
-            "ranks 0, 1 are lost; the job goes on with 1 rank, numbered anew (generation 4).");
+            "ranks 0, 1 failed; the job continues with 1 rank (generation 4).");
+}
+
+// What has been retained of results, and not been let go of.
+struct Retention {
+  std::atomic<int64_t> bytes{0};
+  std::atomic<int64_t> most{0};
+
+  std::shared_ptr<void> Take(int64_t size) {
+    const int64_t now = bytes += size;
+    int64_t before = most.load();
+    while (before < now && !most.compare_exchange_weak(before, now)) {
+    }
+    return std::shared_ptr<void>(this, [size](Retention* retention) { retention->bytes -= size; });
+  }
+};
+
+constexpr int64_t kSmallest = 16 << 10;  // what a result counts at the least
+
+// Every rank calls a collective of `kind` so often, of `rows` floats each.
+void CallOften(ElasticJob* job, Collective kind, int times, int64_t rows, Retention* retention) {
+  for (int i = 0; i < times; ++i) {
+    Call call;
+    call.in.assign(static_cast<size_t>(rows), 1.0f);
+    call.out.assign(static_cast<size_t>(rows), 1.0f);
+    Entry entry = EntryFor(&call, kind, "again", {rows});
+    const bool late = kind == Collective::kAllGather || kind == Collective::kReduceScatter ||
+                      kind == Collective::kAllToAll;
+    if (late) entry.outputs[0] = nullptr;
+    if (!late) entry.allocate = nullptr;
+    if (kind == Collective::kBarrier || kind == Collective::kJoin) {
+      entry.request.Edit()->tensors.clear();
+      entry.inputs = {};
+      entry.outputs = {};
+      call.out.clear();
+    }
+    entry.request.Edit()->reduction.op = ReduceOp::kSum;
+    entry.retain = [&call, retention](Retained) {
+      const auto bytes = static_cast<int64_t>(call.out.size() * sizeof(float));
+      return retention->Take(std::max(kSmallest, bytes));
+    };
+    job->Submit(std::move(entry));
+    ASSERT_OK(call.Wait());
+  }
+}
+
+constexpr Collective kResultKinds[] = {
+    Collective::kAllReduce,     Collective::kAllGather, Collective::kBroadcast, Collective::kAdasum,
+    Collective::kReduceScatter, Collective::kAllToAll,  Collective::kBarrier,   Collective::kJoin};
+
+TEST(ResultsThatAreHeldAreBoundedWhicheverCollectivesAreCalled) {
+  constexpr int64_t kRows = 1 << 18;
+  constexpr int64_t kResult = 2 * kRows * sizeof(float);  // the largest: gathered from two
+  for (const Collective kind : kResultKinds) {
+    Retention retentions[2];
+    ElasticRanks ranks(2);
+    RunThreads(2, [&](int member) {
+      Retention* const retention = &retentions[member];
+      CallOften(ranks.job(member), kind, 60, kRows, retention);
+      CallOften(ranks.job(member), kind, 2500, 0, retention);
+    });
+    for (const Retention& retention : retentions) {
+      EXPECT_TRUE(retention.most.load() <= (int64_t{32} << 20) + kResult);
+    }
+    ranks.End();
+  }
 }
 
 TEST(WhatIsUnderWayIsNotIdle) {

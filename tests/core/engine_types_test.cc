@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cc/backends/inproc/inproc_world.h"
-#include "cc/base/arithmetic.h"
 #include "cc/engine/engine.h"
+#include "cc/numeric/arithmetic.h"
 #include "tests/core/conformance_data.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"

@@ -28,7 +28,7 @@ using WrapCommunicator = std::function<std::unique_ptr<Communicator>(
 class Rank {
  public:
   Rank(InprocGroup* group, int rank, const Config& config, const Wrap& wrap = nullptr,
-       const WrapCommunicator& around = nullptr)
+       const WrapCommunicator& around = nullptr, std::vector<int> pids = {})
       : world_(group->OpenWorld(rank)) {
     std::unique_ptr<ControlPlane> control;
     std::unique_ptr<Communicator> communicator;
@@ -37,6 +37,7 @@ class Rank {
     EXPECT_TRUE(world_->OpenCommunicator(testing::AllOf(world_->size()), &communicator).ok());
     if (around) communicator = around(testing::AllOf(world_->size()), std::move(communicator));
     Topology topology = MakeTopology(rank, std::vector<std::string>(world_->size(), "here"));
+    topology.pids = std::move(pids);
     engine_ = std::make_unique<Engine>(
         config, Log(LogLevel::kFatal, rank), std::move(topology), std::move(control),
         std::move(communicator), Accelerator(),

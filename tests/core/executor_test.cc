@@ -210,7 +210,7 @@ TEST(AnAllGatherJoinsTheRanksParts) {
   ExpectDone(b);
   EXPECT_EQ(a.out[0], (Values{0, 1, 2}));
   EXPECT_EQ(b.out[0], (Values{0, 0, 0, 3}));
-  EXPECT_EQ(bench.communicator.calls, Calls{"allgather 16+12"});
+  EXPECT_EQ(bench.communicator.calls, (Calls{"allgather 8+8", "allgather 16+12"}));
 }
 
 TEST(AnEmptyAllGatherIsAllocatedAllTheSame) {
@@ -230,7 +230,7 @@ TEST(AReduceScatterGivesEachRankItsRows) {
   EXPECT_OK(bench.Run(Of(Collective::kReduceScatter, &a)));
   ExpectDone(a);
   EXPECT_EQ(a.out[0], (Values{6}));
-  EXPECT_EQ(bench.communicator.calls, Calls{"reducescatter 2+1"});
+  EXPECT_EQ(bench.communicator.calls, (Calls{"allgather 8+8", "reducescatter 2+1"}));
 }
 
 TEST(FusedReduceScattersAreSortedByRank) {
@@ -242,7 +242,7 @@ TEST(FusedReduceScattersAreSortedByRank) {
   ExpectDone(group);
   EXPECT_EQ(a.out[0], (Values{6}));
   EXPECT_EQ(group.out, (std::vector<Values>{{10}, {}, {}}));
-  EXPECT_EQ(bench.communicator.calls, Calls{"reducescatter 4+2"});
+  EXPECT_EQ(bench.communicator.calls, (Calls{"allgather 8+8", "reducescatter 4+2"}));
 }
 
 TEST(AnAllToAllAsksForSizesFirst) {
@@ -257,7 +257,7 @@ TEST(AnAllToAllAsksForSizesFirst) {
   ExpectDone(a);
   EXPECT_EQ(received, (std::vector<int64_t>{3, 2}));
   EXPECT_EQ(a.out[0], (Values{0, 0, 0, 2, 3}));
-  EXPECT_EQ(bench.communicator.calls, (Calls{"alltoall 8+8", "alltoall 4+8"}));
+  EXPECT_EQ(bench.communicator.calls, (Calls{"alltoall 8+8", "allgather 8+8", "alltoall 4+8"}));
 }
 
 TEST(AFailureCompletesEverythingWithIt) {
@@ -443,9 +443,27 @@ TEST(MemoryOfTheHostIsNotWaitedFor) {
   Bench bench;
   Work a{Values{1, 2}};
   int tried = 0;
-  EXPECT_ERROR(bench.Run(WithMemoryAfter(1, &tried, Of(Collective::kAllGather, &a))),
-               StatusCode::kUnavailable, "rank 1 cannot go on with allgather 'x': There is no");
+  EXPECT_OK(bench.Run(WithMemoryAfter(1, &tried, Of(Collective::kAllGather, &a))));
+  EXPECT_ERROR(a.status, StatusCode::kUnavailable,
+               "allgather 'x' has failed on every rank: rank 1 cannot get the 12 bytes");
   EXPECT_EQ(tried, 1);
+}
+
+// Of what travels together only that fails whose memory is missing.
+TEST(WhatHasMemoryIsDoneWithoutTheRest) {
+  Bench bench;
+  Work a{Values{1, 2}};
+  Work b{Values{3, 4}};
+  int tried = 0;
+  Agreed with = Of(Collective::kAllGather, &b);
+  with.decision.first_dims = {{1, 2}};
+  EXPECT_OK(
+      bench.Run(WithMemoryAfter(1000, &tried, Of(Collective::kAllGather, &a)), std::move(with)));
+  EXPECT_ERROR(a.status, StatusCode::kUnavailable, "rank 1 cannot get the 12 bytes of memory");
+  ExpectDone(b);
+  EXPECT_EQ(b.out[0], (Values{0, 3, 4}));
+  EXPECT_EQ(bench.communicator.calls,
+            (Calls{"allgather 8+8", "allgather 8+8", "allgather 8+8", "allgather 4+8"}));
 }
 
 // Tensors are given back to the framework when an entry is done: nothing may write there any more.

@@ -1,5 +1,10 @@
-// A rank fails, or answers nothing, in the middle of a collective: every other rank hears it,
-// though its own communicator says nothing (inproc's abort is each rank's alone).
+// A rank fails, or answers nothing, in the middle of a collective, or is gone without a goodbye:
+// every other rank hears it, though its own communicator says nothing (inproc's abort is each
+// rank's alone).
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -44,29 +49,62 @@ Config WithStallCheck() {
   return config;
 }
 
-TEST(ARankThatHasNoMemoryEndsTheCallForAll) {
-  for (int size : {2, 4}) {
-    for (int poor = 0; poor < size; ++poor) {
-      RunWithOdd(size, -1, WithStallCheck(), nullptr, [poor](Rank* rank) {
-        auto before = AllReduce(rank, "before", 4, 1.0f);
-        EXPECT_OK(before->Wait());
-        Call call;
-        call.in.assign(4, 1.0f);
-        Entry entry = EntryFor(&call, Collective::kAllGather, "rows", {2, 2});
-        if (rank->rank() == poor) {
-          entry.allocate = [](int, const Shape&, void**) {
-            return Status::Unavailable("no memory for the rows");
-          };
-        }
-        rank->engine()->Submit(std::move(entry));
-        EXPECT_ERROR(call.Wait(), StatusCode::kUnavailable, "no memory for the rows");
-        EXPECT_ERROR(AllReduce(rank, "after", 4, 1.0f)->Wait(), StatusCode::kUnavailable,
-                     "no memory for the rows");
-        rank->engine()->Leave("");
-        EXPECT_TRUE(rank->engine()->WaitUntilOver(30.0));
-      });
-    }
+// A collective of `name`, whose result this rank has no memory for where it is `poor`.
+Status WithoutMemory(Rank* rank, Collective kind, const std::string& name, bool poor) {
+  Call call;
+  call.in.assign(8, 1.0f);
+  Entry entry = EntryFor(&call, kind, name, {4, 2});
+  if (poor) {
+    entry.allocate = [](int, const Shape&, void**) {
+      return Status::Unavailable("no memory for the rows");
+    };
   }
+  rank->engine()->Submit(std::move(entry));
+  return call.Wait();
+}
+
+// The collective fails on all ranks, with the same words, and the job continues.
+TEST(ALackOfMemoryOnOneRankFailsThatCollectiveOnAll) {
+  for (int size : {2, 4}) {
+    RunWithOdd(size, -1, WithStallCheck(), nullptr, [size](Rank* rank) {
+      for (int step = 0; step < 3; ++step) {
+        for (int poor = 0; poor < size; ++poor) {
+          for (const Collective kind :
+               {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll}) {
+            const std::string who = "rank " + std::to_string(poor) + " cannot get the ";
+            EXPECT_ERROR(WithoutMemory(rank, kind, "rows", rank->rank() == poor),
+                         StatusCode::kUnavailable, "'rows' has failed on every rank: " + who);
+            EXPECT_OK(WithoutMemory(rank, kind, "rows", false));
+            EXPECT_OK(AllReduce(rank, "after", 4, 1.0f)->Wait());
+          }
+        }
+      }
+      rank->engine()->Leave("");
+      EXPECT_TRUE(rank->engine()->WaitUntilOver(30.0));
+    });
+  }
+}
+
+// A rank that has not even the memory to ask says so in what it asks.
+TEST(ALackOfMemoryThatIsAnnouncedFailsThatCollectiveOnAll) {
+  RunWithOdd(4, -1, WithStallCheck(), nullptr, [](Rank* rank) {
+    for (int step = 0; step < 10; ++step) {
+      const int poor = step % 4;
+      Call call;
+      call.in.assign(4, 1.0f);
+      call.out.assign(4, 0.0f);
+      Entry entry = EntryFor(&call, Collective::kAllReduce, "sum", {4});
+      const bool here = rank->rank() == poor && step % 2 == 0;
+      if (here) entry.request.Edit()->fault = Status::Unavailable("rank has no memory");
+      entry.request = rank->Kept(entry.request);
+      rank->engine()->Submit(std::move(entry));
+      const Status status = call.Wait();
+      if (step % 2 == 0) EXPECT_ERROR(status, StatusCode::kUnavailable, "rank has no memory");
+      if (step % 2 == 1) EXPECT_OK(status);
+    }
+    rank->engine()->Leave("");
+    EXPECT_TRUE(rank->engine()->WaitUntilOver(30.0));
+  });
 }
 
 TEST(ARankWhoseCollectiveFailsEndsItForAll) {
@@ -192,6 +230,80 @@ TEST(ADroppedEntryIsCompletedAllTheSame) {
     EXPECT_OK(status);
   }
   EXPECT_ERROR(status, StatusCode::kUnavailable, "dropped");
+}
+
+// A process that a rank which is a thread pretends to be, to end as it likes.
+int Process() {
+  const int pid = fork();
+  while (pid == 0) pause();
+  return pid;
+}
+
+void End(int pid) {
+  kill(pid, SIGKILL);
+  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
+TEST(WhoHasLeftDoesNotWaitForARankThatIsGoneWithoutAGoodbye) {
+  for (int gone : {0, 1}) {
+    const int process = Process();
+    std::vector<int> pids(2, getpid());
+    pids[static_cast<size_t>(gone)] = process;
+    InprocGroup group(2);
+    std::atomic<bool> over{false};
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        Rank rank(&group, r, WithStallCheck(), nullptr, nullptr, pids);
+        EXPECT_OK(AllReduce(&rank, "x", 4, 1.0f)->Wait());
+        if (r == gone) {
+          End(process);
+          while (!over.load()) std::this_thread::yield();
+          return;
+        }
+        rank.engine()->Leave("");
+        const bool ends = rank.engine()->WaitUntilOver(30.0);
+        over.store(true);
+        EXPECT_TRUE(ends);
+        if (ends) {
+          EXPECT_ERROR(rank.engine()->lost(), StatusCode::kAborted,
+                       "rank " + std::to_string(gone) + " (process " + std::to_string(process));
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+}
+
+TEST(WhoHasSaidGoodbyeMayBeGone) {
+  const int process = Process();
+  const std::vector<int> pids = {getpid(), process, getpid()};
+  InprocGroup group(3);
+  std::promise<void> left;
+  std::promise<void> looked;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(&group, r, WithStallCheck(), nullptr, nullptr, pids);
+      EXPECT_OK(AllReduce(&rank, "x", 4, 1.0f)->Wait());
+      if (r == 1) {
+        rank.engine()->Leave("");
+        End(process);
+        left.set_value();
+      } else if (r == 0) {
+        left.get_future().wait();
+        rank.engine()->Leave("");
+        EXPECT_FALSE(rank.engine()->WaitUntilOver(0.6));  // it looks four times a second
+        looked.set_value();
+      } else {
+        looked.get_future().wait();
+        rank.engine()->Leave("");
+      }
+      EXPECT_TRUE(rank.engine()->WaitUntilOver(30.0));
+      EXPECT_OK(rank.engine()->lost());
+    });
+  }
+  for (std::thread& t : threads) t.join();
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Which values are finite, by their bits and by the standard library.
-#include "cc/base/finite.h"
+#include "cc/numeric/finite.h"
 
 #include <cmath>
 #include <complex>

@@ -28,7 +28,9 @@ Votes Together(const std::vector<FoundNotFinite>& found, const std::vector<float
   return sum;
 }
 
-FiniteWatch Raising() { return FiniteWatch(OnNotFinite::kRaise, Log(LogLevel::kFatal, 0), 0); }
+FiniteWatch Raising() {
+  return FiniteWatch(OnNotFinite::kRaise, OnOutlier::kOff, Log(LogLevel::kFatal, 0), 0);
+}
 
 bool Says(const Status& status, const std::string& text) {
   return status.message().find(text) != std::string::npos;
@@ -38,7 +40,7 @@ TEST(NothingIsSaidOfFiniteGradients) {
   FiniteWatch watch = Raising();
   for (const float weight : {1.0f, 0.25f, 7.0f}) {
     const Votes votes = Together({{}, {}}, {weight, weight});
-    EXPECT_OK(watch.StepOver(Two(), {}, votes, false));
+    EXPECT_OK(watch.StepOver(Two(), {}, votes, nullptr));
     EXPECT_EQ(votes[kVoteOther], 0.0f);
   }
 }
@@ -47,8 +49,9 @@ TEST(OneRankIsNamedHoweverVotesAreReduced) {
   for (const std::vector<float>& weights : std::vector<std::vector<float>>{
            {1, 1, 1, 1}, {0.25, 0.25, 0.25, 0.25}, {0.1f, 0.2f, 0.3f, 0.4f}, {8, 1, 64, 3}}) {
     FiniteWatch watch = Raising();
-    ASSERT_OK(watch.StepOver(Two(), {}, Together({{}, {}, {}, {}}, weights), false));
-    const Status status = watch.StepOver(Two(), {}, Together({{}, {}, Bad(1), {}}, weights), false);
+    ASSERT_OK(watch.StepOver(Two(), {}, Together({{}, {}, {}, {}}, weights), nullptr));
+    const Status status =
+        watch.StepOver(Two(), {}, Together({{}, {}, Bad(1), {}}, weights), nullptr);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_TRUE(Says(status,
                      "Gradients of rank 2, first that of dense/bias, are not finite in "
@@ -60,7 +63,7 @@ TEST(SeveralRanksAreNotTakenForOneBetweenThem) {
   FiniteWatch watch = Raising();
   const Votes votes = Together({Bad(0), {}, Bad(0)}, {1, 1, 1});
   EXPECT_TRUE(
-      Says(watch.StepOver(Two(), Bad(0), votes, false), "Gradients of several ranks are not"));
+      Says(watch.StepOver(Two(), Bad(0), votes, nullptr), "Gradients of several ranks are not"));
 }
 
 TEST(RanksOfLargeJobsAreToldApart) {
@@ -72,12 +75,12 @@ TEST(RanksOfLargeJobsAreToldApart) {
       const size_t b = static_cast<size_t>(other);
       found[a] = Bad(0);
       FiniteWatch one = Raising();
-      EXPECT_TRUE(Says(one.StepOver(Two(), {}, Together(found, weights), false),
+      EXPECT_TRUE(Says(one.StepOver(Two(), {}, Together(found, weights), nullptr),
                        "of rank " + std::to_string(rank) + ","));
       found[b] = Bad(0);
       FiniteWatch two = Raising();
       EXPECT_TRUE(
-          Says(two.StepOver(Two(), {}, Together(found, weights), false), "of several ranks"));
+          Says(two.StepOver(Two(), {}, Together(found, weights), nullptr), "of several ranks"));
       found[a] = found[b] = {};
     }
   }
@@ -85,26 +88,26 @@ TEST(RanksOfLargeJobsAreToldApart) {
 
 TEST(ARankWithoutSamplesHasNoVote) {
   FiniteWatch watch = Raising();
-  EXPECT_OK(watch.StepOver(Two(), Bad(0), Together({Bad(0), {}}, {0, 1}), false));
+  EXPECT_OK(watch.StepOver(Two(), Bad(0), Together({Bad(0), {}}, {0, 1}), nullptr));
 }
 
 TEST(AQuarantineIsNoError) {
   FiniteWatch watch = Raising();
-  EXPECT_OK(watch.StepOver(Two(true), Bad(0), Together({Bad(0), {}}, {1, 1}), false));
+  EXPECT_OK(watch.StepOver(Two(true), Bad(0), Together({Bad(0), {}}, {1, 1}), nullptr));
 }
 
 TEST(ThePlaceInTheTrainingIsSaid) {
   FiniteWatch watch = Raising();
   watch.At(3, 17);
-  const Status status = watch.StepOver(Two(), Bad(0), Together({Bad(0), {}}, {1, 1}), false);
+  const Status status = watch.StepOver(Two(), Bad(0), Together({Bad(0), {}}, {1, 1}), nullptr);
   EXPECT_TRUE(Says(status, "update 1 of loop, after step 17 of epoch 3."));
 }
 
 TEST(NamesAreCountedApart) {
   FiniteWatch watch = Raising();
-  ASSERT_OK(watch.StepOver({"other", {}, false, 0}, {}, Together({{}}, {1}), false));
+  ASSERT_OK(watch.StepOver({"other", {}, false, 0}, {}, Together({{}}, {1}), nullptr));
   const Status status =
-      watch.StepOver({"loop", {}, false, 0}, Bad(4), Together({Bad(4)}, {1}), false);
+      watch.StepOver({"loop", {}, false, 0}, Bad(4), Together({Bad(4)}, {1}), nullptr);
   EXPECT_TRUE(Says(status, "first that of variable 4, are not finite in update 1 of loop"));
 }
 
@@ -112,7 +115,7 @@ TEST(VotesThatAreNoNumbersThemselvesAreNotTrusted) {
   FiniteWatch watch = Raising();
   Votes votes;
   votes.fill(kNan);
-  EXPECT_OK(watch.StepOver(Two(), {}, votes, false));
+  EXPECT_OK(watch.StepOver(Two(), {}, votes, nullptr));
 }
 
 }  // namespace

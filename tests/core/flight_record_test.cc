@@ -73,7 +73,7 @@ class Reader {
   std::vector<char> bytes_;
 };
 
-Reader Read(Rank* rank) { return Reader(rank->engine()->flight_record()); }
+Reader Read(Rank* rank) { return Reader(rank->engine()->telemetry().flight_record()); }
 
 TEST(SaysWhoseItIs) {
   RunRanks(2, [](Rank* rank) {
@@ -92,7 +92,7 @@ TEST(SaysWhoseItIs) {
 TEST(NotesHowFarTheTrainingIs) {
   RunRanks(1, [](Rank* rank) {
     EXPECT_EQ(Read(rank).header().epoch.load(), int64_t{0});
-    rank->engine()->NotePosition(2, 37);
+    rank->engine()->telemetry().NotePosition(2, 37);
     EXPECT_EQ(Read(rank).header().epoch.load(), int64_t{2});
     EXPECT_EQ(Read(rank).header().step.load(), int64_t{37});
   });
@@ -101,7 +101,7 @@ TEST(NotesHowFarTheTrainingIs) {
 TEST(NotesHowLongItsWatchCanBeReliedOn) {
   RunRanks(1, [](Rank* rank) {
     EXPECT_EQ(Read(rank).header().tells_until.load(), int64_t{0});
-    rank->engine()->NoteWatch(std::chrono::seconds(20));
+    rank->engine()->telemetry().NoteWatch(std::chrono::seconds(20));
     const int64_t lasting = Read(rank).header().tells_until.load() - Read(rank).header().began;
     EXPECT_TRUE(lasting >= int64_t{20} * 1000 * 1000 * 1000);
   });

@@ -1,5 +1,5 @@
 // When everybody gets everybody's values: by the number of ranks, and by what the network can do.
-#include "cc/transfer/gather_choice.h"
+#include "cc/collectives/transfer/gather_choice.h"
 
 #include "tests/core/testing.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cc/backends/nccl/nccl_communicator.h"
-#include "cc/backends/staged/staged_communicator.h"
+#include "cc/collectives/staged_communicator.h"
 #include "tests/core/conformance.h"
 #include "tests/core/gpu_job.h"
 #include "tests/core/gpu_rank.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cc/backends/nccl/nccl_communicator.h"
-#include "cc/backends/staged/staged_communicator.h"
+#include "cc/collectives/staged_communicator.h"
 #include "cc/engine/engine.h"
 #include "tests/core/gpu_rank.h"
 #include "tests/core/on_ranks.h"

@@ -11,7 +11,7 @@
 #include "cc/backends/nccl/nccl_api.h"
 #include "cc/base/config.h"
 #include "cc/device/cuda_driver.h"
-#include "cc/process/handshake.h"
+#include "cc/rendezvous/handshake.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"
 

@@ -24,7 +24,7 @@
 
 #include "cc/backends/inproc/inproc_world.h"
 #include "cc/backends/nccl/nccl_communicator.h"
-#include "cc/backends/staged/staged_communicator.h"
+#include "cc/collectives/staged_communicator.h"
 #include "cc/engine/engine.h"
 #include "cc/process/process.h"
 #include "tests/core/gpu_job.h"

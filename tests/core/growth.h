@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "cc/backends/hierarchical/envelope.h"
-#include "cc/backends/hierarchical/vote_exchange.h"
+#include "cc/collectives/hierarchical/envelope.h"
+#include "cc/collectives/hierarchical/vote_exchange.h"
 #include "cc/engine/consensus.h"
 #include "cc/flow/codec.h"
 #include "cc/negotiate/coordinator.h"

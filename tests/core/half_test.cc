@@ -1,6 +1,6 @@
 // float16 and bfloat16 against definitions written with library functions: every 16-bit pattern,
 // and rounding at and around every midpoint.
-#include "cc/base/half.h"
+#include "cc/numeric/half.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What ranks tell each other before the engine starts.
-#include "cc/process/handshake.h"
+#include "cc/rendezvous/handshake.h"
 
 #include <memory>
 #include <string>
@@ -20,6 +20,7 @@ TEST(EveryFieldSurvives) {
                             CpuOperations::kHierarchical,
                             0.1,
                             OnNotFinite::kOff,
+                            OnOutlier::kSkip,
                             7,
                             4711,
                             "pid:[4026531836]",
@@ -35,6 +36,7 @@ TEST(EveryFieldSurvives) {
   EXPECT_EQ(back.cpu_operations, handshake.cpu_operations);
   EXPECT_EQ(back.sparse_density, handshake.sparse_density);
   EXPECT_TRUE(back.on_not_finite == OnNotFinite::kOff);
+  EXPECT_TRUE(back.on_outlier == OnOutlier::kSkip);
   EXPECT_EQ(back.local_process, 7);
   EXPECT_EQ(back.pid, 4711);
   EXPECT_EQ(back.pid_namespace, handshake.pid_namespace);
@@ -117,6 +119,7 @@ TEST(RankZerosSettingsAreEveryones) {
     config.cycle_time = rank;
     config.sparse_density = 0.25 * (rank + 1);
     config.on_not_finite = rank == 0 ? OnNotFinite::kRaise : OnNotFinite::kOff;
+    config.on_outlier = rank == 0 ? OnOutlier::kSkip : OnOutlier::kOff;
     config.float32_across_hosts = rank == 0;
     config.cpu_operations = rank == 0 ? CpuOperations::kMpi : CpuOperations::kShm;
     Topology topology;
@@ -128,6 +131,7 @@ TEST(RankZerosSettingsAreEveryones) {
     EXPECT_EQ(config.cpu_operations, CpuOperations::kMpi);
     EXPECT_EQ(config.sparse_density, 0.25);
     EXPECT_TRUE(config.on_not_finite == OnNotFinite::kRaise);
+    EXPECT_TRUE(config.on_outlier == OnOutlier::kSkip);
     EXPECT_TRUE(config.float32_across_hosts);
     EXPECT_EQ(config.cycle_time, static_cast<double>(rank));  // each rank's own affair
     EXPECT_EQ(topology.rank, rank);

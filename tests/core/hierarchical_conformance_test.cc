@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cc/backends/hierarchical/hierarchical_communicator.h"
 #include "cc/backends/shm/shm_communicator.h"
+#include "cc/collectives/hierarchical/hierarchical_communicator.h"
 #include "tests/core/conformance.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"

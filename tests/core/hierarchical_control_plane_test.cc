@@ -1,7 +1,7 @@
 // The control plane in two levels: in order, whole, never stuck, one message a host. Ranks are
 // threads; shared memory joins those of a host, the in-process mail, which nothing waits for, the
 // hosts.
-#include "cc/backends/hierarchical/hierarchical_control_plane.h"
+#include "cc/collectives/hierarchical/hierarchical_control_plane.h"
 
 #include <atomic>
 #include <chrono>

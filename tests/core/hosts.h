@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "cc/backends/hierarchical/hierarchical_control_plane.h"
 #include "cc/backends/inproc/inproc_world.h"
 #include "cc/backends/shm/shm_control_plane.h"
+#include "cc/collectives/hierarchical/hierarchical_control_plane.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cc/engine/engine.h"
-#include "cc/process/transport_selector.h"
+#include "cc/rendezvous/transport_selector.h"
 #include "tests/core/no_memory.h"
 #include "tests/core/on_ranks.h"
 #include "tests/core/testing.h"

@@ -127,6 +127,59 @@ TEST(MemoryOfResultsIsLetGo) {
   EXPECT_TRUE(held.expired());
 }
 
+// Names that do not come again are forgotten; the order of those that do is still guessed.
+TEST(NamesCostNothingInTheLongRun) {
+  Ledger ledger;
+  uint64_t entry = 0;
+  const auto done = [&](const std::string& name) {
+    ++entry;
+    ledger.Done(ResultOf(Collective::kAllGather, name), entry, entry + 1);
+  };
+  for (int step = 0; step < 100000; ++step) {
+    done("loss_" + std::to_string(step));
+    done("gradient");
+    if (step % 1000 == 999) ledger.LetGo();
+    EXPECT_TRUE(ledger.names() < 10000);
+  }
+  EXPECT_EQ(ledger.results().size(), size_t{0});
+  EXPECT_TRUE((ledger.TurnOf("gradient", 0) == Turn{"gradient", 0}));
+  done("gradient");
+  EXPECT_TRUE((ledger.TurnOf("gradient", 1) == Turn{"gradient", 2}));
+}
+
+// One rank has passed a barrier, and done something after it, as another is lost within it.
+TEST(WhoHasNotPassedABarrierCatchesUp) {
+  Ledger ahead;
+  Ledger behind;
+  for (Ledger* each : {&ahead, &behind}) {
+    each->Done(ResultOf(Collective::kJoin, "join"), 1, 2);
+    each->Done(ResultOf(Collective::kAllGather, "x"), 2, 3);
+  }
+  ahead.LetGo();
+  ahead.Done(ResultOf(Collective::kAllGather, "x"), 3, 4);
+  std::vector<Position> positions(3);
+  positions[0].barriers = ahead.barriers();
+  positions[0].has = {ahead.results().front().outcome()};
+  positions[1].barriers = behind.barriers();
+  positions[1].has = {behind.results().front().outcome()};
+  for (int nth : {0, 1}) positions[1].waits.push_back(behind.TurnOf("x", nth));
+  positions[2].is_new = true;
+  positions[2].waits = {{"x", 0}};
+  behind.CatchUp(CatchUp(&positions));
+  EXPECT_TRUE(positions[1].has.empty());
+  EXPECT_TRUE(positions[2].waits.empty());
+  const std::vector<Copy> copies = CopiesOf(positions);
+  ASSERT_EQ(copies.size(), size_t{1});
+  EXPECT_EQ(copies[0].root, 0);
+  EXPECT_TRUE(behind.TurnOf("x", 0) == copies[0].outcome.turn);
+  behind.Done(ResultOf(Collective::kAllGather, "x"), 3, 4);
+  EXPECT_TRUE(behind.TurnOf("x", 0) == ahead.TurnOf("x", 0));
+  Ledger fresh;
+  EXPECT_OK(fresh.TakeOverCounts(behind.EncodeCounts()));
+  EXPECT_EQ(fresh.barriers(), int64_t{1});
+  EXPECT_TRUE(fresh.TurnOf("x", 0) == ahead.TurnOf("x", 0));
+}
+
 TEST(AResultSaysWhatItIs) {
   Ledger ledger;
   ledger.Done(ResultOf(Collective::kAllReduce, "a", 5), 1, 2);
@@ -182,10 +235,12 @@ TEST(APositionSurvivesItsTravel) {
   position.waits = {{"a", 5}, {"", 0}};
   position.has = {Has("b", int64_t{3} << 40)};
   position.has.back().copies = false;
+  position.barriers = 3;
   position.is_new = true;
   position.by_commits = true;
   Position back;
   ASSERT_OK(Decode(Encode(position), &back));
+  EXPECT_EQ(back.barriers, int64_t{3});
   EXPECT_TRUE(back.is_new);
   EXPECT_FALSE(back.lost_some);
   EXPECT_TRUE(back.by_commits);

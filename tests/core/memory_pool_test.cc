@@ -1,5 +1,5 @@
 // The pool gives blocks out again, keeps no more than was in use at once, and forgets an old peak.
-#include "cc/base/memory_pool.h"
+#include "cc/memory/memory_pool.h"
 
 #include <cstdint>
 #include <cstring>

@@ -38,7 +38,7 @@ void Steps(Rank* rank, int steps, const std::vector<std::string>& names, int lat
 
 TEST(CountsNothingBeforeAnythingIsDone) {
   RunRanks(2, [](Rank* rank) {
-    const EngineMetrics m = rank->engine()->metrics();
+    const EngineMetrics m = rank->engine()->telemetry().metrics();
     EXPECT_EQ(m.submitted, 0);
     EXPECT_EQ(m.tensors, 0);
     EXPECT_EQ(m.calls, 0);
@@ -50,7 +50,7 @@ TEST(CountsNothingBeforeAnythingIsDone) {
 TEST(CountsTensorsAndBytesOnce) {
   RunRanks(2, [](Rank* rank) {
     Steps(rank, 40, {"a", "b"});
-    const EngineMetrics m = rank->engine()->metrics();
+    const EngineMetrics m = rank->engine()->telemetry().metrics();
     EXPECT_EQ(m.submitted, 80);
     EXPECT_EQ(m.completed, 80);
     EXPECT_EQ(m.failed, 0);
@@ -90,7 +90,7 @@ TEST(CountsWhatCallingThreadsRun) {
       here += DoneHere(rank) ? 1 : 0;
       Pause(0.0003);
     }
-    const EngineMetrics m = rank->engine()->metrics();
+    const EngineMetrics m = rank->engine()->telemetry().metrics();
     EXPECT_TRUE(here > 0);
     EXPECT_EQ(m.inline_runs, here);
     EXPECT_TRUE(m.inline_runs <= m.locked_rounds);
@@ -101,7 +101,7 @@ TEST(CountsFailures) {
   RunRanks(2, [](Rank* rank) {
     EXPECT_ERROR(AllReduce(rank, "x", rank->rank() == 0 ? 3 : 4, 1.0f)->Wait(),
                  StatusCode::kInvalidArgument, "Mismatched shapes");
-    const EngineMetrics m = rank->engine()->metrics();
+    const EngineMetrics m = rank->engine()->telemetry().metrics();
     EXPECT_EQ(m.failed, 1);
     EXPECT_EQ(m.completed, 0);
     EXPECT_EQ(m.tensors, 0);
@@ -112,7 +112,7 @@ TEST(CountsFailures) {
 TEST(NamesAreAnnouncedInFullOnceAndByNumberThen) {
   RunRanks(2, [](Rank* rank) {
     Steps(rank, 2, {"a"});
-    const EngineMetrics m = rank->engine()->metrics();
+    const EngineMetrics m = rank->engine()->telemetry().metrics();
     EXPECT_EQ(m.cache_misses, 1);
     EXPECT_EQ(m.cache_hits, 1);
   });
@@ -127,7 +127,8 @@ TEST(SaysWhyALockedStepEnded) {
       Steps(rank, 40, {"a", "b"});
       Steps(rank, 1, {"another " + std::to_string(i)});
     }
-    const EngineMetrics m = of[static_cast<size_t>(rank->rank())] = rank->engine()->metrics();
+    const EngineMetrics m = of[static_cast<size_t>(rank->rank())] =
+        rank->engine()->telemetry().metrics();
     EXPECT_TRUE(m.locked_steps > 0);
     EXPECT_EQ(AllUnlocked(m), m.locked_steps);  // the last call was no part of one
     EXPECT_EQ(Unlocked(m, UnlockReason::kCancelled), 0);
@@ -142,7 +143,7 @@ TEST(WaitsForTheLateRankOfTwo) {
   std::vector<EngineMetrics> of(2);
   RunRanks(2, [&of](Rank* rank) {
     Steps(rank, 40, {"a"}, 1);
-    of[static_cast<size_t>(rank->rank())] = rank->engine()->metrics();
+    of[static_cast<size_t>(rank->rank())] = rank->engine()->telemetry().metrics();
   });
   EXPECT_TRUE(of[0].waited[1] > of[1].waited[0]);
   EXPECT_EQ(of[0].waited[0], 0.0);
@@ -153,7 +154,7 @@ TEST(WaitsForTheLateRankOfTwo) {
 TEST(NamesTheLateRankOfFour) {
   RunRanks(4, [](Rank* rank) {
     Steps(rank, 20, {"a"}, 2);
-    const EngineMetrics m = rank->engine()->metrics();
+    const EngineMetrics m = rank->engine()->telemetry().metrics();
     EXPECT_EQ(m.waited[static_cast<size_t>(rank->rank())], 0.0);
     if (rank->rank() == 0) EXPECT_TRUE(m.waited[2] > m.waited[1] + m.waited[3]);
   });

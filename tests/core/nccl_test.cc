@@ -11,7 +11,7 @@
 #include "cc/backends/nccl/nccl_communicator.h"
 #include "cc/backends/nccl/nccl_errors.h"
 #include "cc/backends/nccl/nccl_reduction.h"
-#include "cc/backends/staged/staged_communicator.h"
+#include "cc/collectives/staged_communicator.h"
 #include "tests/core/conformance.h"
 #include "tests/core/gpu_rank.h"
 #include "tests/core/on_ranks.h"

@@ -64,7 +64,7 @@ class Compiled {
     return pending_.Finish(ids, places);
   }
 
-  // Whether a collective in a run of its own gives the sum: the job goes on.
+  // Whether a collective in a run of its own gives the sum: the job continues.
   bool GoesOn(const std::string& name) {
     std::vector<float> x(3, static_cast<float>(rank_->rank()));
     const Id id = Reduce(pending_.Begin(), name, &x);

@@ -3,11 +3,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cc/backends/shm/shm_communicator.h"
+#include "cc/backends/shm/sized_communicator.h"
 #include "tests/core/conformance.h"
 #include "tests/core/no_memory.h"
 #include "tests/core/on_ranks.h"
@@ -57,6 +60,50 @@ TEST(ConformsPastTheCaches) {
 
 TEST(AbortEndsACall) {
   for (const int size : {2, 4}) OnOneHost(size, kUsual, CheckAbort);
+}
+
+Status SumOf(int64_t count, Communicator* comm) {
+  std::vector<float> data(static_cast<size_t>(count), 1.0f);
+  TFHVD_RETURN_IF_ERROR(
+      comm->AllReduce(data.data(), data.data(), count, DType::kFloat32, Reduction()));
+  const auto sum = static_cast<float>(comm->size());
+  EXPECT_TRUE(std::all_of(data.begin(), data.end(), [sum](float x) { return x == sum; }));
+  return Status::Ok();
+}
+
+TEST(MemoryIsTakenOnceItIsNeededAndGivenBack) {
+  OnOneHost(3, kUsual, [](Communicator* comm) {
+    const auto* sized = dynamic_cast<SizedShmCommunicator*>(comm);
+    ASSERT_TRUE(sized != nullptr);
+    for (int turn = 0; turn < 2; ++turn) {
+      EXPECT_OK(SumOf(1000, comm));
+      EXPECT_FALSE(sized->is_large());
+      if (turn == 0) EXPECT_OK(SumOf(100000, comm));
+      if (turn == 1) {  // one rank has much for another one
+        const bool sends = comm->rank() == 1;
+        const std::string in(sends ? 100000 : 0, 'x');
+        std::string out(comm->rank() == 2 ? 100000 : 0, ' ');
+        EXPECT_OK(comm->AllToAll(in.data(), {0, 0, static_cast<int64_t>(in.size())}, &out[0],
+                                 {0, static_cast<int64_t>(out.size()), 0}));
+        EXPECT_TRUE(out == std::string(out.size(), 'x'));
+      }
+      EXPECT_TRUE(sized->is_large());
+      for (int i = 0; i < SizedShmCommunicator::kCallsToKeep; ++i) EXPECT_OK(comm->Barrier());
+      EXPECT_TRUE(sized->is_large());
+      EXPECT_OK(comm->Barrier());
+      EXPECT_FALSE(sized->is_large());
+    }
+  });
+}
+
+TEST(WithoutMoreMemoryAllGoesThroughTheFirst) {
+  std::optional<NoMemory> none;
+  OnOneHost(3, kUsual, [&none](Communicator* comm) {
+    if (comm->rank() == 1) none.emplace();
+    EXPECT_OK(comm->Barrier());
+    for (int64_t count : {100000, 10, 100000}) EXPECT_OK(SumOf(count, comm));
+    EXPECT_FALSE(dynamic_cast<SizedShmCommunicator*>(comm)->is_large());
+  });
 }
 
 // Turns are counted in 32 bits and wrap around in a long job.

@@ -1,14 +1,14 @@
 // When a step counts as repeated, and into which buckets it is cut: plain values in, plain values
 // out.
-#include "cc/negotiate/step_detector.h"
+#include "cc/schedule/step_detector.h"
 
 #include <cstdint>
 #include <vector>
 
-#include "cc/negotiate/gaps.h"
-#include "cc/negotiate/step_cut.h"
-#include "cc/negotiate/step_periods.h"
-#include "cc/negotiate/trust.h"
+#include "cc/schedule/gaps.h"
+#include "cc/schedule/step_cut.h"
+#include "cc/schedule/step_periods.h"
+#include "cc/schedule/trust.h"
 #include "tests/core/testing.h"
 
 namespace tfhvd {

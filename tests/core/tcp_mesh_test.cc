@@ -13,8 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "cc/backends/tcp/tcp_handshake.h"
 #include "cc/backends/tcp/tcp_socket.h"
 #include "cc/backends/tcp/tcp_transfers.h"
+#include "cc/base/sha256.h"
 #include "tests/core/tcp_jobs.h"
 #include "tests/core/testing.h"
 
@@ -201,7 +203,7 @@ TEST(APeerThatLeavesIsNotLost) {
   EXPECT_EQ(pair.zero->TakeMessage(0, 7)->bytes, std::string("the last"));
 }
 
-// Connects to rank 0 and says something; what it is sent before the end.
+// Connects to rank 0 and says something that is no handshake; what it is sent before the end.
 std::string Say(const std::string& address, const std::string& words, TcpMesh* zero) {
   Fd fd;
   EXPECT_OK(BeginConnect(address, &fd));
@@ -219,9 +221,52 @@ std::string Say(const std::string& address, const std::string& words, TcpMesh* z
   return "nothing";
 }
 
-std::string Bytes(const TcpHandshake& handshake) {
-  return std::string(reinterpret_cast<const char*>(&handshake), sizeof handshake);
+// The next bytes that come, while rank 0 moves on; fewer at the end.
+std::string Next(int fd, size_t count, TcpMesh* zero) {
+  std::string came;
+  for (const auto deadline = Clock::now() + std::chrono::seconds(20);
+       came.size() < count && Clock::now() < deadline;) {
+    zero->Progress(std::chrono::milliseconds(1));
+    std::string part(count - came.size(), ' ');
+    const ssize_t got = recv(fd, &part[0], part.size(), MSG_DONTWAIT);
+    if (got > 0) came.append(part, 0, static_cast<size_t>(got));
+    if (got == 0 || (got < 0 && errno != EAGAIN)) break;
+  }
+  return came;
 }
+
+bool SendAll(const Fd& fd, const std::string& words) {
+  return send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(words.size());
+}
+
+constexpr TcpCall kFromOne{static_cast<uint32_t>(TcpTraffic::kControl), 1, 0};
+
+// Connects to rank 0, and gets through the handshake, as far as that lets it.
+struct Caller {
+  Caller(const std::string& address, TcpMesh* zero, const TcpCall& call = kFromOne,
+         const std::string& token = kToken) {
+    std::string nonce, proof;
+    EXPECT_OK(BeginConnect(address, &fd));
+    EXPECT_OK(MakeNonce(&nonce));
+    TcpCalling handshake(token, call, nonce);
+    said = handshake.greeting();
+    EXPECT_TRUE(SendAll(fd, said));
+    answer = Next(fd.get(), handshake.missing(), zero);
+    if (answer.size() < handshake.missing()) return;
+    is_proved = handshake.Feed(answer, &proof).ok();
+    if (!is_proved) proof.assign(kSha256Bytes, 'p');
+    said += proof;
+    (void)SendAll(fd, proof);
+    is_let_in = Next(fd.get(), 1, zero) == std::string(1, kTcpWelcome);
+  }
+
+  Fd fd;
+  std::string said;
+  std::string answer;
+  bool is_proved = false;  // rank 0 knows the token
+  bool is_let_in = false;
+};
 
 // A peer is lost by one of its connections while data is under way over the other one.
 TEST(WhatComesOfALostPeerGoesNowhere) {
@@ -229,51 +274,57 @@ TEST(WhatComesOfALostPeerGoesNowhere) {
   Posted posted;
   std::string got(10, ' ');
   Receive(pair.zero.get(), kAtOne, &got, &posted, 0);
-  Fd data, control;
-  ASSERT_OK(BeginConnect(pair.address, &data));
-  ASSERT_OK(BeginConnect(pair.address, &control));
-  TcpHandshake handshake;
-  handshake.from = 1;
-  std::copy(kToken.begin(), kToken.end(), handshake.token);
+  Caller control(pair.address, pair.zero.get());
+  Caller data(pair.address, pair.zero.get(), {static_cast<uint32_t>(TcpTraffic::kData), 1, 0});
+  ASSERT_TRUE(control.is_let_in && data.is_let_in);
   TcpHeader header;
   header.tag = kAtOne.tag;
   header.bytes = 10;
   const std::string head(reinterpret_cast<const char*>(&header), sizeof header);
-  const auto say = [](const Fd& fd, const std::string& words) {
-    return send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) ==
-           static_cast<ssize_t>(words.size());
-  };
-  handshake.traffic = static_cast<uint32_t>(TcpTraffic::kControl);
-  ASSERT_TRUE(say(control, Bytes(handshake) + head + Text(10, 'm')));
-  handshake.traffic = static_cast<uint32_t>(TcpTraffic::kData);
-  ASSERT_TRUE(say(data, Bytes(handshake) + head + "first"));
+  ASSERT_TRUE(SendAll(control.fd, head + Text(10, 'm')));
+  ASSERT_TRUE(SendAll(data.fd, head + "first"));
   ASSERT_TRUE(pair.Until([&] { return got == "first     "; }));
-  control.Reset();
+  control.fd.Reset();
   ASSERT_TRUE(pair.Until([&] { return posted.over(0); }));
   EXPECT_CONTAINS(posted.result(0), "lost rank 1");
-  (void)say(data, "later");  // its connection may have been closed
+  (void)SendAll(data.fd, "later");  // its connection may have been closed
   for (int i = 0; i < 5; ++i) pair.zero->Progress(kTurn);
   EXPECT_EQ(got, std::string("first     "));
 }
 
+// A number that a peer sends is no reason to end: that peer is lost, and the others go on.
+TEST(AFrameThatNoMemoryHoldsCostsItsPeerAlone) {
+  for (const TcpTraffic traffic : {TcpTraffic::kControl, TcpTraffic::kData}) {
+    for (const uint64_t bytes : {uint64_t{1} << 60, ~uint64_t{0}}) {
+      const std::vector<TcpEndpoints> endpoints = EndpointsHere(3);
+      Pair pair(endpoints);
+      const Fd third(endpoints[2].listener);
+      Caller caller(pair.address, pair.zero.get(), {static_cast<uint32_t>(traffic), 2, 0});
+      ASSERT_TRUE(caller.is_let_in);
+      TcpHeader header;
+      header.tag = kAtOne.tag;
+      header.bytes = bytes;
+      const std::string head(reinterpret_cast<const char*>(&header), sizeof header);
+      ASSERT_TRUE(SendAll(caller.fd, head));
+      ASSERT_TRUE(pair.Until([&] { return !pair.zero->lost(2).ok(); }));
+      EXPECT_CONTAINS(pair.zero->lost(2).message(),
+                      "it announced a frame of " + std::to_string(bytes) + " bytes");
+      EXPECT_OK(pair.zero->lost(1));
+      ExpectThatOneHears(&pair);
+    }
+  }
+}
+
 TEST(StrangersAreRefusedAndHinderNobody) {
   Pair pair;
-  TcpHandshake right;
-  right.from = 1;
-  std::copy(kToken.begin(), kToken.end(), right.token);
-  EXPECT_EQ(Say(pair.address, Bytes(right), pair.zero.get()), std::string("W"));
-  TcpHandshake wrong = right;
-  wrong.token[5] = '?';
-  EXPECT_EQ(Say(pair.address, Bytes(wrong), pair.zero.get()), std::string());
-  wrong = right;
-  wrong.from = 2;  // there is none
-  EXPECT_EQ(Say(pair.address, Bytes(wrong), pair.zero.get()), std::string());
-  wrong = right;
-  wrong.to = 1;  // meant for another one that had this address
-  EXPECT_EQ(Say(pair.address, Bytes(wrong), pair.zero.get()), std::string());
-  wrong = right;
-  ++wrong.version;
-  EXPECT_EQ(Say(pair.address, Bytes(wrong), pair.zero.get()), std::string());
+  TcpMesh* const zero = pair.zero.get();
+  EXPECT_TRUE(Caller(pair.address, zero).is_let_in);
+  const Caller wrong(pair.address, zero, kFromOne, std::string(kTcpTokenBytes, '?'));
+  EXPECT_FALSE(wrong.answer.empty() || wrong.is_proved || wrong.is_let_in);
+  EXPECT_TRUE(Caller(pair.address, zero, {0, 2, 0}).answer.empty());  // there is no rank 2
+  // Meant for another one that had this address, and for another kind of traffic.
+  EXPECT_TRUE(Caller(pair.address, zero, {0, 1, 1}).answer.empty());
+  EXPECT_TRUE(Caller(pair.address, zero, {2, 1, 0}).answer.empty());
   for (int i = 0; i < 1000; ++i) {
     const std::string words = i % 2 == 0 ? "GET / HTTP/1.0\r\n\r\n" + Text(100, 'a') : Text(9, 'b');
     EXPECT_EQ(Say(pair.address, words, pair.zero.get()), std::string());
@@ -286,6 +337,78 @@ TEST(StrangersAreRefusedAndHinderNobody) {
   ASSERT_TRUE(pair.Until([&] { return posted.over(1); }));
   EXPECT_EQ(got, sent);
   EXPECT_OK(pair.zero->lost(1));
+}
+
+TEST(TheTokenDoesNotTravelAndARecordingOpensNothing) {
+  Pair pair;
+  const Caller caller(pair.address, pair.zero.get());
+  EXPECT_TRUE(caller.is_let_in);
+  EXPECT_EQ((caller.said + caller.answer).find(kToken), std::string::npos);
+  Fd fd;
+  ASSERT_OK(BeginConnect(pair.address, &fd));
+  ASSERT_TRUE(SendAll(fd, caller.said));
+  const std::string came = Next(fd.get(), 1000, pair.zero.get());  // to the connection's end
+  EXPECT_EQ(came.size(), caller.answer.size());
+  EXPECT_TRUE(came != caller.answer);
+}
+
+// A handshake that comes byte by byte, and a frame at once with its last one.
+TEST(AHandshakeMayComeInParts) {
+  Pair pair;
+  Posted posted;
+  std::string got(5, ' ');
+  Receive(pair.zero.get(), kAtOne, &got, &posted, 0);
+  Fd fd;
+  ASSERT_OK(BeginConnect(pair.address, &fd));
+  TcpCalling handshake(kToken, {static_cast<uint32_t>(TcpTraffic::kData), 1, 0},
+                       std::string(kTcpNonceBytes, 'n'));
+  for (const char byte : handshake.greeting()) {
+    ASSERT_TRUE(SendAll(fd, std::string(1, byte)));
+    pair.zero->Progress(std::chrono::milliseconds(1));
+  }
+  std::string proof;
+  ASSERT_OK(handshake.Feed(Next(fd.get(), handshake.missing(), pair.zero.get()), &proof));
+  ASSERT_TRUE(SendAll(fd, proof.substr(0, 7)));
+  pair.zero->Progress(std::chrono::milliseconds(1));
+  TcpHeader header;
+  header.tag = kAtOne.tag;
+  header.bytes = got.size();
+  const std::string head(reinterpret_cast<const char*>(&header), sizeof header);
+  ASSERT_TRUE(SendAll(fd, proof.substr(7) + head + "frame"));
+  ASSERT_TRUE(pair.Until([&] { return posted.over(0); }));
+  EXPECT_EQ(got, std::string("frame"));
+}
+
+// Whoever answers at a rank's address without knowing the token gets nothing of its peer.
+TEST(AListenerWithoutTheTokenIsNoPeer) {
+  std::vector<TcpEndpoints> all_endpoints = EndpointsHere(2);
+  const Fd impostor(all_endpoints[1].listener);
+  const std::unique_ptr<TcpMesh> zero = Open(all_endpoints[0]);
+  Posted posted;
+  const std::string secret = "what rank 1 is to know";
+  Send(zero.get(), kAtOne, secret, &posted, 0);
+  std::string came;
+  for (int connection = 0; connection < 3; ++connection) {
+    Fd fd;
+    for (const auto until = Clock::now() + std::chrono::seconds(20);
+         !fd.valid() && Clock::now() < until;) {
+      zero->Progress(std::chrono::milliseconds(1));
+      ASSERT_TRUE(AcceptOne(impostor.get(), &fd));
+    }
+    ASSERT_TRUE(fd.valid());
+    TcpListening knows_nothing(std::string(kTcpTokenBytes, '?'), 1, 2,
+                               std::string(kTcpNonceBytes, 'n'));
+    std::string reply(1, kTcpWelcome);
+    const std::string greeting = Next(fd.get(), knows_nothing.missing(), zero.get());
+    if (connection > 0) EXPECT_OK(knows_nothing.Feed(greeting, &reply));
+    if (connection > 1) reply = std::string(kTcpNonceBytes + kSha256Bytes, kTcpBye);
+    ASSERT_TRUE(SendAll(fd, reply));
+    if (connection == 0) shutdown(fd.get(), SHUT_WR);
+    came += Next(fd.get(), 1000, zero.get());
+  }
+  EXPECT_EQ(came, std::string());
+  EXPECT_FALSE(posted.over(0));
+  EXPECT_OK(zero->lost(1));
 }
 
 Fd ConnectTo(const std::string& address) {

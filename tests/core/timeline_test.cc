@@ -91,11 +91,11 @@ TEST(TellsWhatBecomesOfATensor) {
   std::atomic<int> recording{0};
   RunRanks(2, [&recording](Rank* rank) {
     const std::string path = "whole.{rank}.json";
-    ASSERT_OK(rank->engine()->StartTimeline(path, true));
+    ASSERT_OK(rank->engine()->telemetry().StartTimeline(path, true));
     // What is announced to rank 0 before that records is not in its file.
     for (++recording; recording < 2;) std::this_thread::yield();
     EXPECT_OK(AllReduce(rank, "x", 3, 1.0f)->Wait());
-    EXPECT_OK(rank->engine()->StopTimeline());
+    EXPECT_OK(rank->engine()->telemetry().StopTimeline());
     auto rows = Rows("whole." + std::to_string(rank->rank()) + ".json");
     const std::string rest = "> <ALLREDUCE <QUEUE > <INPROC_ALLREDUCE > > ";
     if (rank->rank() == 0) {
@@ -111,7 +111,7 @@ TEST(TellsWhatBecomesOfATensor) {
 
 TEST(TellsOfTheFusionBuffer) {
   RunRanks(2, [](Rank* rank) {
-    ASSERT_OK(rank->engine()->StartTimeline("group.json", false));
+    ASSERT_OK(rank->engine()->telemetry().StartTimeline("group.json", false));
     std::vector<float> in(8, 1.0f), out(8);
     std::promise<Status> promise;
     Entry entry;
@@ -124,7 +124,7 @@ TEST(TellsOfTheFusionBuffer) {
     entry.done = [&promise](const Status& s) { promise.set_value(s); };
     rank->engine()->Submit(std::move(entry));
     EXPECT_OK(promise.get_future().get());
-    EXPECT_OK(rank->engine()->StopTimeline());
+    EXPECT_OK(rank->engine()->telemetry().StopTimeline());
     if (rank->rank() != 0) return;  // has none
     const std::string row = Rows("group.json")["group"];
     const std::string execution =
@@ -136,10 +136,10 @@ TEST(TellsOfTheFusionBuffer) {
 
 TEST(TellsOfErrors) {
   RunRanks(2, [](Rank* rank) {
-    ASSERT_OK(rank->engine()->StartTimeline("error.json", false));
+    ASSERT_OK(rank->engine()->telemetry().StartTimeline("error.json", false));
     const auto call = AllReduce(rank, "x", rank->rank() + 1, 1.0f);
     EXPECT_ERROR(call->Wait(), StatusCode::kInvalidArgument, "Mismatched shapes");
-    EXPECT_OK(rank->engine()->StopTimeline());
+    EXPECT_OK(rank->engine()->telemetry().StopTimeline());
     if (rank->rank() != 0) return;
     const std::string row = Rows("error.json")["x"];
     EXPECT_EQ(row.substr(row.size() - 8), std::string("failed> "));
@@ -157,7 +157,7 @@ TEST(TellsOfOtherRanksProcessSets) {
     make.done = [&made](const Status& s) { made.set_value(s); };
     rank->engine()->Submit(std::move(make));
     ASSERT_OK(made.get_future().get());
-    ASSERT_OK(rank->engine()->StartTimeline("others.json", false));
+    ASSERT_OK(rank->engine()->telemetry().StartTimeline("others.json", false));
     ASSERT_OK(AllReduce(rank, "began", 1, 1.0f)->Wait());
     if (rank->rank() > 0) {
       Call call;
@@ -168,7 +168,7 @@ TEST(TellsOfOtherRanksProcessSets) {
       EXPECT_OK(call.Wait());
     }
     ASSERT_OK(AllReduce(rank, "ended", 1, 1.0f)->Wait());
-    EXPECT_OK(rank->engine()->StopTimeline());
+    EXPECT_OK(rank->engine()->telemetry().StopTimeline());
     if (rank->rank() != 0) return;
     const std::string row = Rows("others.json")["theirs (process set 1)"];
     EXPECT_TRUE(row == "<NEGOTIATE_ALLREDUCE 1 2 > " || row == "<NEGOTIATE_ALLREDUCE 2 1 > ");
@@ -182,9 +182,9 @@ TEST(BeginsAndEndsAtAnyTime) {
     std::thread starting([&] {
       for (int round = 0; round < kRounds; ++round) {
         const std::string path = "any." + std::to_string(round) + ".";
-        EXPECT_OK(rank->engine()->StartTimeline(path + "{rank}", round % 2 == 0));
+        EXPECT_OK(rank->engine()->telemetry().StartTimeline(path + "{rank}", round % 2 == 0));
         std::this_thread::sleep_for(std::chrono::milliseconds(round));
-        EXPECT_OK(rank->engine()->StopTimeline());
+        EXPECT_OK(rank->engine()->telemetry().StopTimeline());
         (void)Rows(path + std::to_string(rank->rank()));
       }
       done = true;
@@ -204,7 +204,7 @@ TEST(BeginsAndEndsAtAnyTime) {
 
 TEST(EndsWithTheEngine) {
   RunRanks(1, [](Rank* rank) {
-    ASSERT_OK(rank->engine()->StartTimeline("left.json", false));
+    ASSERT_OK(rank->engine()->telemetry().StartTimeline("left.json", false));
     EXPECT_OK(AllReduce(rank, "x", 1, 1.0f)->Wait());
   });
   EXPECT_CONTAINS(Rows("left.json")["x"], "<NEGOTIATE_ALLREDUCE 0 > <ALLREDUCE ");

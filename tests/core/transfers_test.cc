@@ -1,5 +1,5 @@
 // Waits for messages, whatever carries them.
-#include "cc/transfer/transfers.h"
+#include "cc/collectives/transfer/transfers.h"
 
 #include <chrono>
 #include <thread>

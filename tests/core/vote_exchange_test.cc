@@ -1,7 +1,7 @@
 // How hosts learn what all have voted: in any order of votes and messages every host comes to the
 // same verdict in every round, an abort reaches those who have not voted, and a round costs each
 // host one message to each of a few others, or one a hop.
-#include "cc/backends/hierarchical/vote_exchange.h"
+#include "cc/collectives/hierarchical/vote_exchange.h"
 
 #include <deque>
 #include <memory>

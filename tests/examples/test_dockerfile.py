@@ -11,7 +11,7 @@ import mpi
 import pytest
 
 from build_tools import find
-from tfhvd.launch import arguments
+from tfhvd.launch.options import parse
 
 FILE = mpi.ROOT / "examples" / "Dockerfile"
 SSH = mpi.ROOT / "examples" / "ssh"
@@ -114,7 +114,7 @@ def test_the_user_is_the_one_that_was_made():
 def test_the_image_trains_unless_told_otherwise():
     [command] = [step.words() for step in IMAGE.of("CMD")]
     assert command[0] == "tfhvdrun"
-    job = arguments.parse(command[1:], {})
+    job = parse.parse(command[1:], {})
     assert job.num_proc == 2 and not job.hosts
     assert job.command[0] == "python"
     assert (mpi.ROOT / job.command[1]).is_file()

@@ -14,9 +14,9 @@ import mpi
 import pytest
 import yaml
 
-from tfhvd.launch import arguments
-from tfhvd.launch.hosts import Host
-from tfhvd.launch.job import Job
+from tfhvd.launch.options import parse
+from tfhvd.launch.state.hosts import Host
+from tfhvd.launch.state.job_spec import Job
 
 FOLDER = mpi.ROOT / "examples" / "kubernetes"
 SERVICE, JOB = list(yaml.safe_load_all((FOLDER / "job.yaml").read_text(encoding="utf-8")))
@@ -73,7 +73,7 @@ def launched(text: str, **variables: str) -> Job:
     """What tfhvdrun reads in the last line of a script."""
     first, launcher, *words = dockerfile_steps.expand(text.splitlines()[-1], variables).split()
     assert [first, launcher] == ["exec", "tfhvdrun"], "signals reach it"
-    return arguments.parse([word.strip('"') for word in words], {})
+    return parse.parse([word.strip('"') for word in words], {})
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -240,7 +240,7 @@ def test_ranks_have_shared_memory(role):
 
 @pytest.mark.parametrize("role", TEMPLATES)
 def test_ranks_have_time_to_save(role):
-    grace = arguments.parse(["-np", "1", "true"]).grace
+    grace = parse.parse(["-np", "1", "true"]).grace
     assert TEMPLATES[role]["spec"]["terminationGracePeriodSeconds"] > grace
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 
+import faults
 import mpi
 import pytest
 
@@ -111,6 +112,20 @@ others_wait()
     assert job.ranks[1].code == {"exits at once": 7, "is killed": 128 + signal.SIGKILL}[deed], job
     said = job.launcher + job.ranks[0].err
     assert "signal 9" in said or "non-zero" in said or "exit code: 7" in said, job
+
+
+def test_who_has_left_does_not_wait_for_a_rank_that_is_gone_without_a_goodbye():
+    left = []
+
+    def watch(processes: mpi.Processes) -> None:
+        processes.wait_for_text(1, "now")
+        left.extend(processes.wait_until_gone(SECONDS, ranks=[0]))
+        processes.kill()
+
+    text = begin() + "if victim:\n    os._exit(0)\n"
+    job = mpi.run_ranks(2, text, while_running=watch, launcher=faults.LETS_GO_ON)
+    assert not left, f"still there after {SECONDS} s: {left}\n{job}"
+    assert re.search(r"rank 1 \(process \d+ on host \S+\) has died", job.ranks[0].err), job
 
 
 def test_one_raises_and_the_others_wait_in_a_compiled_function():

@@ -263,7 +263,7 @@ def expect(call: Callable[[], Any], *words: str) -> None:
 
 
 def mismatches() -> None:
-    """Each is an error on every rank, and the job goes on."""
+    """Each is an error on every rank, and the job continues."""
     rank, size = hvd.rank(), hvd.size()
 
     @tf.function

@@ -124,7 +124,7 @@ def test_the_survivors_go_on_from_the_last_commit(tmp_path, fakes, ranks, victim
     assert code == 0, said
     for rank in set(range(ranks)) - {int(n) for n in victims.split(",")}:
         assert f"{rank}: 60 steps, {float(total)}, resets {resets}, rank " in said, said
-    assert "It has collectives on GPUs: it goes on from its last commit." in said
+    assert "It has collectives on GPUs: it continues from its last commit." in said
 
 
 def test_fit_goes_on_from_the_last_commit(tmp_path, fakes):
@@ -139,4 +139,4 @@ def test_where_nothing_is_committed_the_error_says_what_to_type(tmp_path, fakes)
     code, said = launch(tmp_path, fakes, 2, "1", "alone")
     assert code == 1, said
     assert "AbortedError" in said, said
-    assert "With hvd.elastic.run (docs/elastic.md) the job goes on from its last commit" in said
+    assert "With hvd.elastic.run (docs/elastic.md) the job continues from its last commit" in said

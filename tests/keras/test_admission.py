@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from tfhvd.keras import admission
-from tfhvd.runtime.comers import Comers
+from tfhvd.keras.joining import admission
+from tfhvd.runtime.elastic.replay import Replay
 
 
 @pytest.fixture
 def comers(monkeypatch):
     """Those of a job of which this process is a member, and that lets ranks in."""
-    own = Comers()
+    own = Replay()
     own.begin_training = lambda: True
     monkeypatch.setattr(admission, "comers", own)
     monkeypatch.setattr(admission, "may_reduce", lambda model: True)

@@ -7,7 +7,8 @@ from flavours import assert_same_on_all_ranks, data, in_both_keras, keras_of, ma
 
 import tfhvd
 import tfhvd.keras as hvd
-from tfhvd.keras import agreement, learning_rate
+from tfhvd.keras.fit import start
+from tfhvd.keras.wrap import learning_rate
 
 pytestmark = pytest.mark.ranks(2)
 
@@ -184,7 +185,7 @@ class TestLearningRates:
 def test_numbers_travel_to_the_bit():
     optimizers = [keras_of("keras").optimizers.SGD(rate) for rate in (0.1, 3.0)]
     others = [keras_of("keras").optimizers.SGD(rate) for rate in (1.0, 3.0)]
-    rates = agreement.LearningRates()
+    rates = start.LearningRates()
     rates.take(others, rates.packed([*optimizers]), root=0, epoch=0)
     assert [learning_rate.get(o) for o in others] == [learning_rate.get(o) for o in optimizers]
     rates.take(others, rates.packed([None, None]), root=0, epoch=0)

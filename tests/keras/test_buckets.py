@@ -89,7 +89,7 @@ class TestGradients:
         if hvd.size() > 1:
             small = "float16" if compression is hvd.Compression.fp16 else "float32"
             found = [types for types in _operations(compiled) if len(types) > 1]
-            votes = [] if small == "float16" else ["float32(7,)"]  # else they travel by themselves
+            votes = [] if small == "float16" else ["float32(15,)"]  # else they travel by themselves
             assert found == [[f"{small}()", f"{small}(2, 2)", f"{small}(3,)", *votes]]
 
     def test_a_bucket_has_the_name_of_its_first_gradient(self):
@@ -121,7 +121,7 @@ def test_a_gradient_whose_shape_differs_is_an_error_on_every_rank(at, more):
             loss = tf.add_n([tf.reduce_sum(v) for v in small])
         return tape.gradient(loss, small)
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"shapes|numbers of tensors"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"shapes|tensors in the group"):
         step()
 
 

@@ -18,8 +18,8 @@ from variants import also
 
 import tfhvd
 import tfhvd.keras as hvd
-from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks import metric_average
+from tfhvd.keras.wrap import learning_rate
 
 pytestmark = pytest.mark.ranks(2, 4)
 
@@ -296,6 +296,87 @@ class TestMetricAverage:
         assert len(said) == (1 if hvd.rank() == 0 else 0)
         assert all(f"by ranks [0] of {hvd.size()}" in text for text in said)
         assert_same_on_all_ranks([history.history["val_loss"], history.history["loss"]])
+
+    @in_both_keras
+    def test_a_metric_with_a_state_of_its_own(self, package, caplog):
+        """It is averaged, and that is said, unless its state is said to be a sum."""
+        metric_average._say_averaged.cache_clear()
+        keras = keras_of(package)
+
+        class LargestAndSum(keras.metrics.Metric):
+            def __init__(self, largest, **kwargs):
+                super().__init__(**kwargs)
+                self.largest = largest
+                self.state = self.add_weight(name="state", shape=(), initializer="zeros")
+
+            def update_state(self, y_true, y_pred, sample_weight=None):
+                y = tf.cast(y_true, tf.float32)
+                added = self.state + tf.reduce_sum(y)
+                self.state.assign(
+                    tf.maximum(self.state, tf.reduce_max(y)) if self.largest else added
+                )
+
+            def result(self):
+                return self.state + 0.0
+
+        model = make_model(keras)
+        metrics = [LargestAndSum(True, name="largest"), LargestAndSum(False, name="sum")]
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), "mse", metrics=metrics)
+        x, y = data(seed=hvd.rank())
+        joins = hvd.MetricAverageCallback(sums=["sum"])
+        logs = model.fit(x, y, epochs=2, verbose=0, callbacks=[joins]).history
+        of_ranks = [data(seed=rank)[1] for rank in range(hvd.size())]
+        np.testing.assert_allclose(logs["sum"], [np.sum(of_ranks)] * 2, rtol=1e-5)
+        np.testing.assert_allclose(
+            logs["largest"], [np.mean(np.max(of_ranks, (1, 2)))] * 2, rtol=1e-5
+        )
+        said = [r.getMessage() for r in caplog.records if "weighted by samples" in r.getMessage()]
+        assert len(said) == (hvd.rank() == 0)
+        assert all("'largest'" in text and "class LargestAndSum" in text for text in said)
+
+    @in_both_keras
+    def test_evaluate_returns_what_one_rank_returns(self, package):
+        keras = keras_of(package)
+        model = make_model(keras)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.0))
+        model.compile(optimizer, "mse", metrics=[keras.metrics.R2Score(name="r2")])
+        x, y = data(seed=7, samples=20)
+        expected = model.evaluate(x, y, verbose=0, return_dict=True)
+        mine = slice(*own_part({2: [0, 15, 20], 4: [0, 10, 15, 18, 20]}))
+        # A callback that takes no tensors: tf_keras shows all of them a copy then.
+        callbacks = [hvd.MetricAverageCallback(), keras.callbacks.Callback()]
+        for _ in range(2):
+            found = model.evaluate(
+                x[mine], y[mine], batch_size=4, verbose=0, return_dict=True, callbacks=callbacks
+            )
+            assert found.keys() == expected.keys()
+            np.testing.assert_allclose([found[k] for k in expected], list(expected.values()), 1e-5)
+        as_list = model.evaluate(x[mine], y[mine], batch_size=4, verbose=0, callbacks=callbacks)
+        own = model.evaluate(x[mine], y[mine], batch_size=4, verbose=0)
+        joined = model.evaluate(x, y, verbose=0)
+        np.testing.assert_allclose(as_list, joined, 1e-5)
+        assert hvd.size() == 1 or not np.allclose(own, joined, 1e-5)
+
+    def test_a_rank_without_batches_has_the_others_metrics(self):
+        keras = keras_of("keras")
+
+        def compiled():
+            model = make_model(keras)
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.0))
+            model.compile(optimizer, "mse", metrics=[keras.metrics.R2Score(name="r2")])
+            return model
+
+        parts = [data(seed=rank) for rank in range(hvd.size() + 1)]
+        dataset = tf.data.Dataset.from_tensor_slices(parts[hvd.rank()]).batch(4)
+        having = max(hvd.size() - 1, 1)
+        dataset = dataset if hvd.rank() < having else dataset.take(0)
+        x, y = (np.concatenate(arrays) for arrays in zip(*parts[:having]))
+        expected = compiled().evaluate(x, y, verbose=0, return_dict=True)
+        joins = hvd.MetricAverageCallback()
+        logs = compiled().fit(dataset, verbose=0, callbacks=[joins]).history
+        assert logs.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(logs[key], [value], rtol=1e-5, err_msg=key)
 
     def test_what_is_no_number_stays(self):
         logs = {"loss": float(hvd.rank()), "note": "text", "list": [1, 2], "bad": float("nan")}

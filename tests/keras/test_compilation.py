@@ -7,7 +7,7 @@ import tensorflow as tf
 from flavours import in_both_keras, keras_of
 
 import tfhvd as hvd
-from tfhvd.runtime.library import chosen_ops
+from tfhvd.runtime.native import chosen_ops
 
 pytestmark = pytest.mark.ranks(1, 2)
 

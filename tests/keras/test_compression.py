@@ -5,7 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from flavours import assert_same_on_all_ranks, data, keras_of, make_model, own_gradients
+from flavours import assert_same_on_all_ranks, data, keras_of, make_model, own_gradients, values
+from variants import also
 
 import tfhvd
 import tfhvd.keras as hvd
@@ -70,6 +71,88 @@ def test_what_is_left_out_comes_later(kind, op, mode):
         given += np.mean(own, 0) if op == hvd.Average else np.sum(own, 0)
         assert not np.allclose(applied, given, atol=0.1)  # something is left out
         remembered = hvd.allreduce(compression.state()[0], op=op)
+        np.testing.assert_allclose(applied + remembered, given, atol=1e-4)
+
+
+@both
+@pytest.mark.parametrize("mode", ["eager", "function"])
+@pytest.mark.parametrize("number", ["whole", "floating"])
+def test_what_is_left_out_counts_as_it_did(kind, mode, number):
+    """Where ranks count differently in each step, and one of them not at all in some."""
+    variable = tf.Variable(tf.zeros(SHAPE))
+    compression = make(kind)
+    reduce = GradientReducer(ReductionOptions(name=kind, compression=compression))
+
+    def step(gradient, weight):
+        with hvd.batch_weight(weight):
+            return reduce([gradient], [variable])
+
+    step = tf.function(step) if mode == "function" else step
+    applied, given = np.zeros(SHAPE), np.zeros(SHAPE)
+    weight_type = tf.int32 if number == "whole" else tf.float32
+    for each in range(6):
+        weights = np.full(hvd.size(), 8)
+        weights[-1] = [8, 1, 0][each % 3]
+        own = gradients(each)
+        given += np.average(own, 0, weights=weights)
+        own[-1] *= np.nan if weights[-1] == 0 else 1  # a mean of nothing
+        [reduced] = step(
+            tf.constant(own[hvd.rank()]), tf.constant(weights[hvd.rank()], weight_type)
+        )
+        assert_same_on_all_ranks([reduced])
+        applied += reduced.numpy()
+        assert not np.allclose(applied, given, atol=0.01)  # something is left out
+        remembered = hvd.allreduce(compression.state()[0], op=hvd.Sum)
+        np.testing.assert_allclose(applied + remembered, given, atol=1e-4)
+
+
+@both
+@pytest.mark.parametrize("mode", ["eager", "function"])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("where", ["compressed", also("beside")])
+def test_a_step_that_is_not_finite_leaves_no_trace(kind, mode, value, where):
+    variables = [tf.Variable(tf.zeros(SHAPE)), tf.Variable(tf.zeros([3]))]
+    compression = make(kind)
+    reduce = GradientReducer(ReductionOptions(name=kind, compression=compression))
+    step = lambda g: reduce(g, variables)  # noqa: E731
+    step = tf.function(step) if mode == "function" else step
+    applied, given = np.zeros(SHAPE), np.zeros(SHAPE)
+    for number in range(6):
+        own = gradients(number)
+        mine, other = own[hvd.rank()], np.ones(3, "float32")
+        before = values(compression.state())
+        if number % 2 == 0:
+            given += np.mean(own, 0)
+        elif hvd.rank() == hvd.size() - 1:
+            (mine if where == "compressed" else other).flat[-1] = value
+        [reduced, beside] = step([tf.constant(mine), tf.constant(other)])
+        assert_same_on_all_ranks([np.nan_to_num(reduced)])
+        if number % 2 == 0:
+            applied += reduced.numpy()
+            np.testing.assert_array_equal(beside, np.ones(3))
+            continue
+        assert np.isnan(reduced).all()
+        for now, state in zip(values(compression.state()), before):
+            np.testing.assert_array_equal(now, state)
+    remembered = hvd.allreduce(compression.state()[0])
+    np.testing.assert_allclose(applied + remembered, given, atol=1e-4)
+
+
+@both
+def test_a_quarantine_loses_nothing_of_the_others(kind):
+    variable = tf.Variable(tf.zeros(SHAPE))
+    compression = make(kind)
+    options = ReductionOptions(name=kind, compression=compression, quarantine=True)
+    reduce = GradientReducer(options)
+    applied, given = np.zeros(SHAPE), np.zeros(SHAPE)
+    for number in range(4):
+        own = gradients(number)
+        given += np.mean(own[: -1 if number % 2 else None], 0)
+        if number % 2:
+            own[-1][0, 0] = np.nan
+        [reduced] = reduce([tf.constant(own[hvd.rank()])], [variable])
+        applied += reduced.numpy()
+        remembered = hvd.allreduce(compression.state()[0])
         np.testing.assert_allclose(applied + remembered, given, atol=1e-4)
 
 

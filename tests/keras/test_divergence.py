@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from flavours import MODES, data, in_both_keras, in_every_way, keras_of, make_model, set_seed
+from variants import also
 
 import tfhvd
 import tfhvd.keras as hvd
 from tfhvd import replicas
-from tfhvd.compat.variables import key_of, tf_variable
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat.variables import key_of, tf_variable, variable_name
 from tfhvd.replicas import Comparison
 
 pytestmark = pytest.mark.ranks(2, 4)
@@ -118,7 +120,8 @@ def test_equal_weights_are_not_complained_of(package, mode, lines):
 
 @in_both_keras
 def test_an_unequal_start_is_named(package, lines):
-    fit(compiled(package, seed=hvd.rank()), callbacks=[check(3)])
+    apart = hvd.callbacks.BroadcastGlobalVariablesCallback(None)
+    fit(compiled(package, seed=hvd.rank()), callbacks=[apart, check(3)])
     if hvd.rank() == 0:
         assert "before the first step of fit" in lines()
         assert "unequal start; pass BroadcastGlobalVariablesCallback(0)" in lines()
@@ -343,3 +346,90 @@ def test_a_variable_whose_gradient_is_not_reduced_is_told_as_that(tmp_path):
     assert "dense/bias on rank 1 against rank 0" in said[0]
     assert "its gradient was not reduced" in said[0]
     assert "kernel" not in said[0]
+
+
+def with_adam(package, layers=(), **arguments):
+    keras = keras_of(package)
+    set_seed(keras, 0)
+    model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), **arguments)
+    model.compile(optimizer, "mse", jit_compile=False)
+    return model
+
+
+def changer(package, of_model, rank):
+    """A callback that changes a variable on one rank after the second step."""
+
+    class Change(keras_of(package).callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1 and hvd.rank() == rank:
+                variable = of_model(self.model)
+                variable.assign(variable + tf.cast(1, variable.dtype))
+
+    return Change()
+
+
+def first_slot(model):
+    kept = keras_compat.optimizer_variables(model.optimizer)
+    return next(v for v in kept if len(v.shape) == 2)
+
+
+def statistics(model):
+    return model.layers[0].moving_mean
+
+
+@in_both_keras
+@pytest.mark.parametrize(
+    ("of_model", "action"),
+    [(first_slot, "heal"), (statistics, "warn"), also(statistics, "heal")],
+)
+def test_state_beside_weights_is_looked_at_in_turns(package, of_model, action, lines):
+    """A slot makes weights differ that are healed in vain; joined statistics never do."""
+    norm = keras_of(package).layers.BatchNormalization(synchronized=True)
+    model = with_adam(package, [norm])
+    changed = changer(package, of_model, hvd.size() - 1)
+    fit(model, samples=4 * 40, callbacks=[check(1, action), changed])
+    name = variable_name(of_model(model))
+    assert (name in lines()) == (hvd.rank() == 0)
+    if action == "heal":
+        values = hvd.allgather_object(np.array(of_model(model)))
+        assert all(np.array_equal(values[0], value) for value in values)
+    elif hvd.rank() == 0:
+        assert "State beside weights differs between ranks after step " in lines()
+
+
+def dropout(keras):
+    return [keras.layers.Dropout(0.5, seed=hvd.rank()), keras.layers.BatchNormalization()]
+
+
+def local_norm(keras):
+    return [keras.layers.BatchNormalization(synchronized=False), keras.layers.Dense(3)]
+
+
+@in_both_keras
+@pytest.mark.parametrize("layers", [dropout, local_norm])
+@pytest.mark.parametrize("samples", [4 * 20, also(None)])
+def test_what_each_rank_keeps_of_its_own_is_not_complained_of(package, layers, samples, lines):
+    """Its seeds, its statistics, its local layers and their slots, and its number of steps."""
+    layers = layers(keras_of(package))
+    model = with_adam(package, layers)
+    model.optimizer.register_local_var(layers[-1].trainable_variables[0])
+    own = samples or 4 * (12 + 4 * hvd.rank())
+    fit(model, samples=own, callbacks=[check(1, "raise")], epochs=2)
+    assert not lines()
+
+
+@in_both_keras
+@pytest.mark.parametrize("passes", [1, also(2)])
+def test_state_of_scales_and_of_accumulation_is_equal(package, passes, lines):
+    keras = keras_of(package)
+    set_seed(keras, 0)
+    with_scale = keras.mixed_precision.LossScaleOptimizer
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.Adam(0.01), backward_passes_per_step=passes
+    )
+    optimizer = with_scale(optimizer)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer, "mse", jit_compile=False)
+    fit(model, samples=4 * 20, callbacks=[check(1, "raise")], epochs=2)
+    assert not lines()

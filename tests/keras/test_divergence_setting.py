@@ -3,7 +3,7 @@
 import mpi
 import pytest
 
-# Weights that differ from the start, and go on to.
+# Weights that differ from the start, and that each rank is to keep.
 PROGRAM = """
 import keras
 import tensorflow as tf
@@ -12,7 +12,8 @@ hvd.init()
 keras.utils.set_random_seed(hvd.rank())
 model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
 model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
-model.fit(tf.ones((12, 2)), tf.ones((12, 1)), batch_size=2, verbose=0)
+apart = hvd.callbacks.BroadcastGlobalVariablesCallback(None)
+model.fit(tf.ones((12, 2)), tf.ones((12, 1)), batch_size=2, callbacks=[apart], verbose=0)
 print("trained")
 """
 

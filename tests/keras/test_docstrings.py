@@ -32,8 +32,13 @@ OF_THE_MACHINE = {
     "tfhvd.gloo_enabled",
     "tfhvd.nccl_built",
 }
-# They start a job, or write a file, of their own, and have tests of their own.
-ELSEWHERE = {"tfhvd.run", "tfhvd.start_timeline", "tfhvd.stop_timeline"}
+# They start a job, or have files, of their own, and have tests of their own.
+ELSEWHERE = {
+    "tfhvd.data.RecordFiles",
+    "tfhvd.run",
+    "tfhvd.start_timeline",
+    "tfhvd.stop_timeline",
+}
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 TEXTS = {name: inspect.getdoc(thing) or "" for name, thing in public_api.public()}
@@ -52,6 +57,7 @@ def surroundings(name: str) -> dict[str, Any]:
     x, vector = tf.ones([8, 4]), tf.constant([1.0, 2.0])
     given: dict[str, Any] = {
         "accuracy": 0.5,
+        "batches": hvd.data.Batches((x, tf.zeros([8, 1])), 4),
         "dataset": tf.data.Dataset.from_tensor_slices((x, tf.zeros([8, 1]))).batch(4),
         "download_data": lambda: None,
         "epoch": 3,
@@ -68,6 +74,8 @@ def surroundings(name: str) -> dict[str, Any]:
         "tfhvd": tfhvd,
         "train_step": lambda batch: None,
         "x": x,
+        "y": tf.zeros([8, 1]),
+        "mask": tf.constant([1.0, 0.0]),
         **dict.fromkeys(("bias", "hits", "kernel", "labels", "losses", "scores"), vector),
     }
     if "model" in TEXTS[name]:

@@ -135,7 +135,7 @@ def test_of_all_ranks_of_a_process_set_its_first_one_says_so(way, capfd):
 
 
 @on_ranks
-def test_of_a_large_gradient_every_value_counts_where_something_depends_on_it(capfd):
+def test_of_a_large_gradient_every_value_is_looked_at(capfd):
     large = tf.Variable(tf.zeros([300_000]), name="large")
     value = np.ones(300_000, np.float32)
     if hvd.rank() == 0:
@@ -144,7 +144,7 @@ def test_of_a_large_gradient_every_value_counts_where_something_depends_on_it(ca
         options = ReductionOptions(name=f"large.{quarantine}", quarantine=quarantine)
         [reduced] = GradientReducer(options)([tf.constant(value)], [large])
         assert np.isfinite(reduced).all() == quarantine
-    assert len(lines(capfd)) == (hvd.rank() == 0)
+    assert len(lines(capfd)) == 2 * (hvd.rank() == 0)
 
 
 @on_ranks

@@ -1,6 +1,7 @@
 """Keras' callbacks that write files: given to all ranks, they write on one."""
 
 import csv
+import importlib.util
 
 import numpy as np
 import pytest
@@ -141,16 +142,30 @@ def test_who_takes_over_in_the_middle_goes_on_from_there(package, hook, tmp_path
     assert all(rate > 1e-3 for rate in found.get("batch_steps_per_second", ()))
 
 
-def test_metrics_that_are_averaged_too_late(caplog, tmp_path):
-    log = hvd.callbacks.CSVLogger(tmp_path / f"{hvd.rank()}.csv")
+def test_what_writes_metrics_comes_behind_what_joins_them(caplog, tmp_path):
+    file = tmp_path / f"{hvd.rank()}.csv"
+    log = hvd.callbacks.CSVLogger(file)
     for callbacks in ([log, hvd.callbacks.MetricAverageCallback()], [log]):
         caplog.clear()
-        compiled(keras_of("keras")).fit(*data(seed=0), verbose=0, callbacks=callbacks)
-        said = [r.getMessage() for r in caplog.records if "before CSVLogger" in r.getMessage()]
-        assert len(said) == (hvd.rank() == 0 and len(callbacks) == 2)
+        model = compiled(keras_of("keras"))
+        model.fit(*data(seed=hvd.rank()), verbose=0, callbacks=callbacks)
+        joins = hvd.rank() == 0 and len(callbacks) == 2
+        said = [r.getMessage() for r in caplog.records if "moves CSVLogger" in r.getMessage()]
+        assert len(said) == joins
+        if joins:
+            [row] = csv.DictReader(file.read_text().splitlines())
+            assert float(row["loss"]) == model.history.history["loss"][0]
 
 
 def test_they_are_keras_own():
     for ours in CALLBACKS:
         assert issubclass(ours, FirstRankCallback)
         assert issubclass(ours, getattr(tf.keras.callbacks, ours.keras_name))
+
+
+@pytest.mark.parametrize("name", ["TensorBoard", "MetricsCallback"])
+def test_a_package_that_is_missing_is_said_by_the_constructor(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    line = f"{name} needs the package tensorboard, .* Type: pip install tensorboard$"
+    with pytest.raises(ImportError, match=line):
+        getattr(hvd.callbacks, name)(tmp_path)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tfhvd.keras import histories
+from tfhvd.keras.joining import histories
 
 
 def test_what_keras_notes_is_written():

@@ -55,12 +55,12 @@ def test_the_way_follows_the_density(monkeypatch, op):
         table, indices = as_dense(reduce(own, variable, "slices"))
         np.testing.assert_array_equal(table, expected)
         assert indices == {row for each in hvd.allgather_object(rows) for row in each}
-    assert ways == ["rows", "rows", "whole", "rows"]
+    assert ways == ["rows", "whole", "rows", "rows"]
 
 
 @pytest.mark.parametrize("density", [0.0, 0.25, 1.0])
 def test_in_a_function(density):
-    """Either way is taken, as the density of the step before says."""
+    """Either way is taken, as the density of the step says."""
     variable = tf.Variable(tf.zeros([ROWS, 2]))
     reduce = SlicesReducer(
         hvd.Average, hvd.Compression.none, "", hvd.global_process_set, density=density
@@ -80,16 +80,54 @@ def test_in_a_function(density):
         np.testing.assert_array_equal(table, expected)
 
 
-def test_a_tape_in_every_step_remembers(monkeypatch):
-    ways = counted(monkeypatch)
-    table = tf.Variable(tf.ones([ROWS, 2]))
-    for _ in range(3):
-        with hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Sum) as tape:
-            loss = tf.reduce_sum(tf.gather(table, list(range(ROWS))))
-        gradient = tape.gradient(loss, table)
-        expected = np.full((ROWS, 2), float(hvd.size()))
-        np.testing.assert_array_equal(tf.convert_to_tensor(gradient), expected)
-    assert ways == ["rows", "whole", "whole"]
+def gradient_of(table, indices):
+    with hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Sum) as tape:
+        loss = tf.reduce_sum(tf.gather(table, indices))
+    return tf.convert_to_tensor(tape.gradient(loss, table))
+
+
+def expected_of(*lists):
+    counts = np.bincount([index for indices in lists for index in indices], minlength=ROWS)
+    return np.repeat(counts[:, np.newaxis], 2, axis=1)
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_the_way_is_that_of_all_ranks_after_a_join(mode):
+    """The ranks that were there last have seen other gradients than those that had joined."""
+    table = tf.Variable(tf.zeros([ROWS, 2]))
+    step = tf.function(gradient_of) if mode == "function" else gradient_of
+    few, many = [hvd.rank(), 5], list(range(ROWS))
+    last = hvd.size() - 1
+    for together, alone in [(few, many), (many, few)]:
+        step(table, tf.constant(together))
+        if hvd.rank() == last:
+            step(table, tf.constant(alone))
+        assert hvd.join() == last
+        hvd.broadcast_variables([table], root_rank=last)
+        of_ranks = [[rank, 5] for rank in range(hvd.size())]
+        np.testing.assert_array_equal(step(table, tf.constant(few)), expected_of(*of_ranks))
+
+
+def test_the_way_is_that_of_all_ranks_where_one_has_another_variable():
+    """As where rank 0 alone loads a model."""
+    table = tf.Variable(tf.zeros([ROWS, 2]), name="table")
+    many = list(range(ROWS))
+    for _ in range(2):
+        gradient = gradient_of(table, many)
+        np.testing.assert_array_equal(gradient, expected_of(*[many] * hvd.size()))
+        if hvd.rank() == 0:
+            table = tf.Variable(tf.zeros([ROWS, 2]), name="table")
+
+
+def test_in_a_session():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        table = tf.compat.v1.get_variable("table", [ROWS, 2], initializer=tf.ones_initializer())
+        indices = tf.compat.v1.placeholder(tf.int32, [None])
+        gradient = gradient_of(table, indices)
+        session.run(tf.compat.v1.global_variables_initializer())
+        for own in [[0], list(range(ROWS))]:
+            expected = expected_of(*[own] * hvd.size())
+            np.testing.assert_array_equal(session.run(gradient, {indices: own}), expected)
 
 
 @pytest.mark.parametrize("mode", ["eager", "function"])

@@ -15,7 +15,7 @@ from flavours import (
 )
 
 import tfhvd.keras as hvd
-from tfhvd.keras import learning_rate
+from tfhvd.keras.wrap import learning_rate
 
 ETA, DECAY, RATE, MOMENTUM = 0.01, 0.1, 2.0, 0.9
 

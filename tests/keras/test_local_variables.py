@@ -233,3 +233,28 @@ def test_optimizer_of_compat_v1():
     optimizer.minimize(lambda: (own + shared) * (hvd.rank() + 1.0), var_list=[own, shared])
     assert float(own) == -hvd.rank()
     assert float(shared) == 1.0 - np.mean([rank + 1.0 for rank in range(hvd.size())])
+
+
+@in_both_keras
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize(
+    ("counts", "mode"),
+    [([12, 4], False), ([6, 0], False), also([12, 4], True, marks=[needs_xla])],
+    ids=str,
+)
+def test_a_local_gradient_counts_as_its_rank_does(package, counts, mode):
+    """It is the joined loss's gradient, of which a rank has as much as it has samples."""
+    if package == "tf_keras" and 0 in counts:
+        pytest.skip("no data are an error in tf_keras")
+    keras = keras_of(package)
+    model = make_model(keras)
+    layer = model.layers[-1]
+    x, y = data(seed=hvd.rank(), samples=max(counts[hvd.rank()], 1))
+    part = counts[hvd.rank()] / sum(counts)
+    own = dict(zip(map(key_of, model.trainable_variables), own_gradients(model, x, y)))
+    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.25), local_layers=layer)
+    model.compile(optimizer, "mse", jit_compile=mode)
+    expected = [np.array(v) - 0.25 * part * own[key_of(v)] for v in layer.trainable_weights]
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(len(x))
+    model.fit(batches.take(1 if counts[hvd.rank()] else 0), verbose=0)
+    assert_close(layer.trainable_weights, expected)

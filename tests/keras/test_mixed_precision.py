@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -91,3 +92,80 @@ def test_a_step_of_ones_own(keras, passes):
         step()
     assert not np.array_equal(before[0], values(model.trainable_variables)[0])
     assert_same_on_all_ranks(model.trainable_variables)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16"])
+def test_compressed_with_a_loss_scale(keras):
+    """Top-k of all elements is exact, also after the steps that a loss scale leaves out."""
+    x, y = data(seed=hvd.rank())
+    trained, scales = [], []
+    for compression in (hvd.Compression.none, hvd.Compression.topk(1.0, least=1)):
+        model = make_model(keras)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1e-4), compression=compression)
+        model.compile(optimizer, "mse", jit_compile=False)
+        model.fit(x, 300 * y, batch_size=4, epochs=EPOCHS, verbose=0)
+        trained.append(values(model.trainable_variables))
+        name = "dynamic_scale" if keras.__name__ == "keras" else "loss_scale"
+        scales.append(float(tf.convert_to_tensor(getattr(model.optimizer, name))))
+    assert 1 < scales[0] == scales[1] < 2**15
+    for mine, expected in zip(*trained[::-1]):
+        np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
+
+
+COMPRESSIONS = {
+    "topk": lambda: hvd.Compression.topk(0.25, least=1),
+    "powersgd": lambda: hvd.Compression.powersgd(1),
+}
+
+
+def _trained_by_a_tape(
+    keras: Any, compression: Any, factors: list[float | None], scaled: bool
+) -> Any:
+    """Trains with drawn gradients times factors, None for one that is left out.
+
+    Returns the weights, and the loss scale at the end.
+    """
+    layer = keras.layers.Dense(8, use_bias=False, dtype="float32", kernel_initializer="zeros")
+    layer.build((None, 6))
+    optimizer = keras.optimizers.SGD(1.0)
+    keras_3 = keras.__name__ == "keras"
+    if scaled:
+        holder = keras.optimizers if keras_3 else keras.mixed_precision
+        optimizer = holder.LossScaleOptimizer(optimizer, initial_scale=8.0, dynamic_growth_steps=2)
+    optimizer.build(layer.trainable_variables)
+    random = tf.random.Generator.from_seed(hvd.rank())
+
+    @tf.function
+    def step(wanted):
+        with tf.GradientTape() as plain:
+            loss = tf.reduce_sum(wanted * tf.convert_to_tensor(layer.kernel))
+            if scaled:
+                loss = (optimizer.scale_loss if keras_3 else optimizer.get_scaled_loss)(loss)
+        tape = hvd.DistributedGradientTape(plain, compression=compression)
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        if scaled and not keras_3:
+            gradients = optimizer.get_unscaled_gradients(gradients)
+        optimizer.apply_gradients(zip(gradients, layer.trainable_variables))
+
+    for factor in factors:
+        drawn = random.normal([6, 8])
+        if factor is not None:
+            step(factor * drawn)
+    name = "dynamic_scale" if keras_3 else "loss_scale"
+    scale = float(tf.convert_to_tensor(getattr(optimizer, name))) if scaled else 1.0
+    return values(layer.trainable_variables)[0], scale
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16"])
+@pytest.mark.parametrize("kind", COMPRESSIONS)
+def test_a_tape_keeps_what_is_left_out_in_the_units_of_the_loss(keras, kind):
+    """A loss scale that changes, and leaves out a step, changes nothing else."""
+    steps: list[float | None] = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    without = [*steps[:3], None, *steps[4:]]
+    if hvd.rank() == hvd.size() - 1:
+        steps[3] = math.inf
+    expected, _ = _trained_by_a_tape(keras, COMPRESSIONS[kind](), without, scaled=False)
+    found, scale = _trained_by_a_tape(keras, COMPRESSIONS[kind](), steps, scaled=True)
+    assert scale == 16.0  # doubled, halved, and doubled again
+    np.testing.assert_array_equal(found, expected)
+    assert_same_on_all_ranks([found])

@@ -4,6 +4,7 @@ import time
 
 import pytest
 from flavours import data, in_both_keras, keras_of, make_model
+from profile_pages import data_of
 
 import tfhvd.keras as hvd
 
@@ -25,6 +26,20 @@ def test_it_prints_once_at_the_end_of_the_first_epoch(package, capfd):
     assert sorted(callback.report.steps) == list(range(hvd.size()))
     assert [len(steps) for steps in callback.report.steps.values()] == [5] * hvd.size()
     assert capfd.readouterr().out.count(" in ms a step:") == (hvd.rank() == 0)
+
+
+def test_the_first_rank_writes_a_page_of_each_epoch(tmp_path):
+    folder = hvd.broadcast_object(str(tmp_path))
+    callback = hvd.callbacks.ProfileCallback(steps=5, epochs=2, page=f"{folder}/{{epoch}}.html")
+    fit("keras", callback)
+    if hvd.rank() == 0:
+        for epoch in (0, 1):
+            data = data_of((tmp_path / f"{epoch}.html").read_text(encoding="utf-8"))
+            assert (data["steps"], data["all_ranks"]) == (5, hvd.size())
+        whole = callback.report.seconds(0, "whole")
+        assert data["ranks"][0]["whole"] == pytest.approx(whole)  # of the last epoch
+    else:
+        assert list(tmp_path.iterdir()) == []
 
 
 @in_both_keras

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import children
 import numpy as np
 import pytest
 from flavours import assert_close, data, in_both_keras, keras_of, make_model, values
@@ -12,6 +13,7 @@ from variants import also
 
 import tfhvd.keras as hvd
 from tfhvd.keras.optimizer import reduces
+from tfhvd.keras.wrap.hooks import reducer_of
 
 pytestmark = pytest.mark.ranks(1)
 
@@ -99,6 +101,134 @@ def test_load_model(package, suffix, tmp_path):
     assert isinstance(opened.optimizer, keras.optimizers.Adam)
     assert_close(opened.optimizer.variables, values(optimizer.variables))
     assert_continues(opened, model)
+
+
+@in_both_keras
+@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_arguments_are_in_the_file(package, suffix, averaged, tmp_path):
+    keras = keras_of(package)
+    arguments = {
+        "backward_passes_per_step": 4,
+        "average_aggregated_gradients": averaged,
+        "op": hvd.Sum,
+        "sparse_as_dense": True,
+        "scale_local_gradients": False,
+        "quarantine": True,
+        "compression": hvd.Compression.fp16,
+    }
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.03125), **arguments)
+    model = trained(keras, optimizer)
+    model.save(tmp_path / f"model.{suffix}")
+    opened = hvd.load_model(tmp_path / f"model.{suffix}")
+    options = reducer_of(opened.optimizer).options
+    assert {name: getattr(options, name) for name in arguments} == arguments
+    other = hvd.load_model(tmp_path / f"model.{suffix}", op=hvd.Average)
+    assert reducer_of(other.optimizer).options.op == hvd.Average
+    x, y = data(seed=1)
+    before = values(model.weights)
+    for each in (opened, model):
+        for _ in range(8):
+            each.train_on_batch(x, y)
+    assert_close(opened.weights, values(model.weights))
+    assert not np.allclose(values(model.weights)[0], before[0])
+
+
+def test_an_h5_file_of_plain_keras_does_not_say_how_passes_are_accumulated(tmp_path):
+    keras = keras_of("keras")
+    model = trained(keras, keras.optimizers.SGD(0.03125, gradient_accumulation_steps=4))
+    model.save(tmp_path / "model.h5")
+    with pytest.raises(ValueError, match=r"accumulates 4 passes.*Expected: .*_per_step=4"):
+        hvd.load_model(tmp_path / "model.h5")
+    averaged = {"average_aggregated_gradients": True}
+    opened = hvd.load_model(tmp_path / "model.h5", backward_passes_per_step=4, **averaged)
+    x, y = data(seed=1)
+    for each in (opened, model):
+        for _ in range(8):
+            each.train_on_batch(x, y)
+    assert_close(opened.weights, values(model.weights))
+
+
+@in_both_keras
+def test_an_h5_file_that_is_open_and_one_that_is_not_overwritten(package, tmp_path, monkeypatch):
+    import h5py
+
+    keras = keras_of(package)
+    path = tmp_path / "model.h5"
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5), op=hvd.Sum)
+    model = trained(keras, optimizer)
+    model.save(path)
+    written = path.read_bytes()
+    monkeypatch.setattr("builtins.input", lambda text="": "n")
+    model.save(path, overwrite=False)
+    assert path.read_bytes() == written
+    model.save(tmp_path / "plain.h5", include_optimizer=False)
+    with h5py.File(path, "r") as saved, h5py.File(tmp_path / "plain.h5", "r") as plain:
+        assert json.loads(saved.attrs["tfhvd_arguments"])["op"] == "Sum"
+        assert "tfhvd_arguments" not in plain.attrs
+
+
+@in_both_keras
+@pytest.mark.parametrize("suffix", ["keras", also("h5")])
+def test_local_variables_are_to_be_given_again(package, suffix, tmp_path, caplog):
+    keras = keras_of(package)
+    model = make_model(keras)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))
+    model.compile(optimizer, keras.losses.MeanSquaredError())
+    path = tmp_path / f"model.{suffix}"
+    model.save(path)
+    optimizer.register_local_var(model.trainable_variables[0])
+    model.save(path)  # with what is local by now
+    hvd.load_model(path)
+    [line] = [r.getMessage() for r in caplog.records if r.name == "tfhvd"]
+    assert "kernel. They are reduced now." in line and "register_local_var(variable)" in line
+
+
+def test_a_process_set_is_to_be_given_again(tmp_path, caplog):
+    import h5py
+
+    keras = keras_of("keras")
+    path = tmp_path / "model.h5"
+    trained(keras, hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))).save(path)
+    with h5py.File(path, "a") as file:  # as a job of more ranks has saved it
+        saved = json.loads(file.attrs["tfhvd_arguments"])
+        assert saved["ranks"] is None
+        file.attrs["tfhvd_arguments"] = json.dumps(saved | {"ranks": [0, 2]})
+    hvd.load_model(path, process_set=hvd.global_process_set)
+    assert "process_set" not in caplog.text
+    hvd.load_model(path)
+    assert "process_set=hvd.add_process_set([0, 2])" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", ["keras", also("h5")])
+def test_a_compression_with_a_state_has_to_be_given(suffix, tmp_path):
+    keras = keras_of("keras")
+    compression = hvd.Compression.topk(0.5)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.03125), compression=compression)
+    trained(keras, optimizer).save(tmp_path / f"model.{suffix}")
+    with pytest.raises(ValueError, match=r"compression TopK.*compression=<a TopK>"):
+        hvd.load_model(tmp_path / f"model.{suffix}")
+    opened = hvd.load_model(tmp_path / f"model.{suffix}", compression=hvd.Compression.none)
+    assert reducer_of(opened.optimizer).options.compression is hvd.Compression.none
+
+
+def test_lars_is_found_in_a_new_process(tmp_path):
+    keras = keras_of("keras")
+    optimizer = hvd.DistributedOptimizer(hvd.optimizers.LARS(0.25, momentum=0.5))
+    trained(keras, optimizer).save(tmp_path / "model.keras")
+    program = (
+        "import sys, tfhvd.keras as hvd; hvd.init(); "
+        "print(type(hvd.load_model(sys.argv[1]).optimizer).__name__)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "model.keras")],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=children.environment(),
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.split()[-1].endswith("LARS")
 
 
 def test_legacy_optimizer(tmp_path):

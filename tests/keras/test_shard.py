@@ -4,8 +4,11 @@ import collections
 import gc
 from pathlib import Path
 
+import h5py
 import numpy as np
+import pandas
 import pytest
+import scipy.sparse
 import tensorflow as tf
 from flavours import data, in_both_keras, keras_of, make_model
 from tensorflow.python.eager import context
@@ -14,7 +17,7 @@ from variants import also
 import tfhvd
 import tfhvd.keras as hvd
 from tfhvd.data import arrays, datasets
-from tfhvd.data.division import Division
+from tfhvd.data.partition import Division
 
 SIZES = (1, 2, 3, 5)
 LENGTHS = (0, 1, 2, 7, 12)
@@ -129,7 +132,15 @@ class TestOrder:
     def test_elements_keep_their_structure(self, uneven, known):
         Pair = collections.namedtuple("Pair", "x y")
         one = np.arange(5)
-        for structure in ((one,), (one, {"a": one, "b": (one,)}), {"a": one}, Pair(one, one)):
+        sparse = tf.sparse.from_dense(tf.eye(5))
+        for structure in (
+            (one,),
+            (one, {"a": one, "b": (one,)}),
+            {"a": one},
+            Pair(one, one),
+            sparse,
+            (sparse, {"a": tf.ragged.constant([[1]] * 5)}),
+        ):
             dataset = tf.data.Dataset.from_tensor_slices(structure)
             if not known:
                 dataset = dataset.filter(lambda *_: True)
@@ -155,6 +166,41 @@ class TestArrays:
             assert part["ragged"].to_list() == [[n] * n for n in expected]
             assert list(part["pair"][0][:, 0]) == expected and part["pair"][1] is None
             assert [int(text) for text in part["inputs"][1].numpy()] == expected
+
+    @pytest.mark.parametrize(
+        "positions",
+        [slice(1, None, 3), np.array([4, 1]), np.array([6, 0, 0, 5, 2, 6]), np.array([], int)],
+        ids=["not shuffled", "shuffled", "used again", "none"],
+    )
+    def test_every_kind_of_array(self, positions, tmp_path, monkeypatch):
+        numbers = np.arange(21.0).reshape(7, 3)
+        numbers[2:4] = 0  # rows without entries
+        expected = numbers[positions]
+        mapped = np.memmap(tmp_path / "rows", numbers.dtype, "w+", shape=numbers.shape)
+        mapped[:] = numbers
+        dense = tf.constant(numbers)
+        monkeypatch.setattr(arrays, "_BLOCK", 2 * numbers[0].nbytes)
+        with h5py.File(tmp_path / "rows.h5", "w") as file:
+            part = arrays.taken(file.create_dataset("rows", data=numbers), positions)
+        np.testing.assert_array_equal(part, expected)
+        for sparse in (scipy.sparse.coo_matrix, scipy.sparse.csr_matrix, scipy.sparse.csc_array):
+            part = arrays.taken(sparse(numbers), positions)
+            np.testing.assert_array_equal(part.toarray(), expected)
+        part = arrays.taken(tf.sparse.from_dense(dense), positions)
+        np.testing.assert_array_equal(tf.sparse.to_dense(part), expected)
+        np.testing.assert_array_equal(arrays.taken(mapped, positions), expected)
+        frame = pandas.DataFrame(numbers, index=list("gfedcba"), columns=["a", "b", "c"])
+        nested = {"frame": frame, "more": [dense, {"series": frame["b"]}, (dense, None)]}
+        part = arrays.taken(nested, positions)
+        np.testing.assert_array_equal(part["frame"], expected)
+        np.testing.assert_array_equal(part["more"][1]["series"], expected[:, 1])
+        np.testing.assert_array_equal(part["more"][2][0], expected)
+
+    def test_order_of_sparse_and_of_files_is_compared(self, tmp_path):
+        numbers = np.arange(6.0).reshape(3, 2)
+        for kind in (tf.sparse.from_dense, scipy.sparse.coo_matrix, pandas.DataFrame):
+            ours, others = (arrays.fingerprint(kind(n)) for n in (numbers, numbers[::-1]))
+            assert ours is not None and ours != others, kind
 
     def test_a_list_is_its_items(self):
         files = [Path(f"{n}.txt") for n in range(5)]

@@ -18,8 +18,8 @@ from variants import also
 
 import tfhvd
 import tfhvd.keras as hvd
-from tfhvd.keras.update_check import UpdateCheck
-from tfhvd.runtime import updates
+from tfhvd.keras.checks.sync_check import UpdateCheck
+from tfhvd.ops import sync_monitor
 
 pytestmark = pytest.mark.ranks(2)
 
@@ -248,7 +248,7 @@ class TestSilence:
 
 class TestSetting:
     def test_warn(self, monkeypatch, caplog):
-        monkeypatch.setattr(updates, "_setting", lambda: "WARN")
+        monkeypatch.setattr(sync_monitor, "_setting", lambda: "WARN")
         keras = keras_of("keras")
         model = compiled(keras, sgd(keras))
         fit(model, callbacks=of_all_ranks(), epochs=2)
@@ -258,13 +258,13 @@ class TestSetting:
         assert int(model.optimizer.iterations) == 6
 
     def test_off(self, monkeypatch, caplog):
-        monkeypatch.setattr(updates, "_setting", lambda: "OFF")
+        monkeypatch.setattr(sync_monitor, "_setting", lambda: "OFF")
         keras = keras_of("keras")
         fit(compiled(keras, sgd(keras)), callbacks=of_all_ranks())
         assert not caplog.records
 
     def test_it_is_an_error_unless_set(self):
-        assert updates._setting() == "ERROR"
+        assert sync_monitor._setting() == "ERROR"
 
 
 @pytest.mark.ranks(1)

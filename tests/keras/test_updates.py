@@ -7,7 +7,7 @@ from variants import also
 from with_xla import needs_xla
 
 import tfhvd as hvd
-from tfhvd.runtime import updates
+from tfhvd.ops import sync_monitor
 
 pytestmark = pytest.mark.ranks(2)
 
@@ -148,12 +148,12 @@ class TestSilence:
                     each.step()
 
     def test_off(self, monkeypatch):
-        monkeypatch.setattr(updates, "_setting", lambda: "OFF")
+        monkeypatch.setattr(sync_monitor, "_setting", lambda: "OFF")
         self.check(Loop(keras_of("keras")))
 
 
 def test_warn(monkeypatch, caplog):
-    monkeypatch.setattr(updates, "_setting", lambda: "WARN")
+    monkeypatch.setattr(sync_monitor, "_setting", lambda: "WARN")
     tf.function(Loop(keras_of("keras")).step)()
     assert "A loop with DistributedGradientTape" in caplog.text
 

@@ -15,8 +15,8 @@ from tfhvd.errors import UnavailableError
 pytestmark = pytest.mark.ranks(1)
 
 KERAS = (
-    r"keras 3\.99 has no {}, which tfhvd needs to .*; tfhvd works with keras 3\.3 to 3\.15\. "
-    r"Type: pip install 'keras>=3\.3,<3\.16', or install a newer tfhvd\."
+    r"keras 3\.99 has no {}, which tfhvd needs to .*; tfhvd works with keras 3\.5 to 3\.15\. "
+    r"Type: pip install 'keras>=3\.5,<3\.16', or install a newer tfhvd\."
 )
 
 

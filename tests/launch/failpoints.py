@@ -26,7 +26,7 @@ SECONDS = 240  # for a job to end by itself: a start of TensorFlow for each rank
 # A job that ranks are to come to goes on until there are `most`.
 LOOP = """
 import json
-from tfhvd.launch.rank import rank_of
+from tfhvd.protocol.variables import rank_of
 start, (hosts, most, way) = rank_of(os.environ), sys.argv[1:]
 os.environ["TFHVD_TEST_HOST"] = hosts[min(start, len(hosts) - 1)]
 import numpy as np
@@ -69,7 +69,7 @@ train(state)
 
 FIT = """
 import json
-from tfhvd.launch.rank import rank_of
+from tfhvd.protocol.variables import rank_of
 start, (hosts, most, way) = rank_of(os.environ), sys.argv[1:]
 os.environ["TFHVD_TEST_HOST"] = hosts[min(start, len(hosts) - 1)]
 import keras

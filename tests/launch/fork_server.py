@@ -23,7 +23,7 @@ from typing import Any
 
 import preloaded
 
-from tfhvd.launch import orphans
+from tfhvd.system import subreaper
 
 _NUMBER = 8  # bytes of a process's number, and of how it has ended
 _LIMIT = 1 << 20  # bytes of a request
@@ -124,7 +124,7 @@ def _run(connection: socket.socket) -> None:
     code = 1
     try:
         connection.setblocking(True)
-        orphans.adopt()
+        subreaper.adopt()
         request, files, _, _ = socket.recv_fds(connection, _LIMIT, 3)
         while more := connection.recv(_LIMIT):
             request += more

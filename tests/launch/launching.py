@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,8 +48,8 @@ class Outcome:
     @property
     def own_lines(self) -> list[str]:
         """What stderr says from tfhvdrun's first word on the failure, at the end of the job."""
-        at_once = ("; the job ends", " lets it go on")
-        lines = [line for line in self.err.splitlines() if not line.endswith(at_once)]
+        at_once = re.compile("; the job ends$|: kill -CONT [0-9]+$")
+        lines = [line for line in self.err.splitlines() if not at_once.search(line)]
         first = next((at for at, line in enumerate(lines) if line.startswith("tfhvdrun:")), None)
         return [] if first is None else lines[first:]
 

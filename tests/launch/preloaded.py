@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tfhvd.launch import orphans
+from tfhvd.system import subreaper
 
 # Before Python 3.11 subprocess has no such function that could be another one.
 POSSIBLE = hasattr(subprocess, "_fork_exec")
@@ -55,7 +55,7 @@ def start_python_by_fork(wanted: bool = True) -> Iterator[None]:
 
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("a process with other threads cannot fork")
-    orphans.adopt()
+    subreaper.adopt()
     before: Any = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(args: Sequence[str], executables: Sequence[bytes], *rest: Any) -> int:

@@ -1,4 +1,4 @@
-"""Barriers of ranks that come later to an elastic job."""
+"""Barriers of ranks that join later to an elastic job."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 import pytest
 from launching import launch, script, wait_until_gone
 
-from tfhvd.launch.barriers import Barriers
+from tfhvd.launch.state.join_barriers import JoinBarriers
 
 HOSTS = {4: "a", 5: "b", 6: "b", 7: "c"}
 
 
 def test_those_of_one_host_wait_for_each_other():
-    barriers = Barriers()
+    barriers = JoinBarriers()
     barriers.come(5, 1)
     assert barriers.due(HOSTS, []) == {}
     barriers.come(4, 1)  # alone on its host
@@ -28,7 +28,7 @@ def test_those_of_one_host_wait_for_each_other():
 
 
 def test_nobody_waits_for_one_that_has_ended_or_comes_to_no_barrier():
-    barriers = Barriers()
+    barriers = JoinBarriers()
     barriers.come(5, 1)
     assert barriers.due(HOSTS, settled=[4]) == {}
     assert barriers.due(HOSTS, settled=[6]) == {5: 1}

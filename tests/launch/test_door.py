@@ -5,23 +5,30 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import random
 import resource
 import socket
+import struct
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
+import hostile
 import pytest
 from launching import launch, script, started, wait_until_gone
 
-from tfhvd.launch import address, handshake, wills, wire
-from tfhvd.launch.call.channel import Channel
-from tfhvd.launch.door import Door
-from tfhvd.launch.limits import Limits
-from tfhvd.launch.orders import Orders
-from tfhvd.launch.wills import Will
+from tfhvd.launch.failover import replication
+from tfhvd.launch.failover.replication import TakeoverState
+from tfhvd.launch.state.supervisor_config import SupervisorConfig, Timeouts
+from tfhvd.network import acceptor, address, connector, handshake, tokens
+from tfhvd.network.listener import Door
+from tfhvd.network.signed_channel import Channel
+from tfhvd.protocol import messages
+from tfhvd.telemetry.metrics_server import MetricsServer
 
+ROOT = Path(__file__).parents[2]
 TOKEN, ABOUT = "t" * 32, "test"
 
 
@@ -62,24 +69,6 @@ def is_let_in(port, token=TOKEN, about=ABOUT):
             return False
 
 
-def recorded(port):
-    """What who is let in has sent."""
-    with socket.create_connection(("127.0.0.1", port), 20) as sock:
-        said = []
-
-        class Recorder:
-            def sendall(self, data):
-                said.append(data)
-                sock.sendall(data)
-
-            def __getattr__(self, name):
-                return getattr(sock, name)
-
-        handshake.prove(Recorder(), TOKEN, ABOUT)
-        assert sock.recv(1) == b"!"
-    return b"".join(said)
-
-
 def test_who_knows_the_token_is_let_in(doors):
     port, guests = doors()
     assert is_let_in(port) and len(guests) == 1
@@ -91,7 +80,7 @@ def test_who_knows_the_token_is_let_in(doors):
 
 def test_neither_side_says_the_token_and_a_recording_opens_nothing(doors):
     port, guests = doors()
-    said = recorded(port)
+    said = hostile.recorded(("127.0.0.1", port), TOKEN, ABOUT)
     assert len(said) == handshake.GREETING + handshake.PROOF
     assert TOKEN.encode() not in said
     with socket.create_connection(("127.0.0.1", port), 20) as sock:
@@ -148,6 +137,33 @@ def test_both_have_the_same_key_and_no_two_connections_have():
     assert keys[0] == keys[1] and keys[2] == keys[3] and keys[0] != keys[2]
 
 
+def test_ranks_speak_the_same_language(monkeypatch):
+    """Byte for byte as the core, whose test has these bytes."""
+    about = struct.pack("<3I", 1, 3, 5).decode()  # data, from rank 3 to rank 5
+    token = "0123456789abcdef" * 2
+    ours, other = socket.socketpair()
+    said = []
+    with ours, other:
+
+        def listen():
+            theirs = handshake.Listening(token, about)
+            while not theirs.key:
+                said.append(other.recv(theirs.missing))
+                said.append(theirs.feed(said[-1]))
+                other.sendall(said[-1])
+
+        nonces = [b"n" * 16, b"s" * 16]
+        monkeypatch.setattr(handshake.os, "urandom", lambda size: nonces.pop(0))
+        thread = threading.Thread(target=listen)
+        thread.start()
+        handshake.prove(ours, token, about)
+        thread.join()
+    greeting, answer, proof, _ = (part.hex() for part in said)
+    core = (ROOT / "tests" / "core" / "tcp_handshake_test.cc").read_text()
+    for part in (greeting, answer[:32], answer[32:], proof):
+        assert f'"{part}"' in core
+
+
 def test_strangers_hinder_nobody_and_are_few(doors):
     """Idle ones, slow ones, and those that say too much: as many as a listener holds."""
     port, _ = doors()
@@ -175,30 +191,60 @@ def test_a_stranger_is_given_up_in_time(doors, monkeypatch):
     assert not guests and is_let_in(port)
 
 
-def test_a_listener_rests_while_descriptors_are_short(doors):
-    port, guests = doors()
+class CountingSocket(socket.socket):
+    """A listening socket.
+
+    Attributes:
+        accepts: how often `accept` has been called.
+    """
+
+    accepts = 0
+
+    def accept(self):
+        self.accepts += 1
+        return super().accept()
+
+
+@contextlib.contextmanager
+def no_descriptors():
+    """No descriptor of this process is free."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(int(link.name) for link in Path("/proc/self/fd").iterdir())
-    sock = socket.socket()
     held = []
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, hard))
         with contextlib.suppress(OSError):
             while True:
                 held.append(os.dup(0))
-        sock.connect(("127.0.0.1", port))
-        before = time.process_time()
-        time.sleep(1.0)
-        spent = time.process_time() - before
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for each in held:
             os.close(each)
-    assert spent < 0.2, "of processor time, in a second in which accept() fails"
-    with sock:
-        handshake.prove(sock, TOKEN, ABOUT)
-        assert sock.recv(1) == b"!"
-    assert len(guests) == 1
+
+
+def test_a_listener_rests_while_descriptors_are_short(monkeypatch):
+    """And accepts who has come meanwhile."""
+    now = 1000.0
+    monkeypatch.setattr(acceptor, "time", types.SimpleNamespace(monotonic=lambda: now))
+    listener = CountingSocket(fileno=address.listen(remote=False).detach())
+    ours = Door(listener, TOKEN, ABOUT)
+    with contextlib.closing(ours), socket.create_connection(("127.0.0.1", ours.port), 20) as sock:
+        with no_descriptors():
+            for rest in range(1, 4):
+                while listener.accepts < rest:
+                    assert not ours.take(1.0)
+                for _ in range(100):
+                    assert not ours.take()
+                assert listener.accepts == rest, "accept() is tried while it can only fail"
+                now += 0.3
+        proves = threading.Thread(target=handshake.prove, args=(sock, TOKEN, ABOUT))
+        proves.start()
+        guests = []
+        while not guests:
+            guests = ours.take(1.0)
+        proves.join()
+        guests[0].sock.close()
 
 
 # -- what is signed ---------------------------------------------------------------------------
@@ -232,23 +278,23 @@ class _Evil:
 
 
 def test_nothing_is_unpickled_that_is_not_signed():
-    orders = Orders(2, TOKEN, Limits(1.0, 1.0, 1.0, 1.0, 1.0, 1.0))
-    sealed = wills.sealed(Will(orders, "estate", frozenset({1})))
+    config = SupervisorConfig(2, TOKEN, Timeouts(1.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    sealed = replication.sealed(TakeoverState(config, "estate", frozenset({1})))
     assert TOKEN.encode() not in sealed
-    assert wills.opened(sealed, TOKEN) == Will(orders, "estate", frozenset({1}))
+    assert replication.opened(sealed, TOKEN) == TakeoverState(config, "estate", frozenset({1}))
     evil = pickle.dumps(_Evil())
     for data in (evil, bytes(32) + evil, sealed[:32] + evil, sealed[:-1], b""):
         with pytest.raises(ValueError, match="not signed"):
-            wills.opened(data, TOKEN)
+            replication.opened(data, TOKEN)
     with pytest.raises(ValueError, match="not signed"):
-        wills.opened(sealed, "another")
+        replication.opened(sealed, "another")
 
 
 # -- a running job ------------------------------------------------------------------------------
 
 
 def _launcher_of(job, ranks):
-    """Where the launcher of a job listens, and its token: as its workers are told."""
+    """Where the launcher of a job listens, and its token: as its agents are told."""
     until = time.monotonic() + 30
     while True:
         assert job.poll() is None and time.monotonic() < until
@@ -257,41 +303,36 @@ def _launcher_of(job, ranks):
                 words = (process / "cmdline").read_bytes().decode().split("\0")
                 lines = (process / "environ").read_bytes().decode().split("\0")
                 variables = dict(line.split("=", 1) for line in lines if "=" in line)
-                if ranks in words and any(word.endswith("worker.py") for word in words):
+                if ranks in words and any(word.endswith("agent.py") for word in words):
                     [(host, port)] = address.pairs(variables["TFHVDRUN_ADDRESS"])
                     return (host, port), variables["TFHVDRUN_TOKEN"]
         time.sleep(0.05)
 
 
-DEEP = b"[" * 100_000
-
-
-@pytest.mark.parametrize("elastic", [(), ("--elastic",)], ids=["fixed", "elastic"])
-def test_no_frame_ends_a_job(tmp_path, elastic):
+@pytest.mark.parametrize(
+    "options", [(), ("--elastic",), ("--encrypt",)], ids=["fixed", "elastic", "encrypted"]
+)
+def test_no_frame_ends_a_job(tmp_path, options):
     """Of a stranger, nor of a process of the job that has proved to be one, and talks nonsense."""
     go = tmp_path / "go"
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo done"
-    words = ("--transport", "tcp", "-np", 2, *elastic, "sh", "-c", wait)
+    words = ("--transport", "tcp", "-np", 2, *options, "sh", "-c", wait)
     with started(*words) as job:
         at, token = _launcher_of(job, wait)
-        hellos = [
-            wire.frame(wire.HELLO, b'{"rank": 1e999}'),
-            wire.frame(wire.HELLO, DEEP),
-            wire.frame(wire.HELLO, b'{"rank": 0, "host": 5, "again": 7}'),
-            wire.frame(wire.HELLO, b'{"rank": 99, "host": "h"}'),
-            wire.frame(wire.ASK, DEEP),
-            wire.frame(wire.EXIT, b'{"code": 1}'),
-            b"\xff" * 100,
-        ]
-        for hello in hellos:
-            with socket.create_connection(at, 20) as sock, contextlib.suppress(OSError):
-                sock.sendall(hello)
-                while sock.recv(100):
-                    pass
-            with socket.create_connection(at, 20) as sock:
-                handshake.prove(sock, token, wire.ABOUT)
+        seed = random.randrange(1 << 31)
+        print("seed", seed)
+        draw = random.Random(seed)
+        seen = [hostile.recorded(at, token, messages.ABOUT)]
+        ways = {False, tokens.encrypts(token)}
+        for data in [*hostile.NONSENSE, *(hostile.frame(draw, seen) for _ in range(300))]:
+            for encrypts in ways:
+                answer = hostile.say(at, data, encrypts=encrypts)
+                assert len(answer) <= handshake.ANSWER, "it was let in"
+        for data in [*hostile.NONSENSE, *(hostile.nonsense(draw) for _ in range(30))]:
+            with connector.connect(at, token, messages.ABOUT, to_connect=20).sock as sock:
+                sock.settimeout(20)
                 with contextlib.suppress(OSError):
-                    sock.sendall(hello)
+                    sock.sendall(data)
                     sock.shutdown(socket.SHUT_WR)
                     while sock.recv(100):
                         pass
@@ -302,6 +343,73 @@ def test_no_frame_ends_a_job(tmp_path, elastic):
     assert out.count("done") == 2
     assert "Traceback" not in err
     assert wait_until_gone(str(go)) == []
+
+
+def test_no_frame_ends_the_metrics_port():
+    prometheus_client = pytest.importorskip("prometheus_client")
+    registry = prometheus_client.CollectorRegistry()
+    prometheus_client.Counter("steps", "Steps.", registry=registry).inc()
+    server = MetricsServer("127.0.0.1", 0, prometheus_client.make_wsgi_app(registry))
+    at = ("127.0.0.1", server.port)
+    seed = random.randrange(1 << 31)
+    print("seed", seed)
+    draw = random.Random(seed)
+    with contextlib.closing(server), contextlib.ExitStack() as stack:
+        right = hostile.say(at, hostile.REQUEST)
+        assert right.startswith(b"HTTP/1.1 200 OK\r\n") and b"\nsteps_total 1.0\n" in right
+        threads, files = threading.active_count(), hostile.descriptors(os.getpid())
+        for _ in range(200):  # they say nothing
+            stack.enter_context(socket.create_connection(at))
+        assert threading.active_count() == threads
+        assert hostile.descriptors(os.getpid()) < files + 200 + 100
+        for data in [hostile.frame(draw, [hostile.REQUEST]) for _ in range(300)]:
+            answer = hostile.say(at, data)
+            assert not answer or answer.startswith(b"HTTP/1.1 "), (data, answer)
+        assert hostile.say(at, hostile.REQUEST) == right
+
+
+CALLS_A_RANK = """
+import json, os, socket, struct
+import numpy as np
+
+table = int(os.environ["_TFHVDRUN_ENDPOINTS"].split(",")[1])
+fields = json.loads(os.pread(table, os.fstat(table).st_size, 0))
+os.environ["TFHVD_TEST_HOST"] = f"host{fields['rank']}"  # else they meet in shared memory alone
+
+import tfhvd as hvd
+from tfhvd.network import address, handshake
+
+def call(token, traffic, sender, receiver):
+    [(host, port)] = address.pairs(fields["addresses"][0])
+    with socket.create_connection((host, port), 20) as sock:
+        about = struct.pack("<3I", traffic, sender, receiver).decode()
+        try:
+            handshake.prove(sock, token, about)
+            return sock.recv(1)
+        except OSError as error:
+            return str(error)
+
+hvd.init()
+total = hvd.allreduce(np.ones(3), op=hvd.Sum)
+if hvd.rank() == 1:
+    print("let in:", call(fields["token"], 0, 1, 0))
+    print("another token:", call("?" * 32, 0, 1, 0))
+    print("another rank:", call(fields["token"], 0, 1, 1))
+total += hvd.allreduce(np.ones(3), op=hvd.Sum)
+print("total:", np.asarray(total).tolist())
+hvd.shutdown()
+"""
+
+
+@pytest.mark.parametrize("elastic", [(), ("--elastic",)], ids=["fixed", "elastic"])
+def test_a_rank_lets_in_who_knows_the_token(tmp_path, elastic):
+    program = script(tmp_path, CALLS_A_RANK)
+    job = launch("--transport", "tcp", "-np", 2, *elastic, sys.executable, program)
+    assert job.code == 0, job
+    assert "let in: b'W'" in job.out, job.out
+    assert "another token: the listener does not know the token" in job.out, job.out
+    assert "another rank: the listener is not this job's" in job.out, job.out
+    assert job.out.count("total: [4.0, 4.0, 4.0]") == 2, job.out
 
 
 LISTS_SOCKETS = """

@@ -18,23 +18,23 @@ from mpi import wait_for
 from variants import also
 from with_xla import needs_xla
 
-from tfhvd.launch import wire
-from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.members import Members
+from tfhvd.launch.options.parse import parse
+from tfhvd.launch.state.roster import Roster
+from tfhvd.protocol import messages
 
 pytestmark = pytest.mark.usefixtures("preloaded_jobs")
 
 
 def said(data: bytes | None) -> dict:
     assert data is not None
-    [(_, payload)] = wire.Reader().feed(data)
-    return wire.read_json(payload)
+    [(_, payload)] = messages.Reader().feed(data)
+    return messages.read_json(payload)
 
 
-def members(least: int | None) -> Members:
+def members(least: int | None) -> Roster:
     """Of four ranks, which all listen."""
-    four = Members(4, least)
+    four = Roster(4, least)
     answers = [four.listens(rank, f"{'abcd'[rank]}:{rank}") for rank in (0, 2, 1, 3)]
     assert [four.ready(rank, "tfhvd 1") for rank in range(4)] == [None] * 4
     assert answers[:3] == [None] * 3
@@ -72,7 +72,10 @@ HOSTS = {0: "a", 1: "b", 2: "a", 3: "b", 4: "a"}  # of ranks, by their numbers
 
 
 def lines(data: bytes | None) -> list[str]:
-    return [str(wire.read_json(payload)["line"]) for _, payload in wire.Reader().feed(data or b"")]
+    return [
+        str(messages.read_json(payload)["line"])
+        for _, payload in messages.Reader().feed(data or b"")
+    ]
 
 
 def test_who_comes_later_is_let_in_once_all_members_are_ready():
@@ -107,9 +110,9 @@ def test_who_comes_is_told_its_place_among_those_that_are_left_and_those_that_co
 
 
 def begun(data: bytes | None) -> tuple[dict, list[str]]:
-    [(kind, payload), *rest] = wire.Reader().feed(data or b"")
-    assert kind == wire.BEGUN
-    return wire.read_json(payload), [str(wire.read_json(each)["line"]) for _, each in rest]
+    [(kind, payload), *rest] = messages.Reader().feed(data or b"")
+    assert kind == messages.REPLAY_LOG
+    return messages.read_json(payload), [str(messages.read_json(each)["line"]) for _, each in rest]
 
 
 def test_who_waits_for_a_training_that_is_over_goes_on_to_the_next_one():
@@ -142,7 +145,7 @@ def test_the_members_go_on_where_who_waited_is_gone():
 
 
 def test_nobody_is_let_in_or_done_without_after_so_many_changes():
-    four = Members(2, 1, most_changes=1)
+    four = Roster(2, 1, most_changes=1)
     for rank in range(2):
         four.listens(rank, f"{'ab'[rank]}:{rank}")
         four.ready(rank, "x")
@@ -206,7 +209,7 @@ HANG = "open(f'{__file__}.now', 'w').close(); time.sleep(600)"
 # Without TensorFlow, which takes its time to start.
 MEETS = """
 import tfhvd as hvd
-from tfhvd.runtime.library import load_native
+from tfhvd.runtime.native import load_native
 hvd.init()
 start = hvd.rank()
 for number in range(300):
@@ -258,7 +261,7 @@ def test_no_step_is_lost_where_ranks_are_killed(tmp_path, size, victims, way):
     for count, number in enumerate(lost, 1):
         assert (
             f"tfhvdrun: rank {number} on host " in result.err
-            and f"the job goes on with {size - count} of {size} ranks" in result.err
+            and f"the job continues with {size - count} of {size} ranks" in result.err
         ), result.err
 
 
@@ -317,13 +320,23 @@ def test_a_rank_that_raises_is_lost_like_one_that_is_killed(tmp_path):
     assert result.code == 0, result.err
     assert result.out.count("300 steps") == 2
     assert "rank 1 on host" in result.err and "ValueError: bad record" in result.err
-    assert "exit code 1; the job goes on with 2 of 3 ranks" in result.err
+    assert "exit code 1; the job continues with 2 of 3 ranks" in result.err
+
+
+def test_a_rank_that_is_gone_without_a_goodbye_is_lost_whatever_its_exit_code(tmp_path):
+    result = run(tmp_path, 3, "1", "graph", "os._exit(0)", program=MEETS)
+    assert result.code == 0, result.err
+    assert result.out.count("300 steps") == 2
+    lost = (
+        r"rank 1 on host .*: exit code 0 without hvd\.shutdown\(\); the job continues with 2 of 3"
+    )
+    assert re.search(lost, result.err), result.err
 
 
 def test_with_too_few_ranks_the_job_ends_as_one_of_fixed_size(tmp_path):
     result = run(tmp_path, 2, "1", "graph", KILL, "--min-np", 2, program=MEETS)
     assert result.code == 137, result.err
-    assert "goes on" not in result.err
+    assert "continues" not in result.err
     assert "rank 1 on host" in result.own_lines[0] and "failed first" in result.own_lines[0]
 
 
@@ -331,8 +344,8 @@ def test_with_too_few_ranks_the_job_ends_as_one_of_fixed_size(tmp_path):
 def test_after_so_many_changes_the_next_loss_ends_the_job(tmp_path):
     result = run(tmp_path, 3, "2,1", "graph", KILL, "--reset-limit", 1)
     assert result.code == 128 + signal.SIGKILL, result.err
-    assert "the job goes on with 2 of 3 ranks" in result.err
-    assert "the job goes on with 1 of 3 ranks" not in result.err
+    assert "the job continues with 2 of 3 ranks" in result.err
+    assert "the job continues with 1 of 3 ranks" not in result.err
     assert re.search(r"rank 1 on host .* failed first: killed by SIGKILL", result.err), result.err
 
 
@@ -418,7 +431,7 @@ def test_a_rank_that_keeps_the_others_is_evicted(tmp_path, deed, says):
     result = run(tmp_path, 3, "0", "graph", deed, "--evict-after", 2, program=program)
     assert result.code == 0, result.err
     assert result.out.count("300 steps") == 2
-    assert says in result.err and "the job goes on with 2 of 3 ranks" in result.err
+    assert says in result.err and "the job continues with 2 of 3 ranks" in result.err
 
 
 @pytest.mark.thorough
@@ -443,7 +456,7 @@ def test_the_loss_of_a_host(tmp_path, deed):
             wait_for((tmp_path / "script.py.now").exists)
             if deed == "cut off from the next":
                 os.kill(children.supervisor_of(job.pid), signal.SIGKILL)
-                time.sleep(1)  # the job goes on
+                time.sleep(1)  # the job continues
                 assert children.supervisor_of(job.pid) != 0
             if deed.startswith("cut off"):
                 net.cut_off(1)

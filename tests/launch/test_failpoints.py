@@ -5,7 +5,7 @@ from __future__ import annotations
 import failpoints
 import pytest
 
-from tfhvd.runtime.library import load_native
+from tfhvd.runtime.native import load_native
 
 CASES = {str(case): case for case in failpoints.everything()}
 

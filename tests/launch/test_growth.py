@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tfhvd.launch import discovery
-from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.growth import Growth
-from tfhvd.launch.hosts import Host, place
+from tfhvd.launch.options.parse import parse
+from tfhvd.launch.placement import discovery
+from tfhvd.launch.state.hosts import Host, place
+from tfhvd.launch.state.scaling import Autoscaler
 
 A, B = Host("a", 2), Host("b", 2, user="joe")
 
 
-def growth(*hosts: Host, most: int | None = None) -> tuple[Growth, discovery.Fixed]:
+def autoscaler(*hosts: Host, most: int | None = None) -> tuple[Autoscaler, discovery.Fixed]:
     """Of a job that has begun with two ranks on host a; a host is tried again after 1 to 8 s."""
     found = discovery.Fixed(hosts)
-    return Growth(found, place([A], 2), most, (1.0, 8.0)), found
+    return Autoscaler(found, place([A], 2), most, (1.0, 8.0)), found
 
 
 def test_ranks_are_placed_where_there_are_slots():
@@ -28,7 +28,7 @@ def test_ranks_are_placed_where_there_are_slots():
 
 
 def test_a_job_grows_where_hosts_have_room():
-    grows, found = growth(A)
+    grows, found = autoscaler(A)
     assert grows.due(0.0) == []
     found.hosts = (A, B)
     assert grows.due(1.0) == [(B, [2, 3])]
@@ -36,12 +36,12 @@ def test_a_job_grows_where_hosts_have_room():
 
 
 def test_a_job_has_no_more_ranks_than_it_may():
-    grows, _ = growth(A, B, Host("c", 8), most=5)
+    grows, _ = autoscaler(A, B, Host("c", 8), most=5)
     assert grows.due(0.0) == [(B, [2, 3]), (Host("c", 8), [4])]
 
 
 def test_a_lost_rank_is_replaced_after_a_pause_that_grows():
-    grows, _ = growth(A)
+    grows, _ = autoscaler(A)
     grows.ended(1, 10.0, failed=True)
     assert grows.due(10.9) == []
     assert grows.due(11.1) == [(A, [2])]
@@ -54,7 +54,7 @@ def test_a_lost_rank_is_replaced_after_a_pause_that_grows():
 
 
 def test_a_host_that_was_well_for_long_has_a_clean_record():
-    grows, _ = growth(A)
+    grows, _ = autoscaler(A)
     for rank, failed_at in ((1, 0.0), (2, 10.0), (3, 20.0)):
         grows.ended(rank, failed_at, failed=True)
         grows.due(failed_at + 9)
@@ -63,7 +63,7 @@ def test_a_host_that_was_well_for_long_has_a_clean_record():
 
 
 def test_a_rank_that_has_come_to_its_end_needs_no_pause():
-    grows, _ = growth(A)
+    grows, _ = autoscaler(A)
     grows.ended(0, 5.0, failed=False)
     assert grows.due(5.0) == [(A, [2])]
 

@@ -74,9 +74,9 @@ def test_ranks_come_and_lost_ones_are_replaced(tmp_path, way):
         f"rank {rank} of 3, sizes [2, 3, 2, 3]" for rank in range(3)
     ]
     for line in (
-        "tfhvdrun: rank 2 joins; the job goes on with 3 ranks",
-        "the job goes on with 2 of 3 ranks",
-        "tfhvdrun: rank 3 joins; the job goes on with 3 ranks",
+        "tfhvdrun: rank 2 joins; the job continues with 3 ranks",
+        "the job continues with 2 of 3 ranks",
+        "tfhvdrun: rank 3 joins; the job continues with 3 ranks",
     ):
         assert line in result.err, result.err
 
@@ -315,7 +315,7 @@ def test_a_rank_that_is_lost_as_soon_as_it_is_let_in(tmp_path):
     assert sorted(result.out.splitlines())[0] == (
         "rank 0 of 3, rate 0.030, sizes [2, 3, 2, 3], [(2, 3), (3, 2), (2, 3)]"
     ), result.err
-    assert "rank 2 on host" in result.err and "the job goes on with 2 of 3 ranks" in result.err
+    assert "rank 2 on host" in result.err and "the job continues with 2 of 3 ranks" in result.err
 
 
 # What a script may agree on before it trains: whoever comes gets what the others got.
@@ -385,7 +385,7 @@ def test_nobody_comes_where_the_others_have_other_values(tmp_path, text):
     result = grown(tmp_path, program, *words)
     assert sorted(result.out.splitlines()) == [f"rank {rank} of 2{last}" for rank in range(2)]
     assert "'broadcast_variables/0.table'" in result.err, result.err
-    assert result.err.count("is not let in: the others have done something before they") == 1
+    assert result.err.count("cannot join: before training, the script called a collective") == 1
     assert "joins" not in result.err
 
 
@@ -406,7 +406,7 @@ def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path, before):
         f"rank {rank} of 2, rate 0.020, sizes [2], []" for rank in range(2)
     ]
     assert result.err.count("tfhvdrun: rank 2 on host ") == 1, result.err
-    assert "is not let in: the others have done something before they trained that it" in result.err
+    assert "cannot join: before training, the script called a collective" in result.err
     assert "joins" not in result.err
 
 
@@ -418,7 +418,7 @@ def test_a_rank_that_comes_and_begins_otherwise_says_so(tmp_path):
     assert result.code == 0, result.err
     assert "calls hvd.broadcast '3' (int32) here, where the others have called" in result.err
     assert "called hvd.broadcast '2' (int32) before they trained" in result.err
-    assert "the job goes on with 3 ranks" not in result.err
+    assert "the job continues with 3 ranks" not in result.err
 
 
 FIT = (
@@ -621,7 +621,7 @@ def test_a_job_that_never_lets_in_who_waits_ends_without_them(tmp_path):
     path = script(tmp_path, WITHOUT_COMMITS)
     words = ("-np", 1, "--max-np", 2, "--no-prefix", sys.executable, path, tmp_path / "end")
     with started(*words) as job:
-        _read_until(job, "rank 1 on host .* waits for the others to begin to train")
+        _read_until(job, "rank 1 on host .* waits until the other ranks start training")
         (tmp_path / "end").touch()
         assert _end_of(job, path) == ["rank 0 of 1"]
 
@@ -645,7 +645,7 @@ def test_a_rank_that_ends_before_it_is_let_in_harms_nobody(tmp_path, way):
     path = script(tmp_path, FAILS_LATER)
     words = ("-np", 1, "--max-np", 2, "--blacklist-cooldown-range", 3600, 3600)
     with started(*words, sys.executable, path, tmp_path / "there", way) as job:
-        _read_until(job, "rank 1 on host .* it had not taken part yet, and the job goes on")
+        _read_until(job, "rank 1 on host .* it had not joined yet; the job continues")
         time.sleep(1)  # for another one to be started, if it were
         (tmp_path / "there.end").touch()
         assert job.stderr is not None
@@ -655,7 +655,7 @@ def test_a_rank_that_ends_before_it_is_let_in_harms_nobody(tmp_path, way):
 
 OTHER_VERSION = """
 import tfhvd as hvd
-from tfhvd.launch.rank import rank_of
+from tfhvd.protocol.variables import rank_of
 from tfhvd.runtime import membership
 if rank_of(os.environ) > 0:
     membership.__version__ = "99.9"
@@ -674,7 +674,7 @@ def test_a_rank_with_another_version_is_not_let_in(tmp_path):
     words = ("-np", 1, "--max-np", 2, "--no-prefix", sys.executable, path, tmp_path / "end")
     with started(*words) as job:
         _read_until(job, r"rank 1 on host .* cannot join: it has tfhvd 99.9 for .*, and the job")
-        _read_until(job, "rank 1 on host .* the job goes on")
+        _read_until(job, "rank 1 on host .* the job continues")
         (tmp_path / "end").touch()
         assert _end_of(job, path) == ["rank 0 of 1"]
 
@@ -683,7 +683,7 @@ STOPS = """
 import threading
 os.environ["TFHVD_REHEARSE"] = "0"  # it would wait in the function of hvd.elastic.run, as others do
 import tfhvd as hvd
-from tfhvd.launch.rank import rank_of
+from tfhvd.protocol.variables import rank_of
 
 def stop():
     while not os.path.exists(sys.argv[1]):
@@ -714,12 +714,12 @@ def test_a_rank_that_is_let_in_and_does_not_come_is_done_without(tmp_path):
     path = script(tmp_path, STOPS)
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, tmp_path / "stop")
     with started(*words) as job:
-        _read_until(job, "rank 2 on host .* waits to be let in")
+        _read_until(job, "rank 2 on host .* waits to join")
         (tmp_path / "stop").touch()
         time.sleep(1)
         (tmp_path / "stop.go").touch()
-        _read_until(job, "rank 2 joins; the job goes on with 3 ranks")
-        _read_until(job, "rank 2 does not meet the others, and is killed")
+        _read_until(job, "rank 2 joins; the job continues with 3 ranks")
+        _read_until(job, "rank 2 is killed: it did not connect to the other ranks")
         assert _end_of(job, path) == ["rank 0 of 2", "rank 1 of 2"]
 
 
@@ -795,5 +795,5 @@ def test_a_host_that_is_found_later(tmp_path):
     assert job.returncode == 0, job.stderr
     expected = [f"rank {rank} of 2, sizes [1, 2, 1, 2]" for rank in range(2)]
     assert sorted(job.stdout.splitlines()) == expected, job.stderr
-    assert "rank 1 joins; the job goes on with 2 ranks" in job.stderr
+    assert "rank 1 joins; the job continues with 2 ranks" in job.stderr
     assert wait_until_gone(str(path)) == []

@@ -13,54 +13,58 @@ import pytest
 from launching import script, started, wait_until_gone
 from mpi import wait_for
 
-from tfhvd.launch import wire
-from tfhvd.launch.ending import Ending, Rank
-from tfhvd.launch.keeper import Journal
-from tfhvd.launch.limits import Limits
-from tfhvd.launch.members import Members
-from tfhvd.launch.orders import Orders
-from tfhvd.launch.succession import COME_BY, Estate, Succession
+from tfhvd.launch.failover.standby import LocalSnapshot
+from tfhvd.launch.failover.takeover import COME_BY, Handover, Takeover
+from tfhvd.launch.state.rank_state import Ending, Rank
+from tfhvd.launch.state.roster import Roster
+from tfhvd.launch.state.supervisor_config import SupervisorConfig, Timeouts
+from tfhvd.protocol import messages
 
 pytestmark = pytest.mark.usefixtures("preloaded_jobs")
 
 
 def test_a_journal_holds_what_was_written_last():
-    journal = Journal()
+    snapshot = LocalSnapshot()
     try:
-        assert journal.read() is None
+        assert snapshot.read() is None
         for state in ("a", "b" * 1000, "c" * 10, "d" * 5000, "e" * 20, {"f": [1]}):
-            journal.write(state)
-            assert journal.read() == state
+            snapshot.write(state)
+            assert snapshot.read() == state
     finally:
-        journal.close()
+        snapshot.close()
 
 
-def test_whose_worker_does_not_come_again_is_lost():
-    journal = Journal()
+def test_whose_agent_does_not_come_again_is_lost():
+    snapshot = LocalSnapshot()
     try:
         ranks = {number: Rank(number, "a") for number in range(3)}
         ranks[1].end(Ending(code=0), 0.0)
-        journal.write(Estate(Members(3, 1), ranks=ranks))
-        succession = Succession(Orders(3, "secret", Limits(1, 1, 1)), 100.0, journal=journal)
+        snapshot.write(Handover(Roster(3, 1), ranks=ranks))
+        takeover = Takeover(
+            SupervisorConfig(3, "secret", Timeouts(1, 1, 1)), 100.0, snapshot=snapshot
+        )
 
         def comes(number: int) -> bool:
-            return succession.comes(number, "", here=True, again=True)
+            return takeover.comes(number, "", here=True, again=True)
 
         assert [comes(number) for number in (0, 1, 7)] == [True, True, False]
         assert not comes(0), "it has come"
-        assert succession.overdue(99.0 + COME_BY) == set()
-        assert succession.overdue(101.0 + COME_BY) == {2}
-        assert succession.overdue(102.0 + COME_BY) == set(), "each once"
+        assert takeover.overdue(99.0 + COME_BY) == set()
+        assert takeover.overdue(101.0 + COME_BY) == {2}
+        assert takeover.overdue(102.0 + COME_BY) == set(), "each once"
     finally:
-        journal.close()
+        snapshot.close()
 
 
 def lines(data: bytes | None) -> list[str]:
-    return [str(wire.read_json(payload)["line"]) for _, payload in wire.Reader().feed(data or b"")]
+    return [
+        str(messages.read_json(payload)["line"])
+        for _, payload in messages.Reader().feed(data or b"")
+    ]
 
 
-def members() -> Members:
-    three = Members(3, 1)
+def members() -> Roster:
+    three = Roster(3, 1)
     for rank in range(3):
         three.listens(rank, f"{'abc'[rank]}:{rank}")
         three.ready(rank, "tfhvd 1")
@@ -127,7 +131,7 @@ def test_a_job_goes_on_where_its_supervisor_is_killed_and_a_rank_is_lost_after_t
         os.kill(children.supervisor_of(process.pid), signal.SIGKILL)
         read_until(process.stderr, "the process that supervised the job was killed")
         os.kill(pids[0], signal.SIGKILL)
-        read_until(process.stderr, r"rank 0 on host .* killed by SIGKILL .* goes on with 1 of 2")
+        read_until(process.stderr, r"rank 0 on host .* killed by SIGKILL .* continues with 1 of 2")
         end.touch()
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
@@ -149,16 +153,16 @@ def test_a_job_goes_on_whenever_its_supervisor_is_killed(tmp_path):
         os.kill(supervisor, signal.SIGKILL)
         read_until(process.stderr, "the process that supervised the job was killed")
         os.kill(pids[1], signal.SIGKILL)
-        read_until(process.stderr, r"rank 1 on host .* killed by SIGKILL .* goes on with 2 of 3")
-        read_until(process.stderr, r"rank 3 on host .* is not let in")
+        read_until(process.stderr, r"rank 1 on host .* killed by SIGKILL .* continues with 2 of 3")
+        read_until(process.stderr, r"rank 3 on host .* cannot join")
         supervisor = children.supervisor_of(process.pid)
         os.kill(supervisor, signal.SIGSTOP)
         os.kill(pids[2], signal.SIGKILL)
         wait_for(lambda: not Path(f"/proc/{pids[2]}").exists())
         os.kill(supervisor, signal.SIGKILL)
         read_until(process.stderr, "the process that supervised the job was killed")
-        read_until(process.stderr, r"rank 2 on host .* killed by SIGKILL .* goes on with 1 of 3")
-        read_until(process.stderr, r"rank 4 on host .* is not let in")
+        read_until(process.stderr, r"rank 2 on host .* killed by SIGKILL .* continues with 1 of 3")
+        read_until(process.stderr, r"rank 4 on host .* cannot join")
         end.touch()
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
@@ -181,7 +185,7 @@ def test_the_exit_code_is_known_to_the_next_supervisor(tmp_path):
         for _ in range(2):
             assert "up" in process.stdout.readline()
         os.kill(children.supervisor_of(process.pid), signal.SIGKILL)
-        read_until(process.stderr, "another one .* takes its place")
+        read_until(process.stderr, "process .* takes over")
         end.touch()
         _, err = process.communicate(timeout=30)
     assert process.returncode == 3, err
@@ -196,7 +200,7 @@ def test_a_signal_ends_a_job_whose_supervisor_was_killed(tmp_path, number):
         for _ in range(2):
             assert "up" in process.stdout.readline()
         os.kill(children.supervisor_of(process.pid), signal.SIGKILL)
-        read_until(process.stderr, "another one .* takes its place")
+        read_until(process.stderr, "process .* takes over")
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 128 + number, err
@@ -210,7 +214,7 @@ def test_a_job_whose_keeper_is_killed_goes_on_and_ends_with_the_other_one(tmp_pa
             assert "up" in process.stdout.readline()
         supervisor = children.supervisor_of(process.pid)
         process.kill()
-        read_until(process.stderr, f"goes on with the job alone. To end it: kill {supervisor}")
+        read_until(process.stderr, f"continues the job alone. To end it: kill {supervisor}")
         end.touch()
         out, _ = process.communicate(timeout=30)
     assert out.count("end") == 2, out

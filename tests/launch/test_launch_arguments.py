@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tfhvd.launch import cli
-from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.hosts import Host
-from tfhvd.launch.options import make_parser
+from tfhvd.launch.options.parse import parse
+from tfhvd.launch.options.table import make_parser
+from tfhvd.launch.state.hosts import Host
 
 
 def test_the_command_begins_at_the_first_word_that_is_no_option():
@@ -92,7 +92,8 @@ def test_without_np_the_slots_are_the_number(tmp_path):
         ("-np 2 --no-prefix=1 true", "--no-prefix takes no value"),
         ("-H a:x true", "-H has a malformed part 'a:x'"),
         ("-H a:0 true", "malformed part 'a:0'"),
-        ("-H a:1,,b:1 true", "malformed part ''"),
+        ("-H a:1,,b:1 true", "-H has a comma without a host beside it. Received: 'a:1,,b:1'"),
+        ("-H localhost:1, true", "a comma without a host beside it. Received: 'localhost:1,'"),
         ("-np 5 -H a:1,b:2 true", "a:1,b:2 gives 3. Type -np 3, or give more slots, as in -H"),
         ("-H a --hostfile f true", "exclude each other"),
         ("--hostfile /no/such/file true", "cannot read the host file /no/such/file: No such file"),

@@ -13,7 +13,8 @@ import pytest
 from launching import environment, wait_until_gone
 
 import tfhvd
-from tfhvd.launch.call import caller, exchange
+from tfhvd.launch.run import caller
+from tfhvd.protocol import transfer
 
 
 def test_results_come_in_the_order_of_ranks(capfd):
@@ -150,7 +151,7 @@ def loses_one(at):
     import signal
 
     import tfhvd as hvd
-    from tfhvd.runtime.library import load_native
+    from tfhvd.runtime.native import load_native
 
     hvd.init()
     start = hvd.rank()
@@ -186,13 +187,13 @@ def test_arguments_that_cannot_be_meant(arguments, error, says):
 
 
 def test_a_stranger_gets_nothing():
-    with_secret = exchange.Exchange(b"secret", remote=False)
+    with_secret = transfer.Exchange(b"secret", {}, remote=False)
     try:
-        addresses = with_secret.environment[exchange.ADDRESS]
-        token = with_secret.environment[exchange.TOKEN]
+        addresses = with_secret.environment[transfer.ADDRESS]
+        token = with_secret.environment[transfer.TOKEN]
         with pytest.raises(OSError, match="does not know the token"):
-            exchange.join(addresses, "0" * 32, 0)
-        channel, payload = exchange.join(addresses, token, 0)
+            transfer.join(addresses, "0" * 32, 0)
+        channel, payload = transfer.join(addresses, token, 0)
         with channel.sock:
             assert payload == b"secret"
     finally:

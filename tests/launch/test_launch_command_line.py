@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tfhvd.launch import address, environment, mpi
-from tfhvd.launch.arguments import parse
-from tfhvd.launch.command_line import Node, build
+from tfhvd.hang import timeouts
 from tfhvd.launch.errors import UsageError
+from tfhvd.launch.options.parse import parse
+from tfhvd.launch.placement import environment, mpi
+from tfhvd.launch.placement.command_line import Node, build
+from tfhvd.network import address
 
 OPENMPI5 = mpi.Mpi(Path("/m/mpirun"), "openmpi", 5)
 OPENMPI4 = mpi.Mpi(Path("/m/mpirun"), "openmpi", 4)
@@ -20,19 +22,19 @@ PLACE = Node(cores=2)
 
 
 def line(words: str, which: mpi.Mpi, place: Node = PLACE) -> str:
-    return " ".join(build(parse(words.split()), which, place, ["WORKER"], ["PATH", "TFHVD_X"]))
+    return " ".join(build(parse(words.split()), which, place, ["AGENT"], ["PATH", "TFHVD_X"]))
 
 
 def test_one_machine():
     assert line("-np 2 python t.py", OPENMPI5) == (
-        "/m/mpirun -np 2 --bind-to none WORKER python t.py"
+        "/m/mpirun -np 2 --bind-to none AGENT python t.py"
     )
-    assert line("-np 2 true", MPICH) == "/m/mpirun -np 2 -bind-to none WORKER true"
+    assert line("-np 2 true", MPICH) == "/m/mpirun -np 2 -bind-to none AGENT true"
 
 
 def test_more_ranks_than_cores():
     yields = "--mca mpi_yield_when_idle 1"
-    assert f"--bind-to none --oversubscribe {yields} WORKER" in line("-np 3 true", OPENMPI5)
+    assert f"--bind-to none --oversubscribe {yields} AGENT" in line("-np 3 true", OPENMPI5)
     assert "--oversubscribe" not in line("-np 2 true", OPENMPI5)
     assert "--oversubscribe" not in line("-np 3 true", MPICH)
     here = socket.gethostname()
@@ -50,16 +52,28 @@ def test_other_hosts():
     assert line(words, OPENMPI5) == (
         "/m/mpirun -np 4 --bind-to none --host a:2,b:2 --mca btl_tcp_if_include e0,e1 "
         "--prtemca prte_if_include e0,e1 --prtemca plm_ssh_args -p 22 -x PATH -x TFHVD_X "
-        "--quiet WORKER true"
+        "--quiet AGENT true"
     )
     assert line(words, OPENMPI4) == (
         "/m/mpirun -np 4 --bind-to none --host a:2,b:2 --mca btl_tcp_if_include e0,e1 "
         "--mca oob_tcp_if_include e0,e1 --mca plm_rsh_args -p 22 -x PATH -x TFHVD_X "
-        "--quiet WORKER true"
+        "--quiet AGENT true"
     )
     assert line(words, MPICH) == (
-        "/m/mpirun -np 4 -bind-to none -hosts a:2,b:2 -iface e0 --quiet WORKER true"
+        "/m/mpirun -np 4 -bind-to none -hosts a:2,b:2 -iface e0 --quiet AGENT true"
     )
+
+
+def test_a_range_of_ports():
+    place = Node(cores=2, ports=range(20000, 20101))
+    mine = (
+        "--mca btl_tcp_port_min_v4 20000 --mca btl_tcp_port_range_v4 101 "
+        "--mca btl_tcp_port_min_v6 20000 --mca btl_tcp_port_range_v6 101"
+    )
+    assert mine in line("-np 2 -H a:1,b:1 true", OPENMPI5, place)
+    assert mine in line("-np 2 -H a:1,b:1 true", OPENMPI4, place)
+    assert "ports" not in line("-np 2 true", OPENMPI5, place)
+    assert "20000" not in line("-np 2 -H a:1,b:1 true", MPICH, place)
 
 
 def test_another_program_in_the_place_of_ssh():
@@ -96,11 +110,11 @@ def test_the_folder_of_mpirun_is_where_the_user_says():
 def test_binding_and_tcp():
     words = ["-np", "2", "--tcp", "--binding-args=--bind-to core", "true"]
     job = parse(words)
-    assert " ".join(build(job, OPENMPI5, PLACE, ["WORKER"], [])) == (
-        "/m/mpirun -np 2 --bind-to core --mca pml ob1 --mca btl tcp,self WORKER true"
+    assert " ".join(build(job, OPENMPI5, PLACE, ["AGENT"], [])) == (
+        "/m/mpirun -np 2 --bind-to core --mca pml ob1 --mca btl tcp,self AGENT true"
     )
-    assert " ".join(build(job, MPICH, PLACE, ["WORKER"], [])) == (
-        "/m/mpirun -np 2 --bind-to core WORKER true"
+    assert " ".join(build(job, MPICH, PLACE, ["AGENT"], [])) == (
+        "/m/mpirun -np 2 --bind-to core AGENT true"
     )
 
 
@@ -120,16 +134,16 @@ def test_which_keras_scripts_for_horovod_get(monkeypatch):
 
 def test_the_limit_for_stopped_ranks_is_that_for_stalled_ones():
     name = "STALL_SHUTDOWN_TIME_SECONDS"
-    assert environment.stall_limit({}) == 0
-    assert environment.stall_limit({f"HOROVOD_{name}": "7"}) == 7
-    assert environment.stall_limit({f"HOROVOD_{name}": "7", f"TFHVD_{name}": "2.5"}) == 2.5
-    assert environment.stall_limit({f"TFHVD_{name}": "soon"}) == 0
+    assert timeouts.stall_limit({}) == 0
+    assert timeouts.stall_limit({f"HOROVOD_{name}": "7"}) == 7
+    assert timeouts.stall_limit({f"HOROVOD_{name}": "7", f"TFHVD_{name}": "2.5"}) == 2.5
+    assert timeouts.stall_limit({f"TFHVD_{name}": "soon"}) == 0
 
 
 def test_a_job_that_hangs_is_ended_where_the_option_or_else_the_setting_says_so():
     def ends(*words: str, **base: str) -> bool:
         job = parse([*words, "-np", "2", "true"])
-        return environment.ends_hanging(environment.build(job, base, root=False))
+        return timeouts.ends_hanging(environment.build(job, base, root=False))
 
     assert [ends(), ends(TFHVD_ON_HANG="Abort"), ends("--on-hang", "abort")] == [False, True, True]
     assert not ends("--on-hang", "warn", TFHVD_ON_HANG="abort")

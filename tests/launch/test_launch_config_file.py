@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tfhvd.launch.arguments import parse
-from tfhvd.launch.config_file import words
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.hosts import Host
-from tfhvd.launch.options import make_parser
+from tfhvd.launch.options.config_file import words
+from tfhvd.launch.options.parse import parse
+from tfhvd.launch.options.table import make_parser
+from tfhvd.launch.state.hosts import Host
 
 HOROVOD = """
 verbose: true

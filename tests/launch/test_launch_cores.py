@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from launching import launch
 
-from tfhvd.launch.cores import VARIABLES, Cores, measure, read_limit, share, variables
+from tfhvd.system.cpu_affinity import VARIABLES, Cores, measure, read_limit, share, variables
 
 
 @pytest.mark.parametrize(

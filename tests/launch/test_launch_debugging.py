@@ -12,8 +12,13 @@ import time
 import pytest
 from launching import TFHVDRUN, environment, launch, script, wait_until_gone
 
-from tfhvd.launch import wire
-from tfhvd.launch.debugging import InputSender, InputWriter, launcher_variables, rank_variables
+from tfhvd.launch.stdio.debugger_stdin import (
+    InputSender,
+    InputWriter,
+    launcher_variables,
+    rank_variables,
+)
+from tfhvd.protocol import messages
 
 PROGRAM = """
 rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
@@ -115,7 +120,7 @@ def test_what_came_before_the_rank_is_sent_to_it(early):
         sender.stop()
         sender.stop()
     os.close(read)
-    assert sent == [wire.frame(wire.INPUT, b"abc"), wire.frame(wire.INPUT)]
+    assert sent == [messages.frame(messages.INPUT, b"abc"), messages.frame(messages.INPUT)]
 
 
 def test_input_is_written_as_it_is_read():

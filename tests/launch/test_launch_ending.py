@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from tfhvd.launch import stopping, wire
-from tfhvd.launch.ending import Ending, Rank, first_failure, last_lines_of, report
+from tfhvd.launch.state import shutdown_plan
+from tfhvd.launch.state.rank_state import Ending, Rank, first_failure, last_lines_of, report
+from tfhvd.protocol import messages
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: bad\n'
 
@@ -26,6 +27,7 @@ def test_exit_codes_are_a_shells():
     assert Ending(error="cannot start 'x'").exit_code == 127
     assert Ending(lost=True).exit_code == 1
     assert not Ending(code=0).failed and Ending(signal=15).failed
+    assert Ending(code=0, silent=True).failed and Ending(code=0, silent=True).exit_code == 1
 
 
 def test_the_earliest_failure_counts():
@@ -140,7 +142,7 @@ def test_who_had_ended_before_a_failure_is_named():
     ranks = [ended(0, Ending(code=1), 5.0), *(ended(n, Ending(code=0), 1.0 * n) for n in (1, 2))]
     late = ended(3, Ending(code=0), 6.0)
     assert report(ranks[0], [*ranks, late])[1] == (
-        "tfhvdrun: ranks 1-2 had ended before, with exit code 0"
+        "tfhvdrun: ranks 1-2 had already ended with exit code 0"
     )
 
 
@@ -168,7 +170,7 @@ def test_last_lines_of_leave_out_what_tensorflow_says_at_its_start():
     assert last_lines_of([*STARTUP.splitlines(), *words]) == words
     quiet = ended(0, Ending(code=3), 1.0, said=STARTUP)
     assert report(quiet)[1:] == [
-        "tfhvdrun: it wrote nothing to stderr but what TensorFlow writes when it starts"
+        "tfhvdrun: it wrote nothing to stderr except TensorFlow's startup lines"
     ]
 
 
@@ -183,7 +185,7 @@ def test_stderr_is_kept_as_lines_also_in_pieces():
 def test_the_report_of_a_rank_that_is_gone():
     assert report(ended(1, Ending(lost=True), 2.0))[0] == (
         "tfhvdrun: rank 1 on host n1 failed first: lost without a message: its host, its network "
-        "or its worker failed"
+        "or its agent failed"
     )
 
 
@@ -214,26 +216,26 @@ def test_the_report_says_what_a_rank_was_doing_unless_a_traceback_does():
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_job_is_asked_then_killed(first):
-    steps = stopping.plan(100.0, first, timeout=5.0, grace=3.0)
+    steps = shutdown_plan.plan(100.0, first, timeout=5.0, grace=3.0)
     ranks = [step for step in steps if step.target == "ranks"]
-    assert ranks[0] == stopping.Step(103.0, "ranks", first)
-    assert ranks[-1] == stopping.Step(108.0, "ranks", signal.SIGKILL)
+    assert ranks[0] == shutdown_plan.Step(103.0, "ranks", first)
+    assert ranks[-1] == shutdown_plan.Step(108.0, "ranks", signal.SIGKILL)
     assert signal.SIGTERM in [step.signal for step in ranks]
     assert all(step.at > 108.0 for step in steps if step.target == "mpirun")
 
 
 def test_steps_are_taken_once():
-    steps = stopping.plan(0.0, signal.SIGTERM, timeout=5.0)
-    assert [step.signal for step in stopping.take_due(steps, 1.0)] == [signal.SIGTERM]
-    assert stopping.take_due(steps, 1.0) == []
-    assert [step.signal for step in stopping.take_due(steps, 5.0)] == [signal.SIGKILL]
+    steps = shutdown_plan.plan(0.0, signal.SIGTERM, timeout=5.0)
+    assert [step.signal for step in shutdown_plan.take_due(steps, 1.0)] == [signal.SIGTERM]
+    assert shutdown_plan.take_due(steps, 1.0) == []
+    assert [step.signal for step in shutdown_plan.take_due(steps, 5.0)] == [signal.SIGKILL]
 
 
 def test_frames_survive_any_cutting():
-    frames = [(wire.OUTPUT, b"x" * 300), (wire.QUIT, b""), (wire.ERRORS, b"\x00\n")]
-    stream = b"".join(wire.frame(*frame) for frame in frames)
+    frames = [(messages.OUTPUT, b"x" * 300), (messages.QUIT, b""), (messages.ERRORS, b"\x00\n")]
+    stream = b"".join(messages.frame(*frame) for frame in frames)
     for size in (1, 2, 7, 1000):
-        reader, got = wire.Reader(), []
+        reader, got = messages.Reader(), []
         for at in range(0, len(stream), size):
             got += reader.feed(stream[at : at + size])
         assert got == frames
@@ -241,7 +243,7 @@ def test_frames_survive_any_cutting():
 
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b"O\xff\xff\xff\xff"])
 def test_what_is_no_frame_is_refused(junk):
-    with pytest.raises(wire.WireError):
-        wire.Reader().feed(junk)
-    with pytest.raises(wire.WireError):
-        wire.read_json(b"[1]")
+    with pytest.raises(messages.WireError):
+        messages.Reader().feed(junk)
+    with pytest.raises(messages.WireError):
+        messages.read_json(b"[1]")

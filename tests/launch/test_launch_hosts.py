@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from launching import launch, script, wait_until_gone
 
-from tfhvd.launch import address, environment, mpi, ssh_check
-from tfhvd.launch.arguments import parse
-from tfhvd.launch.command_line import Node, build, host_file
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.hosts import Host, parse_hosts
+from tfhvd.launch.options.parse import parse
+from tfhvd.launch.placement import environment, mpi, ssh_check
+from tfhvd.launch.placement.command_line import Node, build, host_file
+from tfhvd.launch.state.hosts import Host, parse_hosts
+from tfhvd.network import address
 
 OPENMPI = mpi.Mpi(Path("/m/mpirun"), "openmpi", 5)
 MPICH = mpi.Mpi(Path("/m/mpirun"), "mpich", 4)

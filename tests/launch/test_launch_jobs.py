@@ -13,8 +13,8 @@ from children import ROOT
 from launching import launch, script, wait_until_gone
 from variants import also
 
-from tfhvd.launch import environment
-from tfhvd.launch.cli import worker_words
+from tfhvd.launch.cli import agent_words
+from tfhvd.launch.placement import environment
 
 RANK = 'rank = int(os.environ["OMPI_COMM_WORLD_RANK"])\n'
 MPI = "from mpi4py import MPI\nworld, rank = MPI.COMM_WORLD, MPI.COMM_WORLD.rank\n"
@@ -39,7 +39,7 @@ def test_verbose_prints_the_line_and_no_prefix_means_none(tmp_path):
     result = launch("-v", "--no-prefix", "-np", 2, "--env", "COLOUR=blue", "printenv", "COLOUR")
     assert (result.code, result.out) == (0, "blue\nblue\n")
     line = result.own_lines[0]
-    assert "mpirun -np 2 " in line and line.endswith("worker.py printenv COLOUR")
+    assert "mpirun -np 2 " in line and line.endswith("agent.py printenv COLOUR")
 
 
 def test_settings_arrive_and_the_launchers_own_variables_do_not(tmp_path):
@@ -310,17 +310,17 @@ def test_a_rank_that_reads_its_input_meets_the_end_at_once():
     assert (result.code, result.out) == (0, "")
 
 
-def test_the_worker_alone_is_the_command():
+def test_the_agent_alone_is_the_command():
     """So that the line that -v prints can be typed by hand."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("TFHVDRUN")}
-    words = [*worker_words(), "echo", "hello"]
+    words = [*agent_words(), "echo", "hello"]
     answer = subprocess.run(words, env=env, capture_output=True, text=True, timeout=30, check=True)
     assert answer.stdout == "hello\n"
 
 
 def test_nothing_of_the_launcher_loads_tensorflow():
     code = (
-        "import sys; import tfhvd.launch.cli, tfhvd.launch.worker; "
+        "import sys; import tfhvd.launch.cli, tfhvd.launch.agent.agent; "
         "sys.exit(bool({'tensorflow', 'numpy', 'keras', 'mpi4py'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=30, check=True)

@@ -6,16 +6,18 @@ import random
 
 import pytest
 
-from tfhvd.launch.lines import GIVE_WAY_AFTER, SHOW_AFTER, LineMerger
+from tfhvd.launch.stdio.line_merger import GIVE_WAY_AFTER, LONGEST, SHOW_AFTER, LineMerger
 
 
 class Screen:
     def __init__(self, *, terminal: bool = False) -> None:
         self.text = b""
+        self.writes = 0
         self.merger = LineMerger(self._write, terminal=terminal)
 
     def _write(self, source, data: bytes) -> None:
         self.text += data
+        self.writes += 1
 
     def say(self, rank: int, data: bytes, now: float = 0.0) -> bytes:
         """Feeds, and returns what was written because of it."""
@@ -106,6 +108,44 @@ def test_a_very_long_line_is_not_held_back():
     screen = Screen()
     assert screen.say(0, b"x" * 100_000).startswith(b"[0] xxx")
     assert screen.say(0, b"y\n") == b"y\n"
+
+
+def test_lines_that_come_together_are_written_at_once():
+    screen = Screen()
+    screen.say(0, b"begun ")
+    assert screen.say(0, b"line\n" * 10_000) == b"[0] begun line\n" + b"[0] line\n" * 9_999
+    assert screen.writes == 2, "the line that had begun, and the others"
+
+
+def test_of_a_line_without_an_end_only_so_much_is_kept():
+    screen = Screen()
+    for _ in range(10):
+        screen.say(0, b"x" * LONGEST)
+    screen.say(1, b"hello\n")
+    assert screen.say(0, b"y\n") == b"[0] " + b"x" * LONGEST + b"y\n"
+
+
+def prefixed(text: bytes, prefix: bytes) -> bytes:
+    """What is to be written of one source's whole lines: byte by byte."""
+    out, before = b"", b"\n"
+    for byte in (text[at : at + 1] for at in range(len(text))):
+        anew = before == b"\n" or (before == b"\r" and byte not in b"\r\n")
+        out, before = out + (prefix if anew else b"") + byte, byte
+    return out
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_however_it_is_cut_what_is_written_is_the_same(seed):
+    chance = random.Random(seed)
+    text = bytes(chance.choice(b"ab\r\r\n") for _ in range(200)) + b"\n"
+    screen, at = Screen(), 0
+    while at < len(text):
+        cut = chance.randrange(1, 40)
+        screen.say(0, text[at : at + cut])
+        at += cut
+        if chance.random() < 0.3:  # what has no end yet is shown
+            screen.tick(1e9)
+    assert screen.text == prefixed(text, b"[0] ")
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,4 +1,4 @@
-"""What a rank tells the worker around it."""
+"""What a rank tells the agent around it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from array import array
 from pathlib import Path
 
-from tfhvd.launch.notice import NOTICE, Notice, Receiver, Sender
+from tfhvd.protocol.rank_channel import NOTICE, Notice, Receiver, Sender
 
 
 def files_of_this_process() -> set[str]:
@@ -23,8 +23,20 @@ def test_notices_arrive_in_order_and_the_address_is_no_childs():
     assert receiver.take() == []
     sender.leave(follows=True)
     sender.leave(follows=False)
-    assert receiver.take() == [Notice(follows=True), Notice(follows=False)]
+    sender.takes_part(True)
+    sender.takes_part(False)
+    sender.aside("a traceback")
+    told = [Notice(follows=True), Notice(follows=False)]
+    told += [Notice(takes_part=True), Notice(takes_part=False), Notice(aside="a traceback")]
+    assert receiver.take() == told
     assert receiver.take() == []
+
+
+def test_of_a_long_traceback_the_end_arrives():
+    receiver = Receiver()
+    Sender({NOTICE: receiver.address}).aside(100_000 * "\u20ac" + "ValueError: bad")
+    [notice] = receiver.take()
+    assert notice.aside.endswith("\u20acValueError: bad") and len(notice.aside) == 1 << 14
 
 
 def test_a_record_can_be_read_when_the_rank_has_closed_it():
@@ -41,7 +53,7 @@ def test_a_record_can_be_read_when_the_rank_has_closed_it():
     os.close(notice.record)
 
 
-def test_who_has_no_worker_says_nothing():
+def test_who_has_no_agent_says_nothing():
     Sender({}).leave(follows=False)
     receiver = Receiver()
     sender = Sender({NOTICE: receiver.address})

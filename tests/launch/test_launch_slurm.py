@@ -11,10 +11,10 @@ import pytest
 from launching import launch
 
 from tfhvd.launch import cli
-from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.hosts import Host
-from tfhvd.launch.slurm import Allocation, allocation, expand, hosts_now, repeated
+from tfhvd.launch.options.parse import parse
+from tfhvd.launch.placement.slurm import Allocation, allocation, expand, hosts_now, repeated
+from tfhvd.launch.state.hosts import Host
 
 TWO = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfhvd.launch.startup_lines import StartupFilter, is_startup_line
+from tfhvd.launch.state.tensorflow_banner import StartupFilter, is_startup_line
 
 STARTUP = [
     "2026-01-31 12:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN is on.",

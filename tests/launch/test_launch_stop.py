@@ -119,14 +119,14 @@ while not os.path.exists(sys.argv[1]): time.sleep(0.01)
     with started(*words, "-np", 2, *command, tmp_path / "seen") as process:
         told = next(line for line in process.stderr if line.startswith("tfhvdrun:"))
         found = re.fullmatch(
-            r"tfhvdrun: rank 1 on host \S+ is stopped \(SIGSTOP\), and the others wait for it; "
-            r"there, kill -CONT (\d+) lets it go on\n",
+            r"tfhvdrun: rank 1 on host \S+ is stopped \(SIGSTOP\), and the other ranks wait for "
+            r"it; to let it continue, type on that host: kill -CONT (\d+)\n",
             told,
         )
         assert found, told
         os.kill(int(found[1]), signal.SIGCONT)
         told = next(line for line in process.stderr if line.startswith("tfhvdrun:"))
-        assert re.search("rank 1 on host .* goes on; it was stopped for about", told)
+        assert re.search("rank 1 on host .* continues; it was stopped for about", told)
         (tmp_path / "seen").touch()
         _, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
@@ -150,7 +150,7 @@ def test_a_stopped_rank_is_killed_once_another_has_failed(tmp_path):
 
 @pytest.mark.parametrize("hosts", ["aa", also("aab")])
 def test_a_stopped_rank_is_killed_once_another_has_waited_for_it_at_its_end(tmp_path, hosts):
-    """Behind a shell, so that it is not the worker's own child that is stopped."""
+    """Behind a shell, so that it is not the agent's own child that is stopped."""
     path = script(
         tmp_path,
         f"""
@@ -197,11 +197,11 @@ def test_when_the_launcher_is_killed_everything_ends(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
-def test_when_a_worker_is_killed_its_rank_dies_and_the_job_ends(tmp_path):
+def test_when_a_agent_is_killed_its_rank_dies_and_the_job_ends(tmp_path):
     path = script(tmp_path, "print(os.getppid(), flush=True)\ntime.sleep(60)\n")
     with started("-np", 2, sys.executable, path) as process:
-        worker = int(wait_for_lines(process.stdout, 2)[0].split()[1])
-        os.kill(worker, signal.SIGKILL)
+        agent = int(wait_for_lines(process.stdout, 2)[0].split()[1])
+        os.kill(agent, signal.SIGKILL)
         _, err = process.communicate(timeout=20)
     assert process.returncode not in (0, None)
     assert "tfhvdrun: rank " in err

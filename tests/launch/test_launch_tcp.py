@@ -19,14 +19,17 @@ from launching import TFHVDRUN, environment, launch, script, started, wait_until
 from mpi import wait_for
 from variants import also
 
-from tfhvd.launch import address, cli, endpoints, handshake, mpi
-from tfhvd.launch.command_line import build_without_mpi
+from tfhvd.launch import cli
 from tfhvd.launch.errors import UsageError
-from tfhvd.launch.hosts import Host, place
-from tfhvd.launch.job import Job
+from tfhvd.launch.placement import mpi
+from tfhvd.launch.placement.command_line import build_without_mpi
+from tfhvd.launch.state.hosts import Host, place
+from tfhvd.launch.state.job_spec import Job
+from tfhvd.network import address, handshake
+from tfhvd.protocol import endpoints
 
 TCP = ("--transport", "tcp")
-WORKER = ["python", "-E", "-S", "/opt/tfhvd/launch/worker.py"]
+AGENT = ["python", "-E", "-S", "/opt/tfhvd/launch/agent/agent.py"]
 
 JOB = """
 import tensorflow as tf
@@ -63,18 +66,18 @@ print(f"rank {rank} of {n}, {hvd.local_size()} here {loaded}\\n", end="", flush=
 
 def line_of(job: Job, exported: tuple[str, ...] = ()) -> list[str]:
     placed = place(job.hosts or (Host("localhost", job.num_proc),), job.num_proc)
-    return build_without_mpi(job, placed, Path("/home/ann"), WORKER, exported, ("-p", "22"))
+    return build_without_mpi(job, placed, Path("/home/ann"), AGENT, exported, ("-p", "22"))
 
 
 def test_the_line_names_the_ranks_of_each_host():
     hosts = (Host("localhost", 2), Host("far", 2), Host("farther", 4))
     line = line_of(Job(("train",), 5, hosts=hosts), ("PATH",))
-    assert line[:-1] == [*WORKER[:-1], "/opt/tfhvd/launch/spawn.py"]
+    assert line[:-1] == [*AGENT[:-1], "/opt/tfhvd/launch/agent/spawn.py"]
     spec = json.loads(line[-1])
     assert [host["ranks"] for host in spec["hosts"]] == [[0, 1], [2, 3], [4]]
     assert spec["hosts"][0]["words"] == []
     assert spec["hosts"][1]["words"][0] == "ssh" and spec["hosts"][1]["words"][-1] == "far"
-    assert spec["worker"] == [*WORKER, "train"]
+    assert spec["agent"] == [*AGENT, "train"]
     assert (spec["names"], spec["folder"]) == (["PATH"], "/home/ann")
 
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 
-from tfhvd.launch import wire
+from tfhvd.protocol import messages
 
 
 def test_a_process_that_does_not_read_is_no_lost_host():
@@ -22,6 +22,6 @@ def test_a_process_that_does_not_read_is_no_lost_host():
                 sends.send(bytes(1 << 16))
         until = time.monotonic() + 3.0  # it has asked four times, for the last time 0.8 s apart
         while time.monotonic() < until:
-            assert not wire.has_lost_host(sends, 0.4)
-            assert wire.has_unacknowledged(sends)
+            assert not messages.has_lost_host(sends, 0.4)
+            assert messages.has_unacknowledged(sends)
             time.sleep(0.002)

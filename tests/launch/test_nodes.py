@@ -19,14 +19,14 @@ import network
 import pytest
 
 import tfhvd
-from tfhvd.launch import handshake
-from tfhvd.launch.call import on_nodes, remote_shell
-from tfhvd.launch.call.channel import Channel
-from tfhvd.launch.call.node import TOKEN_LENGTH, Node, NodeServer, execute
-from tfhvd.launch.call.on_nodes import Work, run_on_nodes
-from tfhvd.launch.call.payload import payload_of
+from tfhvd.launch.run import on_nodes, remote_shell
+from tfhvd.launch.run.node import Node, NodeServer, execute
+from tfhvd.launch.run.on_nodes import Work, run_on_nodes
+from tfhvd.launch.run.payload import payload_of
+from tfhvd.network import handshake
+from tfhvd.network.signed_channel import Channel
 
-TOKEN = "t" * TOKEN_LENGTH
+TOKEN = "t" * 32
 
 
 # A command that makes the file named behind it, and stays.
@@ -61,13 +61,13 @@ def test_a_command_runs_there_with_its_output_here(node, capfdbinary):
 
 
 def test_a_stranger_is_sent_away(node):
-    for token in ("f" * TOKEN_LENGTH, "short"):
+    for token in ("f" * 32, "short"):
         with socket.create_connection((node.host, node.port)) as sock:
             sock.sendall(token.encode())
             sock.shutdown(socket.SHUT_WR)
             assert sock.recv(1) == b""
     with pytest.raises(OSError):
-        execute(node, "f" * TOKEN_LENGTH, "echo never")
+        execute(node, "f" * 32, "echo never")
 
 
 def test_what_runs_ends_with_who_has_asked(node, tmp_path):
@@ -272,9 +272,9 @@ def test_a_rank_that_cannot_tell_where_it_is(node):
 # On one of two hosts: opens a server, and where it is the first, starts the job on both.
 HOST = """
 import pathlib, sys, time
-from tfhvd.launch.call.payload import payload_of
-from tfhvd.launch.call.node import Node, NodeServer
-from tfhvd.launch.call.on_nodes import Work, run_on_nodes
+from tfhvd.launch.run.payload import payload_of
+from tfhvd.launch.run.node import Node, NodeServer
+from tfhvd.launch.run.on_nodes import Work, run_on_nodes
 
 def work():
     import os, socket

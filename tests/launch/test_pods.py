@@ -8,16 +8,16 @@ import sys
 import pytest
 from launching import launch
 
-from tfhvd.launch import pods
-from tfhvd.launch.arguments import parse
 from tfhvd.launch.errors import UsageError
+from tfhvd.launch.options.parse import parse
+from tfhvd.launch.placement import kubernetes
 
 NAME = "digits-2.tfhvd.default.svc.cluster.local"
 
 
 def test_what_asks_for_them():
-    words = pods.command(4, {"JOB_COMPLETION_INDEX": "2"}, NAME)
-    assert words[:3] == (sys.executable, "-m", "tfhvd.launch.pods")
+    words = kubernetes.command(4, {"JOB_COMPLETION_INDEX": "2"}, NAME)
+    assert words[:3] == (sys.executable, "-m", "tfhvd.launch.placement.kubernetes")
     assert words[3:] == ("digits", "tfhvd.default.svc.cluster.local", "4")
 
 
@@ -31,7 +31,7 @@ def test_what_asks_for_them():
 )
 def test_elsewhere_there_are_none(environ, name, says):
     with pytest.raises(UsageError, match=says):
-        pods.command(4, environ, name)
+        kubernetes.command(4, environ, name)
 
 
 def test_those_that_are_there(monkeypatch, capsys):
@@ -43,7 +43,7 @@ def test_those_that_are_there(monkeypatch, capsys):
         raise socket.gaierror
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    assert pods.main(["digits", "tfhvd.svc", "4"]) == 0
+    assert kubernetes.main(["digits", "tfhvd.svc", "4"]) == 0
     assert capsys.readouterr().out == "digits-0.tfhvd.svc\ndigits-2\n"
 
 

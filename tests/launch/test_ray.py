@@ -69,7 +69,7 @@ def test_no_room(ray):
 
 def test_machines_and_their_gpus():
     pytest.importorskip("ray", reason=REASON)
-    from tfhvd.launch.call.node import Node
+    from tfhvd.launch.run.node import Node
     from tfhvd.ray import _nodes
 
     found = [("a", 1, ["3"]), ("b", 2, []), ("a", 3, ["0"]), ("a", 4, ["3"])]

@@ -56,7 +56,7 @@ FIT = (
 import numpy as np
 import tensorflow as tf
 import tfhvd.keras as hvd
-from tfhvd.runtime.comers import comers
+from tfhvd.runtime.elastic.replay import comers
 hvd.init()
 comes, way = hvd.size() == 3, sys.argv[2]
 keras.utils.set_random_seed(1 + os.getpid())
@@ -125,13 +125,13 @@ def batches():
 given = dict(x=x, y=y, batch_size=8)
 if way == "once":
     given = dict(x=batches(), steps_per_epoch=8)
-if way == "workers":
+if way == "agents":
     class Rows(keras.utils.PyDataset):
         def __len__(self):
             return 8
         def __getitem__(self, number):
             return x[8 * number:][:8], y[8 * number:][:8]
-    given = dict(x=Rows(workers=2, use_multiprocessing=True))
+    given = dict(x=Rows(agents=2, use_multiprocessing=True))
 model.fit(**given, epochs=10**6, initial_epoch=5, verbose=0,
           callbacks=[Watch(), hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
 alike = [weight for layer in model.layers if layer is not own for weight in layer.trainable_weights]
@@ -165,7 +165,7 @@ if comes:
         pytest.param("keras", "fails", marks=pytest.mark.thorough),
         pytest.param("tf_keras", "fails", marks=pytest.mark.thorough),
         pytest.param("tf_keras", "compiled", marks=[needs_xla, pytest.mark.thorough]),
-        pytest.param("keras", "workers", marks=pytest.mark.thorough),
+        pytest.param("keras", "agents", marks=pytest.mark.thorough),
         pytest.param("tf_keras", "graph", marks=pytest.mark.thorough),
         pytest.param("tf_keras", "unbuilt", marks=pytest.mark.thorough),
     ],

@@ -55,7 +55,7 @@ def test_a_rank_that_raises_is_named(spark):
 
 def test_machines(spark):
     import tfhvd.spark
-    from tfhvd.launch.call.node import Node
+    from tfhvd.launch.run.node import Node
     from tfhvd.spark import _nodes
 
     with pytest.raises(ValueError, match="num_proc=0"):

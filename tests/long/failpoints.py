@@ -30,7 +30,7 @@ import choice  # noqa: E402
 import failpoints  # noqa: E402
 import preloaded  # noqa: E402
 
-from tfhvd.launch import orphans  # noqa: E402
+from tfhvd.system import subreaper  # noqa: E402
 
 
 def attempt(case: failpoints.Case) -> str:
@@ -61,7 +61,7 @@ def run_at_once(cases: Sequence[tuple[int, failpoints.Case]], of: int, at_once: 
     for first in range(at_once):
         pid = os.fork()
         if pid == 0:
-            orphans.adopt()
+            subreaper.adopt()
             os._exit(min(run(cases[first::at_once], of), 255))
         processes.append(pid)
     # Below 0: a signal has ended it, which is no fewer that went wrong.

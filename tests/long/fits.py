@@ -91,7 +91,7 @@ print("end", digest, int(model.optimizer.iterations.numpy()), whole, flush=True)
 
 def members(output: str) -> int:
     """How many ranks take part, as the launcher has said."""
-    sizes = re.findall(r"the job goes on with (\d+)", output)
+    sizes = re.findall(r"the job continues with (\d+)", output)
     return int(sizes[-1]) if sizes else 2
 
 

@@ -263,7 +263,7 @@ def the_host_of_tfhvdrun_is_lost() -> None:
     finally:
         job.kill()
         job.wait()
-    assert "supervises the job from now on" in written(), written()
+    assert "now supervises the job" in written(), written()
 
 
 def there() -> list[str]:

@@ -20,11 +20,14 @@ NUMBERS = (*INTEGERS[:4], *FLOATS, *INTEGERS[4:])
 COMPLEX = (tf.complex64, tf.complex128)
 
 in_both_modes = pytest.mark.parametrize("mode", ["eager", "function"])
+in_all_modes = pytest.mark.parametrize("mode", ["eager", "function", "compiled"])
 
 
 def run(mode: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function eagerly or as a tf.function."""
-    return tf.function(function)(*arguments) if mode == "function" else function(*arguments)
+    """Calls a function eagerly, or as a tf.function, which XLA compiles or not."""
+    if mode == "eager":
+        return function(*arguments)
+    return tf.function(function, jit_compile=mode == "compiled" or None)(*arguments)
 
 
 def of_ranks(shape: tuple[int, ...], dtype: tf.DType, seed: int = 0) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Ranks that ask for different things: each gets an error that says so, and the job goes on."""
+"""Ranks that ask for different things: each gets an error that says so, and the job continues."""
 
 import re
 

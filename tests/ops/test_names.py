@@ -1,5 +1,8 @@
 """The names that collectives have in graphs, where scopes and kinds are part of them."""
 
+import resource
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -129,3 +132,32 @@ def test_gradients_have_names_of_their_own():
         tf.gradients(y, x)
         names = list(collectives(graph).values())
         assert sorted(names) == ["it", "it/gradient", "it_1", "it_1/gradient"]
+
+
+# A script may name a collective anew in each step. TensorFlow keeps a kernel of 37 KB for each
+# value of an attribute.
+@pytest.mark.ranks(2)
+def test_a_name_of_an_eager_collective_is_not_kept():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    x = tf.ones([4])
+    for i in range(100):
+        hvd.allreduce(x, name=f"first_{i}")
+    before = resident()
+    for i in range(500):
+        hvd.allreduce(x, name=f"loss_{i}")
+    assert resident() - before < 500 * 10000
+
+
+@pytest.mark.ranks(2)
+def test_the_gradient_of_a_named_eager_collective_is_of_its_process_set():
+    sets = [hvd.add_process_set([0]), hvd.add_process_set([1])]
+    x = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = hvd.allreduce(3 * x, op=hvd.Sum, name="it", process_set=sets[hvd.rank()])
+    np.testing.assert_array_equal(y, [3.0, 6.0])
+    np.testing.assert_array_equal(tape.gradient(y, x), [3.0, 3.0])
+    for each in sets:
+        hvd.remove_process_set(each)

@@ -200,7 +200,7 @@ def test_an_eager_call_of_a_name_in_flight_is_refused():
 @pytest.fixture
 def nobody_before(monkeypatch):
     """Forgets which threads there were, and afterwards those of the test."""
-    monkeypatch.setattr(_threads, "_by_name", {})
+    monkeypatch.setattr(_threads, "_by_name", _threads._ByName())
 
 
 def total(**given):

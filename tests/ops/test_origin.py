@@ -11,8 +11,8 @@ import tensorflow as tf
 from with_xla import needs_xla
 
 import tfhvd as hvd
-from tfhvd.runtime.library import load_native
-from tfhvd.watch import flight
+from tfhvd.hang import flight_record
+from tfhvd.runtime.native import load_native
 
 FILE = str(Path(__file__))
 on_ranks = pytest.mark.ranks(1, 2)
@@ -20,7 +20,7 @@ on_ranks = pytest.mark.ranks(1, 2)
 
 def origins():
     """By name, of all collectives that this rank remembers."""
-    record = flight.read(load_native().flight_record())
+    record = flight_record.read(load_native().flight_record())
     return {collective.name: collective.origin for collective in record.collectives}
 
 

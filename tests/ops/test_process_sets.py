@@ -8,6 +8,7 @@ from with_xla import needs_xla
 
 import tfhvd as hvd
 from tfhvd.errors import InvalidSettingError
+from tfhvd.ops import _threads
 
 pytestmark = pytest.mark.ranks(1, 2, 4)
 
@@ -128,6 +129,19 @@ def test_sets_come_and_go():
         assert not hvd.remove_process_set(process_set)
     assert len(numbers) == 5
     assert not hvd.remove_process_set(hvd.global_process_set)
+
+
+@pytest.mark.ranks(2, 4)
+def test_sets_that_are_gone_are_forgotten(monkeypatch):
+    monkeypatch.setattr(_threads, "_by_name", _threads._ByName())
+    monkeypatch.setattr(_threads._ByName, "FEW", 8)
+    for _ in range(20):
+        process_set = hvd.add_process_set([hvd.size() - 1])
+        if process_set.included():
+            hvd.allreduce(1.0, process_set=process_set)
+        hvd.allreduce(1.0)
+        assert hvd.remove_process_set(process_set)
+        assert len(_threads._by_name) <= 8
 
 
 @pytest.mark.ranks(2, 4)

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "cc/base/arithmetic_kernels.h"
+#include "cc/numeric/arithmetic_kernels.h"
 
 namespace tfhvd {
 namespace {

@@ -1,11 +1,11 @@
-"""What it costs to compare the ranks' weights.
+"""What it costs to compare the ranks' weights, and with them an eighth of Adam's state.
 
     tfhvdrun -np 2 python tests/perf/divergence.py [--rounds 4] [--every 1] [--steps 20]
 
 Rank 0 prints two things, for as many weights as ResNet-50 has.
 
 - Of one comparison: how long the training thread takes the values, and how much later the result is
-  there, which another thread gets meanwhile. Medians.
+  there, which another thread gets meanwhile. Medians: of the weights alone, and as in `fit`.
 - Of a step: how much longer it is in `fit` of ResNet-50 with comparisons than without, as a share.
   Its images are tiny, and one is a batch, so that hardly a step is shorter. Blocks of steps without
   (A) and with (B) take turns, ABBA. With them, every step has one, for one in a hundred steps is
@@ -62,9 +62,12 @@ def train(options: argparse.Namespace) -> None:
     """Prints how much longer steps are."""
     keras.utils.set_random_seed(1)
     model = keras.applications.ResNet50(weights=None, input_shape=(32, 32, 3))
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.001))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.001))
+    optimizer.build(model.trainable_variables)
     model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=False)
-    compare(model.trainable_variables)
+    weights, state = model.trainable_variables, optimizer.variables
+    compare(weights)
+    compare([*weights, *state[: len(state) // 8]])
     every = options.every
     steps = every + options.steps
     x, y = np.zeros([steps, 32, 32, 3], "float32"), np.zeros([steps], "int32")

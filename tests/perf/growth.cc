@@ -2,13 +2,15 @@
 // `python setup.py build_core_tests`:
 //
 //   build/core_tests/growth [--threads MOST]
+//   build/core_tests/growth --evictions  the last table alone
 //
 // First real engines as threads of this process (no TensorFlow), 2 to 256 or MOST ranks, on one
 // host and on hosts of 8: the messages and bytes of control planes, counted. Their time is of so
 // many threads on the cores at hand, and says little. Then real leaders that exchange votes, up to
 // 10,000 of them, and a real coordinator whose peers are played, up to 10,000 ranks: the time is
 // rank 0's alone. How many messages the latter are where each host's travel together
-// (cc/backends/hierarchical) is worked out on paper.
+// (cc/backends/hierarchical) is worked out on paper. The last table is of a coordinator that has
+// fewer numbers than there are tensors.
 #include "tests/core/growth.h"
 
 #include <sys/resource.h>
@@ -17,6 +19,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace tfhvd {
@@ -111,25 +115,88 @@ void PrintFirstSteps() {
   }
 }
 
+// Rank 0's part of a step of so many tensors, negotiated a hundred at a time by two ranks, where
+// there are numbers for nine of ten: seconds. Every step most numbers go to other tensors.
+double PlayEvictions(int tensors, int steps) {
+  constexpr int kTogether = 100;
+  Coordinator::Options options;
+  options.hosts.assign(2, "host");
+  options.cache_capacity = tensors / 10 * 9;
+  Coordinator coordinator(std::move(options));
+  const Announcement all = FirstAnnouncement(tensors);
+  std::unordered_map<std::string, CacheId> numbers;
+  std::unordered_map<CacheId, std::string> names;
+  std::chrono::duration<double> taken(0);
+  uint64_t seen = 0;
+  for (int i = 0; i < (steps + 1) * tensors; i += kTogether) {
+    Announcement announcement;
+    announcement.seen = seen;
+    for (int t = i % tensors; t < i % tensors + kTogether; ++t) {
+      const Request& request = all.requests[static_cast<size_t>(t)];
+      const auto number = numbers.find(request.key.name);
+      if (number == numbers.end()) {
+        announcement.requests.push_back(request);
+      } else {
+        announcement.known.push_back(number->second);
+      }
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    for (int r = 0; r < 2; ++r) EXPECT_OK(coordinator.Take(r, announcement, 0.0));
+    const auto agreed = coordinator.Step(0.0);
+    if (i >= tensors) taken += std::chrono::steady_clock::now() - begin;
+    const Agreement& agreement = *agreed.front().second;
+    seen = agreement.sequence;
+    for (const Agreement::Item& item : agreement.items) {
+      if (item.repeat || item.id == kNoId) continue;
+      numbers[item.decision.key.name] = item.id;
+      names[item.id] = item.decision.key.name;
+    }
+    for (const CacheId id : agreement.evicted) {
+      const auto name = names.find(id);
+      if (numbers[name->second] == id) numbers.erase(name->second);
+      names.erase(name);
+    }
+  }
+  return taken.count() / steps;
+}
+
+void PrintEvictions() {
+  std::printf("\na step with numbers for nine of ten tensors, rank 0's part\n%8s | %10s %12s\n",
+              "tensors", "s a step", "us a tensor");
+  for (const int tensors : {1000, 10000, 30000, 100000}) {
+    const double seconds = PlayEvictions(tensors, std::max(1, 30000 / tensors));
+    std::printf("%8d | %10.4f %12.2f\n", tensors, seconds, seconds / tensors * 1e6);
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 }  // namespace tfhvd
 
 int main(int argc, char** argv) {
   int most = 256;
+  const bool evictions = argc == 2 && std::strcmp(argv[1], "--evictions") == 0;
   if (argc == 3 && std::strcmp(argv[1], "--threads") == 0) {
     most = std::atoi(argv[2]);
-  } else if (argc != 1) {
+  } else if (argc != 1 && !evictions) {
     most = 0;
   }
   if (most < 2) {
-    std::fprintf(stderr,
-                 "Expected: growth [--threads MOST], MOST a number of ranks of 2 or more\n");
+    std::fprintf(
+        stderr,
+        "Expected: growth [--threads MOST] or growth --evictions, MOST a number of ranks of 2 "
+        "or more\n");
     return 2;
+  }
+  if (evictions) {
+    tfhvd::PrintEvictions();
+    return tfhvd::testing::Registry::Get().failures() == 0 ? 0 : 1;
   }
   tfhvd::PrintFirstSteps();
   tfhvd::PrintEngines(most, 0);
   tfhvd::PrintEngines(most, 8);
   tfhvd::PrintLeaders();
   tfhvd::PrintStar();
+  tfhvd::PrintEvictions();
   return tfhvd::testing::Registry::Get().failures() == 0 ? 0 : 1;
 }

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "diagnose")]
+sys.path[:0] = [str(TESTS), str(TESTS / "tools")]
 
 import network  # noqa: E402  (after its folder is on the path)
 from commands import environment  # noqa: E402

@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "cc/backends/shm/shm_communicator.h"
-#include "cc/base/arithmetic.h"
-#include "cc/base/cpu.h"
+#include "cc/numeric/arithmetic.h"
+#include "cc/numeric/cpu.h"
 
 namespace tfhvd {
 namespace {

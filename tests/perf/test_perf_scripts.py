@@ -23,12 +23,23 @@ FOLDER = Path(__file__).resolve().parent
         ("divergence.py --rounds 2 --steps 2", "[0] with comparisons: "),
         ("idle.py --seconds 1", "[0] rank 1 idle: "),
         ("threads.py", "[0] step: fastest "),
+        ("names.py 500", "[0] 500 names: "),
     ],
 )
 def test_it_prints_its_figures(line, said):
     script, *words = line.split()
     launch = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable]
     prints([*launch, FOLDER / script, *words], said)
+
+
+def test_it_prints_how_long_a_program_takes_to_write_lines():
+    prints([sys.executable, FOLDER / "output.py", "1"], "1 MB of lines: ")
+
+
+@pytest.mark.thorough
+def test_it_prints_how_long_bytes_take():
+    words = ["--sizes", "1K", "1M", "--times", "1", "--only", "MPI"]
+    prints([sys.executable, FOLDER / "over_bytes.py", *words], "| MPI | alltoall | ")
 
 
 @pytest.mark.thorough

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from tfhvd.profiling import links, report
-from tfhvd.profiling.parts import PARTS, Step
-from tfhvd.profiling.spans import Span
+from tfhvd.profiling import report, slow_links
+from tfhvd.profiling.breakdown import PARTS, Step
+from tfhvd.profiling.intervals import Span
 from tfhvd.profiling.straggler import find
 from tfhvd.profiling.trace import Sent, Trace
 
@@ -46,7 +46,7 @@ def slow_link(*, of: str, both_ways: bool = True, hosts: str = "abcd") -> dict[s
 @pytest.mark.parametrize("both_ways", [True, False])
 def test_the_host_whose_link_is_slow(hosts, of, both_ways):
     rates = slow_link(of=of, both_ways=both_ways, hosts=hosts)
-    found = links.find(job(hosts, rates), COMMUNICATION)
+    found = slow_links.find(job(hosts, rates), COMMUNICATION)
     assert found is not None and found.host == of
     assert {way.start + way.end for way in found.ways} == set(rates)
     assert found.rate == pytest.approx(10e6) and found.usual == pytest.approx(100e6)
@@ -54,19 +54,19 @@ def test_the_host_whose_link_is_slow(hosts, of, both_ways):
 
 @pytest.mark.parametrize("hosts", ["abc", "abcd"])
 def test_of_a_slow_link_between_two_hosts_neither_is_named(hosts):
-    found = links.find(job(hosts, {"ab": 10.0, "ba": 10.0}), COMMUNICATION)
+    found = slow_links.find(job(hosts, {"ab": 10.0, "ba": 10.0}), COMMUNICATION)
     assert found is not None and found.host is None
     assert {way.start + way.end for way in found.ways} == {"ab", "ba"}
 
 
 def test_of_a_host_that_is_slow_to_some_only_it_is_not_sure():
-    found = links.find(job("abcd", {"ac": 10.0, "bc": 10.0}), COMMUNICATION)
+    found = slow_links.find(job("abcd", {"ac": 10.0, "bc": 10.0}), COMMUNICATION)
     assert found is not None and found.host is None
 
 
 def test_of_two_hosts_nothing_is_usual_but_one_way_may_be_slower():
-    assert links.find(job("ab", {"ab": 10.0, "ba": 10.0}), COMMUNICATION) is None
-    found = links.find(job("ab", {"ab": 10.0}), COMMUNICATION)
+    assert slow_links.find(job("ab", {"ab": 10.0, "ba": 10.0}), COMMUNICATION) is None
+    found = slow_links.find(job("ab", {"ab": 10.0}), COMMUNICATION)
     assert found is not None and found.host is None
     assert [str(way) for way in found.ways] == ["a to b 80 Mbit/s"]
     assert found.usual == pytest.approx(100e6)
@@ -82,14 +82,14 @@ def test_of_two_hosts_nothing_is_usual_but_one_way_may_be_slower():
     ],
 )
 def test_no_link_is_named_without_a_reason(rates, megabytes, communication):
-    assert links.find(job("abcd", rates, megabytes), communication) is None
+    assert slow_links.find(job("abcd", rates, megabytes), communication) is None
 
 
 def test_connections_to_others_are_left_out():
     traces = job("abc", slow_link(of="c", hosts="abc"))
     alone = {0: traces[0]}  # the other ends belong to nobody who is known
-    assert links.find(alone, COMMUNICATION) is None
-    assert links.find({0: Trace(0, "a", ())}, COMMUNICATION) is None
+    assert slow_links.find(alone, COMMUNICATION) is None
+    assert slow_links.find({0: Trace(0, "a", ())}, COMMUNICATION) is None
 
 
 def step(rank: int, of: int, waiting: float = 0.0) -> Step:
@@ -100,7 +100,7 @@ def step(rank: int, of: int, waiting: float = 0.0) -> Step:
 
 def test_the_link_of_a_host_keeps_the_others():
     traces = job("abc", slow_link(of="c", hosts="abc"))
-    link = links.find(traces, COMMUNICATION)
+    link = slow_links.find(traces, COMMUNICATION)
     steps = {rank: [step(rank, 0)] for rank in traces}
     found = find(steps, traces, link)
     assert found is not None
@@ -115,7 +115,7 @@ def test_the_link_of_a_host_keeps_the_others():
 
 def test_what_costs_more_is_the_straggler():
     traces = job("abc", slow_link(of="c", hosts="abc"))
-    link = links.find(traces, COMMUNICATION)
+    link = slow_links.find(traces, COMMUNICATION)
     steps = {rank: [step(rank, of=1, waiting=8.0 if rank != 1 else 0.0)] for rank in traces}
     found = find(steps, traces, link)
     assert found is not None and found.rank == 1
@@ -123,7 +123,7 @@ def test_what_costs_more_is_the_straggler():
 
 def test_a_link_of_nobody_is_no_straggler():
     traces = job("abc", {"ab": 10.0, "ba": 10.0})
-    link = links.find(traces, COMMUNICATION)
+    link = slow_links.find(traces, COMMUNICATION)
     steps = {rank: [step(rank, 0)] for rank in traces}
     assert find(steps, traces, link) is None
     text = "\n".join(report.Report(steps, None, 0.0, 1.0, 1e6, link=link).lines())

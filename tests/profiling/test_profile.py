@@ -7,6 +7,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from profile_pages import data_of
 from variants import also
 from with_xla import needs_xla
 
@@ -115,6 +116,25 @@ def test_the_first_rank_prints(capfd):
     assert len(profile.report.steps[0]) == 3
     said = capfd.readouterr().out
     assert said.startswith(f"3 steps of {hvd.size()} ranks, in ms a step:\n") == (hvd.rank() == 0)
+
+
+def test_the_first_rank_writes_a_page(tmp_path, capfd):
+    folder = hvd.broadcast_object(tmp_path)
+    for name in ("page.html", "no/page.html"):
+        with hvd.profile(100, page=folder / name) as profile:
+            for _ in range(3):
+                hvd.allreduce(1.0, name="loss")
+                profile.step()
+    said = capfd.readouterr().out
+    assert [path.name for path in folder.iterdir()] == ["page.html"]
+    if hvd.rank() > 0:
+        assert said == ""
+        return
+    assert f"{folder}/page.html: open it in a browser.\n" in said
+    assert "page cannot be written to " + f"{folder}/no/page.html: No such file" in said
+    data = data_of((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert data["steps"] == 3 and data["names"] == ["loss"]
+    assert [len(own["collectives"]) for own in data["over_time"]] == [3] * hvd.size()
 
 
 def test_an_error_ends_it():

@@ -12,8 +12,8 @@ import network
 import pytest
 import troubleshooting
 
-from tfhvd.diagnose.cli import main
 from tfhvd.profiling.timeline_files import merge, read
+from tfhvd.tools.cli import main
 
 PROGRAM = """
 import json, sys, time

@@ -6,51 +6,11 @@ import dataclasses
 import json
 
 import pytest
+from made_up import job
 
-from tfhvd.profiling import clocks, parts, report, straggler
-from tfhvd.profiling.spans import Span, merged, seconds, within, without
+from tfhvd.profiling import breakdown, clock_offsets, report, straggler
+from tfhvd.profiling.intervals import Span, in_each, merged, seconds, without
 from tfhvd.profiling.trace import Meeting, Sent, Trace
-
-STEP = 0.1
-
-
-def job(late=(), ahead=0.0, hosts=("a", "a"), compiled=False, part="input", steps=5):
-    """Steps of 100 ms: 10 of input, 60 of computing, a collective of 20, and the rest.
-
-    `late`: rank -> how many seconds more it takes for `part`, or how many of each step; the others
-    wait. `ahead`: by how much the last host's clock is.
-    """
-    extra = {
-        rank: more if isinstance(more, list) else [more] * steps
-        for rank, more in dict(late).items()
-    }
-    traces = {}
-    for rank, host in enumerate(hosts):
-        shift = ahead if host != hosts[0] else 0.0
-        end = shift
-        marks, spans, meetings = [], {"input": [], "computing": [], "collecting": []}, []
-        for number in range(steps):
-            begin = at = end
-            more = extra[rank][number] if rank in extra else 0.0
-            longest = max([0.0, *(each[number] for each in extra.values())])
-            end = begin + STEP + longest
-            for name, usual in (("input", 0.01), ("computing", 0.06)):
-                duration = usual + (more if name == part else 0.0)
-                spans[name].append(Span(at, at + duration))
-                at += duration
-            if part not in spans:
-                at += more
-            if compiled:  # one operation, which ends when the step's collective does
-                spans["computing"][-1] = Span(spans["computing"][-1].begin, begin + longest + 0.091)
-            everyone = begin + longest + 0.07
-            meetings.append(
-                Meeting("g", number, at, everyone, everyone + 0.001, everyone + 0.021, 4000, 3)
-            )
-            marks.append(Span(begin, end))
-        traces[rank] = Trace(
-            rank, host, tuple(marks), *map(tuple, spans.values()), tuple(meetings), compiled
-        )
-    return traces
 
 
 def test_spans():
@@ -59,17 +19,22 @@ def test_spans():
         Span(0, 1),
         Span(2, 2.5),
     ]
-    assert within([Span(0, 3), Span(5, 6)], Span(2, 5.5)) == [Span(2, 3), Span(5, 5.5)]
+    windows = [Span(2, 5.5), Span(3, 5), Span(5.5, 9)]
+    assert list(in_each([Span(5, 6), Span(0, 3)], windows)) == [
+        [Span(2, 3), Span(5, 5.5)],
+        [],
+        [Span(5.5, 6)],
+    ]
     assert seconds([]) == 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_parts_of_a_step(compiled):
-    for steps in parts.divide(job(compiled=compiled)).values():
+    for steps in breakdown.divide(job(compiled=compiled)).values():
         for step in steps:
             assert step.whole == pytest.approx(0.1)
             expected = {"input": 0.01, "computing": 0.06, "overhead": 0.001, "communication": 0.02}
-            for name in parts.PARTS:
+            for name in breakdown.PARTS:
                 assert step.parts[name] == pytest.approx(
                     expected.get(name, 0.009 if name == "other" else 0), abs=1e-9
                 )
@@ -176,10 +141,10 @@ def test_ranks_that_wait_for_each_other_in_turn():
 
 
 def test_clocks_of_two_hosts():
-    found = clocks.offsets(job(ahead=-77.0, hosts=("a", "a", "b")))
-    assert found[1] == clocks.Offset(0.0, 0.0)
+    found = clock_offsets.offsets(job(ahead=-77.0, hosts=("a", "a", "b")))
+    assert found[1] == clock_offsets.Offset(0.0, 0.0)
     assert abs(found[2].seconds - 77.0) <= found[2].error < 0.03
-    alone = clocks.offsets({0: Trace(0, "a", ()), 1: Trace(1, "b", ())})
+    alone = clock_offsets.offsets({0: Trace(0, "a", ()), 1: Trace(1, "b", ())})
     assert alone[1].error == float("inf")
 
 
@@ -258,7 +223,9 @@ def test_it_travels():
 
 
 def test_every_step_is_printed_where_it_is_asked_for():
-    short, long = (parts.Step(whole, dict.fromkeys(parts.PARTS, 0.001)) for whole in (0.01, 0.02))
+    short, long = (
+        breakdown.Step(whole, dict.fromkeys(breakdown.PARTS, 0.001)) for whole in (0.01, 0.02)
+    )
     steps = {0: [short, long], 1: [short]}
     made = report.Report(steps, straggler=None, clock_error=0.0, collectives=0.0, bytes=0.0)
     lines = made.lines(each_step=True)

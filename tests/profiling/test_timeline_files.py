@@ -4,14 +4,15 @@ import json
 
 import mpi
 import pytest
+from profile_pages import data_of
 from variants import also
 
-from tfhvd.diagnose.cli import main
 from tfhvd.profiling import report
-from tfhvd.profiling.spans import Span
+from tfhvd.profiling.intervals import Span
 from tfhvd.profiling.timeline_files import RankTimeline, TimelineError, merge, read, traces
 from tfhvd.profiling.trace import Trace
 from tfhvd.profiling.trace_events import events_of
+from tfhvd.tools.cli import main
 
 ROWS = 1 << 20  # of a rank
 
@@ -184,6 +185,14 @@ def test_the_files_of_a_job(ranks, tmp_path, capsys):
     rows = each[each.index("step 7:") + 1 : each.index("step 8:")]
     assert [row.split()[0] for row in rows] == [str(rank) for rank in range(ranks)]
     assert rows[0].endswith("rank 1")
+    out = tmp_path / "page.html"
+    assert main(["timeline", "page", str(out), str(tmp_path / "t.*.json")]) == 0
+    assert capsys.readouterr().out == f"{out}: open it in a browser.\n"
+    data = data_of(out.read_text(encoding="utf-8"))
+    assert (data["steps"], data["all_ranks"], data["only_collectives"]) == (19, ranks, True)
+    assert [name for name, _ in data["parts"]] == ["waiting", "overhead", "communication", "other"]
+    assert max(data["ranks"], key=lambda rank: rank["keeps"])["rank"] == 1
+    assert data["names"] == ["gradients"]
     merged = tmp_path / "all.json"
     assert (
         main(["timeline", "merge", str(merged), *map(str, sorted(tmp_path.glob("t.*.json")))]) == 0
@@ -191,9 +200,12 @@ def test_the_files_of_a_job(ranks, tmp_path, capsys):
     assert f"all.json: {ranks} ranks." in capsys.readouterr().out
     events = json.loads(merged.read_text())
     names = [e["args"]["name"] for e in events if e.get("name") == "process_name"]
-    assert [name for name in names if name.startswith("rank ")] == [
-        f"rank {rank} on {names[0].split()[-1]}" for rank in range(ranks)
-    ]
+    host = names[0].split()[-1]
+    own = [f"rank {rank} on {host}" for rank in range(ranks)]
+    assert len(names) == len(set(names)) and set(own) < set(names)
+    for name in set(names) - set(own):
+        rank, tensor = name.split(": ")
+        assert rank in own and tensor.startswith("gradients")
 
 
 PROFILED = """

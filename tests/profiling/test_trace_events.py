@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tfhvd.profiling.spans import Span
+from tfhvd.profiling.intervals import Span
 from tfhvd.profiling.trace import Sent, Trace
 from tfhvd.profiling.trace_events import events_of, fields_in
 

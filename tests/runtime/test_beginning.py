@@ -7,18 +7,18 @@ import json
 import pytest
 
 from tfhvd import errors
-from tfhvd.launch import wire
-from tfhvd.runtime.beginning import FIT, MOST_BYTES, MOST_CALLS, NO_RESULT, Beginning, Call
+from tfhvd.protocol import messages
+from tfhvd.runtime.elastic.call_log import FIT, MOST_BYTES, MOST_CALLS, NO_RESULT, Call, CallLog
 
 EPOCH = Call("Broadcast", "resume_from_epoch", ("int32",))
 SUM = Call("Allreduce", "", ("float32", "float32"))
 
 
-def kept() -> Beginning:
+def kept() -> CallLog:
     """Two calls, as they come to another process."""
-    own = Beginning()
+    own = CallLog()
     assert own.keep(EPOCH, 2, [b"\0\1"]) and own.keep(SUM, 3, [b"", b"abc"])
-    return Beginning.of_fields(json.loads(json.dumps(own.as_fields())))
+    return CallLog.of_fields(json.loads(json.dumps(own.as_fields())))
 
 
 def test_results_come_in_the_order_of_calls():
@@ -35,14 +35,14 @@ def test_another_call_is_an_error_that_names_both():
         error.value
     )
     with pytest.raises(errors.TfhvdError, match="called nothing more before they trained"):
-        Beginning().take(EPOCH)
+        CallLog().take(EPOCH)
 
 
 def test_there_is_room_for_what_a_program_agrees_on_and_for_no_model():
-    full = Beginning()
+    full = CallLog()
     assert full.keep(EPOCH, MOST_BYTES, [bytes(MOST_BYTES)])
     assert not full.keep(EPOCH, 1, [b"1"])
-    full = Beginning()
+    full = CallLog()
     assert all(full.keep(EPOCH, 0, [b""]) for _ in range(MOST_CALLS))
     assert not full.keep(EPOCH, 0, [b""], comes_later=True)
 
@@ -54,11 +54,14 @@ def test_what_is_kept_can_be_said_in_one_frame():
         (EPOCH, MOST_BYTES // MOST_CALLS),
         (Call(FIT, "\n" * 99, ()), 60),
     ):
-        full = Beginning()
+        full = CallLog()
         while full.keep(each, size, [bytes(size)]):
             pass
         assert len(full.results) > 1
-        assert len(wire.frame_json(wire.BEGUN, results=full.as_fields(), trained=1)) < wire.LIMIT
+        assert (
+            len(messages.frame_json(messages.REPLAY_LOG, results=full.as_fields(), trained=1))
+            < messages.LIMIT
+        )
 
 
 def test_what_comes_later_takes_no_room_and_is_not_even_looked_at():
@@ -66,20 +69,20 @@ def test_what_comes_later_takes_no_room_and_is_not_even_looked_at():
         raise AssertionError
         yield b""
 
-    own = Beginning()
+    own = CallLog()
     assert own.keep(SUM, MOST_BYTES + 1, not_looked_at(), comes_later=True)
     assert own.keep(EPOCH, 2, [b"ab"], comes_later=True)
-    told = Beginning.of_fields(json.loads(json.dumps(own.as_fields())))
+    told = CallLog.of_fields(json.loads(json.dumps(own.as_fields())))
     assert told.take(SUM) is None
     assert told.take(EPOCH) == [b"ab"]
 
 
-def told_of(own: Beginning) -> Beginning:
-    return Beginning.of_fields(json.loads(json.dumps(own.as_fields())))
+def told_of(own: CallLog) -> CallLog:
+    return CallLog.of_fields(json.loads(json.dumps(own.as_fields())))
 
 
 def test_a_fit_that_is_over_is_one_of_the_calls():
-    own, head = Beginning(), Call(FIT, "head", ())
+    own, head = CallLog(), Call(FIT, "head", ())
     assert own.keep(EPOCH, 2, [b"\0\1"])
     told = told_of(own)
     assert told.take(EPOCH) == [b"\0\1"] and (told.trained, told.taken) == (0, 0)
@@ -92,7 +95,7 @@ def test_a_fit_that_is_over_is_one_of_the_calls():
 
 
 def test_another_model_than_the_others_train_is_an_error():
-    own = Beginning()
+    own = CallLog()
     assert own.keep(Call(FIT, "head", ()), 2, [b"{}"])
     with pytest.raises(errors.TfhvdError) as error:
         told_of(own).take(Call(FIT, "all", ()))

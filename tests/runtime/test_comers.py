@@ -8,7 +8,7 @@ PROGRAM = """
 import numpy as np
 import tensorflow as tf
 import tfhvd as hvd
-from tfhvd.runtime.comers import comers
+from tfhvd.runtime.elastic.replay import comers
 
 hvd.init()
 hvd.barrier()

@@ -6,8 +6,8 @@ import socket
 import mpi
 import prometheus_client
 
-from tfhvd.runtime import exporter
-from tfhvd.runtime.metrics import Metrics
+from tfhvd.telemetry import prometheus
+from tfhvd.telemetry.metrics import Metrics
 
 EXCHANGE = """
 import numpy as np, tfhvd as hvd
@@ -18,7 +18,7 @@ for _ in range(3):
 # Without TensorFlow, which takes its time to start.
 MEET = """
 import tfhvd as hvd
-from tfhvd.runtime.library import load_native
+from tfhvd.runtime.native import load_native
 hvd.init()
 load_native().join()
 """
@@ -27,6 +27,12 @@ from urllib.request import urlopen
 with urlopen(f"http://127.0.0.1:{PORT + hvd.local_rank()}/metrics", timeout=30) as answer:
     print(answer.read().decode())
 hvd.barrier()
+"""
+# By another address of the host than that of a local program.
+ASK_FROM_ELSEWHERE = """
+import socket
+with socket.socket() as sock:
+    print("reached:", sock.connect_ex(("127.0.0.2", PORT)) == 0)
 """
 HIDE = "import sys; sys.modules['prometheus_client'] = None\n"
 
@@ -99,9 +105,9 @@ EXPORTED = {
 
 def test_each_count_is_exported_under_its_name(monkeypatch):
     """Of rank 0, which does not wait for itself."""
-    monkeypatch.setattr(exporter, "read", lambda: COUNTS)
+    monkeypatch.setattr(prometheus, "read", lambda: COUNTS)
     registry = prometheus_client.CollectorRegistry(auto_describe=False)
-    registry.register(exporter.Exporter())
+    registry.register(prometheus.Exporter())
     samples = [s for family in registry.collect() for s in family.samples]
     found = {}
     for sample in samples:
@@ -124,6 +130,24 @@ def test_each_rank_serves_its_own():
         assert value(ended.out, "tfhvd_wait_seconds_total", rank=str(1 - rank), **own) >= 0
         assert f',rank="{rank}"' not in ended.out, job
         assert "# TYPE tfhvd_bytes_total counter" in ended.out, job
+
+
+def test_others_reach_the_port_where_an_address_is_given():
+    port = str(two_free_ports())
+    for address, reached in (("", False), ("0.0.0.0", True)):
+        env = {"TFHVD_METRICS_PORT": port}
+        env |= {"TFHVD_METRICS_ADDRESS": address} if address else {}
+        job = mpi.run_ranks(1, MEET + ASK_FROM_ELSEWHERE.replace("PORT", port), env=env)
+        assert job.code == 0, job
+        assert f"reached: {reached}" in job.ranks[0].out, job
+
+
+def test_an_address_of_another_host_is_an_error():
+    env = {"TFHVD_METRICS_PORT": str(two_free_ports()), "TFHVD_METRICS_ADDRESS": "192.0.2.1"}
+    job = mpi.run_ranks(1, MEET, env=env)
+    assert job.code == 0, job
+    assert "of 192.0.2.1: " in job.ranks[0].err, job
+    assert "TFHVD_METRICS_ADDRESS" in job.ranks[0].err, job
 
 
 def test_a_file_has_the_last_numbers(tmp_path):

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from tfhvd.launch import handshake, host_answers, inquiry
-from tfhvd.launch.inquiry import Watcher
-from tfhvd.runtime.host_looks import Answers, OtherHosts
+from tfhvd.hang import status_query, status_server
+from tfhvd.hang.status_query import Watcher
+from tfhvd.network import handshake
+from tfhvd.runtime.host_monitor import Answers, OtherHosts
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # Stands for a rank: has a process answer for its host, and tells where.
 RANK = """
 import os, sys, time
-from tfhvd.runtime.host_looks import Answers
+from tfhvd.runtime.host_monitor import Answers
 answers = Answers()
 print(answers.listen(), flush=True)
 answers.start()
@@ -50,7 +51,7 @@ def rank():
         )
         started.append(job)
         token, at = job.stdout.readline().strip().split(" ")
-        return job, Watcher(at, token, host_answers.ABOUT)
+        return job, Watcher(at, token, status_server.ABOUT)
 
     yield start
     for job in started:
@@ -77,15 +78,15 @@ def _answers(watcher):
 
 def test_a_rank_that_is_stopped_still_has_its_host_seen(rank):
     job, watcher = rank()
-    assert not inquiry.waits(watcher, 1)
+    assert not status_query.waits(watcher, 1)
     os.kill(job.pid, signal.SIGSTOP)
     # It is no rank of a job, so that none is seen; but the question is answered, by a whole answer.
     at = ("127.0.0.1", int(watcher.addresses.rpartition(":")[2]))
     with socket.create_connection(at) as sock:
         sock.settimeout(10)
         handshake.prove(sock, watcher.token, watcher.about)
-        sock.sendall(inquiry.wire.frame_json(inquiry.wire.ASK))
-        assert sock.recv(1000) == inquiry.wire.frame(inquiry.wire.QUIT)
+        sock.sendall(status_query.messages.frame_json(status_query.messages.STATUS_QUERY))
+        assert sock.recv(1000) == status_query.messages.frame(status_query.messages.QUIT)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])

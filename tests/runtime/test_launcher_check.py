@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import troubleshooting
 
-from tfhvd.runtime.launcher_check import check_launcher
+from tfhvd.runtime.mpi_check import check_launcher
 
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "3"}
 MPICH = {"PMI_SIZE": "4", "PMI_RANK": "3"}

@@ -14,16 +14,16 @@ import pytest
 import troubleshooting
 
 from tfhvd.compat import installed
-from tfhvd.runtime import builds, library
+from tfhvd.runtime import builds, native
 
-BUILT = library.built_ops()[0].tensorflow
+BUILT = native.built_ops()[0].tensorflow
 
 
 @pytest.mark.parametrize("installed", ["2.99.0", "3.21.0"])
 def test_another_tensorflow_is_refused_before_its_ops_are_loaded(monkeypatch, installed):
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(__version__=installed))
     with pytest.raises(ImportError) as raised:
-        library.load_tf_ops.__wrapped__()
+        native.load_tf_ops.__wrapped__()
     text = str(raised.value)
     assert f"Received: TensorFlow {installed}. Expected: TensorFlow {BUILT}. Type: pip inst" in text
     assert "\n" not in text
@@ -31,27 +31,27 @@ def test_another_tensorflow_is_refused_before_its_ops_are_loaded(monkeypatch, in
 
 
 def test_a_patch_release_of_tensorflow_passes():
-    assert library.chosen_ops(f"{builds.minor_of(BUILT)}.99").tensorflow == BUILT
+    assert native.chosen_ops(f"{builds.minor_of(BUILT)}.99").tensorflow == BUILT
 
 
 def test_a_wheel_is_mended_by_another_tensorflow(monkeypatch):
     ops = [("2.16.2", False, "a.so"), ("2.21.0", True, "b.so")]
-    monkeypatch.setattr(library.build_config(), "OPS", ops)
-    monkeypatch.setattr(library.build_config(), "BINARY", True)
+    monkeypatch.setattr(native.build_config(), "OPS", ops)
+    monkeypatch.setattr(native.build_config(), "BINARY", True)
     monkeypatch.setattr(installed, "tensorflow_distribution", lambda: ("tensorflow-cpu", "2.22.0"))
     with pytest.raises(ImportError) as raised:
-        library.check_installed_tensorflow()
+        native.check_installed_tensorflow()
     text = str(raised.value)
     assert "Received: TensorFlow 2.22.0. Expected: TensorFlow 2.16 to 2.21." in text
     assert "Type: pip install 'tensorflow-cpu>=2.16,<2.22'" in text and "uv pip install" in text
     troubleshooting.check("built with another TensorFlow", text, block=1)
     monkeypatch.setattr(installed, "tensorflow_distribution", lambda: ("tensorflow-cpu", "2.16.0"))
-    library.check_installed_tensorflow()
+    native.check_installed_tensorflow()
 
 
 def test_a_tensorflow_of_unknown_version_passes(monkeypatch):
     monkeypatch.setattr(installed, "tensorflow_distribution", lambda: None)
-    library.check_installed_tensorflow()
+    native.check_installed_tensorflow()
 
 
 @pytest.mark.parametrize("folder", ["tensorflow_cpu-2.19.1", "tf_nightly-2.22.0.dev20260101"])
@@ -67,10 +67,10 @@ def test_tensorflow_is_known_without_importing_it(monkeypatch, tmp_path, folder)
     assert installed.tensorflow_distribution() is None
 
 
-@pytest.mark.parametrize("load", [library.load_native, library.load_tf_ops])
+@pytest.mark.parametrize("load", [native.load_native, native.load_tf_ops])
 def test_what_is_not_built_is_named(monkeypatch, tmp_path, load):
-    monkeypatch.setattr(library, "core_dir", lambda: tmp_path)
-    monkeypatch.setattr(library, "load_native", library.load_native.__wrapped__)
+    monkeypatch.setattr(native, "core_dir", lambda: tmp_path)
+    monkeypatch.setattr(native, "load_native", native.load_native.__wrapped__)
     with pytest.raises(
         ImportError, match=r"not built: .*libtfhvd_core.so is missing. Type: pip"
     ) as raised:
@@ -81,24 +81,24 @@ def test_what_is_not_built_is_named(monkeypatch, tmp_path, load):
 def test_a_python_that_it_is_not_built_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "tfhvd._native", None)
     with pytest.raises(ImportError, match=r"not built for this Python. Type: pip install"):
-        library.load_native.__wrapped__()
+        native.load_native.__wrapped__()
 
 
 def test_the_stub_of_the_core_has_its_names():
     """Type checkers read the stub, and would not see that the core has other ones."""
-    stub = ast.parse((library.core_dir().parent / "_native.pyi").read_text(encoding="utf-8"))
-    native = library.load_native()
+    stub = ast.parse((native.core_dir().parent / "_native.pyi").read_text(encoding="utf-8"))
+    core = native.load_native()
     for node in stub.body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            there = getattr(native, node.name)
+            there = getattr(core, node.name)
             of_class = [part for part in node.body if isinstance(part, ast.FunctionDef)]
             assert all(hasattr(there, part.name) for part in of_class), node.name
     named = {node.name for node in stub.body if hasattr(node, "name")}
-    assert {name for name in vars(native) if not name.startswith("_")} == named
+    assert {name for name in vars(core) if not name.startswith("_")} == named
 
 
 def test_advice_on_mpi_says_which_one_it_was():
-    config, advice = library.build_config(), library.mpi_advice()
+    config, advice = native.build_config(), native.mpi_advice()
     assert f"built with {config.MPI_VENDOR} {config.MPI_VERSION}" in advice
     assert "type: pip install --force-reinstall" in advice
 
@@ -130,7 +130,7 @@ def test_to_build_anew_where_it_came_from(monkeypatch, origin, words, installer,
     }
     found = types.SimpleNamespace(read_text=texts.get)
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: found)
-    assert library.rebuild_command() == f"{command} {words}"
+    assert native.rebuild_command() == f"{command} {words}"
 
 
 def test_from_the_source_tree(monkeypatch):
@@ -138,5 +138,5 @@ def test_from_the_source_tree(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    source = library.core_dir().parent.parent
-    assert library.rebuild_command().endswith(f" -e {shlex.quote(str(source))}")
+    source = native.core_dir().parent.parent
+    assert native.rebuild_command().endswith(f" -e {shlex.quote(str(source))}")

@@ -55,7 +55,7 @@ APART = """
 import os, time
 from pathlib import Path
 import tfhvd as hvd
-from tfhvd.launch.rank import rank_of
+from tfhvd.protocol.variables import rank_of
 folder = Path(os.environ["TFHVD_TEST_OUTPUT"])
 (folder / f"ready.{rank_of(os.environ)}").write_text("ready\\n")
 while not (folder / "cut").exists():

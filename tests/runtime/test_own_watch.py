@@ -55,7 +55,7 @@ def test_the_first_rank_that_waits_names_the_odd_one(tmp_path):
 # As on a busy machine: when the next rank looks for the first time, it seems to be unable to tell.
 WATCHES_LATE = """
 import os, time
-from tfhvd.runtime.own_watch import OwnWatch
+from tfhvd.runtime.hang_monitor import OwnWatch
 run = OwnWatch._run
 if int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK"))) == 0:
     OwnWatch._run = lambda *given: (time.sleep(1.1), run(*given))
@@ -127,7 +127,7 @@ def test_data_that_does_not_arrive_in_time_is_told(tmp_path):
         pytest.skip("only root can make hosts with networks of their own")
     script = tmp_path / "large.py"
     script.write_text(LARGE)
-    with network.hosts(2, network.Link(megabits=2)) as net:
+    with network.hosts(2, network.Link(megabits=100, largest=8000)) as net:
         job = mpi.run_ranks(
             2,
             [str(script)],

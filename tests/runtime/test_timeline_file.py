@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tfhvd.runtime.timeline_file import TimelineFile
+from tfhvd.telemetry.timeline_file import TimelineFile
 
 SINCE = 50.0  # seconds
 MADE = {"ph": "X", "name": "step", "ts": 60e6, "dur": 1, "pid": 5, "tid": 1}

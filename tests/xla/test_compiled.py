@@ -12,7 +12,7 @@ import ranks
 import tensorflow as tf
 
 import tfhvd as hvd
-from tfhvd.runtime import library
+from tfhvd.runtime import native
 
 pytestmark = pytest.mark.ranks(1, 2)
 
@@ -519,8 +519,8 @@ def test_uneven_rows_are_an_error_that_says_why():
 
 @pytest.mark.ranks(1)
 def test_a_build_without_xla_says_so(monkeypatch):
-    without = [(version, False, file) for version, _, file in library.build_config().OPS]
-    monkeypatch.setattr(library.build_config(), "OPS", without)
+    without = [(version, False, file) for version, _, file in native.build_config().OPS]
+    monkeypatch.setattr(native.build_config(), "OPS", without)
     with pytest.raises(
         NotImplementedError,
         match=r"built with TensorFlow 2\..*install TensorFlow 2\.20 or newer and type: ",

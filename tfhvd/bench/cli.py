@@ -17,7 +17,7 @@ from tfhvd.bench.options import Options, UsageError
 from tfhvd.bench.progress import Progress
 from tfhvd.bench.report import COLLECTIVE, GRADIENTS, OURS, TRAINING, Row
 from tfhvd.bench.workloads import TensorSet, format_bytes, model
-from tfhvd.runtime import process
+from tfhvd.job import process
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,25 @@ def missing() -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draws the time and the bandwidth of each collective by size, and a bar for all else.
+    """Draws rows into a file.
 
     Args:
         rows: one at least.
         path: of the picture; its ending says which kind.
     """
-    from matplotlib.figure import Figure
+    figure_of(rows).savefig(path)
 
+
+def figure_of(rows: Sequence[Row]) -> Any:
+    """Draws the time and the bandwidth of each collective by size, and a bar for all else.
+
+    A subject has one colour in all panels, which the legend names.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    subjects = dict.fromkeys(row.subject for row in rows)
+    colours = {subject: f"C{number}" for number, subject in enumerate(subjects)}
     collectives = list(dict.fromkeys(row.workload for row in rows if row.kind == COLLECTIVE))
     others = list(dict.fromkeys(row.workload for row in rows if row.kind != COLLECTIVE))
     count = len(collectives) + len(others)
@@ -33,19 +44,28 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     panels = figure.subplots(count, 2, squeeze=False)
     for name, (left, right) in zip(collectives, panels):
         chosen = [row for row in rows if row.kind == COLLECTIVE and row.workload == name]
-        _curves(left, right, name, chosen)
+        _curves(left, right, name, chosen, colours)
     for name, (left, right) in zip(others, panels[len(collectives) :]):
-        _bars(left, right, [row for row in rows if row.kind != COLLECTIVE and row.workload == name])
-    figure.savefig(path)
+        chosen = [row for row in rows if row.kind != COLLECTIVE and row.workload == name]
+        _bars(left, right, chosen, colours)
+    figure.legend(
+        handles=[Patch(color=colour, label=subject) for subject, colour in colours.items()],
+        loc="outside upper center",
+        ncols=len(colours),
+    )
+    return figure
 
 
-def _curves(left: Any, right: Any, name: str, rows: Sequence[Row]) -> None:
+def _curves(
+    left: Any, right: Any, name: str, rows: Sequence[Row], colours: Mapping[str, str]
+) -> None:
     for subject in dict.fromkeys(row.subject for row in rows):
+        look = {"marker": "o", "label": subject, "color": colours[subject]}
         own = [row for row in rows if row.subject == subject]
         sizes = [row.bytes for row in own]
-        left.plot(sizes, [1e6 * row.times.median for row in own], marker="o", label=subject)
+        left.plot(sizes, [1e6 * row.times.median for row in own], **look)
         if all(row.busbw is not None for row in own):
-            right.plot(sizes, [row.busbw for row in own], marker="o", label=subject)
+            right.plot(sizes, [row.busbw for row in own], **look)
     for panel, what in ((left, "median, microseconds"), (right, "busbw, GB/s")):
         panel.set_xscale("log", base=2)
         panel.set_xlabel("bytes")
@@ -53,16 +73,20 @@ def _curves(left: Any, right: Any, name: str, rows: Sequence[Row]) -> None:
         panel.set_title(name)
         panel.grid(alpha=0.3)
     left.set_yscale("log")
-    left.legend()
 
 
-def _bars(left: Any, right: Any, rows: Sequence[Row]) -> None:
+def _bars(left: Any, right: Any, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
     for panel, kind in ((left, "gradients"), (right, "training")):
         own = [row for row in rows if row.kind == kind]
         if not own:
             panel.set_axis_off()
             continue
-        panel.barh([row.subject for row in own], [1e3 * row.times.median for row in own])
+        subjects = [row.subject for row in own]
+        panel.barh(
+            subjects,
+            [1e3 * row.times.median for row in own],
+            color=[colours[subject] for subject in subjects],
+        )
         panel.invert_yaxis()
         panel.set_xlabel("median, milliseconds")
         panel.set_title(f"{own[0].workload}: {kind}")

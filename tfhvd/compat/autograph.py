@@ -13,8 +13,8 @@ def leave_alone(package: str) -> None:
     """Has AutoGraph call a package's functions as they are, in functions that it translates.
 
     It would translate each of them, too, while a process traces its first function, which takes
-    seconds. The list of what it leaves alone is public nowhere
-    (TensorFlow 2.16 to 2.21); where it is not found, it translates them.
+    seconds. The list of functions that it leaves alone is not public (TensorFlow 2.16 to 2.21); if
+    the list is not found, AutoGraph translates them.
 
     Args:
         package: its name; its modules' functions are left alone, and no other package's, though its

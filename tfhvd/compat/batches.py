@@ -11,17 +11,25 @@ from tfhvd.compat import private
 _USE = "let epochs have fewer batches than there were at first"
 
 
-def expect_any_number(package: str, now: Callable[[], bool]) -> None:
-    """Lets an epoch have fewer batches, where `now` says so: tf_keras would end the training.
+def expect_any_number(
+    package: str, now: Callable[[], bool], left: Callable[[bool], int | None]
+) -> None:
+    """Lets an epoch have fewer batches, if `now` says so: tf_keras would end the training.
 
-    Keras 3 would warn that training is interrupted, and go on.
+    Keras 3 would warn that training is interrupted, and continue. If their number is known, no step
+    without data begins: counters and seeds, which need none, would count it.
 
     Args:
         package: "keras" or "tf_keras", imported.
         now: asked in each epoch.
+        left: takes whether callbacks know already that the epoch has begun; returns how many
+            batches it has, once, if it begins in its middle.
     """
     if package == keras_compat.KERAS_3:
         epochs = private.of_module("keras.src.trainers.epoch_iterator", "EpochIterator", _USE)
+        private.replace_method(
+            epochs, "_enumerate_iterator", lambda original: _no_more_than(original, left)
+        )
         if hasattr(epochs, "_interrupted_warning"):  # else the warning comes once
             private.replace_method(
                 epochs, "_interrupted_warning", lambda original: _without_a_word(original, now)
@@ -31,7 +39,7 @@ def expect_any_number(package: str, now: Callable[[], bool]) -> None:
     handler = private.of_module(module, "DataHandler", _USE)
     datasets = private.of_module(module, "DatasetAdapter", _USE)
     private.replace_method(
-        handler, "enumerate_epochs", lambda original: _anew(original, datasets, now)
+        handler, "enumerate_epochs", lambda original: _anew(original, datasets, now, left)
     )
 
 
@@ -43,18 +51,36 @@ def _without_a_word(original: Callable[[Any], None], now: Callable[[], bool]) ->
     return warn
 
 
+def _no_more_than(
+    original: Callable[[Any], Any], left: Callable[[bool], int | None]
+) -> Callable[..., Any]:
+    def enumerate_iterator(epochs: Any) -> Iterator[Any]:
+        known = epochs._num_batches
+        epochs._num_batches = left(True) or known
+        try:
+            yield from original(epochs)
+        finally:
+            epochs._num_batches = known
+
+    return enumerate_iterator
+
+
 def _anew(
-    original: Callable[[Any], Any], datasets: Any, now: Callable[[], bool]
+    original: Callable[[Any], Any],
+    datasets: Any,
+    now: Callable[[], bool],
+    left: Callable[[bool], int | None],
 ) -> Callable[..., Any]:
     def enumerate_epochs(handler: Any) -> Iterator[Any]:
         adapter = private.attribute(handler, "_adapter", _USE)
         given = private.attribute(handler, "_steps_per_epoch", _USE)
         several = private.attribute(handler, "_steps_per_execution", _USE)
-        # Arrays, and what a generator yields, go on from one epoch to the next without an end.
+        # Arrays, and a generator's elements, continue from one epoch to the next without an end.
         ends = isinstance(adapter, datasets) and adapter.should_recreate_iterator()
         for epoch in original(handler):
-            if ends and given is None and now() and int(several) == 1:
-                handler._inferred_steps = None  # until the data of this epoch end
+            steps = left(False)
+            if ends and given is None and (steps or (now() and int(several) == 1)):
+                handler._inferred_steps = steps  # None: until the data of this epoch end
             yield epoch
             if ends and given is None and now():
                 handler._insufficient_data = False

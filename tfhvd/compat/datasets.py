@@ -1,16 +1,18 @@
-"""What `tf.data` tells of a pipeline, and of its seeds, only by means that it keeps to itself.
+"""Facts about a pipeline of `tf.data`, and its seeds, which only private parts of it tell.
 
-Nothing depends on it but what is warned of: where a release of TensorFlow says less (2.16 to 2.21
-say all), a mistake goes unnoticed.
+Only warnings depend on this: if a release of TensorFlow tells less (2.16 to 2.21 tell all), a
+mistake goes unnoticed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+
+from tfhvd.compat import private
 
 
 @dataclasses.dataclass
@@ -60,3 +62,35 @@ def seed_graph(seed: int) -> None:
     """
     if not tf.executing_eagerly():
         tf.compat.v1.set_random_seed(seed)
+
+
+def counted(
+    dataset: tf.data.Dataset, handed_out: Callable[[], None], ended: Callable[[], None]
+) -> Any:
+    """Returns an iterator of a dataset that tells of each element that `next` returns.
+
+    A function that it is passed to counts nothing. Where TensorFlow has no such class (2.16 to 2.21
+    have it), it raises UnavailableError.
+
+    Args:
+        dataset: what to iterate over, eagerly.
+        handed_out: called after each element.
+        ended: called once there are no more.
+    """
+    base: Any = private.of_module(
+        "tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "count batches"
+    )
+
+    class Counted(base):
+        """An iterator that tells what `next` does."""
+
+        def __next__(self) -> Any:
+            try:
+                element = super().__next__()
+            except StopIteration:
+                ended()
+                raise
+            handed_out()
+            return element
+
+    return Counted(dataset)

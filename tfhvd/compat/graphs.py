@@ -102,25 +102,46 @@ def effects_of(operation: tf.Operation) -> Effects:
     return Effects(after=resources, changed=resources)
 
 
+def after_traces(call: Callable[[tf.Graph], None], use: str) -> None:
+    """Has TensorFlow say when the trace of a function is complete, before that runs.
+
+    TensorFlow (2.16 to 2.21 at least) has a list of what to call with each graph.
+
+    Args:
+        call: takes the graph of a function, which may be traced within another one.
+        use: what tfhvd does with it.
+
+    Raises:
+        UnavailableError: if there is no such list.
+    """
+    module = "tensorflow.python.eager.polymorphic_function.transform"
+    private.of_module(module, "FUNC_GRAPH_TRANSFORMS", use).append(call)
+
+
+def has_operation(graph: tf.Graph, kind: str) -> bool:
+    """Whether a function has an operation of a kind, also in branches, loops and what it calls."""
+    return any(
+        operation.type == kind or any(node.op == kind for node in nodes_within(operation))
+        for operation in graph.get_operations()
+    )
+
+
 def trace_compiled_functions(complete: Callable[[tf.Graph], None]) -> None:
-    """Has TensorFlow trace anew what compiled functions call, and say when a trace is complete.
+    """Makes TensorFlow trace the callees of compiled functions again, and report complete traces.
 
     TensorFlow (2.21 at least) asks the context of a compiled function whether the functions that
-    are called in it need a trace of their own, as they do for TPUs, and has a list of what to call
-    with each graph. Without either, ranks that call collectives in other orders may wait for ever.
-    A trace without collectives is shared, as it would be without tfhvd, where a function's cache of
+    are called in it need a trace of their own, as they do for TPUs. Without this, or without
+    `after_traces`, ranks that call collectives in other orders may wait for ever.
+    A trace without collectives is shared, as it would be without tfhvd, if a function's cache of
     traces can be replaced.
     """
     use, python = "order the collectives of compiled functions", "tensorflow.python"
     try:
-        transforms = private.of_module(
-            f"{python}.eager.polymorphic_function.transform", "FUNC_GRAPH_TRANSFORMS", use
-        )
+        after_traces(complete, use)
         context = private.of_module(f"{python}.ops.control_flow_ops", "XLAControlFlowContext", use)
     except UnavailableError as error:
         _logger.warning("%s Without this, all ranks must call them in the same order.", error)
         return
-    transforms.append(complete)
     context.RequiresUniqueFunctionRetracing = lambda self: True
     with contextlib.suppress(ImportError, AttributeError):
         from tensorflow.python.eager.polymorphic_function import tracing_compilation
@@ -139,7 +160,7 @@ def _sharing(options: Any) -> Any:
 
 
 class _SharingCache:
-    """The traces of one function, as a compiled function that calls it is to see them."""
+    """The traces of one function, as a compiled function that calls it should see them."""
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
@@ -209,7 +230,7 @@ def is_converted(file: str) -> bool:
 
 
 def lines_inside_out() -> Iterator[tuple[str, int, str]]:
-    """Gives file, line and function of the calls under way, as the user wrote them, the last first.
+    """Gives file, line and function of the current calls, as the user wrote them, the last first.
 
     Nothing where TensorFlow (2.16 to 2.21 at least) has no such function any more: lines are for
     people to read.

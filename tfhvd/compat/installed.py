@@ -1,4 +1,4 @@
-"""What is installed, in which version, and where it came from."""
+"""What is installed, in which version, and from which source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tensorflow_distribution() -> tuple[str, str] | None:
     """Returns the name and version of the installed TensorFlow, without importing it.
 
     Returns:
-        None where there is none, or it was not installed as a distribution that is known.
+        None if there is none, or it was not installed as a distribution that is known.
 
     Example:
         >>> tensorflow_distribution()  # doctest: +SKIP
@@ -36,13 +36,13 @@ def tensorflow_distribution() -> tuple[str, str] | None:
         return None
     names = [path.name for path in Path(found.origin).parents[1].glob("*.dist-info")]
     matches = [match for match in map(_TENSORFLOWS.fullmatch, sorted(names)) if match]
-    if len(matches) != 1:  # Of two, one was laid over the other: nobody knows which.
+    if len(matches) != 1:  # Of two, one replaced the other's files: it is unknown which.
         return None
     return matches[0]["name"].replace("_", "-"), matches[0]["version"]
 
 
 def version_of(package: str) -> str:
-    """Returns the version of an installed distribution, "" where it is not there; imports nothing.
+    """Returns the version of an installed distribution, "" if it is not there; imports nothing.
 
     Example:
         >>> version_of("no-such-package")
@@ -69,7 +69,7 @@ def installer_of(package: str) -> str:
 
 
 def origin_of(package: str) -> str | None:
-    """Returns what pip wrote down of where a package came from: JSON, as PEP 610 has it.
+    """Returns pip's record of a package's source: JSON, as in PEP 610.
 
     Returns:
         None for a package from a registry.

@@ -1,10 +1,10 @@
-"""Has the iterators of `tf.data` end in a thread of their own, so that no step waits for that.
+"""Ends the iterators of `tf.data` in a separate thread, so that no step waits for their end.
 
 The end of an iterator waits for a thread of TensorFlow (2.16 to 2.21) that looks for better
-settings of the pipeline: ever more seldom, at last after as long as the iterator has been used, a
-minute at most. It is woken for that, but may look whether it is to end before that is noted, and
-then sleeps on. One iterator in a hundred ends so, one in ten on a busy machine, and all other ranks
-wait for the step that comes next. So the last reference to an iterator is given to another thread.
+settings of the pipeline: less and less often, at last after as long as the iterator has been used,
+a minute at most. This thread is woken at the end, but may check for the end before that is noted,
+and then sleeps again. One iterator in a hundred ends like this, one in ten on a busy machine, and
+all other ranks wait in the next step. So another thread gets the last reference to an iterator.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tfhvd.errors import UnavailableError
 _logger = logging.getLogger("tfhvd")
 _MOST = 8  # iterators that wait for their end: each holds what it has read ahead
 
-# Seconds from the end of the program until it is said that the process waits for an iterator, and
-# from there until nobody waits any longer where the program has failed.
+# Seconds from the end of the program until a message says that the process waits for an iterator,
+# and from there until the process ends if the program has failed.
 _QUIET, _AFTER_FAILURE = 2.0, 3.0
 
-# By these names Python keeps what nobody has caught.
+# By these names Python keeps an uncaught exception.
 _FAILURE = ("last_exc", "last_value", "last_traceback")
 
 
@@ -40,9 +40,9 @@ def end_aside(when: Callable[[], bool], end_if_failed: Callable[[], None]) -> No
     """Has iterators that are made from now on end so; to be called once.
 
     Args:
-        when: whether this process is one that has them end so, asked whenever one is made.
-        end_if_failed: ends the process if its program has failed; called at the process's end,
-            where an iterator takes long.
+        when: whether this process ends iterators in this way, asked whenever one is made.
+        end_if_failed: ends the process if its program has failed; called at the process's end, if
+            an iterator takes long.
     """
     use = "end iterators beside the training"
     try:
@@ -86,9 +86,9 @@ class _End:
     def hand_over(self, resource: Any, dataset: Any) -> None:
         """Takes the resource of an iterator, and the dataset whose functions it needs to the end.
 
-        It is called wherever Python collects garbage: it may take no lock that somebody holds. In a
-        child of the process, at its end, and where too many wait, the resource goes with its last
-        reference, as ever.
+        It is called whenever Python collects garbage: it may take no lock that another thread
+        holds. In a child of the process, at its end, and if too many wait, the resource ends with
+        its last reference, as usual.
         """
         if self._process == os.getpid() and self._handed_over.qsize() < _MOST:
             self._handed_over.put([dataset, resource])
@@ -96,14 +96,14 @@ class _End:
     def stop(self, end_if_failed: Callable[[], None]) -> None:
         """Waits for the thread, which would abort the process if it came back from TensorFlow.
 
-        After a failure not for ever: a generator may wait for what does not come any more. Whatever
-        the exception's traceback keeps is freed first: in the interpreter's last steps TensorFlow
-        waits for a generator that cannot go on.
+        After a failure not for ever: a generator may wait for data that no longer come. The objects
+        of the exception's traceback are freed first: in the interpreter's last steps TensorFlow
+        waits for a generator that cannot continue.
         """
         if self._process != os.getpid():
             return
         self._process = 0
-        # No name may hold them here: the last reference is to go in the thread.
+        # No name may hold them here: the thread must drop the last reference.
         self._handed_over.put([vars(sys).pop(name, None) for name in _FAILURE])
         self._handed_over.put([])
         self._thread.join(_QUIET)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
@@ -64,7 +63,7 @@ def keras_of(thing: object) -> ModuleType:
 
 
 def imported_keras() -> list[str]:
-    """Lists the Keras packages that the program has imported by now."""
+    """Lists the Keras packages that the program has imported."""
     return [package for package in _KERAS if hasattr(sys.modules.get(package), "Model")]
 
 
@@ -117,8 +116,13 @@ def momentum_variables(optimizer: Optimizer) -> list[Variable]:
 
 
 def model_state(model: Model) -> list[Variable]:
-    """Lists a model's weights, trained or not, without metrics and random seeds."""
-    return list(model.weights)
+    """Lists a model's weights, trained or not, without metrics and random seeds.
+
+    Nor what tf_keras (2.16 to 2.21 at least) has among them that is no array, or none of one shape
+    on all ranks: tables of lookups, and summaries of the data that layers were adapted to.
+    """
+    weights = [weight for weight in model.weights if hasattr(tf_variable(weight), "assign")]
+    return [weight for weight in weights if tf_variable(weight).shape.is_fully_defined()]
 
 
 def defined_in(optimizer: Optimizer, method: str) -> str:
@@ -127,29 +131,6 @@ def defined_in(optimizer: Optimizer, method: str) -> str:
         if method in vars(cls):
             return cls.__name__
     return ""
-
-
-def restore_optimizer_from_h5(model: Model, filepath: str | os.PathLike[str]) -> None:
-    """Gives a model of Keras 3 that was opened from an .h5 file its optimizer's state.
-
-    Keras 3 (3.3 to 3.15 at least) builds the optimizer for the variables that the model holds
-    itself, not for its layers', so that the state is left out and the optimizer cannot update the
-    model.
-    """
-    optimizer = model.optimizer
-    if keras_package(optimizer) != KERAS_3:
-        return
-    if len(private.trained_by(optimizer)) == len(model.trainable_variables):
-        return
-    import h5py  # Keras needs it to read the file.
-
-    model.optimizer = type(optimizer).from_config(optimizer.get_config())
-    model.optimizer.build(model.trainable_variables)
-    with h5py.File(filepath, "r") as file:
-        group = file.get("optimizer_weights")
-        if group is not None:
-            for variable, name in zip(model.optimizer.variables, group.attrs["weight_names"]):
-                variable.assign(group[name][()])
 
 
 def is_legacy_optimizer(optimizer: Optimizer) -> bool:
@@ -223,7 +204,7 @@ def surround(
         use: what for, as in "keep the ranks in step".
         applies_to: takes a model.
         around: takes the model and the arguments that the method was given, by their names; it may
-            change them. Where it yields a function, that is called with the method, without
+            change them. If it yields a function, this function is called with the method, without
             arguments, and returns the result.
     """
     owner = private.owner_of(sys.modules[package].Model, method, use)
@@ -250,12 +231,25 @@ def is_callback_list(callbacks: Callbacks) -> TypeGuard[CallbackList]:
     return isinstance(callbacks, tuple(package.callbacks.CallbackList for package in packages))
 
 
+def is_callback(thing: object) -> bool:
+    """Whether something is a callback of either Keras, or one made of it."""
+    packages = [sys.modules[package] for package in imported_keras()]
+    return isinstance(thing, tuple(package.callbacks.Callback for package in packages))
+
+
 def is_checkpoint(callback: object) -> bool:
     """Whether a callback of either Keras saves models or their weights."""
     kinds = [sys.modules[package].callbacks for package in imported_keras()]
     return isinstance(
         callback, tuple(k for c in kinds for k in (c.ModelCheckpoint, c.BackupAndRestore))
     )
+
+
+def reads_metrics(callback: object) -> bool:
+    """Whether a callback of either Keras, or one made of it, goes by the metrics of epochs."""
+    names = ("EarlyStopping", "ReduceLROnPlateau", "ModelCheckpoint", "CSVLogger", "TensorBoard")
+    kinds = [sys.modules[package].callbacks for package in imported_keras()]
+    return isinstance(callback, tuple(getattr(k, name) for k in kinds for name in names))
 
 
 def variables_by_now(model: Model) -> list[Variable]:
@@ -267,11 +261,11 @@ def variables_by_now(model: Model) -> list[Variable]:
 
 
 def go_on_with(callback: Any, history: Any) -> None:
-    """Has a callback of either Keras, which begins to write for one that is lost, go on with that.
+    """Lets a callback of either Keras continue the files of a failed rank's callback.
 
     Args:
         callback: it appends to files, and knows the best of a metric so far.
-        history: what `fit` has noted of the epochs by now; None for nothing.
+        history: `fit`'s notes of the epochs so far; None for nothing.
     """
     if hasattr(callback, "append"):
         callback.append = True
@@ -305,12 +299,12 @@ def synchronize_batch_normalization(moments: Moments) -> None:
     """Makes `BatchNormalization(synchronized=True)` of either Keras use `moments` over the ranks.
 
     Both Keras ask tf.distribute for the other replicas; with ranks there are none, and they would
-    normalize by this rank's batch without a word. Covers the Keras that are imported by now;
-    calling this again covers further ones.
+    silently normalize by this rank's batch. Covers the imported Keras packages; calling this again
+    covers further ones.
 
     Args:
         moments: a function of (layer, inputs, axes, mask) that returns mean and variance without
-            the reduced dimensions, or None where this rank's own are the right ones.
+            the reduced dimensions, or None if this rank's own are the right ones.
     """
     for package, method in ((KERAS_3, "_moments"), (TF_KERAS, "_sync_calculate_mean_and_var")):
         layers = getattr(sys.modules.get(package), "layers", None)
@@ -354,7 +348,7 @@ def _moments_of_tf_keras(moments: Moments, original: Callable[..., Any]) -> Call
 
 
 def samples_seen(model: Model) -> float | None:
-    """Returns the samples since a model's metrics were last reset; None where Keras cannot say.
+    """Returns the samples since a model's metrics were last reset; None if Keras cannot say.
 
     Keras 3 and tf_keras weight the loss of each batch by its samples.
     """

@@ -12,6 +12,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfhvd.errors import UnavailableError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 # Package -> the releases that tfhvd was tried with, and what pip calls them.
 _KNOWN = {
-    "keras": ("3.3 to 3.15", "keras>=3.3,<3.16"),
+    "keras": ("3.5 to 3.15", "keras>=3.5,<3.16"),
     "tf_keras": ("2.16 to 2.21", "tf-keras>=2.16,<2.22"),
     "tensorflow": ("2.16 to 2.21", "tensorflow>=2.16,<2.22"),
 }
@@ -62,11 +63,13 @@ def is_better(checkpoint: Any, value: float) -> bool:
     return checkpoint.best is None or bool(checkpoint.monitor_op(value, checkpoint.best))
 
 
-def replace_method(owner: type, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+def replace_method(
+    owner: type | ModuleType, name: str, make: Callable[[Any], Callable[..., Any]]
+) -> None:
     """Puts another function in the place of a method, for good; what is replaced already stays.
 
     Args:
-        owner: the class, of Keras.
+        owner: the class, or the module, of Keras.
         name: the method's, in the class or in one that it inherits from.
         make: takes the method, and returns what is to be called instead.
     """

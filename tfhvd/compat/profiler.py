@@ -48,7 +48,7 @@ class Profiler:
     """One recording of this process. There is one profiler in a process.
 
     Raises:
-        tf.errors.AlreadyExistsError: where somebody else uses it.
+        tf.errors.AlreadyExistsError: if somebody else uses it.
     """
 
     def __init__(self) -> None:

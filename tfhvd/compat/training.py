@@ -9,30 +9,30 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tfhvd.compat import adapted, private
 from tfhvd.compat import keras as keras_compat
-from tfhvd.compat import private
 from tfhvd.compat.variables import key_of, tf_variable, variable_name
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, Model, Optimizer, Variable
 
-    _Note = Callable[[list[Gradient], list[Variable]], None]
+    _Note = Callable[[Optimizer, list[Gradient], list[Variable]], None]
 
 _COUNTERS = "_maybe_load_initial_counters_from_ckpt"  # a method of tf_keras' models
 
 
 def after_updates(package: str, note: _Note) -> None:
-    """Makes the optimizers of a Keras call `note(gradients, variables)` after what they update.
+    """Makes the optimizers of a Keras call `note(self, gradients, variables)` after an update.
 
     No Keras tells anybody; hence the wrapped methods, which all its optimizers come to: `apply` of
     Keras 3, and `apply_gradients` of tf_keras' two kinds. Calling this twice does nothing.
 
     Args:
         package: "keras" or "tf_keras", imported.
-        note: takes two lists of one length; a gradient may be None.
+        note: takes the optimizer and two lists of one length; a gradient may be None.
     """
     optimizers = sys.modules[package].optimizers
     kinds = [optimizers.Optimizer]
@@ -55,7 +55,7 @@ def _noting_apply(note: _Note, original: Callable[..., Any]) -> Callable[..., An
         grads = list(grads)
         variables = None if trainable_variables is None else list(trainable_variables)
         result = original(self, grads, variables)
-        note(grads, private.trained_by(self) if variables is None else variables)
+        note(self, grads, private.trained_by(self) if variables is None else variables)
         return result
 
     return apply
@@ -70,7 +70,7 @@ def _noting_pairs(note: _Note, original: Callable[..., Any]) -> Callable[..., An
     ) -> Any:
         pairs = list(grads_and_vars)
         result = original(self, pairs, *args, **kwargs)
-        note([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+        note(self, [gradient for gradient, _ in pairs], [variable for _, variable in pairs])
         return result
 
     return apply_gradients
@@ -105,7 +105,7 @@ def where_fit_begins(model: Model, epoch: int, steps: int | None) -> tuple[int, 
     Args:
         model: of either Keras.
         epoch: `fit`'s `initial_epoch`.
-        steps: of an epoch, None where that is not known.
+        steps: of an epoch, None if that is unknown.
     """
     if hasattr(model, _COUNTERS):
         epoch, step = getattr(model, _COUNTERS)(steps, epoch)
@@ -132,6 +132,50 @@ class _Epoch(int):
 
     def __bool__(self) -> bool:
         return True
+
+
+def optimizers_of(model: Model) -> list[Optimizer]:
+    """Lists all optimizers of a model: the one that it is compiled with, and others.
+
+    These are its attributes, and what is in lists and dicts among them; and of a model that has a
+    training step of its own, which may use them, also those of the models within it.
+    """
+    return found_in(model, keras_compat.is_keras_optimizer)
+
+
+def found_in(model: Model, of_a_kind: Callable[[object], bool]) -> list[Optimizer]:
+    """Lists those of a model's optimizers that are of a kind: see `optimizers_of`."""
+    own = [getattr(model, "optimizer", None), *vars(model).values()]
+    if keras_compat.has_own_train_step(model):
+        kind = keras_compat.keras_of(model).Model
+        within = [layer for layer in adapted.layers_of(model) if isinstance(layer, kind)]
+        own += [thing for inner in within for thing in vars(inner).values()]
+    return list({id(o): o for o in _flat(own) if o is not None and of_a_kind(o)}.values())
+
+
+def _flat(things: Iterable[object], depth: int = 3) -> Iterator[object]:
+    """Yields what is in containers."""
+    for thing in things:
+        if isinstance(thing, (list, tuple)) and depth:
+            yield from _flat(thing, depth - 1)
+        elif isinstance(thing, Mapping) and depth:
+            yield from _flat(thing.values(), depth - 1)
+        else:
+            yield thing
+
+
+def seeds_of(model: Model) -> list[Variable]:
+    """Lists the variables that layers of a model draw random numbers by, as far as there are.
+
+    Keras 3 has them among the model's variables. tf_keras (2.16 to 2.21 at least) has a generator
+    in each such layer, if `enable_tf_random_generator` was called; else nobody can have its state.
+    """
+    if keras_compat.keras_package(model) == keras_compat.KERAS_3:
+        weights = {key_of(weight) for weight in model.weights}
+        return [variable for variable in model.variables if key_of(variable) not in weights]
+    inner = [getattr(layer, "_random_generator", None) for layer in adapted.layers_of(model)]
+    generators = [getattr(generator, "_generator", None) for generator in inner]
+    return [generator.state for generator in generators if generator is not None]
 
 
 def positions_built_for(optimizer: Optimizer, variables: list[Variable]) -> list[int] | None:
@@ -200,6 +244,17 @@ def slots_of(
     in_lists = {key_of(thing) for held in lists for thing in held}
     rest = [v for key, v in kept.items() if key not in in_lists]
     return [kept[key] for key in kept if key in at_places] + _named_after(variables, among, rest)
+
+
+def not_shared_by(optimizer: Optimizer) -> list[Variable]:
+    """Lists the variables of an optimizer that are no part of the ranks' common state.
+
+    Its learning rate, which callbacks set, and gradients that Keras 3 is still accumulating.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    found = [getattr(inner, "_learning_rate", None)]
+    found += getattr(inner, "_accumulated_gradients", None) or ()
+    return [variable for variable in found if hasattr(variable, "assign")]
 
 
 def _lists_of(optimizer: Optimizer, count: int) -> list[Sequence[Any]]:

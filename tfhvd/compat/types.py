@@ -25,6 +25,7 @@ GradientsAndVariables = list[tuple[Gradient, Variable]]
 # Of Keras 3 or of tf_keras.
 Model = Union[keras.Model, tf_keras.Model]
 Layer = Union[keras.layers.Layer, tf_keras.layers.Layer]
+Metric = Union[keras.metrics.Metric, tf_keras.metrics.Metric]
 Optimizer = Union[
     keras.optimizers.Optimizer,
     tf_keras.optimizers.Optimizer,

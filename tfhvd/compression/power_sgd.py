@@ -67,7 +67,7 @@ class PowerSGD(StatefulCompression):
         left = _orthonormal(exchange.reduce(matrix @ _orthonormal(factor), "left"))
         own = tf.matmul(matrix, left, transpose_a=True)
         right = exchange.reduce(own, "right")
-        factor.assign(right)
+        exchange.keep(factor, right)
         sent = tf.matmul(left, own, transpose_b=True)
         reduced = tf.matmul(left, right, transpose_b=True)
         return tf.reshape(sent, whole.shape), tf.reshape(reduced, whole.shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfhvd.compat import loss_scales
 from tfhvd.compat.variables import key_of, state_variable, tf_variable
-from tfhvd.runtime import process
+from tfhvd.job import process
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
@@ -26,14 +28,24 @@ class Exchange(NamedTuple):
         reduce: (tensor, part) -> the tensor averaged or added up over the ranks, as the user asks;
             `part` tells the collectives of one gradient apart.
         gather: (tensors, part) -> the ranks' tensors, each joined along the first dimension, and
-            what the sum of the ranks' gradients is multiplied by: 1 / ranks for an average.
-        weight: what this rank counts in an average by weights, which `reduce` heeds, and who
-            gathers has to; None for other reductions, and where all ranks count alike.
+            what their sum is multiplied by: 1 / ranks for an average, and 1 for a sum.
+        share: what this rank's gradient is multiplied by first. It is the rank's part of an average
+            by weights, in which the ranks' products are added up.
+        loss_scale: what the loss, and so the gradient, has been multiplied by: what is left out is
+            kept without it, for it may be another one in the next step. None for nothing.
+        finite: whether the gradients of the step are finite on all ranks, a bool tensor that is the
+            same on all of them; None where they need not be, for the others are left out.
     """
 
     reduce: Callable[[tf.Tensor, str], tf.Tensor]
     gather: Callable[[Sequence[tf.Tensor], str], tuple[list[tf.Tensor], tf.Tensor | float]]
-    weight: tf.Tensor | None = None
+    share: tf.Tensor | float = 1.0
+    loss_scale: tf.Tensor | None = None
+    finite: tf.Tensor | None = None
+
+    def keep(self, state: tf.Variable, value: tf.Tensor) -> None:
+        """Updates a state, which stays as it was in a step that is not finite."""
+        state.assign(value if self.finite is None else tf.where(self.finite, value, state))
 
 
 class Saved(NamedTuple):
@@ -90,7 +102,10 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     """A compression with error feedback. Subclass it for another one.
 
     What a rank leaves out of its gradient it adds to the next gradient of that variable, so that
-    nothing is lost, only late (Seide et al., 2014; Karimireddy et al., 2019).
+    nothing is lost, only late (Seide et al., 2014; Karimireddy et al., 2019). It is kept as it
+    would have been in the result: multiplied by what the rank counted then, and without the loss
+    scale of Keras, if a tape is given what that has made of the loss. A step in which a
+    gradient of any rank is not finite leaves no trace in it, and its result is NaN.
 
     One object serves one optimizer, or all the tapes of one training loop. Its state is kept by
     variable: of the shape of the variable, in float32, and more with some compressions. A model of
@@ -113,6 +128,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         self._own_number: int | None = None
         self._gathers = False  # of several ranks, by their numbers
         self._loaded: Saved | None = None  # for variables that have no state yet
+        loss_scales.note_factors()
         _of_this_process.add(self)
 
     @staticmethod
@@ -155,9 +171,18 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         """
         index = self._index_of(tf_variable(variable))
         error = self._errors[index]
-        whole = tf.cast(gradient, tf.float32) + error
+        own = tf.cast(gradient, tf.float32)
+        if exchange.loss_scale is not None:
+            own /= exchange.loss_scale
+        if not isinstance(exchange.share, float):  # 0 of a batch without samples, whose mean is NaN
+            own = tf.math.multiply_no_nan(own, tf.cast(exchange.share, tf.float32))
+        whole = own + error
         sent, reduced = self._exchange(whole, index, exchange)
-        error.assign(whole - sent)
+        exchange.keep(error, whole - sent)
+        if exchange.loss_scale is not None:
+            reduced *= exchange.loss_scale
+        if exchange.finite is not None:
+            reduced = tf.where(exchange.finite, reduced, math.nan)
         return tf.cast(reduced, gradient.dtype)
 
     @property

@@ -50,22 +50,8 @@ class TopK(StatefulCompression):
         )
         values = tf.gather(flat, chosen)
         sent = tf.scatter_nd(chosen[:, tf.newaxis], values, [size])
-        together = tf.math.unsorted_segment_sum(*_gather_shares(values, chosen, exchange), size)
+        [of_ranks, places], part = exchange.gather([values, chosen], "entries")
+        of_ranks *= tf.cast(part, of_ranks.dtype)
+        together = tf.math.unsorted_segment_sum(of_ranks, places, size)
         shape = whole.shape
         return tf.reshape(sent, shape), tf.reshape(together, shape)
-
-
-def _gather_shares(
-    values: tf.Tensor, chosen: tf.Tensor, exchange: Exchange
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the ranks' values, each multiplied by its rank's share in the result, and places."""
-    if exchange.weight is None:
-        [values, places], share = exchange.gather([values, chosen], "entries")
-        return values * tf.cast(share, values.dtype), places
-    # The weight travels as one more value.
-    own = tf.concat([values, [tf.cast(exchange.weight, values.dtype)]], axis=0)
-    [of_ranks, places], _ = exchange.gather([own, chosen], "entries")
-    of_ranks = tf.reshape(of_ranks, [-1, own.shape[0]])
-    weights = of_ranks[:, -1:]
-    shares = tf.math.divide_no_nan(weights, tf.reduce_sum(weights))
-    return tf.reshape(tf.math.multiply_no_nan(of_ranks[:, :-1], shares), [-1]), places

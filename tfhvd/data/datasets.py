@@ -9,14 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfhvd.compat import datasets as datasets_compat
-from tfhvd.data.changes import changes, place_now
-from tfhvd.data.division import DROP, KEEP, Division
+from tfhvd.data.partition import DROP, KEEP, Division
+from tfhvd.data.repartition import changes, place_now
 
 _LARGEST_SEED = 2**31 - 2  # TensorFlow keeps 31 bits
 
 
 def length_of(dataset: tf.data.Dataset) -> int | None:
-    """Returns how many elements a dataset has; None where it does not say, or has no end."""
+    """Returns how many elements a dataset has; None if it does not say, or has no end."""
     length = int(dataset.cardinality())
     return None if length < 0 else length
 
@@ -36,11 +36,11 @@ def divided(
         epoch: of the first iteration, each further one is of the next; or a variable, from which
             each iteration reads it.
         buffer_size: of the shuffle; None for all elements.
-        follows: whether each iteration is divided among the ranks that there are by then. It has no
-            more elements than the part has now, which the dataset says is its length.
+        follows: whether each iteration is divided among the ranks of that time. It has no more
+            elements than the part has now, which is the dataset's length.
 
     Raises:
-        ValueError: if the dataset is to be shuffled as a whole, and does not say how large it is.
+        ValueError: if the dataset must be shuffled as a whole, and its length is unknown.
     """
     length = length_of(dataset)
     if division.shuffle and buffer_size is None and length is None:
@@ -59,7 +59,7 @@ def divided(
 
     if follows:
         part = _epochs(epoch).flat_map(lambda number: _part_now(whole, division, number))
-        return part if length is None else _of_length(part, division.own(length))
+        return part if length is None else of_length(part, division.own(length))
     if division.shuffle:
         used = _epochs(epoch).flat_map(lambda number: whole(division, number))
     else:
@@ -77,7 +77,13 @@ def _part_now(
     return whole(dataclasses.replace(division, rank=rank, size=size), number).shard(size, rank)
 
 
-def _of_length(dataset: tf.data.Dataset, length: int) -> tf.data.Dataset:
+def rows_in(batch: Any) -> tf.Tensor:
+    """Returns how many rows a batch has."""
+    leaf = tf.nest.flatten(batch)[0]
+    return leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf)[0]
+
+
+def of_length(dataset: tf.data.Dataset, length: int) -> tf.data.Dataset:
     """Returns at most so many elements, of a dataset that says that it has as many.
 
     Keras goes by what it says, and so does `len`.

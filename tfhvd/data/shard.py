@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from tfhvd.compat.datasets import pipeline_of
 from tfhvd.data import arrays, datasets
-from tfhvd.data.agreement import Given, check, warn_of_pipeline
-from tfhvd.data.changes import changes
-from tfhvd.data.division import UNEVEN, Division
-from tfhvd.runtime.comers import comers
+from tfhvd.data.batches import Batches
+from tfhvd.data.consistency import Given, check, warn_of_pipeline
+from tfhvd.data.partition import UNEVEN, Division
+from tfhvd.data.repartition import changes
 from tfhvd.runtime.membership import membership
 from tfhvd.runtime.process_sets import ProcessSet, checked_id, global_process_set
 
@@ -42,19 +42,20 @@ def shard(
     begins. With fewer than there were at this call, none has more elements than before, so that
     some are left out. Arrays and lists stay as they are.
 
-    Every rank of the process set calls it, for they compare what they are given (but for ranks that
-    come to an elastic job). It warns where
-    elements would be on several ranks or on none: of a shuffle before it without a seed or with
-    unequal ones, of data that are divided already, of batches.
+    Every rank of the process set calls it, because the ranks compare their arguments (except ranks
+    that join an elastic job). It warns if elements would be on several ranks or on none: of a
+    shuffle before it without a seed or with unequal ones, of data that are divided already, of
+    batches.
 
     Args:
-        data: a `tf.data.Dataset`; an array (of NumPy, pandas, h5py, or a tensor), or a tuple, dict
-            or list of arrays of one length; or a list of anything else, such as names of files.
-        shuffle: whether each epoch has an order of its own, across all ranks.
+        data: a `tf.data.Dataset`; an array (of NumPy, pandas, h5py, a sparse matrix of SciPy, or
+            a tensor: dense, ragged or sparse), or a tuple, dict or list of arrays of one length; or
+            a list of anything else, such as names of files.
+        shuffle: whether each epoch has a different order, across all ranks.
         seed: for the orders of all epochs, the same on every rank.
         epoch: the number of the first epoch, which the next ones are counted from, so that a
             program that is resumed does not repeat them. Or a `tf.Variable` that the program sets
-            before each epoch, where ranks may not read their datasets equally often.
+            before each epoch, if ranks may not read their datasets equally often.
         uneven: "keep" for parts that may differ by one element; "drop" to leave out the last ones
             of the order, or "pad" to use the first ones again, so that all parts are equal.
         buffer_size: through how many elements a dataset is shuffled; None for all of them.
@@ -62,15 +63,15 @@ def shard(
         process_set: the ranks that the data are divided among.
 
     Returns:
-        The part, of the same kind as the data: a dataset of a dataset, arrays of arrays (a view
-        where they are not shuffled), a list of a list.
+        The part, of the same kind as the data: a dataset of a dataset, arrays of arrays (a view if
+        they are not shuffled), a list of a list.
 
     Raises:
-        TypeError: for data of another kind.
+        TypeError: for data of another kind, and for `hvd.data.Batches`, which are divided already.
         ValueError: on every rank, if the ranks give data of unequal length, or other arguments; if
-            arrays have different lengths; if a dataset that does not know its length is to be
-            shuffled without `buffer_size`; for an unknown `uneven`; for a negative `seed` or
-            `epoch`; on a rank that is not in the process set.
+            arrays have different lengths; if a dataset of unknown length has `shuffle` without
+            `buffer_size`; for an unknown `uneven`; for a negative `seed` or `epoch`; on a rank that
+            is not in the process set.
         NotInitializedError: before `init`.
 
     Example:
@@ -79,13 +80,18 @@ def shard(
         >>> files = hvd.shard(sorted(my_files))
     """
     is_dataset = isinstance(data, tf.data.Dataset)
+    if isinstance(data, Batches):
+        raise TypeError(
+            "hvd.data.Batches are divided among the ranks already. Use them as they are; or pass "
+            "their samples to hvd.shard."
+        )
     first = 0 if isinstance(epoch, tf.Variable) else epoch
     if uneven not in UNEVEN:
         raise ValueError(f"Received: uneven={uneven!r}. Expected: one of {', '.join(UNEVEN)}.")
     if seed < 0 or first < 0:
         raise ValueError(f"Received: seed={seed}, epoch={epoch}. Expected: 0 or above.")
     length = datasets.length_of(data) if is_dataset else arrays.length_of(data)
-    checked_id(process_set)  # raises where this rank is not in it
+    checked_id(process_set)  # raises if this rank is not in it
     division = Division(process_set.rank(), process_set.size(), shuffle, seed, uneven)
     if division.size > 1 and tf.executing_eagerly():
         arguments = {"length": length, "uneven": uneven, "shuffle": shuffle}
@@ -99,9 +105,7 @@ def shard(
         else:
             given = Given(arguments, arrays.fingerprint(data))
         if compare:
-            with comers.do_without() as takes_part:
-                if takes_part:
-                    check(given, process_set)
+            check("hvd.shard", given, process_set)
     follows = membership.is_elastic and process_set.process_set_id == 0
     if is_dataset:
         return datasets.divided(data, division, epoch, buffer_size, follows)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tfhvd.compat import keras as keras_compat
 from tfhvd.elastic.state import ON_THE_HOST, ObjectState
 from tfhvd.elastic.tensorflow_state import TensorFlowState
-from tfhvd.keras.model_state import broadcast_state
+from tfhvd.keras.wrap.model_state import broadcast_state
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model, Optimizer, Variable

@@ -12,16 +12,16 @@ import tensorflow as tf
 from tfhvd.compat.variables import tf_variable
 from tfhvd.elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from tfhvd.errors import PeerLostError
-from tfhvd.gradients import anew
+from tfhvd.gradients import reset
 from tfhvd.ops.objects import ROOT_IS_LOST
-from tfhvd.runtime.comers import comers
+from tfhvd.runtime.elastic.replay import comers
+from tfhvd.runtime.elastic.warmup import rehearsal, warn_of_failure
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.rehearsal import rehearsal, warn_of_failure
 
 _Result = TypeVar("_Result")
 # How the error ends after which a job on GPUs goes back to its last commit.
-_ON_GPUS = "the job goes on from its last commit"  # cc/elastic/later_generation.h
+_ON_GPUS = "the job continues from its last commit"  # cc/elastic/later_generation.h
 
 
 def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
@@ -100,7 +100,7 @@ def _train(train: Callable[[], _Result], state: Any) -> _Result:
 def _rehearse(train: Callable[[], object], state: Any) -> None:
     state.save()
     try:
-        with anew.nothing_left(), rehearsal.of_function() as begun:
+        with reset.nothing_left(), rehearsal.of_function() as begun:
             if begun:
                 train()
     except Exception:
@@ -112,13 +112,13 @@ def _go_on(state: Any, skip_sync: bool) -> None:
     state.on_reset()
     come_to("state_reset")
     if not skip_sync:
-        anew.begin_anew()  # who has come has reduced nothing
+        reset.begin_anew()  # who has come has reduced nothing
         _sync(state)
 
 
 def _go_back(state: Any, generation: int | None = None) -> None:
     state.restore_together(generation)
-    anew.begin_anew()  # ranks were at different steps
+    reset.begin_anew()  # ranks were at different steps
     state.on_reset()
     _sync(state)
 

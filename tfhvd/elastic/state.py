@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfhvd.elastic.errors import HostsUpdatedInterrupt
+from tfhvd.job import process
 from tfhvd.ops import Max, allreduce, broadcast_object
 from tfhvd.ops.admission import let_in, waiting_ranks
-from tfhvd.runtime import process
-from tfhvd.runtime.comers import comers
+from tfhvd.runtime.elastic.replay import comers
+from tfhvd.runtime.elastic.warmup import rehearsal
 from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.rehearsal import rehearsal
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Variable

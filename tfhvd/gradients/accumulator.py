@@ -1,9 +1,9 @@
 """Accumulating gradients over several calls: what `backward_passes_per_step` does.
 
-A wrapped optimizer is called in two steps, `add` (where it would reduce the gradients) and `apply`
-(where it would update the variables). Of `passes` calls all but the last only add up this rank's
-gradients; the last one reduces the sums, and updates. Where ranks are averaged by their samples,
-so are the calls.
+A wrapped optimizer is called in two steps, `add` (at the time of its reduction of gradients) and
+`apply` (at the time of its update of variables). Of `passes` calls all but the last only add up
+this rank's gradients; the last one reduces the sums, and updates. If ranks are averaged by their
+samples, so are the calls.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import tensorflow as tf
 
 from tfhvd.compat.variables import key_of, state_variable, tf_variable
 from tfhvd.gradients import sample_weights
+from tfhvd.gradients.awaited import Awaited
 from tfhvd.gradients.gradient import scaled
 from tfhvd.gradients.options import ReductionOptions
 from tfhvd.gradients.reducer import GradientReducer
-from tfhvd.runtime import updates
+from tfhvd.ops import sync_monitor
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, Variable
@@ -47,12 +48,14 @@ class GradientAccumulator:
         average: whether sums are divided by `passes`.
 
     Attributes:
-        is_asked: whether the optimizer has ever come to where it has its gradients reduced.
+        is_asked: whether the optimizer has ever asked for a reduction of its gradients.
+        awaited: the variables of an update, if they are known before their gradients come here.
     """
 
     def __init__(self, reduce: GradientReducer, passes: int = 1, average: bool = False) -> None:
         self.reduce = reduce
         self.is_asked = False
+        self.awaited = Awaited()
         self._passes = passes
         self._factor = 1.0 / passes if average else 1.0
         self._count: tf.Variable | None = None
@@ -84,12 +87,13 @@ class GradientAccumulator:
         gradients, variables = list(gradients), list(variables)
         if not self.accumulates:
             return self.reduce(gradients, variables)
-        updates.note_reduced(variables)  # in the last call
+        sync_monitor.note_reduced(variables)  # in the last call
         weighted = self.reduce.weighs_steps()
         sums = [self._sum_of(g, v) for g, v in zip(gradients, variables)]
         with tf.control_dependencies(_operations([self._drop_what_was_left_out()])):
             if weighted:
-                part = self._samples.add(is_first=tf.equal(self._counter().read_value(), 0))
+                is_first = tf.equal(self._counter().read_value(), 0)
+                part = self._samples.add(gradients, is_first)
                 gradients = [scaled(g, part) for g in gradients]
             added = [_add(s, g) for s, g in zip(sums, gradients) if g is not None]
         with tf.control_dependencies(_operations(added)):
@@ -136,7 +140,7 @@ class GradientAccumulator:
         return None if tf.executing_eagerly() else tf.group(updated)
 
     def _drop_what_was_left_out(self) -> tf.Tensor:
-        """Begins an update anew where `apply` was not called for the last one: by a loss scale."""
+        """Begins a new update if `apply` was not called for the last one: by a loss scale."""
         complete = self._is_last(self._counter().read_value())
         return tf.cond(complete, self._reset, lambda: tf.constant(False))
 
@@ -165,7 +169,7 @@ class GradientAccumulator:
         return self._count
 
     def _sum_of(self, gradient: Gradient, variable: Variable) -> tf.Variable | None:
-        """Returns where the gradient of a variable is added up; None if there never was one."""
+        """Returns the sum of a variable's gradients; None if there never was a gradient."""
         key = key_of(variable)
         if key not in self._sums:
             if gradient is None:
@@ -188,5 +192,5 @@ def _add(total: tf.Variable, gradient: Gradient) -> tf.Operation:
 def _operations(
     things: Iterable[tf.Operation | tf.Tensor | None],
 ) -> list[tf.Operation | tf.Tensor]:
-    """What others of a graph can be made to wait for; nothing where everything runs at once."""
+    """What others of a graph can be made to wait for; nothing if everything runs at once."""
     return [] if tf.executing_eagerly() else [thing for thing in things if thing is not None]

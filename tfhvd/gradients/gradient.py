@@ -1,8 +1,10 @@
-"""One gradient: a tensor, IndexedSlices, or None where a variable has none."""
+"""One gradient: a tensor, IndexedSlices, or None if a variable has none."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -19,7 +21,7 @@ def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
     Args:
         gradient: a tensor or IndexedSlices of any shape and type, or None.
         factor: a float; or a tensor without dimensions, for floating-point gradients, which gives
-            zeros where it is 0, also of NaN.
+            zeros if it is 0, also of NaN.
     """
     if gradient is None or (isinstance(factor, float) and factor == 1.0):
         return gradient
@@ -43,6 +45,15 @@ def with_values(gradient: Gradient, values: tf.Tensor | None) -> Gradient:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     return values
+
+
+def after_all(gradients: Iterable[Gradient]) -> AbstractContextManager[Any]:
+    """Makes the operations of a graph that are made inside wait until the gradients are there.
+
+    For what has an effect and does not need the gradients themselves: in a function that takes its
+    data from an iterator it would run, too, in the step that finds none left.
+    """
+    return tf.control_dependencies([values_of(g) for g in gradients if g is not None])
 
 
 def after(operation: tf.Operation, gradients: list[Gradient], holds: bool) -> list[Gradient]:

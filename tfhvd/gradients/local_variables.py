@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
-from tfhvd.compat.variables import key_of
+from tfhvd.compat.variables import key_of, variable_name
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Layer, Variable
@@ -16,7 +16,7 @@ class LocalVariables:
     """Which variables are local, of those that are trained.
 
     Variables are held, so that none is mistaken for another that is made after it is gone. Layers
-    are asked for their variables when a gradient is there: they may be built by then only.
+    are asked for their variables when there is a gradient: before, they may not be built.
     """
 
     def __init__(self, layers: Layer | Iterable[Layer] | None = None) -> None:
@@ -38,6 +38,11 @@ class LocalVariables:
     def variables(self) -> list[Variable]:
         """Returns the variables that were added, without those of layers."""
         return list(self._variables.values())
+
+    def names(self) -> list[str]:
+        """Returns the names of all local variables there are now."""
+        of_layers = [v for layer in self._layers for v in layer.weights]
+        return [variable_name(v) or "(without a name)" for v in [*self.variables(), *of_layers]]
 
     def keys(self) -> set[int]:
         """Returns the keys, as of `key_of`, of all local variables there are now.

@@ -28,8 +28,8 @@ class ReductionOptions:
     Attributes:
         name: what the names of the reductions begin with; the variables' paths follow. By default
             what wraps and, of an optimizer, the class that is wrapped.
-        device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        device_dense: the device on which dense gradients are reduced, "" for their own.
+        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
         compression: how gradients travel: a member of `Compression`. One with a state, such as
             `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
         sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
@@ -48,8 +48,8 @@ class ReductionOptions:
         process_set: the ranks that take part.
         local_layers: a Keras layer, or several, built or not, whose gradients stay each rank's own;
             None for no layer.
-        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
-            of ranks, as they would be in an average.
+        scale_local_gradients: whether gradients of local variables are multiplied by the rank's
+            share of an average: 1 / the number of ranks if all ranks count alike.
         quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
             in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
             rank. Zeros if no rank is left. No gradient travels before all are computed. With
@@ -100,7 +100,7 @@ class ReductionOptions:
 
     def named(self, name: str) -> ReductionOptions:
         """Returns the same, with a name for what has none."""
-        # `groups` has the number by now; the first releases of Python 3.9 want it named anyway.
+        # `groups` already has the number; the first releases of Python 3.9 need its name anyway.
         return self if self.name else dataclasses.replace(self, name=name, num_groups=0)
 
     def _check_factors(self) -> None:

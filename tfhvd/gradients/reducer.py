@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -20,35 +21,32 @@ from tfhvd.compression import (
     without_state,
 )
 from tfhvd.compression.stateful import Exchange
-from tfhvd.gradients import buckets, loss_scale, sample_weights
-from tfhvd.gradients.gradient import after, scaled, values_of, with_values
+from tfhvd.gradients import buckets, difference
+from tfhvd.gradients.gradient import after, after_all, scaled, values_of, with_values
 from tfhvd.gradients.indexed_slices import SlicesReducer, is_sparse, name_of_first, sum_duplicates
 from tfhvd.gradients.local_variables import LocalVariables
+from tfhvd.gradients.looks import is_said, leaves_out_outliers, look, may_raise
+from tfhvd.gradients.names import unique_names
 from tfhvd.gradients.options import ReductionOptions
-from tfhvd.ops import Average, Sum, allreduce, compiled, grouped_allreduce
+from tfhvd.job import process
+from tfhvd.ops import Average, ReduceOp, Sum, allreduce, compiled, grouped_allreduce, sync_monitor
+from tfhvd.ops.batch_weight import StepOf, weight_of
+from tfhvd.ops.batch_weight import current as current_step
 from tfhvd.ops.counted_allgather import counted_allgather
-from tfhvd.ops.finite_check import FiniteCheck, can_be_checked, share_of_finite
-from tfhvd.ops.names import (
-    ALONE,
-    BackwardPass,
-    Identity,
-    label_of_variable,
-    outermost_graph,
+from tfhvd.ops.finite_check import (
+    FiniteCheck,
+    all_finite,
+    can_be_checked,
+    in_proportion,
+    share_of_finite,
 )
+from tfhvd.ops.names import ALONE, BackwardPass, Identity
 from tfhvd.ops.topology import size_when_run
 from tfhvd.ops.weighted_allreduce import weighted_allreduce
-from tfhvd.runtime import process, updates
-from tfhvd.runtime.library import load_native
 from tfhvd.runtime.process_sets import checked_id, has_peers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, Variable
-
-# Where nothing depends on the look at gradients, it is at so many values of each: a NaN that comes
-# from the loss, or from a layer above, is in all of them. It costs next to nothing.
-_SAMPLE = 4096
-
-_NAMES_IN_USE = "tfhvd/gradient_names"  # a collection of the outermost graph
 
 
 class GradientReducer:
@@ -83,6 +81,7 @@ class GradientReducer:
         gradients: Iterable[Gradient],
         variables: Iterable[Variable],
         generic_names: bool = False,
+        loss_scale: tf.Tensor | None = None,
     ) -> list[Gradient]:
         """Reduces each gradient once.
 
@@ -91,9 +90,10 @@ class GradientReducer:
                 are None must be the same on every rank.
             variables: what the gradients belong to, in the same order: they give the names.
             generic_names: whether names say the index among the shared gradients only.
+            loss_scale: what the loss has been multiplied by, without dimensions; None for nothing.
 
         Returns:
-            The reduced gradients in the same order, with the same shapes and types, None where None
+            The reduced gradients in the same order, with the same shapes and types, None if None
             was.
 
         Raises:
@@ -108,8 +108,8 @@ class GradientReducer:
                 f"Each gradient needs its variable, and there are {len(gradients)} gradients and "
                 f"{len(variables)} variables; pass one variable for each gradient."
             )
-        updates.note_reduced(variables)
-        # XLA knows no list of unique rows: where other ranks may send rows.
+        sync_monitor.note_reduced(variables)
+        # XLA knows no list of unique rows: relevant if other ranks may send rows.
         rows: frozenset[int] = frozenset()
         if not self.options.sparse_as_dense and compiled.is_compiled():
             rows = frozenset(i for i, g in enumerate(gradients) if is_sparse(g))
@@ -118,22 +118,44 @@ class GradientReducer:
         gradients = [sum_duplicates(g) if is_sparse(g) else g for g in gradients]
         if has_peers(self.options.process_set):
             process.take_part()
-            local = self.local.keys()
-            own = [key_of(variable) in local for variable in variables]
+            keys = self.local.keys()
+            own = [key_of(variable) in keys for variable in variables]
             shared = [None if o else g for o, g in zip(own, gradients)]
             names = self._names(variables, own, generic_names)
-            with updates.of_ours():
-                reduced = self._reduce(shared, variables, rows, names)
-            part = self._part_of_local() if any(own) else 1.0
-            gradients = [scaled(g, part) if o else r for o, g, r in zip(own, gradients, reduced)]
+            scales = any(own) and self.options.scale_local_gradients
+            with sync_monitor.of_ours():
+                local = self._part_of_average(gradients) if scales else 1.0
+                with difference.named(shared, variables):
+                    reduced = self._reduce(shared, variables, rows, names, own, loss_scale)
+            gradients = [scaled(g, local) if o else r for o, g, r in zip(own, gradients, reduced)]
         return [scaled(g, self._scale) for g in gradients]
 
-    def _part_of_local(self) -> float | tf.Tensor:
-        """What the gradients of local variables are multiplied by."""
-        if not self.options.scale_local_gradients:
-            return 1.0
-        ranks = size_when_run(checked_id(self.options.process_set))
-        return 1.0 / ranks if isinstance(ranks, int) else 1.0 / tf.cast(ranks, tf.float64)
+    def _part_of_average(
+        self, gradients: list[Gradient], scaled_already: bool = False
+    ) -> float | tf.Tensor:
+        """What this rank counts in an average, maybe of gradients that are scaled for the step."""
+        process_set = self.options.process_set
+        step = self._step()
+        if step is None:
+            ranks = size_when_run(checked_id(process_set))
+            return 1.0 / ranks if isinstance(ranks, int) else 1.0 / tf.cast(ranks, tf.float64)
+        own = tf.cast(step.samples, tf.float64) if scaled_already else weight_of(step, tf.float64)
+        [name] = unique_names(f"{self._prefix}/weights", [None])
+        with after_all(gradients):
+            own = tf.identity(own)
+        total = allreduce(own, op=Sum, name=Identity(name), process_set=process_set)
+        return tf.math.divide_no_nan(own, total)
+
+    def _compressed(self, gradients: list[Gradient], rows: frozenset[int]) -> list[int]:
+        """Returns the positions of what is reduced by a compression with a state."""
+        compression = self.options.compression
+        if not has_state(compression):
+            return []
+        return [
+            i
+            for i, g in enumerate(gradients)
+            if g is not None and not is_sparse(g) and i not in rows and compression.compresses(g)
+        ]
 
     def split(
         self, gradients: Iterable[Gradient], variables: Iterable[Variable]
@@ -147,7 +169,7 @@ class GradientReducer:
         return own, shared
 
     def weighs_steps(self) -> bool:
-        """Whether steps that make one update are to be weighed by their samples.
+        """Whether steps that make one update are weighed by their samples.
 
         XLA would have to know the samples of several steps when it compiles one.
         """
@@ -157,19 +179,19 @@ class GradientReducer:
         """Whether a condition (a bool tensor without dimensions) holds on every rank."""
         if not has_peers(self.options.process_set):
             return condition
-        [name] = _unique_names(f"{self._prefix}/all_ranks", [None])
+        [name] = unique_names(f"{self._prefix}/all_ranks", [None])
         # Not the least of them: ranks that have joined bring zeros.
         failed = tf.cast(tf.logical_not(condition), tf.int32)
         ranks = self.options.process_set
-        with updates.of_ours():
+        with sync_monitor.of_ours():
             count = allreduce(failed, op=Sum, name=Identity(name), process_set=ranks)
         return tf.equal(count, 0)
 
     def _names(self, variables: list[Variable], own: list[bool], generic: bool) -> list[str]:
         """Names the reduction of each variable; those that are this rank's own are not reduced."""
         if not generic:
-            return _unique_names(self._prefix, variables)
-        names = iter(_unique_names(self._prefix, [None] * own.count(False)))
+            return unique_names(self._prefix, variables)
+        names = iter(unique_names(self._prefix, [None] * own.count(False)))
         return ["" if o else next(names) for o in own]
 
     def _reduce(
@@ -178,63 +200,75 @@ class GradientReducer:
         variables: list[Variable],
         rows: frozenset[int],
         names: list[str],
+        own: list[bool],
+        loss_scale: tf.Tensor | None,
     ) -> list[Gradient]:
         """Reduces gradients; those at `rows` are dense here, and maybe slices on other ranks."""
+        step = self._step()
+        if step is not None and step.factor is not None:
+            gradients = [scaled(g, step.factor) for g in gradients]
+        apart = self._compressed(gradients, rows)
+        weighted = bool(apart) and step is not None
+        share = self._part_of_average(gradients, scaled_already=True) if weighted else 1.0
         names = [name_of_first(name) if i in rows else name for i, name in enumerate(names)]
         dense = [i for i, g in enumerate(gradients) if g is not None and not is_sparse(g)]
-        compression = self.options.compression
-        apart = []
-        if has_state(compression):
-            apart = [i for i in dense if i not in rows and compression.compresses(gradients[i])]
         together = [i for i in dense if i not in rows and i not in apart]
-        groups = self._grouped(together, gradients, variables)
-        groups += [[i] for i in dense if i in rows]  # as on ranks where they are slices
-        check = self._finite_check(groups, gradients)
-        if check is not None:
-            gradients = [with_values(g, check.tensors.get(i)) for i, g in enumerate(gradients)]
-        if check is not None and self.options.quarantine:
-            gradients = [scaled(g, check.share) for g in gradients]
+        groups = buckets.grouped(together, gradients, variables, self.options.groups)
+        groups += [[i] for i in dense if i in rows]  # as on ranks with slices
+        check = None
+        if self.options.op in (Average, Sum):
+            needed = bool(apart) or self.options.quarantine
+            check = look(groups, gradients, variables, names, needed)
         votes_at = len(gradients)
         if check is not None:
+            gradients = [with_values(g, check.tensors.get(i)) for i, g in enumerate(gradients)]
+            if self.options.quarantine:
+                gradients = [scaled(g, check.share) for g in gradients]
             gradients = [*gradients, check.vote]
-            names = [*names, *_unique_names(f"{self._prefix}/finite", [None])]
+            names = [*names, *unique_names(f"{self._prefix}/finite", [None])]
             self._add_votes(groups, votes_at, gradients)
+        marker = None
+        if self.options.op in (Average, Sum) and not self.options.groups:
+            marker = difference.marker(gradients[:votes_at], own)
+        if marker is not None:
+            missing, tensor = marker
+            first, *others = groups or [[]]
+            name = names[first[0] if missing is None else missing]
+            groups = [[len(gradients), *first], *others]
+            gradients, names = [*gradients, tensor], [*names, name]
         reduced: list[Gradient] = [None] * len(gradients)
-        if has_state(compression):
-            for i in apart:
-                reduced[i] = compression(gradients[i], variables[i], self._exchange(names[i]))
-        reduce_all = self._reduce_compiled if compiled.is_compiled() else self._reduce_groups
-        for i, tensor in zip(itertools.chain(*groups), reduce_all(groups, gradients, names)):
+        if compiled.is_compiled():
+            results = self._reduce_compiled(groups, gradients, names)
+        else:
+            results = self._reduce_groups(groups, gradients, names, check)
+        for i, tensor in zip(itertools.chain(*groups), results):
             reduced[i] = tensor
         for i, gradient in enumerate(gradients):
             if is_sparse(gradient):
                 reduced[i] = self._slices(gradient, variables[i], names[i], self._weight())
+        if marker is not None:
+            reduced.pop()
         if check is None:
             return reduced
-        return self._noted(check, reduced[votes_at], reduced[:votes_at], variables)
-
-    def _finite_check(
-        self, groups: list[list[int]], gradients: list[Gradient]
-    ) -> FiniteCheck | None:
-        """Looks at the gradients; None where nobody wants to know."""
-        action = load_native().config().on_not_finite.name
-        quarantine = self.options.quarantine
-        unwanted = action == "OFF" or loss_scale.looks()
-        if self.options.op not in (Average, Sum) or (unwanted and not quarantine):
-            return None
-        grouped = {*itertools.chain(*groups)}
-        others = [[i] for i, g in enumerate(gradients) if g is not None and i not in grouped]
-        looked_at: list[tuple[list[int], list[tf.Tensor]]] = []
-        for bucket in [*groups, *others]:
-            values = {i: values_of(gradients[i]) for i in bucket}
-            able = [i for i, value in values.items() if can_be_checked(value)]
-            if able:
-                looked_at.append((able, [values[i] for i in able]))
-        most = 0 if quarantine or action == "RAISE" else _SAMPLE
-        return FiniteCheck(looked_at, most) if looked_at else None
+        votes = values_of(reduced.pop())
+        if self.options.quarantine and self.options.op == Average:
+            whole = tf.math.divide_no_nan(1.0, share_of_finite(votes))
+            reduced = [scaled(gradient, whole) for gradient in reduced]
+            share = tf.cast(share, whole.dtype) * whole
+        compression = self.options.compression
+        if has_state(compression):
+            finite = None if self.options.quarantine else all_finite(votes)
+            if leaves_out_outliers():
+                fit = in_proportion(votes)
+                finite = fit if finite is None else finite & fit
+            for i in apart:
+                exchange = self._exchange(names[i], share)
+                exchange = exchange._replace(loss_scale=loss_scale, finite=finite)
+                reduced[i] = compression(gradients[i], variables[i], exchange)
+        return self._noted(check, votes, reduced, variables)
 
     def _add_votes(self, groups: list[list[int]], at: int, gradients: list[Gradient]) -> None:
-        """Has the votes travel in the bucket that is ready last, or as one of their own."""
+        """Sends the votes in the bucket that is ready last, or as a separate bucket."""
         joins = bool(groups) and not self.options.groups and self._cast is Compression.none
         if joins and all(values_of(gradients[i]).dtype == tf.float32 for i in groups[-1]):
             groups[-1].append(at)
@@ -248,64 +282,51 @@ class GradientReducer:
         reduced: list[Gradient],
         variables: list[Variable],
     ) -> list[Gradient]:
-        """Takes note of the votes; returns what the gradients are after it."""
+        """Records the votes, if they are reported; returns the gradients after this."""
         left_out = self.options.quarantine
+        if not left_out and not is_said():
+            return reduced
         labels = [variable_name(v) or f"variable {i}" for i, v in enumerate(variables)]
         set_id = checked_id(self.options.process_set)
         noted = check.note(votes, self._prefix, labels, left_out, set_id)
         if noted is not None:
-            raises = load_native().config().on_not_finite.name == "RAISE"
-            reduced = after(noted, reduced, holds=raises)
-        if not left_out or self.options.op != Average:
+            reduced = after(noted, reduced, holds=may_raise())
+        if not leaves_out_outliers():
             return reduced
-        whole = tf.math.divide_no_nan(1.0, share_of_finite(votes))
-        return [scaled(gradient, whole) for gradient in reduced]
+        fit = tf.cast(in_proportion(votes), tf.float32)
+        return [scaled(g, fit) if g is not None and can_be_checked(g) else g for g in reduced]
 
     def _weight(self) -> tf.Tensor | None:
-        """Returns what this rank counts in an average; None where all count alike."""
-        return sample_weights.current() if self.options.op == Average else None
+        """Returns what this rank counts in an average; None if all count alike."""
+        step = self._step()
+        return None if step is None else tf.cast(step.samples, tf.int32)
 
-    def _exchange(self, name: str) -> Exchange:
+    def _step(self) -> StepOf | None:
+        return current_step() if self.options.op == Average else None
+
+    def _exchange(self, name: str, share: float | tf.Tensor) -> Exchange:
+        op = self.options.op if self._step() is None else Sum  # of shares
         return Exchange(
-            reduce=lambda tensor, part: self._reduce_dense(
-                [tensor], [f"{name}/{part}"], Compression.none
+            reduce=lambda tensor, which: self._reduce_dense(
+                [tensor], [f"{name}/{which}"], Compression.none, op=op
             )[0],
-            gather=lambda tensors, part: self._gather(tensors, f"{name}/{part}"),
-            weight=self._weight(),
+            gather=lambda tensors, which: self._gather(tensors, f"{name}/{which}", op),
+            share=share,
         )
 
     def _gather(
-        self, tensors: Sequence[tf.Tensor], name: str
+        self, tensors: Sequence[tf.Tensor], name: str, op: ReduceOp
     ) -> tuple[list[tf.Tensor], tf.Tensor | float]:
-        """Returns the ranks' tensors, joined, and what their sum is to be multiplied by."""
+        """Returns the ranks' tensors, joined, and the factor for their sum."""
         joined, ranks = counted_allgather(tensors, Identity(name), self.options.process_set)
-        return joined, 1.0 / tf.cast(ranks, tf.float64) if self.options.op == Average else 1.0
-
-    def _grouped(
-        self, dense: list[int], gradients: list[Gradient], variables: list[Variable]
-    ) -> list[list[int]]:
-        """Divides the positions of dense gradients into what is reduced together."""
-        if not self.options.groups:
-            if tf.executing_eagerly():
-                # One call, for it waits for its results. It begins as the first bucket of a graph
-                # does, so that ranks of which only some trace a function meet, and are told.
-                return [dense[::-1]] if dense else []
-            parts = [_part(gradients[i], variables[i]) for i in dense]
-            return [[dense[at] for at in bucket] for bucket in buckets.divide(parts)]
-        if isinstance(self.options.groups, int):
-            count = min(self.options.groups, len(dense))
-            cuts = [len(dense) * i // count for i in range(count + 1)] if count else []
-            return [dense[begin:end] for begin, end in zip(cuts, cuts[1:])]
-        group_of = {
-            key_of(v): number for number, group in enumerate(self.options.groups) for v in group
-        }
-        together: dict[int | str, list[int]] = {}
-        for i in dense:
-            together.setdefault(group_of.get(key_of(variables[i]), f"alone/{i}"), []).append(i)
-        return list(together.values())
+        return joined, 1.0 / tf.cast(ranks, tf.float64) if op == Average else 1.0
 
     def _reduce_groups(
-        self, groups: list[list[int]], gradients: list[Gradient], names: list[str]
+        self,
+        groups: list[list[int]],
+        gradients: list[Gradient],
+        names: list[str],
+        check: FiniteCheck | None,
     ) -> list[Gradient]:
         reduced: list[Gradient] = []
         together = ALONE
@@ -314,7 +335,8 @@ class GradientReducer:
         for group in groups:
             tensors = [gradients[i] for i in group]
             own = [names[i] for i in group]
-            reduced += self._reduce_dense(tensors, own, self._cast, together)
+            with nullcontext() if check is None else check.over(group):
+                reduced += self._reduce_dense(tensors, own, self._cast, together)
         return reduced
 
     def _reduce_compiled(
@@ -341,6 +363,7 @@ class GradientReducer:
         names: list[str],
         compression: Compressing,
         backward_pass: BackwardPass = ALONE,
+        op: ReduceOp | None = None,
     ) -> list[tf.Tensor]:
         factor = self.options.gradient_predivide_factor
         name = Identity.of_group(names[0], names)
@@ -353,44 +376,10 @@ class GradientReducer:
             "postscale_factor": factor,
             "process_set": self.options.process_set,
         }
-        weight = self._weight()
+        weight = self._weight() if op is None else None
         if weight is not None and all(tensor.dtype.is_floating for tensor in tensors):
             return weighted_allreduce(tensors, weight, **arguments)
-        arguments["op"] = self.options.op
+        arguments["op"] = self.options.op if op is None else op
         if len(tensors) == 1:
             return [allreduce(tensors[0], **arguments)]
         return grouped_allreduce(tensors, **arguments)
-
-
-def _part(gradient: tf.Tensor, variable: Variable) -> buckets.Part:
-    """What a gradient's bucket depends on: what is the same on every rank."""
-    elements = tf.TensorShape(variable.shape).num_elements()
-    size = None if elements is None else elements * gradient.dtype.size
-    return buckets.Part(size, (gradient.dtype, gradient.device))
-
-
-def _unique_names(prefix: str, variables: Sequence[Variable | None]) -> list[str]:
-    """Names a reduction per variable.
-
-    A graph may run reductions side by side, so that a name is used once in it. Eager calls wait for
-    their results, and use the same names each time, which the engine then knows. A function that is
-    traced again begins anew: one rank may trace more often than another.
-    """
-    used: set[str] = set()
-    if not tf.executing_eagerly():
-        collection = outermost_graph().get_collection_ref(_NAMES_IN_USE)
-        if not collection:
-            collection.append(used)
-        used = collection[0]
-    names: list[str] = []
-    for position, variable in enumerate(variables):
-        whose = variable_name(variable)
-        wanted = f"{prefix}/{label_of_variable(position, whose)}"
-        name, count = wanted, 1
-        while name in used:
-            name, count = f"{wanted}_{count}", count + 1
-        used.add(name)
-        names.append(Identity.of_variable(name, whose))
-    if not tf.executing_eagerly():
-        updates.note_names(used)
-    return names

@@ -1,52 +1,24 @@
-"""How many samples this rank has in the training step under way: what averages weigh it by."""
+"""How many samples this rank has in the training step in progress: what averages weigh it by."""
 
 from __future__ import annotations
 
-import contextvars
-from types import TracebackType
-from typing import Any, Union
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfhvd.compat.variables import state_variable
+from tfhvd.gradients.gradient import after_all
+from tfhvd.ops.batch_weight import Samples, StepOf
+from tfhvd.ops.batch_weight import current as current_step
 
-_Samples = Union[int, tf.Tensor, None]  # a number, where it is known
-
-_samples: contextvars.ContextVar[_Samples] = contextvars.ContextVar("samples", default=None)
-
-
-class StepOf:
-    """While it is entered, gradients are averaged by samples.
-
-    Args:
-        samples: this rank's: a number, or an int32 tensor without dimensions; None leaves the ranks
-            to count alike, those that have joined included.
-
-    Example:
-        >>> with StepOf(32):
-        ...     gradients = reduce(gradients, variables)
-    """
-
-    def __init__(self, samples: _Samples) -> None:
-        self._given = samples
-        self._token: contextvars.Token[_Samples] | None = None
-
-    def __enter__(self) -> None:
-        self._token = _samples.set(self._given)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._token is not None
-        _samples.reset(self._token)
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Gradient
 
 
 def alike() -> StepOf:
-    """Makes the ranks that are there count alike, where they would by their samples."""
-    return StepOf(None if _samples.get() is None else 1)
+    """Makes the present ranks count alike, if they would count by their samples."""
+    return StepOf(None if current() is None else 1)
 
 
 class OfSeveralSteps:
@@ -56,8 +28,8 @@ class OfSeveralSteps:
     steps have as many samples both are 1.
 
     Example:
-        >>> total += gradient * weights.add(is_first=True)
-        >>> total += gradient * weights.add(is_first=False)
+        >>> total += gradient * weights.add([gradient], is_first=True)
+        >>> total += gradient * weights.add([gradient], is_first=False)
         >>> with weights.step():
         ...     gradients = reduce([total * weights.rest(2)], variables)
     """
@@ -65,10 +37,11 @@ class OfSeveralSteps:
     def __init__(self) -> None:
         self._counts: tf.Variable | None = None  # samples of the first step, and of all
 
-    def add(self, is_first: tf.Tensor) -> tf.Tensor:
-        """Takes the samples of the step under way; returns how many the first step has of them.
+    def add(self, gradients: Iterable[Gradient], is_first: tf.Tensor) -> tf.Tensor:
+        """Takes the samples of the step in progress; returns how many the first step has of them.
 
         Args:
+            gradients: the step's. A step of a function that finds the end of the data has none.
             is_first: whether an update begins with it, a bool tensor without dimensions.
         """
         here, counts = current(), self.state()
@@ -76,7 +49,8 @@ class OfSeveralSteps:
         before = counts.read_value()
         first = tf.where(is_first, tf.maximum(here, 1), before[0])
         total = tf.where(is_first, here, before[1] + here)
-        counts.assign([first, total])
+        with after_all(gradients):
+            counts.assign([first, total])
         return tf.cast(here / first, tf.float32)
 
     def rest(self, steps: int) -> tf.Tensor:
@@ -89,20 +63,27 @@ class OfSeveralSteps:
         return StepOf(self.state().read_value()[1])
 
     def state(self) -> tf.Variable:
-        """Returns where they are counted."""
+        """Returns the variable that counts them."""
         if self._counts is None:
             self._counts = state_variable([1, 0], tf.int32, "samples")
         return self._counts
 
 
 def current() -> tf.Tensor | None:
-    """Returns the samples of the step under way, an int32 tensor; None outside of one."""
-    samples = _samples.get()
-    return None if samples is None else tf.cast(samples, tf.int32)
+    """Returns the samples of the step in progress, an int32 tensor; None outside of one."""
+    step = current_step()
+    if step is not None and step.factor is not None:
+        raise ValueError(
+            "Gradients of several passes are weighed by whole numbers. Received: "
+            "hvd.batch_weight of a tensor of floating-point numbers, or in a function with "
+            "jit_compile=True. Expected: hvd.batch_weight of an integer, or "
+            "backward_passes_per_step=1."
+        )
+    return None if step is None else tf.cast(step.samples, tf.int32)
 
 
-def count(data: Any) -> _Samples:
-    """Returns the samples in what a Keras model is trained with; None where it does not say.
+def count(data: Any) -> Samples:
+    """Returns the samples in what a Keras model is trained with; None if it does not say.
 
     Args:
         data: inputs, or a tuple of inputs, targets and more; nested as the model takes them.
@@ -115,7 +96,7 @@ def count(data: Any) -> _Samples:
             return tf.cast(tensor.nrows(), tf.int32)
         if isinstance(tensor, tf.SparseTensor):
             return tf.cast(tensor.dense_shape[0], tf.int32)
-        # A number where it is known, which also a branch of a compiled function takes.
+        # A number if it is known, which also a branch of a compiled function takes.
         shape = tf.TensorShape(tensor.shape) if hasattr(tensor, "shape") else tf.TensorShape([])
         if shape.rank == 0:
             return None

@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Sequence
 
-from tfhvd.launch import legacy_keras
+from tfhvd.launch.placement import legacy_keras
 
 # The release of Horovod whose API is followed: what `horovod.__version__` says.
 HOROVOD_VERSION = "0.28.1"
@@ -51,16 +51,27 @@ _SPELT = {
     "num_rank_is_power_2": ("tfhvd", "check_num_rank_power_of_2"),
 }
 
+# The collectives of these modules have gradients as Horovod scales them, see collectives.py.
+_WITH_GRADIENTS = ("horovod.tensorflow", "horovod.tensorflow.mpi_ops")
+_RESCALED = frozenset(
+    ["allgather", "broadcast", "grouped_allgather", "grouped_reducescatter", "reducescatter"]
+)
+
 # Names of Horovod that tfhvd lacks -> what to use.
 _ADVICE = {
     "check_extension": "hvd.build_info(), which says what there is",
     "gpu_available": "tf.config.list_physical_devices('GPU')",
     "is_gpu_available": "tf.config.list_physical_devices('GPU')",
     "horovod.mxnet": "Horovod itself: tfhvd is for TensorFlow and Keras",
-    "horovod.ray": "Horovod itself, or `tfhvdrun` on the hosts that Ray has given you",
-    "horovod.spark": "Horovod itself, or `tfhvdrun` on the hosts that Spark has given you",
+    "horovod.ray": "tfhvd.ray.run(func, num_workers=N), which takes the place of its executors",
+    "horovod.spark": (
+        "tfhvd.spark.run(fn, num_proc=N), which takes the place of horovod.spark.run; its "
+        "estimators and run_elastic are in Horovod alone"
+    ),
     "horovod.torch": "Horovod itself, or torch.distributed: tfhvd is for TensorFlow and Keras",
-    "horovod.tensorflow.data": "tf.data.Dataset.shard(hvd.size(), hvd.rank())",
+    "horovod.tensorflow.data": (
+        "tf.data.Dataset.shard(hvd.size(), hvd.rank()), or TensorFlow's own tf.data service"
+    ),
     "mpi_lib": "the functions of `hvd`",
     "mpi_lib_v2": "the functions of `hvd`",
 }
@@ -102,6 +113,8 @@ class _Shim(types.ModuleType):
         if f"{self.__name__}.{name}" in MODULES:
             return importlib.import_module(f"{self.__name__}.{name}")
         home, its_name = _SPELT.get(name, (None, name))
+        if name in _RESCALED and self.__name__ in _WITH_GRADIENTS:
+            home = "tfhvd.horovod_alias.collectives"
         for module in (home,) if home else MODULES[self.__name__]:
             try:
                 return getattr(importlib.import_module(module), its_name)

@@ -34,15 +34,18 @@ from tfhvd import (
     add_process_set,
     allgather_object,
     barrier,
+    batch_weight,
     broadcast_object,
     broadcast_variables,
     build_info,
     ccl_built,
     check_divergence,
     check_num_rank_power_of_2,
+    checkpoint,
     cross_rank,
     cross_size,
     cuda_built,
+    data,
     ddl_built,
     elastic,
     get_process_set_ids_and_ranks,
@@ -94,11 +97,11 @@ from tfhvd.keras.callbacks import (
     UpdateEpochStateCallback,
 )
 from tfhvd.keras.collectives import allgather, allreduce, broadcast
-from tfhvd.keras.fit_sync import keep_imported_in_step
+from tfhvd.keras.fit.patch import keep_imported_in_step
+from tfhvd.keras.fit.progress_bars import progress_bars
 from tfhvd.keras.global_variables import broadcast_global_variables
 from tfhvd.keras.load_model import load_model
 from tfhvd.keras.optimizer import DistributedOptimizer
-from tfhvd.keras.progress_bars import progress_bars
 from tfhvd.ops.batch_moments import synchronize_keras
 
 __all__ = [
@@ -142,6 +145,7 @@ __all__ = [
     "allgather_object",
     "allreduce",
     "barrier",
+    "batch_weight",
     "broadcast",
     "broadcast_global_variables",
     "broadcast_object",
@@ -151,9 +155,11 @@ __all__ = [
     "ccl_built",
     "check_divergence",
     "check_num_rank_power_of_2",
+    "checkpoint",
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "data",
     "ddl_built",
     "elastic",
     "get_process_set_ids_and_ranks",

@@ -2,7 +2,7 @@
 
 A wrapped optimizer is a second object over the state of the user's own (see
 `tfhvd.compat.object_proxy`): only updates through the wrapped one are reduced. Which part of it
-differs: see `tfhvd.keras.optimizer_hooks`.
+differs: see `tfhvd.keras.wrap.hooks`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from tfhvd.gradients import loss_scale
 from tfhvd.gradients.accumulator import GradientAccumulator
 from tfhvd.gradients.options import ReductionOptions
 from tfhvd.gradients.reducer import GradientReducer
-from tfhvd.keras.fit_sync import keep_in_step
-from tfhvd.keras.optimizer_hooks import (
+from tfhvd.job.process import is_initialized, size
+from tfhvd.keras.fit.patch import keep_in_step
+from tfhvd.keras.wrap.hooks import (
     BeforeClipping,
     Delegates,
     Reduces,
@@ -35,7 +36,6 @@ from tfhvd.keras.optimizer_hooks import (
 )
 from tfhvd.ops import Average, ReduceOp
 from tfhvd.ops.batch_moments import synchronize_keras
-from tfhvd.runtime.process import is_initialized, size
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     as its plain class.
 
     In `fit` ranks may have unequal data, of which an Average counts every sample once, and they
-    stop together: see `tfhvd.keras.fit_sync`.
+    stop together: see `tfhvd.keras.fit.patch`.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf_keras' legacy ones, new or built. The
             result shares its state.
         name: what the names of the reductions begin with; the variables' paths follow. By default
             what wraps and, of an optimizer, the class that is wrapped.
-        device_dense: the device on which dense gradients are reduced, "" for where they are.
-        device_sparse: the device on which IndexedSlices are reduced, "" for where they are.
+        device_dense: the device on which dense gradients are reduced, "" for their own.
+        device_sparse: the device on which IndexedSlices are reduced, "" for their own.
         compression: how gradients travel: a member of `Compression`. One with a state, such as
             `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
         sparse_as_dense: whether IndexedSlices are made dense before they are reduced. Otherwise
@@ -96,8 +96,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
             reduced together, all or none; None to have small ones put together. IndexedSlices are
             reduced on their own.
         process_set: the ranks that take part.
-        scale_local_gradients: whether gradients that stay each rank's own are divided by the number
-            of ranks, as they would be in an average.
+        scale_local_gradients: whether gradients of local variables are multiplied by the rank's
+            share of an average: 1 / the number of ranks if all ranks count alike.
         quarantine: whether a rank of whose gradients in a step one is NaN or infinite has no part
             in that step, on all ranks alike: an average is that of the other ranks, a sum lacks the
             rank. Zeros if no rank is left. No gradient travels before all are computed. With

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import secrets
 import shlex
 import shutil
 import signal
@@ -19,37 +18,38 @@ from pathlib import Path
 from typing import Any
 
 from tfhvd._version import __version__
-from tfhvd.launch import (
-    address,
-    arguments,
+from tfhvd.errors import TfhvdError
+from tfhvd.hang import timeouts
+from tfhvd.launch.errors import UsageError
+from tfhvd.launch.failover import standby
+from tfhvd.launch.failover.takeover import Takeover
+from tfhvd.launch.options import parse
+from tfhvd.launch.placement import (
     command_line,
     discovery,
-    endpoints,
     environment,
-    keeper,
+    kubernetes,
     legacy_keras,
     mpi,
-    pods,
-    signals,
     slurm,
     ssh_check,
 )
-from tfhvd.launch.errors import UsageError
-from tfhvd.launch.growth import Growth, Hosts
-from tfhvd.launch.hosts import Host, place
-from tfhvd.launch.job import Job
-from tfhvd.launch.limits import Limits
-from tfhvd.launch.members import Members
-from tfhvd.launch.orders import Orders
-from tfhvd.launch.output import Output
-from tfhvd.launch.succession import Succession
-from tfhvd.launch.supervisor import Supervisor
+from tfhvd.launch.state.hosts import Host, place
+from tfhvd.launch.state.job_spec import Job
+from tfhvd.launch.state.roster import Roster
+from tfhvd.launch.state.scaling import Autoscaler, Hosts
+from tfhvd.launch.state.supervisor_config import SupervisorConfig, Timeouts
+from tfhvd.launch.stdio.output import Output
+from tfhvd.launch.supervisor.supervisor import Supervisor
+from tfhvd.network import address, ports, tokens
+from tfhvd.protocol import endpoints, variables
+from tfhvd.system import signal_pipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code: that of the rank that failed first; 2: usage."""
     try:
-        job = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
+        job = parse.parse(sys.argv[1:] if argv is None else argv, os.environ)
         if job.task != "run":
             print(_answer(job.task))
             return 0
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _answer(task: str) -> str:
     if task == "help":
-        return arguments.help_text()
+        return parse.help_text()
     if task == "version":
         return f"tfhvd {__version__}"
     import tfhvd  # The only task that loads TensorFlow.
@@ -85,7 +85,7 @@ def _hosts(job: Job) -> Hosts:
     if job.discovery:
         return discovery.script(job.discovery, job.slots_per_host, warn)
     if job.pods:
-        words = pods.command(job.pods, os.environ, socket.getfqdn())
+        words = kubernetes.command(job.pods, os.environ, socket.getfqdn())
         return discovery.script(words, job.slots_per_host, warn)
     if job.grows and job.node_query:
         read = functools.partial(slurm.hosts_now, first=job.hosts)
@@ -139,7 +139,7 @@ def _run_on(found_hosts: Hosts, job: Job) -> int:
         output.message(f"tfhvdrun: --as-horovod: {legacy_keras.NOTE}\n".encode())
     if isinstance(job.output, Path):
         output.message(f"tfhvdrun: the ranks' output goes to {job.output}/rank.*.log\n".encode())
-    pipe = signals.SignalPipe()
+    pipe = signal_pipe.SignalPipe()
     if found is None and remote and not job.hosts:
         raise UsageError(
             "without an MPI the batch system's hosts are not known. Name them, as in: "
@@ -149,11 +149,11 @@ def _run_on(found_hosts: Hosts, job: Job) -> int:
         _host_file(None if found is None else command_line.host_file(job, found)) as path,
         _own_folder(job, env),
     ):
-        node = dataclasses.replace(node, host_file=path)
+        node = dataclasses.replace(node, host_file=path, ports=ports.of(env))
         restarts = 0
         while True:
             if job.max_restarts:
-                env[environment.RESTARTS] = str(restarts)
+                env[variables.RESTARTS] = str(restarts)
             ended = _start(job, found, found_hosts, node, env, output, pipe)
             if ended.code == 0 or ended.interrupted or restarts == job.max_restarts:
                 return ended.code
@@ -207,13 +207,13 @@ def _start(
     node: command_line.Node,
     env: dict[str, str],
     output: Output,
-    pipe: signals.SignalPipe,
-) -> keeper.Outcome:
+    pipe: signal_pipe.SignalPipe,
+) -> standby.Outcome:
     """Runs the job once."""
     remote = command_line.is_remote(job, node)
-    listener = address.listen(remote=remote)
-    env[environment.TOKEN] = token = secrets.token_hex(16)
-    env[environment.ADDRESS] = address.addresses(
+    listener = _listener(remote=remote, env=env)
+    env[variables.TOKEN] = token = _token(env)
+    env[variables.ADDRESS] = address.addresses(
         listener.getsockname()[1],
         remote=remote,
         hosts=[host.name for host in job.hosts],
@@ -228,7 +228,7 @@ def _start(
         command_line.build_without_mpi,
         job,
         folder=Path.cwd(),
-        worker=worker_words(),
+        agent=agent_words(),
         exported=exported,
         ssh_args=ssh_args,
     )
@@ -236,46 +236,64 @@ def _start(
     if found is None:
         line = without_mpi(placed)
     else:
-        line = command_line.build(job, found, node, worker_words(), exported)
+        line = command_line.build(job, found, node, agent_words(), exported)
     if job.verbose:
         output.message(f"tfhvdrun: {shlex.join(line)}\n".encode())
 
-    orders = Orders(
+    config = SupervisorConfig(
         job.num_proc,
         token,
         _limits(job, env),
-        end_hanging=environment.ends_hanging(env),
+        end_hanging=timeouts.ends_hanging(env),
         majority=job.majority,
         verbose=job.verbose,
         output=_output_arguments(job),
     )
 
-    def supervise(journal: keeper.Journal | None) -> keeper.Outcome:
-        succession = Succession(orders, time.monotonic(), journal=journal)
+    def supervise(snapshot: standby.LocalSnapshot | None) -> standby.Outcome:
+        takeover = Takeover(config, time.monotonic(), snapshot=snapshot)
         supervisor = Supervisor(
-            orders,
+            config,
             listener,
-            output if succession.estate is None else _output(job, append=True),
+            output if takeover.handover is None else _output(job, append=True),
             pipe,
-            succession,
-            members=Members(job.num_proc, job.min_np if job.elastic else None, job.reset_limit),
-            growth=Growth(found_hosts, placed, job.max_np, job.pauses) if job.grows else None,
+            takeover,
+            members=Roster(job.num_proc, job.min_np if job.elastic else None, job.reset_limit),
+            autoscaler=Autoscaler(found_hosts, placed, job.max_np, job.pauses)
+            if job.grows
+            else None,
             start_more=lambda host, ranks: without_mpi([(host, ranks)]),
             debugged=job.pdb,
         )
         manager = "tfhvd's process manager" if found is None else "mpirun"
-        return keeper.Outcome(supervisor.run(line, env, manager), supervisor.interrupted)
+        return standby.Outcome(supervisor.run(line, env, manager), supervisor.interrupted)
 
     with listener, contextlib.closing(output):
-        return keeper.keep(supervise) if job.elastic else supervise(None)
+        return standby.keep(supervise) if job.elastic else supervise(None)
 
 
-def _limits(job: Job, env: Mapping[str, str]) -> Limits:
-    return Limits(
+def _listener(*, remote: bool, env: Mapping[str, str]) -> socket.socket:
+    try:
+        return address.listen(remote=remote, of=ports.read(env.get(ports.SETTING, "")))
+    except ports.PortsTakenError as error:
+        raise UsageError(str(error.strerror)) from error
+    except ValueError as error:
+        raise UsageError(f"{ports.SETTING} must be {error}") from error
+
+
+def _token(env: Mapping[str, str]) -> str:
+    try:
+        return tokens.new(env)
+    except TfhvdError as error:
+        raise UsageError(str(error)) from error
+
+
+def _limits(job: Job, env: Mapping[str, str]) -> Timeouts:
+    return Timeouts(
         start=job.start_timeout,
         stop=job.stop_timeout,
         grace=job.grace,
-        stopped=environment.stall_limit(env),
+        stopped=timeouts.stall_limit(env),
         hang=_hang_limit(job, env),
         evict=_evict_after(job, env),
     )
@@ -283,14 +301,14 @@ def _limits(job: Job, env: Mapping[str, str]) -> Limits:
 
 def _evict_after(job: Job, env: Mapping[str, str]) -> float:
     """Seconds after which an elastic job goes on without ranks that keep the others; 0: never."""
-    return (job.evict_after or environment.stall_limit(env)) if job.elastic else 0.0
+    return (job.evict_after or timeouts.stall_limit(env)) if job.elastic else 0.0
 
 
 def _hang_limit(job: Job, env: Mapping[str, str]) -> float:
     """Seconds without progress after which it is looked why ranks wait; 0: never."""
     if job.pdb is not None:
         return 0.0
-    return _evict_after(job, env) or environment.hang_limit(env)
+    return _evict_after(job, env) or timeouts.hang_limit(env)
 
 
 def _check_hosts(job: Job, env: Mapping[str, str], node: command_line.Node, output: Output) -> None:
@@ -337,9 +355,10 @@ def _own_folder(job: Job, env: dict[str, str]) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def worker_words() -> list[str]:
-    """What starts a worker: by path and without site-packages, which takes 20 ms."""
-    return [sys.executable, "-E", "-S", str(Path(__file__).absolute().with_name("worker.py"))]
+def agent_words() -> list[str]:
+    """What starts an agent: by path and without site-packages, which takes 20 ms."""
+    agent = Path(__file__).absolute().parent / "agent" / "agent.py"
+    return [sys.executable, "-E", "-S", str(agent)]
 
 
 def check_command(name: str, path: str) -> None:

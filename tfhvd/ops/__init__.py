@@ -1,10 +1,13 @@
 """The operations on tensors and objects, one a file."""
 
 from tfhvd.compat import autograph, iterators
+from tfhvd.job import process
+from tfhvd.ops import _vectorized
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.allreduce import allreduce
 from tfhvd.ops.alltoall import alltoall
 from tfhvd.ops.barrier import barrier
+from tfhvd.ops.batch_weight import batch_weight
 from tfhvd.ops.broadcast import broadcast
 from tfhvd.ops.broadcast_variables import broadcast_, broadcast_variables
 from tfhvd.ops.grouped_allgather import grouped_allgather
@@ -22,9 +25,9 @@ from tfhvd.ops.topology import (
     rank_op,
     size_op,
 )
-from tfhvd.runtime import process
 
 autograph.leave_alone("tfhvd")
+_vectorized.add_rules()
 iterators.end_aside(process.is_one_of_several, process.end_if_failed)
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "allreduce",
     "alltoall",
     "barrier",
+    "batch_weight",
     "broadcast",
     "broadcast_",
     "broadcast_object",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 import tensorflow as tf
 
+from tfhvd.job import process
 from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, ReduceOp, Sum
-from tfhvd.runtime import process
 from tfhvd.runtime.process_sets import ProcessSet
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def to_factor(value: float, name: str) -> float:
 
 
 def check_root(root_rank: SupportsIndex, process_set: ProcessSet) -> int:
-    """Returns the root, a rank of the job also where a process set is given, as an int.
+    """Returns the root, a rank of the job even if a process set is given, as an int.
 
     Raises:
         TypeError: if it is no whole number.
@@ -181,12 +181,12 @@ def check_has_first_dimension(tensor: tf.Tensor, kind: str) -> None:
 def to_splits(splits: TensorLike, tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
     """Returns the rows for each rank as an int32 tensor, checked as far as they are known.
 
-    Ranks have values of their own: where one has them wrong the others wait for it. So those of an
-    eager call are left to the kernel, which tells all ranks.
+    Each rank has its own values. If one rank's values are wrong, the others wait for it. So the
+    kernel checks the values of an eager call, and tells all ranks.
 
     Args:
         splits: a tensor, array or list of whole numbers, one a rank.
-        tensor: what is to be sent.
+        tensor: the tensor to send.
         process_set: the ranks that take part.
 
     Raises:

@@ -1,7 +1,7 @@
 """The gradients of allgathers: a rank gets its own rows of the gradients' sum.
 
-Where its rows begin is a number that TensorFlow cannot know when it makes a graph smaller, and no
-rank has another graph than the others: what one of them leaves out all would wait for.
+TensorFlow does not know the first of these rows when it makes a graph smaller, so every rank has
+the same graph. If one rank left out an operation, all others would wait for it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfhvd.ops import _kernels, compiled
-from tfhvd.ops.names import Name, name_of_gradient
+from tfhvd.ops._gradient import filled
+from tfhvd.ops.names import Name, name_of_gradient, set_of, tensors_of
 from tfhvd.ops.reduce_op import Sum
 
 
@@ -20,20 +21,16 @@ def gather_gradients(forward: tf.Operation, gradients: list[tf.Tensor]) -> list[
         forward: the operation, with its inputs, outputs and attributes.
         gradients: of its outputs; None for those that nothing depends on.
     """
-    name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
-    rows = [tf.shape(x, out_type=tf.int64)[0] for x in forward.inputs]
-    # Also where all are known to have as many: other ranks may not have compiled their function.
+    name, set_id = name_of_gradient(forward), set_of(forward)
+    rows = [tf.shape(x, out_type=tf.int64)[0] for x in tensors_of(forward)]
+    # Also if all are known to have as many: other ranks may not have compiled their function.
     before, _ = rows_of_ranks(tf.stack(rows), name.part("rows"), set_id)
     if compiled.has_compiled(forward):
         index = tf.cast(_kernels.index_in(set_id), tf.int64)
         begins = [n * index for n in rows]
     else:
         begins = tf.unstack(before, num=len(rows))
-    gradients = [
-        tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)
-        for g, y in zip(gradients, forward.outputs)
-    ]
-    totals = _kernels.reduce(gradients, Sum, name, set_id)
+    totals = _kernels.reduce(filled(gradients, forward.outputs), Sum, name, set_id)
     return [total[begins[i] : begins[i] + rows[i]] for i, total in enumerate(totals)]
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import tensorflow as tf
 
 from tfhvd.compat import graphs
+from tfhvd.job import process
 from tfhvd.ops import compiled
 from tfhvd.ops._origin import origin
 from tfhvd.ops._threads import in_turn
 from tfhvd.ops.names import BackwardPass, Name, check_order, operation_name
 from tfhvd.ops.reduce_op import Average, ReduceOp
-from tfhvd.runtime import process
-from tfhvd.runtime.beginning import Call
-from tfhvd.runtime.comers import comers
-from tfhvd.runtime.library import load_tf_ops
+from tfhvd.runtime.elastic.call_log import Call
+from tfhvd.runtime.elastic.replay import comers
 from tfhvd.runtime.membership import membership
+from tfhvd.runtime.native import load_tf_ops
 from tfhvd.runtime.process_sets import by_id
 
 # Kinds of collectives whose results are equal on all ranks.
@@ -25,7 +26,7 @@ _ALIKE = {"Allreduce", "Allgather", "Broadcast"}
 
 
 def on_device(name: str) -> AbstractContextManager[object]:
-    """Places what is inside; "" leaves that to whoever called (tf.device(None) would not)."""
+    """Places operations inside on a device; "" keeps the caller's (tf.device(None) would not)."""
     return tf.device(name) if name else nullcontext()
 
 
@@ -168,15 +169,30 @@ def barrier(name: Name, process_set_id: int) -> None:
 
 
 def find_not_finite(
-    before: tf.Tensor, numbers: Sequence[int], tensors: Sequence[tf.Tensor], most: int
+    before: tf.Tensor,
+    numbers: Sequence[int],
+    tensors: Sequence[tf.Tensor],
+    most: int,
+    layers: Sequence[int],
+    sizes: str,
+    last: bool,
 ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
     """Adds which tensors are not finite to what was found before.
 
     Returns:
-        What is found then, this rank's vote, and the tensors, to be used from then on.
+        What is found then, this rank's vote, and in a compiled function the tensors, to be used
+        from then on; elsewhere none.
     """
+    handed_on = [tensor.dtype for tensor in tensors] if compiled.is_compiled() else []
     found, vote, same = load_tf_ops().tfhvd_find_not_finite(
-        before, list(tensors), numbers=list(numbers), most=most
+        before,
+        list(tensors),
+        numbers=list(numbers),
+        most=most,
+        handed_on=handed_on,
+        layers=list(layers),
+        sizes=sizes,
+        last=last,
     )
     return found, vote, list(same)
 
@@ -188,8 +204,9 @@ def note_not_finite(
     labels: Sequence[str],
     left_out: bool,
     process_set_id: int,
+    sizes: str,
 ) -> tf.Operation | None:
-    """Takes note of a step's votes; returns the operation in a graph."""
+    """Records a step's votes; returns the operation in a graph."""
     operation = load_tf_ops().tfhvd_note_not_finite(
         found,
         votes,
@@ -197,6 +214,7 @@ def note_not_finite(
         labels=list(labels),
         left_out=left_out,
         process_set_id=process_set_id,
+        sizes=sizes,
     )
     if operation is not None:
         graphs.run_independently(operation)
@@ -244,26 +262,38 @@ def _reduction(op: ReduceOp, prescale: float, postscale: float) -> dict[str, int
 
 
 def _identity(kind: str, name: Name, process_set_id: int) -> dict[str, object]:
+    """What tells a collective from others: eagerly an input, for what TensorFlow caches.
+
+    It keeps a kernel, of 37 KB, for each value that it has seen of an attribute.
+    """
     check_order(kind)
+    always_alike = name.anonymous and process_set_id == 0
+    as_input = tf.executing_eagerly() and not always_alike
     return {
+        "identity": [_text(f"{process_set_id}/{name.text}")] if as_input else [],
         "name": operation_name(kind, name),
-        "tensor_name": name.text,
+        "tensor_name": "" if as_input else name.text,
         "anonymous": name.anonymous,
-        "process_set_id": process_set_id,
+        "process_set_id": 0 if as_input else process_set_id,
         "origin": origin(name.variable),
         **_part_of(name.backward_pass),
     }
 
 
+@functools.lru_cache(maxsize=1024)
+def _text(text: str) -> tf.Tensor:
+    return tf.constant(text)
+
+
 def _part_of(backward_pass: BackwardPass) -> dict[str, object]:
-    """What the kernels for GPUs are told; as an attribute alone where it says anything."""
+    """The attributes for the kernels for GPUs; an attribute only if it differs from the default."""
     if backward_pass.buckets == 1:
         return {}
     return {"backward_pass": backward_pass.name, "buckets": backward_pass.buckets}
 
 
 def _labels(name: Name) -> dict[str, Sequence[str]]:
-    """What the tensors are called: for graphs alone, since an eager call would convert it anew."""
+    """The tensors' names: only for graphs, since each eager call would convert them again."""
     return {"labels": name.labels} if name.labels and not tf.executing_eagerly() else {}
 
 

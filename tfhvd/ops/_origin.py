@@ -21,7 +21,7 @@ def origin(variable: str = "") -> str:
         variable: whose gradient it is; it is named, too.
 
     Returns:
-        Such as "/home/ann/train.py:42 in train_step, for dense/kernel"; "" where there is neither.
+        Such as "/home/ann/train.py:42 in train_step, for dense/kernel"; "" if there is neither.
     """
     line = _line()
     return ", ".join(filter(None, (line, f"for {variable}" if variable else "")))

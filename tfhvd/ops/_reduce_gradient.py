@@ -12,7 +12,8 @@ import dataclasses
 import tensorflow as tf
 
 from tfhvd.ops import _kernels, compiled
-from tfhvd.ops.names import Name, name_of_gradient
+from tfhvd.ops._gradient import factors_of, filled
+from tfhvd.ops.names import Name, name_of_gradient, set_of, tensors_of
 from tfhvd.ops.reduce_op import Adasum, Average, Max, Min, ReduceOp, Sum
 from tfhvd.runtime.process_sets import by_id
 
@@ -40,20 +41,18 @@ def reduction_gradients(forward: tf.Operation, gradients: list[tf.Tensor]) -> li
         forward: the operation, with its inputs, outputs and attributes.
         gradients: of its outputs; None for those that nothing depends on.
     """
+    prescale, postscale = factors_of(forward)
     of = _Reduction(
-        inputs=list(forward.inputs),
+        inputs=tensors_of(forward),
         outputs=compiled.results_of(forward),
         scatters="scatter" in forward.type,
         op=ReduceOp(forward.get_attr("reduce_op")),
-        prescale=float(forward.get_attr("prescale_factor")),
-        postscale=float(forward.get_attr("postscale_factor")),
+        prescale=prescale,
+        postscale=postscale,
         name=name_of_gradient(forward),
-        set_id=forward.get_attr("process_set_id"),
+        set_id=set_of(forward),
     )
-    gradients = [
-        tf.zeros_like(y) if g is None else tf.convert_to_tensor(g)
-        for g, y in zip(gradients, of.outputs)
-    ]
+    gradients = filled(gradients, of.outputs)
     if of.op in (Average, Sum):
         return _of_sum(of, gradients)
     if of.op == Adasum:
@@ -134,7 +133,7 @@ def _of_adasum(of: _Reduction, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def _adasum(vectors: list[tf.Tensor]) -> tf.Tensor:
-    """Combines the ranks' vectors as cc/execute/adasum.h does."""
+    """Combines the ranks' vectors as cc/collectives/adasum.h does."""
     while len(vectors) > 1:
         pairs = [_adasum_of_two(a, b) for a, b in zip(vectors[::2], vectors[1::2])]
         vectors = pairs + vectors[2 * len(pairs) :]

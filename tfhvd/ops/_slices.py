@@ -49,7 +49,7 @@ def reduce_slices(
     values = [to_tensor(s.values, kind) for s in slices]
     indices = [to_tensor(s.indices, kind) for s in slices]
     pairs = [compression.compress(v) for v in values]
-    # As one: where a rank is lost, it is missing from the values and from the indices.
+    # As one: if a rank fails, it is missing from the values and from the indices.
     gathered, ranks = _kernels.gather_counted(
         [*(v for v, _ in pairs), *indices], key.part("values"), set_id
     )
@@ -57,12 +57,13 @@ def reduce_slices(
     scale = scales[0] * scales[1]
     factor = scale / tf.cast(ranks, tf.float64) if op == Average else scale
     return [
-        tf.IndexedSlices(_scaled(compression.decompress(v, c), factor), i, s.dense_shape)
+        tf.IndexedSlices(scaled(compression.decompress(v, c), factor), i, s.dense_shape)
         for v, (_, c), i, s in zip(small, pairs, indices, slices)
     ]
 
 
-def _scaled(values: tf.Tensor, factor: tf.Tensor | float) -> tf.Tensor:
+def scaled(values: tf.Tensor, factor: tf.Tensor | float) -> tf.Tensor:
+    """Multiplies values by a factor, as a reduction does."""
     if isinstance(factor, float) and factor == 1.0:
         return values
     if values.dtype.is_integer:  # as in a reduction: through float64, and cut off

@@ -1,4 +1,4 @@
-"""Which thread submits unnamed eager collectives: of two at once, their order is nobody's.
+"""Which thread submits unnamed eager collectives: two threads at once have no order.
 
 Ranks pair unnamed collectives of one kind by the order in which each submits them. Two threads of a
 program may come in one order on this rank and in another on the next; then the first thread's
@@ -16,8 +16,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfhvd.job import process
 from tfhvd.ops.names import Name
-from tfhvd.runtime import process
+from tfhvd.runtime.native import load_native
 
 
 class Submitters:
@@ -33,7 +34,7 @@ class Submitters:
         self._refused = ""  # the two that met
 
     def begin(self, thread: threading.Thread | _OfTensorFlow) -> str:
-        """Notes that a thread submits one; returns the names of the two where that is an error."""
+        """Notes that a thread submits one; returns both names if this is an error."""
         with self._mutex:
             if not self._refused and self._last is not None and thread is not self._last:
                 lives = self._under_way > 0 or (thread in self._before and self._last.is_alive())
@@ -61,7 +62,28 @@ class _OfTensorFlow:
         return True
 
 
-_by_name: dict[tuple[str, int], Submitters] = {}
+class _ByName(dict[tuple[str, int], Submitters]):
+    """The submitters of each name and process set, except those of removed sets."""
+
+    FEW = 256  # as long as there are no more, nothing is looked for that may be forgotten
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+
+    def of(self, name: str, process_set_id: int) -> Submitters:
+        """Returns those of a name, made by the first call for it."""
+        found = self.get((name, process_set_id))
+        if found is not None:
+            return found
+        with self._mutex:
+            if len(self) >= self.FEW:
+                there = load_native().process_sets()
+                for gone in [key for key in self if key[1] not in there]:
+                    del self[gone]
+            return self.setdefault((name, process_set_id), Submitters())
+
+
+_by_name = _ByName()
 _OF_TENSORFLOW = _OfTensorFlow()
 
 
@@ -75,7 +97,7 @@ def in_turn(name: Name, process_set_id: int) -> Iterator[None]:
     if not name.anonymous or not tf.executing_eagerly():
         yield
         return
-    submitters = _by_name.setdefault((name.text, process_set_id), Submitters())
+    submitters = _by_name.of(name.text, process_set_id)
     thread: threading.Thread | _OfTensorFlow = threading.current_thread()
     if type(thread).__name__ == "_DummyThread":
         thread = _OF_TENSORFLOW

@@ -1,11 +1,11 @@
-"""How an elastic job lets in ranks that wait: at a point of the program that all have come to."""
+"""How an elastic job admits pending ranks: at a point of the program that all have reached."""
 
 from __future__ import annotations
 
 from tfhvd.ops.barrier import barrier
 from tfhvd.runtime.failpoints import come_to
-from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
+from tfhvd.runtime.native import load_native
 
 
 def waiting_ranks() -> int:
@@ -14,19 +14,19 @@ def waiting_ranks() -> int:
 
 
 def let_in() -> bool:
-    """Lets in the ranks that wait. Every rank calls it, at the same point of the program.
+    """Admits the pending ranks. Every rank calls it, at the same point of the program.
 
-    Those that were let in have come to where they begin to train.
+    Admitted ranks are at the beginning of their training.
 
     Returns:
-        Whether the job goes on with who has come, the same on every rank; False where its members
+        Whether the job continues with joining ranks, the same on every rank; False if its members
         cannot change any more.
     """
     come_to("admission_begins")
-    # What is under way when ranks come would wait for them, who know nothing of it.
+    # A collective in progress when ranks join would wait for them, and they do not know it.
     while not load_native().wait_until_idle(0.5):
         pass
-    # Before all have come here: once they have, a member's engine may go on with who comes before
+    # Before all ranks are here: afterwards a member's engine may continue with joining ranks before
     # its thread gets a processor again, and this would be the number that it waits to change.
     before = load_native().admitted()
     barrier()
@@ -49,7 +49,7 @@ def _let_in(before: int) -> bool:
         generation = native.generation()
         if native.admitted() != before:
             return True
-        # The first rank asks; where it is lost, the next one does.
+        # The first rank asks; if it fails, the next one does.
         if asked != generation and native.topology().rank == 0:
             assert membership.launcher is not None
             membership.launcher.let_in(before)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfhvd.ops import _kernels, compiled
 from tfhvd.ops._checks import check_has_first_dimension, to_tensor
 from tfhvd.ops._gather_gradient import gather_gradients, rows_of_ranks
+from tfhvd.ops._gradient import gradient_of
 from tfhvd.ops.names import Name, name_of
 from tfhvd.runtime import process_sets
 
@@ -24,7 +25,8 @@ def allgather(
 ) -> tf.Tensor | tf.SparseTensor:
     """Joins every rank's tensor along the first dimension, rank 0's first, on every rank.
 
-    Differentiable: a rank gets its own part of the gradients' sum.
+    Differentiable: a rank gets its own rows of the sum of all ranks' gradients. For the mean of the
+    ranks' losses the sum is right, since a distributed optimizer divides by the number of ranks.
 
     Args:
         tensor: of shape [n, ...]; n may differ between ranks and be 0, the rest may not. Any type
@@ -42,7 +44,7 @@ def allgather(
         TypeError: for a type that does not travel.
         ValueError: for a scalar.
         tf.errors.InvalidArgumentError: if type or shape do not fit between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> hvd.allgather(tf.fill([hvd.rank() + 1], hvd.rank()))  # [0, 1, 1] on two ranks
@@ -81,6 +83,6 @@ def _gather_sparse(tensor: tf.SparseTensor, key: Name, set_id: int) -> tf.Sparse
     return tf.SparseTensor(indices, values, shape)
 
 
-@tf.RegisterGradient("TfhvdAllgather")
+@gradient_of("TfhvdAllgather")
 def _gradient(forward: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
     return gather_gradients(forward, [gradient])[0]

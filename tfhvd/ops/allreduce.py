@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfhvd.compression import Compressing, Compression
-from tfhvd.ops import _kernels
+from tfhvd.ops import _kernels, sync_monitor
 from tfhvd.ops._checks import check_reduction, to_factor, to_tensor
+from tfhvd.ops._gradient import gradient_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
 from tfhvd.ops._slices import check_slices, reduce_slices
+from tfhvd.ops._wide_average import reduce_wide
 from tfhvd.ops.names import name_of
 from tfhvd.ops.reduce_op import ReduceOp, chosen
-from tfhvd.runtime import process_sets, updates
+from tfhvd.runtime import process_sets
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import TensorLike
@@ -34,17 +36,17 @@ def allreduce(
 ) -> tf.Tensor | tf.IndexedSlices:
     """Reduces a tensor over the ranks; every rank gets the same result, to the bit.
 
-    Differentiable: the gradient is reduced likewise.
+    Differentiable: the gradient is reduced in the same way.
 
     Args:
         tensor: of any shape, the same on every rank. Any type of number; complex ones with Average
             or Sum, bool with Min or Max. Or IndexedSlices with Average or Sum: their values and
             indices are gathered instead.
         average: the older way to say op=Average (True) or op=Sum (False).
-        device_dense: the device to reduce a tensor on, "" for where it is.
-        device_sparse: the device to gather IndexedSlices on, "" for where they are.
+        device_dense: the device to reduce a tensor on, "" for its own.
+        device_sparse: the device to gather IndexedSlices on, "" for their own.
         compression: how the tensor travels: `Compression.none`, `.fp16` or `.bf16`.
-        op: Average (where none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
+        op: Average (if none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
             gradients and averages parallel ones, in a tree of ranks that is even where their number
             is a power of two; for floating-point types).
         prescale_factor: what each rank's tensor is multiplied by before the reduction.
@@ -62,13 +64,13 @@ def allreduce(
         NotImplementedError: for IndexedSlices with another op than Average or Sum.
         ValueError: for an op that is none.
         tf.errors.InvalidArgumentError: if shape, type or arguments differ between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> hvd.allreduce(tf.constant([1.0, 2.0]) * hvd.rank(), op=hvd.Sum)
     """
     op = chosen(op, average)
-    updates.note_reduction([tensor])
+    sync_monitor.note_reduction([tensor])
     set_id = process_sets.checked_id(process_set)
     scales = (
         to_factor(prescale_factor, "prescale_factor"),
@@ -88,10 +90,10 @@ def allreduce(
     small, context = compression.compress(tensor)
     with _kernels.on_device(device_dense):
         key = name_of("allreduce", name, small, set_id=set_id, ignore_name_scope=ignore_name_scope)
-        [reduced] = _kernels.reduce([small], op, key, set_id, *scales)
+        [reduced] = reduce_wide(_kernels.reduce, [small], op, key, set_id, scales)
     return compression.decompress(reduced, context)
 
 
-@tf.RegisterGradient("TfhvdAllreduce")
+@gradient_of("TfhvdAllreduce")
 def _gradient(forward: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
     return reduction_gradients(forward, [gradient])[0]

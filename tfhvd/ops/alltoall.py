@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tfhvd.ops import _kernels, compiled
 from tfhvd.ops._checks import check_has_first_dimension, to_splits, to_tensor
-from tfhvd.ops.names import name_of, name_of_gradient
+from tfhvd.ops._gradient import gradient_of
+from tfhvd.ops.names import name_of, name_of_gradient, set_of
 from tfhvd.runtime import process_sets
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def alltoall(
         tf.errors.InvalidArgumentError: on every rank, if type or shape do not fit between the
             ranks, some rank's splits not its tensor, or its rows cannot be divided evenly where no
             splits are given.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> rows = tf.fill([3], hvd.rank())
@@ -63,11 +64,11 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
-@tf.RegisterGradient("TfhvdAlltoall")
+@gradient_of("TfhvdAlltoall")
 def _gradient(
     forward: tf.Operation, gradient: tf.Tensor, _: tf.Tensor | None
 ) -> list[tf.Tensor | None]:
-    name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
+    name, set_id = name_of_gradient(forward), set_of(forward)
     # In a compiled function all parts are equal.
     splits = None if compiled.has_compiled(forward) else forward.outputs[1]
     back, _ = _kernels.exchange(tf.convert_to_tensor(gradient), splits, name, set_id)

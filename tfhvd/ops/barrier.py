@@ -1,4 +1,4 @@
-"""barrier: waits until every rank has come to the same point."""
+"""barrier: waits until every rank has reached the same point."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import contextlib
 
 import tensorflow as tf
 
+from tfhvd.job import process
 from tfhvd.ops import _kernels
 from tfhvd.ops.names import name_of
-from tfhvd.runtime import process, process_sets
-from tfhvd.runtime.comers import comers
+from tfhvd.runtime import process_sets
+from tfhvd.runtime.elastic.replay import comers
 
 
 def barrier(
@@ -18,9 +19,9 @@ def barrier(
 ) -> None:
     """Waits until every rank has called it.
 
-    In a `tf.function` it takes its place among the stateful operations (assignments without order
-    of their own are not among them). A rank that comes to an elastic job waits at it, until it is
-    let in, for those alone that come to its host with it: the others have been there.
+    In a `tf.function` it has its place among the stateful operations (unordered assignments are not
+    among them). A rank that joins an elastic job waits at a barrier, until its admission, only for
+    the ranks that join on its host with it: the others have passed the barrier.
 
     Args:
         process_set: the ranks that take part.
@@ -28,7 +29,7 @@ def barrier(
 
     Raises:
         NotInitializedError: before `init`.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> if hvd.rank() == 0:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
+from tfhvd.job.process import is_initialized
 from tfhvd.ops import Sum, allgather, allreduce
+from tfhvd.ops.batch_weight import current, weight_of
 from tfhvd.ops.names import Identity, name_by_occurrence
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.process import is_initialized
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set, has_peers
 
 if TYPE_CHECKING:
@@ -66,38 +67,70 @@ def moments(
     squares = tf.reduce_sum(tf.square(away), axes)
     # Not by the layer's name: ranks may number their layers differently.
     name = name_by_occurrence("batch_normalization/moments").text
-    count = tf.stop_gradient(count)
+    return _combined(tf.stop_gradient(count), mean, squares, name, process_set)
+
+
+def _combined(
+    count: tf.Tensor, mean: tf.Tensor, squares: tf.Tensor, name: str, process_set: ProcessSet
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Puts the ranks' moments together.
+
+    The results on each rank are part of the loss, by that rank's weight if the average of gradients
+    has weights. If a gradient is multiplied by this rank's weight later, the moments' part is
+    therefore that of all ranks by their weights, divided by this rank's weight.
+    """
     combine = _by_sums if membership.is_elastic else _by_rows
-    return combine(count, mean, squares, name, process_set)
+
+    @tf.custom_gradient
+    def combined(mean: tf.Tensor, squares: tf.Tensor) -> Any:
+        total, of_all, variance = combine(count, mean, squares, name, process_set)
+
+        def backward(by_mean: tf.Tensor, by_variance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            gradients = tf.stack([by_mean, by_variance])
+            step = current()
+            if step is not None:
+                gradients *= weight_of(step, gradients.dtype)
+            again = name_by_occurrence(f"{name}/gradient").text
+            by_mean, by_variance = tf.unstack(
+                allreduce(gradients, op=Sum, name=Identity(again), process_set=process_set)
+            )
+            parts = by_mean * count + by_variance * 2.0 * count * (mean - of_all), by_variance
+            divisor = total if step is None else total * weight_of(step, total.dtype)
+            return tuple(tf.math.divide_no_nan(part, divisor) for part in parts)
+
+        return (of_all, variance), backward
+
+    return combined(mean, squares)
 
 
 def _by_rows(
     count: tf.Tensor, mean: tf.Tensor, squares: tf.Tensor, name: str, process_set: ProcessSet
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     own = tf.stack([count, mean, squares])[tf.newaxis]
     rows = allgather(own, name=Identity(name), process_set=process_set)
     counts, means, sums = tf.unstack(rows, axis=1)
     total = tf.reduce_sum(counts, 0)
     mean = tf.math.divide_no_nan(tf.reduce_sum(counts * means, 0), total)
     squares = tf.reduce_sum(sums + counts * tf.square(means - mean), 0)
-    return mean, tf.math.divide_no_nan(squares, total)
+    return total, mean, tf.math.divide_no_nan(squares, total)
 
 
 def _by_sums(
     count: tf.Tensor, mean: tf.Tensor, squares: tf.Tensor, name: str, process_set: ProcessSet
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Each sum has its own count: a rank may be lost between the two."""
 
-    def average(total: tf.Tensor, part: str) -> tf.Tensor:
+    def average(total: tf.Tensor, part: str) -> tuple[tf.Tensor, tf.Tensor]:
         name_of_part = Identity(f"{name}/{part}")
         both = tf.stack([count, total])
         counted, summed = tf.unstack(
             allreduce(both, op=Sum, name=name_of_part, process_set=process_set)
         )
-        return tf.math.divide_no_nan(summed, counted)
+        return counted, tf.math.divide_no_nan(summed, counted)
 
-    of_all = average(count * mean, "mean")
-    return of_all, average(squares + count * tf.square(mean - of_all), "variance")
+    _, of_all = average(count * mean, "mean")
+    total, variance = average(squares + count * tf.square(mean - of_all), "variance")
+    return total, of_all, variance
 
 
 def _spread(value: tf.Tensor, inputs: tf.Tensor, axes: list[int]) -> tf.Tensor:

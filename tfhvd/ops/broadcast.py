@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_root, to_tensor
-from tfhvd.ops.names import name_of, name_of_gradient
+from tfhvd.ops._gradient import gradient_of
+from tfhvd.ops.names import name_of, name_of_gradient, set_of
 from tfhvd.ops.reduce_op import Sum
 from tfhvd.runtime import process_sets
 
@@ -25,7 +26,8 @@ def broadcast(
 ) -> tf.Tensor:
     """Returns the root's tensor on every rank.
 
-    Differentiable: the root gets the sum of all ranks' gradients, the others zeros.
+    Differentiable: the root gets the sum of all ranks' gradients, the others zeros. For the mean of
+    the ranks' losses the sum is right, since a distributed optimizer divides by their number.
 
     Args:
         tensor: of any shape, the same on every rank; the values matter on the root only. Any type
@@ -45,7 +47,7 @@ def broadcast(
         TypeError: for a type that does not travel.
         ValueError: for a root that is no rank.
         tf.errors.InvalidArgumentError: if shape, type or root differ between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> seed = hvd.broadcast(tf.random.uniform([], maxval=1 << 30, dtype=tf.int32), root_rank=0)
@@ -57,10 +59,10 @@ def broadcast(
     return _kernels.broadcast(tensor, root, key, set_id)
 
 
-@tf.RegisterGradient("TfhvdBroadcast")
+@gradient_of("TfhvdBroadcast")
 def _gradient(forward: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
-    name, set_id = name_of_gradient(forward), forward.get_attr("process_set_id")
+    name, set_id = name_of_gradient(forward), set_of(forward)
     [total] = _kernels.reduce([tf.convert_to_tensor(gradient)], Sum, name, set_id)
-    # The same graph on every rank: where one did without the sum the others would wait for it.
+    # The same graph on every rank: if one rank left out the sum, the others would wait for it.
     is_root = tf.equal(_kernels.rank(), forward.get_attr("root_rank"))
     return tf.where(is_root, total, tf.zeros_like(total))

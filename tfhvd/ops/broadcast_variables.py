@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
-from tfhvd.compat.variables import tf_variable, variable_name
+from tfhvd.compat.variables import key_of, tf_variable, variable_name
+from tfhvd.job import process
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import DTYPES, check_root
 from tfhvd.ops.names import Name, name_of, name_of_variable
-from tfhvd.runtime import process, process_sets
-from tfhvd.runtime.comers import comers
+from tfhvd.runtime import process_sets
+from tfhvd.runtime.elastic.replay import comers
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Variable
 
 _MOST_TOGETHER = 256 << 20  # bytes of results that wait to be assigned
+
+
+class _Numbered(NamedTuple):
+    """A variable by its number: its name differs if a model was built in another way."""
+
+    path: str
+    value: tf.Variable
+
+
+def by_number(variables: Iterable[Variable], without: Collection[int] = ()) -> list[_Numbered]:
+    """Returns variables, to be broadcast by their places among all and not by their names.
+
+    Args:
+        variables: of either Keras or TensorFlow.
+        without: the keys of those that are left out (see `key_of`).
+    """
+    return [
+        _Numbered(str(n), tf_variable(v))
+        for n, v in enumerate(variables)
+        if key_of(v) not in without
+    ]
 
 
 def broadcast_variables(
@@ -44,7 +66,7 @@ def broadcast_variables(
         NotInitializedError: before `init`.
         ValueError: if the ranks have different numbers of variables, or the root is no rank.
         tf.errors.InvalidArgumentError: if a variable's shape or type differs between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> hvd.broadcast_variables(model.variables, root_rank=0)
@@ -78,7 +100,7 @@ def broadcast_(
         NotInitializedError: before `init`.
         ValueError: if the ranks have different numbers of variables, or the root is no rank.
         tf.errors.InvalidArgumentError: if a variable's shape or type differs between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> [step] = hvd.broadcast_([optimizer.iterations], root_rank=0)
@@ -133,7 +155,7 @@ def _check_counts(count: int, prefix: str, set_id: int) -> None:
 
 
 def _each(values: list[tf.Tensor], names: list[Name], root: int, set_id: int) -> list[tf.Tensor]:
-    """Broadcasts each tensor on its own: a graph has them under way at the same time."""
+    """Broadcasts each tensor on its own: a graph has them in progress at the same time."""
     return [
         _received(_kernels.broadcast(_sendable(value, name), root, name, set_id), value)
         for value, name in zip(values, names)
@@ -174,7 +196,7 @@ def _groups(values: list[tf.Tensor]) -> list[list[int]]:
 
 
 def _sendable(value: tf.Tensor, name: Name) -> tf.Tensor:
-    """Returns a tensor of any numeric type, as bytes where its own does not travel."""
+    """Returns a tensor of any numeric type, as bytes if collectives do not support its type."""
     if value.dtype in DTYPES:
         return value
     if value.dtype in (tf.string, tf.resource, tf.variant):

@@ -1,4 +1,4 @@
-"""Collectives in functions with jit_compile=True: begun where they stand, finished together.
+"""Collectives in functions with jit_compile=True: begun at their places, finished together.
 
 XLA runs one call after another, and a call that waits for other ranks keeps all that follow from
 being begun. If rank 0 waits for `a` before it has begun `b`, and rank 1 the other way round, both
@@ -8,17 +8,17 @@ operation TfhvdDone finishes one or several of them, after everything has been b
 - A collective's *level* is the number of finished ones that it depends on, one behind the other.
 - Whatever finishes a collective of level n comes after the beginning of all of level n and below.
 
-The levels follow from the program's data alone, in whatever order a rank's program calls it. Of the
-collectives that are not over, take those of the lowest level: no rank waits for anything before it
-has begun them, so they come to their end.
+The levels follow only from the program's data, with any order of the calls in a rank's program.
+Consider the unfinished collectives of the lowest level: no rank waits for anything before it has
+begun them, so they end.
 
-Two collectives of one name cannot be under way together: the second depends on the first, so that a
+Two collectives of one name cannot be in flight together: the second depends on the first, so that a
 function may be called twice that gives what it calls a fixed name.
 
-A loop, a branch or a call of another function with collectives of its own is an atomic region. It
-comes after the beginning of its level, and whatever follows from it is of the next one. Several of
-them run in the order of the program, which TensorFlow keeps among operations with effects; on all
-ranks it has to be the same, compiled or not.
+A loop, a branch or a call of another function that contains collectives is an atomic region. It
+comes after the beginning of its level, and everything that depends on it is of the next level.
+Several of them run in the order of the program, which TensorFlow keeps among operations with
+effects; on all ranks it has to be the same, compiled or not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from tfhvd.compat import graphs
-from tfhvd.runtime.library import chosen_ops, load_tf_ops, rebuild_command
+from tfhvd.runtime.native import chosen_ops, load_tf_ops, rebuild_command
 
 _ORDER = "tfhvd/order"  # a collection of the graph: its _Order
 _TRAVEL = (
@@ -144,14 +144,15 @@ class _Order:
     """The levels of one graph's operations, and a gate for each level.
 
     A gate is an operation without effect that runs after all of its level and below have begun.
-    Whoever finishes one of its level waits for the gate; those that are called later join it.
+    An operation that finishes a collective of this level waits for the gate; later collectives of
+    the level join the gate.
     """
 
     def __init__(self, graph: tf.Graph) -> None:
         self.graph = graph
         self._seen = 0
         self._levels: dict[str, int] = {}
-        # By a collective's process set and name: after what it may be begun anew.
+        # By a collective's process set and name: the operation after which it may begin again.
         self._over: dict[tuple[int, bytes], tf.Operation] = {}
         # TensorFlow adds the order of operations on a variable, and of others with effects, when
         # the function is complete. Here: what the next one on that variable has to come after.
@@ -164,7 +165,7 @@ class _Order:
         self._levels[self._entered.name] = 0
 
     def add(self, begin: tf.Operation) -> None:
-        """Takes note of an operation that begins a collective."""
+        """Records an operation that begins a collective."""
         graphs.add_control_input(begin, self._entered)
         graphs.add_control_input(self.gate(self.level(begin)), begin)
 
@@ -181,7 +182,7 @@ class _Order:
         self._seen = len(operations)
 
     def finished(self, done: tf.Operation, begun: Iterable[tf.Operation], level: int) -> None:
-        """Takes note of an operation that finishes collectives, which others have begun."""
+        """Records an operation that finishes collectives, which others have begun."""
         self._levels[done.name] = level + 1
         for key in _keys_of(operation.node_def for operation in begun):
             self._over[key] = done
@@ -217,10 +218,10 @@ class _Order:
         return level
 
     def _run_region(self, operation: tf.Operation, level: int) -> tf.Operation:
-        """Runs a barrier, or what has collectives of its own, once those of its level are begun.
+        """Runs a barrier or an atomic region, once the collectives of its level have begun.
 
         Returns:
-            After what collectives of the same names may be begun anew.
+            The operation after which collectives of the same names may begin again.
         """
         graphs.add_control_input(operation, self.gate(level))
         graphs.add_control_input(self.gate(level + 1), operation)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import to_tensors
 from tfhvd.ops._gather_gradient import gather_gradients
+from tfhvd.ops._gradient import gradient_of
 from tfhvd.ops.names import name_of
 from tfhvd.runtime import process_sets
 
@@ -34,7 +35,7 @@ def counted_allgather(
     Raises:
         NotInitializedError: before `init`.
         tf.errors.InvalidArgumentError: if anything of the group does not fit between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> [rows], ranks = counted_allgather([rows], name="rows")
@@ -45,6 +46,6 @@ def counted_allgather(
     return _kernels.gather_counted(given, key, set_id)
 
 
-@tf.RegisterGradient("TfhvdCountedAllgather")
+@gradient_of("TfhvdCountedAllgather")
 def _gradient(forward: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor]:
     return gather_gradients(forward, list(gradients[:-1]))

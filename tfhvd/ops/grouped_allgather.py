@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfhvd.ops import _kernels
 from tfhvd.ops._checks import check_has_first_dimension, to_tensors
 from tfhvd.ops._gather_gradient import gather_gradients
+from tfhvd.ops._gradient import gradient_of
 from tfhvd.ops.names import name_of
 from tfhvd.runtime import process_sets
 
@@ -25,7 +26,7 @@ def grouped_allgather(
 ) -> list[tf.Tensor]:
     """Joins each of several tensors over the ranks: all of them or, if one does not fit, none.
 
-    Differentiable: a rank gets its own part of the gradients' sums.
+    Differentiable, as `allgather` is.
 
     Args:
         tensors: of shapes [n, ...]; n may differ between ranks and be 0, the rest may not. Types
@@ -44,7 +45,7 @@ def grouped_allgather(
         TypeError: for a type that does not travel.
         ValueError: for a scalar, or no tensors.
         tf.errors.InvalidArgumentError: if anything of the group does not fit between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> labels, scores = hvd.grouped_allgather([labels, scores])
@@ -59,6 +60,6 @@ def grouped_allgather(
     return _kernels.gather_all(dense, key, set_id)
 
 
-@tf.RegisterGradient("TfhvdGroupedAllgather")
+@gradient_of("TfhvdGroupedAllgather")
 def _gradient(forward: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor]:
     return gather_gradients(forward, list(gradients))

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfhvd.compression import Compressing, Compression
-from tfhvd.ops import _kernels
+from tfhvd.ops import _kernels, sync_monitor
 from tfhvd.ops._checks import check_group, check_reduction, to_factor, to_tensor
+from tfhvd.ops._gradient import gradient_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
 from tfhvd.ops._slices import check_slices, reduce_slices
+from tfhvd.ops._wide_average import reduce_wide
 from tfhvd.ops.names import name_of
 from tfhvd.ops.reduce_op import ReduceOp, chosen
-from tfhvd.runtime import process_sets, updates
+from tfhvd.runtime import process_sets
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import TensorLike
@@ -43,10 +45,10 @@ def grouped_allreduce(
         tensors: of any shapes and types, the same on every rank, in the same order. IndexedSlices
             with Average or Sum.
         average: the older way to say op=Average (True) or op=Sum (False).
-        device_dense: the device to reduce on, "" for where the tensors are.
-        device_sparse: the device to gather IndexedSlices on, "" for where they are.
+        device_dense: the device to reduce on, "" for that of the tensors.
+        device_sparse: the device to gather IndexedSlices on, "" for their own.
         compression: how the tensors travel: `Compression.none`, `.fp16` or `.bf16`.
-        op: Average (where none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
+        op: Average (if none is given), Sum, Min, Max, Product or Adasum (which adds orthogonal
             gradients and averages parallel ones, in a tree of ranks that is even where their number
             is a power of two; for floating-point types).
         prescale_factor: what each rank's tensors are multiplied by before the reduction.
@@ -65,13 +67,13 @@ def grouped_allreduce(
         TypeError: for a type that cannot be reduced so.
         ValueError: for an op that is none, or no tensors.
         tf.errors.InvalidArgumentError: if anything of the group differs between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> losses, hits = hvd.grouped_allreduce([losses, hits], op=hvd.Sum)
     """
     op = chosen(op, average)
-    updates.note_reduction(tensors)
+    sync_monitor.note_reduction(tensors)
     set_id = process_sets.checked_id(process_set)
     prescale = to_factor(prescale_factor, "prescale_factor")
     postscale = to_factor(postscale_factor, "postscale_factor")
@@ -92,7 +94,7 @@ def grouped_allreduce(
     results: list[tf.Tensor | tf.IndexedSlices] = [None] * len(tensors)
     if dense:
         with _kernels.on_device(device_dense):
-            reduced = _kernels.reduce(small, op, key, set_id, prescale, postscale)
+            reduced = reduce_wide(_kernels.reduce, small, op, key, set_id, (prescale, postscale))
         for i, tensor, (_, context) in zip(places, reduced, pairs):
             results[i] = compression.decompress(tensor, context)
     if slices:
@@ -106,6 +108,6 @@ def grouped_allreduce(
     return results
 
 
-@tf.RegisterGradient("TfhvdGroupedAllreduce")
+@gradient_of("TfhvdGroupedAllreduce")
 def _gradient(forward: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor]:
     return reduction_gradients(forward, list(gradients))

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfhvd.compression import Compressing, Compression
-from tfhvd.ops import _kernels
+from tfhvd.ops import _kernels, sync_monitor
 from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensors
+from tfhvd.ops._gradient import gradient_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
+from tfhvd.ops._wide_average import reduce_wide
 from tfhvd.ops.names import name_of
 from tfhvd.ops.reduce_op import ReduceOp, chosen_for_parts
-from tfhvd.runtime import process_sets, updates
+from tfhvd.runtime import process_sets
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import TensorLike
@@ -35,9 +37,9 @@ def grouped_reducescatter(
 
     Args:
         tensors: of shapes [n, ...] and types that are the same on every rank, in the same order.
-        device_dense: the device to reduce on, "" for where the tensors are.
+        device_dense: the device to reduce on, "" for that of the tensors.
         compression: how the tensors travel: `Compression.none`, `.fp16` or `.bf16`.
-        op: Average (where none is given), Sum, Min, Max or Product.
+        op: Average (if none is given), Sum, Min, Max or Product.
         name: the group's identity: ranks meet by it. Made from the first tensor's name if not
             given.
         process_set: the ranks that take part.
@@ -53,13 +55,13 @@ def grouped_reducescatter(
         TypeError: for a type that cannot be reduced so.
         ValueError: for an op that is none, a scalar, or no tensors.
         tf.errors.InvalidArgumentError: if anything of the group differs between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> kernel, bias = hvd.grouped_reducescatter([kernel, bias], op=hvd.Average)
     """
     op = chosen_for_parts(op)
-    updates.note_reduction(tensors)
+    sync_monitor.note_reduction(tensors)
     set_id = process_sets.checked_id(process_set)
     prescale = to_factor(prescale_factor, "prescale_factor")
     postscale = to_factor(postscale_factor, "postscale_factor")
@@ -70,10 +72,11 @@ def grouped_reducescatter(
     small, contexts = zip(*(compression.compress(tensor) for tensor in dense))
     with _kernels.on_device(device_dense):
         key = name_of("grouped_reducescatter", name, small[0], set_id=set_id)
-        reduced = _kernels.reduce_scatter(small, op, key, set_id, prescale, postscale)
+        scales = (prescale, postscale)
+        reduced = reduce_wide(_kernels.reduce_scatter, small, op, key, set_id, scales)
     return [compression.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts)]
 
 
-@tf.RegisterGradient("TfhvdGroupedReducescatter")
+@gradient_of("TfhvdGroupedReducescatter")
 def _gradient(forward: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor]:
     return reduction_gradients(forward, list(gradients))

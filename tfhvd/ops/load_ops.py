@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfhvd.runtime.library import load_tf_ops
+from tfhvd.runtime.native import load_tf_ops
 
 
 def load_ops() -> None:

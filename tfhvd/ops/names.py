@@ -13,8 +13,8 @@
 
 In a graph the operation has the name, too, after its kind: "tower/TfhvdAllreduce_loss".
 
-A name is equal on every rank that runs the same program, and in every step. The eager name is a
-constant because TensorFlow keeps a kernel for each value that it has seen of an attribute.
+A name is equal on every rank that runs the same program, and in every step. The name of an unnamed
+eager call is a constant, and an attribute of the operation; others are an input of it there.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def name_of(
     Args:
         kind: such as "allreduce".
         given: the user's name, an Identity, or None.
-        tensor: what it works on, None where there is nothing.
-        set_id: the number of the process set, each of which has names of its own: a rank has not
-            those of the sets that it is not in.
+        tensor: the tensor of the collective, None if there is none.
+        set_id: the number of the process set. Each set has separate names: a rank has no names of
+            the sets that it is not in.
         ignore_name_scope: whether a user's name in a graph stands without the name scope.
 
     Raises:
@@ -162,10 +162,29 @@ def name_by_occurrence(text: str, set_id: int = 0) -> Name:
 
 def name_of_gradient(forward: tf.Operation) -> Name:
     """Names the collective that computes the gradient of the operation `forward`."""
-    text = f"{forward.get_attr('tensor_name').decode()}/gradient"
+    name, set_id = _key_of(forward)
+    text = f"{name}/gradient"
     if forward.get_attr("anonymous"):
         return Name(text, anonymous=True)
-    return name_by_occurrence(text, forward.get_attr("process_set_id"))
+    return name_by_occurrence(text, set_id)
+
+
+def set_of(forward: tf.Operation) -> int:
+    """Returns the number of the process set of a collective's operation."""
+    return _key_of(forward)[1]
+
+
+def tensors_of(forward: tf.Operation) -> list[tf.Tensor]:
+    """Lists the inputs of a collective's operation, without the one that names it."""
+    return [given for given in forward.inputs if given.dtype != tf.string]
+
+
+def _key_of(forward: tf.Operation) -> tuple[str, int]:
+    for given in forward.inputs:
+        if given.dtype == tf.string:
+            set_id, _, text = given.numpy().decode().partition("/")
+            return text, int(set_id)
+    return forward.get_attr("tensor_name").decode(), forward.get_attr("process_set_id")
 
 
 def check_order(kind: str) -> None:
@@ -188,7 +207,7 @@ def check_order(kind: str) -> None:
 
 
 def operation_name(kind: str, name: Name) -> str | None:
-    """Names the operation of a collective in a graph; None where there is no graph.
+    """Names the operation of a collective in a graph; None if there is no graph.
 
     Args:
         kind: the operation's type, such as "TfhvdAllreduce".

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from tfhvd.job import process
 from tfhvd.ops._checks import check_root
 from tfhvd.ops.allgather import allgather
 from tfhvd.ops.broadcast import broadcast
 from tfhvd.ops.names import Identity
-from tfhvd.runtime import process, process_sets
+from tfhvd.runtime import process_sets
 from tfhvd.runtime.membership import membership
 
 if TYPE_CHECKING:
@@ -59,12 +60,12 @@ def broadcast_object(
     Raises:
         NotInitializedError: before `init`.
         ValueError: for a root that is no rank, and if the root's object cannot be pickled.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> settings = hvd.broadcast_object(read_settings() if hvd.rank() == 0 else None)
     """
-    # Whoever rehearses is alone.
+    # A rank in its warm-up run is alone.
     is_root = process.rank() == check_root(root_rank, process_set) or membership.rehearses
     if membership.is_elastic:
         return _brought(obj, is_root, session, name, process_set)
@@ -84,7 +85,7 @@ def _brought(
     name: str | None,
     process_set: process_sets.ProcessSet,
 ) -> _T:
-    """The root's object, where ranks may be numbered anew after `is_root` was read.
+    """The root's object, even if ranks get new numbers after `is_root` was read.
 
     Every rank says whether it has brought one; the first one counts on all.
     """
@@ -153,14 +154,14 @@ def allgather_object(
     Raises:
         NotInitializedError: before `init`.
         ValueError: if some rank's object cannot be pickled.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> sum(hvd.allgather_object(len(my_files)))
     """
     gather = _Transport("allgather", _session_of(session), name, process_set)
     data, error = _pickled(obj)
-    # One collective: where a rank of an elastic job is lost, its object is missing as a whole.
+    # One collective: if a rank of an elastic job fails, its object is missing as a whole.
     joined = gather("data", _bytes(_LENGTH.pack(_FAILED if error else len(data)) + data)).tobytes()
     objects: list[bytes] = []
     at = 0
@@ -193,7 +194,7 @@ class _Transport:
         return self.session.run(fetched, {fed: value})
 
     def prepare(self) -> None:
-        """Makes what the session is to run."""
+        """Makes the operations for the session."""
         if self.kind == "broadcast":
             self._operation("length")
         self._operation("data")
@@ -223,7 +224,7 @@ class _Transport:
 
 
 def _session_of(session: Session | None) -> Session | None:
-    """Returns the session to use, or None where operations run eagerly.
+    """Returns the session to use, or None if operations run eagerly.
 
     Raises:
         TypeError: for what is no session.

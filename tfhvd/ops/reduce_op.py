@@ -13,7 +13,7 @@ class ReduceOp(enum.IntEnum):
     Min = 2
     Max = 3
     Product = 4
-    Adasum = 5  # of an allreduce: cc/execute/adasum.h
+    Adasum = 5  # of an allreduce: cc/collectives/adasum.h
 
     def __repr__(self) -> str:
         return self.name

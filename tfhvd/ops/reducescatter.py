@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfhvd.compression import Compressing, Compression
-from tfhvd.ops import _kernels
+from tfhvd.ops import _kernels, sync_monitor
 from tfhvd.ops._checks import check_has_first_dimension, check_reduction, to_factor, to_tensor
+from tfhvd.ops._gradient import gradient_of
 from tfhvd.ops._reduce_gradient import reduction_gradients
+from tfhvd.ops._wide_average import reduce_wide
 from tfhvd.ops.names import name_of
 from tfhvd.ops.reduce_op import ReduceOp, chosen_for_parts
-from tfhvd.runtime import process_sets, updates
+from tfhvd.runtime import process_sets
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import TensorLike
@@ -30,15 +32,15 @@ def reducescatter(
 ) -> tf.Tensor:
     """Reduces a tensor over the ranks and gives each rank its part of the rows.
 
-    The parts follow each other by rank. Where the rows do not come out even, the first ranks get
-    one more. Differentiable.
+    The parts follow each other by rank. If the rows do not divide evenly, the first ranks get one
+    more. Differentiable: the gradients of all rows are gathered.
 
     Args:
         tensor: of shape [n, ...], the same on every rank. Any type of number; complex ones with
             Average or Sum, bool with Min or Max.
-        device_dense: the device to reduce on, "" for where the tensor is.
+        device_dense: the device to reduce on, "" for its own.
         compression: how the tensor travels: `Compression.none`, `.fp16` or `.bf16`.
-        op: Average (where none is given), Sum, Min, Max or Product.
+        op: Average (if none is given), Sum, Min, Max or Product.
         name: the collective's identity: ranks meet by it. Made from the tensor's name if not given.
         process_set: the ranks that take part.
         prescale_factor: what each rank's tensor is multiplied by before the reduction.
@@ -53,13 +55,13 @@ def reducescatter(
         TypeError: for a type that cannot be reduced so.
         ValueError: for an op that is none, or a scalar.
         tf.errors.InvalidArgumentError: if shape, type or arguments differ between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> hvd.reducescatter(tf.range(5), op=hvd.Sum)  # two ranks: [0, 2, 4] and [6, 8]
     """
     op = chosen_for_parts(op)
-    updates.note_reduction([tensor])
+    sync_monitor.note_reduction([tensor])
     set_id = process_sets.checked_id(process_set)
     scales = (
         to_factor(prescale_factor, "prescale_factor"),
@@ -71,10 +73,10 @@ def reducescatter(
     small, context = compression.compress(tensor)
     with _kernels.on_device(device_dense):
         key = name_of("reducescatter", name, small, set_id=set_id)
-        [reduced] = _kernels.reduce_scatter([small], op, key, set_id, *scales)
+        [reduced] = reduce_wide(_kernels.reduce_scatter, [small], op, key, set_id, scales)
     return compression.decompress(reduced, context)
 
 
-@tf.RegisterGradient("TfhvdReducescatter")
+@gradient_of("TfhvdReducescatter")
 def _gradient(forward: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
     return reduction_gradients(forward, [gradient])[0]

@@ -1,12 +1,12 @@
-"""Where this process stands, as tensors: read when a graph runs, not when it is made."""
+"""The rank and size of this process, as tensors: read when a graph runs, not when it is made."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 from tfhvd.ops import _kernels
-from tfhvd.runtime.library import load_tf_ops
 from tfhvd.runtime.membership import membership
+from tfhvd.runtime.native import load_tf_ops
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
@@ -51,7 +51,7 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     Raises:
         NotInitializedError: before `init`.
         tf.errors.FailedPreconditionError: in a function that runs after `shutdown`.
-        tf.errors.InvalidArgumentError: where there is no such set.
+        tf.errors.InvalidArgumentError: if there is no such set.
 
     Example:
         >>> mean = hvd.allreduce(x, op=hvd.Sum) / tf.cast(hvd.size_op(), x.dtype)
@@ -96,7 +96,7 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
     Raises:
         NotInitializedError: before `init`.
         tf.errors.FailedPreconditionError: in a function that runs after `shutdown`.
-        tf.errors.InvalidArgumentError: where there is no such set.
+        tf.errors.InvalidArgumentError: if there is no such set.
 
     Example:
         >>> weight = tf.cast(hvd.process_set_included_op(even.process_set_id), tf.float32)

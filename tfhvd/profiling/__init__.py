@@ -1,1 +1,1 @@
-"""Where the time of training steps goes: what is measured, and what follows from it."""
+"""Profiles of training steps: the measurements, and the report that follows from them."""

@@ -1,10 +1,12 @@
-"""hvd.profile: where the time of some steps goes, on all ranks."""
+"""hvd.profile: the parts of some steps' time, on all ranks."""
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 
 from tfhvd.ops import allgather_object
+from tfhvd.profiling import page as pages
 from tfhvd.profiling import report
 from tfhvd.profiling.recorder import Recorder
 from tfhvd.profiling.report import Report
@@ -18,16 +20,22 @@ class Profile:
     """A recording of some steps; `profile` makes it.
 
     Attributes:
-        report: where the time went; None before the last step.
+        report: the parts of the time; None before the last step.
     """
 
     def __init__(
-        self, steps: int, process_set: ProcessSet = global_process_set, *, quiet: bool = False
+        self,
+        steps: int,
+        process_set: ProcessSet = global_process_set,
+        *,
+        quiet: bool = False,
+        page: str | os.PathLike[str] | None = None,
     ) -> None:
         self.report: Report | None = None
         self._left = steps
         self._ranks = process_set
         self._quiet = quiet
+        self._page = page
         self._recorder: Recorder | None = Recorder()
 
     def step(self) -> Report | None:
@@ -38,7 +46,7 @@ class Profile:
             prints; before it None.
 
         Raises:
-            tf.errors.AbortedError: if a rank is lost or has left.
+            tf.errors.AbortedError: if a rank has failed or left.
         """
         if self._recorder is not None:
             self._recorder.step()
@@ -48,13 +56,13 @@ class Profile:
         return self.report
 
     def stop(self) -> Report | None:
-        """Ends the recording, on all ranks together, with the steps that are over by now."""
+        """Ends the recording, on all ranks together, with the completed steps."""
         if self._recorder is not None:
             trace = self._recorder.stop()
             self._recorder = None
             self.report = together(trace, self._ranks)
-            if self.report is not None and self._ranks.rank() == 0 and not self._quiet:
-                print("\n".join(self.report.lines()), flush=True)
+            if self.report is not None and self._ranks.rank() == 0:
+                tell(self.report, self._page, quiet=self._quiet)
         return self.report
 
     def __enter__(self) -> Profile:
@@ -74,23 +82,46 @@ class Profile:
 
 
 def together(trace: Trace | None, ranks: ProcessSet) -> Report | None:
-    """Makes the report of all ranks, each of which calls this; None where none has a trace."""
+    """Makes the report of all ranks, each of which calls this; None if none has a trace."""
     own = None if trace is None else trace.as_fields()
     gathered = allgather_object(own, name=_GATHER, process_set=ranks)
     traces = [Trace.of_fields(fields) for fields in gathered if fields is not None]
     return report.make({trace.rank: trace for trace in traces}) if traces else None
 
 
-def profile(
-    steps: int = 20, process_set: ProcessSet = global_process_set, *, quiet: bool = False
-) -> Profile:
-    """Records the next steps of a training loop, and says where their time goes.
+def tell(found: Report, page: str | os.PathLike[str] | None = None, *, quiet: bool = False) -> None:
+    """Prints a report unless `quiet`, and writes its page if one is requested.
 
-    Each step is divided into parts that come to the whole: waiting for input, Python's garbage
+    If the page cannot be written, an error is printed and the training continues.
+    """
+    if not quiet:
+        print("\n".join(found.lines()), flush=True)
+    if page is None:
+        return
+    try:
+        pages.write(found, page)
+        said = f"{os.fspath(page)}: open it in a browser."
+    except OSError as error:
+        said = f"The profile's page cannot be written to {os.fspath(page)}: {error.strerror}."
+    if not quiet:
+        print(said, flush=True)
+
+
+def profile(
+    steps: int = 20,
+    process_set: ProcessSet = global_process_set,
+    *,
+    quiet: bool = False,
+    page: str | os.PathLike[str] | None = None,
+) -> Profile:
+    """Records the next steps of a training loop, and reports the parts of their time.
+
+    Each step is divided into parts that add up to the whole: waiting for input, Python's garbage
     collector, computing, waiting for which rank, overhead of tfhvd, communication that nothing
-    hides, and the program between the steps. Then follow the rank that the others wait for, why,
-    and what to do about it. It uses TensorFlow's profiler, of which there is one in a process, and
-    stays within the step's own time but for a few hundredths of a second at the end.
+    hides, and the program between the steps. Then the report names the rank that the others wait
+    for, the cause, and what to do about it. `profile` uses TensorFlow's profiler, of which a
+    process has only one, and records within the time of the steps, except for a few hundredths of a
+    second at the end.
 
     In Keras' `fit` use the callback `ProfileCallback`.
 
@@ -98,6 +129,8 @@ def profile(
         steps: how many.
         process_set: the ranks that train together: each of them calls this.
         quiet: whether the first rank prints nothing; the report is returned.
+        page: a file that the first rank writes, to be opened in a browser: the report as pictures,
+            with each collective over time. docs/how-to/where-the-time-goes.md says what it shows.
 
     Returns:
         What is told of each step by `step()`. As a context manager it ends with the block.
@@ -117,4 +150,4 @@ def profile(
     """
     if steps < 1:
         raise ValueError(f"profile: received steps={steps}. Expected: at least 1.")
-    return Profile(steps, process_set, quiet=quiet)
+    return Profile(steps, process_set, quiet=quiet, page=page)

@@ -11,51 +11,52 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfhvd.compat.profiler import Profiler
-from tfhvd.profiling import connections
-from tfhvd.profiling.spans import Span, without
+from tfhvd.hang import flight_record
+from tfhvd.profiling import tcp_stats
+from tfhvd.profiling.intervals import Span, without
 from tfhvd.profiling.trace import Meeting, Trace
 from tfhvd.profiling.trace_events import events_of
-from tfhvd.runtime.library import load_native
 from tfhvd.runtime.membership import membership
-from tfhvd.runtime.metrics import metrics
-from tfhvd.runtime.timeline_file import timeline_file
-from tfhvd.watch import control_groups, flight, preemption
+from tfhvd.runtime.native import load_native
+from tfhvd.system import cgroups, cpu_steal
+from tfhvd.telemetry.metrics import metrics
+from tfhvd.telemetry.timeline_file import timeline_file
 
 
 class Recorder:
     """From `start` to `stop`, with `step` between two steps. One at a time.
 
-    What it has recorded is in the rank's timeline, too, where there is one.
+    The recorded steps are also in the rank's timeline, if there is one.
     """
 
     def __init__(self) -> None:
         self._profiler = Profiler()
         self._record = load_native().flight_record()
         self._marks: list[float] = []
-        self._meetings: dict[int, flight.Collective] = {}
+        self._meetings: dict[int, flight_record.Collective] = {}
         self._collecting: list[Span] = []
         self._collects_since = 0.0
         self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-        self._throttled = control_groups.throttled_seconds()
-        self._preempted = preemption.seconds()
+        self._throttled = cgroups.throttled_seconds()
+        self._preempted = cpu_steal.seconds()
         self._calls = metrics().calls
-        self._sent = connections.read()
-        self._first = flight.read(self._record).submitted + 1
+        self._sent = tcp_stats.read()
+        self._first = flight_record.read(self._record).submitted + 1
         gc.callbacks.append(self._on_collect)
         self.step()
 
     def step(self) -> None:
         """Notes that a step is over, and that the next one begins."""
         self._marks.append(self._profiler.mark())
-        for collective in flight.read(self._record).collectives:
+        for collective in flight_record.read(self._record).collectives:
             if collective.number >= self._first and collective.ended is not None:
                 self._meetings[collective.number] = collective
 
     def stop(self) -> Trace:
         """Ends it."""
         gc.callbacks.remove(self._on_collect)
-        preempted = preemption.seconds() - self._preempted
-        calls, sent = metrics().calls - self._calls, connections.since(self._sent)
+        preempted = cpu_steal.seconds() - self._preempted
+        calls, sent = metrics().calls - self._calls, tcp_stats.since(self._sent)
         events = self._profiler.stop()
         topology = membership.require_topology()
         turns: collections.Counter[str] = collections.Counter()
@@ -79,7 +80,7 @@ class Recorder:
             meetings=tuple(meetings),
             compiled=events.compiled,
             faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt - self._faults,
-            throttled=control_groups.throttled_seconds() - self._throttled,
+            throttled=cgroups.throttled_seconds() - self._throttled,
             preempted=preempted,
             calls=calls,
             alone_bytes=load_native().config().alone_bytes,

@@ -1,4 +1,4 @@
-"""The report in words: where the time of the steps went, who kept the others, and what to do."""
+"""The report in words: the parts of the steps' time, the slow rank, and what to do."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tfhvd.profiling import clocks, links, straggler
-from tfhvd.profiling.links import SlowLink
-from tfhvd.profiling.parts import PARTS, Step, divide
+from tfhvd.profiling import clock_offsets, slow_links, straggler
+from tfhvd.profiling.breakdown import PARTS, Step, divide
+from tfhvd.profiling.link_speeds import bits
+from tfhvd.profiling.slow_links import SlowLink
 from tfhvd.profiling.straggler import Straggler
 from tfhvd.profiling.trace import Meeting, Trace
-from tfhvd.profiling.ways import bits
 
 _MOST = 8  # ranks that have a line
 _NOTICEABLE = 0.15  # of a step: what is worth advice
@@ -81,19 +81,20 @@ _CAUSES = {
 
 @dataclass(frozen=True)
 class Report:
-    """Where the time of some steps went.
+    """The parts of some steps' time.
 
     Attributes:
         steps: by rank, each step's parts.
-        straggler: the rank that the others wait for; None where there is none.
+        straggler: the rank that the others wait for; None if there is none.
         clock_error: seconds by which times of two hosts may be off.
         collectives: a step, on average.
         bytes: of a collective, on average.
         tensors: a step, on average.
         calls: of shared memory, MPI or NCCL a step, on average: small tensors share one.
         full_call: bytes from which on a call is full.
-        link: between hosts, that is much slower than the others; None where none is known.
+        link: between hosts, that is much slower than the others; None if none is known.
         only_collectives: whether nothing else was recorded; "other" is all the rest of a step then.
+        traces: what it was made of, by rank.
     """
 
     steps: dict[int, list[Step]]
@@ -106,6 +107,7 @@ class Report:
     full_call: int = 1 << 20
     link: SlowLink | None = None
     only_collectives: bool = False
+    traces: Mapping[int, Trace] = field(default_factory=dict, repr=False)
 
     def seconds(self, rank: int, part: str) -> float:
         """How long a part takes on a rank, a step on average; "whole" is the step.
@@ -116,6 +118,10 @@ class Report:
         values = [_part(step, part) for step in self.steps[rank]]
         return statistics.fmean(values) if values else 0.0
 
+    def parts(self) -> tuple[str, ...]:
+        """The parts of which something was recorded."""
+        return _RECORDED if self.only_collectives else PARTS
+
     def lines(self, *, each_step: bool = False) -> list[str]:
         """Returns the report for a terminal.
 
@@ -125,7 +131,7 @@ class Report:
         count = max(map(len, self.steps.values()), default=0)
         ranks = sorted(self.steps)
         text = [f"{count} steps of {len(ranks)} rank{'s' if len(ranks) > 1 else ''}, in ms a step:"]
-        shown = _RECORDED if self.only_collectives else PARTS
+        shown = self.parts()
         heads = "".join(f"{name:>14}" for name in ("step", *shown))
         text.append(f"rank  {heads}{'waits for':>11}")
         shown = ("whole", *shown)
@@ -140,7 +146,7 @@ class Report:
             text.append(self._fusion())
         if 0 < self.clock_error < math.inf:
             text.append(f"The hosts' clocks were compared to {1e3 * self.clock_error:.3f} ms.")
-        return [*text, *self._advice()]
+        return [*text, *self.advice()]
 
     def _each_step(self, ranks: list[int], shown: tuple[str, ...]) -> list[str]:
         """Every step by itself, below the same heads of columns."""
@@ -168,8 +174,11 @@ class Report:
     def _bytes_of_call(self) -> float:
         return self.bytes * self.collectives / self.calls
 
-    def _advice(self) -> list[str]:
-        """Says what costs much, the most costly first; or which rank is a little late."""
+    def advice(self) -> list[str]:
+        """Returns what costs much, the most costly first, and what to do about it.
+
+        If no part costs much, it names a rank that is a little late; nothing if there is none.
+        """
         whole = statistics.fmean(self.seconds(rank, "whole") for rank in self.steps) or 1.0
         costs = [(self._input() / whole, self._on_input)]
         exposed = self._exposed() / whole
@@ -261,8 +270,8 @@ def make(traces: Mapping[int, Trace]) -> Report:
     meetings = [meeting for trace in traces.values() for meeting in _within_steps(trace)]
     count = sum(map(len, steps.values())) or 1
     takes = sum(step.parts["communication"] for own in steps.values() for step in own)
-    link = links.find(traces, takes / len(traces))
-    errors = [offset.error for offset in clocks.offsets(traces).values()]
+    link = slow_links.find(traces, takes / len(traces))
+    errors = [offset.error for offset in clock_offsets.offsets(traces).values()]
     return Report(
         steps=steps,
         straggler=straggler.find(steps, traces, link),
@@ -274,4 +283,5 @@ def make(traces: Mapping[int, Trace]) -> Report:
         full_call=min(trace.alone_bytes for trace in traces.values()),
         link=link,
         only_collectives=any(trace.only_collectives for trace in traces.values()),
+        traces=traces,
     )

@@ -6,16 +6,16 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tfhvd.profiling.links import SlowLink
-from tfhvd.profiling.parts import Step
+from tfhvd.profiling.breakdown import Step
+from tfhvd.profiling.slow_links import SlowLink
 from tfhvd.profiling.trace import Trace
 
 HELD = ("quota", "page faults", "preempted")  # causes that keep a rank from running, in any part
+OWN = ("input", "garbage", "computing", "other")  # what a rank does by itself
 
 _LEAST = 0.05  # of a step: less is no straggler
 _MORE = 2.0  # times what any other rank costs; else they wait for each other in turn
 _THROTTLED = 0.1  # of the time
-_OWN = ("input", "garbage", "computing", "other")  # what a rank does by itself
 _UNSEEN = ("computing", "other")  # of what it consists is not recorded
 _FAULTS = 1.0  # a step, that read the disk
 _STEADY = 0.75  # of the steps have a noticeable part of what an average step has
@@ -32,7 +32,7 @@ class Straggler:
         share: of a step.
         cause: "input", "garbage", "quota", "page faults", "preempted", "computing", "other" or
             "link"; "at times" where only a few steps have more of the last two parts; "unseen"
-            where only collectives were recorded; "" where it does nothing that the others do not:
+            where only collectives were recorded; "" if it does nothing that the others do not:
             then it is a little late now and then.
         more: seconds a step that the cause takes more than on the other ranks.
 
@@ -50,7 +50,7 @@ class Straggler:
 def find(
     steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace], link: SlowLink | None = None
 ) -> Straggler | None:
-    """Finds it; None where no rank keeps the others for a noticeable part of a step.
+    """Finds it; None if no rank keeps the others for a noticeable part of a step.
 
     Args:
         steps: by rank, as `parts.divide` gives them.
@@ -66,7 +66,7 @@ def find(
 def _behind(
     link: SlowLink | None, steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]
 ) -> Straggler | None:
-    """The host whose link is slow, where it is sure whose it is."""
+    """The host whose link is slow, if this host is certain."""
     if link is None or link.host is None:
         return None
     rank = min(rank for rank, trace in traces.items() if trace.host == link.host)
@@ -92,7 +92,7 @@ def _late(steps: Mapping[int, Sequence[Step]], traces: Mapping[int, Trace]) -> S
         return None
     seconds = statistics.fmean(kept[rank])
     more = {}
-    for part in _OWN:
+    for part in OWN:
         usual = [_per_step(steps[other], part, count) for other in steps if other != rank]
         more[part] = _per_step(steps[rank], part, count) - statistics.median(usual)
     cause = max(more, key=lambda part: more[part])
@@ -127,7 +127,7 @@ def _waits_for(rank: int, at_once: Mapping[int, Step]) -> float:
 def _most(
     kept: Mapping[int, Sequence[float]], average: Callable[[Sequence[float]], float], whole: float
 ) -> int | None:
-    """The rank that keeps the others much longer than any other does; None where none does.
+    """The rank that keeps the others much longer than any other does; None if none does.
 
     Args:
         kept: seconds in each step, by rank.
@@ -141,7 +141,7 @@ def _most(
 
 
 def _kept_from_running(trace: Trace, duration: float, more: float) -> str:
-    """What of the machine keeps the program from running; "" where that is not known.
+    """What of the machine keeps the program from running; "" if that is not known.
 
     Args:
         trace: of the rank.
@@ -160,7 +160,7 @@ def _kept_from_running(trace: Trace, duration: float, more: float) -> str:
 
 
 def _steadily(rank: int, part: str, more: float, steps: Mapping[int, Sequence[Step]]) -> bool:
-    """Whether a part takes longer in most steps, as it does where a program does more in each."""
+    """Whether a part takes longer in most steps, as if a program does more in each step."""
     longer = []
     for at_once in _at_once(steps):
         usual = [step.parts[part] for other, step in at_once.items() if other != rank]

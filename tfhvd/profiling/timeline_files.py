@@ -1,6 +1,6 @@
 """The timelines that ranks have written: laid together on one clock, and read as traces.
 
-A file has events of Chrome's trace format, of one rank: see `cc/observe/timeline.h`. Pure, but for
+A file has events of Chrome's trace format, of one rank: see `cc/observe/timeline.h`. Pure, except
 `read`.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfhvd.profiling import clocks, trace_events
-from tfhvd.profiling.spans import Span
+from tfhvd.profiling import clock_offsets, trace_events
+from tfhvd.profiling.intervals import Span
 from tfhvd.profiling.trace import Meeting, Trace
 
 _RANK = re.compile(r"rank (\d+) on (.*)")
@@ -73,8 +73,8 @@ def read(path: Path) -> RankTimeline:
 def traces(files: Iterable[RankTimeline]) -> dict[int, Trace]:
     """Makes traces of what ranks of one job have recorded, with its steps.
 
-    Where all of them have steps that were profiled, it is those. Otherwise a step ends with a
-    collective: with the last one of those that come most often. Times are in seconds since 1970, by
+    If all of them have profiled steps, the traces have these. Otherwise a step ends with a
+    collective: the last one of the most frequent collectives. Times are in seconds since 1970, by
     the rank's own host.
 
     Args:
@@ -120,7 +120,7 @@ def traces(files: Iterable[RankTimeline]) -> dict[int, Trace]:
     return made
 
 
-def merge(files: Iterable[RankTimeline]) -> tuple[list[Event], dict[int, clocks.Offset]]:
+def merge(files: Iterable[RankTimeline]) -> tuple[list[Event], dict[int, clock_offsets.Offset]]:
     """Lays files together on the clock of the first rank's host.
 
     Args:
@@ -134,7 +134,7 @@ def merge(files: Iterable[RankTimeline]) -> tuple[list[Event], dict[int, clocks.
         TimelineError: for files that do not belong together.
     """
     files = sorted(files, key=lambda file: file.rank)
-    offsets = clocks.offsets(traces(files))
+    offsets = clock_offsets.offsets(traces(files))
     clock: dict[str, float] = {}
     merged: list[Event] = []
     begin = files[0].since_epoch
@@ -143,6 +143,10 @@ def merge(files: Iterable[RankTimeline]) -> tuple[list[Event], dict[int, clocks.
         shift = clock.setdefault(file.host, file.since_epoch) - begin + offset.seconds
         for number, event in enumerate(file.events):
             moved = {**event, "ts": round(event["ts"] + 1e6 * shift, 3)}
+            if number and event["ph"] == "M" and event["name"] == "process_name":
+                # The ranks have tensors of one name, and their tracks would have equal names.
+                own = f"rank {file.rank} on {file.host}: {event['args']['name']}"
+                moved["args"] = {**event["args"], "name": own}
             merged.append(moved)
             if number == 0:
                 label = f"clock {1e3 * offset.seconds:+.3f} ms, to {1e3 * offset.error:.3f} ms"
@@ -229,7 +233,7 @@ def _is_call(phases: list[str]) -> bool:
 def _aligned(own: list[Meeting], first: list[Meeting] | None, one_clock: bool) -> list[Meeting]:
     """Counts turns as the first rank does, which may have begun to record earlier or later.
 
-    Where the numbers of turns do not say that, times do: on another host by its clock as it is set.
+    If the numbers of turns do not show this, times do: on another host by its uncorrected clock.
     """
     if first is None:
         return own

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from tfhvd.profiling.spans import Span
+from tfhvd.profiling.intervals import Span
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Sent:
         own: the address and port of this end.
         peer: those of the other end.
         bytes: that have arrived there.
-        busy: seconds for which some were under way, and the other end's program read them.
+        busy: seconds for which some were in progress, and the other end's program read them.
     """
 
     own: str
@@ -69,8 +69,8 @@ class Trace:
         preempted: seconds for which the program's thread was ready to run, and what else runs on
             the host had its processor.
         calls: operations of shared memory, MPI or NCCL that have carried the steps' collectives.
-        alone_bytes: a tensor of so many has a call of its own, since to copy it costs more than
-            that: so a call that has so many is full.
+        alone_bytes: a tensor of so many bytes has a separate call, since copying it would cost
+            more: so a call with so many bytes is full.
         sent: over each connection, in the time of the steps.
         only_collectives: whether nothing but these was recorded: the rest of a step is unknown.
     """

@@ -1,6 +1,6 @@
 """The profiled steps of a rank as events of its timeline, which Perfetto shows. Pure.
 
-They lie in the rank's own row, each kind in a lane of its own, in which no two overlap.
+They are in the rank's own row, each kind in a separate lane, in which no two overlap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfhvd.profiling.spans import Span, merged
+from tfhvd.profiling.intervals import Span, merged
 from tfhvd.profiling.trace import Sent, Trace
 
 Event = dict[str, Any]
@@ -49,7 +49,7 @@ def events_of(trace: Trace, row: int) -> list[Event]:
 
 
 def fields_in(events: Iterable[Event], row: int, since: float, shift: float) -> dict[str, Any]:
-    """Reads what `events_of` has made: fields of a `Trace`, none where there are no such events.
+    """Reads what `events_of` has made: fields of a `Trace`, none if there are no such events.
 
     Args:
         events: of a timeline.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfhvd.runtime.library import load_native
+from tfhvd.runtime.native import load_native
 
 
 def come_to(name: str) -> None:

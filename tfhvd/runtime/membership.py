@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from tfhvd._version import __version__
 from tfhvd.errors import InvalidSettingError, NotInitializedError, TfhvdError
-from tfhvd.launch import endpoints, notice
-from tfhvd.runtime import builds, failpoints, meeting
-from tfhvd.runtime.departure import Departure
-from tfhvd.runtime.gpus import choose_gpu
-from tfhvd.runtime.launcher_check import check_launcher
-from tfhvd.runtime.library import check_installed_tensorflow, installed_nccl, load_native
-from tfhvd.runtime.timeline_file import timeline_file
-from tfhvd.watch import stacks
+from tfhvd.protocol import endpoints, rank_channel
+from tfhvd.runtime import builds, failpoints, init_watchdog
+from tfhvd.runtime.exit_handler import Departure
+from tfhvd.runtime.gpu_selection import choose_gpu
+from tfhvd.runtime.mpi_check import check_launcher
+from tfhvd.runtime.native import check_installed_tensorflow, installed_nccl, load_native
+from tfhvd.system import python_stacks
+from tfhvd.telemetry.timeline_file import timeline_file
 
 if TYPE_CHECKING:
     from tfhvd._native import Endpoints, Topology
@@ -47,7 +47,7 @@ class Membership:
         came_later: whether this process was let in to an elastic job that was there before it.
         lets_in_at_commits: whether ranks that come to an elastic job are let in where the program
             commits a state, and nowhere else.
-        launcher: where this process says how it comes and goes; None before it is in a job.
+        launcher: where this process says how it comes and goes; None before it has had to.
         endpoints: where ranks meet without an MPI; None where they have one.
         departure: how this process leaves where its program does not say so.
     """
@@ -60,7 +60,7 @@ class Membership:
         self.rehearses = False
         self.came_later = False
         self.lets_in_at_commits = False
-        self.launcher: notice.Sender | None = None
+        self.launcher: rank_channel.Sender | None = None
         self.endpoints: endpoints.Endpoints | None = None
         self._admission = threading.Lock()
         self._identity = ""  # what must be the same on all ranks
@@ -91,7 +91,7 @@ class Membership:
         native, since = load_native(), time.monotonic()
         try:
             minor = builds.minor_of(tensorflow)
-            with meeting.watched(os.environ):
+            with init_watchdog.watched(os.environ):
                 native.init(
                     installed_nccl(),
                     list(ranks or ()),
@@ -179,6 +179,7 @@ class Membership:
             timeline_file.begin(native.config().timeline, topology.rank, since)
         self._prepare_process()
         if self.launcher is not None:
+            self.launcher.takes_part(True)
             self.launcher.show(native.flight_record())
         if self.is_elastic:
             follow = functools.partial(self._follow_members, native)
@@ -242,7 +243,7 @@ class Membership:
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the job goes on where ranks are lost."""
+        """Whether the job continues where ranks are lost."""
         return self.endpoints is not None and self.endpoints.members >= 0
 
     def generation(self) -> int:
@@ -274,7 +275,7 @@ class Membership:
             self.topology = load_native().topology()
 
     def at_change(self, told: Callable[[], object]) -> None:
-        """Has a function called, in a thread of its own, whenever the job goes on with others."""
+        """Has a function called, in a thread of its own, whenever the job continues with others."""
         self._at_change.append(told)
 
     def _endpoints_of_all(self, native: Any) -> Endpoints:
@@ -296,6 +297,8 @@ class Membership:
         finally:
             timeline_file.end()
             self._await_follower()
+            if self.launcher is not None:
+                self.launcher.takes_part(False)
 
     def _await_follower(self) -> None:
         """Waits for the thread that waits for other members: it is told of the end.
@@ -308,7 +311,7 @@ class Membership:
 
     @property
     def is_watched(self) -> bool:
-        """Whether tfhvdrun has started this process, and sees whether the job goes on."""
+        """Whether tfhvdrun has started this process, and sees whether the job continues."""
         return self.launcher is not None and self.launcher.is_heard
 
     def at_taking_part(self, begin: Callable[[], None]) -> None:
@@ -322,6 +325,7 @@ class Membership:
     def require_topology(self) -> Topology:
         """Returns the topology. Raises NotInitializedError where the process is in no job."""
         if self.topology is None:
+            self._hear_what_is_raised()
             raise NotInitializedError(_FORKED if self.forked else _NOT_INITIALIZED)
         return self.topology
 
@@ -344,9 +348,15 @@ class Membership:
         if self._prepared:
             return
         self._prepared = True
-        self.launcher = notice.Sender(os.environ)
-        stacks.answer(load_native().append_uncaught_at)
+        self._hear_what_is_raised()
+        python_stacks.answer(load_native().append_uncaught_at)
         self.departure.prepare()
+
+    def _hear_what_is_raised(self) -> None:
+        """Has a word with the launcher about exceptions that nobody catches, from now on."""
+        if self.launcher is None:
+            self.launcher = rank_channel.Sender(os.environ)
+            self.departure.hear_what_is_raised()
 
 
 _FOLLOWER_LIMIT = 5.0  # seconds for a function of the user's that it may be in

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tfhvd.errors import PeerLostError
-from tfhvd.runtime.comers import comers
-from tfhvd.runtime.library import load_native
+from tfhvd.runtime.elastic.replay import comers
 from tfhvd.runtime.membership import membership
+from tfhvd.runtime.native import load_native
 
 if TYPE_CHECKING:
     from typing import TypeGuard

@@ -10,11 +10,11 @@
 #include <functional>
 #include <vector>
 
-#include "cc/base/arithmetic.h"
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/base/types.h"
 #include "cc/comm/wait_monitor.h"
+#include "cc/numeric/arithmetic.h"
 
 namespace tfhvd {
 

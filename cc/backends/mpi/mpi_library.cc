@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
+
+#include "cc/base/files.h"
 
 namespace tfhvd {
 namespace {
@@ -46,8 +46,8 @@ MpiAbi FindOpened() {
 
 // The number of the process that started process `pid`; 0 if that is unknown.
 int ParentOf(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  (void)ReadFile("/proc/" + std::to_string(pid) + "/stat", &text);
   // "12 (name) S 11 ...": the name may hold whatever it likes.
   const size_t name_end = text.rfind(')');
   return name_end == std::string::npos || name_end + 4 >= text.size()

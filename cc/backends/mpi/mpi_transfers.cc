@@ -10,76 +10,106 @@ namespace tfhvd {
 MpiTransfers::MpiTransfers(MpiPort port)
     : Transfers(port.members, port.rank),
       port_(std::move(port)),
-      looked_(2 * kChannels * port_.members.size(), 0) {}
+      queues_(2 * kChannels * port_.members.size()) {}
 
 // MPI cancels receives that nothing has matched; the others, and sends, end when the peer takes
 // part, if it still does.
 void MpiTransfers::TakeBack() {
-  for (Active& active : active_) {
-    if (active.lane.receives) (void)port_.api->Cancel(&active.request);
+  for (Queue* const queue : busy_) {
+    queue->rest.clear();
+    if (!queue->lane.receives) continue;
+    for (Posted& message : queue->posted) (void)port_.api->Cancel(&message.request);
   }
+  ForgetIdle();
 }
 
 bool MpiTransfers::Settle() {
-  for (size_t i = 0; i < active_.size();) {
-    int done = 0;
-    const int error = port_.api->Test(&active_[i].request, &done);
-    if (error == 0 && done == 0) {
-      ++i;
-      continue;
-    }
-    active_[i] = active_.back();
-    active_.pop_back();
+  for (Queue* const queue : busy_) {
+    std::deque<Posted>& posted = queue->posted;
+    const auto settled = [this](Posted& message) {
+      int done = 0;
+      const int error = port_.api->Test(&message.request, &done);
+      return error != 0 || done != 0;
+    };
+    posted.erase(std::remove_if(posted.begin(), posted.end(), settled), posted.end());
   }
-  return active_.empty();
+  ForgetIdle();
+  return busy_.empty();
 }
 
 void MpiTransfers::Start(TransferId id, const Lane& lane, char* data, int64_t bytes) {
+  std::unique_ptr<Queue>& queue = queues_[lane.index()];
+  if (queue == nullptr) queue.reset(new Queue{lane, {}, {}});
+  if (queue->empty()) busy_.push_back(queue.get());
+  queue->rest.push_back({id, data, bytes});
+  Add(id);  // the rest, until all of it is posted
+  PostMore(queue.get());
+}
+
+void MpiTransfers::PostMore(Queue* queue) {
+  const Lane& lane = queue->lane;
   const int partner = member(lane.peer);
   const int tag = port_.tag + static_cast<int>(lane.channel);
-  for (int64_t done = 0; done < bytes; done += kMessageBytes) {
-    const int n = static_cast<int>(std::min(kMessageBytes, bytes - done));
+  while (!failed() && !queue->rest.empty() && queue->posted.size() < kMpiWindow) {
+    Rest& rest = queue->rest.front();
+    const int n = static_cast<int>(std::min(kMessageBytes, rest.bytes));
     MpiHandle request = 0;
     const int error = lane.receives
-                          ? port_.api->Irecv(data + done, n, partner, tag, port_.comm, &request)
-                          : port_.api->Isend(data + done, n, partner, tag, port_.comm, &request);
+                          ? port_.api->Irecv(rest.data, n, partner, tag, port_.comm, &request)
+                          : port_.api->Isend(rest.data, n, partner, tag, port_.comm, &request);
     if (error != 0) return FailWith(error, lane);
-    active_.push_back({request, id, lane});
-    Add(id);
+    queue->posted.push_back({request, rest.id});
+    Add(rest.id);
+    rest.data += n;
+    rest.bytes -= n;
+    if (rest.bytes > 0) continue;
+    Take(rest.id);
+    queue->rest.pop_front();
   }
 }
 
 // Looks at the oldest message of each lane, and at those behind it once it is done: MPI delivers
 // them in that order, and each look may cost a system call.
 bool MpiTransfers::Advance() {
-  ++looks_;
-  size_t kept = 0;
-  for (size_t i = 0; i < active_.size(); ++i) {
-    const Active active = active_[i];
-    int64_t& looked = looked_[active.lane.index()];
-    int done = 0;
-    if (!failed() && looked != looks_) {
-      const int error = port_.api->Test(&active_[i].request, &done);
-      if (error != 0) {
-        FailWith(error, active.lane);
-        continue;  // MPI has given the request up
-      }
-    }
-    if (done == 0) {
-      looked = looks_;
-      active_[kept++] = active_[i];
-      continue;
-    }
-    Take(active.id);
+  bool progress = false;
+  bool idle = false;
+  for (Queue* const queue : busy_) {
+    progress = TakeDone(queue) || progress;
+    PostMore(queue);
+    idle = idle || queue->empty();
   }
-  const bool progress = kept < active_.size();
-  active_.resize(kept);
+  if (idle) ForgetIdle();
   return progress && !failed();
+}
+
+// Whether any was done.
+bool MpiTransfers::TakeDone(Queue* queue) {
+  bool any = false;
+  while (!failed() && !queue->posted.empty()) {
+    Posted& oldest = queue->posted.front();
+    int done = 0;
+    const int error = port_.api->Test(&oldest.request, &done);
+    if (error == 0 && done == 0) break;
+    if (error != 0) {
+      FailWith(error, queue->lane);  // MPI has given the request up
+    } else {
+      Take(oldest.id);
+      any = true;
+    }
+    queue->posted.pop_front();
+  }
+  return any;
+}
+
+void MpiTransfers::ForgetIdle() {
+  busy_.erase(
+      std::remove_if(busy_.begin(), busy_.end(), [](Queue* queue) { return queue->empty(); }),
+      busy_.end());
 }
 
 std::vector<int> MpiTransfers::peers() const {
   std::vector<int> found;
-  for (const Active& active : active_) found.push_back(active.lane.peer);
+  for (const Queue* const queue : busy_) found.push_back(queue->lane.peer);
   return found;
 }
 

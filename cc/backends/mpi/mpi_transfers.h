@@ -1,12 +1,19 @@
-// MpiTransfers: messages that MPI carries. Waiting polls every one of them (MPI_Test, never a
-// blocking call). See cc/transfer/transfers.h.
+// MpiTransfers: messages that MPI carries. Waiting polls the oldest of every lane (MPI_Test, never
+// a blocking call). See cc/collectives/transfer/transfers.h.
+//
+// MPI walks through the messages that it has been given whenever it is asked to go on. So it is
+// given a window of each lane, and the next message as one of them is done: whatever an algorithm
+// posts, a byte of a gigabyte takes no longer than one of a megabyte.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <vector>
 
 #include "cc/backends/mpi/mpi_api.h"
-#include "cc/transfer/transfers.h"
+#include "cc/collectives/transfer/transfers.h"
 
 namespace tfhvd {
 
@@ -20,6 +27,9 @@ struct MpiPort {
   int rank = 0;              // index of this process in `members`
 };
 
+// How many messages of a lane MPI has at once, at most.
+constexpr size_t kMpiWindow = kBytesAhead / kMessageBytes;
+
 class MpiTransfers : public Transfers {
  public:
   explicit MpiTransfers(MpiPort port);
@@ -31,22 +41,38 @@ class MpiTransfers : public Transfers {
  protected:
   void Start(TransferId id, const Lane& lane, char* data, int64_t bytes) override;
   bool Advance() override;
-  bool active() const override { return !active_.empty(); }
+  bool active() const override { return !busy_.empty(); }
   std::vector<int> peers() const override;
   void TakeBack() override;
 
  private:
-  struct Active {
+  // A message that MPI has.
+  struct Posted {
     MpiHandle request;
     TransferId id;
-    Lane lane;
   };
+  // What is left of a transfer.
+  struct Rest {
+    TransferId id;
+    char* data;
+    int64_t bytes;
+  };
+  struct Queue {
+    Lane lane;
+    std::deque<Posted> posted;  // the oldest first
+    std::deque<Rest> rest;      // what follows them, in order
+
+    bool empty() const { return posted.empty() && rest.empty(); }
+  };
+
+  void PostMore(Queue* queue);
+  bool TakeDone(Queue* queue);
+  void ForgetIdle();
   void FailWith(int error, const Lane& lane);
 
   const MpiPort port_;
-  std::vector<Active> active_;
-  int64_t looks_ = 0;            // calls of Advance
-  std::vector<int64_t> looked_;  // by lane: the last of them that found a message not done
+  std::vector<std::unique_ptr<Queue>> queues_;  // by lane; null: nothing has gone there yet
+  std::vector<Queue*> busy_;                    // not owned: those that are not empty
 };
 
 }  // namespace tfhvd

@@ -14,8 +14,8 @@
 #include "cc/backends/mpi/mpi_threads.h"
 #include "cc/backends/mpi/mpi_transfers.h"
 #include "cc/base/log.h"
+#include "cc/collectives/transfer/transfer_communicator.h"
 #include "cc/comm/stall_guard.h"
-#include "cc/transfer/transfer_communicator.h"
 
 namespace tfhvd {
 namespace {

@@ -7,7 +7,7 @@
 #include "cc/backends/nccl/agreement.h"
 #include "cc/backends/nccl/nccl_errors.h"
 #include "cc/base/backoff.h"
-#include "cc/base/half.h"
+#include "cc/numeric/half.h"
 
 namespace tfhvd {
 namespace {

@@ -47,7 +47,7 @@ std::optional<nccl::DataType> NcclType(DType dtype) {
       return nccl::kFloat64;
     case DType::kInt16:
     case DType::kUInt16:
-    case DType::kComplex64:  // never: cc/base/arithmetic.h
+    case DType::kComplex64:  // never: cc/numeric/arithmetic.h
     case DType::kComplex128:
       break;
   }

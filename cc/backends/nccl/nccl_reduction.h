@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "cc/backends/nccl/nccl_abi.h"
-#include "cc/base/arithmetic.h"
 #include "cc/base/types.h"
+#include "cc/numeric/arithmetic.h"
 
 namespace tfhvd {
 

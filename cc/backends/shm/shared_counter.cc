@@ -3,8 +3,8 @@
 #include <sched.h>
 
 #include "cc/backends/shm/futex.h"
-#include "cc/base/cpu.h"
 #include "cc/comm/wait_monitor.h"
+#include "cc/numeric/cpu.h"
 
 namespace tfhvd {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "cc/backends/shm/shm_communicator.h"
 #include "cc/backends/shm/shm_control_plane.h"
+#include "cc/backends/shm/sized_communicator.h"
 
 namespace tfhvd {
 namespace {
@@ -61,15 +62,10 @@ Status ShareMemory(Communicator* host, int64_t bytes, const Parts& parts,
   return everyone;
 }
 
-}  // namespace
-
-Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
-                           std::unique_ptr<Communicator>* out) {
+// Collective over `host`: a communicator with slots of just that size.
+Status MakeOfSize(Communicator* host, const ShmOptions& options,
+                  std::unique_ptr<Communicator>* out) {
   const int ranks = host->size();
-  ShmOptions options = given;
-  while (ShmCommunicator::SizeFor(ranks, options) > kMostBytes && options.slot_bytes > kLeastSlot) {
-    options.slot_bytes /= 2;
-  }
   auto memory = std::make_shared<SharedMemory>();
   bool lacks = false;
   const Status shared = ShareMemory(host, ShmCommunicator::SizeFor(ranks, options),
@@ -79,6 +75,29 @@ Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
   if (lacks) options.log.Warning(shared.message() + ". Until then collectives are slower.");
   TFHVD_RETURN_IF_ERROR(shared);
   *out = std::make_unique<ShmCommunicator>(std::move(memory), host->rank(), ranks, options);
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status MakeShmCommunicator(Communicator* host, const ShmOptions& given,
+                           std::unique_ptr<Communicator>* out) {
+  const int ranks = host->size();
+  ShmOptions usual = given;
+  while (ShmCommunicator::SizeFor(ranks, usual) > kMostBytes && usual.slot_bytes > kLeastSlot) {
+    usual.slot_bytes /= 2;
+  }
+  ShmOptions first = usual;
+  first.slot_bytes = (ranks * Exchange::kLine + Exchange::kPage - 1) / Exchange::kPage *
+                     Exchange::kPage;  // with a lane for each rank
+  if (first.slot_bytes >= usual.slot_bytes) return MakeOfSize(host, usual, out);
+  std::unique_ptr<Communicator> made;
+  TFHVD_RETURN_IF_ERROR(MakeOfSize(host, first, &made));
+  *out = std::make_unique<SizedShmCommunicator>(
+      std::move(made), first.slot_bytes,
+      [usual](Communicator* through, std::unique_ptr<Communicator>* larger) {
+        return MakeOfSize(through, usual, larger);
+      });
   return Status::Ok();
 }
 

@@ -41,8 +41,9 @@ struct ShmOptions {
 };
 
 // Collective over `host`, whose ranks must all be on one host: they find each other's memory
-// through it. Either all ranks get a communicator, or all get the same kind of error (kUnavailable
-// where memory cannot be shared).
+// through it. They take a page a slot, and as much as `options` say once a call needs it. Either
+// all ranks get a communicator, or all get the same kind of error (kUnavailable where memory cannot
+// be shared).
 Status MakeShmCommunicator(Communicator* host, const ShmOptions& options,
                            std::unique_ptr<Communicator>* out);
 

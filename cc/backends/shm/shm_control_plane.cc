@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cc/backends/shm/futex.h"
-#include "cc/base/cpu.h"
+#include "cc/numeric/cpu.h"
 
 namespace tfhvd {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cc/base/cpu.h"
+#include "cc/numeric/cpu.h"
 
 namespace tfhvd {
 

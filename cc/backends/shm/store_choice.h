@@ -15,7 +15,7 @@
 #include <array>
 #include <cstdint>
 
-#include "cc/base/reduction.h"
+#include "cc/numeric/reduction.h"
 
 namespace tfhvd {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cc/backends/shm/store_choice.h"
-#include "cc/base/reduction.h"
+#include "cc/numeric/reduction.h"
 
 namespace tfhvd {
 

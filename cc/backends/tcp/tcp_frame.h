@@ -1,8 +1,9 @@
-// What travels over a connection of the TCP backend: one handshake, then frames, each a header and
-// its bytes. All hosts of a job have the same byte order (little endian), as the wheels do.
+// What travels over a connection of the TCP backend: a handshake (tcp_handshake.h), then frames,
+// each a header and its bytes. All hosts of a job have the same byte order (little endian), as the
+// wheels do.
 //
-// A connection carries frames one way. The other way goes one byte for the handshake, and one for
-// the end: kWelcome, kBye.
+// A connection carries frames one way. The other way goes one byte at the handshake's end, and one
+// at the connection's: kTcpWelcome, kTcpBye.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,13 @@ constexpr char kTcpWelcome = 'W';
 constexpr char kTcpBye = 'B';
 constexpr size_t kTcpTokenBytes = 32;
 
-struct TcpHandshake {
-  char magic[8] = {'t', 'f', 'h', 'v', 'd', 't', 'c', 'p'};
-  uint32_t version = 1;
+// Who connects, and what for: a part of the handshake.
+struct TcpCall {
   uint32_t traffic = 0;  // TcpTraffic
   uint32_t from = 0;
   uint32_t to = 0;
-  char token[kTcpTokenBytes] = {};
 };
-static_assert(sizeof(TcpHandshake) == 56, "it has no gaps");
+static_assert(sizeof(TcpCall) == 12, "it has no gaps");
 
 struct TcpHeader {
   uint64_t context = 0;  // of the World that the frame belongs to

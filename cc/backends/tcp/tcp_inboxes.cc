@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string>
 
 namespace tfhvd {
@@ -43,10 +44,17 @@ std::shared_ptr<TcpInboxes::Frame> TcpInboxes::Begin(const TcpPlace& from, int64
   auto frame = std::make_shared<Frame>();
   frame->place = from;
   frame->bytes = bytes;
-  coming_.push_back(frame);
-  if (closed_.count({from.context, from.tag}) > 0) return frame;
+  if (closed_.count({from.context, from.tag}) > 0) {
+    coming_.push_back(frame);
+    return frame;
+  }
   Box& box = boxes_[from];
-  if (!box.posted.empty()) {
+  if (box.posted.empty()) {
+    frame->kept.reset(new (std::nothrow) char[static_cast<size_t>(bytes)]);
+    if (frame->kept == nullptr) throw std::bad_alloc();  // a sanitizer's own `new` would not
+    frame->target = frame->kept.get();
+    box.early.push_back(frame);
+  } else {
     const TcpTransfer transfer = box.posted.front();
     box.posted.pop_front();
     if (transfer.bytes == bytes) {
@@ -55,11 +63,8 @@ std::shared_ptr<TcpInboxes::Frame> TcpInboxes::Begin(const TcpPlace& from, int64
     } else {
       transfer.owner->OnError(transfer.id, UnlikeLengths(from, bytes, transfer.bytes));
     }
-    return frame;
   }
-  frame->kept.reset(new char[static_cast<size_t>(bytes)]);
-  frame->target = frame->kept.get();
-  box.early.push_back(frame);
+  coming_.push_back(frame);
   return frame;
 }
 

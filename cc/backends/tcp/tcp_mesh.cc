@@ -16,18 +16,9 @@ namespace {
 // How often time alone moves something on: connections that are being made.
 constexpr std::chrono::milliseconds kTick(50);
 constexpr int kEvents = 64;
-// Connections without a handshake that a process holds, besides one for each that its peers make.
-constexpr int kMoreStrangers = 32;
-// How long nothing is accepted while the process is short of descriptors.
-constexpr std::chrono::milliseconds kRest(250);
 
-TcpHandshake HandshakeWith(int peer, const TcpEndpoints& endpoints, TcpTraffic traffic) {
-  TcpHandshake handshake;
-  handshake.traffic = static_cast<uint32_t>(traffic);
-  handshake.from = static_cast<uint32_t>(endpoints.rank);
-  handshake.to = static_cast<uint32_t>(peer);
-  std::memcpy(handshake.token, endpoints.token.data(), kTcpTokenBytes);
-  return handshake;
+TcpCall CallTo(int peer, int rank, TcpTraffic traffic) {
+  return {static_cast<uint32_t>(traffic), static_cast<uint32_t>(rank), static_cast<uint32_t>(peer)};
 }
 
 Status Failed(const char* call) {
@@ -48,16 +39,17 @@ Status TcpMesh::Open(const TcpEndpoints& endpoints, std::unique_ptr<TcpMesh>* ou
   Fd waker(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!waker.valid()) return Failed("eventfd");
   out->reset(new TcpMesh(endpoints, std::move(epoll), std::move(waker), failpoints));
-  (*out)->listener_ = std::move(listener);
-  (*out)->Watch((*out)->listener_.get(), EPOLLIN, EPOLL_CTL_ADD);
-  (*out)->Watch((*out)->waker_.get(), EPOLLIN, EPOLL_CTL_ADD);
+  TcpMesh* const mesh = out->get();
+  TFHVD_RETURN_IF_ERROR(
+      mesh->door_.Open(std::move(listener), endpoints.token, mesh->rank(), mesh->size()));
+  mesh->Watch(mesh->door_.fd(), EPOLLIN, EPOLL_CTL_ADD);
+  mesh->Watch(mesh->waker_.get(), EPOLLIN, EPOLL_CTL_ADD);
   return Status::Ok();
 }
 
 TcpMesh::TcpMesh(const TcpEndpoints& endpoints, Fd epoll, Fd waker, Failpoints failpoints)
     : failpoints_(std::move(failpoints)),
       rank_(endpoints.rank),
-      token_(endpoints.token),
       epoll_(std::move(epoll)),
       waker_(std::move(waker)),
       on_message_([this](const TcpPlace& place, std::string bytes) {
@@ -70,7 +62,7 @@ TcpMesh::TcpMesh(const TcpEndpoints& endpoints, Fd epoll, Fd waker, Failpoints f
     const auto addresses = SplitAddresses(endpoints.addresses[static_cast<size_t>(peer)]);
     for (const TcpTraffic traffic : {TcpTraffic::kControl, TcpTraffic::kData}) {
       peers_[static_cast<size_t>(peer)].senders.emplace_back(
-          HandshakeWith(peer, endpoints, traffic), addresses);
+          endpoints.token, CallTo(peer, rank_, traffic), addresses);
     }
   }
 }
@@ -177,46 +169,27 @@ void TcpMesh::Rewatch(int peer, TcpTraffic traffic) {
   watched = {sender.fd(), sender.serial(), writes};
 }
 
-void TcpMesh::Accept() {
-  while (true) {
-    Fd fd;
-    if (!AcceptOne(listener_.get(), &fd)) {
-      Watch(listener_.get(), 0, EPOLL_CTL_MOD);
-      rests_ = true;
-      rests_until_ = Clock::now() + kRest;
-      return;
-    }
-    if (!fd.valid()) return;
-    const int number = fd.get();
-    receivers_[number] = std::make_unique<TcpReceiver>(std::move(fd), rank_, size(), token_,
-                                                       &inboxes_, &on_message_);
-    strangers_.insert(number);
-    Watch(number, EPOLLIN, EPOLL_CTL_ADD);
-    CloseOldestStranger();
+void TcpMesh::TakeGuests() {
+  for (TcpDoor::Guest& guest : door_.Take()) {
+    const int fd = guest.fd.get();
+    receivers_[fd] = std::make_unique<TcpReceiver>(std::move(guest.fd), guest.peer, guest.traffic,
+                                                   &inboxes_, &on_message_);
+    Watch(fd, EPOLLIN, EPOLL_CTL_ADD);
+    failpoints_.Pass(Failpoint::kAccepted);
   }
-}
-
-// A peer whose connection is closed before its handshake was read connects again.
-void TcpMesh::CloseOldestStranger() {
-  if (static_cast<int>(strangers_.size()) <= kTcpTraffics * size() + kMoreStrangers) return;
-  const auto is_older = [this](int one, int other) {
-    return receivers_.at(one)->until() < receivers_.at(other)->until();
-  };
-  const int oldest = *std::min_element(strangers_.begin(), strangers_.end(), is_older);
-  AdvanceReceiver(receivers_.at(oldest).get());
-  if (strangers_.erase(oldest) > 0) receivers_.erase(oldest);
 }
 
 void TcpMesh::AdvanceReceiver(TcpReceiver* receiver) {
   const TcpReceiver::End end = receiver->Advance();
   const int peer = receiver->peer();
   const bool data = receiver->traffic() == TcpTraffic::kData;
-  const bool known = peer >= 0 || end != TcpReceiver::End::kNone;
-  if (known && strangers_.erase(receiver->fd()) > 0 && peer >= 0) {
-    failpoints_.Pass(Failpoint::kAccepted);
-  }
   if (end == TcpReceiver::End::kNone) return;
+  const uint64_t announced = receiver->announced();
   receivers_.erase(receiver->fd());
+  if (end == TcpReceiver::End::kTooLong) {
+    Lose(peer, "it announced a frame of " + std::to_string(announced) +
+                   " bytes, for which there is no memory here");
+  }
   if (end == TcpReceiver::End::kLost) Lose(peer, "its connection has been closed");
   if (end == TcpReceiver::End::kBye && data) EndData(peer, WhyOver(peer));
 }
@@ -254,7 +227,7 @@ void TcpMesh::Lose(int peer, const std::string& how) {
 }
 
 void TcpMesh::Progress(std::chrono::nanoseconds most) {
-  const bool by_time = !connecting_.empty() || !strangers_.empty() || rests_;
+  const bool by_time = !connecting_.empty() || door_.waits_for_time();
   const auto longest = by_time ? std::min<std::chrono::nanoseconds>(most, kTick) : most;
   const int64_t milliseconds = (longest.count() + 999999) / 1000000;
   epoll_event events[kEvents];
@@ -263,8 +236,8 @@ void TcpMesh::Progress(std::chrono::nanoseconds most) {
       static_cast<int>(std::min<int64_t>(milliseconds, std::numeric_limits<int>::max())));
   for (int i = 0; i < count; ++i) {
     const int fd = events[i].data.fd;
-    if (fd == listener_.get()) {
-      Accept();
+    if (fd == door_.fd()) {
+      TakeGuests();
     } else if (fd == waker_.get()) {
       uint64_t times = 0;
       (void)!read(fd, &times, sizeof times);
@@ -281,16 +254,7 @@ void TcpMesh::Progress(std::chrono::nanoseconds most) {
 void TcpMesh::LookAtTheClock() {
   const auto connecting = connecting_;
   for (const auto& [peer, traffic] : connecting) AdvanceSender(peer, traffic, false);
-  const auto now = Clock::now();
-  if (rests_ && now >= rests_until_) {
-    rests_ = false;
-    Watch(listener_.get(), EPOLLIN, EPOLL_CTL_MOD);
-  }
-  for (auto each = strangers_.begin(); each != strangers_.end();) {
-    const bool late = receivers_.at(*each)->IsLate(now);
-    if (late) receivers_.erase(*each);
-    each = late ? strangers_.erase(each) : std::next(each);
-  }
+  TakeGuests();
 }
 
 void TcpMesh::Wake() {
@@ -298,12 +262,7 @@ void TcpMesh::Wake() {
   (void)!write(waker_.get(), &once, sizeof once);
 }
 
-void TcpMesh::StopListening() {
-  listener_.Reset();
-  rests_ = false;
-  for (const int stranger : strangers_) receivers_.erase(stranger);
-  strangers_.clear();
-}
+void TcpMesh::StopListening() { door_.Close(); }
 
 void TcpMesh::Leave(std::chrono::nanoseconds most) {
   TcpHeader bye;

@@ -4,8 +4,8 @@
 //
 // Data goes from the sender's memory into the kernel, and from there into the receiver's. A peer
 // whose connection ends without a word is lost: what was to come from it, or to go to it, fails. So
-// it does once the peer has left with a word, but for what it has sent before. A stranger without
-// the job's token is refused.
+// it does once the peer has left with a word, but for what it has sent before. Strangers get
+// no further than the TcpDoor.
 //
 // One thread at a time, except for Wake. Nothing blocks but Progress and Leave.
 #pragma once
@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/backends/tcp/tcp_door.h"
 #include "cc/backends/tcp/tcp_inboxes.h"
 #include "cc/backends/tcp/tcp_receiver.h"
 #include "cc/backends/tcp/tcp_sender.h"
@@ -111,9 +112,7 @@ class TcpMesh {
   void Watch(int fd, uint32_t events, int operation) const;
   void AdvanceSender(int peer, TcpTraffic traffic, bool readable);
   void Rewatch(int peer, TcpTraffic traffic);
-  void Accept();
-  // Closes the connection that has been without a handshake for longest, if there are too many.
-  void CloseOldestStranger();
+  void TakeGuests();
   void AdvanceReceiver(TcpReceiver* receiver);
   void Lose(int peer, const std::string& how);
   void EndData(int peer, const Status& why);
@@ -123,8 +122,7 @@ class TcpMesh {
 
   const Failpoints failpoints_;
   const int rank_;
-  const std::string token_;
-  Fd listener_;
+  TcpDoor door_;
   Fd epoll_;
   Fd waker_;
   std::vector<Peer> peers_;
@@ -135,12 +133,7 @@ class TcpMesh {
   TcpInboxes inboxes_;
   std::map<std::pair<uint64_t, uint32_t>, std::deque<Message>> messages_;  // by control plane
   int messages_waiting_ = 0;
-  // What time alone moves on.
-  std::set<std::pair<int, TcpTraffic>> connecting_;
-  std::set<int> strangers_;  // receivers whose handshake has not come, by descriptor
-  // While this process is short of descriptors, nothing is accepted until then.
-  Clock::time_point rests_until_ = {};
-  bool rests_ = false;
+  std::set<std::pair<int, TcpTraffic>> connecting_;  // time alone moves them on
 };
 
 }  // namespace tfhvd

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <new>
 #include <utility>
 
 namespace tfhvd {
@@ -13,42 +15,27 @@ namespace {
 constexpr size_t kBufferBytes = 64 << 10;
 // Bytes that one connection may bring before others have their turn.
 constexpr int64_t kTurn = 4 << 20;
-constexpr std::chrono::seconds kForHandshake(10);
-
-// Without telling by its time how much of it was right.
-bool SameToken(const std::string& token, const char* given) {
-  unsigned different = token.size() == kTcpTokenBytes ? 0 : 1;
-  for (size_t i = 0; i < kTcpTokenBytes && i < token.size(); ++i) {
-    different |= static_cast<unsigned char>(token[i] ^ given[i]);
-  }
-  return different == 0;
-}
+// No message of the negotiation is nearly as long, whatever the job.
+constexpr uint64_t kMostInMessage = 1 << 30;
 
 }  // namespace
 
-TcpReceiver::TcpReceiver(Fd fd, int rank, int size, const std::string& token, TcpInboxes* inboxes,
+TcpReceiver::TcpReceiver(Fd fd, int peer, TcpTraffic traffic, TcpInboxes* inboxes,
                          const OnMessage* on_message)
     : fd_(std::move(fd)),
-      rank_(rank),
-      size_(size),
-      token_(token),
+      peer_(peer),
+      traffic_(traffic),
       inboxes_(inboxes),
-      on_message_(on_message),
-      until_(Clock::now() + kForHandshake) {
-  SetSocketOptions(fd_.get());
-}
+      on_message_(on_message) {}
 
 TcpReceiver::End TcpReceiver::Advance() {
   int64_t budget = kTurn;
   while (true) {
     if (in_frame_ && done_ == bytes_) EndFrame();
-    bool over = false;
-    if (peer_ < 0) {
-      if (TakeHandshake(&over)) continue;
-      if (over) return End::kStranger;
-    } else if (!in_frame_) {
-      if (BeginFrame(&over)) continue;
-      if (over) return End::kBye;
+    if (!in_frame_) {
+      End end = End::kNone;
+      if (BeginFrame(&end)) continue;
+      if (end != End::kNone) return end;
     } else if (buffered() > 0) {
       const int64_t part = std::min(buffered(), bytes_ - done_);
       if (target() != nullptr) {
@@ -61,7 +48,7 @@ TcpReceiver::End TcpReceiver::Advance() {
     if (budget <= 0) return End::kNone;
     const Read read = Fill(&budget);
     if (read == Read::kNothing) return End::kNone;
-    if (read == Read::kEnd) return had_frames_ ? End::kLost : End::kStranger;
+    if (read == Read::kEnd) return had_frames_ ? End::kLost : End::kUnused;
   }
 }
 
@@ -97,41 +84,35 @@ TcpReceiver::Read TcpReceiver::Fill(int64_t* budget) {
   }
 }
 
-bool TcpReceiver::TakeHandshake(bool* refused) {
-  TcpHandshake handshake;
-  if (buffered() < static_cast<int64_t>(sizeof handshake)) return false;
-  const TcpHandshake expected;
-  std::memcpy(&handshake, buffer_.data() + begin_, sizeof handshake);
-  const char welcome = kTcpWelcome;
-  *refused = std::memcmp(handshake.magic, expected.magic, sizeof handshake.magic) != 0 ||
-             handshake.version != expected.version || !SameToken(token_, handshake.token) ||
-             handshake.to != static_cast<uint32_t>(rank_) ||
-             handshake.from >= static_cast<uint32_t>(size_) ||
-             handshake.traffic >= static_cast<uint32_t>(kTcpTraffics) ||
-             send(fd_.get(), &welcome, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1;
-  if (*refused) return false;
-  begin_ += sizeof handshake;
-  peer_ = static_cast<int>(handshake.from);
-  traffic_ = static_cast<TcpTraffic>(handshake.traffic);
-  return true;
-}
-
-bool TcpReceiver::BeginFrame(bool* bye) {
+// False: there is no whole header yet, or it ends the connection.
+bool TcpReceiver::BeginFrame(End* end) {
   TcpHeader header;
   if (buffered() < static_cast<int64_t>(sizeof header)) return false;
   std::memcpy(&header, buffer_.data() + begin_, sizeof header);
   begin_ += sizeof header;
   had_frames_ = true;
-  *bye = header.bye != 0;
-  if (*bye) return false;
-  in_frame_ = true;
+  if (header.bye != 0) *end = End::kBye;
+  if (header.bye != 0) return false;
+  place_ = {peer_, header.context, header.tag};
+  in_frame_ = MakeRoom(header.bytes);
   bytes_ = static_cast<int64_t>(header.bytes);
   done_ = 0;
-  place_ = {peer_, header.context, header.tag};
-  if (traffic_ == TcpTraffic::kData) {
-    frame_ = inboxes_->Begin(place_, bytes_);
-  } else {
-    message_.resize(static_cast<size_t>(bytes_));
+  if (!in_frame_) *end = End::kTooLong;
+  return in_frame_;
+}
+
+// Whatever a header says, it is no more than a number that a peer has sent.
+bool TcpReceiver::MakeRoom(uint64_t bytes) {
+  const bool data = traffic_ == TcpTraffic::kData;
+  if (bytes > (data ? uint64_t{std::numeric_limits<int64_t>::max()} : kMostInMessage)) return false;
+  try {
+    if (data) {
+      frame_ = inboxes_->Begin(place_, static_cast<int64_t>(bytes));
+    } else {
+      message_.resize(static_cast<size_t>(bytes));
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
   }
   return true;
 }
@@ -148,7 +129,7 @@ void TcpReceiver::EndFrame() {
 
 void TcpReceiver::SayBye() {
   const char bye = kTcpBye;
-  if (peer_ >= 0) (void)send(fd_.get(), &bye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  (void)send(fd_.get(), &bye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 }  // namespace tfhvd

@@ -59,12 +59,7 @@ Status TcpSender::Advance(bool readable) {
       }
       const int error = ConnectError(fd_.get());
       if (error != 0) return TryAgain(std::strerror(error));
-      // A new socket's buffer takes it as a whole.
-      if (send(fd_.get(), &handshake_, sizeof handshake_, MSG_NOSIGNAL) != sizeof handshake_) {
-        return TryAgain(std::strerror(errno));
-      }
-      connected_ = true;
-      until_ = Clock::now() + kToWelcome;
+      TFHVD_RETURN_IF_ERROR(Greet());
     }
   }
   if (readable || state_ == State::kConnecting) TFHVD_RETURN_IF_ERROR(Listen());
@@ -97,13 +92,44 @@ Status TcpSender::TryAgain(const std::string& why) {
   return Status::Ok();
 }
 
-// What the peer says: welcome, or bye.
+bool TcpSender::Say(const std::string& bytes) const {
+  // A new socket's buffer takes it as a whole.
+  return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+Status TcpSender::Greet() {
+  std::string nonce;
+  const Status made = MakeNonce(&nonce);
+  if (!made.ok()) return TryAgain(made.message());
+  handshake_.emplace(token_, call_, nonce);
+  if (!Say(handshake_->greeting())) return TryAgain(std::strerror(errno));
+  connected_ = true;
+  until_ = Clock::now() + kToWelcome;
+  return Status::Ok();
+}
+
+Status TcpSender::Prove(const std::string& bytes) {
+  std::string proof;
+  const Status took = handshake_->Feed(bytes, &proof);
+  if (!took.ok()) return TryAgain(took.message());
+  if (handshake_->missing() > 0) return took;
+  handshake_.reset();
+  return Say(proof) ? took : TryAgain(std::strerror(errno));
+}
+
+// What the peer says: the answer to the greeting, and then a word, which is welcome, or bye.
 Status TcpSender::Listen() {
-  while (true) {
-    char word = 0;
-    const ssize_t got = recv(fd_.get(), &word, 1, 0);
+  while (fd_.valid() && connected_) {
+    std::string bytes(handshake_.has_value() ? handshake_->missing() : 1, '\0');
+    const ssize_t got = recv(fd_.get(), &bytes[0], bytes.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (got > 0 && handshake_.has_value()) {
+      TFHVD_RETURN_IF_ERROR(Prove(bytes.substr(0, static_cast<size_t>(got))));
+      continue;
+    }
+    const char word = bytes[0];
     if (got == 1 && word == kTcpWelcome) {
       state_ = State::kOpen;
     } else if (got == 1 && word == kTcpBye) {

@@ -8,10 +8,12 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cc/backends/tcp/tcp_frame.h"
+#include "cc/backends/tcp/tcp_handshake.h"
 #include "cc/backends/tcp/tcp_inboxes.h"
 #include "cc/backends/tcp/tcp_socket.h"
 #include "cc/base/status.h"
@@ -30,8 +32,8 @@ class TcpSender {
   };
 
   // `addresses`: the peer's, at least one.
-  TcpSender(const TcpHandshake& handshake, std::vector<std::string> addresses)
-      : handshake_(handshake), addresses_(std::move(addresses)) {}
+  TcpSender(std::string token, const TcpCall& call, std::vector<std::string> addresses)
+      : token_(std::move(token)), call_(call), addresses_(std::move(addresses)) {}
 
   State state() const { return state_; }
   // To be watched; -1 while there is none. Another one, which may have the same number, has another
@@ -70,17 +72,24 @@ class TcpSender {
 
   Status Connect();
   Status TryAgain(const std::string& why);
+  // Sends something short to a socket that was opened a moment ago.
+  bool Say(const std::string& bytes) const;
+  Status Greet();
   Status Listen();
+  // Takes a part of the answer to the greeting.
+  Status Prove(const std::string& bytes);
   Status Write();
 
-  const TcpHandshake handshake_;
+  const std::string token_;
+  const TcpCall call_;
   const std::vector<std::string> addresses_;
   State state_ = State::kIdle;
   Fd fd_;
   int serial_ = 0;
-  size_t address_ = 0;       // that is tried
-  bool connected_ = false;   // the handshake has been sent
-  Clock::time_point until_;  // when the next address is tried
+  size_t address_ = 0;                   // that is tried
+  bool connected_ = false;               // the greeting has been sent
+  std::optional<TcpCalling> handshake_;  // of this connection, until the peer has proved itself
+  Clock::time_point until_;              // when the next address is tried
   Clock::time_point give_up_at_;
   std::list<Frame> queue_;
 };

@@ -1,5 +1,5 @@
 // TcpTransfers: messages that TCP carries. Whoever waits is woken by what comes. See
-// cc/transfer/transfers.h.
+// cc/collectives/transfer/transfers.h.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cc/backends/tcp/tcp_mesh.h"
-#include "cc/transfer/transfers.h"
+#include "cc/collectives/transfer/transfers.h"
 
 namespace tfhvd {
 

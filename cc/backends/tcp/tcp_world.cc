@@ -13,8 +13,8 @@
 #include "cc/backends/tcp/tcp_transfers.h"
 #include "cc/base/fingerprint.h"
 #include "cc/base/log.h"
+#include "cc/collectives/transfer/transfer_communicator.h"
 #include "cc/comm/stall_guard.h"
-#include "cc/transfer/transfer_communicator.h"
 
 namespace tfhvd {
 namespace {

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/base/half.h"
+#include "cc/numeric/half.h"
 #include "tests/gpu/fakes/fake_kernel.h"
 
 namespace cuda = tfhvd::cuda;

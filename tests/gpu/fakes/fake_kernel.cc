@@ -2,7 +2,7 @@
 
 #include <string.h>  // as the compiler of the GPU has memcpy
 
-#include "cc/base/half.h"
+#include "cc/numeric/half.h"
 
 #define __global__
 #define __device__

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cc/backends/nccl/nccl_abi.h"
-#include "cc/base/half.h"
+#include "cc/numeric/half.h"
 
 namespace fake {
 

@@ -2,6 +2,7 @@
 
 from tfhvd.keras.callbacks.best_model_checkpoint import BestModelCheckpoint
 from tfhvd.keras.callbacks.broadcast_global_variables import BroadcastGlobalVariablesCallback
+from tfhvd.keras.callbacks.checkpoint import Checkpoint
 from tfhvd.keras.callbacks.commit_state import CommitStateCallback
 from tfhvd.keras.callbacks.csv_logger import CSVLogger
 from tfhvd.keras.callbacks.divergence import DivergenceCallback
@@ -20,6 +21,7 @@ __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
     "CSVLogger",
+    "Checkpoint",
     "CommitStateCallback",
     "DivergenceCallback",
     "ElasticCallback",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import tensorflow as tf
@@ -13,17 +14,21 @@ class Callback(tf.keras.callbacks.Callback):
     Attributes:
         acts_on_batches: whether the class has a hook for training batches; tf_keras asks.
         meets_all_ranks: whether all ranks that train must have it.
+        comes_last: whether it is called after all callbacks of the user.
+        has_restored: whether it has given each rank its state of an earlier job, which is whole.
     """
 
     acts_on_batches = False
     meets_all_ranks = False
+    comes_last = False
+    has_restored = False
     _supports_tf_logs = (
         True  # tf_keras then hands on tensors, instead of fetching each batch's numbers.
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)  # of a callback of Keras that a class is besides
-        from tfhvd.keras.fit_sync import keep_imported_in_step  # It adds callbacks of its own.
+        from tfhvd.keras.fit.patch import keep_imported_in_step  # It adds callbacks of its own.
 
         keep_imported_in_step()
 
@@ -35,3 +40,18 @@ class Callback(tf.keras.callbacks.Callback):
 
     def _implements_predict_batch_hooks(self) -> bool:
         return False
+
+
+def require_tensorboard(callback: str) -> None:
+    """Raises ImportError, with what to type, where a callback could write nothing.
+
+    TensorFlow itself would say so in the first step only, on one rank.
+
+    Args:
+        callback: its name.
+    """
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ImportError(
+            f"{callback} needs the package tensorboard, which is not installed. Type: pip install "
+            "tensorboard"
+        )

@@ -20,7 +20,7 @@ class BestModelCheckpoint(ModelCheckpoint):
     those of one; on other ranks than the first of those that train the model (rank 0, or the
     first of the optimizer's process set) it does nothing. A model of the other Keras is saved by
     that one's ModelCheckpoint. Place it after `MetricAverageCallback`, so that it is the metric of
-    all ranks that decides.
+    all ranks that decides. It saves to whole files, as `ModelCheckpoint` does.
 
     Args:
         monitor: the metric, by its name in the logs.

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
+from tfhvd.compat.training import optimizers_of
 from tfhvd.gradients.local_variables import LocalVariables
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.model_state import broadcast_state, optimizers_of, process_set_of
+from tfhvd.keras.fit.first_batch import build
+from tfhvd.keras.wrap.model_state import broadcast_state, process_set_of
 from tfhvd.ops import allgather
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Logs, Variable
-
-_logger = logging.getLogger("tfhvd")
 
 
 class BroadcastGlobalVariablesCallback(Callback):
@@ -29,7 +28,8 @@ class BroadcastGlobalVariablesCallback(Callback):
     the state of all is given. Where the optimizer has a process set, its ranks take part.
 
     Args:
-        root_rank: the rank whose state it is, in the optimizer's process set.
+        root_rank: the rank whose state it is, in the optimizer's process set. None: each rank keeps
+            its own. Without this callback `fit` gives all ranks rank 0's where they differ.
         device: the device on which the variables are broadcast, "" for where they are.
         local_variables: variables that each rank keeps as they are, the same ones on every rank.
 
@@ -44,7 +44,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
     def __init__(
         self,
-        root_rank: int = 0,
+        root_rank: int | None = 0,
         device: str = "",
         local_variables: Iterable[Variable] | None = None,
     ) -> None:
@@ -65,6 +65,8 @@ class BroadcastGlobalVariablesCallback(Callback):
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Broadcasts, or arranges for it once the model can be built on every rank."""
+        if self.root_rank is None:
+            return
         ranks = self._ranks()
         members = list(ranks.ranks or range(ranks.size()))
         if self.root_rank not in members:
@@ -85,6 +87,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         return process_set_of(self.model) or global_process_set
 
     def _broadcast(self) -> None:
+        assert self.root_rank is not None
         broadcast_state(
             self.model,
             optimizers_of(self.model),
@@ -100,7 +103,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
         def broadcast_then_step(iterator: tf.data.Iterator) -> Any:
             model.train_function = step
-            built = keras_compat.all_built(model) or self._build(iterator)
+            built = build(model, iterator)
             if built:
                 self._broadcast()
             result = step(iterator)
@@ -110,21 +113,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
         model.train_function = broadcast_then_step
 
-    def _build(self, iterator: tf.data.Iterator) -> bool:
-        """Makes all variables, by tracing a step that never runs; says whether it could."""
-        model = self.model
-        try:
-            spec = tf.nest.map_structure(
-                lambda s: None if isinstance(s, tf.OptionalSpec) else s, iterator.element_spec
-            )
-            tf.function(lambda data: model.train_step(data)).get_concrete_function(spec)
-        except Exception as error:  # Whatever a user's train_step may raise when it is traced.
-            _logger.warning(
-                "tfhvd could not build the model before its first batch (%s: %s). Its variables "
-                "are broadcast after the first update instead. To have them broadcast before it, "
-                "call model.build(shape) before fit.",
-                type(error).__name__,
-                error,
-            )
-            return False
-        return True
+
+def kept_by(callback: BroadcastGlobalVariablesCallback) -> set[int]:
+    """Returns the keys of the variables that each rank keeps as they are."""
+    return set(callback._local.keys())

@@ -13,9 +13,10 @@ class DivergenceCallback(Callback):
     rank's choice counts for all.
 
     Args:
-        every: after so many steps the weights are compared; 0: never.
-        on_divergence: "warn"; "raise"; or "heal", which warns and gives all ranks the weights of
-            the most ranks, of two ranks those of the first. Optimizer state stays as it is.
+        every: after so many steps the weights are compared, and an eighth of what else is equal on
+            all ranks, such as the optimizer's state, each time the next eighth; 0: never.
+        on_divergence: "warn"; "raise"; or "heal", which warns and gives all ranks the values of
+            the most ranks, of two ranks those of the first.
 
     Raises:
         ValueError: for a negative number, or another `on_divergence`.

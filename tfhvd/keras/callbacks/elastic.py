@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tfhvd.job import process
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.runtime import process
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Logs, Model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.model_state import is_on_first_rank
+from tfhvd.keras.wrap.model_state import is_on_first_rank
 from tfhvd.runtime.membership import membership
 
 if TYPE_CHECKING:
@@ -111,12 +112,17 @@ class FirstRankCallback(Callback):
             self._begun.pop(what, None)
         if not self._first.here:
             return
-        if self._of_other_keras is None:
-            getattr(super(), hook)(*args, **kwargs)
-            return
-        getattr(self._of_other_keras, hook)(*args, **kwargs)
+        with self._around_hook():
+            if self._of_other_keras is None:
+                getattr(super(), hook)(*args, **kwargs)
+                return
+            getattr(self._of_other_keras, hook)(*args, **kwargs)
         for name in self.results:
             setattr(self, name, getattr(self._of_other_keras, name))
+
+    def _around_hook(self) -> contextlib.AbstractContextManager[None]:
+        """Returns what Keras' hooks are called in."""
+        return contextlib.nullcontext()
 
     @property
     def _may_write(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks.base import Callback
+from tfhvd.keras.wrap import learning_rate
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Logs

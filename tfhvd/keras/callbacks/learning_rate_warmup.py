@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfhvd.keras import learning_rate
 from tfhvd.keras.callbacks.learning_rate_schedule import LearningRateScheduleCallback
-from tfhvd.keras.model_state import process_set_of
+from tfhvd.keras.wrap import learning_rate
+from tfhvd.keras.wrap.model_state import process_set_of
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:

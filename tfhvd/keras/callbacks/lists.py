@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
 from tfhvd.keras.callbacks.first_rank import FirstRankCallback
 from tfhvd.keras.callbacks.metric_average import MetricAverageCallback
-from tfhvd.keras.model_state import is_on_first_rank
+from tfhvd.keras.wrap.model_state import is_on_first_rank
 from tfhvd.runtime.process_sets import global_process_set
 
 if TYPE_CHECKING:
@@ -23,14 +23,17 @@ _logger = logging.getLogger("tfhvd")
 
 
 @contextlib.contextmanager
-def inserted(first: Callback, callbacks: Callbacks, last: Callback) -> Iterator[Callbacks]:
-    """Puts one callback before, and one behind, those that `fit` is given; gives all of them."""
+def inserted(
+    before: Sequence[Callback], callbacks: Callbacks, behind: Sequence[Callback] = ()
+) -> Iterator[Callbacks]:
+    """Puts callbacks before, and behind, those that `fit` is given; gives all of them."""
     given = _list_of(callbacks)
+    ordered = [*before, *sorted(_in_order(given), key=_comes_last), *behind]
     if not keras_compat.is_callback_list(callbacks):
-        yield [first, *given, last]
+        yield ordered
         return
-    callbacks.callbacks = [first, *given, last]
-    for own in (first, last):
+    callbacks.callbacks = ordered
+    for own in (*before, *behind):
         own.set_params(callbacks.params)
         own.set_model(callbacks.model)
     try:
@@ -43,6 +46,10 @@ def _list_of(callbacks: Callbacks) -> list[Any]:
     if keras_compat.is_callback_list(callbacks):
         return callbacks.callbacks
     return [] if callbacks is None else tf.nest.flatten(callbacks)
+
+
+def _comes_last(callback: object) -> bool:
+    return isinstance(callback, Callback) and callback.comes_last
 
 
 def ours(callbacks: Callbacks) -> list[Callback]:
@@ -60,18 +67,15 @@ def saves(callbacks: Callbacks, model: Model) -> bool:
     )
 
 
-def warn_of_order(callbacks: Callbacks) -> None:
-    """Warns, on rank 0, of callbacks that write or monitor metrics before these are averaged."""
-    given = _list_of(callbacks)
-    averages = [n for n, c in enumerate(given) if isinstance(c, MetricAverageCallback)]
-    early = [
-        type(callback).__name__
-        for callback in given[: max(averages, default=0)]
-        if isinstance(callback, FirstRankCallback)
-    ]
+def _in_order(given: Sequence[Any]) -> list[Any]:
+    """Puts what writes or monitors metrics behind the callback that joins them; says so once."""
+    joins = [n for n, c in enumerate(given) if isinstance(c, MetricAverageCallback)]
+    before, behind = given[: max(joins, default=-1) + 1], given[max(joins, default=-1) + 1 :]
+    early = [callback for callback in before if keras_compat.reads_metrics(callback)]
     if early and global_process_set.rank() == 0:
         _logger.warning(
-            "Callbacks before MetricAverageCallback see only the metrics of their own rank; place "
-            "MetricAverageCallback before %s.",
-            ", ".join(early),
+            "fit moves %s behind MetricAverageCallback: before it they would see only the metrics "
+            "of their own rank. Place MetricAverageCallback before them.",
+            ", ".join(type(callback).__name__ for callback in early),
         )
+    return [*(callback for callback in before if callback not in early), *early, *behind]

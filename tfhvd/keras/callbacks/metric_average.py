@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import numpy as np
-import tensorflow as tf
-
-from tfhvd.compat import keras as keras_compat
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.model_state import process_set_of
-from tfhvd.ops import allgather
-from tfhvd.runtime.process_sets import global_process_set
+from tfhvd.keras.fit import metric_states
+from tfhvd.keras.wrap.model_state import process_set_of
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Logs, Model
@@ -23,125 +19,133 @@ _logger = logging.getLogger("tfhvd")
 
 
 class MetricAverageCallback(Callback):
-    """Replaces each metric at the end of an epoch by its average over the ranks that have it.
+    """Replaces each metric at the end of an epoch by that of the joined data of all ranks.
 
-    Ranks count by their samples, so that the average is that of all samples; where some rank does
-    not know its samples, as with a `train_step` that feeds no loss of Keras, all ranks count alike.
+    The metrics of Keras keep sums. The sums of all ranks are added up, and each metric, whether it
+    is a mean, AUC, precision, F1, IoU or R2, of one number or of one for each class, finds in them
+    what one rank would find in all data. What has no such sums (a metric whose `update_state` is of
+    another class, an entry that a callback or a `train_step` has made) is averaged over the ranks,
+    which count by their samples or, where some rank does not know its samples, alike; the first
+    rank says so once.
+
     Place it before callbacks that use metrics (EarlyStopping, ReduceLROnPlateau, checkpoints,
-    TensorBoard): they then decide the same on every rank. A metric that some ranks lack, as when
-    only rank 0 validates, is averaged over those that have it and given to all, and rank 0 says so
-    once. One collective per epoch, of the ranks in the optimizer's process set.
+    TensorBoard): they then decide the same on every rank. Those of Keras and of tfhvd that are
+    before it `fit` moves behind it. A metric that some ranks lack, as when only rank 0 validates,
+    is joined over those that have it and given to all, and the first rank says so once. One
+    collective per epoch, of the ranks in the optimizer's process set.
+
+    In `evaluate`, with `callbacks=[MetricAverageCallback()]` on every rank, all ranks return the
+    metrics of the joined data. Without it each rank returns those of its own.
 
     Args:
         device: the device on which the metrics are gathered, "" for the default.
+        sums: names of metrics of classes of your own whose state adds up as well: the state of all
+            samples is the sum of the ranks' states.
 
     Example:
         >>> callbacks = [
         ...     hvd.callbacks.MetricAverageCallback(),
         ...     keras.callbacks.EarlyStopping("val_loss"),
         ... ]
+        >>> model.evaluate(dataset, callbacks=[hvd.callbacks.MetricAverageCallback()])
     """
 
     meets_all_ranks = True
 
-    def __init__(self, device: str = "") -> None:
+    def __init__(self, device: str = "", sums: Iterable[str] = ()) -> None:
         super().__init__()
         self.device = device
-        self._trained: float | None = None  # samples of this epoch; None: not known (yet)
-        self._validated: float | None = None
+        self.sums = frozenset(sums)
+        self.evaluated: Logs = None  # what all ranks have found in the latest `evaluate`
+        self._phases: dict[str, metric_states.States] = {}  # of this epoch
+        self._in_epoch = False
+
+    def set_params(self, params: dict[str, object]) -> None:
+        """Takes the parameters of a `fit` or `evaluate` that begins."""
+        super().set_params(params)
+        self._in_epoch = False
+        self.evaluated = None
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Begins to count."""
-        self._trained = self._validated = None
+        """Begins anew."""
+        self._phases.clear()
+        self._in_epoch = True
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Notes the samples that were trained: validation counts anew."""
-        self._trained = self._seen()
+        """Takes the states of training: validation begins its own."""
+        if self._in_epoch:
+            self._take("")
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """Notes the samples that were validated."""
-        self._validated = self._seen()
+        """Takes the states of validation, or joins what is evaluated by itself, in place."""
+        if self._in_epoch:
+            self._take(metric_states.VALIDATION)
+            return
+        self._phases.clear()
+        self._take("")
+        self._join(logs)
+        self.evaluated = logs
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Averages `logs` in place."""
+        """Joins `logs` in place."""
+        self._in_epoch = False
+        if "" not in self._phases:
+            self._take("")
+        self._join(logs)
+
+    def _take(self, phase: str) -> None:
         model = self._model_of_fit()
-        ranks = (model is not None and process_set_of(model)) or global_process_set
+        if model is not None and self._ranks().size() > 1:
+            self._phases[phase] = metric_states.States(model, self.sums)
+
+    def _join(self, logs: Logs) -> None:
+        ranks = self._ranks()
         if ranks.size() == 1 or logs is None:
             return
-        trained = self._seen() if self._trained is None else self._trained
-        own = {
-            key: (float(value), self._validated if key.startswith("val_") else trained)
-            for key, value in logs.items()
-            if _is_number(value)
-        }
-        with tf.device(self.device or None):
-            gathered = allgather(
-                _pack(own), name="MetricAverageCallback", process_set=ranks
-            ).numpy()
-        of_ranks = _unpack(gathered)
+        joined = metric_states.join(logs, self._phases, ranks, self.device)
         if ranks.rank() == 0:
-            _report_differences(of_ranks, list(ranks.ranks or range(ranks.size())))
-        logs.update(_average(of_ranks))
+            members = list(ranks.ranks or range(ranks.size()))
+            for key, having in joined.having.items():
+                _report_once(key, tuple(members[n] for n in having), len(members))
+            for key, of in joined.averaged.items():
+                _say_averaged(key, of)
+        logs.update(joined.logs)
+
+    def _ranks(self) -> ProcessSet:
+        model = self._model_of_fit()
+        return (model is not None and process_set_of(model)) or global_process_set
 
     def _model_of_fit(self) -> Model | None:
         # Keras 3 raises where a callback was given no model.
         return getattr(self, "_model", None) or getattr(self, "model", None)
 
-    def _seen(self) -> float | None:
-        model = self._model_of_fit()
-        return None if model is None else keras_compat.samples_seen(model)
-
-
-def _is_number(value: object) -> bool:
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):
-        return False
-    return array.ndim == 0 and array.dtype.kind in "fiub"
-
-
-# What a rank says of each metric: its value, and of how many samples it is (None: not known).
-_Metrics = dict[str, tuple[float, Optional[float]]]
-
-
-def _pack(metrics: _Metrics) -> tf.Tensor:
-    """Writes metrics as a line of JSON: lines can be gathered whatever is in them."""
-    return tf.constant(np.frombuffer(json.dumps(metrics).encode() + b"\n", dtype=np.uint8))
-
-
-def _unpack(gathered: np.ndarray) -> list[_Metrics]:
-    return [json.loads(line) for line in gathered.tobytes().decode().splitlines()]
-
-
-def _average(of_ranks: list[_Metrics]) -> dict[str, float]:
-    averages = {}
-    for key in dict.fromkeys(key for metrics in of_ranks for key in metrics):
-        values, samples = zip(*(metrics[key] for metrics in of_ranks if key in metrics))
-        if all(n is not None for n in samples) and sum(samples) > 0:
-            # A rank without samples may have anything, NaN included.
-            pairs = [(value, n) for value, n in zip(values, samples) if n > 0]
-            values, weights = zip(*pairs)
-            averages[key] = float(np.average(values, weights=weights))
-        else:
-            averages[key] = float(np.mean(values))
-    return averages
-
-
-def _report_differences(of_ranks: list[_Metrics], members: list[int]) -> None:
-    """Says which metrics not every rank has: a mistake, or rank 0 validates alone."""
-    for key in dict.fromkeys(key for metrics in of_ranks for key in metrics):
-        having = tuple(n for n, metrics in zip(members, of_ranks) if key in metrics)
-        if len(having) < len(of_ranks):
-            _report_once(key, having, len(of_ranks))
-
 
 @functools.cache
 def _report_once(key: str, having: tuple[int, ...], ranks: int) -> None:
+    """Says that not every rank has a metric: a mistake, or rank 0 validates alone."""
     _logger.warning(
-        "MetricAverageCallback: '%s' is reported by ranks %s of %d only. It is averaged over these "
+        "MetricAverageCallback: '%s' is reported by ranks %s of %d only. It is joined over these "
         "and given to all. Unless only some ranks are to validate, report the same metrics on "
         "every rank.",
         key,
         list(having),
         ranks,
+    )
+
+
+@functools.cache
+def _say_averaged(key: str, of: str) -> None:
+    name = key.removeprefix(metric_states.VALIDATION)
+    why = (
+        f"it is of the class {of}, whose update_state is not Keras' own. If the state of all "
+        "samples is the sum of the ranks' states, write "
+        f"hvd.callbacks.MetricAverageCallback(sums=['{name}']), with the metric's name."
+        if of
+        else "it is not the result of one of the model's metrics."
+    )
+    _logger.warning(
+        "MetricAverageCallback: '%s' is the mean of the ranks' results, weighted by samples, which "
+        "need not be that of the joined data: %s",
+        key,
+        why,
     )

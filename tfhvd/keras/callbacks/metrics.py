@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfhvd.keras.callbacks.base import Callback
+from tfhvd.keras.callbacks.base import Callback, require_tensorboard
 from tfhvd.keras.callbacks.first_rank import FirstRank
-from tfhvd.runtime.metrics import Metrics, metrics
+from tfhvd.telemetry.metrics import Metrics, metrics
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Logs, Model
@@ -35,6 +35,7 @@ class MetricsCallback(Callback):
     """
 
     def __init__(self, log_dir: str | os.PathLike[str]) -> None:
+        require_tensorboard("MetricsCallback")
         super().__init__()
         self.log_dir = os.fspath(log_dir)
         self._first = FirstRank()

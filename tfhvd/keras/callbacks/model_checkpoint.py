@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
 
 from tfhvd.keras.callbacks.first_rank import FirstRankCallback
+from tfhvd.keras.whole_files import saved_whole
 
 
 class ModelCheckpoint(
@@ -19,6 +22,9 @@ class ModelCheckpoint(
     it at the end of the epoch. Place it after `MetricAverageCallback`, so that it is the metric of
     all ranks that is monitored.
 
+    A job that is killed while it saves leaves the file that was there before: `.keras` and `.h5`
+    files are written under the name "unfinished-..." in the same folder, and renamed.
+
     Args:
         args: positional arguments of Keras' ModelCheckpoint; the first is `filepath`.
         kwargs: named arguments of Keras' ModelCheckpoint: `monitor`, `save_best_only` and others.
@@ -32,3 +38,6 @@ class ModelCheckpoint(
 
     keras_name = "ModelCheckpoint"
     results = ("best",)
+
+    def _around_hook(self) -> contextlib.AbstractContextManager[None]:
+        return saved_whole(self.model)

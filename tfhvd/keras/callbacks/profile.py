@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.model_state import process_set_of
+from tfhvd.keras.wrap.model_state import process_set_of
 from tfhvd.ops import Max, allreduce
-from tfhvd.profiling.profile import together
+from tfhvd.profiling.profile import tell, together
 from tfhvd.profiling.recorder import Recorder
 from tfhvd.profiling.report import Report
 from tfhvd.profiling.trace import Trace
@@ -28,6 +29,8 @@ class ProfileCallback(Callback):
         steps: how many steps of an epoch it records, fewer where the epoch has fewer.
         skip: how many come before them, in which functions are traced, for instance.
         epochs: in how many epochs.
+        page: a file that the first rank writes for each report, to be opened in a browser: the
+            report as pictures; "{epoch}" in its name is the number of the epoch.
 
     Attributes:
         report: the last one; None before the end of the first epoch.
@@ -42,7 +45,13 @@ class ProfileCallback(Callback):
     acts_on_batches = True
     meets_all_ranks = True
 
-    def __init__(self, steps: int = 20, skip: int = 10, epochs: int = 1) -> None:
+    def __init__(
+        self,
+        steps: int = 20,
+        skip: int = 10,
+        epochs: int = 1,
+        page: str | os.PathLike[str] | None = None,
+    ) -> None:
         super().__init__()
         if steps < 1 or skip < 0 or epochs < 0:
             raise ValueError(
@@ -52,6 +61,7 @@ class ProfileCallback(Callback):
         self.steps = steps
         self.skip = skip
         self.epochs = epochs
+        self.page = page
         self.report: Report | None = None
         self._recorder: Recorder | None = None
         self._trace: Trace | None = None
@@ -94,7 +104,9 @@ class ProfileCallback(Callback):
         ranks = process_set_of(self.model) or global_process_set
         self.report = together(self._trace, ranks) or self.report
         if self.report is not None and ranks.rank() == 0:
-            print("\n".join(["", *self.report.lines()]), flush=True)
+            print(flush=True)  # Keras' bar of progress has no end of its line
+            page = None if self.page is None else os.fspath(self.page)
+            tell(self.report, page and page.replace("{epoch}", str(epoch)))
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Ends what is recorded where the epoch has not come to its end."""

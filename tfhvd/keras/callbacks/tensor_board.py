@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tfhvd.keras.callbacks.base import require_tensorboard
 from tfhvd.keras.callbacks.first_rank import FirstRankCallback
 
 
@@ -42,3 +43,7 @@ class TensorBoard(
     """
 
     keras_name = "TensorBoard"
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        require_tensorboard("TensorBoard")
+        super().__init__(*args, **kwargs)

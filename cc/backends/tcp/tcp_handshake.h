@@ -1,0 +1,72 @@
+// The handshake that a connection between ranks begins with: both sides prove to each other that
+// they know the job's token, which does not travel. The bytes are those of
+// tfhvd/network/handshake.py; `about` is a TcpCall, so that who calls, and whom, is proved as well.
+//
+//   from who connects   greeting  magic (8), TcpCall (12), nonce (16)
+//   from who listens    answer    nonce (16), HMAC(token, "S" + greeting + that nonce) (32)
+//   from who connects   proof     HMAC(token, "C" + greeting + the answer's nonce) (32)
+//   from who listens    kTcpWelcome
+//
+// A nonce is random, and used once. The two classes take bytes and give bytes; values of one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cc/backends/tcp/tcp_frame.h"
+#include "cc/base/status.h"
+
+namespace tfhvd {
+
+constexpr size_t kTcpNonceBytes = 16;
+
+// Random bytes for one handshake.
+Status MakeNonce(std::string* nonce);
+
+// The side that listens.
+class TcpListening {
+ public:
+  // `rank`: of this process, of `size`. `nonce`: kTcpNonceBytes bytes.
+  TcpListening(std::string token, int rank, int size, std::string nonce);
+
+  // How many bytes the other side sends next; 0: it has proved itself.
+  size_t missing() const;
+  // Takes at most `missing` bytes, and sets `reply` to what the other side is to be sent. Not ok:
+  // it does not know the token, or wants another rank.
+  Status Feed(const std::string& bytes, std::string* reply);
+  // REQUIRES: the other side has proved itself.
+  const TcpCall& call() const { return call_; }
+
+ private:
+  enum class Stage { kGreeting, kProof, kDone };
+
+  bool Accepts(const TcpCall& call) const;
+
+  const std::string token_;
+  const int rank_;
+  const int size_;
+  const std::string nonce_;
+  Stage stage_ = Stage::kGreeting;
+  TcpCall call_;
+  std::string greeting_;
+  std::string came_;
+};
+
+// The side that connects. It sends `greeting` first.
+class TcpCalling {
+ public:
+  TcpCalling(std::string token, const TcpCall& call, const std::string& nonce);
+
+  const std::string& greeting() const { return greeting_; }
+  // As of TcpListening. 0: the other side has proved itself, and kTcpWelcome comes next.
+  size_t missing() const;
+  Status Feed(const std::string& bytes, std::string* reply);
+
+ private:
+  const std::string token_;
+  const std::string greeting_;
+  std::string came_;
+};
+
+}  // namespace tfhvd

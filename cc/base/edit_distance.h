@@ -1,0 +1,12 @@
+// EditDistance: how unlike two names are, to find the one that somebody meant.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace tfhvd {
+
+// How many characters to insert, take out or change until one is the other.
+size_t EditDistance(const std::string& a, const std::string& b);
+
+}  // namespace tfhvd

@@ -1,0 +1,40 @@
+// GatheredReduce: small reductions, of which every rank gets everybody's values and reduces them
+// all; and which reductions are small for this network.
+//
+// One thread: the communicator's. Collective over the ranks of the transfers, between their Begin
+// and End, which hold the outcome.
+#pragma once
+
+#include <cstdint>
+
+#include "cc/collectives/transfer/block_reduce.h"
+#include "cc/collectives/transfer/gather_choice.h"
+#include "cc/collectives/transfer/gathers.h"
+#include "cc/collectives/transfer/scratch_buffer.h"
+#include "cc/collectives/transfer/transfers.h"
+
+namespace tfhvd {
+
+class GatheredReduce {
+ public:
+  // All must outlive this object.
+  GatheredReduce(Transfers* transfers, Gathers* gathers, ScratchBuffer* scratch)
+      : transfers_(transfers), gathers_(gathers), scratch_(scratch), choice_(transfers->size()) {}
+
+  // Returns whether a reduction of so many bytes of each rank is faster gathered than in blocks;
+  // the same on all ranks. Measures the network the first time that this depends on it.
+  bool Suits(int64_t bytes);
+
+  // Reduces `count` elements of each rank.
+  void Run(const BlockReduce::Call& call, int64_t count);
+
+ private:
+  void Measure();
+
+  Transfers* const transfers_;    // Not owned.
+  Gathers* const gathers_;        // Not owned.
+  ScratchBuffer* const scratch_;  // Not owned.
+  GatherChoice choice_;
+};
+
+}  // namespace tfhvd

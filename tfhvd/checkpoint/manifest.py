@@ -1,0 +1,166 @@
+"""The manifest of a checkpoint: what is in it, and in which files; written last.
+
+docs/reference/checkpoint-format.md describes it byte by byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from tfhvd.checkpoint.errors import CheckpointError, DamagedError
+from tfhvd.checkpoint.files import checksum
+
+NAME = "manifest.json"
+FORMAT = "tfhvd checkpoint"
+VERSION = 1
+_LINE = '"crc32c": "{:08x}",'  # the second line, of all other ones
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A tensor.
+
+    Attributes:
+        name: unique among those of its rank, and among those that all ranks have.
+        dtype: as NumPy calls it.
+        shape: its dimensions.
+        file: in which it is, without the folder.
+        offset: in bytes, from the begin of the file.
+        nbytes: how many there are.
+        crc32c: of these bytes.
+        rank: whose own it is; None for what all ranks have.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    offset: int
+    nbytes: int
+    crc32c: int
+    rank: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFile:
+    """A file of tensors.
+
+    Attributes:
+        size: in bytes.
+        header: how many bytes there are before the first tensor's.
+        crc32c: of these.
+    """
+
+    size: int
+    header: int
+    crc32c: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RankPart:
+    """What one rank has written.
+
+    Attributes:
+        entries: its tensors.
+        files: by their names.
+        values: what is no tensor, as `plain.encoded` makes it.
+    """
+
+    entries: list[Entry]
+    files: dict[str, DataFile]
+    values: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """A checkpoint.
+
+    Attributes:
+        step: which step was the last one.
+        ranks: how many have written it.
+        time: when, in seconds since 1970.
+        versions: of the packages that have written it, by their names.
+        entries: the tensors of all ranks.
+        files: by their names.
+        values: of each rank.
+    """
+
+    step: int
+    ranks: int
+    time: float
+    versions: dict[str, str]
+    entries: list[Entry]
+    files: dict[str, DataFile]
+    values: list[dict[str, Any]]
+
+    @property
+    def nbytes(self) -> int:
+        """How large its files are together."""
+        return sum(file.size for file in self.files.values())
+
+
+def part_to_bytes(part: RankPart) -> bytes:
+    """Returns the text of one rank's part."""
+    return json.dumps(dataclasses.asdict(part)).encode()
+
+
+def part_from_bytes(content: bytes) -> RankPart:
+    """Reads what `part_to_bytes` has returned."""
+    found = json.loads(content)
+    return RankPart(_entries(found["entries"]), _files(found["files"]), found["values"])
+
+
+def to_bytes(manifest: Manifest) -> bytes:
+    """Returns the text of a manifest: JSON, with a checksum of all other lines in the second."""
+    head = {"format": FORMAT, "version": VERSION}
+    text = json.dumps({**head, **dataclasses.asdict(manifest)}, indent=1)
+    first, _, rest = text.partition("\n")
+    return f"{first}\n {_LINE.format(checksum(f'{first}{rest}'.encode()))}\n{rest}\n".encode()
+
+
+def from_bytes(content: bytes, path: Path) -> Manifest:
+    """Reads the text of a manifest.
+
+    Args:
+        content: the text.
+        path: of its file, for messages.
+
+    Raises:
+        DamagedError: if it is not what was written.
+        CheckpointError: for one of a later version.
+    """
+    try:
+        first, second, rest = content.decode().split("\n", 2)
+        found = json.loads(content)
+    except ValueError as error:
+        raise DamagedError(f"{path} is no manifest of a checkpoint: {error}.") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise DamagedError(f"{path} is no manifest of a checkpoint of tfhvd.")
+    whole = f"{first}{rest.removesuffix(chr(10))}".encode()
+    if second.strip() != _LINE.format(checksum(whole)) or not rest.endswith("\n"):
+        raise DamagedError(f"{path} is damaged: its checksum is another one.")
+    if found["version"] > VERSION:
+        raise CheckpointError(
+            f"{path} is of version {found['version']}, and this tfhvd reads versions up to "
+            f"{VERSION}. Install a later tfhvd."
+        )
+    return Manifest(
+        step=found["step"],
+        ranks=found["ranks"],
+        time=found["time"],
+        versions=found["versions"],
+        entries=_entries(found["entries"]),
+        files=_files(found["files"]),
+        values=found["values"],
+    )
+
+
+def _entries(found: list[dict[str, Any]]) -> list[Entry]:
+    return [Entry(**{**entry, "shape": tuple(entry["shape"])}) for entry in found]
+
+
+def _files(found: dict[str, dict[str, int]]) -> dict[str, DataFile]:
+    return {name: DataFile(**file) for name, file in found.items()}

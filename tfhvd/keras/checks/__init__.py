@@ -1,0 +1,1 @@
+"""Whether the ranks of a `fit` are equal: their weights, their data, their updates."""

@@ -1,0 +1,1 @@
+"""`fit`, `evaluate` and `predict` of several ranks: what tfhvd adds to Keras' methods."""

@@ -1,0 +1,143 @@
+"""What a rank that comes to an elastic job does not do: each `fit` that the others have ended.
+
+It goes on with their history of it, and with the results of each `evaluate` of that model which
+follows. The model has their weights again where it is trained next, which is where the rank is let
+in; until then it has those that it had here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tfhvd.keras.fit import progress_bars
+from tfhvd.keras.joining import fit_warmup
+from tfhvd.keras.joining.histories import as_bytes, history_of, set_history
+from tfhvd.keras.wrap.model_state import may_reduce
+from tfhvd.runtime.elastic.call_log import EVALUATE, FIT, NO_RESULT, Call
+from tfhvd.runtime.elastic.replay import comers
+from tfhvd.runtime.membership import membership
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Instead, Model
+    from tfhvd.keras.fit.session import FitSession
+
+_logger = logging.getLogger("tfhvd")
+_fitted: weakref.WeakSet[Model] = weakref.WeakSet()  # by one that is over
+membership.at_leaving(_fitted.clear)
+
+
+def note(epochs: FitSession, completed: bool) -> None:
+    """Notes a `fit` that is over, for ranks that come later.
+
+    Args:
+        epochs: this rank's part in it.
+        completed: whether it has returned.
+    """
+    model = epochs.model
+    if not epochs.admission.is_open:
+        return
+    if not completed or epochs.in_process_set:
+        comers.end_training()  # ranks are apart
+    elif not epochs.active:
+        comers.end_training(_call(FIT, model), NO_RESULT)
+    elif (history := history_of(model)) is None:
+        comers.end_training()
+    else:
+        comers.end_training(_call(FIT, model), [history])
+        _fitted.add(model)
+
+
+def ended(model: Model, arguments: dict[str, Any]) -> Instead | None:
+    """Returns what is done on a rank that has come instead of a `fit` that the others have ended.
+
+    Args:
+        model: of either Keras.
+        arguments: of its `fit`, by their names, with the model as "self".
+
+    Returns:
+        None where they are in it, or before it.
+
+    Raises:
+        TfhvdError: if the others have done something else.
+    """
+    if not may_reduce(model):
+        return None
+    values = comers.ended(_call(FIT, model))
+    if values is None:
+        return None
+    if not values:
+        return _run
+    _logger.log(
+        logging.INFO if model in _fitted else logging.WARNING,  # once, of a loop of them
+        "rank %d does not train '%s' in this fit, which is over in the job that it has come to. It "
+        "goes on with the history that the others have; until the next fit, where it gets their "
+        "weights, the model has those that it has now.",
+        membership.require_topology().rank,
+        model.name,
+    )
+    fit_warmup.build(model, arguments)
+    comers.expect(fit_warmup.shared_variables(model))
+    set_history(model, values[0])
+    _fitted.add(model)
+    return lambda run: model.history
+
+
+def alone(model: Model) -> Instead:
+    """Returns what is done on a rank that has come to a `fit` that each rank does by itself."""
+    if may_reduce(model):
+        comers.train_alone()
+    return _run
+
+
+def _run(run: Callable[[], Any]) -> Any:
+    return run()
+
+
+@contextlib.contextmanager
+def around_evaluate(model: Model, arguments: dict[str, Any]) -> Iterator[Instead | None]:
+    """Is around `evaluate` of a Keras: what it gives after a `fit` is kept for who comes later."""
+    progress_bars.choose(model, arguments)
+    if not (comers.keeps and model in _fitted):
+        yield None
+        return
+    call = _call(EVALUATE, model)
+    known = comers.recall(call)
+    if known is not None:
+        [data] = known
+        yield lambda run: json.loads(data or b"")
+        return
+
+    def evaluate(run: Callable[[], Any]) -> Any:
+        with comers.kept_whole():
+            result = run()
+        data = as_bytes(result)
+        if data is None:
+            comers.take_part()
+        else:
+            comers.keep(call, len(data), [data])
+        return result
+
+    yield evaluate
+
+
+@contextlib.contextmanager
+def around_predict(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
+    """Is around `predict` of a Keras, with whose results a rank that has come would go on alone."""
+    progress_bars.choose(model, arguments)
+    if membership.is_apart and model in _fitted:
+        _logger.warning(
+            "This rank cannot take part in the job that it has come to: '%s' predicts here, "
+            "after a fit that is over there, and its weights are not those of the others.",
+            model.name,
+        )
+        comers.stay_out()
+    yield
+
+
+def _call(kind: str, model: Model) -> Call:
+    return Call(kind, model.name, ())

@@ -1,0 +1,1 @@
+"""What surrounds a Keras optimizer or model: hooks, state, learning rates."""

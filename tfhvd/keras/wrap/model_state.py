@@ -1,0 +1,203 @@
+"""The state of a model in training, and how ranks take over another one's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from tfhvd.compat import adapted, training
+from tfhvd.compat import keras as keras_compat
+from tfhvd.compat.variables import key_of, variable_name
+from tfhvd.compression import has_state
+from tfhvd.job import process
+from tfhvd.keras.wrap.hooks import accumulator_of, reducer_of, reduces
+from tfhvd.ops import allgather_object, broadcast_variables
+from tfhvd.ops.broadcast_variables import by_number
+from tfhvd.ops.objects import ROOT_IS_LOST
+from tfhvd.ops.sync_monitor import Step
+from tfhvd.runtime.membership import membership
+from tfhvd.runtime.process_sets import ProcessSet, global_process_set
+
+if TYPE_CHECKING:
+    from tfhvd.compat.types import Model, Optimizer, Variable
+
+_STEP = "_tfhvd_step"  # an attribute of the functions that Keras makes of training steps
+
+
+def may_reduce(model: Model) -> bool:
+    """Whether a `fit` of a model may be one of several ranks, as far as it tells before."""
+    return bool(reducing_optimizers(model)) or keras_compat.has_own_train_step(model)
+
+
+def reducing_optimizers(model: Model) -> list[Optimizer]:
+    """Lists the distributed ones among the optimizers of a model: see `training.optimizers_of`."""
+    return training.found_in(model, reduces)
+
+
+def remember_step(train_function: Callable[..., object], step: Step) -> None:
+    """Notes what the training steps do that a function was made of: it is not always made anew."""
+    setattr(train_function, _STEP, step)
+
+
+def step_of(model: Model) -> Step | None:
+    """Returns what the training steps of a model do, as far as `fit` has seen them."""
+    return getattr(getattr(model, "train_function", None), _STEP, None)
+
+
+def local_keys(model: Model, step: Step) -> set[int]:
+    """Returns the keys of what stays each rank's own: variables, and what optimizers keep of them.
+
+    Args:
+        model: of either Keras.
+        step: what the training steps of the model do.
+    """
+    variables = model.trainable_variables
+    local: set[int] = set()
+    of_tapes = set().union(*(tape.local.keys() for tape in step.tapes.values()))
+    for optimizer in training.optimizers_of(model):
+        keys = reducer_of(optimizer).local.keys() if reduces(optimizer) else of_tapes
+        own = [variable for variable in variables if key_of(variable) in keys]
+        local |= keys | {key_of(slot) for slot in training.slots_of(optimizer, own, variables)}
+    for layer in adapted.layers_of(model) if local else ():
+        # Of a layer that one rank trains by itself, its statistics are this rank's own as well.
+        if layer.trainable_weights and local.issuperset(map(key_of, layer.trainable_weights)):
+            local.update(map(key_of, layer.weights))
+    return local
+
+
+def process_set_of(model: Model) -> ProcessSet | None:
+    """Returns the ranks that train a model together; None where nothing reduces its gradients.
+
+    Of a model that several process sets train, the first one's.
+    """
+    step = step_of(model)
+    tapes = [] if step is None else step.tapes.values()
+    known = [*map(reducer_of, reducing_optimizers(model)), *tapes]
+    return known[0].options.process_set if known else None
+
+
+def is_on_first_rank(model: Model) -> bool:
+    """Whether this rank is the first of those that train a model, by its process set."""
+    return (process_set_of(model) or global_process_set).rank() == 0
+
+
+def broadcast_state(
+    model: Model,
+    optimizers: Iterable[Optimizer],
+    root_rank: int,
+    local: Collection[int] = (),
+    process_set: ProcessSet = global_process_set,
+    device: str = "",
+) -> None:
+    """Gives all ranks one rank's weights and optimizers' state; random seeds stay each rank's own.
+
+    Args:
+        model: a built model of either Keras.
+        optimizers: those that train it. They are built if they are not: the one that the model is
+            compiled with for all its variables, another one if some rank's is, for the same.
+        root_rank: the rank whose state it is, by its number in the job.
+        local: the keys of variables that each rank keeps as they are (see `key_of`).
+        process_set: the ranks that take part.
+        device: from which the values are sent; "" for where they are.
+    """
+    variables = keras_compat.model_state(model)
+    optimizers = list(optimizers)
+    _build_alike(model, optimizers, root_rank, process_set)
+    for optimizer in optimizers:
+        variables += keras_compat.optimizer_variables(optimizer)
+        variables += _shared_by_compression(optimizer, _variables_for(optimizer, model))
+        variables += _shared_by_accumulation(optimizer)
+    try:
+        with tf.device(device) if device else nullcontext():
+            broadcast_variables(by_number(variables, local), root_rank, process_set)
+    except tf.errors.InvalidArgumentError as error:
+        raise _of_models(error, variables) from None
+    adapted.take_values_of_variables(model)
+
+
+def _of_models(
+    error: tf.errors.InvalidArgumentError, variables: Sequence[Variable]
+) -> tf.errors.InvalidArgumentError:
+    """The error of ranks whose models differ, with the variable in the place of its number."""
+    said = r"'broadcast_variables/\d+\.(\d+)'\. (Received: .*? Expected: .*?\.)"
+    number = re.search(said, error.message, re.S)
+    if number is None:
+        return error
+    name = variable_name(variables[int(number[1])])
+    text = (
+        f"The ranks have built different models: the first variable that differs is {name!r} here. "
+        f"{number[2]} Build the same model on every rank."
+    )
+    return tf.errors.InvalidArgumentError(error.node_def, error.op, text)
+
+
+def take_over(
+    model: Model, step: Step, place: int, process_set: ProcessSet, kept: Collection[int] = ()
+) -> None:
+    """Gives all ranks the state of one, but what stays each rank's own; accumulation begins anew.
+
+    Where that one is lost, the first one's.
+
+    Args:
+        model: a built model of either Keras.
+        step: what its training steps do.
+        place: of the rank among those that train.
+        process_set: these.
+        kept: the keys of further variables that stay each rank's own.
+    """
+    for optimizer in reducing_optimizers(model):
+        accumulator_of(optimizer).begin_anew()
+    local = local_keys(model, step) | set(kept)
+    while True:
+        try:
+            root = list(process_set.ranks or range(process.size()))[place]
+            broadcast_state(model, training.optimizers_of(model), root, local, process_set)
+            break
+        except tf.errors.AbortedError as error:
+            # On all ranks alike; the first one of those that are left has a state, too.
+            if ROOT_IS_LOST not in str(error) or membership.rehearses:
+                raise
+            membership.refresh()
+            place = 0
+
+
+def _build_alike(
+    model: Model, optimizers: list[Optimizer], root_rank: int, process_set: ProcessSet
+) -> None:
+    """Builds optimizers as those of the root are, or where that is not built, of another rank."""
+    variables = model.trainable_variables
+    own = [training.positions_built_for(optimizer, variables) for optimizer in optimizers]
+    of_ranks = allgather_object(own, name="built_optimizers", process_set=process_set)
+    root = list(process_set.ranks or range(process_set.size())).index(root_rank)
+    for number, optimizer in enumerate(optimizers):
+        built = [of_rank[number] for of_rank in [of_ranks[root], *of_ranks]]
+        positions = next((p for p in built if p is not None), None)
+        if positions is None and optimizer is getattr(model, "optimizer", None):
+            positions = list(range(len(variables)))
+        if positions:
+            keras_compat.build_optimizer(optimizer, [variables[i] for i in positions])
+
+
+def _variables_for(optimizer: Optimizer, model: Model) -> list[Variable]:
+    """Lists the variables of a model that an optimizer is there for, as far as that is known."""
+    positions = training.positions_built_for(optimizer, model.trainable_variables)
+    return [model.trainable_variables[i] for i in positions or ()]
+
+
+def _shared_by_compression(
+    optimizer: Optimizer, variables: Iterable[Variable]
+) -> list[tf.Variable]:
+    compression = reducer_of(optimizer).options.compression if reduces(optimizer) else None
+    if compression is None or not has_state(compression):
+        return []
+    compression.build(variables)
+    return compression.shared_state
+
+
+def _shared_by_accumulation(optimizer: Optimizer) -> list[tf.Variable]:
+    accumulates = getattr(optimizer, "gradient_accumulation_steps", None)
+    return accumulator_of(optimizer).shared_state if accumulates and reduces(optimizer) else []

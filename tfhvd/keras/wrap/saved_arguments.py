@@ -1,0 +1,164 @@
+"""What a model's file says of the arguments of `DistributedOptimizer`: training goes on by them.
+
+In a `.keras` file Keras of either kind saves them as a child of the optimizer; an `.h5` file has
+them as an attribute, which is added to what Keras has written. Plain Keras looks for neither, and
+opens such files all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import logging
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfhvd.compat import h5
+from tfhvd.compression import Compression
+from tfhvd.gradients.reducer import GradientReducer
+from tfhvd.ops import ReduceOp
+
+if TYPE_CHECKING:
+    import h5py
+
+    from tfhvd.compat.types import ArrayStore, Layer, Model
+
+# Those that change what is trained, and are no variables of the model.
+_PLAIN = (
+    "backward_passes_per_step",
+    "average_aggregated_gradients",
+    "gradient_predivide_factor",
+    "sparse_as_dense",
+    "scale_local_gradients",
+    "quarantine",
+)
+_COMPRESSIONS = {name: getattr(Compression, name) for name in ("none", "fp16", "bf16")}
+_CHILD = "distributed_arguments"  # an attribute of distributed optimizers
+_SHOWN = 6  # names of variables
+_logger = logging.getLogger("tfhvd")
+_ATTRIBUTE = "tfhvd_arguments"  # of an .h5 file
+_made: weakref.WeakKeyDictionary[GradientReducer, Layer] = weakref.WeakKeyDictionary()
+
+
+def saveable(reducer: GradientReducer, package: str) -> Layer:
+    """Returns what Keras saves for a distributed optimizer.
+
+    Args:
+        reducer: of the optimizer.
+        package: "keras" or "tf_keras", imported.
+    """
+    if reducer not in _made:
+        _made[reducer] = _saveable_class(package)(weakref.ref(reducer))
+    return _made[reducer]
+
+
+def keep_in_h5(package: str) -> None:
+    """Has a Keras write them into `.h5` files, too.
+
+    Args:
+        package: "keras" or "tf_keras", imported.
+    """
+    h5.after_saves(package, _add)
+
+
+def _add(model: Model, file: h5py.File) -> None:
+    optimizer = getattr(model, "optimizer", None)
+    for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+        if hasattr(type(each), _CHILD):
+            file.attrs[_ATTRIBUTE] = getattr(each, _CHILD).text
+
+
+@functools.cache
+def _saveable_class(package: str) -> type:
+    keras: Any = importlib.import_module(package)
+
+    class DistributedArguments(keras.layers.Layer):
+        """Keras saves layers, optimizers and metrics, wherever it finds them."""
+
+        def __init__(self, reducer: weakref.ref[GradientReducer]) -> None:
+            super().__init__(name=_CHILD)
+            self._reducer = reducer
+
+        @property
+        def text(self) -> str:
+            """What is saved, as it is by now: variables may be made local at any time."""
+            reducer = self._reducer()
+            assert reducer is not None, "its optimizer is being saved"
+            return json.dumps(_as_json(reducer))
+
+        def save_own_variables(self, store: ArrayStore) -> None:
+            store["json"] = np.frombuffer(self.text.encode(), np.uint8)
+
+        def load_own_variables(self, store: ArrayStore) -> None:
+            """Leaves it to `load_model`: an optimizer that is there has its arguments."""
+
+    return DistributedArguments
+
+
+def _as_json(reducer: GradientReducer) -> dict[str, Any]:
+    options = reducer.options
+    compression = options.compression
+    known = [name for name, each in _COMPRESSIONS.items() if each is compression]
+    of_class = compression if isinstance(compression, type) else type(compression)
+    return {
+        **{name: getattr(options, name) for name in _PLAIN},
+        "op": options.op.name,
+        "compression": known[0] if known else of_class.__name__,
+        "local": reducer.local.names(),
+        "ranks": options.process_set.ranks if options.process_set.process_set_id else None,
+    }
+
+
+def completed(given: Mapping[str, Any], file: h5py.File, path: str) -> dict[str, Any]:
+    """Returns arguments of `DistributedOptimizer`: those given, and the file's for the others.
+
+    Args:
+        given: without those that are None.
+        file: an `.h5` file, or the weights in a `.keras` file.
+        path: the file's, for messages.
+
+    Raises:
+        ValueError: if the file names a compression that it does not have itself, and none is given.
+    """
+    found: list[str] = []
+    file.visit(lambda name: found.append(name) if name.endswith(f"{_CHILD}/vars") else None)
+    text = bytes(file[found[0]]["json"][()]).decode() if found else file.attrs.get(_ATTRIBUTE)
+    if text is None:
+        return dict(given)
+    saved = json.loads(text)
+    saved["op"] = ReduceOp[saved["op"]]
+    _say_what_is_to_be_given(saved.pop("local", []), saved.pop("ranks", None), given, path)
+    if "compression" not in given:
+        name = saved["compression"]
+        if name not in _COMPRESSIONS:
+            raise ValueError(
+                f"{path} was saved by an optimizer with compression {name}. Received: no "
+                f"compression. Expected: hvd.load_model(..., compression=<a {name}>), or "
+                "compression=hvd.Compression.none to go on without."
+            )
+        saved["compression"] = _COMPRESSIONS[name]
+    return {**saved, **given}
+
+
+def _say_what_is_to_be_given(
+    local: list[str], ranks: list[int] | None, given: Mapping[str, Any], path: str
+) -> None:
+    """Warns of what belongs to a job or a model, and so cannot be made again from its name."""
+    if local:
+        more = f" and {len(local) - _SHOWN} more" if len(local) > _SHOWN else ""
+        _logger.warning(
+            "%s was saved by an optimizer whose gradients of some variables stayed each rank's "
+            "own: %s%s. They are reduced now. Write model.optimizer.register_local_var(variable) "
+            "for each of them, to train on as before.",
+            *(path, ", ".join(local[:_SHOWN]), more),
+        )
+    if ranks is not None and "process_set" not in given:
+        _logger.warning(
+            "%s was saved by an optimizer of the ranks %s alone. All ranks train together now. "
+            "Write hvd.load_model(..., process_set=hvd.add_process_set(%s)) to train on as before.",
+            *(path, list(ranks), list(ranks)),
+        )

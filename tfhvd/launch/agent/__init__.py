@@ -1,0 +1,1 @@
+"""The small process around each rank, and what starts the ranks without an MPI."""

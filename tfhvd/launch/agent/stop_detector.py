@@ -1,0 +1,40 @@
+"""Notices beside a rank that its process is stopped, as by SIGSTOP."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tfhvd.protocol import messages
+from tfhvd.system import subreaper
+
+EVERY = 0.5  # seconds from one look to the next
+
+
+class Halts:
+    """Notices that a rank's process is stopped, and that it goes on. Its agent's."""
+
+    def __init__(self) -> None:
+        self._look_at = 0.0
+        self._since: float | None = None
+        self._runs = False  # at the last look; who is killed may seem to, for a moment
+
+    def look(self, group: int, pids: Collection[int], now: float) -> list[bytes]:
+        """Looks, if it is time; returns the frames that tell the launcher what has changed.
+
+        Args:
+            group: the rank's process group.
+            pids: its processes that matter; one of another group is none of them.
+            now: by the steady clock, in seconds.
+        """
+        if now < self._look_at:
+            return []
+        self._look_at = now + EVERY
+        stopped = subreaper.stopped(group, pids)
+        if stopped and self._since is None:
+            self._since, self._runs = now, False
+            return [messages.frame_json(messages.STOPPED, pid=stopped[0], lasted=None)]
+        ran, self._runs = self._runs, not stopped
+        if ran and self._runs and self._since is not None:
+            lasted, self._since = now - EVERY - self._since, None
+            return [messages.frame_json(messages.STOPPED, pid=0, lasted=lasted)]
+        return []

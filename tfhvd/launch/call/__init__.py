@@ -1,1 +1,0 @@
-"""`tfhvd.run`: a job whose ranks (`task`) call a function that they get through `exchange`."""

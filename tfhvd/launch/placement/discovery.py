@@ -1,0 +1,161 @@
+"""Which hosts there are, while that changes: by a command, or by a host file that is written anew.
+
+The command is a script as Horovod has them, which prints a line `name:slots`, or `name`, for each
+host; or it asks Slurm, or the names of Kubernetes' pods. It is run about once a second, and never
+waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from tfhvd.launch.errors import UsageError
+from tfhvd.launch.state.hosts import Host, read_hostfile, read_hosts
+
+_EVERY = 1.0  # seconds from the end of one run to the next
+_LIMIT = 30.0  # seconds for one run
+
+
+class Fixed:
+    """Hosts that stay as they are."""
+
+    def __init__(self, hosts: tuple[Host, ...]) -> None:
+        self.hosts = hosts
+
+    def tick(self, now: float) -> None:
+        """Nothing changes."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class HostFile:
+    """The hosts of a file, which somebody may write anew.
+
+    Args:
+        path: the file.
+        warn: is told, once, what is wrong with it; then the hosts stay as they were.
+
+    Attributes:
+        hosts: as they were last seen.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], object]) -> None:
+        self._path = path
+        self._warn = _Once(warn)
+        self._next = 0.0
+        self.hosts = read_hostfile(path)
+
+    def tick(self, now: float) -> None:
+        """Looks at it again, if it is time."""
+        if now < self._next:
+            return
+        self._next = now + _EVERY
+        try:
+            self.hosts = read_hostfile(self._path)
+        except UsageError as error:
+            self._warn(str(error))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Command:
+    """The hosts that a command prints.
+
+    Args:
+        words: its command line.
+        read: the hosts of what it prints. Raises UsageError where that is malformed.
+        warn: is told, once, what is wrong with it; then the hosts stay as they were.
+        hosts: those that there are before it has ended once.
+
+    Attributes:
+        hosts: as it has printed them last.
+    """
+
+    def __init__(
+        self,
+        words: tuple[str, ...],
+        read: Callable[[str], tuple[Host, ...]],
+        warn: Callable[[str], object],
+        hosts: tuple[Host, ...] = (),
+    ) -> None:
+        self._words = words
+        self._read = read
+        self._warn = _Once(warn)
+        self._next = 0.0
+        self._give_up = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._printed: IO[bytes] | None = None
+        self.hosts = hosts
+
+    def tick(self, now: float) -> None:
+        """Starts it, if it is time, and takes in what it has printed, if it has ended."""
+        if self._process is None:
+            if now >= self._next:
+                self._start(now)
+            return
+        code = self._process.poll()
+        if code is None and now < self._give_up:
+            return
+        if code is None:
+            self.close()
+            self._warn(f"{self._words[0]} has not ended within {_LIMIT:g} s, and was killed")
+        else:
+            self._take(code)
+        self._process = None
+        self._next = now + _EVERY
+
+    def close(self) -> None:
+        """Ends what runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _start(self, now: float) -> None:
+        self._give_up = now + _LIMIT
+        self._next = now + _EVERY
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (read once the process has ended)
+        try:
+            self._process = subprocess.Popen(
+                list(self._words), stdin=subprocess.DEVNULL, stdout=self._printed
+            )
+        except OSError as error:
+            self._warn(f"{self._words[0]} cannot be run: {error.strerror or error}")
+
+    def _take(self, code: int) -> None:
+        assert self._printed is not None
+        self._printed.seek(0)
+        with contextlib.closing(self._printed) as printed:
+            text = printed.read().decode(errors="replace")
+        if code != 0:
+            self._warn(f"{self._words[0]} has ended with exit code {code}")
+            return
+        try:
+            self.hosts = self._read(text)
+        except UsageError as error:
+            self._warn(str(error))
+
+
+def script(words: tuple[str, ...], slots: int, warn: Callable[[str], object]) -> Command:
+    """The hosts that a script prints, with so many slots where it does not say."""
+    return Command(words, lambda text: read_hosts(text, words[0], slots), warn)
+
+
+class _Once:
+    """Tells each thing once."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+        self._told: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)

@@ -1,0 +1,1 @@
+"""The rules of a job as plain values: no processes, no sockets."""

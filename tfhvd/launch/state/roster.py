@@ -1,0 +1,244 @@
+"""The members of a job whose ranks connect over TCP. Pure: events in, messages out.
+
+In an elastic job members may fail, and other ranks may join: a joining rank waits until all
+members have reached a point of the program at which they admit it. The launcher knows a rank by the
+number that it was started with, which never changes. In the program the members are numbered from
+0, in the order of these numbers; a rank that joins is last.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+
+from tfhvd.protocol import messages
+
+
+class Roster:
+    """The members of one job.
+
+    Args:
+        num_proc: the number of ranks that the job starts with.
+        least: the smallest number of members to continue with; None: all.
+        most_changes: the largest number of membership changes; None: no limit.
+
+    Attributes:
+        elastic: whether members may fail.
+        lost: the numbers of the ranks that have failed.
+        present: the numbers of the members, in the order of their ranks in the program.
+        waiting: the numbers of the ranks that are ready to be admitted.
+        most: the largest number of members so far.
+        beginning: the REPLAY_LOG for joining ranks: what the members did before they trained; b""
+            before training.
+    """
+
+    def __init__(
+        self, num_proc: int, least: int | None = None, most_changes: int | None = None
+    ) -> None:
+        self.lost: set[int] = set()
+        self.present = list(range(num_proc))
+        self.waiting: list[int] = []
+        self.most = num_proc
+        self.beginning = b""
+        self._trained = -1  # trainings before the one that the members are in
+        self._trained_by: dict[int, int] = {}  # and before the one for which a rank waits
+        self._num_proc = num_proc
+        self._least = num_proc if least is None else max(1, least)
+        self._most_changes = most_changes
+        self.elastic = least is not None
+        self._listens_at: dict[int, str] = {}
+        self._identity = ""
+        self._met: set[int] = set()
+        self._salt = secrets.token_hex(16)  # of the token of those that are started with the job
+        self._generation = 0
+        self._admitted = 0
+        self._newest = ""  # the line by which members were told of this generation
+        self._over = False
+        self._end = ""  # the line by which they were told that it is
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the members may still change."""
+        limit = self._most_changes
+        return self.elastic and not self._over and (limit is None or self._generation < limit)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all ranks that the job started with are connected."""
+        return len(self._met) == self._num_proc
+
+    def listens(self, rank: int, addresses: str) -> bytes | None:
+        """Note where a rank listens; return the message for all agents once all ranks listen."""
+        self._listens_at[rank] = addresses
+        if len(self._listens_at) < self._num_proc:
+            return None
+        return messages.frame_json(
+            messages.ENDPOINTS,
+            addresses=[self._listens_at[each] for each in range(self._num_proc)],
+            salt=self._salt,
+            elastic=self.elastic,
+        )
+
+    def comes(self, rank: int, addresses: str, hosts: Mapping[int, str]) -> bytes:
+        """Note where a joining rank listens.
+
+        Args:
+            rank: its number.
+            addresses: where it listens.
+            hosts: the host of each running rank, including this one, by number.
+
+        Returns:
+            The messages for its agent, with its rank if all ranks that join now are admitted.
+        """
+        self._listens_at[rank] = addresses
+        order = [*self.present, *sorted(set(hosts) - set(self.present))]
+        return (
+            messages.frame_json(
+                messages.ENDPOINTS,
+                addresses=[],
+                salt="",
+                elastic=True,
+                hosts=[hosts.get(number, "") for number in order],
+                place=order.index(rank),
+            )
+            + self.beginning
+        )
+
+    def ready(self, rank: int, identity: str, trained: int = 0) -> bytes | None:
+        """Note that a rank is connected to the others, or is ready to be admitted.
+
+        A rank that waits for a training which is over is not admitted: it learns this from a
+        message that is on its way.
+
+        Args:
+            rank: its number.
+            identity: what must be equal on all ranks.
+            trained: the number of trainings that the program has finished on it.
+
+        Returns:
+            The message for all agents, if any.
+
+        Raises:
+            ValueError: why a joining rank cannot be admitted.
+        """
+        if rank in self.present:
+            self._met.add(rank)
+            self._identity = self._identity or identity
+            return None
+        if identity != self._identity:
+            raise ValueError(f"it has {identity}, and the job {self._identity}")
+        if not self.may_change or rank in self.waiting or trained < self._trained:
+            return None
+        self.waiting.append(rank)
+        self._trained_by[rank] = trained
+        return self._how_many_wait()
+
+    def begun(self, results: object, trained: int) -> bytes | None:
+        """Note that a rank trains; return the messages for all agents if it is the first.
+
+        Ranks that wait for an earlier training stop waiting, and continue to this one.
+
+        Args:
+            results: see rank_channel.Sender.begun.
+            trained: see rank_channel.Sender.begun.
+        """
+        if trained <= self._trained or not self.elastic:
+            return None
+        self._trained = trained
+        self.beginning = messages.frame_json(messages.REPLAY_LOG, results=results, trained=trained)
+        still = [rank for rank in self.waiting if self._trained_by[rank] >= trained]
+        if still == self.waiting:
+            return self.beginning
+        self.waiting = still
+        return self.beginning + self._how_many_wait()
+
+    def let_in(self, admitted: int) -> bytes | None:
+        """Admit the waiting ranks: all members are at one point of the program.
+
+        Args:
+            admitted: the generation of the last admission.
+
+        Returns:
+            The messages for all agents; None if the ranks have been admitted already.
+        """
+        if admitted != self._admitted or not self.elastic or self._over:
+            return None
+        if self.may_change:
+            self.present = [*self.present, *sorted(self.waiting)]
+            self.most = max(self.most, len(self.present))
+            self.waiting = []
+        self._admitted = self._generation + 1
+        return self._roster() + self._how_many_wait()
+
+    def end(self, rank: int, left: Collection[int], *, failed: bool) -> bytes | None:
+        """Note the end of a rank; if the job continues, the rank is added to `lost`.
+
+        Args:
+            rank: its number.
+            left: the ranks that run and are not about to leave.
+            failed: whether it did not reach the end of its program.
+
+        Returns:
+            The message for the agents of the others, if any.
+        """
+        if not self.elastic or self._over:
+            return None
+        if rank not in self.present:
+            self.lost.add(rank)
+            if rank not in self.waiting:
+                return None
+            self.waiting.remove(rank)
+            return self._how_many_wait()
+        if not failed:
+            self._over = True
+            self._end = f"over rank {rank} has come to the end of its program\n"
+            return self._told_of(self._end)
+        survivors = [each for each in self.present if each in left and each != rank]
+        all_listen = len(self._listens_at) >= self._num_proc
+        if len(survivors) < self._least or not all_listen or not self.may_change:
+            return None
+        self.lost.add(rank)
+        self.present = survivors
+        return self._roster()
+
+    def comes_again(self, rank: int, addresses: str, line: str) -> bytes:
+        """Take over what an agent knows from the launcher before this one, which may be newer.
+
+        Args:
+            rank: the number of the agent's rank.
+            addresses: where the rank listens.
+            line: the last roster that the agent was told; "" for none.
+
+        Returns:
+            The messages for all agents, some of which they may have got before.
+        """
+        self._listens_at[rank] = addresses
+        told = 0
+        if line:
+            _, generation, admitted, _, *entries = line.split()
+            told = int(generation)
+            if told > self._generation:
+                pairs = [entry.partition("=") for entry in entries]
+                self._listens_at |= {int(number): at for number, _, at in pairs}
+                present = [int(number) for number, _, _ in pairs]
+                self.lost |= set(self.present) - set(present)
+                self.waiting = [each for each in self.waiting if each not in present]
+                self.present = present
+                self.most = max(self.most, len(present))
+                self._generation, self._admitted, self._newest = told, int(admitted), line
+        newest = b"" if told == self._generation else self._told_of(self._newest)
+        last = self._told_of(self._end) if self._over else self._how_many_wait()
+        return newest + self.beginning + last
+
+    def _roster(self) -> bytes:
+        self._generation += 1
+        entries = " ".join(f"{number}={self._listens_at[number]}" for number in self.present)
+        head = f"roster {self._generation} {self._admitted} {secrets.token_hex(16)}"
+        self._newest = f"{head} {entries}\n"
+        return self._told_of(self._newest)
+
+    def _told_of(self, line: str) -> bytes:
+        return messages.frame_json(messages.ROSTER, line=line)
+
+    def _how_many_wait(self) -> bytes:
+        return self._told_of(f"waiting {len(self.waiting)}\n")

@@ -1,0 +1,1 @@
+"""The ranks' input and output: lines, files, the debugger's terminal."""

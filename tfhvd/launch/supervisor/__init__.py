@@ -1,0 +1,1 @@
+"""The launcher's event loop, and the parts that it drives."""

@@ -1,0 +1,1 @@
+"""Connections between the processes of a job: addresses, tokens, TLS, who is let in."""

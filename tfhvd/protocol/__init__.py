@@ -1,0 +1,1 @@
+"""What the launcher, its agents, ranks and tools say to each other."""

@@ -1,0 +1,1 @@
+"""Facts of Linux: processes, control groups, signals. The standard library alone."""
