@@ -82,6 +82,7 @@ from tfhvd.keras.batch_norm import SyncBatchNormalization
 from tfhvd.keras.callbacks import (
     BestModelCheckpoint,
     BroadcastGlobalVariablesCallback,
+    Checkpoint,
     CommitStateCallback,
     CSVLogger,
     DivergenceCallback,
@@ -110,6 +111,7 @@ __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
     "CSVLogger",
+    "Checkpoint",
     "CommitStateCallback",
     "Compression",
     "DistributedGradientTape",
