@@ -145,6 +145,25 @@ class TestManager:
         assert ("No space left" in caplog.text) == (hvd.rank() == 1)
         manager.close()
 
+    @in_both_keras
+    def test_a_rank_whose_layers_have_other_numbers(self, package, folder):
+        keras = keras_of(package)
+        if hvd.rank() == 1:
+            keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+        manager = hvd.checkpoint.Manager(folder)
+
+        def model():
+            layers = [keras.layers.Dense(size, activation="relu") for size in (3, 4, 5)]
+            return keras.Sequential([keras.layers.Input((2,)), *layers])
+
+        saved, restored = model(), model()
+        hvd.broadcast_variables(saved.variables, root_rank=0)
+        manager.save(1, {"model": saved})
+        assert manager.restore({"model": restored}) == 1
+        for was, now in zip(saved.get_weights(), restored.get_weights()):
+            np.testing.assert_array_equal(was, now)
+        manager.close()
+
     def test_what_changes_while_it_is_written_is_not_seen(self, folder):
         manager = hvd.checkpoint.Manager(folder)
         v = tf.Variable(tf.zeros([1000]))

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhvd.checkpoint import plain
+from tfhvd.checkpoint.names import same_names
 from tfhvd.compat import adapted, training
 from tfhvd.compat import keras as keras_compat
 from tfhvd.compat.variables import key_of, tf_variable, variable_name
@@ -62,6 +63,20 @@ class State:
         for name, thing in self._objects.items():
             found += self._of(name, thing)
         self.variables = _unique(found)
+
+    def name_as(self, names: Iterable[str]) -> None:
+        """Gives variables the names that they have on another rank, if numbers alone differ.
+
+        Keras has other numbers on a rank that has made more layers.
+
+        Args:
+            names: of that rank's variables.
+        """
+        there = same_names([named.name for named in self.variables], names)
+        self.variables = _unique(
+            dataclasses.replace(named, name=there.get(named.name, named.name))
+            for named in self.variables
+        )
 
     def values(self) -> dict[str, Any]:
         """Returns what is no tensor, as JSON has it.

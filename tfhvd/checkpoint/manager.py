@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Variable
 
 _logger = logging.getLogger("tfhvd")
+_T = TypeVar("_T")
 _IDLE, _BUSY, _FAILED = 0, 1, 2
 
 
@@ -136,6 +137,8 @@ class Manager:
             return False
         state = State(objects, local)
         values = state.values()
+        names = [named.name for named in state.variables]
+        state.name_as(self._of_first(names, "names"))
         shared, own = self._divided(state.variables, step)
         rank, ranks = self._ranks.rank(), self._ranks.size()
         sizes = [_bytes_of(named.variable) for named in shared]
@@ -154,7 +157,7 @@ class Manager:
             keep=self._keep,
         )
         self._step = step
-        self._writer = Writer(self._store, job, None if wait else self._say)
+        self._writer = Writer(self._store, job, None if wait else _say)
         return self.wait() if wait else True
 
     def wait(self) -> bool:
@@ -207,7 +210,7 @@ class Manager:
         if found is None:
             return None
         rank = self._ranks.rank()
-        self._everywhere(lambda: assign(state, found, rank, strict, self._say))
+        self._everywhere(lambda: assign(state, found, rank, strict, _say))
         self.committed = found.manifest.step
         return found.manifest.step
 
@@ -242,10 +245,7 @@ class Manager:
 
     def _look(self) -> None:
         """Looks if this rank sees the folder that the first rank has made."""
-        root = (self._ranks.ranks or [0])[0]
-        self._nonce = broadcast_object(
-            self._nonce, root, name="checkpoint/nonce", process_set=self._ranks
-        )
+        self._nonce = self._of_first(self._nonce, "nonce")
         seen = self._mark().is_dir()
         allgather(tf.constant([seen]), name="checkpoint/seen", process_set=self._ranks)
         if self._ranks.rank() == 0:
@@ -255,6 +255,11 @@ class Manager:
                 f"{self._store.path} is not the folder that the first rank has there. Expected: a "
                 "folder on a file system that all ranks share."
             )
+
+    def _of_first(self, value: _T, name: str) -> _T:
+        """Returns the first rank's value."""
+        root = (self._ranks.ranks or [0])[0]
+        return broadcast_object(value, root, name=f"checkpoint/{name}", process_set=self._ranks)
 
     def _may_begin(self, step: int) -> bool:
         writer = self._writer
@@ -338,7 +343,7 @@ class Manager:
         """Finds the newest checkpoint that every rank can read whole."""
         below: int | None = None
         while True:
-            look = functools.partial(find, self._store, self._ranks.rank(), below, self._say)
+            look = functools.partial(find, self._store, self._ranks.rank(), below, _say)
             found: Found | None = self._everywhere(look)
             own = -1 if found is None else found.manifest.step
             row = tf.constant([own], tf.int64)
@@ -369,8 +374,9 @@ class Manager:
             raise CheckpointError(causes[0]) from error
         return result
 
-    def _say(self, text: str) -> None:
-        _logger.warning("%s", text)
+
+def _say(text: str) -> None:
+    _logger.warning("%s", text)
 
 
 def _bytes_of(variable: Variable) -> int:
