@@ -44,6 +44,23 @@ def _is_for_type_checkers(test: ast.expr) -> bool:
     return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
+def first_arguments(path: Path, function: str) -> list[object]:
+    """Lists the constants that a file's calls of a function begin with.
+
+    Args:
+        path: of the file.
+        function: as the calls name it, such as "user_messages.check".
+    """
+    calls = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [
+        call.args[0].value
+        for call in calls
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func) == function
+        and isinstance(call.args[0], ast.Constant)
+    ]
+
+
 def python_files(root: Path, *folders: str) -> list[Path]:
     """Lists the Python files in folders of a tree that people write, sorted."""
     found = [path for folder in folders for path in (root / folder).rglob("*.py")]

@@ -1,12 +1,12 @@
 """The symptoms of docs/troubleshooting.md: each is printed by a program that has the fault.
 
-A symptom is a heading. It has a program here, or names the test that makes it, and compares the
-page with what was printed; or the source that has the message, where no test can make it in Python.
+A symptom is a heading. It has a program here or in user_messages.py, or names the test that makes
+it, and compares the page with what was printed; or the source that has the message, where no test
+can make it in Python.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -15,7 +15,9 @@ from pathlib import Path
 
 import children
 import pytest
+import python_scan
 import troubleshooting
+from user_messages import MESSAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 TFHVDRUN = [sys.executable, "-m", "tfhvd.launch"]
@@ -158,13 +160,6 @@ FAULTS = {
     ),
     "`failed first`": Fault(INIT + "if rank == 1: sys.exit('no data')\ntime.sleep(1)\n"),
     "`bdb.BdbQuit`": Fault(INIT + "breakpoint()\nprint()\n"),
-    "`has left the job`": Fault(
-        INIT + "if rank == 1: raise ValueError('no data')\nhvd.allreduce(1.0, name='x')\n"
-    ),
-    "`without hvd.shutdown()`": Fault(
-        INIT + "hvd.allreduce(1.0, name='x')\nif rank == 1: os._exit(0)\n",
-        says=r"failed first: exit code 0 without hvd\.shutdown\(\)",
-    ),
     "`Mismatched ... in ...`": Fault(
         INIT + "hvd.allreduce(tf.ones(3 + rank), name='x')\n", says="Mismatched shapes in allreduce"
     ),
@@ -172,7 +167,6 @@ FAULTS = {
     "`Weights differ between ranks`": Fault(INIT + APART, code=0),
     "`not finite on rank`": Fault(INIT + NOT_FINITE, code=0),
     "An optimizer is wrapped twice": Fault(INIT + TWICE, says="wrapped already|already wrapped"),
-    "`tfhvd has not been initialized`": Fault(BEGIN + "hvd.rank()\n"),
     "`This process was forked`": Fault(
         INIT + "if os.fork() == 0: hvd.allreduce(1.0)\nelse: sys.exit(os.wait()[1] and 1)\n"
     ),
@@ -184,7 +178,6 @@ FAULTS = {
         INIT, words=("-np", "2", "-H", "no-such-host.invalid:2"), code=2
     ),
     "`has a value that tfhvd cannot use`": Fault(INIT, env={"TFHVD_CYCLE_TIME": "soon"}),
-    "`is not a setting of tfhvd`": Fault(INIT, env={"TFHVD_CYCEL_TIME": "1"}, code=0),
     "`TFHVD_CACHE_CAPACITY=... is too small for this program`": Fault(
         INIT + REPEATS, says="TFHVD_CACHE_CAPACITY=4 is too small", code=0,
         env={"TFHVD_CACHE_CAPACITY": "4"},
@@ -195,6 +188,8 @@ FAULTS = {
 ELSEWHERE = {
     "`is far larger than before`": "keras/test_outliers.py",
     "`has died`, or `killed by SIGKILL`": "launch/test_launch_killed.py",
+    "`has left the job`": "launch/test_launch_killed.py",
+    "`tfhvd has not been initialized`": "launch/test_launch_killed.py",
     "`more than half of the ranks failed at once`": "launch/test_lost_launcher.py",
     "Unnamed collectives from two threads": "ops/test_order.py",
     "The job hangs at the start, on several hosts": "tools/test_doctor_hosts.py",
@@ -229,20 +224,15 @@ QUIET = {
 
 
 def test_every_symptom_has_its_fault():
-    assert {*FAULTS, *ELSEWHERE, *SOURCES, *QUIET} == set(troubleshooting.headings())
+    of_messages = {message.symptom for message in MESSAGES.values() if message.symptom}
+    known = {*FAULTS, *of_messages, *ELSEWHERE, *SOURCES, *QUIET}
+    assert known == set(troubleshooting.headings())
 
 
 @pytest.mark.parametrize("heading", ELSEWHERE)
 def test_a_symptom_that_is_made_elsewhere_is_compared_there(heading):
-    calls = ast.walk(ast.parse((ROOT / "tests" / ELSEWHERE[heading]).read_text(encoding="utf-8")))
-    checked = [
-        call.args[0].value
-        for call in calls
-        if isinstance(call, ast.Call)
-        and ast.unparse(call.func) == "troubleshooting.check"
-        and isinstance(call.args[0], ast.Constant)
-    ]
-    assert heading in checked
+    file = ROOT / "tests" / ELSEWHERE[heading]
+    assert heading in python_scan.first_arguments(file, "troubleshooting.check")
 
 
 @pytest.mark.parametrize("heading", SOURCES)

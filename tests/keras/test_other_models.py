@@ -1,9 +1,8 @@
 """Ranks that have built different models are told which variable of which layer differs."""
 
-import re
-
 import pytest
 import tensorflow as tf
+import user_messages
 from flavours import data, in_both_keras, keras_of
 
 import tfhvd.keras as hvd
@@ -22,9 +21,4 @@ def test_the_layer_is_named_in_which_the_models_differ(package):
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         model.fit(x, y, batch_size=2, verbose=0, callbacks=callbacks)
-    text = raised.value.message
-    name = r"different models: the first variable that differs is '(\w+/)?wide/kernel' here\."
-    assert re.search(name, text), text
-    assert "rank 0: float32[4, 4]; rank 1: float32[4, 5]" in text
-    assert text.endswith("Build the same model on every rank.")
-    assert "broadcast_variables/" not in text and "allgather" not in text
+    user_messages.check("models with different layers", raised.value.message)

@@ -124,6 +124,12 @@ def test_last_lines_of_hold_the_exception_whatever_follows_it():
         assert "ValueError: bad" in words and "  frame 29" in words and len(words) == 10
 
 
+def test_last_lines_of_hold_the_exception_behind_carets_that_are_not_indented():
+    frames = [line for n in range(9) for line in (f'  File "m{n}.py"', f"    f({n})", "^^^^^~~^^^")]
+    words = last_lines_of(["Traceback (most recent call last):", *frames, "ValueError: bad"])
+    assert words[-1] == "ValueError: bad" and len(words) == 10
+
+
 def test_last_lines_of_leave_out_the_stack_that_tensorflow_quotes():
     quoted = [f'  File "m{n}.py", line {n}, in f' for n in range(40)]
     words = [

@@ -9,6 +9,7 @@ import sys
 import control_groups
 import pytest
 import troubleshooting
+import user_messages
 from launching import environment, launch, script
 from variants import also
 
@@ -90,8 +91,8 @@ def test_ranks_that_fail_because_of_another_one_say_so_in_a_line(tmp_path):
     said = outcome.err.split("tfhvdrun: ")[0].splitlines()
     for rank in (0, 2):
         [line] = [line for line in said if line.startswith(f"[{rank}] ")]
-        assert line.startswith(f"[{rank}] tfhvd: this rank ends because of another one: ")
-        assert re.search(r"rank 1 \(host \S+\) has left the job: ValueError: bad luck", line)
+        user_messages.check("a rank fails because of another one", line)
+        troubleshooting.check("`has left the job`", line)
         file = (logs / f"rank.{rank}" / "stderr").read_text()
         assert "Traceback (most recent call last)" in file and "PeerLostError: " in file
     assert "[1] Traceback (most recent call last):" in said
@@ -110,8 +111,10 @@ def test_what_is_asked_before_init_is_said_in_a_line(tmp_path, call):
     assert outcome.code == 1
     assert "Traceback" not in outcome.err and "tfhvd/runtime" not in outcome.err
     assert outcome.err.count(line) == 3, outcome.err  # of both ranks, and at the end
+    user_messages.check("a call before hvd.init()", line)
+    troubleshooting.check("`tfhvd has not been initialized`", line)
     for rank in range(2):
-        assert f"[{rank}] {line}" in outcome.err
+        assert f"[{rank}] {line}" in outcome.err.splitlines()
         file = (logs / f"rank.{rank}" / "stderr").read_text()
         assert "Traceback (most recent call last)" in file and call in file
 
@@ -146,7 +149,7 @@ GONE = "hvd.add_process_set([1])\nif rank == 1:\n    {}\n{}\n"
 @pytest.mark.parametrize(
     ("deed", "others"),
     [
-        ("os._exit(0)", ""),  # which wait in hvd.shutdown()
+        # That the others wait in hvd.shutdown() is a row of user_messages.py.
         also("os._exit(0)", "time.sleep(60)"),
         also("os._exit(0)", "hvd.add_process_set([0])"),
         also("hvd.shutdown(); hvd.init(); os._exit(0)", "hvd.shutdown(); hvd.init()"),

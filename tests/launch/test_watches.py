@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+import user_messages
 from flight_records import collective, seen
 from launching import launch, script
 
@@ -72,11 +73,9 @@ def test_of_a_slow_rank_is_told_once_and_not_where_nobody_watches(hang, lines):
     for waiter in (0, 2):
         found = Delay(1, waiter, 0.851, 21.0, 1312)
         watches.hear(waiter, messages.SLOW_RANK, json.loads(json.dumps(found.fields())), 0.0)
-    slow = (
-        "tfhvdrun: rank 1 is slow: rank 0 has waited for it for 85% of the last 21 s "
-        "(after 1,312 steps). `tfhvd why` says where it is"
-    )
-    assert said == [slow] * lines
+    assert len(said) == lines
+    if lines:
+        user_messages.check("a rank is slow", *said)
 
 
 def test_a_rank_that_rehearses_is_none_of_those_that_are_looked_at():

@@ -6,6 +6,7 @@ import importlib
 import numpy as np
 import pytest
 import tensorflow as tf
+import user_messages
 from modes import in_both_modes, run
 
 import tfhvd as hvd
@@ -75,8 +76,9 @@ def test_none_is_nothing_to_do():
 @pytest.mark.ranks(2)
 def test_different_numbers_of_variables_are_an_error_on_every_rank():
     variables = [tf.Variable(1.0) for _ in range(hvd.rank() + 1)]
-    with pytest.raises(ValueError, match=r"Received: rank 0: 1; rank 1: 2. Expected: as many"):
+    with pytest.raises(ValueError) as raised:
         hvd.broadcast_variables(variables, 0)
+    user_messages.check("models with more layers", str(raised.value))
     hvd.broadcast_variables(variables[:1], 0)
 
 
@@ -85,8 +87,7 @@ def test_different_numbers_of_variables_are_an_error_on_every_rank():
 def test_different_shapes_name_the_variable(position):
     variables = [tf.Variable(tf.zeros([2]), name="bias") for _ in range(3)]
     variables[position] = tf.Variable(tf.zeros([hvd.rank() + 1]), name="kernel")
-    name = rf"broadcast_variables/{position}\.kernel"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=name):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"different models: .* 'kernel' here"):
         hvd.broadcast_variables(variables, 0)
 
 

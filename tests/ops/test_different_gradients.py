@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mpi
 import pytest
+import user_messages
 from variants import also
 from with_xla import needs_xla
 
@@ -30,10 +31,10 @@ def fails(*arguments):
 here = hvd.rank() == last
 """
 CASES = {
-    "none": ("fails((0, 2) if here else (0, 1, 2))", "b without a gradient"),
-    "first": ("fails((1, 2) if here else (0, 1, 2))", "a without a gradient"),
-    "last": ("fails((0, 1) if here else (0, 1, 2))", "c without a gradient"),
-    "rows": ("fails((0, 1, 2), [1] if here else ())", "b with rows (tf.IndexedSlices)"),
+    "none": ("fails((0, 2) if here else (0, 1, 2))", "there is no gradient of b"),
+    "first": ("fails((1, 2) if here else (0, 1, 2))", "there is no gradient of a"),
+    "last": ("fails((0, 1) if here else (0, 1, 2))", "there is no gradient of c"),
+    "rows": ("fails((0, 1, 2), [1] if here else ())", "there are tf.IndexedSlices for b"),
 }
 
 
@@ -52,10 +53,13 @@ def test_each_rank_names_its_variables(size):
         *said, other, without, right = rank.out.splitlines()
         for line, (_, text) in zip(said, CASES.values()):
             is_last = number == size - 1
-            here = text if is_last else "every variable with a dense gradient"
-            assert f"This rank has {here}. If another one has not" in line, job
-        assert f"This rank has {'a' if is_last else 'b'} without a gradient. If" in other, job
+            here = text if is_last else "every variable has a dense gradient"
+            assert f"On this rank {here}. Compute the same loss on every rank, " in line, job
+        assert f"On this rank there is no gradient of {'a' if is_last else 'b'}. " in other, job
         assert without == "[1.0, None, 3.0]", job
+        if size == 2 and number == 1:
+            user_messages.check("a gradient is missing", said[2])
+            user_messages.check("a gradient has rows", said[3])
         assert len(said) == len(CASES) and right == "[1.0, 2.0, 3.0]", job
 
 
@@ -131,8 +135,8 @@ def test_fit_never_adds_up_gradients_of_different_variables(package, optimizer, 
     assert job.code == 0, job
     for number, rank in enumerate(job.ranks):
         if eager:
-            lacks = f"This rank has {'parts/dense_1' if number == 0 else 'parts/dense'}/kernel"
-            assert f"{lacks} without a gradient" in rank.out, job
+            lacks = f"no gradient of {'parts/dense_1' if number == 0 else 'parts/dense'}/kernel"
+            assert f"On this rank there is {lacks}." in rank.out, job
         else:
             name = optimizer.rpartition(".")[2]
             assert LACKING.format(f"Distributed{name}", "kernel", "kernel") in rank.out, job

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import user_messages
 from flight_records import record, seen
 
 from tfhvd.hang import init_waiters, local_ranks, snapshot
@@ -129,6 +130,7 @@ def test_of_several_jobs_it_is_said_which_is_which(begin, monkeypatch, capsys, t
     for words in (["dump"], ["why", "--seconds", "0.1"]):
         cli.main(words)
         said = capsys.readouterr().out
+        user_messages.check("one of several jobs", said)
         for program, pid in (("train.py", first), ("other.py", second)):
             head = rf"^Job {tmp_path}/{program} \(process {pid}, user {user}, since ([-:\d ]+)\):$"
             assert re.search(head, said, re.M)[1] <= before

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Gradient, Variable
 
 _DIMENSIONS = 3  # of a marker that say which gradients are missing, of 15 bits each
-_AGREED = "Mismatched "  # so begins what ranks are told whose collectives differ
+# What ranks are told whose collectives differ, without what it advises for collectives.
+_AGREED = re.compile(r"Mismatched .* Received: .* Expected: .*?\.", re.S)
+_MARKER = re.compile(r"tensor \d+ of the group, float32\[0(, \d+){3}\]")  # as it is shown there
 _NAMED = 8  # variables
 
 
@@ -69,23 +72,25 @@ def named(gradients: Sequence[Gradient], variables: Sequence[Variable]) -> Itera
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
-        if _AGREED not in error.message or not tf.executing_eagerly():
+        said = _AGREED.search(error.message)
+        if said is None or not tf.executing_eagerly():
             raise
-        text = f"{error.message} {_here(gradients, variables)}"
-        raise tf.errors.InvalidArgumentError(error.node_def, error.op, text) from error
+        text = (
+            f"{_MARKER.sub('no gradient of some variable', said[0])} {_here(gradients, variables)}"
+        )
+        raise tf.errors.InvalidArgumentError(error.node_def, error.op, text) from None
 
 
 def _here(gradients: Sequence[Gradient], variables: Sequence[Variable]) -> str:
     none = [i for i, gradient in enumerate(gradients) if gradient is None]
     rows = [i for i, gradient in enumerate(gradients) if is_sparse(gradient)]
-    said = [f"{_labels(none, variables)} without a gradient"] if none else []
-    said += [f"{_labels(rows, variables)} with rows (tf.IndexedSlices)"] if rows else []
-    here = "; ".join(said) or "every variable with a dense gradient"
+    said = [f"there is no gradient of {_labels(none, variables)}"] if none else []
+    said += [f"there are tf.IndexedSlices for {_labels(rows, variables)}"] if rows else []
+    here = ", and ".join(said) or "every variable has a dense gradient"
     return (
-        f"This rank has {here}. If another one has not: compute the same loss on every rank, with "
-        "a part that does not count multiplied by 0.0; or pass "
-        "unconnected_gradients=tf.UnconnectedGradients.ZERO where there is none, and "
-        "sparse_as_dense=True where there are rows."
+        f"On this rank {here}. Compute the same loss on every rank, and multiply by 0.0 a part of "
+        "it that does not count; or pass unconnected_gradients=tf.UnconnectedGradients.ZERO for "
+        "missing gradients, sparse_as_dense=True for tf.IndexedSlices."
     )
 
 

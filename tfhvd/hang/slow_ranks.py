@@ -48,7 +48,7 @@ class Delay:
     @property
     def notice(self) -> str:
         """What a job says of it unasked."""
-        return f"{self} (after {self.steps:,} steps). `tfhvd why` says where it is"
+        return f"{self} (after {self.steps:,} steps). To see where it is, type: tfhvd why"
 
     def fields(self) -> dict[str, Any]:
         """What JSON can hold: the arguments of another one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,7 @@ class _Numbered(NamedTuple):
 
     path: str
     value: tf.Variable
+    label: str | None
 
 
 def by_number(variables: Iterable[Variable], without: Collection[int] = ()) -> list[_Numbered]:
@@ -37,7 +39,7 @@ def by_number(variables: Iterable[Variable], without: Collection[int] = ()) -> l
         without: the keys of those that are left out (see `key_of`).
     """
     return [
-        _Numbered(str(n), tf_variable(v))
+        _Numbered(str(n), tf_variable(v), variable_name(v))
         for n, v in enumerate(variables)
         if key_of(v) not in without
     ]
@@ -129,7 +131,8 @@ def _assign_all(
     else:
         _check_counts(len(targets), prefix, set_id)
         with around({name.text: target for name, target in zip(names, targets)}):
-            results = _together([target.value() for target in targets], names, root, set_id)
+            labels = [_label(variable, i) for i, variable in enumerate(variables)]
+            results = _together([target.value() for target in targets], names, labels, root, set_id)
     return results if process.rank() == root else _assigned(targets, results)
 
 
@@ -163,7 +166,7 @@ def _each(values: list[tf.Tensor], names: list[Name], root: int, set_id: int) ->
 
 
 def _together(
-    values: list[tf.Tensor], names: list[Name], root: int, set_id: int
+    values: list[tf.Tensor], names: list[Name], labels: list[str], root: int, set_id: int
 ) -> list[tf.Tensor]:
     """Broadcasts tensors in few calls, each of which waits for the other ranks once."""
     results: list[tf.Tensor] = [None] * len(values)
@@ -172,12 +175,34 @@ def _together(
         try:
             received = _kernels.broadcast_all(sent, root, names[group[0]], set_id)
         except tf.errors.InvalidArgumentError:
-            # Every rank has got it, as for any mismatch, and looks for the variable by name.
-            _each([values[i] for i in group], [names[i] for i in group], root, set_id)
+            # Every rank has got it, as for any mismatch, and looks for the variable.
+            for i in group:
+                try:
+                    _each([values[i]], [names[i]], root, set_id)
+                except tf.errors.InvalidArgumentError as error:
+                    raise _of_models(error, labels[i]) from None
             raise
         for i, tensor in zip(group, received):
             results[i] = _received(tensor, values[i])
     return results
+
+
+def _label(variable: Variable | _Numbered, position: int) -> str:
+    """What a person calls a variable."""
+    name = variable.label if isinstance(variable, _Numbered) else variable_name(variable)
+    return name or f"variable {position}"
+
+
+def _of_models(error: tf.errors.InvalidArgumentError, label: str) -> tf.errors.InvalidArgumentError:
+    """The error of ranks whose models differ: it names the variable, and not the collective."""
+    said = re.search(r"Received: .*? Expected: .*?\.", error.message, re.S)
+    if said is None:
+        return error
+    text = (
+        f"The ranks have built different models: the first variable that differs is '{label}' "
+        f"here. {said[0]} Build the same model on every rank."
+    )
+    return tf.errors.InvalidArgumentError(error.node_def, error.op, text)
 
 
 def _groups(values: list[tf.Tensor]) -> list[list[int]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 from tfhvd.compat import adapted, training
 from tfhvd.compat import keras as keras_compat
-from tfhvd.compat.variables import key_of, variable_name
+from tfhvd.compat.variables import key_of
 from tfhvd.compression import has_state
 from tfhvd.job import process
 from tfhvd.keras.wrap.hooks import accumulator_of, reducer_of, reduces
@@ -111,28 +110,9 @@ def broadcast_state(
         variables += keras_compat.optimizer_variables(optimizer)
         variables += _shared_by_compression(optimizer, _variables_for(optimizer, model))
         variables += _shared_by_accumulation(optimizer)
-    try:
-        with tf.device(device) if device else nullcontext():
-            broadcast_variables(by_number(variables, local), root_rank, process_set)
-    except tf.errors.InvalidArgumentError as error:
-        raise _of_models(error, variables) from None
+    with tf.device(device) if device else nullcontext():
+        broadcast_variables(by_number(variables, local), root_rank, process_set)
     adapted.take_values_of_variables(model)
-
-
-def _of_models(
-    error: tf.errors.InvalidArgumentError, variables: Sequence[Variable]
-) -> tf.errors.InvalidArgumentError:
-    """The error of ranks whose models differ, with the variable in the place of its number."""
-    said = r"'broadcast_variables/\d+\.(\d+)'\. (Received: .*? Expected: .*?\.)"
-    number = re.search(said, error.message, re.S)
-    if number is None:
-        return error
-    name = variable_name(variables[int(number[1])])
-    text = (
-        f"The ranks have built different models: the first variable that differs is {name!r} here. "
-        f"{number[2]} Build the same model on every rank."
-    )
-    return tf.errors.InvalidArgumentError(error.node_def, error.op, text)
 
 
 def take_over(

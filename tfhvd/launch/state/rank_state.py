@@ -187,7 +187,8 @@ def last_lines_of(lines: Iterable[str]) -> list[str]:
     if start is None or len(kept) - start <= _WORDS:
         return kept[-_WORDS:]
     said = start + 1  # the first line behind the traceback that is not indented: the exception
-    while said < len(kept) - 1 and kept[said].startswith((" ", "\t")):
+    # Python 3.11 does not indent the carets below some lines.
+    while said < len(kept) - 1 and (kept[said][0] in " \t" or not kept[said].strip("^~ ")):
         said += 1
     kept[said:] = [line for line in kept[said:] if not line.startswith('  File "')]
     first = max(start, min(said - _WORDS // 2, len(kept) - _WORDS))

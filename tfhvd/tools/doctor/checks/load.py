@@ -25,7 +25,8 @@ def check(survey: Survey) -> list[Finding]:
             "load",
             f"{'; '.join(busy.values())}: something else keeps them busy, and the slowest rank "
             "sets the pace",
-            f"wait for it, end it, or take other hosts. It is named by: ssh {next(iter(busy))} top",
+            "wait for it, end it, or take other hosts. To see what it is, type: ssh "
+            f"{next(iter(busy))} top",
             texts,
         )
     ]

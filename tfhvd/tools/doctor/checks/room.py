@@ -15,12 +15,11 @@ def check(survey: Survey) -> list[Finding]:
     for host, ranks in ranks_by_host(survey.facts).items():
         rooms = {room.path: room for rank in ranks for room in survey.facts[rank].rooms}
         for room in rooms.values():
-            where = f"host {host} in {room.path}"
             if not room.writable:
                 findings.append(
                     warned(
                         "room",
-                        f"{where}: the job cannot write there, as it does with {room.use}",
+                        f"host {host}: the job cannot write its {room.use} to {room.path}",
                         f"start it in another folder, or: chmod u+w {room.path}",
                     )
                 )
@@ -28,8 +27,10 @@ def check(survey: Survey) -> list[Finding]:
                 findings.append(
                     warned(
                         "room",
-                        f"{where}: {_gib(room.free)} free of {_gib(room.total)}, for {room.use}",
-                        f"delete what is needed no longer, or write elsewhere: df -h {room.path}",
+                        f"host {host}: {_gib(room.free)} of {_gib(room.total)} are free in "
+                        f"{room.path}, for {room.use}",
+                        "delete files, or write elsewhere. To see the free room, type: df -h "
+                        f"{room.path}",
                     )
                 )
         free = ", ".join(f"{_gib(room.free)} free in {room.path}" for room in rooms.values())
