@@ -129,6 +129,7 @@ hvd.init(); assert hvd.size() == 1; hvd.shutdown()
     user_messages.check("import horovod.spark", *said)
 
 
+@pytest.mark.thorough
 def test_gradients_of_gathers_are_scaled_under_the_names_of_horovod_only():
     code = """
 import tfhvd.as_horovod

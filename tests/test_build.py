@@ -54,6 +54,7 @@ def query(tmp_path_factory):
 
 
 @pytest.mark.skipif(BAZEL is None, reason="bazel is not installed (.ci/run installs it)")
+@pytest.mark.thorough
 class TestBazel:
     """What BUILD says, asked of Bazel itself."""
 

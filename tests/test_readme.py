@@ -71,7 +71,7 @@ def test_python_block(number, tmp_path):
     assert [rank.code for rank in job.ranks] == [0, 0], job
 
 
-@pytest.mark.parametrize("folder", ["tutorial", "how-to"])
+@pytest.mark.parametrize("folder", ["tutorial", also("how-to")])
 def test_the_blocks_of_a_page_are_a_program(folder, tmp_path):
     pages = {page.stem: blocks("python", page) for page in (DOCS / folder).glob("*.md")}
     programs = {name: "\n".join(code) for name, code in pages.items() if code}

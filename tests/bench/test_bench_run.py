@@ -102,6 +102,7 @@ def test_everything_on_two_ranks(tmp_path):
     assert not job.left
 
 
+@pytest.mark.thorough
 def test_what_reduces_the_tensors(tmp_path):
     out = tmp_path / "out.json"
     words = "--tensors 3x1K --through ops tape optimizer --rivals none --json"
@@ -162,6 +163,7 @@ def test_alone(tmp_path):
     assert "tfhvd.bench" not in job.ranks[0].err
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_written_is_said_once_before_anything_is_measured():
     job = bench(2, "--json", "/nowhere/at/all.json")
     # mpirun ends the other once it sees the first: that may not come to a code of its own.
@@ -171,6 +173,7 @@ def test_what_cannot_be_written_is_said_once_before_anything_is_measured():
     assert job.ranks[0].out == ""
 
 
+@pytest.mark.thorough
 def test_a_rival_that_is_named_must_be_there():
     job = bench(1, "--collectives", "allreduce", "--rivals", "horovod")
     assert job.ranks[0].code == 2, job

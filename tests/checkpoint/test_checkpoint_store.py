@@ -106,6 +106,7 @@ def test_a_flipped_bit_in_any_file_is_named(store):
     assert store.newest(said.append) == 2
 
 
+@pytest.mark.thorough
 def test_a_process_that_ends_anywhere_leaves_whole_ones(tmp_path):
     folder = tmp_path / "run"
     last, step, at, done = 0, 0, 0, False

@@ -18,6 +18,8 @@ import pytest
 
 from build_tools.machine import named
 
+pytestmark = pytest.mark.thorough
+
 PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("*_test.cc"))
 SANITIZE = os.environ.get("SANITIZE", "")
 MACHINE = named(os.environ.get("MACHINE", platform.machine()))

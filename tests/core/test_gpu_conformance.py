@@ -11,6 +11,8 @@ from pathlib import Path
 import mpi
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 RUN = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 
 

@@ -11,11 +11,11 @@ import pytest
 # Each deed and each layout, on rank 0 and on a host's first, compiled and not.
 SAMPLE = [
     faults.Fault("shm", "killed", 0, "plain"),
+]
+MORE = [
     faults.Fault("shm", "stopped", 1, "compiled"),
     faults.Fault("mpi", "zombie", 1, "plain"),
     faults.Fault("mpi", "no memory", 0, "plain"),
-]
-MORE = [
     faults.Fault("mpi", "stopped", 0, faults.UNCAUGHT),
     faults.Fault("mpi", "raises", 1, "compiled"),
     faults.Fault("shm", "raises", 0, "plain"),

@@ -10,6 +10,8 @@ import subprocess
 import mpi
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 BEGIN = """
 import os
 import tensorflow as tf

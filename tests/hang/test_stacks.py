@@ -16,6 +16,8 @@ import pytest
 from tfhvd.system import python_stacks
 from tfhvd.tools import dump
 
+pytestmark = pytest.mark.thorough
+
 ANSWERS = """
 import ctypes, sys, threading, time
 from tfhvd.system import python_stacks

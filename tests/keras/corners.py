@@ -103,7 +103,8 @@ class Corner:
         ways: that there are of it.
         sizes: likewise, of SIZES.
         compiles: whether XLA has all its operations.
-        usual: the case that the default suite has.
+        usual: the case that the default suite has, if the row is `shown` by it.
+        shown: whether it is; thorough tests have all rows.
         close: how far from one rank's it may be.
     """
 
@@ -121,6 +122,7 @@ class Corner:
     sizes: Sequence[str] = tuple(SIZES)
     compiles: bool = True
     usual: Case = Case()
+    shown: bool = True
     close: float = CLOSE
 
 
@@ -310,11 +312,16 @@ CORNERS: dict[str, Corner] = {
         batch=sequences,
         loss=lambda keras: mean_of_unmasked,
         weight=unmasked,
+        shown=False,
         ways=["loop"],
         usual=Case("loop", compiled=True),
     ),
     "an output for each step and one for the end": Corner(
-        model=two_outputs, batch=sequences_and_ends, loss=lambda keras: ["mse", "mae"], ways=FIT
+        model=two_outputs,
+        batch=sequences_and_ends,
+        loss=lambda keras: ["mse", "mae"],
+        ways=FIT,
+        shown=False,
     ),
     "a sum as the loss": Corner(
         model=regularized,
@@ -362,6 +369,7 @@ CORNERS: dict[str, Corner] = {
         model=two_classes,
         batch=labels,
         metrics=of_every_kind,
+        shown=False,
         optimizer=lambda keras: keras.optimizers.SGD(0.5),
         ways=["fit", "fit of tf_keras"],
         close=1e-5,
@@ -393,7 +401,7 @@ def parameters() -> list[Any]:
         for case in cases(corner):
             differs = sum(usual[key] != value for key, value in dataclasses.asdict(case).items())
             if differs <= 1:
-                mark = also if differs else pytest.param
+                mark = pytest.param if corner.shown and not differs else also
                 marks = [needs_xla] if case.compiled else []
                 found.append(mark(name, case, marks=marks, id=f"{name}: {case}"))
     return found

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from flavours import in_both_keras, keras_of, make_model, set_seed
+from variants import also
 
 import tfhvd.keras as hvd
 from tfhvd.checkpoint.files import Files
@@ -221,7 +222,7 @@ def train(keras, folder, every, ends_at=None, epochs=3):
 @pytest.mark.ranks(2)
 @in_both_keras
 @pytest.mark.parametrize(
-    ("every", "left"), [("epoch", 14), (3, 12)], ids=["epoch", "in the middle"]
+    ("every", "left"), [also("epoch", 14), (3, 12)], ids=["epoch", "in the middle"]
 )
 def test_resumed_is_as_if_nothing_had_been(package, every, left, folder):
     keras = keras_of(package)

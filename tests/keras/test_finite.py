@@ -333,6 +333,7 @@ def run(way, tmp_path, setting):
     return "".join(rank.out + rank.err for rank in job.ranks)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["graph", also("compiled", marks=[needs_xla])])
 def test_raise_is_an_error_on_all_ranks_and_updates_nothing(way, tmp_path):
     out = run(way, tmp_path, "raise")
@@ -342,6 +343,7 @@ def test_raise_is_an_error_on_all_ranks_and_updates_nothing(way, tmp_path):
     assert out.count("Gradients of rank 1, first that of kernel, are not finite in update 2") == 2
 
 
+@pytest.mark.thorough
 def test_off_looks_at_nothing(tmp_path):
     out = run("graph", tmp_path, "off")
     assert out.count("operations: []") == 2

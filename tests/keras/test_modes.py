@@ -8,6 +8,8 @@ import mpi
 import pytest
 from variants import also
 
+pytestmark = pytest.mark.thorough
+
 PROGRAM = Path(mode_program.__file__)
 USUAL = "bfloat16"
 

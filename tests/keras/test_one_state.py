@@ -42,7 +42,7 @@ def deferred(keras, seed):
 
 
 @in_both_keras
-@pytest.mark.parametrize("make", [plain, deferred])
+@pytest.mark.parametrize("make", [plain, also(deferred)])
 def test_without_the_callback_all_train_from_rank_0s_weights(package, make, said):
     keras = keras_of(package)
     expected = compiled(package, make(keras, hvd.rank()))

@@ -17,7 +17,7 @@ from flavours import (
     summed,
     values,
 )
-from variants import also
+from variants import also, first_of
 from with_xla import needs_xla
 
 import tfhvd.gradients.reducer
@@ -69,7 +69,7 @@ KERAS_3 = {
 }
 
 
-@pytest.mark.parametrize("kind", [*BOTH, *KERAS_3])
+@pytest.mark.parametrize("kind", [*first_of(BOTH), *first_of(KERAS_3, 2)])
 def test_follows_the_optimizer_of_keras_3(kind):
     keras = keras_of("keras")
     if not hasattr(keras.optimizers, "MultiOptimizer") and kind == "several":

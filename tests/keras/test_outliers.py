@@ -184,6 +184,7 @@ def run(tmp_path, setting):
     return "".join(rank.out + rank.err for rank in job.ranks)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("setting", ["warn", also("skip"), also("raise"), also("off")])
 def test_what_becomes_of_the_update(setting, tmp_path):
     out = run(tmp_path, setting)

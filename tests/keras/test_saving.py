@@ -104,7 +104,7 @@ def test_load_model(package, suffix, tmp_path):
 
 
 @in_both_keras
-@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("averaged", [True, also(False)])
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
 def test_arguments_are_in_the_file(package, suffix, averaged, tmp_path):
     keras = keras_of(package)
@@ -212,6 +212,7 @@ def test_a_compression_with_a_state_has_to_be_given(suffix, tmp_path):
     assert reducer_of(opened.optimizer).options.compression is hvd.Compression.none
 
 
+@pytest.mark.thorough
 def test_lars_is_found_in_a_new_process(tmp_path):
     keras = keras_of("keras")
     optimizer = hvd.DistributedOptimizer(hvd.optimizers.LARS(0.25, momentum=0.5))

@@ -93,6 +93,7 @@ class TestPlainOptimizers:
                 fit(compiled(keras, sgd(keras)), epochs=2)
             hvd.barrier()
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("way", ["clone", "file", also("copy")])
     def test_of_a_copied_model(self, way, tmp_path):
         keras = keras_of("keras")

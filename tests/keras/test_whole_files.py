@@ -4,6 +4,8 @@ import mpi
 import pytest
 from variants import also
 
+pytestmark = pytest.mark.thorough
+
 # Its second save is killed in the middle of the weights.
 PROGRAM = """
 import os, signal, sys

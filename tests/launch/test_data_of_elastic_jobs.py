@@ -117,6 +117,7 @@ model.fit(x, y, epochs=6, verbose=0, callbacks=callbacks)
 """
 
 
+@pytest.mark.thorough
 def test_arrays_stay_divided_and_fit_says_so_once(tmp_path):
     path = script(tmp_path, ARRAYS)
     job = launch("-np", 3, "--elastic", "--no-prefix", sys.executable, path)

@@ -345,6 +345,7 @@ def test_no_frame_ends_a_job(tmp_path, options):
     assert wait_until_gone(str(go)) == []
 
 
+@pytest.mark.thorough
 def test_no_frame_ends_the_metrics_port():
     prometheus_client = pytest.importorskip("prometheus_client")
     registry = prometheus_client.CollectorRegistry()
@@ -401,6 +402,7 @@ hvd.shutdown()
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("elastic", [(), ("--elastic",)], ids=["fixed", "elastic"])
 def test_a_rank_lets_in_who_knows_the_token(tmp_path, elastic):
     program = script(tmp_path, CALLS_A_RANK)

@@ -44,6 +44,7 @@ def members(least: int | None) -> Roster:
     return four
 
 
+@pytest.mark.thorough
 def test_members_are_told_who_is_left():
     four = members(least=2)
     first = said(four.end(1, [0, 2, 3], failed=True))["line"]
@@ -315,6 +316,7 @@ def test_averages_are_of_the_ranks_that_take_part(tmp_path):
     assert sorted(result.out.splitlines()) == [f"rank {rank} of 2 is done" for rank in (0, 1)]
 
 
+@pytest.mark.thorough
 def test_a_rank_that_raises_is_lost_like_one_that_is_killed(tmp_path):
     result = run(tmp_path, 3, "1", "graph", "raise ValueError('bad record')", program=MEETS)
     assert result.code == 0, result.err

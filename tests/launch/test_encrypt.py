@@ -187,6 +187,7 @@ anew='"TFHVDRUN_ADDRESS": "127.0.0.1:{port}"'
 """
 
 
+@pytest.mark.thorough
 def test_a_listener_on_the_network_learns_nothing_of_a_job(tmp_path, encrypted):
     at, shell = tmp_path / "at", tmp_path / "shell"
     path = script(tmp_path, "print('printed by the rank')\n")

@@ -7,6 +7,8 @@ import pytest
 
 from tfhvd.runtime.native import load_native
 
+pytestmark = pytest.mark.thorough
+
 CASES = {str(case): case for case in failpoints.everything()}
 
 

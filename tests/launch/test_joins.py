@@ -138,6 +138,7 @@ print(f"rank {hvd.rank()} of {hvd.size()}, rate {rate:.3f}, sizes {watch.sizes},
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("package", "way"),
     [
@@ -350,9 +351,9 @@ assert (rows == rows[0]).all() and rows[0, 0] != 0, rows
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("fit", "keras"),
-        pytest.param("fit", "tf_keras", marks=pytest.mark.thorough),
         ("loop", 4),
+        pytest.param("fit", "keras", marks=pytest.mark.thorough),
+        pytest.param("fit", "tf_keras", marks=pytest.mark.thorough),
     ],
 )
 def test_ranks_come_to_a_script_that_agrees_on_something_first(tmp_path, text, word):
@@ -410,6 +411,7 @@ def test_nobody_comes_to_a_script_that_would_not_meet_them(tmp_path, before):
     assert "joins" not in result.err
 
 
+@pytest.mark.thorough
 def test_a_rank_that_comes_and_begins_otherwise_says_so(tmp_path):
     before = "hvd.broadcast(1, 0, name=str(hvd.size()))\n\nclass Watch"
     program = PLAIN_FIT.replace("class Watch", before).replace("10**6", "30")

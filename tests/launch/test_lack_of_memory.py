@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from launching import launch, script
 
-pytestmark = pytest.mark.usefixtures("preloaded_jobs")
+pytestmark = [pytest.mark.usefixtures("preloaded_jobs"), pytest.mark.thorough]
 
 PROGRAM = """
 import tensorflow as tf

@@ -7,7 +7,7 @@ import sys
 import pytest
 from launching import EITHER_KERAS, TAPE_MODEL, grown, launch, script, wait_until_gone
 
-pytestmark = pytest.mark.usefixtures("preloaded_jobs")
+pytestmark = [pytest.mark.usefixtures("preloaded_jobs"), pytest.mark.thorough]
 
 # All ranks have the same weights, and have said the same.
 ALIKE = """

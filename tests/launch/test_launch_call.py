@@ -57,6 +57,7 @@ def test_what_the_rank_raises_is_raised_here():
     assert isinstance(e.value.__cause__, KeyError)
 
 
+@pytest.mark.thorough
 def test_the_source_of_a_function_is_found_by_the_ranks():
     """As AutoGraph does; without it the loop below runs over a symbolic tensor, and raises."""
 

@@ -315,6 +315,7 @@ def test_a_job_that_hangs_says_why_and_ends_if_it_is_to(tmp_path, monkeypatch):
     assert [file.name.startswith("tfhvd-verdict-") for file in tmp_path.glob("*.json")] == [True]
 
 
+@pytest.mark.thorough
 def test_a_job_in_which_one_rank_works_for_long_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     works = "else:\n    end = time.monotonic() + 6\n    while time.monotonic() < end: pass\n"

@@ -148,6 +148,7 @@ def test_an_exception_is_the_last_word(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("size", "end", "code", "says"),
     [
@@ -294,6 +295,7 @@ def test_when_mpirun_fails_its_own_words_are_shown():
     assert "before 2 of 2 ranks had started" in result.own_lines[-1]
 
 
+@pytest.mark.thorough
 def test_ranks_that_do_not_start_in_time(tmp_path):
     ssh = tmp_path / "ssh"
     ssh.write_text("#!/bin/sh\nsleep 600\n")

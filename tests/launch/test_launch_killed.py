@@ -11,7 +11,7 @@ import pytest
 import troubleshooting
 import user_messages
 from launching import environment, launch, script
-from variants import also
+from variants import also, first_of
 
 from tfhvd.runtime import exit_handler
 
@@ -46,6 +46,7 @@ hvd.add_process_set([0, 1])
 """
 
 
+@pytest.mark.thorough
 def test_a_rank_that_is_killed_while_it_computes(tmp_path):
     path = script(tmp_path, f"{INIT}if rank == 1:\n    {KILL}\n{OTHERS}")
     outcome = launch("-np", 2, sys.executable, path)
@@ -72,6 +73,7 @@ def test_a_rank_that_is_killed_while_it_waits(tmp_path):
     )
 
 
+@pytest.mark.thorough
 def test_a_rank_that_ends_without_python(tmp_path):
     path = script(tmp_path, f"{INIT}if rank == 1:\n    os._exit(5)\n{OTHERS}")
     outcome = launch("-np", 2, sys.executable, path)
@@ -101,7 +103,7 @@ def test_ranks_that_fail_because_of_another_one_say_so_in_a_line(tmp_path):
 
 @pytest.mark.parametrize(
     "call",
-    ["hvd.rank()", "hvd.allreduce(1.0)", also("hvd.size()"), also("hvd.ProcessSet([0]).rank()")],
+    first_of(["hvd.rank()", "hvd.allreduce(1.0)", "hvd.size()", "hvd.ProcessSet([0]).rank()"]),
 )
 def test_what_is_asked_before_init_is_said_in_a_line(tmp_path, call):
     path = script(tmp_path, f"import tfhvd as hvd\n\ndef main():\n    {call}\n\nmain()\n")

@@ -10,6 +10,8 @@ from late_ranks import PROGRAM, SAID
 from launching import launch, script
 from variants import also
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize("transport", [also("mpi"), "tcp"])
 def test_a_rank_that_is_late_is_named_once(transport, tmp_path):

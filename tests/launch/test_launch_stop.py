@@ -101,6 +101,7 @@ def test_ranks_that_do_not_end_in_that_time_are_killed(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [(), also(("--elastic",))])
 @pytest.mark.parametrize("behind", ["", also("a shell")])
 def test_a_rank_that_is_stopped_is_told_at_once_and_that_it_goes_on(tmp_path, words, behind):
@@ -148,6 +149,7 @@ def test_a_stopped_rank_is_killed_once_another_has_failed(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hosts", ["aa", also("aab")])
 def test_a_stopped_rank_is_killed_once_another_has_waited_for_it_at_its_end(tmp_path, hosts):
     """Behind a shell, so that it is not the agent's own child that is stopped."""

@@ -6,7 +6,11 @@ import contextlib
 import socket
 import time
 
+import pytest
+
 from tfhvd.protocol import messages
+
+pytestmark = pytest.mark.thorough
 
 
 def test_a_process_that_does_not_read_is_no_lost_host():

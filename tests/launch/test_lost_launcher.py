@@ -18,6 +18,8 @@ import troubleshooting
 from launching import TFHVDRUN, script
 from mpi import wait_for
 
+pytestmark = pytest.mark.thorough
+
 TRAINS = """
 import tensorflow as tf
 import tfhvd as hvd

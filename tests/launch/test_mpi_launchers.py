@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import mpi
+import pytest
+
+pytestmark = pytest.mark.thorough
 
 REPORT = """
 import tfhvd as hvd

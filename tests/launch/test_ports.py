@@ -118,6 +118,7 @@ def family(process):
     return {process, *(each for child in children.of(process) for each in family(child))}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "least"),
     [

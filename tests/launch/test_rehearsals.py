@@ -6,7 +6,7 @@ import pytest
 from launching import EITHER_KERAS, grown
 from with_xla import needs_xla
 
-pytestmark = pytest.mark.usefixtures("preloaded_jobs")
+pytestmark = [pytest.mark.usefixtures("preloaded_jobs"), pytest.mark.thorough]
 
 OUTSIDE = """
 import tensorflow as tf

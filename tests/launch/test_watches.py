@@ -32,6 +32,7 @@ SLEEPS = "time.sleep(6)"
 WORKS = "until = time.monotonic() + 6\n        while time.monotonic() < until: pass"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("deed", "option", "said"),
     [

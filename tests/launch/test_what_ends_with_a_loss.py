@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sys
 
+import pytest
 from launching import launch, script, wait_until_gone
+
+pytestmark = pytest.mark.thorough
 
 JOB = """
 import tensorflow as tf

@@ -38,6 +38,7 @@ CASES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [2, also(3)])
 def test_each_rank_names_its_variables(size):
     calls = [call for call, _ in CASES.values()]
@@ -109,7 +110,7 @@ except tf.errors.OpError as error:
 LACKING = "Received: rank 0: no {0}/1.{1}; rank 1: no {0}/0.{2}. Expected: the same on every rank."
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_xla)])
+@pytest.mark.parametrize("compiled", [False, also(True, marks=[needs_xla])])
 def test_a_function_never_adds_up_gradients_of_different_variables(compiled):
     job = mpi.run_ranks(2, PROGRAM + IN_A_FUNCTION.format(compiled=compiled))
     assert job.code == 0, job
@@ -120,6 +121,7 @@ def test_a_function_never_adds_up_gradients_of_different_variables(compiled):
         assert before == after == "[1.0, 2.0, 3.0]", job
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("package", "optimizer", "eager"),
     [

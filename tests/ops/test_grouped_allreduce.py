@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from modes import FLOATS, NUMBERS, in_both_modes, mine, numbers, of_ranks, run
+from variants import first_of
 
 import tfhvd as hvd
 
@@ -57,7 +58,7 @@ def test_average(mode):
 
 @in_both_modes
 @pytest.mark.ranks(1, 2, 4)
-@pytest.mark.parametrize("op", [hvd.Sum, hvd.Average, hvd.Min, hvd.Product], ids=str)
+@pytest.mark.parametrize("op", first_of([hvd.Average, hvd.Sum, hvd.Min, hvd.Product]), ids=str)
 def test_gradient_is_that_of_each_alone(mode, op):
     for dtype in FLOATS:
         x = tf.cast([1 + hvd.rank(), 2], dtype)

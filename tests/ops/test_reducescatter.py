@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from modes import FLOATS, NUMBERS, in_both_modes, mine, numbers, of_ranks, run
+from variants import first_of
 
 import tfhvd as hvd
 
@@ -69,7 +70,7 @@ def test_a_group_of_mixed_types_and_shapes(mode):
 
 @in_both_modes
 @pytest.mark.ranks(1, 2, 4)
-@pytest.mark.parametrize("op", [hvd.Sum, hvd.Average, hvd.Min, hvd.Product], ids=str)
+@pytest.mark.parametrize("op", first_of([hvd.Average, hvd.Sum, hvd.Min, hvd.Product]), ids=str)
 def test_gradient_is_that_of_the_rows_of_an_allreduce(mode, op):
     def f(x, y, weight, reduce):
         with tf.GradientTape() as tape:

@@ -10,6 +10,8 @@ import mpi
 import pytest
 from variants import also
 
+pytestmark = pytest.mark.thorough
+
 PROGRAM = """
 import hashlib
 import numpy as np, tensorflow as tf, tfhvd as hvd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mpi
+import pytest
 
 PROGRAM = """
 import numpy as np
@@ -45,6 +46,7 @@ print("right")
 """
 
 
+@pytest.mark.thorough
 def test_variables_and_control_flow_of_version_1():
     job = mpi.run_ranks(2, PROGRAM)
     assert [rank.code for rank in job.ranks] == [0, 0], job

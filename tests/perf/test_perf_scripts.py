@@ -32,6 +32,7 @@ def test_it_prints_its_figures(line, said):
     prints([*launch, FOLDER / script, *words], said)
 
 
+@pytest.mark.thorough
 def test_it_prints_how_long_a_program_takes_to_write_lines():
     prints([sys.executable, FOLDER / "output.py", "1"], "1 MB of lines: ")
 

@@ -239,6 +239,7 @@ for number, x in enumerate(data):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ended", ["by the program's end", also("by hvd.stop_timeline")])
 def test_steps_that_were_profiled_are_in_the_files(ended, tmp_path, capsys):
     """The report of the files is the one that the program has printed."""

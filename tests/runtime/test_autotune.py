@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pytest
 from mpi import run_ranks
 
 PROGRAM = """
@@ -40,6 +41,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.thorough
 def test_what_was_found_is_logged_remembered_and_compared_again(tmp_path):
     settings = {
         "HOROVOD_AUTOTUNE": "1",
@@ -71,6 +73,7 @@ def test_what_was_found_is_logged_remembered_and_compared_again(tmp_path):
     assert rows(tmp_path)[0]["against_fusion_threshold"] == "0"
 
 
+@pytest.mark.thorough
 def test_without_it_nothing_is_tried_or_written(tmp_path):
     program = PROGRAM.replace("range(400)", "range(1)").replace("if hvd", "if True or hvd")
     program = program.replace("range(500)", "range(50)")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import mpi
+import pytest
+
+pytestmark = pytest.mark.thorough
 
 PROGRAM = """
 import numpy as np

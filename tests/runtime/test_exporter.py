@@ -5,6 +5,7 @@ import socket
 
 import mpi
 import prometheus_client
+import pytest
 
 from tfhvd.telemetry import prometheus
 from tfhvd.telemetry.metrics import Metrics
@@ -132,6 +133,7 @@ def test_each_rank_serves_its_own():
         assert "# TYPE tfhvd_bytes_total counter" in ended.out, job
 
 
+@pytest.mark.thorough
 def test_others_reach_the_port_where_an_address_is_given():
     port = str(two_free_ports())
     for address, reached in (("", False), ("0.0.0.0", True)):
@@ -171,6 +173,7 @@ def test_without_a_number_rank_0_writes_alone(tmp_path):
     assert value(path.read_text(), "tfhvd_collectives_total", outcome="ok", on_rank="0") == 1
 
 
+@pytest.mark.thorough
 def test_the_job_goes_on_without(tmp_path):
     with socket.socket() as taken:
         taken.bind(("", 0))

@@ -34,6 +34,7 @@ def test_they_end_where_they_are_not_to_wait_for_ever():
     assert re.search(said, job.ranks[0].err), job
 
 
+@pytest.mark.thorough
 def test_they_end_where_a_rank_stands_still_and_a_job_that_hangs_is_to_end():
     env = {"TFHVD_STALL_CHECK_TIME_SECONDS": "1", "TFHVD_ON_HANG": "abort"}
     job = mpi.run_ranks(2, PROGRAM, env={"LATE_BY": "600", **env})

@@ -6,6 +6,8 @@ import mpi
 import pytest
 import troubleshooting
 
+pytestmark = pytest.mark.thorough
+
 PROGRAM = """
 import tfhvd as hvd
 from tfhvd.runtime import membership

@@ -62,6 +62,7 @@ if int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK"))) == 0:
 """
 
 
+@pytest.mark.thorough
 def test_the_first_rank_tells_it_alone_though_its_watch_begins_late(tmp_path):
     script = tmp_path / "late.py"
     script.write_text(WATCHES_LATE + PROGRAM)
@@ -94,6 +95,7 @@ if rank == 2:
 STOPS = "if rank == 2:\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("deed", "said", "kind"),
     [
@@ -200,6 +202,7 @@ def test_a_job_in_which_a_rank_works_is_left_alone(tmp_path):
     assert "hangs" not in job.ranks[0].err, job
 
 
+@pytest.mark.thorough
 def test_nothing_is_said_by_ranks_where_tfhvdrun_watches(tmp_path):
     script = tmp_path / "late.py"
     script.write_text(PROGRAM)

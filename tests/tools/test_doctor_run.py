@@ -146,6 +146,7 @@ def bridged() -> Iterator[network.Network]:
         yield net
 
 
+@pytest.mark.thorough
 @needs_network
 def test_two_hosts(bridged):
     done = on_hosts(bridged, "--network-interfaces", "net0")

@@ -105,6 +105,7 @@ print(late)
 """
 
 
+@pytest.mark.thorough
 def test_every_rank_knows_whom_a_collective_waited_for():
     job = mpi.run_ranks(3, LATE)
     assert [rank.code for rank in job.ranks] == [0] * 3, job
@@ -177,6 +178,7 @@ subprocess.run([sys.executable, "-m", "tfhvd", "dump", str(os.getpid())], check=
 """
 
 
+@pytest.mark.thorough
 def test_of_an_elastic_job_those_are_shown_that_take_part_now(tmp_path):
     program = tmp_path / "changes.py"
     program.write_text(CHANGES)

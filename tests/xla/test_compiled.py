@@ -167,6 +167,7 @@ def test_one_of_a_group_without_a_gradient():
     same_as_uncompiled(f, of_rank(tf.float32))
 
 
+@pytest.mark.thorough
 def test_other_orders_on_each_rank_with_one_thread_to_run_them():
     # A rank that waited for one before it had begun all others would wait forever.
     count = 50
@@ -253,6 +254,7 @@ def in_own_order(results):
     return {name: results[name]() for name in names}
 
 
+@pytest.mark.thorough
 def test_a_function_that_was_traced_uncompiled_and_is_called_by_a_compiled_one():
     @tf.function
     def inner(x):
@@ -267,6 +269,7 @@ def test_a_function_that_was_traced_uncompiled_and_is_called_by_a_compiled_one()
             np.testing.assert_allclose(result, np.sin(np.full(10, i)) * hvd.size(), atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_trace_with_collectives_is_of_one_compiled_function():
     """Also where another compiled function, at the same address, is gone."""
     traced, called = collections.Counter(), collections.Counter()
@@ -290,6 +293,7 @@ def test_a_trace_with_collectives_is_of_one_compiled_function():
     assert traced == called
 
 
+@pytest.mark.thorough
 def test_a_function_without_collectives_is_traced_once():
     traced = []
 
@@ -322,6 +326,7 @@ def test_a_function_without_collectives_is_traced_once():
     np.testing.assert_allclose(compiled(lambda x: calls_it(x))(x), np.full(4, hvd.size() + 1.0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("compiles", ["every rank", "the first rank"])
 def test_a_loop_a_branch_a_call_and_a_barrier_among_others(compiles):
     @tf.function
@@ -400,6 +405,7 @@ def gradients_of(weights, between=0):
     return f
 
 
+@pytest.mark.thorough
 def test_gradients_set_off_during_the_backward_pass():
     layers = 6
     # Each large enough not to share an operation with others.

@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 
 from gpu_build import build_driver, compile_with, find, products  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 
 
