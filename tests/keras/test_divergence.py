@@ -420,6 +420,7 @@ def test_what_each_rank_keeps_of_its_own_is_not_complained_of(package, layers, s
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 @in_both_keras
 @pytest.mark.parametrize("passes", [1, also(2)])
 def test_state_of_scales_and_of_accumulation_is_equal(package, passes, lines):

@@ -110,6 +110,7 @@ def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 @pytest.mark.ranks(1)
 @pytest.mark.parametrize("name", sorted(NAMES - OF_TWO_RANKS - ELSEWHERE))
 def test_example(name, tmp_path, monkeypatch):

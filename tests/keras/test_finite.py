@@ -334,6 +334,7 @@ def run(way, tmp_path, setting):
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 @pytest.mark.parametrize("way", ["graph", also("compiled", marks=[needs_xla])])
 def test_raise_is_an_error_on_all_ranks_and_updates_nothing(way, tmp_path):
     out = run(way, tmp_path, "raise")
@@ -344,6 +345,7 @@ def test_raise_is_an_error_on_all_ranks_and_updates_nothing(way, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 def test_off_looks_at_nothing(tmp_path):
     out = run("graph", tmp_path, "off")
     assert out.count("operations: []") == 2

@@ -8,7 +8,7 @@ import mpi
 import pytest
 from variants import also
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.variant]
 
 PROGRAM = Path(mode_program.__file__)
 USUAL = "bfloat16"

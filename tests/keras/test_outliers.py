@@ -185,6 +185,7 @@ def run(tmp_path, setting):
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 @pytest.mark.parametrize("setting", ["warn", also("skip"), also("raise"), also("off")])
 def test_what_becomes_of_the_update(setting, tmp_path):
     out = run(tmp_path, setting)

@@ -213,6 +213,7 @@ def test_a_compression_with_a_state_has_to_be_given(suffix, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 def test_lars_is_found_in_a_new_process(tmp_path):
     keras = keras_of("keras")
     optimizer = hvd.DistributedOptimizer(hvd.optimizers.LARS(0.25, momentum=0.5))

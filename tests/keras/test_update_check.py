@@ -94,6 +94,7 @@ class TestPlainOptimizers:
             hvd.barrier()
 
     @pytest.mark.thorough
+    @pytest.mark.variant
     @pytest.mark.parametrize("way", ["clone", "file", also("copy")])
     def test_of_a_copied_model(self, way, tmp_path):
         keras = keras_of("keras")

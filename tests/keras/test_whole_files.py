@@ -4,7 +4,7 @@ import mpi
 import pytest
 from variants import also
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.variant]
 
 # Its second save is killed in the middle of the weights.
 PROGRAM = """

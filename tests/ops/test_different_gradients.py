@@ -39,6 +39,7 @@ CASES = {
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 @pytest.mark.parametrize("size", [2, also(3)])
 def test_each_rank_names_its_variables(size):
     calls = [call for call, _ in CASES.values()]
@@ -122,6 +123,7 @@ def test_a_function_never_adds_up_gradients_of_different_variables(compiled):
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("package", "optimizer", "eager"),
     [

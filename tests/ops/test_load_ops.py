@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tfhvd as hvd
 
-pytestmark = [pytest.mark.ranks(1), pytest.mark.thorough]
+pytestmark = [pytest.mark.ranks(1), pytest.mark.thorough, pytest.mark.variant]
 
 PROGRAM = """
 import sys

@@ -10,7 +10,7 @@ import mpi
 import pytest
 from variants import also
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.variant]
 
 PROGRAM = """
 import hashlib

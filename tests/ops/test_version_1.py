@@ -47,6 +47,7 @@ print("right")
 
 
 @pytest.mark.thorough
+@pytest.mark.variant
 def test_variables_and_control_flow_of_version_1():
     job = mpi.run_ranks(2, PROGRAM)
     assert [rank.code for rank in job.ranks] == [0, 0], job
