@@ -21,12 +21,12 @@ REQUEST = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"  # of Prometheus
 
 # Of a process that has proved to be of the job: to a launcher, none of them means anything.
 NONSENSE = (
-    messages.frame(messages.HELLO, b'{"rank": 1e999}'),
-    messages.frame(messages.HELLO, DEEP),
-    messages.frame(messages.HELLO, b'{"rank": 0, "host": 5, "again": 7}'),
-    messages.frame(messages.HELLO, b'{"rank": 99, "host": "h"}'),
-    messages.frame(messages.STATUS_QUERY, DEEP),
-    messages.frame(messages.EXIT, b'{"code": 1}'),
+    messages.frame(messages.FrameKind.HELLO, b'{"rank": 1e999}'),
+    messages.frame(messages.FrameKind.HELLO, DEEP),
+    messages.frame(messages.FrameKind.HELLO, b'{"rank": 0, "host": 5, "again": 7}'),
+    messages.frame(messages.FrameKind.HELLO, b'{"rank": 99, "host": "h"}'),
+    messages.frame(messages.FrameKind.STATUS_QUERY, DEEP),
+    messages.frame(messages.FrameKind.EXIT, b'{"code": 1}'),
     b"\xff" * 100,
 )
 # Of anybody.
@@ -37,8 +37,8 @@ _KNOWN = (
     handshake.MAGIC + struct.pack("<3I", 0, 1, 0) + b"n" * 16,
     struct.pack("<QIIQ", 0, 7, 0, 1 << 60),  # the head of a frame between ranks
     struct.pack("!Q32s", 1 << 62, b""),  # of a message of network/signed_channel.py
-    messages.frame_json(messages.SIGNAL, signal=9, group=True),
-    messages.frame(messages.QUIT),
+    messages.frame_json(messages.FrameKind.SIGNAL, signal=9, group=True),
+    messages.frame(messages.FrameKind.QUIT),
     REQUEST,
     b"GET /?" + b"a&" * 3000 + b" HTTP/1.1\r\n\r\n",
     b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
@@ -65,7 +65,13 @@ def frame(draw: random.Random, seen: list[bytes]) -> bytes:
             data = data[:at] + draw.choice(known)
         elif kind == 2:  # nested
             data = messages.frame(
-                draw.choice((messages.HELLO, messages.STATUS_QUERY, messages.TAKEOVER_STATE)),
+                draw.choice(
+                    (
+                        messages.FrameKind.HELLO,
+                        messages.FrameKind.STATUS_QUERY,
+                        messages.FrameKind.TAKEOVER_STATE,
+                    )
+                ),
                 data[: messages.LIMIT],
             )
         elif kind == 3:  # doubled
@@ -85,12 +91,12 @@ def nonsense(draw: random.Random) -> bytes:
     """One frame of a process of the job, to its launcher: no prefix of it means anything."""
     head = draw.choice(
         (
-            messages.HELLO,
-            messages.STATUS_QUERY,
-            messages.EXIT,
-            messages.OUTPUT,
-            messages.JOINING,
-            messages.SNAPSHOT,
+            messages.FrameKind.HELLO,
+            messages.FrameKind.STATUS_QUERY,
+            messages.FrameKind.EXIT,
+            messages.FrameKind.OUTPUT,
+            messages.FrameKind.JOINING,
+            messages.FrameKind.SNAPSHOT,
         )
     )
     kind = draw.randrange(4)

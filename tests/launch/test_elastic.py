@@ -112,7 +112,7 @@ def test_who_comes_is_told_its_place_among_those_that_are_left_and_those_that_co
 
 def begun(data: bytes | None) -> tuple[dict, list[str]]:
     [(kind, payload), *rest] = messages.Reader().feed(data or b"")
-    assert kind == messages.REPLAY_LOG
+    assert kind == messages.FrameKind.REPLAY_LOG
     return messages.read_json(payload), [str(messages.read_json(each)["line"]) for _, each in rest]
 
 

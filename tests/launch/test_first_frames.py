@@ -45,7 +45,7 @@ def test_a_peer_that_says_nothing_is_lost(connection):
     peers.add(peer := Connection.connected(connection[0], again=False))
     assert lost(peers, 0.0) == []
     assert lost(peers, handshake.LIMIT) == [peer]
-    begun = messages.frame_json(messages.HELLO, rank=0)
+    begun = messages.frame_json(messages.FrameKind.HELLO, rank=0)
     assert peer.reader.feed(begun[:-1]) == []
     assert lost(peers, handshake.LIMIT) == [peer], "half a frame is none"
     peer.reader.feed(begun[-1:])
@@ -53,16 +53,19 @@ def test_a_peer_that_says_nothing_is_lost(connection):
 
 
 def test_the_first_frame_is_short(connection):
-    hello = messages.frame(messages.HELLO, bytes(messages.FIRST_LIMIT))
-    longer = messages.frame(messages.HELLO, bytes(messages.FIRST_LIMIT + 1))
-    output = messages.frame(messages.OUTPUT, bytes(messages.LIMIT))
+    hello = messages.frame(messages.FrameKind.HELLO, bytes(messages.FIRST_LIMIT))
+    longer = messages.frame(messages.FrameKind.HELLO, bytes(messages.FIRST_LIMIT + 1))
+    output = messages.frame(messages.FrameKind.OUTPUT, bytes(messages.LIMIT))
     reader = Connection.connected(connection[0], again=False).reader
-    assert [kind for kind, _ in reader.feed(hello + output)] == [messages.HELLO, messages.OUTPUT]
+    assert [kind for kind, _ in reader.feed(hello + output)] == [
+        messages.FrameKind.HELLO,
+        messages.FrameKind.OUTPUT,
+    ]
     with pytest.raises(messages.WireError):
         Connection.connected(connection[0], again=False).reader.feed(longer[:5])
     # What an agent says to a launcher that takes another one's place has the roster.
     reader = Connection.connected(connection[0], again=True).reader
-    assert [kind for kind, _ in reader.feed(longer)] == [messages.HELLO]
+    assert [kind for kind, _ in reader.feed(longer)] == [messages.FrameKind.HELLO]
 
 
 def test_a_host_with_many_networks_has_room():
@@ -76,10 +79,10 @@ GOOD = {"rank": 1, "host": "h", "share": None, "listens_at": None, "again": None
 
 
 def test_a_hello_is_read_as_a_whole():
-    said = hello.read(messages.HELLO, json.dumps(GOOD).encode())
+    said = hello.read(messages.FrameKind.HELLO, json.dumps(GOOD).encode())
     assert said == hello.Hello(1, "h", 0, "", "", None)
     again = {"started": True, "line": "roster"}
-    said = hello.read(messages.HELLO, json.dumps({**GOOD, "again": again}).encode())
+    said = hello.read(messages.FrameKind.HELLO, json.dumps({**GOOD, "again": again}).encode())
     assert said.again == hello.Again(True, "roster")
 
 
@@ -105,14 +108,16 @@ def test_a_hello_is_read_as_a_whole():
 )
 def test_a_hello_with_a_field_of_another_kind_is_none(bad):
     with pytest.raises(messages.WireError):
-        hello.read(messages.HELLO, json.dumps({**GOOD, **bad}).encode())
+        hello.read(messages.FrameKind.HELLO, json.dumps({**GOOD, **bad}).encode())
     with pytest.raises(messages.WireError):
-        hello.read(messages.EXIT, json.dumps(GOOD).encode())
+        hello.read(messages.FrameKind.EXIT, json.dumps(GOOD).encode())
 
 
 def test_a_question_is_short(connection):
     ours, theirs = connection
-    ours.sendall(messages.frame(messages.STATUS_QUERY, bytes(messages.FIRST_LIMIT + 1))[:5])
+    ours.sendall(
+        messages.frame(messages.FrameKind.STATUS_QUERY, bytes(messages.FIRST_LIMIT + 1))[:5]
+    )
     with pytest.raises(messages.WireError):
         status_query.answer_one(theirs, dict, lambda limit: False, 10.0)
 
@@ -144,8 +149,8 @@ def test_who_answers_for_a_host_goes_on(monkeypatch):
         for said in (
             b"",
             b"A",
-            messages.frame(messages.STATUS_QUERY, b"[" * 10_000),
-            messages.frame(messages.STATUS_QUERY, b"5"),
+            messages.frame(messages.FrameKind.STATUS_QUERY, b"[" * 10_000),
+            messages.frame(messages.FrameKind.STATUS_QUERY, b"5"),
         ):
             with socket.create_connection(("127.0.0.1", ours.port), 20) as sock:
                 handshake.prove(sock, TOKEN, status_server.ABOUT)

@@ -120,7 +120,10 @@ def test_what_came_before_the_rank_is_sent_to_it(early):
         sender.stop()
         sender.stop()
     os.close(read)
-    assert sent == [messages.frame(messages.INPUT, b"abc"), messages.frame(messages.INPUT)]
+    assert sent == [
+        messages.frame(messages.FrameKind.INPUT, b"abc"),
+        messages.frame(messages.FrameKind.INPUT),
+    ]
 
 
 def test_input_is_written_as_it_is_read():

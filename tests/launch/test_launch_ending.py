@@ -238,7 +238,11 @@ def test_steps_are_taken_once():
 
 
 def test_frames_survive_any_cutting():
-    frames = [(messages.OUTPUT, b"x" * 300), (messages.QUIT, b""), (messages.ERRORS, b"\x00\n")]
+    frames = [
+        (messages.FrameKind.OUTPUT, b"x" * 300),
+        (messages.FrameKind.QUIT, b""),
+        (messages.FrameKind.ERRORS, b"\x00\n"),
+    ]
     stream = b"".join(messages.frame(*frame) for frame in frames)
     for size in (1, 2, 7, 1000):
         reader, got = messages.Reader(), []

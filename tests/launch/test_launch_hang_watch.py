@@ -31,7 +31,7 @@ class Job:
         self.looks = Looks(self.ask)
         tell = lambda found, looks: self.told.append(found)  # noqa: E731
         pace = pace or (patient(limit) if limit else None)
-        probe = lambda: self.ask(messages.frame_json(messages.STALL_QUERY, limit=limit))  # noqa: E731
+        probe = lambda: self.ask(messages.frame_json(messages.FrameKind.STALL_QUERY, limit=limit))  # noqa: E731
         self.watch = HangWatch(pace, probe, self.looks.take, tell)
 
     def ask(self, data):
@@ -55,8 +55,8 @@ class Job:
 
     def until_the_next_look(self):
         """Lets time pass; returns how much."""
-        looks, begun = self.sent.count(messages.SNAPSHOT_REQUEST), self.now
-        while self.sent.count(messages.SNAPSHOT_REQUEST) == looks:
+        looks, begun = self.sent.count(messages.FrameKind.SNAPSHOT_REQUEST), self.now
+        while self.sent.count(messages.FrameKind.SNAPSHOT_REQUEST) == looks:
             self.let_pass(0.5)
             assert self.now < begun + 300
         return self.now - begun
@@ -79,7 +79,7 @@ HANGS = [[seen(0, WAITS, taken=taken), seen(1, taken=taken)] for taken in (20.0,
 def test_agents_are_asked_four_times_as_often_as_the_limit():
     job = Job(limit=60.0)
     job.let_pass(61)
-    assert job.sent == [messages.STALL_QUERY] * 5
+    assert job.sent == [messages.FrameKind.STALL_QUERY] * 5
     off = Job(limit=0.0)
     off.let_pass(600)
     off.watch.stuck(off.now)
@@ -105,8 +105,8 @@ def test_the_eager_watch_tells_within_two_seconds_and_looks_less_where_a_rank_wo
     busy = Job(pace=EAGER)
     rests, cpu = [], 0.0
     for _ in range(6):
-        begun, looks = busy.now, busy.sent.count(messages.SNAPSHOT_REQUEST)
-        while busy.sent.count(messages.SNAPSHOT_REQUEST) == looks:
+        begun, looks = busy.now, busy.sent.count(messages.FrameKind.SNAPSHOT_REQUEST)
+        while busy.sent.count(messages.FrameKind.SNAPSHOT_REQUEST) == looks:
             busy.let_pass(0.5)
             busy.watch.stuck(busy.now)
         rests.append(busy.now - begun)
@@ -144,10 +144,10 @@ def test_a_rank_that_works_is_no_hang_and_is_looked_at_less_and_less():
     works = [seen(0, WAITS, taken=65.0), seen(1, cpu=40.0, taken=65.0)]
     for rest in (60, 120, 240, 240):
         job.hang(HANGS[0], works)  # and half a second
-        looks = job.sent.count(messages.SNAPSHOT_REQUEST)
+        looks = job.sent.count(messages.FrameKind.SNAPSHOT_REQUEST)
         job.let_pass(rest - 1)
         job.watch.stuck(job.now)
-        assert job.sent.count(messages.SNAPSHOT_REQUEST) == looks
+        assert job.sent.count(messages.FrameKind.SNAPSHOT_REQUEST) == looks
         job.let_pass(1)
     goes_on = [seen(0, collective(2), done=1, taken=65.0), seen(1, done=1, taken=65.0)]
     job.hang(HANGS[0], goes_on)
@@ -160,9 +160,9 @@ def test_a_job_that_has_gone_on_is_looked_at_as_soon_as_ever():
     for _ in range(3):
         job.hang(HANGS[0], goes_on)
         job.let_pass(29)
-        looks = job.sent.count(messages.SNAPSHOT_REQUEST)
+        looks = job.sent.count(messages.FrameKind.SNAPSHOT_REQUEST)
         job.watch.stuck(job.now)
-        assert job.sent.count(messages.SNAPSHOT_REQUEST) == looks
+        assert job.sent.count(messages.FrameKind.SNAPSHOT_REQUEST) == looks
         job.let_pass(1)
     job.hang(*HANGS)
     assert [found.kind for found in job.told] == [Kind.WAITS]
@@ -231,7 +231,7 @@ def test_agents_that_do_not_answer_are_not_waited_for():
     job.give(HANGS[0][0])
     job.let_pass(60)
     assert job.told == [], "of what one rank alone has said nothing is known"
-    assert job.sent[-1] == messages.STALL_QUERY
+    assert job.sent[-1] == messages.FrameKind.STALL_QUERY
     job.let_pass(240)
     job.hang(HANGS[0], HANGS[1][:1])
     job.let_pass(5)
@@ -265,7 +265,9 @@ def test_the_largest_view_fits_into_a_frame():
     many = [collective(number, name, origin=name) for number in range(1, 3000)]
     threads = tuple(tuple("f" * 5000 for _ in range(100)) for _ in range(200))
     whole = dataclasses.replace(seen(1, *many), threads=threads)
-    assert len(messages.frame_json(messages.SNAPSHOT, **as_fields(whole))) < messages.LIMIT
+    assert (
+        len(messages.frame_json(messages.FrameKind.SNAPSHOT, **as_fields(whole))) < messages.LIMIT
+    )
 
 
 def test_those_that_are_named_are_known_by_the_numbers_they_were_started_with():

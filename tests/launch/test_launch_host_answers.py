@@ -64,7 +64,7 @@ def test_a_question_that_cannot_be_read_harms_who_asks_alone(port):
     for nonsense in (b"[]", b"[" * 5000, b'{"limit": "much"}', b'{"limit": 1e999}', b"{"):
         with socket.create_connection(("127.0.0.1", port)) as sock:
             handshake.prove(sock, TOKEN, status_server.ABOUT)
-            sock.sendall(messages.frame(messages.STATUS_QUERY, nonsense))
+            sock.sendall(messages.frame(messages.FrameKind.STATUS_QUERY, nonsense))
             sock.shutdown(socket.SHUT_WR)
             while sock.recv(1000):
                 pass

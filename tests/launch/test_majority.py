@@ -132,7 +132,7 @@ def takeover(count: int) -> tuple[Takeover, Handover]:
 def told(data: bytes | None) -> tuple[int, list[tuple[int, str]], bytes]:
     assert data is not None
     [(kind, payload)] = messages.Reader().feed(data)
-    assert kind == messages.TAKEOVER_STATE
+    assert kind == messages.FrameKind.TAKEOVER_STATE
     return successor.read(payload)
 
 

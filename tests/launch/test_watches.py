@@ -73,7 +73,9 @@ def test_of_a_slow_rank_is_told_once_and_not_where_nobody_watches(hang, lines):
     )
     for waiter in (0, 2):
         found = Delay(1, waiter, 0.851, 21.0, 1312)
-        watches.hear(waiter, messages.SLOW_RANK, json.loads(json.dumps(found.fields())), 0.0)
+        watches.hear(
+            waiter, messages.FrameKind.SLOW_RANK, json.loads(json.dumps(found.fields())), 0.0
+        )
     assert len(said) == lines
     if lines:
         user_messages.check("a rank is slow", *said)
@@ -90,12 +92,14 @@ def test_a_rank_that_rehearses_is_none_of_those_that_are_looked_at():
     )
     waits = collective()
     now = 100.0
-    watches.hear(0, messages.STALLED, {"limit": EAGER.early}, now)
+    watches.hear(0, messages.FrameKind.STALLED, {"limit": EAGER.early}, now)
     for taken in (20.0, 20.6):
         # The one with the number 2 has a job of its own, whose rank 0 waits for nobody.
         views = (seen(0, waits, taken=taken), seen(1, taken=taken), seen(0, taken=taken, size=1))
         for number, view in enumerate(views):
-            watches.hear(number, messages.SNAPSHOT, json.loads(json.dumps(as_fields(view))), now)
+            watches.hear(
+                number, messages.FrameKind.SNAPSHOT, json.loads(json.dumps(as_fields(view))), now
+            )
         for _ in range(10):
             now += 0.1
             watches.tick(now, ends=False)

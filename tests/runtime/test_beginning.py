@@ -59,7 +59,11 @@ def test_what_is_kept_can_be_said_in_one_frame():
             pass
         assert len(full.results) > 1
         assert (
-            len(messages.frame_json(messages.REPLAY_LOG, results=full.as_fields(), trained=1))
+            len(
+                messages.frame_json(
+                    messages.FrameKind.REPLAY_LOG, results=full.as_fields(), trained=1
+                )
+            )
             < messages.LIMIT
         )
 

@@ -85,8 +85,8 @@ def test_a_rank_that_is_stopped_still_has_its_host_seen(rank):
     with socket.create_connection(at) as sock:
         sock.settimeout(10)
         handshake.prove(sock, watcher.token, watcher.about)
-        sock.sendall(status_query.messages.frame_json(status_query.messages.STATUS_QUERY))
-        assert sock.recv(1000) == status_query.messages.frame(status_query.messages.QUIT)
+        sock.sendall(status_query.messages.frame_json(status_query.messages.FrameKind.STATUS_QUERY))
+        assert sock.recv(1000) == status_query.messages.frame(status_query.messages.FrameKind.QUIT)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])

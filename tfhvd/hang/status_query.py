@@ -17,6 +17,7 @@ from tfhvd.hang.detector import Views
 from tfhvd.hang.snapshot import Snapshot
 from tfhvd.network import address, connector
 from tfhvd.protocol import messages, variables
+from tfhvd.protocol.messages import FrameKind
 
 _LIMIT = 10.0  # seconds for an answer
 _TO_CONNECT = 2.0
@@ -52,11 +53,11 @@ def look(watcher: Watcher) -> list[Snapshot]:
     """
     for at in address.pairs(watcher.addresses):
         with contextlib.suppress(*FAILURES), _asking(watcher, at) as sock:
-            sock.sendall(messages.frame_json(messages.STATUS_QUERY))
+            sock.sendall(messages.frame_json(FrameKind.STATUS_QUERY))
             views = [
                 messages.read_json(each)
                 for kind, each in _answers(sock)
-                if kind == messages.SNAPSHOT
+                if kind == FrameKind.SNAPSHOT
             ]
             return sorted(map(snapshot.of_fields, views), key=lambda seen: seen.rank)
     return []
@@ -71,8 +72,8 @@ def waits(watcher: Watcher, limit: float) -> bool:
     """
     for at in address.pairs(watcher.addresses):
         with contextlib.suppress(*FAILURES), _asking(watcher, at) as sock:
-            sock.sendall(messages.frame_json(messages.STATUS_QUERY, limit=limit))
-            return any(kind == messages.STALLED for kind, _ in _answers(sock))
+            sock.sendall(messages.frame_json(FrameKind.STATUS_QUERY, limit=limit))
+            return any(kind == FrameKind.STALLED for kind, _ in _answers(sock))
     return False
 
 
@@ -99,31 +100,33 @@ def answer_one(
     """
     kind, payload = next(_frames(sock, patience, messages.FIRST_LIMIT))
     asked = messages.read_json(payload)
-    if kind != messages.STATUS_QUERY:
+    if kind != FrameKind.STATUS_QUERY:
         raise messages.WireError("this is no question")
     sock.settimeout(_LIMIT)
     if "limit" not in asked:
         answer(sock.sendall, look())
     else:
-        stuck = messages.frame(messages.STALLED) if waits(float(asked["limit"])) else b""
-        sock.sendall(stuck + messages.frame(messages.QUIT))
+        stuck = messages.frame(FrameKind.STALLED) if waits(float(asked["limit"])) else b""
+        sock.sendall(stuck + messages.frame(FrameKind.QUIT))
 
 
 def answer(send: Callable[[bytes], None], views: Views) -> None:
     """Sends what was seen."""
     for seen in views.values():
-        send(messages.frame_json(messages.SNAPSHOT, **snapshot.as_fields(seen)))
-    send(messages.frame(messages.QUIT))
+        send(messages.frame_json(FrameKind.SNAPSHOT, **snapshot.as_fields(seen)))
+    send(messages.frame(FrameKind.QUIT))
 
 
-def _answers(sock: socket.socket) -> list[tuple[bytes, bytes]]:
+def _answers(sock: socket.socket) -> list[tuple[FrameKind, bytes]]:
     """The frames before the one that ends the answer."""
-    return list(itertools.takewhile(lambda frame: frame[0] != messages.QUIT, _frames(sock, _LIMIT)))
+    return list(
+        itertools.takewhile(lambda frame: frame[0] != FrameKind.QUIT, _frames(sock, _LIMIT))
+    )
 
 
 def _frames(
     sock: socket.socket, limit: float, first_limit: int = messages.LIMIT
-) -> Iterator[tuple[bytes, bytes]]:
+) -> Iterator[tuple[FrameKind, bytes]]:
     """The frames that come within ``limit`` seconds; for the other argument see messages.Reader."""
     reader = messages.Reader(first_limit)
     deadline = time.monotonic() + limit

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 
 _T = TypeVar("_T")
 
@@ -44,13 +45,13 @@ class Hello:
     again: Again | None
 
 
-def read(kind: bytes, payload: bytes) -> Hello:
+def read(kind: FrameKind, payload: bytes) -> Hello:
     """Reads an agent's first frame.
 
     Raises:
         wire.WireError: it is no hello.
     """
-    if kind != messages.HELLO:
+    if kind != FrameKind.HELLO:
         raise messages.WireError("no hello")
     fields = messages.read_json(payload)
     again = fields.get("again")

@@ -6,6 +6,7 @@ byte of kind, four bytes of length (big endian) and the payload: JSON, if the co
 
 from __future__ import annotations
 
+import enum
 import fcntl
 import json
 import socket
@@ -13,87 +14,9 @@ import struct
 import termios
 from typing import Any
 
-# From agent to launcher.
-#
-# {rank, host, pid, share, listens_at, inherits_at, again}; share: the cores that the rank takes, or
-# null; listens_at: where the rank listens for others, or null; inherits_at: where this host would
-# listen if it took over from the launcher, or ""; again: null, or, to a launcher that has taken
-# over, {started, line}: whether the rank has started, and the last roster that it was told.
-# LEAVING, JOINING and EXIT are then sent again.
-HELLO = b"H"
-# Bytes that the rank wrote to stdout and to stderr.
-OUTPUT = b"O"
-ERRORS = b"E"
-# Text of its stderr that only files and -v show.
-HIDDEN_ERRORS = b"F"
-# {follows}: the rank begins to leave; see rank_channel.
-LEAVING = b"N"
-# In an elastic job: {ready: identity, trained}, {let_in: generation}, {joined: true},
-# {begun: results, trained}, {barrier: number} or {outside: for_good}; see rank_channel.Sender.
-JOINING = b"J"
-# Empty: yes, to a STALL_QUERY.
-STALLED = b"K"
-# What is seen of the rank (hang/snapshot.py), or {}.
-SNAPSHOT = b"V"
-# {pid, lasted}: a signal has stopped this process of the rank; lasted: it runs again, after so many
-# seconds.
-STOPPED = b"T"
-# A rank for which this one waits in step after step; see hang/slow_ranks.py.
-SLOW_RANK = b"U"
-# {version} of the newest TAKEOVER_STATE.
-TAKEOVER_STATE_RECEIVED = b"Z"
-# {code, ago, doing}, {signal, told, stopped, out_of_memory, ago, doing} or {error}: the last frame;
-# ago: seconds since the rank ended; doing: what, by its flight record.
-EXIT = b"X"
-
-# From launcher to agent.
-#
-# Empty.
-WELCOME = b"W"
-# {addresses, salt, elastic}: where all ranks listen, and from what they derive the token among
-# themselves; without addresses the rank joins later. The rank may start.
-ENDPOINTS = b"M"
-# {line}: the members of an elastic job; see launch/state/roster.py.
-ROSTER = b"G"
-# {results, trained}, to joining ranks: what the others did before they trained, or null, and the
-# number of trainings before; sent again with each training.
-REPLAY_LOG = b"D"
-# {barriers}: from which joining ranks may continue, by rank; see launch/state/join_barriers.py.
-BARRIERS_PASSED = b"C"
-# Who takes over if the launcher's host fails, and the state for it, signed; see
-# launch/failover/replication.py.
-TAKEOVER_STATE = b"Y"
-# {signal, group}: pass it to the rank.
-SIGNAL = b"S"
-# {limit}: kill the rank if SIGSTOP has stopped it for so many seconds; sent repeatedly.
-KILL_IF_STOPPED = b"L"
-# {limit}: has the rank waited so many seconds without progress?
-STALL_QUERY = b"P"
-# Empty: what is seen of the rank now?
-SNAPSHOT_REQUEST = b"R"
-# Bytes for the rank's stdin; empty: its end.
-INPUT = b"I"
-# Empty: the job is over, the agent may end. Also the end of the answer to a STATUS_QUERY.
-QUIT = b"Q"
-
-# In both directions. Empty: that the kernel of the other host acknowledges it says enough.
-HEARTBEAT = b"B"
-
-# From a tool, or a rank, to launcher or rank. {}: the answer is a SNAPSHOT of each rank with a
-# flight record, then QUIT; see hang/status_query.py. A rank also answers {limit}: it sends STALLED
-# if a rank of its host has waited so many seconds without progress, then QUIT.
-STATUS_QUERY = b"A"
-
-_KINDS = {
-    *(HELLO, OUTPUT, ERRORS, HIDDEN_ERRORS, LEAVING, JOINING, STALLED, SNAPSHOT, STOPPED),
-    *(SLOW_RANK, TAKEOVER_STATE_RECEIVED, EXIT),
-    *(WELCOME, ENDPOINTS, ROSTER, REPLAY_LOG, BARRIERS_PASSED, TAKEOVER_STATE, SIGNAL),
-    *(KILL_IF_STOPPED, STALL_QUERY, SNAPSHOT_REQUEST, INPUT, QUIT, HEARTBEAT, STATUS_QUERY),
-}
-
 ABOUT = "launcher"  # what listens, as handshake calls it
 
-_HEAD = struct.Struct("!cI")
+_HEAD = struct.Struct("!BI")
 LIMIT = 1 << 20  # A longer payload is no frame of ours.
 # Nor is a longer one the first of an agent, or of who asks: a host with many network interfaces has
 # an address of each. What an agent says again to another launcher, the roster too, is longer.
@@ -106,16 +29,94 @@ _QUEUE = struct.Struct("i")
 _TCP_INFO = struct.Struct("8B13I")  # the beginning of Linux's tcp_info
 
 
+class FrameKind(enum.IntEnum):
+    """What a frame is: the letter that it begins with."""
+
+    # From agent to launcher.
+    #
+    # {rank, host, pid, share, listens_at, inherits_at, again}; share: the cores that the rank
+    # takes, or null; listens_at: where the rank listens for others, or null; inherits_at: where
+    # this host would listen if it took over from the launcher, or ""; again: null, or, to a
+    # launcher that has taken over, {started, line}: whether the rank has started, and the last
+    # roster that it was told. LEAVING, JOINING and EXIT are then sent again.
+    HELLO = ord("H")
+    # Bytes that the rank wrote to stdout and to stderr.
+    OUTPUT = ord("O")
+    ERRORS = ord("E")
+    # Text of its stderr that only files and -v show.
+    HIDDEN_ERRORS = ord("F")
+    # {follows}: the rank begins to leave; see rank_channel.
+    LEAVING = ord("N")
+    # In an elastic job: {ready: identity, trained}, {let_in: generation}, {joined: true},
+    # {begun: results, trained}, {barrier: number} or {outside: for_good}; see rank_channel.Sender.
+    JOINING = ord("J")
+    # Empty: yes, to a STALL_QUERY.
+    STALLED = ord("K")
+    # What is seen of the rank (hang/snapshot.py), or {}.
+    SNAPSHOT = ord("V")
+    # {pid, lasted}: a signal has stopped this process of the rank; lasted: it runs again, after so
+    # many seconds.
+    STOPPED = ord("T")
+    # A rank for which this one waits in step after step; see hang/slow_ranks.py.
+    SLOW_RANK = ord("U")
+    # {version} of the newest TAKEOVER_STATE.
+    TAKEOVER_STATE_RECEIVED = ord("Z")
+    # {code, ago, doing}, {signal, told, stopped, out_of_memory, ago, doing} or {error}: the last
+    # frame; ago: seconds since the rank ended; doing: what, by its flight record.
+    EXIT = ord("X")
+
+    # From launcher to agent.
+    #
+    # Empty.
+    WELCOME = ord("W")
+    # {addresses, salt, elastic}: where all ranks listen, and from what they derive the token among
+    # themselves; without addresses the rank joins later. The rank may start.
+    ENDPOINTS = ord("M")
+    # {line}: the members of an elastic job; see launch/state/roster.py.
+    ROSTER = ord("G")
+    # {results, trained}, to joining ranks: what the others did before they trained, or null, and
+    # the number of trainings before; sent again with each training.
+    REPLAY_LOG = ord("D")
+    # {barriers}: from which joining ranks may continue, by rank; see launch/state/join_barriers.py.
+    BARRIERS_PASSED = ord("C")
+    # Who takes over if the launcher's host fails, and the state for it, signed; see
+    # launch/failover/replication.py.
+    TAKEOVER_STATE = ord("Y")
+    # {signal, group}: pass it to the rank.
+    SIGNAL = ord("S")
+    # {limit}: kill the rank if SIGSTOP has stopped it for so many seconds; sent repeatedly.
+    KILL_IF_STOPPED = ord("L")
+    # {limit}: has the rank waited so many seconds without progress?
+    STALL_QUERY = ord("P")
+    # Empty: what is seen of the rank now?
+    SNAPSHOT_REQUEST = ord("R")
+    # Bytes for the rank's stdin; empty: its end.
+    INPUT = ord("I")
+    # Empty: the job is over, the agent may end. Also the end of the answer to a STATUS_QUERY.
+    QUIT = ord("Q")
+
+    # In both directions. Empty: that the kernel of the other host acknowledges it says enough.
+    HEARTBEAT = ord("B")
+
+    # From a tool, or a rank, to launcher or rank. {}: the answer is a SNAPSHOT of each rank with a
+    # flight record, then QUIT; see hang/status_query.py. A rank also answers {limit}: it sends
+    # STALLED if a rank of its host has waited so many seconds without progress, then QUIT.
+    STATUS_QUERY = ord("A")
+
+
+_LETTERS = frozenset(FrameKind)
+
+
 class WireError(Exception):
     """The other side does not speak this language."""
 
 
-def frame(kind: bytes, payload: bytes = b"") -> bytes:
+def frame(kind: FrameKind, payload: bytes = b"") -> bytes:
     """The bytes of one frame; the payload is at most LIMIT bytes."""
     return _HEAD.pack(kind, len(payload)) + payload
 
 
-def frame_json(kind: bytes, **fields: object) -> bytes:
+def frame_json(kind: FrameKind, **fields: object) -> bytes:
     """A frame whose payload is a JSON object."""
     return frame(kind, json.dumps(fields).encode())
 
@@ -207,18 +208,18 @@ class Reader:
         self._limit = first_limit
         self.has_begun = False
 
-    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+    def feed(self, data: bytes) -> list[tuple[FrameKind, bytes]]:
         """Returns the (kind, payload) that ``data`` completes; raises WireError on nonsense."""
         self._buffer += data
         frames = []
         while len(self._buffer) >= _HEAD.size:
-            kind, length = _HEAD.unpack_from(self._buffer)
-            if length > self._limit or kind not in _KINDS:
+            letter, length = _HEAD.unpack_from(self._buffer)
+            if length > self._limit or letter not in _LETTERS:
                 raise WireError(f"not a frame: {bytes(self._buffer[:16])!r}")
             end = _HEAD.size + length
             if len(self._buffer) < end:
                 break
-            frames.append((kind, bytes(self._buffer[_HEAD.size : end])))
+            frames.append((FrameKind(letter), bytes(self._buffer[_HEAD.size : end])))
             self._limit, self.has_begun = LIMIT, True
             del self._buffer[:end]
         return frames

@@ -32,6 +32,7 @@ from tfhvd.launch.placement.environment import FOLDERS_OF_MPIRUN
 from tfhvd.launch.stdio import debugger_stdin
 from tfhvd.network import ports
 from tfhvd.protocol import endpoints, messages, rank_channel
+from tfhvd.protocol.messages import FrameKind
 from tfhvd.protocol.variables import ADDRESS, MAJORITY, STANDBY, TOKEN, rank_of
 from tfhvd.system import cpu_affinity, subreaper
 
@@ -105,11 +106,11 @@ class Agent:
             out, err, stdin = self._rank.start(command, env, has_input=has_input)
         except OSError as error:
             text = f"cannot start {command[0]!r}: {error.strerror or error}"
-            self._tell("exit", messages.frame_json(messages.EXIT, error=text))
+            self._tell("exit", messages.frame_json(FrameKind.EXIT, error=text))
             return
         if stdin is not None:
             self._input = debugger_stdin.InputWriter(self._select, stdin)
-        for pipe, kind in ((out, messages.OUTPUT), (err, messages.ERRORS)):
+        for pipe, kind in ((out, FrameKind.OUTPUT), (err, FrameKind.ERRORS)):
             fd = pipe.fileno()
             self._open_pipes += 1
             handler = lambda fd=fd, kind=kind: self._on_output(fd, kind)  # noqa: E731
@@ -133,14 +134,14 @@ class Agent:
                 self._send(frame)
         delay = None if rank.has_exited else rank.record.delay(now)
         if delay is not None:
-            self._send(messages.frame_json(messages.SLOW_RANK, **delay.fields()))
+            self._send(messages.frame_json(FrameKind.SLOW_RANK, **delay.fields()))
         # mpirun follows its SIGTERM with SIGKILL a quarter of a second later.
         drain = 0.0 if self._ended_by_mpirun or self._over else _DRAIN
         is_read = not self._open_pipes or now > rank.ended_at + drain
         if rank.state is RankState.EXITED and is_read:
             self._on_notices()  # the launcher needs them before the end that they explain
             fields = rank.report(told=self._ended_by_mpirun)
-            self._tell("exit", messages.frame_json(messages.EXIT, **fields))
+            self._tell("exit", messages.frame_json(FrameKind.EXIT, **fields))
             subreaper.sweep(self._launcher.started)
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
@@ -155,20 +156,20 @@ class Agent:
     def _on_notices(self) -> None:
         for taken in self._notices.take():
             if taken.follows is not None:
-                self._tell("leave", messages.frame_json(messages.LEAVING, follows=taken.follows))
+                self._tell("leave", messages.frame_json(FrameKind.LEAVING, follows=taken.follows))
             elif taken.aside is not None:
                 self._send(
-                    messages.frame(messages.HIDDEN_ERRORS, taken.aside.encode(errors="replace"))
+                    messages.frame(FrameKind.HIDDEN_ERRORS, taken.aside.encode(errors="replace"))
                 )
             elif taken.joining is not None:
                 what = "".join(taken.joining)
-                self._tell(what, messages.frame_json(messages.JOINING, **taken.joining))
+                self._tell(what, messages.frame_json(FrameKind.JOINING, **taken.joining))
             elif taken.record is not None:
                 self._rank.record.keep(taken.record)
             elif taken.takes_part is not None:
                 self._rank.record.takes_part = taken.takes_part
 
-    def _on_output(self, fd: int, kind: bytes) -> None:
+    def _on_output(self, fd: int, kind: FrameKind) -> None:
         data = os.read(fd, 65536)
         if data:
             self._send(messages.frame(kind, data))
@@ -179,41 +180,43 @@ class Agent:
     def _on_launcher(self) -> None:
         frames = self._launcher.receive()
         for kind, payload in frames or []:
-            if kind == messages.SIGNAL:
+            if kind == FrameKind.SIGNAL:
                 fields = messages.read_json(payload)
                 self._rank.signal(fields["signal"], group=fields["group"])
-            elif kind == messages.STALL_QUERY:
+            elif kind == FrameKind.STALL_QUERY:
                 self._probe(messages.read_json(payload)["limit"])
-            elif kind == messages.SNAPSHOT_REQUEST:
+            elif kind == FrameKind.SNAPSHOT_REQUEST:
                 self._send(self._view())
-            elif kind == messages.KILL_IF_STOPPED:
+            elif kind == FrameKind.KILL_IF_STOPPED:
                 self._rank.kill_if_stopped(messages.read_json(payload)["limit"])
-            elif kind == messages.INPUT and self._input is not None:
+            elif kind == FrameKind.INPUT and self._input is not None:
                 self._input.feed(payload)
-            elif kind == messages.ENDPOINTS and self._port is not None:
+            elif kind == FrameKind.ENDPOINTS and self._port is not None:
                 if self._rank.state is RankState.WAITING:
                     self._start(self._port.hand_over(**messages.read_json(payload)))
-            elif kind == messages.ROSTER and self._port is not None:
+            elif kind == FrameKind.ROSTER and self._port is not None:
                 line = str(messages.read_json(payload)["line"])
                 self._line = line if line.startswith("roster ") else self._line
                 self._port.say(line)
-            elif kind == messages.TAKEOVER_STATE:
+            elif kind == FrameKind.TAKEOVER_STATE:
                 self._send(self._launcher.take_state(payload))
-            elif kind in (messages.REPLAY_LOG, messages.BARRIERS_PASSED) and self._port is not None:
+            elif (
+                kind in (FrameKind.REPLAY_LOG, FrameKind.BARRIERS_PASSED) and self._port is not None
+            ):
                 self._port.tell(payload)
-            elif kind == messages.QUIT:
+            elif kind == FrameKind.QUIT:
                 self._over = True
         if frames is None:
             self._connect_again()
 
     def _probe(self, limit: float) -> None:
         if not self._rank.has_exited and self._rank.record.waits_in_vain(limit):
-            self._send(messages.frame_json(messages.STALLED, limit=limit))
+            self._send(messages.frame_json(FrameKind.STALLED, limit=limit))
 
     def _view(self) -> bytes:
         """Return what is seen of the rank. Its stacks may take a moment to arrive."""
         fields = {} if self._rank.has_exited else self._rank.record.view()
-        return messages.frame_json(messages.SNAPSHOT, **fields)
+        return messages.frame_json(FrameKind.SNAPSHOT, **fields)
 
     def _connect_again(self) -> None:
         """Connect to the launcher that has taken over, if there is one, or end."""

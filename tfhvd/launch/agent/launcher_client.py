@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from tfhvd.launch.failover import successor
 from tfhvd.network import address, connector, ports
 from tfhvd.protocol import endpoints, messages
+from tfhvd.protocol.messages import FrameKind
 from tfhvd.protocol.variables import ADDRESS, MAJORITY, STANDBY, TOKEN
 
 _TIMES, _PAUSE = 5, 0.2  # how often the launcher may be killed while we connect; seconds
@@ -66,7 +67,7 @@ class Launcher:
         """Connect to the launcher, or to its successor.
 
         Args:
-            again: what to tell a launcher that has taken over; see messages.HELLO.
+            again: what to tell a launcher that has taken over; see FrameKind.HELLO.
 
         Raises:
             OSError: no address answers; with the reason of each.
@@ -99,7 +100,7 @@ class Launcher:
         """Return whether one of the addresses answers; note the errors of the others."""
         inherits_at = "" if self._successor is None else self._successor.addresses
         hello = messages.frame_json(
-            messages.HELLO, **self._hello, inherits_at=inherits_at, again=again
+            FrameKind.HELLO, **self._hello, inherits_at=inherits_at, again=again
         )
         limit = _TO_CONNECT if self._successor is None or again is None else _TO_CONNECT_SOON
         for at in addresses:
@@ -140,7 +141,7 @@ class Launcher:
         self._beat_at = now + _BEAT
         if not messages.has_unacknowledged(self.sock):  # else its acknowledgment shows it
             with contextlib.suppress(OSError):  # the next read reports it
-                self.sock.sendall(messages.frame(messages.HEARTBEAT))
+                self.sock.sendall(messages.frame(FrameKind.HEARTBEAT))
 
     def take_state(self, payload: bytes) -> bytes:
         """Keep a TAKEOVER_STATE; return the answer to it."""
@@ -158,7 +159,7 @@ class Launcher:
         if self._successor is not None:
             self._successor.wait()
 
-    def receive(self) -> list[tuple[bytes, bytes]] | None:
+    def receive(self) -> list[tuple[FrameKind, bytes]] | None:
         """Return the frames that have arrived, once `sock` is readable; None at their end."""
         try:
             data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -202,8 +203,8 @@ def _welcomed(at: tuple[str, int], token: str, hello: bytes, limit: float) -> so
     try:
         messages.notice_lost_hosts(sock)
         sock.sendall(hello)
-        frames = messages.Reader().feed(_read_exactly(sock, len(messages.frame(messages.WELCOME))))
-        if [kind for kind, _ in frames] != [messages.WELCOME]:
+        frames = messages.Reader().feed(_read_exactly(sock, len(messages.frame(FrameKind.WELCOME))))
+        if [kind for kind, _ in frames] != [FrameKind.WELCOME]:
             raise messages.WireError("no welcome")
         sock.settimeout(None)
     except (OSError, messages.WireError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 from tfhvd.system import subreaper
 
 EVERY = 0.5  # seconds from one look to the next
@@ -32,9 +33,9 @@ class Halts:
         stopped = subreaper.stopped(group, pids)
         if stopped and self._since is None:
             self._since, self._runs = now, False
-            return [messages.frame_json(messages.STOPPED, pid=stopped[0], lasted=None)]
+            return [messages.frame_json(FrameKind.STOPPED, pid=stopped[0], lasted=None)]
         ran, self._runs = self._runs, not stopped
         if ran and self._runs and self._since is not None:
             lasted, self._since = now - EVERY - self._since, None
-            return [messages.frame_json(messages.STOPPED, pid=0, lasted=lasted)]
+            return [messages.frame_json(FrameKind.STOPPED, pid=0, lasted=lasted)]
         return []

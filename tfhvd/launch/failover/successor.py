@@ -19,6 +19,7 @@ from typing import IO
 
 from tfhvd.network import address, ports
 from tfhvd.protocol import endpoints, messages, variables
+from tfhvd.protocol.messages import FrameKind
 
 
 class Successor:
@@ -45,7 +46,7 @@ class Successor:
     def take(self, payload: bytes) -> bytes:
         """Keep the launcher's TAKEOVER_STATE; return the answer to it."""
         version, self._order, self._state = read(payload)
-        return messages.frame_json(messages.TAKEOVER_STATE_RECEIVED, version=version)
+        return messages.frame_json(FrameKind.TAKEOVER_STATE_RECEIVED, version=version)
 
     def in_order(self, *, host_is_lost: bool) -> Iterator[list[tuple[str, int]]]:
         """Yield where each successor listens; start this agent's own when it is its turn.
@@ -96,7 +97,7 @@ class Successor:
 def frame(version: int, successors: Collection[tuple[int, str]], will: bytes) -> bytes:
     """Return a TAKEOVER_STATE message."""
     head = json.dumps({"version": version, "heirs": list(successors)}).encode()
-    return messages.frame(messages.TAKEOVER_STATE, head + b"\n" + will)
+    return messages.frame(FrameKind.TAKEOVER_STATE, head + b"\n" + will)
 
 
 def read(payload: bytes) -> tuple[int, list[tuple[int, str]], bytes]:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Collection, Mapping
 
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 
 
 class Roster:
@@ -73,7 +74,7 @@ class Roster:
         if len(self._listens_at) < self._num_proc:
             return None
         return messages.frame_json(
-            messages.ENDPOINTS,
+            FrameKind.ENDPOINTS,
             addresses=[self._listens_at[each] for each in range(self._num_proc)],
             salt=self._salt,
             elastic=self.elastic,
@@ -94,7 +95,7 @@ class Roster:
         order = [*self.present, *sorted(set(hosts) - set(self.present))]
         return (
             messages.frame_json(
-                messages.ENDPOINTS,
+                FrameKind.ENDPOINTS,
                 addresses=[],
                 salt="",
                 elastic=True,
@@ -145,7 +146,7 @@ class Roster:
         if trained <= self._trained or not self.elastic:
             return None
         self._trained = trained
-        self.beginning = messages.frame_json(messages.REPLAY_LOG, results=results, trained=trained)
+        self.beginning = messages.frame_json(FrameKind.REPLAY_LOG, results=results, trained=trained)
         still = [rank for rank in self.waiting if self._trained_by[rank] >= trained]
         if still == self.waiting:
             return self.beginning
@@ -238,7 +239,7 @@ class Roster:
         return self._told_of(self._newest)
 
     def _told_of(self, line: str) -> bytes:
-        return messages.frame_json(messages.ROSTER, line=line)
+        return messages.frame_json(FrameKind.ROSTER, line=line)
 
     def _how_many_wait(self) -> bytes:
         return self._told_of(f"waiting {len(self.waiting)}\n")

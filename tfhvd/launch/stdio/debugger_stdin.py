@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import IO
 
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 
 PDB = "TFHVDRUN_PDB"  # in an agent's environment: the number of the rank that is debugged
 STALL_CHECK = "TFHVD_STALL_CHECK_DISABLE"
@@ -76,7 +77,7 @@ class InputSender:
             data = os.read(self._fd, 1 << 16)
         except OSError:  # a terminal that is gone
             data = b""
-        self._send(messages.frame(messages.INPUT, data))
+        self._send(messages.frame(FrameKind.INPUT, data))
         return bool(data)
 
 

@@ -9,6 +9,7 @@ import time
 from tfhvd.launch.state.rank_state import Rank
 from tfhvd.network import handshake
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 
 
 class Connection:
@@ -49,7 +50,7 @@ class Connection:
         name = "a process of this job" if self.rank is None else f"rank {self.rank.rank}"
         return f"tfhvdrun: closed the connection of {name}: it sent an unreadable message: {error}"
 
-    def receive(self) -> list[tuple[bytes, bytes]] | None:
+    def receive(self) -> list[tuple[FrameKind, bytes]] | None:
         """Frames that it has sent, where `sock` is readable; None once there will be no more.
 
         Raises:

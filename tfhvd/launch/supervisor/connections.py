@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from tfhvd.launch.supervisor.connection import Connection
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 from tfhvd.system.signal_pipe import STOPPING
 
 _IN_GROUP = (*STOPPING, signal.SIGKILL)
@@ -71,11 +72,11 @@ class Connections:
 
     def signal(self, number: int, only: Collection[int] | None = None) -> None:
         """Has a signal passed on to ranks: all, or `only` these."""
-        data = messages.frame_json(messages.SIGNAL, signal=int(number), group=number in _IN_GROUP)
+        data = messages.frame_json(FrameKind.SIGNAL, signal=int(number), group=number in _IN_GROUP)
         for peer in self.running(only):
             peer.send(data)
 
     def quit(self) -> None:
         """Tells all agents that the job is over."""
         for peer in self._all:
-            peer.send(messages.frame(messages.QUIT))
+            peer.send(messages.frame(FrameKind.QUIT))

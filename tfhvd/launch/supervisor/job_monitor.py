@@ -20,6 +20,7 @@ from tfhvd.launch.state.supervisor_config import Timeouts
 from tfhvd.launch.supervisor import hang_report
 from tfhvd.launch.supervisor.status_round import Looks
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 
 _SOON = 5.0  # seconds: where ranks that hang are told so early, nobody needs to be named before
 _TOLD = (Kind.STOPPED, Kind.DEAD)  # what is said of such a rank at once by others
@@ -41,7 +42,7 @@ class JobMonitor:
         KINDS: the frames of agents that it hears.
     """
 
-    KINDS = (messages.STALLED, messages.SNAPSHOT, messages.SLOW_RANK)
+    KINDS = (FrameKind.STALLED, FrameKind.SNAPSHOT, FrameKind.SLOW_RANK)
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class JobMonitor:
         def watch(
             is_on: bool, pace: Pace, tell: Callable[[Verdict, list[Views]], None]
         ) -> HangWatch:
-            asks = messages.frame_json(messages.STALL_QUERY, limit=pace.early)
+            asks = messages.frame_json(FrameKind.STALL_QUERY, limit=pace.early)
             probe = functools.partial(ask, asks)
             return HangWatch(pace if is_on else None, probe, self._take, tell)
 
@@ -82,7 +83,7 @@ class JobMonitor:
             self._hang.tick(now)
             self._delay.tick(now)
 
-    def hear(self, rank: int, kind: bytes, fields: dict[str, Any], now: float) -> None:
+    def hear(self, rank: int, kind: FrameKind, fields: dict[str, Any], now: float) -> None:
         """Takes what an agent says.
 
         Args:
@@ -96,10 +97,10 @@ class JobMonitor:
         Raises:
             KeyError, TypeError, ValueError: if it is not that.
         """
-        if kind == messages.STALLED:
+        if kind == FrameKind.STALLED:
             early = float(fields["limit"])
             (self._delay if early == EAGER.early else self._hang).stuck(now)
-        elif kind == messages.SNAPSHOT:
+        elif kind == FrameKind.SNAPSHOT:
             self._looks.view(rank, fields)
         elif self._says_slow:
             self._say(f"tfhvdrun: {slow_ranks.Delay(**fields).notice}")

@@ -13,6 +13,7 @@ from tfhvd.launch.state.roster import Roster
 from tfhvd.launch.state.scaling import Autoscaler
 from tfhvd.launch.supervisor.process_manager import ProcessManager
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 from tfhvd.system.formatting import ranks_text
 
 # A rank that has called a collective before it trains; see rank_channel.Sender.outside.
@@ -113,7 +114,7 @@ class Joiners:
         outside = {n: host for n, host in self.hosts.items() if n not in self._members.present}
         passed = self._barriers.due(outside, {*self._members.waiting, *self._stay_out})
         if passed:
-            self._tell(messages.frame_json(messages.BARRIERS_PASSED, barriers=passed))
+            self._tell(messages.frame_json(FrameKind.BARRIERS_PASSED, barriers=passed))
 
     def heard(self, rank: int) -> bool:
         """Takes note that a rank has said hello; returns whether it is one that was started."""

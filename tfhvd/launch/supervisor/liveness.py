@@ -8,6 +8,7 @@ from tfhvd.launch.state.rank_state import Rank
 from tfhvd.launch.supervisor.connection import Connection
 from tfhvd.launch.supervisor.connections import Connections
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 
 # In an elastic job: seconds until a host without contact has failed, and between two checks. The
 # first is a little less than a multiple of the second: chance does not decide which check finds it.
@@ -45,10 +46,10 @@ class Liveness:
         self._lost_at = now + (_BEAT if self._elastic else 1.0)
         lost = self._connections.lost(_CUT_OFF if self._elastic else messages.LOST_AFTER, now)
         if self._elastic:
-            self._connections.tell(messages.frame(messages.HEARTBEAT))
+            self._connections.tell(messages.frame(FrameKind.HEARTBEAT))
         if self._evict_after:
             self._connections.tell(
-                messages.frame_json(messages.KILL_IF_STOPPED, limit=self._evict_after)
+                messages.frame_json(FrameKind.KILL_IF_STOPPED, limit=self._evict_after)
             )
         return lost
 
@@ -57,4 +58,4 @@ class Liveness:
         waiting = [rank for rank in ranks if rank.left_at is not None or rank.ending is not None]
         for peer in self._connections.running():
             if waiting not in ([], [peer.rank]):
-                peer.send(messages.frame_json(messages.KILL_IF_STOPPED, limit=self._stopped_limit))
+                peer.send(messages.frame_json(FrameKind.KILL_IF_STOPPED, limit=self._stopped_limit))

@@ -12,6 +12,7 @@ from typing import Any
 from tfhvd.hang import snapshot
 from tfhvd.hang.detector import Views
 from tfhvd.protocol import messages
+from tfhvd.protocol.messages import FrameKind
 
 _ANSWER = 4.0  # seconds for all views to come: a rank has 2 to write its stacks
 
@@ -42,7 +43,7 @@ class Looks:
 
         A rank without a record, or that has ended, is not in it.
         """
-        asked = self._ask(messages.frame(messages.SNAPSHOT_REQUEST))
+        asked = self._ask(messages.frame(FrameKind.SNAPSHOT_REQUEST))
         look = _Look(asked, then, now + _ANSWER)
         self._under_way.append(look)
         for rank in asked:

@@ -33,14 +33,15 @@ from tfhvd.launch.supervisor.process_manager import ManagerOutput, ProcessManage
 from tfhvd.launch.supervisor.summary import conclude, not_started
 from tfhvd.network.listener import Door
 from tfhvd.protocol import hello, messages
+from tfhvd.protocol.messages import FrameKind
 from tfhvd.system import cpu_affinity, popen, subreaper
 from tfhvd.system.formatting import ranks_text
 from tfhvd.system.signal_pipe import PASSED_ON, STOPPING, SignalPipe
 
 FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
 # What says nothing that the next supervisor must know.
-_PASSING = {messages.OUTPUT, messages.ERRORS, messages.HIDDEN_ERRORS, *JobMonitor.KINDS}
-_PASSING |= {messages.STATUS_QUERY, messages.STOPPED, messages.HEARTBEAT}
+_PASSING = {FrameKind.OUTPUT, FrameKind.ERRORS, FrameKind.HIDDEN_ERRORS, *JobMonitor.KINDS}
+_PASSING |= {FrameKind.STATUS_QUERY, FrameKind.STOPPED, FrameKind.HEARTBEAT}
 _LINGER = 2.0  # seconds to hear from agents whose mpirun has ended
 
 
@@ -241,36 +242,36 @@ class Supervisor:
         if peer.rank is not None and peer.rank.ending is None:
             self._on_end(peer.rank, Ending(lost=True), time.monotonic())
 
-    def _on_frame(self, peer: Connection, kind: bytes, payload: bytes) -> None:
+    def _on_frame(self, peer: Connection, kind: FrameKind, payload: bytes) -> None:
         now = time.monotonic()
         self._takeover.changed |= kind not in _PASSING
-        if kind == messages.STATUS_QUERY:
+        if kind == FrameKind.STATUS_QUERY:
             messages.read_json(payload)  # else anything would be a question, which costs a look
             self._monitor.answer(peer.send, now)
         elif peer.rank is None:
             self._on_hello(peer, kind, payload)
-        elif kind in (messages.OUTPUT, messages.ERRORS):
-            if kind == messages.ERRORS:
+        elif kind in (FrameKind.OUTPUT, FrameKind.ERRORS):
+            if kind == FrameKind.ERRORS:
                 peer.rank.hear(payload.decode(errors="replace"), now)
-            self._output.feed(peer.rank.rank, payload, now, errors=kind == messages.ERRORS)
-        elif kind == messages.HIDDEN_ERRORS:
+            self._output.feed(peer.rank.rank, payload, now, errors=kind == FrameKind.ERRORS)
+        elif kind == FrameKind.HIDDEN_ERRORS:
             self._output.aside(peer.rank.rank, payload, now)
         elif kind in JobMonitor.KINDS:
             self._monitor.hear(peer.rank.rank, kind, messages.read_json(payload), now)
-        elif kind == messages.JOINING:
+        elif kind == FrameKind.JOINING:
             self._joiners.on_joining(peer.rank, messages.read_json(payload), now)
-        elif kind == messages.STOPPED:
+        elif kind == FrameKind.STOPPED:
             self._say(peer.rank.halted(**messages.read_json(payload)))
-        elif kind == messages.TAKEOVER_STATE_RECEIVED:
+        elif kind == FrameKind.TAKEOVER_STATE_RECEIVED:
             self._takeover.knows(peer.rank.rank, int(messages.read_json(payload)["version"]))
-        elif kind == messages.LEAVING:
+        elif kind == FrameKind.LEAVING:
             peer.rank.leave(now, follows=bool(messages.read_json(payload)["follows"]))
-        elif kind == messages.EXIT and peer.rank.ending is None:
+        elif kind == FrameKind.EXIT and peer.rank.ending is None:
             fields = messages.read_json(payload)
             ago = float(fields.pop("ago", 0.0))
             self._on_end(peer.rank, Ending(**fields), now - ago)
 
-    def _on_hello(self, peer: Connection, kind: bytes, payload: bytes) -> None:
+    def _on_hello(self, peer: Connection, kind: FrameKind, payload: bytes) -> None:
         said = hello.read(kind, payload)
         rank, again = said.rank, said.again
         awaited = self._takeover.comes(
@@ -282,7 +283,7 @@ class Supervisor:
         if comes_later and not self._joiners.heard(rank) and not awaited:
             raise messages.WireError("not one that we have started")
         peer.rank = self._ranks.setdefault(rank, Rank(rank, said.host))
-        peer.send(messages.frame(messages.WELCOME))
+        peer.send(messages.frame(FrameKind.WELCOME))
         if again is not None and again.started:
             self._connections.tell(self._members.comes_again(rank, said.listens_at, again.line))
         elif comes_later:
@@ -297,7 +298,7 @@ class Supervisor:
             self._input.to(peer.send)
         is_late = self._stopping.at is not None and again is None
         if is_late or self._takeover.turns_away(rank, self._members.present):
-            peer.send(messages.frame_json(messages.SIGNAL, signal=int(signal.SIGKILL), group=True))
+            peer.send(messages.frame_json(FrameKind.SIGNAL, signal=int(signal.SIGKILL), group=True))
         if self._takeover.undecided:
             self._select.unregister(peer.sock)
 
