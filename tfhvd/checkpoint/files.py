@@ -10,6 +10,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tfhvd.checkpoint.errors import CheckpointError
+from tfhvd.compat import installed
+from tfhvd.system import atomic_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,11 +45,7 @@ class Files:
 
     def sync(self, path: Path) -> None:
         """Waits until the disk has a file, or knows which files a folder has."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        atomic_file.sync(path)
 
     def rename(self, source: Path, target: Path) -> None:
         """Gives a file or a folder another name in the same folder, at once."""
@@ -65,11 +63,7 @@ def require_safetensors() -> ModuleType:
     Raises:
         CheckpointError: without the package.
     """
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise _missing("safetensors") from None
-    return safetensors.numpy
+    return _require("safetensors.numpy", "safetensors")
 
 
 def checksum(content: bytes | memoryview | np.ndarray, before: int = 0) -> int:
@@ -78,15 +72,11 @@ def checksum(content: bytes | memoryview | np.ndarray, before: int = 0) -> int:
     Raises:
         CheckpointError: without the package that computes it.
     """
+    return int(_require("google_crc32c", "google-crc32c").extend(before, content))
+
+
+def _require(module: str, package: str) -> ModuleType:
     try:
-        import google_crc32c
-    except ImportError:
-        raise _missing("google-crc32c") from None
-    return int(google_crc32c.extend(before, content))
-
-
-def _missing(package: str) -> CheckpointError:
-    return CheckpointError(
-        f"Checkpoints need the package {package}, which is not installed. Type: pip install "
-        "safetensors google-crc32c"
-    )
+        return installed.require(module, package, "hvd.checkpoint")
+    except ImportError as error:
+        raise CheckpointError(str(error)) from None

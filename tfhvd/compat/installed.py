@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 # The distributions that bring the package `tensorflow`.
 _TENSORFLOWS = re.compile(
     r"(?P<name>tensorflow|tensorflow_(?:cpu|gpu|rocm|cpu_aws|intel)|intel_tensorflow"
     r"|tf_nightly(?:_cpu|_gpu)?)-(?P<version>\d+\.\d+[^-]*)\.dist-info"
 )
+
+
+def require(module: str, package: str, user: str) -> ModuleType:
+    """Imports a module of a package that only some parts of tfhvd need.
+
+    Args:
+        module: its name.
+        package: the name to install it by.
+        user: what needs it, as a person calls that.
+
+    Raises:
+        ImportError: if it is not installed; with what to type.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ImportError(
+            f"{user} needs the package {package}, which is not installed. Type: pip install "
+            f"{package}"
+        ) from None
 
 
 def tensorflow_version() -> str:

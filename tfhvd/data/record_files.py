@@ -15,6 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tfhvd.compat import installed
+from tfhvd.system import atomic_file
+
 _logger = logging.getLogger("tfhvd")
 _HEADER = struct.Struct("<QI")  # of a record: the length of its data, and the checksum of that
 _CHECKSUM = struct.Struct("<I")  # of the data, behind them
@@ -115,7 +118,8 @@ class RecordFiles:
         bounds = self._scanned(path, status.st_size)
         body = _INDEX.pack(*known, len(bounds)) + bounds.tobytes()
         try:
-            _write(kept, body + _CHECKSUM.pack(self._checksum(body)))
+            with atomic_file.replacing(kept, writers=True) as unfinished:
+                unfinished.write_bytes(body + _CHECKSUM.pack(self._checksum(body)))
         except OSError as error:
             if time.monotonic() - since > _LONG:
                 _logger.warning(
@@ -145,16 +149,6 @@ class RecordFiles:
         return np.array([*begins, size], "<u8")
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Writes a file that others see whole or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _damaged(path: Path, begin: int, why: str) -> ValueError:
     return ValueError(f"{path} is damaged in the record at byte {begin}: {why}.")
 
@@ -165,16 +159,10 @@ def _checksums() -> Callable[[bytes], int]:
     Raises:
         ImportError: without the package that computes it.
     """
-    try:
-        import google_crc32c
-    except ImportError:
-        raise ImportError(
-            "hvd.data.RecordFiles needs the package google-crc32c, which is not installed. Type: "
-            "pip install google-crc32c"
-        ) from None
+    crc32c = installed.require("google_crc32c", "google-crc32c", "hvd.data.RecordFiles")
 
     def masked(data: bytes) -> int:
-        checksum = google_crc32c.value(data)
+        checksum = int(crc32c.value(data))
         return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
     return masked

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfhvd.checkpoint.files import Files
+from tfhvd.system import atomic_file
 
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model
@@ -44,14 +44,5 @@ def _save_whole(save: Callable[..., Any], filepath: Any, *args: Any, **kwargs: A
     path = Path(name)
     if "://" in name or path.suffix not in _KINDS or path.is_dir():
         return save(filepath, *args, **kwargs)
-    files = Files()
-    unfinished = path.with_name(f"unfinished-{path.name}")
-    try:
-        result = save(str(unfinished), *args, **kwargs)
-        files.sync(unfinished)
-        unfinished.replace(path)
-        files.sync(path.parent)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    return result
+    with atomic_file.replacing(path) as unfinished:
+        return save(str(unfinished), *args, **kwargs)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import tensorflow as tf
+
+from tfhvd.compat import installed
 
 
 class Callback(tf.keras.callbacks.Callback):
@@ -50,8 +51,4 @@ def require_tensorboard(callback: str) -> None:
     Args:
         callback: its name.
     """
-    if importlib.util.find_spec("tensorboard") is None:
-        raise ImportError(
-            f"{callback} needs the package tensorboard, which is not installed. Type: pip install "
-            "tensorboard"
-        )
+    installed.require("tensorboard", "tensorboard", callback)
