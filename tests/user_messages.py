@@ -56,7 +56,7 @@ MESSAGES = {
         "tfhvdrun: rank 1 on host ... failed first: exit code 0 without hvd.shutdown()\n"
         "tfhvdrun: its process ended early, by os._exit or in a library, and the others would have "
         "waited for it: let the program reach its end, or call hvd.shutdown()\n"
-        "tfhvdrun: it was in no collective: one was done, the last one ... s before: "
+        "tfhvdrun: it was in no collective: its only one had ended ... s before: "
         "add_process_set 'tfhvd.process_sets' (0 B).\n"
         "tfhvdrun: it wrote nothing to stderr\n",
         program="""

@@ -121,7 +121,7 @@ def test_what_is_overwritten_while_it_is_read_is_left_out():
         ),
         (
             [slot(1, 1, 2, 3, 10, state=1)],
-            "It was in no collective: one was done, the last one 10.0 s before: allreduce 'loss' "
+            "It was in no collective: its only one had ended 10.0 s before: allreduce 'loss' "
             "(4 kB, train.py:7 in step).",
         ),
     ],

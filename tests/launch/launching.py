@@ -7,11 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import fork_server
 from children import environment
@@ -55,8 +57,17 @@ class Outcome:
 
 
 @contextmanager
-def started(*words: object, cwd: Path | None = None, **env: str) -> Iterator[subprocess.Popen[str]]:
-    """A running tfhvdrun, killed with all its session if the test does not end it."""
+def started(
+    *words: object, cwd: Path | None = None, limit: float = 300, **env: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A running tfhvdrun, killed with all its session if the test does not end it.
+
+    Args:
+        words: its options and command.
+        cwd: its folder.
+        limit: seconds after which it is killed, so that no test reads its output for ever.
+        env: added to its environment.
+    """
     process = Popen(
         [*TFHVDRUN, *map(str, words)],
         cwd=cwd,
@@ -68,9 +79,12 @@ def started(*words: object, cwd: Path | None = None, **env: str) -> Iterator[sub
         start_new_session=True,
         preexec_fn=fork_server.heed_signals,
     )
+    in_vain = threading.Timer(limit, process.kill)
+    in_vain.start()
     try:
         yield process
     finally:
+        in_vain.cancel()
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
@@ -82,13 +96,24 @@ def started(*words: object, cwd: Path | None = None, **env: str) -> Iterator[sub
 
 def launch(*words: object, timeout: float = 60, cwd: Path | None = None, **env: str) -> Outcome:
     """Runs tfhvdrun to its end; where it comes to none in time, the error has all that it said."""
-    with started(*words, cwd=cwd, **env) as process:
+    with started(*words, cwd=cwd, limit=timeout + 60, **env) as process:
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as late:
             said = [(text or b"").decode(errors="replace") for text in (late.stdout, late.stderr)]
             raise AssertionError("\n".join([f"not over after {timeout:g} s:", *said])) from None
         return Outcome(process.returncode, out, err)
+
+
+def read_until(stream: IO[str] | None, pattern: str) -> list[str]:
+    """Reads lines until one matches, which is the last one that is returned."""
+    assert stream is not None
+    found = []
+    for line in stream:
+        found.append(line)
+        if re.search(pattern, line):
+            return found
+    raise AssertionError(f"no {pattern} in:\n{''.join(found)}")
 
 
 def grown(folder: Path, text: str, *words: object, timeout: float = 150) -> Outcome:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from launching import (
     environment,
     grown,
     launch,
+    read_until,
     script,
     started,
     wait_until_gone,
@@ -623,7 +622,7 @@ def test_a_job_that_never_lets_in_who_waits_ends_without_them(tmp_path):
     path = script(tmp_path, WITHOUT_COMMITS)
     words = ("-np", 1, "--max-np", 2, "--no-prefix", sys.executable, path, tmp_path / "end")
     with started(*words) as job:
-        _read_until(job, "rank 1 on host .* waits until the other ranks start training")
+        read_until(job.stderr, "rank 1 on host .* waits until the other ranks start training")
         (tmp_path / "end").touch()
         assert _end_of(job, path) == ["rank 0 of 1"]
 
@@ -647,7 +646,7 @@ def test_a_rank_that_ends_before_it_is_let_in_harms_nobody(tmp_path, way):
     path = script(tmp_path, FAILS_LATER)
     words = ("-np", 1, "--max-np", 2, "--blacklist-cooldown-range", 3600, 3600)
     with started(*words, sys.executable, path, tmp_path / "there", way) as job:
-        _read_until(job, "rank 1 on host .* it had not joined yet; the job continues")
+        read_until(job.stderr, "rank 1 on host .* it had not joined yet; the job continues")
         time.sleep(1)  # for another one to be started, if it were
         (tmp_path / "there.end").touch()
         assert job.stderr is not None
@@ -675,8 +674,10 @@ def test_a_rank_with_another_version_is_not_let_in(tmp_path):
     path = script(tmp_path, OTHER_VERSION)
     words = ("-np", 1, "--max-np", 2, "--no-prefix", sys.executable, path, tmp_path / "end")
     with started(*words) as job:
-        _read_until(job, r"rank 1 on host .* cannot join: it has tfhvd 99.9 for .*, and the job")
-        _read_until(job, "rank 1 on host .* the job continues")
+        read_until(
+            job.stderr, r"rank 1 on host .* cannot join: it has tfhvd 99.9 for .*, and the job"
+        )
+        read_until(job.stderr, "rank 1 on host .* the job continues")
         (tmp_path / "end").touch()
         assert _end_of(job, path) == ["rank 0 of 1"]
 
@@ -716,12 +717,12 @@ def test_a_rank_that_is_let_in_and_does_not_come_is_done_without(tmp_path):
     path = script(tmp_path, STOPS)
     words = ("-np", 2, "--max-np", 3, "--no-prefix", sys.executable, path, tmp_path / "stop")
     with started(*words) as job:
-        _read_until(job, "rank 2 on host .* waits to join")
+        read_until(job.stderr, "rank 2 on host .* waits to join")
         (tmp_path / "stop").touch()
         time.sleep(1)
         (tmp_path / "stop.go").touch()
-        _read_until(job, "rank 2 joins; the job continues with 3 ranks")
-        _read_until(job, "rank 2 is killed: it did not connect to the other ranks")
+        read_until(job.stderr, "rank 2 joins; the job continues with 3 ranks")
+        read_until(job.stderr, "rank 2 is killed: it did not connect to the other ranks")
         assert _end_of(job, path) == ["rank 0 of 2", "rank 1 of 2"]
 
 
@@ -731,19 +732,6 @@ def _end_of(job: subprocess.Popen[str], path: Path) -> list[str]:
     assert job.returncode == 0, errors
     assert wait_until_gone(str(path)) == []
     return sorted(out.splitlines())
-
-
-def _read_until(job: subprocess.Popen[str], says: str) -> None:
-    assert job.stderr is not None
-    lines = []
-    in_vain = threading.Timer(150, job.kill)
-    in_vain.start()
-    try:
-        while not any(re.search(says, line) for line in lines):
-            lines.append(job.stderr.readline())
-            assert lines[-1], lines
-    finally:
-        in_vain.cancel()
 
 
 def test_a_script_that_finds_no_hosts(tmp_path):

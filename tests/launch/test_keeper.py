@@ -10,7 +10,7 @@ from pathlib import Path
 
 import children
 import pytest
-from launching import script, started, wait_until_gone
+from launching import read_until, script, started, wait_until_gone
 from mpi import wait_for
 
 from tfhvd.launch.failover.standby import LocalSnapshot
@@ -92,16 +92,6 @@ def test_members_tell_who_comes_again_what_it_has_missed():
     assert lines(three.comes_again(2, "c:2", roster)) == ["waiting 0\n"]
     [over] = lines(three.end(2, [0], failed=False))
     assert lines(three.comes_again(0, "a:0", roster)) == [over]
-
-
-def read_until(stream, pattern: str) -> list[str]:
-    """Reads lines until one matches, which is the last one that is returned."""
-    found = []
-    for line in stream:
-        found.append(line)
-        if re.search(pattern, line):
-            return found
-    raise AssertionError(f"no {pattern} in:\n{''.join(found)}")
 
 
 TRAINS = """

@@ -203,8 +203,8 @@ class Record:
             return "It was in no collective, and had begun none."
         last = self.collectives[-1]
         since = _seconds(self.taken - (last.ended or last.submitted))
-        count = f"{self.done:,} were done" if self.done > 1 else "one was done"
-        return f"It was in no collective: {count}, the last one {since} before: {last}."
+        which = f"the last of {self.done:,}" if self.done > 1 else "its only one"
+        return f"It was in no collective: {which} had ended {since} before: {last}."
 
 
 class RecordError(Exception):
