@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         global_process_set,
         remove_process_set,
     )
+    from tfhvd.runtime.stop import StopRequested, request_stop, should_stop
     from tfhvd.tape import DistributedGradientTape, PartialDistributedGradientTape
     from tfhvd.telemetry.metrics import Metrics, metrics
     from tfhvd.tf1.session_hook import BroadcastGlobalVariablesHook, broadcast_global_variables
@@ -185,6 +186,7 @@ _HOMES = {
         "global_process_set",
         "remove_process_set",
     ),
+    "tfhvd.runtime.stop": ("StopRequested", "request_stop", "should_stop"),
     "tfhvd.installation": (
         "build_info",
         "ccl_built",
@@ -218,6 +220,9 @@ __all__ = [  # noqa: RUF022 (in the order of the documentation)
     "cross_size",
     "is_homogeneous",
     "on_membership_change",
+    "request_stop",
+    "should_stop",
+    "StopRequested",
     "data",
     "checkpoint",
     "elastic",

@@ -76,6 +76,7 @@ class Engine::Impl {
 
   EntryId Submit(Entry&& entry) {
     EntryId id = 0;
+    if (requests_stop_.load(std::memory_order_relaxed)) MarkStop(&entry);
     Status status = MarkReady(&entry);
     if (status.ok()) status = queue_.Push(&entry, &id);
     if (!status.ok()) entry.done(status);
@@ -127,11 +128,22 @@ class Engine::Impl {
   const Config& config() const { return config_; }
   const ProcessSetTable& process_sets() const { return sets_; }
   bool stop_asked(int32_t process_set) { return pipeline_.stop_asked(process_set); }
+  void RequestStop() { requests_stop_.store(true, std::memory_order_relaxed); }
+  bool stop_requested(int32_t process_set) { return pipeline_.stop_requested(process_set); }
 
   Telemetry& telemetry() { return telemetry_; }
   Pipeline* pipeline() { return &pipeline_; }
 
  private:
+  // A join asks for another kind of stop; and what is apart from the program's steps ends in the
+  // middle of one.
+  static void MarkStop(Entry* entry) {
+    if (entry->apart || entry->request->kind == Collective::kJoin) return;
+    Request request = *entry->request;
+    request.stops = true;
+    entry->request = std::move(request);
+  }
+
   Status MarkReady(Entry* entry) {
     if (entry->request->device == DeviceKind::kHost) return Status::Ok();
     if (accelerator_.device == nullptr) {
@@ -308,7 +320,8 @@ class Engine::Impl {
   std::atomic<std::thread::id> runner_{};
   // Whoever submits the last of the entries that are waited for may run them.
   std::atomic<bool> inline_{false};
-  Pipeline pipeline_;  // the runner's, except stop_asked
+  std::atomic<bool> requests_stop_{false};
+  Pipeline pipeline_;  // the runner's, except stop_asked and stop_requested
   BatchingWindow window_ TFHVD_GUARDED_BY(running_);
   VotePolling vote_polling_ TFHVD_GUARDED_BY(running_);
   SubmissionQueue::Batch batch_ TFHVD_GUARDED_BY(running_);
@@ -351,6 +364,10 @@ const Config& Engine::config() const { return impl_->config(); }
 const ProcessSetTable& Engine::process_sets() const { return impl_->process_sets(); }
 Telemetry& Engine::telemetry() { return impl_->telemetry(); }
 bool Engine::stop_asked(int32_t process_set) const { return impl_->stop_asked(process_set); }
+void Engine::RequestStop() { impl_->RequestStop(); }
+bool Engine::stop_requested(int32_t process_set) const {
+  return impl_->stop_requested(process_set);
+}
 void Engine::BarrierEvery(int64_t bytes, std::function<void()> passed) {
   impl_->pipeline()->BarrierEvery(bytes, std::move(passed));
 }

@@ -117,6 +117,13 @@ class Engine {
   // was done; until all have joined.
   bool stop_asked(int32_t process_set) const;
 
+  // Asks all ranks to stop after one step: what is submitted from now on says so, and no locked
+  // step has it. Costs nothing before. Any thread.
+  void RequestStop();
+  // Whether a rank has done so, as of the last collective of the set that was done: the same on all
+  // of its ranks after the same collective. Stays so.
+  bool stop_requested(int32_t process_set) const;
+
   // The process sets as of what was executed so far.
   const ProcessSetTable& process_sets() const;
 

@@ -192,19 +192,27 @@ bool Pipeline::expecting() const {
 // Before the collective is done: who has its result can ask.
 void Pipeline::NoteStop(const Agreed& agreed) {
   const bool over = agreed.entry.request->kind == Collective::kJoin;
-  if (!over && !agreed.decision.stopping) return;
+  const Decision& decision = agreed.decision;
+  if (!over && !decision.stopping && !decision.stop_requested) return;
   const int32_t process_set = agreed.entry.request->key.process_set;
   const MutexLock lock(&stopping_mutex_);
   if (over) {
     stopping_.erase(process_set);
-  } else {
+  } else if (decision.stopping) {
     stopping_.insert(process_set);
+  } else {
+    stop_requested_.insert(process_set);
   }
 }
 
 bool Pipeline::stop_asked(int32_t process_set) {
   const MutexLock lock(&stopping_mutex_);
   return stopping_.count(process_set) > 0;
+}
+
+bool Pipeline::stop_requested(int32_t process_set) {
+  const MutexLock lock(&stopping_mutex_);
+  return stop_requested_.count(process_set) > 0;
 }
 
 void Pipeline::Fail(Entry* entry, const Status& why) {

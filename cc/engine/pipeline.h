@@ -4,7 +4,8 @@
 // It is the wait monitor of all that the executor runs: while a collective waits for other ranks,
 // messages move on and nothing is executed, and a failure that any rank has noticed ends the wait.
 //
-// One thread at a time, who runs the engine; stop_asked and Abandon may be called from any.
+// One thread at a time, who runs the engine; stop_asked, stop_requested and Abandon may be called
+// from any.
 #pragma once
 
 #include <atomic>
@@ -101,6 +102,7 @@ class Pipeline : public WaitMonitor {
 
   // See Engine.
   bool stop_asked(int32_t process_set) TFHVD_EXCLUDES(stopping_mutex_);
+  bool stop_requested(int32_t process_set) TFHVD_EXCLUDES(stopping_mutex_);
 
   // Whether all ranks are there, as far as this host sees. Never blocks.
   Status LookAtPeers();
@@ -140,6 +142,7 @@ class Pipeline : public WaitMonitor {
 
   Mutex stopping_mutex_;
   std::set<int32_t> stopping_ TFHVD_GUARDED_BY(stopping_mutex_);
+  std::set<int32_t> stop_requested_ TFHVD_GUARDED_BY(stopping_mutex_);
 };
 
 }  // namespace tfhvd

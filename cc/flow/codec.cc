@@ -88,6 +88,7 @@ void Write(WireWriter* w, const Decision& decision) {
   w->List(decision.first_dims, [w](const std::vector<int64_t>& dims) { w->Numbers(dims); });
   w->Numbers(decision.weights);
   w->Byte(decision.stopping ? 1 : 0);
+  w->Byte(decision.stop_requested ? 1 : 0);
   w->Signed(decision.number);
 }
 Decision ReadDecision(WireReader* r) {
@@ -97,6 +98,7 @@ Decision ReadDecision(WireReader* r) {
   decision.first_dims = r->List([r] { return r->Numbers(); });
   decision.weights = r->Numbers();
   decision.stopping = r->Bool();
+  decision.stop_requested = r->Bool();
   decision.number = r->Signed();
   return decision;
 }

@@ -28,6 +28,10 @@ struct Decision {
   // A rank that has joined, and so takes no part, asks the others to stop.
   bool stopping = false;
 
+  // A rank that takes part asks all to stop, and no rank is absent: who stops after the step that
+  // has this collective stops where all do.
+  bool stop_requested = false;
+
   // join: the rank that came last. add_process_set, remove_process_set: the set's number.
   int64_t number = 0;
 
@@ -40,7 +44,8 @@ struct Decision {
 
   bool operator==(const Decision& o) const {
     return key == o.key && verdict == o.verdict && first_dims == o.first_dims &&
-           weights == o.weights && stopping == o.stopping && number == o.number;
+           weights == o.weights && stopping == o.stopping && stop_requested == o.stop_requested &&
+           number == o.number;
   }
 };
 

@@ -119,6 +119,9 @@ struct Entry {
   // the order of submission. Two named ones at once are an error.
   bool anonymous = false;
 
+  // Not of the program's steps: it is done in the middle of any of them.
+  bool apart = false;
+
   // One per tensor of the request, owned by the submitter until `done` returns.
   // output: null where it is allocated late (allgather, reducescatter, alltoall); may equal the
   // input. A broadcast that is not at its root reads no input.

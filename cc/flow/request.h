@@ -73,7 +73,8 @@ struct Request {
   // instance. A rank that has joined counts 0. Changes from step to step, and differs between
   // ranks.
   int64_t weight = kUnweighted;
-  bool stops = false;  // join: the others are asked to stop where they can
+  // All are asked to stop: by a join where they can, else after the step that this one is part of.
+  bool stops = false;
   // What its tensors are called, each; empty: not known. Ranks that know it must have the same, so
   // that no two tensors of a shape take each other's place in a group.
   std::vector<std::string> labels;

@@ -287,6 +287,12 @@ std::vector<int64_t> WeightsOf(const Requests& requests, const std::vector<int>&
   return weights;
 }
 
+// Whoever is absent cannot stop with the others.
+bool RequestsStop(const Requests& requests, const std::vector<int>& absent) {
+  return absent.empty() && requests[0]->kind != Collective::kJoin &&
+         std::any_of(requests.begin(), requests.end(), [](const Request* q) { return q->stops; });
+}
+
 // Whether the ranks' rows together, `dims` by member, are as many as can be counted: also where a
 // tensor has no elements, as each dimension is multiplied with those before it.
 Status CheckSize(const Request& q, const TensorSpec& tensor, const std::vector<int64_t>& dims,
@@ -365,6 +371,7 @@ Decision Agree(const std::vector<const Request*>& requests, const std::vector<in
   if (decision.verdict.ok()) decision.verdict = CheckAbsent(first, absent);
   if (!decision.verdict.ok()) return decision;
   decision.weights = WeightsOf(requests, ranks, members);
+  decision.stop_requested = RequestsStop(requests, absent);
   if (!FirstDimMayDiffer(first.kind)) return decision;
   for (size_t t = 0; t < first.tensors.size(); ++t) {
     std::vector<int64_t> dims;

@@ -214,7 +214,7 @@ void Coordinator::Decide(Slot* slot, double now) {
     }
   } else if (!MayRepeat(request.kind)) {
     TakeEffect(request, &item.decision);
-  } else if (absent.empty()) {  // else it means something else once nobody is absent
+  } else if (absent.empty() && !item.decision.stop_requested) {  // else it is of this time alone
     GiveNumber(slot, request, item.decision);
     item.id = slot->id;
   }

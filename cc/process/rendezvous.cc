@@ -25,6 +25,7 @@ Rendezvous::Rendezvous() : state_(std::make_shared<State>()) {
   request->reduction.op = ReduceOp::kSum;
   request->tensors = {{DType::kInt64, {}}};
   entry.anonymous = true;
+  entry.apart = true;
   entry.inputs = {&state_->here};
   entry.outputs = {&state_->there};
   entry.done = [state = state_, size = engine->topology().size](const Status& status) {

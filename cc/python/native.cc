@@ -73,6 +73,16 @@ Request SetOf(Collective kind, const std::vector<int>& ranks) {
   return request;
 }
 
+void BindStops(py::module_* m) {
+  m->def(
+      "request_stop", [] { RunningEngine()->RequestStop(); },
+      "Asks all ranks to stop after the same step.");
+  m->def(
+      "stop_requested",
+      [](int32_t process_set) { return RunningEngine()->stop_requested(process_set); },
+      py::arg("process_set"), "Whether a rank has, as of the last collective that was done.");
+}
+
 void BindSettings(py::module_* m) {
   py::enum_<CheckSync>(*m, "CheckSync")
       .value("ERROR", CheckSync::kError)
@@ -364,6 +374,7 @@ PYBIND11_MODULE(_native, m) {
   m.def(
       "stop_asked", [](int32_t process_set) { return RunningEngine()->stop_asked(process_set); },
       py::arg("process_set"), "Whether a rank that has joined asks the others to stop.");
+  BindStops(&m);
   m.def("settings", [] { return Settings(); });
   m.def(
       "config", [] { return RunningEngine()->config(); },

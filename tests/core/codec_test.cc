@@ -117,6 +117,7 @@ class Source {
     d.first_dims = List([this] { return AShape(); });
     d.weights = AShape();
     d.stopping = Coin();
+    d.stop_requested = Coin();
     d.number = Integer();
     return d;
   }

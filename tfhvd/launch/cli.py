@@ -42,7 +42,7 @@ from tfhvd.launch.state.supervisor_config import SupervisorConfig, Timeouts
 from tfhvd.launch.stdio.output import Output
 from tfhvd.launch.supervisor.supervisor import Supervisor
 from tfhvd.network import address, ports, tokens
-from tfhvd.protocol import endpoints, variables
+from tfhvd.protocol import endpoints, exit_codes, variables
 from tfhvd.system import signal_pipe
 
 
@@ -155,7 +155,8 @@ def _run_on(found_hosts: Hosts, job: Job) -> int:
             if job.max_restarts:
                 env[variables.RESTARTS] = str(restarts)
             ended = _start(job, found, found_hosts, node, env, output, pipe)
-            if ended.code == 0 or ended.interrupted or restarts == job.max_restarts:
+            stops = ended.interrupted or ended.code in (0, exit_codes.STOP_REQUESTED)
+            if stops or restarts == job.max_restarts:
                 return ended.code
             restarts += 1
             output.message(

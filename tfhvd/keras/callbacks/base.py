@@ -16,12 +16,16 @@ class Callback(tf.keras.callbacks.Callback):
         acts_on_batches: whether the class has a hook for training batches; tf_keras asks.
         meets_all_ranks: whether all ranks that train must have it.
         comes_last: whether it is called after all callbacks of the user.
+        saves_before_stop: whether its `on_train_end` saves where a job continues that is stopped.
+        awaits_end_of_epoch: whether it has to wait for the end of the epoch to do so.
         has_restored: whether it has given each rank its state of an earlier job, which is whole.
     """
 
     acts_on_batches = False
     meets_all_ranks = False
     comes_last = False
+    saves_before_stop = False
+    awaits_end_of_epoch = False
     has_restored = False
     _supports_tf_logs = (
         True  # tf_keras then hands on tensors, instead of fetching each batch's numbers.

@@ -11,7 +11,7 @@ from tfhvd.compat import keras as keras_compat
 from tfhvd.compat.training import optimizers_of
 from tfhvd.gradients.local_variables import LocalVariables
 from tfhvd.keras.callbacks.base import Callback
-from tfhvd.keras.fit.first_batch import build
+from tfhvd.keras.wrap.first_batch import build
 from tfhvd.keras.wrap.model_state import broadcast_state, process_set_of
 from tfhvd.ops import allgather
 from tfhvd.runtime.process_sets import ProcessSet, global_process_set

@@ -38,6 +38,9 @@ _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 class Checkpoint(Callback):
     """Saves the state of the training into a folder, and restores it when training begins.
 
+    SIGTERM to any rank, and `hvd.request_stop`, have all ranks stop after the same step, save it,
+    and end with exit code 75: see `hvd.StopRequested`.
+
     All ranks have it, as the last of their callbacks. The state is copied after a step and written
     by a thread beside the training, a share by each rank. A checkpoint that is due while another
     one is being written is skipped. One that cannot be written is a warning, and so are variables
@@ -71,6 +74,7 @@ class Checkpoint(Callback):
     meets_all_ranks = True
     acts_on_batches = True
     comes_last = True
+    saves_before_stop = True
 
     def __init__(
         self,
@@ -147,7 +151,7 @@ class Checkpoint(Callback):
         self._at["steps"] += made
         self._at["step"] = done
         self._metrics.add(self.model, self._ranks.size())
-        is_last = done >= (self.params.get("steps") or math.inf)
+        is_last = self.awaits_end_of_epoch = done >= (self.params.get("steps") or math.inf)
         if self._manager is None:
             return
         if self._schedule.is_due(self._at["steps"], made, self._gather) and not is_last:

@@ -7,6 +7,7 @@
 | the epoch is over | who has made fewer updates takes over the state of who has made most |
 | a callback sets `stop_training` in an epoch | it joins; the others stop a step later |
 | a callback sets it after an epoch, or `fit` ends | all stop |
+| it is asked to stop: SIGTERM, `hvd.request_stop` | all save, and stop after the same step |
 | it validates, or saves, alone | the others wait for it at the end of the epoch |
 | BackupAndRestore goes on with another epoch | all begin where rank 0 does, with its state |
 | it has another learning rate when an epoch begins | all take rank 0's |
@@ -38,6 +39,7 @@ from tfhvd.keras.fit import data_position, evaluation, jit, progress_bars
 from tfhvd.keras.fit.one_fit import only_fit
 from tfhvd.keras.fit.progress_bars import is_one_of_several
 from tfhvd.keras.fit.session import FitSession
+from tfhvd.keras.fit.stopping import stops_on_request
 from tfhvd.keras.fit.weighted_steps import keep_losses_joined, weighted_steps
 from tfhvd.keras.joining import completed_fits
 from tfhvd.keras.joining.fit_warmup import Coming, rehearse
@@ -84,7 +86,7 @@ def keep_imported_in_step() -> None:
 
 @contextlib.contextmanager
 def _around_fit(model: Model, arguments: dict[str, Any]) -> Iterator[Instead | None]:
-    with data_position.followed(arguments):
+    with data_position.followed(arguments), stops_on_request(arguments):
         if is_one_of_several(model):
             yield from _among_others(model, arguments)
         else:

@@ -20,11 +20,11 @@ from tfhvd.keras.checks.divergence import DivergenceCheck
 from tfhvd.keras.checks.same_data import SameData
 from tfhvd.keras.checks.sync_check import UpdateCheck
 from tfhvd.keras.fit import start, weighted_steps
-from tfhvd.keras.fit.first_batch import build
 from tfhvd.keras.fit.one_state import OneState
 from tfhvd.keras.joining.admission import Admission
 from tfhvd.keras.joining.histories import Past
 from tfhvd.keras.wrap.compression_state import gathered
+from tfhvd.keras.wrap.first_batch import build
 from tfhvd.keras.wrap.hooks import reducer_of
 from tfhvd.keras.wrap.model_state import (
     process_set_of,

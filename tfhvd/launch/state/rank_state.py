@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tfhvd.launch.state.tensorflow_banner import without_startup_lines
+from tfhvd.protocol.exit_codes import STOP_REQUESTED
 from tfhvd.system.formatting import ranks_text
 
 _TRACEBACK = "Traceback (most recent call last)"
@@ -33,6 +34,11 @@ class Ending:
     def failed(self) -> bool:
         """Whether it is anything but the end of a program that has said goodbye to the others."""
         return self.code != 0 or self.silent
+
+    @property
+    def stops(self) -> bool:
+        """Whether it is that of a program which stops because it was asked to."""
+        return self.code == STOP_REQUESTED
 
     @property
     def by_mpirun(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from tfhvd.launch.state.rank_state import Rank, first_failure, report, signal_name
 from tfhvd.launch.state.shutdown_plan import Stopping
 from tfhvd.launch.supervisor.process_manager import ProcessManager
+from tfhvd.protocol.exit_codes import STOP_REQUESTED
 
 
 def conclude(
@@ -33,9 +34,13 @@ def conclude(
         return 1, [f"tfhvdrun: error: {stopping.trouble}"]
     if stopping.signal == signal.SIGPIPE:
         return 128 + signal.SIGPIPE, []
+    took_part = [rank for rank in ranks if rank.rank in present]
+    if took_part and all(rank.ending is not None and rank.ending.stops for rank in took_part):
+        return STOP_REQUESTED, [
+            f"tfhvdrun: all ranks stopped, as they were asked to (exit code {STOP_REQUESTED})"
+        ]
     if stopping.signal is not None:
         return 128 + stopping.signal, [f"tfhvdrun: stopped by {signal_name(stopping.signal)}"]
-    took_part = [rank for rank in ranks if rank.rank in present]
     failed = first_failure(took_part, stopping.at)
     # Where none has said goodbye, none has waited for another one that had not.
     none_waited = all(rank.ending is not None and rank.ending.silent for rank in took_part)

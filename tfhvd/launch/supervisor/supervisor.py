@@ -316,17 +316,16 @@ class Supervisor:
             self._fail(shutdown_plan.CUT_OFF)
             return
         left = [each.rank for each in ranks if each.ending is None and each.left_at is None]
-        took_part = rank.rank in self._members.present
-        self._connections.tell(self._members.end(rank.rank, left, failed=ending.failed))
-        self._joiners.ended(rank.rank, now, failed=ending.failed or not took_part)
+        took_part, failed = rank.rank in self._members.present, ending.failed and not ending.stops
+        self._connections.tell(self._members.end(rank.rank, left, failed=failed))
+        self._joiners.ended(rank.rank, now, failed=failed or not took_part)
         if rank.rank in self._members.lost:
             of = self._members.most
             self._say(*report_loss(rank, len(self._members.present), of, took_part=took_part))
         elif ending.failed and took_part:
             self._say(*rank.said_at_once())
-            self._stopping.steps = shutdown_plan.plan(
-                now, signal.SIGTERM, self._timeouts.stop, FAILURE_GRACE
-            )
+            limit = self._timeouts.grace if ending.stops else self._timeouts.stop
+            self._stopping.steps = shutdown_plan.plan(now, signal.SIGTERM, limit, FAILURE_GRACE)
 
     def _finish_if_all_ended(self) -> None:
         if self._stopping.over or len(self._ranks) < self._num_proc:

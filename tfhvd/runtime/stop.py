@@ -1,0 +1,138 @@
+"""A stop of all ranks after the same step, because one of them is asked to stop.
+
+The wish travels with the collectives of the step (`Request::stops` of the core): until there is one
+it costs nothing, and then all ranks know of it as of the same collective.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from tfhvd.protocol.exit_codes import STOP_REQUESTED
+from tfhvd.runtime.membership import membership
+from tfhvd.runtime.native import load_native
+from tfhvd.runtime.process_sets import ProcessSet, checked_id, global_process_set, has_peers
+
+
+class _Stop:
+    """What this process knows of it."""
+
+    def __init__(self) -> None:
+        self.requested = False  # by this process
+        self.begun = False
+        self.process = 0  # that takes SIGTERM as a request; 0: none
+
+
+_stop = _Stop()
+
+
+class StopRequested(SystemExit):
+    """All ranks stop here, because one of them was asked to. `fit` raises it; a loop raises it.
+
+    A program that does not catch it ends with exit code 75. `tfhvdrun` ends with that exit code,
+    too, and does not start the job again: a batch system may do so.
+
+    Example:
+        >>> if hvd.should_stop():
+        ...     manager.save(step, {"model": model, "batches": batches})
+        ...     raise hvd.StopRequested
+    """
+
+    def __init__(self) -> None:
+        super().__init__(STOP_REQUESTED)
+        _stop.begun = True
+
+
+def request_stop() -> None:
+    """Asks all ranks to stop after the same step, which is the one under way or the next.
+
+    One rank is enough. In `fit` of a distributed model all ranks then save by
+    `hvd.callbacks.Checkpoint`, if they have it, and `fit` raises `StopRequested`. A loop asks
+    `should_stop`. While a rank has come to the end of its data before the others, they continue to
+    the end of the epoch. May be called in any thread, and in a handler of a signal.
+
+    Raises:
+        NotInitializedError: before `init`.
+
+    Example:
+        >>> if time.monotonic() > deadline:
+        ...     hvd.request_stop()
+    """
+    load_native().request_stop()
+    _stop.requested = True
+
+
+def should_stop(process_set: ProcessSet = global_process_set) -> bool:
+    """Returns whether a rank was asked to stop: the same on every rank, after the same step.
+
+    For loops; `fit` asks by itself. All ranks call it after each step. It is no collective: the
+    answer came with the last collective of the step. From the first call on, SIGTERM asks all ranks
+    to stop, unless the program has a handler of its own, or the job is elastic. A second SIGTERM
+    ends the process.
+
+    Args:
+        process_set: the ranks that train together.
+
+    Raises:
+        NotInitializedError: before `init`.
+
+    Example:
+        >>> if hvd.should_stop():
+        ...     manager.save(step, {"model": model, "batches": batches})
+        ...     raise hvd.StopRequested
+    """
+    checked_id(process_set)
+    _listen()
+    return is_agreed(process_set)
+
+
+def is_agreed(process_set: ProcessSet) -> bool:
+    """Returns whether a rank was asked to stop, as of the last collective of these ranks."""
+    if not has_peers(process_set):
+        return _stop.requested
+    native = load_native()
+    if _stop.requested:
+        native.request_stop()  # the engine of an elastic job may be another one by now
+    return bool(native.stop_requested(process_set.process_set_id))
+
+
+@contextlib.contextmanager
+def requested_by_sigterm() -> Iterator[None]:
+    """Takes SIGTERM as `request_stop` in this block, unless the program has a handler for it."""
+    listens = _listen()
+    try:
+        yield
+    finally:
+        if listens and not _stop.begun:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _stop.process = 0
+
+
+def _listen() -> bool:
+    """Whether SIGTERM is a request from now on, and was not before."""
+    if _stop.process == os.getpid() or membership.is_elastic:
+        return False
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return False
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    _stop.process = os.getpid()
+    return True
+
+
+def _on_sigterm(number: int, frame: FrameType | None) -> None:
+    is_ours = _stop.process == os.getpid()  # else a child's, which has inherited the handler
+    if is_ours and _stop.begun:
+        return  # whoever has started the ranks ends the last of them
+    native = load_native()
+    if is_ours and not (_stop.requested or native.is_cut_short()):
+        request_stop()
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
