@@ -11,6 +11,11 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --time=01:00:00
 #SBATCH --output=%x-%j.log
+# Two minutes before the time is over, and where Slurm wants the nodes back, all ranks are asked to
+# save and to stop. The job then waits for nodes again, and continues in the same file of output.
+#SBATCH --signal=B:TERM@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
 set -euo pipefail
 
 # What your cluster needs before it can start Python, for example:
@@ -21,11 +26,28 @@ if (($# == 0)); then
   set -- python examples/keras_digits.py
 fi
 
+# Runs a launcher, which gets the SIGTERM that this script gets. All ranks have stopped because they
+# were asked to, if it ends with exit code 75.
+run() {
+  local code=0
+  "$@" &
+  local launcher=$!
+  trap 'kill -TERM "$launcher" 2>/dev/null || true' TERM
+  wait "$launcher" || code=$?
+  while kill -0 "$launcher" 2>/dev/null; do  # the signal has ended only the wait
+    code=0
+    wait "$launcher" || code=$?
+  done
+  if ((code == 75)); then
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
+  exit "$code"
+}
+
 case ${LAUNCHER:-tfhvdrun} in
   tfhvdrun)
-    # It reads the number of ranks and their nodes from Slurm. It takes the place of this script,
-    # so that a signal of Slurm's reaches it.
-    exec tfhvdrun "$@"
+    # It reads the number of ranks and their nodes from Slurm.
+    run tfhvdrun --grace 100 "$@"
     ;;
   srun)
     # tfhvdrun would give each rank its share of the cores; srun has done so by --cpus-per-task.
@@ -33,7 +55,7 @@ case ${LAUNCHER:-tfhvdrun} in
     export TF_NUM_INTRAOP_THREADS=$OMP_NUM_THREADS
     # Since Slurm 22.05 srun does not take --cpus-per-task from sbatch. Where a rank fails, Slurm
     # would wait for the others.
-    exec srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$OMP_NUM_THREADS" "$@"
+    run srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$OMP_NUM_THREADS" "$@"
     ;;
   *)
     echo "LAUNCHER is '$LAUNCHER'. Expected: tfhvdrun or srun." >&2

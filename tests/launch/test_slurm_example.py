@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import mpi
 import pytest
 from launching import TFHVDRUN, environment
+from variants import also
 
 SCRIPT = mpi.ROOT / "examples" / "slurm.sh"
 PROGRAM = "import tfhvd as hvd; hvd.init(); print(f'rank {hvd.rank()} of {hvd.size()}\\n', end='')"
@@ -33,7 +35,8 @@ def command(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def run(folder: Path, launcher: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, launcher: str, program: str = PROGRAM) -> subprocess.CompletedProcess[str]:
+    command(folder / "scontrol", f'echo "$@" >>{shlex.quote(str(folder / "scontrol.arguments"))}')
     command(folder / "tfhvdrun", f'exec {shlex.join(TFHVDRUN)} "$@"')
     # srun takes options of its own first. The allocation is not for mpirun, which would ask Slurm.
     command(
@@ -50,7 +53,7 @@ def run(folder: Path, launcher: str) -> subprocess.CompletedProcess[str]:
         SLURM_NTASKS="2",
         SLURM_CPUS_PER_TASK="3",
     )
-    words = ["bash", str(SCRIPT), sys.executable, "-c", PROGRAM]
+    words = ["bash", str(SCRIPT), sys.executable, "-c", program]
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -66,6 +69,44 @@ def test_ranks_start(tmp_path, launcher):
         assert arguments.read_text().startswith(
             "--mpi=pmix --kill-on-bad-exit=1 --cpus-per-task=3 "
         )
+
+
+STOPS = """
+import tfhvd as hvd
+hvd.init()
+if hvd.rank() == 1:
+    hvd.request_stop()
+hvd.barrier()
+if hvd.should_stop():
+    raise hvd.StopRequested
+"""
+
+
+@pytest.mark.parametrize("launcher", ["tfhvdrun", also("srun")])
+def test_ranks_that_stop_are_started_again(tmp_path, launcher):
+    result = run(tmp_path, launcher, STOPS)
+    assert result.returncode == 75, result.stderr
+    assert (tmp_path / "scontrol.arguments").read_text() == "requeue 7\n"
+
+
+FAKE = """
+trap 'echo TERM >>"$0.said"; sleep 0.5; exit 75' TERM
+echo up >>"$0.said"
+while sleep 0.05; do :; done
+"""
+
+
+def test_sigterm_reaches_the_launcher(tmp_path):
+    command(tmp_path / "tfhvdrun", FAKE)
+    command(tmp_path / "scontrol", f'echo "$@" >{shlex.quote(str(tmp_path / "scontrol.said"))}')
+    env = environment(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}", SLURM_JOB_ID="7")
+    with subprocess.Popen(["bash", str(SCRIPT), "true"], env=env) as process:
+        said = tmp_path / "tfhvdrun.said"
+        mpi.wait_for(lambda: said.exists() and said.read_text() == "up\n")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 75
+    assert said.read_text() == "up\nTERM\n"
+    assert (tmp_path / "scontrol.said").read_text() == "requeue 7\n"
 
 
 def test_another_launcher(tmp_path):

@@ -87,6 +87,21 @@ while True:
     time.sleep(0.1)
 """
 
+STOPS = """
+import os, time
+
+import tfhvd as hvd
+
+hvd.init()
+attempt = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+print(f"ready: rank {hvd.rank()}, attempt {attempt}\\n", end="", flush=True)
+while attempt == 0:
+    time.sleep(0.1)
+    hvd.barrier()
+    if hvd.should_stop():
+        print(f"stopped: rank {hvd.rank()}\\n", end="", flush=True)
+        raise hvd.StopRequested
+"""
 
 HANGS = """
 import os, signal
@@ -191,6 +206,22 @@ def a_preemption() -> None:
     assert sorted(re.findall(r"saved by rank \d", said)) == [f"saved by rank {n}" for n in (0, 1)]
 
 
+def a_stop() -> None:
+    """Slurm's SIGTERM stops all ranks, and the script has Slurm start the job again."""
+    output = private_root.DISK / "stopped.log"
+    arguments = ["-N2", "--ntasks-per-node=1", "--cpus-per-task=1", f"--output={output}"]
+    words = ["sbatch", "--parsable", *arguments, str(SCRIPT), sys.executable, program(STOPS)]
+    job = run(words).split()[-1]
+    wait_for(lambda: output.exists() and output.read_text().count("ready") == 2, "the ranks")
+    run(["scancel", "--batch", "--signal=TERM", job])
+    wait_for(lambda: run(["squeue", "-h", "-t", "PENDING"]).strip() != "", "the requeue")
+    run(["scontrol", "update", f"JobId={job}", "StartTime=now"])  # else Slurm waits two minutes
+    wait_for(lambda: not run(["squeue", "-h"]).strip(), "the end of the job")
+    said = output.read_text(encoding="utf-8")
+    assert sorted(re.findall(r"stopped: rank (\d)", said)) == ["0", "1"], said
+    assert sorted(re.findall(r"rank (\d), attempt 1", said)) == ["0", "1"], said
+
+
 def a_hang() -> None:
     """The rank that waits says which one is stopped on the other node, and the job ends."""
     arguments = ["-N2", "--ntasks-per-node=1", "--cpus-per-task=1", str(SCRIPT)]
@@ -222,6 +253,7 @@ CASES: dict[str, Callable[[], None]] = {
     "examples/slurm.sh": lambda: by_the_script("tfhvdrun"),
     "LAUNCHER=srun examples/slurm.sh": lambda: by_the_script("srun"),
     "SIGTERM of a preemption": a_preemption,
+    "SIGTERM, and the job is started again": a_stop,
     "a hang under srun": a_hang,
 }
 
