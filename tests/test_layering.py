@@ -75,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "horovod_alias": {"launch", "ops"},
     "runtime": {*_TO_A_JOB, "hang", "compat", "telemetry", "_version"},
     "telemetry": {"network", "runtime"},
-    "job": {"compat", "runtime", "telemetry"},
+    "job": {"compat", "protocol", "runtime", "telemetry"},
     "compression": {"errors", "compat", "runtime", "job"},
     "ops": _BELOW_OPS,
     "data": {"system", "compat", "runtime", "ops"},

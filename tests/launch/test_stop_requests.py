@@ -200,6 +200,20 @@ def test_in_a_job_of_one_rank(tmp_path, program):
     assert wait_until_gone(str(program)) == []
 
 
+def test_a_command_says_that_a_host_is_about_to_be_taken_away(tmp_path, program):
+    folder = tmp_path / "run"
+    words = ("--preemption-command", f"test -e {tmp_path}/notice", "--preemption-interval", 0.1)
+
+    def act(launcher: int, ranks: list[int]) -> None:
+        (tmp_path / "notice").touch()
+
+    stopped = run(program, str(folder), "fit", (*words, *JOB), act)
+    assert stopped.code == STOPPED, stopped.err
+    assert len(stopped.of("stopped")) == 2 and len(set(stopped.of("stopped"))) == 1
+    assert stopped.err.count("--preemption-command says that host") == 1
+    check_goes_on(program, str(folder), "fit")
+
+
 def test_under_mpirun_alone(tmp_path, program):
     """The exit code is mpirun's, which has that of a rank."""
     folder = tmp_path / "run"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfhvd.compat import keras as keras_compat
+from tfhvd.job.preemption import preemption_watch
 from tfhvd.runtime import process_sets as sets
 from tfhvd.runtime.elastic.replay import comers
 from tfhvd.runtime.hang_monitor import own_watch
@@ -90,6 +91,7 @@ def _start_beside() -> None:
     lines.start()
     exporter.start()
     own_watch.start()
+    preemption_watch.start()
 
 
 membership.at_taking_part(_start_beside)

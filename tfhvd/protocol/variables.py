@@ -10,6 +10,10 @@ TOKEN = "TFHVDRUN_TOKEN"
 STANDBY = "TFHVDRUN_STANDBY"  # for an agent: another launcher takes over if this one is killed
 MAJORITY = "TFHVDRUN_MAJORITY"  # for an agent: another host takes over if the launcher's fails
 RESTARTS = "TFHVD_RESTART_COUNT"  # for the program: how often it has been started again
+# For the ranks: the command that says whether their host is about to be taken away, and the seconds
+# between two runs of it.
+PREEMPTION_COMMAND = "TFHVD_LAUNCH_PREEMPTION_COMMAND"
+PREEMPTION_INTERVAL = "TFHVD_LAUNCH_PREEMPTION_INTERVAL"
 
 # A launcher sets one of these to the number of the rank; the first that is set counts.
 RANK = "TFHVDRUN_RANK"  # tfhvdrun itself

@@ -10,6 +10,7 @@ from tfhvd.launch.options.elastic_table import elastic_options
 from tfhvd.launch.options.horovod_table import IDLE
 from tfhvd.launch.options.parser import Idle, Parser, Row, setting, switch, value
 from tfhvd.network import ports, tokens
+from tfhvd.protocol import variables
 
 
 def make_parser() -> Parser:
@@ -174,6 +175,20 @@ def _time_options() -> list[Row]:
             metavar="N",
             convert=converters.whole(0),
             help="Number of times that a failed job is started again (default 0).",
+        ),
+        value(
+            "--preemption-command",
+            dest=variables.PREEMPTION_COMMAND,
+            metavar="CMD",
+            help="Command of a shell that one rank of each host runs again and again: exit code 0 "
+            "means that the host is about to be taken away, so that all ranks save and stop.",
+        ),
+        value(
+            "--preemption-interval",
+            dest=variables.PREEMPTION_INTERVAL,
+            metavar="S",
+            convert=converters.plain_number,
+            help="Seconds between two runs of that command (default 5).",
         ),
     ]
 
