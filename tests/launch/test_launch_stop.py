@@ -90,6 +90,19 @@ def test_ranks_have_time_to_save_when_the_job_is_told_to_end(tmp_path):
     assert wait_until_gone(str(path)) == []
 
 
+def test_ranks_have_time_to_save_when_their_agents_are_told_to_end(tmp_path):
+    """As by a batch system that signals all processes of a host."""
+    tells = 'print(f"{os.getppid()}\\n", end="", flush=True)\n'
+    path = script(tmp_path, SAVE.replace("1.5", "3") + tells + "time.sleep(60)\n")
+    with started("--no-prefix", "-np", 2, sys.executable, path) as process:
+        for agent in wait_for_lines(process.stdout, 2):
+            os.kill(int(agent), signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert len(list(tmp_path.glob("script.py.*"))) == 2
+    assert wait_until_gone(str(path)) == []
+
+
 def test_ranks_that_do_not_end_in_that_time_are_killed(tmp_path):
     path = script(tmp_path, SAVE + READY + "time.sleep(60)\n")
     with started("--grace", 0.3, "-np", 2, sys.executable, path) as process:

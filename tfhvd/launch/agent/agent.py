@@ -38,6 +38,7 @@ from tfhvd.system import cpu_affinity, subreaper
 
 CANNOT_REACH = 121  # exit code of an agent that cannot reach the launcher
 _STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone
+_STOP_AFTER_SIGNAL = 30.0  # the same after a signal to the agent itself: a rank may have to save
 _DRAIN = 0.5  # seconds to wait for output that the rank's own children may still hold open
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -251,12 +252,12 @@ class Agent:
             self._rank.signal(number, group=False)
         else:
             self._ended_by_mpirun = True
-            self._stop_soon(number)
+            self._stop_soon(number, _STOP_AFTER_SIGNAL)
 
-    def _stop_soon(self, number: int = signal.SIGTERM) -> None:
+    def _stop_soon(self, number: int = signal.SIGTERM, limit: float = _STOP_AFTER_LOSS) -> None:
         self._rank.signal(number, group=True)
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + _STOP_AFTER_LOSS
+        kill_at = time.monotonic() + limit
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
 
     def _tell(self, what: str, frame: bytes) -> None:
         """Send what a launcher that takes over must know, too."""
