@@ -11,18 +11,46 @@ void SizeHistory::Largest::Add(float size) {
   at_least_ = static_cast<size_t>(std::min_element(sizes_.begin(), sizes_.end()) - sizes_.begin());
 }
 
+// Not if it has been zero lately.
 bool SizeHistory::IsKnown(size_t number, const GradientSize& size) const {
-  return number < known_.size() && known_[number].steps >= kFewest &&
-         known_[number].whole == size.whole;
+  if (number >= known_.size()) return false;
+  const Known& known = known_[number];
+  return known.steps >= kFewest && known.whole == size.whole &&
+         std::max(known.norm[0].least(), known.norm[1].least()) > kNoSize;
+}
+
+bool SizeHistory::IsAbsurd(const GradientSize& size) const {
+  return size.norm - size.largest < kOneValue && size.largest > ever_ + kAbsurd;
 }
 
 float SizeHistory::Above(size_t number, const GradientSize& size) const {
+  if (!IsKnown(number, size)) return size.largest - ever_;
   const Known& known = known_[number];
   return std::max(size.norm - std::max(known.norm[0].least(), known.norm[1].least()),
                   size.largest - std::max(known.largest[0].least(), known.largest[1].least()));
 }
 
+bool SizeHistory::LooksLikeAFault(const std::vector<GradientSize>& sizes, size_t suspect,
+                                  float above) const {
+  const bool is_first = sizes[suspect].layer == sizes[0].layer;
+  if (!is_first && sizes[suspect].norm - sizes[suspect].largest < kOneValue) return true;
+  bool more = !is_first;
+  for (size_t number = 0; number < sizes.size(); ++number) {
+    const GradientSize& size = sizes[number];
+    if (number == suspect || size.layer != sizes[suspect].layer) continue;
+    if (size.largest == kNoSize) continue;
+    if (Above(number, size) < above / 2) return false;
+    more = true;
+  }
+  return more;
+}
+
 Suspicion SizeHistory::Judge(const std::vector<GradientSize>& sizes) const {
+  if (steps_ >= kFewest) {
+    for (size_t number = 0; number < sizes.size(); ++number) {
+      if (IsAbsurd(sizes[number])) return {static_cast<int64_t>(number), kCertain};
+    }
+  }
   Suspicion most = {-1, kUnusual};
   size_t suspect = 0;
   for (size_t number = 0; number < sizes.size(); ++number) {
@@ -34,7 +62,7 @@ Suspicion SizeHistory::Judge(const std::vector<GradientSize>& sizes) const {
     suspect = number;
   }
   if (most.above <= kUnusual) return {};
-  if (most.above < kFar) return most;
+  if (most.above < kFar || !LooksLikeAFault(sizes, suspect, most.above)) return most;
   bool others = false;
   for (size_t number = 0; number < sizes.size(); ++number) {
     const GradientSize& size = sizes[number];
@@ -62,6 +90,7 @@ void SizeHistory::Add(const std::vector<GradientSize>& sizes) {
     ++known->steps;
     known->norm[0].Add(sizes[number].norm);
     known->largest[0].Add(sizes[number].largest);
+    ever_ = std::max(ever_, sizes[number].largest);
   }
 }
 

@@ -9,6 +9,16 @@
 //
 // Gradients have long tails, and some steps are strange: so a gradient is held against the
 // kRank-th largest of the last steps, and not against their mean, nor against the largest.
+//
+// A strange batch can make one gradient large alone, too: that of a kernel, which has the layer's
+// input as a factor. So a layer is suspected only if all of its gradients are far above, or if one
+// value is nearly all of the large one. The first layer has the batch itself as its input, in which
+// one value may be large, or which a kernel without a bias shows alone: there, several gradients
+// must be far above.
+//
+// One value that is above all gradients there have ever been by many powers of two is a fault
+// whatever else is unusual: a model that has learned all has hardly any gradients, and at times a
+// batch with gradients that are as far above these.
 #pragma once
 
 #include <array>
@@ -31,12 +41,18 @@ class SizeHistory {
   static constexpr float kUnusual = 1.0f;
   static constexpr float kFar = 4.5f;
   static constexpr float kNegligible = -10.0f;
+  // How little a norm is above the largest value if that is nearly all of it.
+  static constexpr float kOneValue = 0.25f;
+  // How far above all gradients ever is absurd, and what is said of it: above what is not known.
+  static constexpr float kAbsurd = 16.0f;
+  static constexpr float kCertain = 2 * kAlone * kUnknown;
 
   // What a rank says of its gradients, by their numbers; those without values say nothing.
   Suspicion Judge(const std::vector<GradientSize>& sizes) const;
 
   // By how many powers of two a gradient's norm, or its largest value where that is more, is above
-  // what it is held against. REQUIRES: it is known.
+  // what it is held against; above all gradients ever if that is not known. REQUIRES: there are
+  // gradients.
   float Above(size_t number, const GradientSize& size) const;
 
   // Takes the gradients of a step into the history.
@@ -64,8 +80,11 @@ class SizeHistory {
   };
 
   bool IsKnown(size_t number, const GradientSize& size) const;
+  bool IsAbsurd(const GradientSize& size) const;
+  bool LooksLikeAFault(const std::vector<GradientSize>& sizes, size_t suspect, float above) const;
 
   std::vector<Known> known_;  // by number
+  float ever_ = kNoSize;      // the largest value of any gradient
   int64_t steps_ = 0;
 };
 

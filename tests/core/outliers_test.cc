@@ -153,6 +153,57 @@ TEST(WhatIsZeroButForRoundingHasAnySize) {
   EXPECT_EQ(step.verdict().gradient, int64_t{3});
 }
 
+// A batch whose inputs are 100 times as large makes the first layer's kernel large, and not its
+// bias.
+TEST(AKernelWithoutItsBiasIsNoFault) {
+  Still step;
+  step[2][0].norm += 6.6f;
+  step[2][0].largest += 6.6f;
+  EXPECT_EQ(step.verdict().rank, int64_t{-1});
+  std::vector<SizeHistory> histories(1);
+  std::vector<Sizes> last = {{{0, 0, -3}, {1, 0, -3}, {1, -2, -3}}};
+  for (int i = 0; i < 20; ++i) histories[0].Add(last[0]);
+  last[0][1] = {1, 6.6f, 3.6f};
+  EXPECT_EQ(VerdictOf(last, histories).rank, int64_t{-1});
+  last[0][2] = {1, 4.6f, 3.6f};
+  EXPECT_EQ(VerdictOf(last, histories).gradient, int64_t{1});
+  Still alone;  // in its layer
+  alone[2][2].norm += 6.6f;
+  alone[2][2].largest += 6.6f;
+  EXPECT_EQ(alone.verdict().gradient, int64_t{2});
+}
+
+// One value of the first layer may be a strange batch's, unless it is absurd.
+TEST(OneValueOfTheFirstLayerIsAFaultOnlyIfItIsAbsurd) {
+  Still step;
+  Multiply(12.0f, false, &step[1], 0);
+  EXPECT_EQ(step.verdict().rank, int64_t{-1});
+  Multiply(12.0f, false, &step[1], 0);
+  EXPECT_EQ(step.verdict().rank, int64_t{1});
+  EXPECT_EQ(step.verdict().gradient, int64_t{0});
+  Still later;
+  Multiply(12.0f, false, &later[1], 1);
+  EXPECT_EQ(later.verdict().gradient, int64_t{2});
+}
+
+// A model that has learned all: hardly a batch has gradients, and those that have are far above.
+TEST(AGradientThatWasZeroLatelyIsNotNamed) {
+  std::vector<SizeHistory> histories(kRanks);
+  const Sizes spike = {{0, -3, -5}, {0, -4, -6}, {1, -30, -31}, {2, -30, -31}};
+  for (int number = 0; number < 1000; ++number) {
+    std::vector<Sizes> step(kRanks, Sizes{{0}, {0}, {1}, {2}});
+    if (number % 50 == 49) step[0] = spike;
+    EXPECT_EQ(VerdictOf(step, histories).rank, int64_t{-1});
+    for (size_t rank = 0; rank < kRanks; ++rank) histories[rank].Add(step[rank]);
+    if (number % 50 == 49 && number > 100) {
+      step[1] = spike;
+      Multiply(128.0f, false, &step[1], 1);
+      EXPECT_EQ(VerdictOf(step, histories).rank, int64_t{1});
+      EXPECT_EQ(VerdictOf(step, histories).gradient, int64_t{2});
+    }
+  }
+}
+
 TEST(NothingIsSaidOfWhatIsNotKnown) {
   std::vector<SizeHistory> histories(1);
   std::vector<Sizes> step = {{{0, 0, -3}, {1, 1, -3}}};

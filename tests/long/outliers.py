@@ -7,9 +7,9 @@ are strange (100 times as large, with one record 1,000 times as large, all alike
 something else), and the learning rate is ten times as high for 40 steps of each 1,000. No word of
 tfhvd's may come. Then faults are put in, one in each 97 steps on one rank: one layer's gradient
 times 100, or a bit of the exponent of one value flipped. Prints how many of each kind were named in
-their step, by whether it made the gradient's norm 23 times as large. Ends with 1 where a clean step
-was named, a fault was named wrongly, or was not though it was a flip of the highest bit of an
-exponent that made the value large.
+their step, and of the others, how many made the gradient's norm 23 times as large. Ends with 1 if a
+clean step was named, if a fault was named wrongly, or if a flip of the highest bit of an exponent
+was not named although it made the gradient's norm a million and more.
 """
 
 from __future__ import annotations
@@ -155,12 +155,14 @@ class Fault:
         bit: the bit that is flipped; None: all gradients of the layer are 100 times as large.
         at: in which value.
         grew: whether the gradient's norm is far larger for it.
+        norm: the gradient's, with it; 0 if it is not finite.
     """
 
     which: int
     bit: int | None
     at: int
     grew: bool = False
+    norm: float = 0.0
 
 
 def draw_fault(shapes: list[tuple[int, ...]], random: np.random.Generator) -> Fault:
@@ -249,14 +251,11 @@ class Training:
             variable.assign(value)
 
 
-def named_in(lines: list[str]) -> dict[int, str]:
-    """The layers that were named, by their update."""
-    named = {}
-    for line in lines:
-        found = re.search(r"gradient of (\S+) on rank \d+ .* in update (\d+) of", line)
-        assert found is not None, line
-        named[int(found[2])] = found[1].rpartition("/")[0]
-    return named
+def named_in(error: Exception) -> str:
+    """The layer that an error of TFHVD_ON_OUTLIER=raise names."""
+    found = re.search(r"gradient of (\S+) on rank \d+ ", str(error))
+    assert found is not None, error
+    return found[1].rpartition("/")[0]
 
 
 def clean(training: Training, options: argparse.Namespace) -> tuple[Counter[str], int]:
@@ -272,35 +271,40 @@ def clean(training: Training, options: argparse.Namespace) -> tuple[Counter[str]
 
 
 def with_faults(training: Training, options: argparse.Namespace) -> tuple[Counter[str], int]:
-    """Trains with faults; those of this rank are to be named."""
+    """Trains with faults; an error must name those of this rank."""
+    import tensorflow as tf
+
     import tfhvd.keras as hvd
 
     both = np.random.default_rng([options.seed, 7])  # all ranks know when there is one
-    lines: list[str] = []
     faults: dict[int, Fault] = {}
-    with said(lines):
-        for number in range(97 * options.faults + 1):
-            if number % 97 != 96:
-                training.step()
-                continue
+    named: dict[int, str] = {}
+    for number in range(97 * options.faults + 1):
+        fault, mine = None, number // 97 % 2 == hvd.rank()
+        if number % 97 == 96:
             fault = draw_fault([tuple(v.shape) for v in training.variables], both)
-            mine = number // 97 % 2 == hvd.rank()
-            with training.put_back():
+        with training.put_back() if fault else contextlib.nullcontext():
+            try:
                 norms = training.step(fault=fault if mine else None)
-            if mine:
+            except tf.errors.InvalidArgumentError as error:
+                if mine or not fault:
+                    named[number] = named_in(error)
+                norms = None
+        if fault and mine:
+            if norms is not None:
                 right, wrong = norms[fault.which]
-                fault.grew = bool(np.isfinite(wrong) and right > 0 and wrong > FAR * right)
-                faults[number + 1] = fault
-    named = named_in(lines)
+                fault.norm = float(wrong) if np.isfinite(wrong) else 0.0
+                fault.grew = bool(right > 0 and fault.norm > FAR * right)
+            faults[number] = fault
     counts: Counter[str] = Counter()
     bad = sum(number not in faults for number in named)
     for number, fault in faults.items():
         told = named.get(number)
         bad += told not in (None, training.layers[fault.which])
-        bad += told is None and fault.bit == 30 and fault.grew
+        bad += told is None and fault.bit == 30 and fault.norm > 1e6
         kind = "one layer times 100" if fault.bit is None else f"bit {fault.bit} flipped"
-        size = f"{FAR} times as large and more" if fault.grew else "less"
-        counts[f"{kind}, its norm {size}: {'named' if told else 'not named'}"] += 1
+        size = f"not named, its norm {FAR} times as large and more" if fault.grew else "not named"
+        counts[f"{kind}: {'named' if told else size}"] += 1
     return counts, bad
 
 
@@ -313,40 +317,43 @@ def on_a_rank(options: argparse.Namespace) -> int:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     hvd.init()
     wrong = 0
+    part = {each.__name__: each for each in (clean, with_faults)}[options.on_a_rank]
     for name in MODELS:
         if options.only not in name:
             continue
-        for part in (clean, with_faults):
-            training = Training(name, f"{name}/{part.__name__}", options.seed)
-            told = hvd.allgather_object(part(training, options))
-            bad = sum(count for _, count in told)
-            wrong += bad
-            if hvd.rank() == 0:
-                print(f"{name}, {part.__name__}:", "WRONG" if bad else "ok", flush=True)
-                for kind, count in sorted(sum((each for each, _ in told), Counter()).items()):
-                    print(f"  {kind}: {count}", flush=True)
+        training = Training(name, f"{name}/{part.__name__}", options.seed)
+        told = hvd.allgather_object(part(training, options))
+        bad = sum(count for _, count in told)
+        wrong += bad
+        if hvd.rank() == 0:
+            print(f"{name}, {part.__name__}:", "WRONG" if bad else "ok", flush=True)
+            for kind, count in sorted(sum((each for each, _ in told), Counter()).items()):
+                print(f"  {kind}: {count}", flush=True)
     return min(wrong, 1)
 
 
 def main() -> int:
-    """Runs the job."""
+    """Runs two jobs: without faults, and with them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=20_000, help="clean ones, of each model")
     parser.add_argument("--faults", type=int, default=200, help="of each model")
     parser.add_argument("--only", default="", metavar="MODEL")
     parser.add_argument("--seed", type=int, help="printed where not given")
-    parser.add_argument("--on-a-rank", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--on-a-rank", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.on_a_rank:
         return on_a_rank(options)
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     command = [sys.executable, "-m", "tfhvd.launch", "-np", "2", sys.executable]
-    words = [__file__, "--on-a-rank", "--steps", options.steps, "--faults", options.faults]
+    words = [__file__, "--steps", options.steps, "--faults", options.faults]
     words += ["--only", options.only, "--seed", seed]
-    return subprocess.run(
-        [*command, *map(str, words)], env=children.environment(), check=False
-    ).returncode
+    codes = []
+    for part, action in ((clean, "warn"), (with_faults, "raise")):
+        own = [*command, *map(str, words), "--on-a-rank", part.__name__]
+        environment = children.environment(TFHVD_ON_OUTLIER=action, TF_CPP_MIN_LOG_LEVEL="2")
+        codes.append(subprocess.run(own, env=environment, check=False).returncode)
+    return int(any(codes))
 
 
 if __name__ == "__main__":
