@@ -1,7 +1,7 @@
 """The exceptions of functions that run outside of TensorFlow: `init`, `shutdown`, `rank`, ...
 
-Operations on tensors raise TensorFlow's own: `tf.errors.InvalidArgumentError` where the ranks do
-not fit together, `AbortedError` where a rank is lost or has left, `FailedPreconditionError` before
+Operations on tensors raise TensorFlow's errors: `tf.errors.InvalidArgumentError` if the calls of
+ranks do not match, `AbortedError` if a rank has failed or left, `FailedPreconditionError` before
 `init`.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 
 class TfhvdError(RuntimeError):
-    """Anything that tfhvd reports; its text says what happened, where, and what to type."""
+    """The base of all errors here; the text says what happened, where, and what to type."""
 
 
 class NotInitializedError(TfhvdError):
-    """tfhvd was asked for something before `init` or after `shutdown`."""
+    """A function was called before `init` or after `shutdown`."""
 
 
 class InvalidSettingError(TfhvdError, ValueError):
@@ -21,17 +21,17 @@ class InvalidSettingError(TfhvdError, ValueError):
 
 
 class PeerLostError(TfhvdError):
-    """Another rank is lost, or has left the job."""
+    """Another rank has failed, or has left the job."""
 
 
 class UnavailableError(TfhvdError):
-    """This machine lacks something: a library, a device, room in /dev/shm."""
+    """This machine lacks a library, a device, or room in /dev/shm."""
 
 
 class NotSynchronizedError(TfhvdError):
     """Variables differ between ranks, or will: see TFHVD_CHECK_SYNC and TFHVD_ON_DIVERGENCE."""
 
-    # By which TensorFlow knows that it may raise this class where a tf.function is traced.
+    # TensorFlow raises this class while it traces a tf.function only if it has this constructor.
     __init__ = Exception.__init__
 
 
@@ -39,8 +39,8 @@ class RankFailedError(TfhvdError):
     """A rank of `tfhvd.run` failed.
 
     Attributes:
-        rank: which failed first; None where that is not known.
-        traceback: what Python printed there; "" where the rank ended without.
+        rank: the rank that failed first; None if it is unknown.
+        traceback: Python's traceback of that rank; "" if the rank ended without one.
     """
 
     def __init__(self, message: str, rank: int | None = None, traceback: str = "") -> None:
@@ -64,7 +64,7 @@ _BY_STATUS: dict[str, type[TfhvdError]] = {
 
 
 def from_status(code: str, message: str) -> TfhvdError:
-    """Makes the exception of a failed status of the core; called by `tfhvd._native`.
+    """Returns the exception for a failed status of the core; `tfhvd._native` calls it.
 
     Args:
         code: the code's name, such as "aborted".

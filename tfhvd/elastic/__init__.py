@@ -1,8 +1,8 @@
-"""Horovod's elastic API: `hvd.elastic.run`, states that are committed, and Keras callbacks.
+"""Horovod's elastic API: `hvd.elastic.run`, states with commits, and Keras callbacks.
 
-For scripts that have it. A job of `tfhvdrun --elastic` loses no step where it loses ranks, with or
-without this: nothing is rolled back. What it adds is that the function is called anew at a commit
-after ranks were lost, so that a script can divide its work among those that are left.
+This API is for scripts that use it already. A job of `tfhvdrun --elastic` loses no step when ranks
+fail, with or without this API: nothing is rolled back. With the API, the next commit after a
+failure calls the function again, so that a script can divide its work among the remaining ranks.
 
 Example:
     >>> state = hvd.elastic.TensorFlowKerasState(model, epoch=0)

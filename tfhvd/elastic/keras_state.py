@@ -18,8 +18,8 @@ class TensorFlowKerasState(TensorFlowState):
 
     Args:
         model: a built model.
-        optimizer: which trains it; None for the one that it is compiled with.
-        backend: taken for Horovod's sake.
+        optimizer: the optimizer of the model; None for the optimizer of `compile`.
+        backend: ignored; Horovod has this argument.
         **kwargs: as for `ObjectState`, such as `epoch=0, batch=0`.
 
     Example:
@@ -46,17 +46,17 @@ class TensorFlowKerasState(TensorFlowState):
         self._save_variables()
 
     def variables_of_all(self) -> list[Variable]:
-        """Lists those of the model and of the optimizer, which may be made later."""
+        """Lists the variables of the model and of the optimizer, which may create some later."""
         return [*self.model.variables, *keras_compat.optimizer_variables(self.optimizer)]
 
 
 class KerasState(TensorFlowKerasState):
-    """The same, by the name that it has in `horovod.keras.elastic`.
+    """TensorFlowKerasState by its name in `horovod.keras.elastic`.
 
     Args:
         model: as for `TensorFlowKerasState`.
-        backend: likewise.
-        **kwargs: likewise.
+        backend: ignored; Horovod has this argument.
+        **kwargs: as for `TensorFlowKerasState`.
 
     Example:
         >>> state = hvd.elastic.KerasState(model, epoch=0)

@@ -1,4 +1,4 @@
-"""run: what calls the function that trains."""
+"""run: calls the function that trains, again after each change of the members."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from tfhvd.runtime.failpoints import come_to
 from tfhvd.runtime.membership import membership
 
 _Result = TypeVar("_Result")
-# How the error ends after which a job on GPUs goes back to its last commit.
+# The end of the error after which a job on GPUs goes back to its last commit.
 _ON_GPUS = "the job continues from its last commit"  # cc/elastic/later_generation.h
 
 
 def run(func: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Makes a function that trains one of an elastic job: a decorator.
+    """Decorates a function that trains, so that it runs in an elastic job.
 
-    Called on every rank, it gives all of them rank 0's state, and calls the function. Where a
-    commit finds that ranks were lost, or lets in others, it calls the state's reset callbacks, and
-    the function anew: nothing is rolled back, for no step was lost. Who has come gets rank 0's
-    state. Where a broadcast cannot be finished, because the rank that had the data is lost, all go
-    back to the last commit; so they do wherever a rank is lost, if the job has collectives on GPUs.
+    Every rank calls the decorated function. It gives all ranks rank 0's state, and calls `func`. If
+    a commit finds that ranks have failed, or admits joining ranks, it calls the state's reset
+    callbacks, and then `func` again. Nothing is rolled back, because no step was lost. A rank that
+    joined gets rank 0's state. All ranks go back to the last commit in two cases: a broadcast
+    cannot finish because its root has failed, and any failure in a job with collectives on GPUs.
 
-    A rank that comes rehearses before it is let in: it calls the function by itself, up to the
-    first step of `fit` or the first commit, and goes back to the state that it had. So the others
-    need not wait until it has read its data and compiled its step.
+    A joining rank warms up before the others admit it: it calls `func` alone, up to the first step
+    of `fit` or the first commit, and restores the state that it had before. The other ranks then
+    need not wait until the joining rank has read its data and compiled its step.
 
     Args:
-        func: its first argument is a `State`.
+        func: the function; its first argument is a `State`.
 
     Returns:
         A function with the same arguments.
 
     Raises:
-        HorovodInternalError: by that function, if another collective cannot be finished without a
-            rank that is lost, as everywhere in a job that is not elastic.
+        HorovodInternalError: by the decorated function, if another collective cannot finish without
+            a failed rank, as in a job that is not elastic.
 
     Example:
         >>> @hvd.elastic.run
@@ -90,7 +90,7 @@ def _train(train: Callable[[], _Result], state: Any) -> _Result:
             if _ON_GPUS in str(error) and (members := membership.go_back()) is not None:
                 prepare = functools.partial(_go_back, state, members)
             elif ROOT_IS_LOST in str(error):
-                # All others have come to the same place, with the same members.
+                # All other ranks raise the same error here, with the same members.
                 membership.refresh()
                 prepare = functools.partial(_go_back, state)
             else:
@@ -112,7 +112,7 @@ def _go_on(state: Any, skip_sync: bool) -> None:
     state.on_reset()
     come_to("state_reset")
     if not skip_sync:
-        reset.begin_anew()  # who has come has reduced nothing
+        reset.begin_anew()  # a rank that joined has reduced nothing
         _sync(state)
 
 

@@ -1,4 +1,4 @@
-"""States of a training: what is saved at a commit, and the same on all ranks at the start."""
+"""States of a training: saved by each commit, and equal on all ranks at the start."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from tfhvd.runtime.membership import membership
 if TYPE_CHECKING:
     from tfhvd.compat.types import Variable
 
-# What a collective there returns is there. On a GPU it is not yet, and where a rank is lost it
-# never is, as only the next collective says; but what is saved must be there.
+# The result of a collective on the host is complete when the collective returns. On a GPU it is
+# not, and if a rank has failed it never will be, which only the next collective reports. A commit
+# must save complete values.
 ON_THE_HOST = "CPU:0"
 
 
 class State:
-    """What `run` hands to the function that trains. Classes of your own have these four methods.
+    """The state that `run` passes to the function that trains. Your own classes need four methods.
 
     Args:
-        bcast_object: taken for Horovod's sake.
-        get_rank: likewise.
+        bcast_object: ignored; Horovod has this argument.
+        get_rank: ignored, likewise.
 
     Example:
         >>> class Steps(hvd.elastic.State):
@@ -45,32 +46,33 @@ class State:
         bcast_object: Callable[..., Any] | None = None,
         get_rank: Callable[[], int] | None = None,
     ) -> None:
-        del bcast_object, get_rank  # Horovod's, which serves other frameworks, too.
+        del bcast_object, get_rank  # Horovod needs them for other frameworks.
         self._reset_callbacks: list[Callable[[], object]] = []
-        self._generation: int | None = None  # that of the last look, the same on all ranks
+        self._generation: int | None = None  # at the last commit or check, the same on all ranks
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], object]]) -> None:
-        """Has functions called after ranks were lost, or came, before the function goes on.
+        """Registers functions that are called when the members have changed, before `func` is.
 
         Args:
-            callbacks: without arguments; such as one that sets the learning rate by `hvd.size()`.
+            callbacks: functions without arguments, such as one that sets the learning rate by
+                `hvd.size()`.
         """
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Resets the state for the ranks that take part now; called by `run`."""
+        """Resets the state for the present members; `run` calls it."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def commit(self) -> None:
-        """Saves the state, and looks whether ranks were lost, or wait to take part.
+        """Saves the state, and checks whether ranks have failed or wait to join.
 
-        Every rank calls it, and saves once all of them have computed what they save.
+        Every rank calls it. A rank saves when all ranks have computed the values to save.
 
         Raises:
-            HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last one, or
-                have come.
+            HostsUpdatedInterrupt: on all ranks, if ranks have failed or joined since the last
+                commit.
         """
         rehearsal.end_of_function()
         _wait_for_gpus()
@@ -83,13 +85,13 @@ class State:
             raise updated
 
     def check_host_updates(self) -> None:
-        """Looks whether ranks were lost, or wait to take part, without saving.
+        """Checks whether ranks have failed or wait to join, without saving.
 
-        Every rank calls it. Those that wait are let in here.
+        Every rank calls it. It admits the ranks that wait.
 
         Raises:
-            HostsUpdatedInterrupt: on all ranks alike, where ranks were lost since the last commit,
-                or have come.
+            HostsUpdatedInterrupt: on all ranks, if ranks have failed or joined since the last
+                commit.
         """
         rehearsal.end_of_function()
         updated = self._updated()
@@ -114,10 +116,10 @@ class State:
         return None
 
     def restore_together(self, generation: int | None = None) -> None:
-        """Goes back to what was saved last, on all ranks, with those that are left; see `run`.
+        """Restores the last commit on all remaining ranks; see `run`.
 
         Args:
-            generation: the members' with which all go on; None: the ranks are to agree on it.
+            generation: of the members with which all ranks continue; None if they must agree on it.
         """
         self.restore()
         come_to("state_restored")
@@ -125,18 +127,18 @@ class State:
         come_to("went_back")
 
     def _latest(self) -> tuple[int, int]:
-        # Ranks hear of others at different steps; they are to stop at the same one.
+        # Ranks learn of a change at different steps, and must all stop at the same step.
         with tf.device(ON_THE_HOST):
             own = tf.constant([membership.generation(), waiting_ranks()], tf.int64)
             latest, waiting = allreduce(own, op=Max, name="elastic/generation").numpy().tolist()
         return latest, waiting
 
     def save(self) -> None:
-        """Keeps what there is, for `restore`."""
+        """Saves the state in memory, for `restore`."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Goes back to what was saved last."""
+        """Restores the last saved state."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -144,20 +146,20 @@ class State:
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Forgets what depends on the number of ranks."""
+        """Drops everything that depends on the number of ranks."""
 
     def variables_of_all(self) -> Iterable[Variable]:
-        """Lists the variables whose values `sync` gives all ranks, as far as they are there."""
+        """Lists the variables that `sync` makes equal on all ranks, if they exist already."""
         return []
 
 
 class ObjectState(State):
-    """A state of Python objects: its attributes.
+    """A state of Python objects, which are its attributes.
 
     Args:
-        bcast_object: taken for Horovod's sake.
-        get_rank: likewise.
-        **kwargs: the attributes, and their values at the beginning. They can be pickled.
+        bcast_object: ignored; Horovod has this argument.
+        get_rank: ignored, likewise.
+        **kwargs: the attributes with their first values, which pickle must be able to write.
 
     Example:
         >>> state = hvd.elastic.ObjectState(epoch=0, batch=0)
@@ -181,7 +183,7 @@ class ObjectState(State):
         self._save_attributes()
 
     def save(self) -> None:
-        """Keeps the attributes."""
+        """Saves the attributes."""
         self._save_attributes()
 
     def restore(self) -> None:
@@ -195,7 +197,7 @@ class ObjectState(State):
             self._saved = broadcast_object(self._saved, root_rank=0, name="elastic/state")
             self._restore_attributes()
 
-    # These two are not `save` and `restore`, because subclasses make those do more.
+    # `save` and `restore` do not stand here themselves, because subclasses extend them.
 
     def _save_attributes(self) -> None:
         self._saved = {name: copy.deepcopy(getattr(self, name)) for name in self._names}
@@ -206,7 +208,7 @@ class ObjectState(State):
 
 
 def _wait_for_gpus() -> None:
-    """Waits until all that was begun on this rank's GPUs is done: a copy from there comes last."""
+    """Waits until this rank's GPUs have done all work: a copy from a GPU comes after the rest."""
     for gpu in tf.config.list_logical_devices("GPU"):
         with tf.device(gpu.name):
             tf.identity(tf.constant(0.0)).numpy()

@@ -1,4 +1,4 @@
-"""How a process leaves its job where its program does not say so."""
+"""Departure: how a process leaves its job if its program does not call `hvd.shutdown()`."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _PACKAGE = str(Path(__file__).parents[1]) + "/"
 
 
 class Departure:
-    """At the end of the interpreter, by an exception that nobody catches, and in a child.
+    """Handles the end of the interpreter, an uncaught exception, and a fork.
 
     Args:
-        membership: what is left.
+        membership: the membership that the process leaves.
     """
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        self._failed_with = 0  # the exit code of an uncaught exception, 0 where there was none
+        self._failed_with = 0  # the exit code of an uncaught exception, 0 without one
         self._everyone_knows = True
 
     def prepare(self) -> None:
-        """Sees to it from now on; to be called once."""
+        """Installs the handlers for the end and for a fork; call it once."""
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_child)
 
     def hear_what_is_raised(self) -> None:
-        """Hears of each exception that nobody catches, from now on; to be called once."""
+        """Installs the handler of uncaught exceptions; call it once."""
         previous = sys.excepthook
 
         def excepthook(
@@ -66,24 +66,24 @@ class Departure:
     def _in_a_line(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> str:
-        """What is to be known of an exception of which a line says all; "": of another one.
+        """Returns the one line that says all of an exception; "" if its traceback matters.
 
-        Where tfhvdrun listens, which shows it beside the other ranks' lines.
+        tfhvdrun shows this line beside the lines of the other ranks.
         """
         if not self._membership.is_watched:
             return ""
-        if issubclass(kind, NotInitializedError):  # of all ranks alike
+        if issubclass(kind, NotInitializedError):  # all ranks raise it alike
             return f"{_where(trace)}{gist(error)}"
         if self._membership.topology is None or self._membership.is_outside:
             return ""
-        # By its name, for TensorFlow need not have been imported.
+        # Compared by name, because TensorFlow may not have been imported.
         follows = kind.__name__ == "AbortedError" or issubclass(kind, PeerLostError)
         if not follows or not load_native().is_cut_short():
             return ""
         return f"this rank ends because of another one: {gist(error)}"
 
     def _say(self, line: str, show: Callable[[], None]) -> None:
-        """Says one line. Files, and -v, have the rest."""
+        """Prints one line. The rest goes to the files of the ranks, and to the output with -v."""
         rest = io.StringIO()
         with contextlib.redirect_stderr(rest):
             show()
@@ -92,7 +92,7 @@ class Departure:
         print(f"tfhvd: {line}", file=sys.stderr)
 
     def _on_uncaught(self, kind: type[BaseException], error: BaseException) -> None:
-        """Tells the others at once, for threads of this process may go on for long."""
+        """Tells the other ranks at once, because threads of this process may run for long."""
         if self._membership.topology is None or self._membership.is_outside:
             return
         self._failed_with = 130 if issubclass(kind, KeyboardInterrupt) else 1
@@ -104,7 +104,7 @@ class Departure:
             self._everyone_knows = False
 
     def _tell_launcher(self) -> None:
-        """Says, before the other ranks can hear of it, whether it is one of them that failed."""
+        """Tells the launcher, before the other ranks, whether another rank has failed first."""
         assert self._membership.launcher is not None
         self._membership.launcher.leave(follows=load_native().is_cut_short())
 
@@ -124,24 +124,24 @@ class Departure:
         except TfhvdError as error:
             if not self._failed_with:
                 print(f"tfhvd: the job ended badly: {error}", file=sys.stderr)
-        # A rank is lost or does not answer, so that to end MPI in order could hang.
+        # A rank has failed or does not answer: MPI_Finalize could hang.
         end_at_once(self._failed_with or 1)
 
     def end_if_failed(self) -> None:
-        """Ends the process at once if an exception that nobody caught has ended its program."""
+        """Ends the process at once if an uncaught exception has ended its program."""
         if self._failed_with:
             end_at_once(self._failed_with)
 
 
 def gist(error: BaseException) -> str:
-    """The line of an error that names a rank, without what TensorFlow puts around it."""
+    """Returns the line of an error that names a rank, without TensorFlow's additions."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     line = next((each for each in reversed(lines) if re.search(r"\brank \d", each)), lines[-1])
     return re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:.*$|\s*\[\[.*$", "", line).strip()
 
 
 def _where(trace: TracebackType | None) -> str:
-    """The line of the user's program that called what has raised: "train.py, line 3: "."""
+    """Returns the line of the user's program in a traceback, such as "train.py, line 3: "."""
     own = [
         frame
         for frame in traceback.extract_tb(trace)
@@ -152,10 +152,10 @@ def _where(trace: TracebackType | None) -> str:
 
 
 def _mpi4py_ends_mpi() -> bool:
-    """Whether mpi4py may end MPI when the interpreter has ended, and wait for lost ranks."""
+    """Whether mpi4py may call MPI_Finalize at the end, which would wait for failed ranks."""
     return "mpi4py.MPI" in sys.modules
 
 
 def _is_interactive() -> bool:
-    """Whether the interpreter goes on after an uncaught exception."""
+    """Whether the interpreter continues after an uncaught exception."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)

@@ -1,9 +1,9 @@
-"""Says whom `init` waits for, where ranks do not come.
+"""Names the ranks for which `init` waits too long.
 
-Of each host the first rank that waits says so: MPI tells nobody, and waits for ever. Where the
-settings say that ranks do not wait for a stalled one any longer, they end, for MPI cannot be
-interrupted. So they do where a job that hangs is to end, and the ranks of this host that have not
-come stand still; what those of other hosts do cannot be seen before they have met.
+On each host the first waiting rank prints the message, because MPI waits for ever without a word.
+The waiting ranks end themselves in two cases, since MPI cannot be interrupted: after the stall
+limit of the settings; and, if the settings end a job that hangs, when the missing ranks of this
+host stand still. A rank cannot see the ranks of other hosts before `init` has connected them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _logger = logging.getLogger("tfhvd")
 _TOO_LONG = " That is longer than TFHVD_STALL_SHUTDOWN_TIME_SECONDS allows."
 _STANDS_STILL = " It has stood still meanwhile, and TFHVD_ON_HANG=abort ends the job."
 _UNTIL_ALL_HAVE_SAID_SO = 1.0  # seconds
-_LONGER = 5.0  # seconds beyond the limit for which a rank has stood still, as in a running job
+_LONGER = 5.0  # seconds beyond the limit that a rank must stand still, as in a running job
 
 
 @contextlib.contextmanager
 def watched(environ: Mapping[str, str]) -> Iterator[None]:
-    """Watches this process while it meets the others.
+    """Watches this process while `init` connects it to the others.
 
     Args:
-        environ: its environment: who it is, and after how many seconds to say something, or to end.
+        environ: its environment, with its rank and the limits in seconds.
     """
     variable, says_after = variables.variable_in(environ), hang_limit(environ)
     if variable is None or not says_after:
@@ -66,7 +66,7 @@ def watched(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def _end_if_it_hangs(variable: str, rank: int, seconds: float, met: threading.Event) -> None:
-    """Ends this process once all ranks of its host that have not come have stood still so long."""
+    """Ends this process when all missing ranks of its host have stood still for so long."""
     waited = 0.0
     before = _efforts(variable)
     while not met.wait(seconds):
@@ -83,10 +83,10 @@ def _end_if_it_hangs(variable: str, rank: int, seconds: float, met: threading.Ev
 
 
 def _efforts(variable: str) -> dict[int, Effort]:
-    """What each rank of this host that has not come has done so far."""
+    """Returns the processor time and the like of each missing rank of this host."""
     found: dict[int, Effort] = {}
     for rank, arrival in init_waiters.ranks_here(os.getpid(), variable).items():
-        with contextlib.suppress(OSError):  # has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             if not arrival.came:
                 found[rank] = activity.of(arrival.pid)
     return found
@@ -101,6 +101,6 @@ def _report(variable: str, rank: int, seconds: float, level: int, more: str = ""
 
 def _end(variable: str, rank: int, seconds: float, why: str) -> None:
     _report(variable, rank, seconds, logging.ERROR, why)
-    # The others are to see the same, and not that this one has ended.
+    # The others then report the missing ranks too, and not the end of this rank.
     time.sleep(_UNTIL_ALL_HAVE_SAID_SO)
     end_at_once(1)

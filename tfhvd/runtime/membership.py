@@ -1,4 +1,4 @@
-"""What this process knows of the job that it takes part in, and how it leaves. No TensorFlow."""
+"""Membership: how this process joins a job, takes part in it and leaves it. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -31,25 +31,23 @@ _logger = logging.getLogger("tfhvd")
 
 
 class Membership:
-    """This process's part in one job after the other, from `join` to `leave`.
+    """The part of this process in its jobs, each from `join` to `leave`.
 
-    It leaves by itself when the interpreter ends. A child made by fork has no part in the job: the
-    engine's thread stays with the parent.
+    The process leaves by itself when the interpreter ends. A forked child has no part in the job,
+    because the engine's thread stays in the parent.
 
     Attributes:
-        topology: this process's place in the job, as the core says it; None where it is in none.
-        started_as: the job's ranks, as numbers of the processes that were started; None where they
-            are all of them.
-        forked: whether this is a child made by fork after `join`.
-        is_outside: whether this process has come to an elastic job that was there before it, and
-            has not been let in yet. Its topology is the one that it would have.
-        rehearses: whether it has an engine of its own alone meanwhile; see `rehearsal`.
-        came_later: whether this process was let in to an elastic job that was there before it.
-        lets_in_at_commits: whether ranks that come to an elastic job are let in where the program
-            commits a state, and nowhere else.
-        launcher: where this process says how it comes and goes; None before it has had to.
-        endpoints: where ranks meet without an MPI; None where they have one.
-        departure: how this process leaves where its program does not say so.
+        topology: the place of this process in the job, from the core; None outside a job.
+        started_as: the ranks of the job, as numbers of the started processes; None for all of them.
+        forked: whether this process is a child that was forked after `join`.
+        is_outside: whether this process wants to join a running elastic job, and the others have
+            not admitted it yet. Its topology is then the one that it will have.
+        rehearses: whether it has an engine without other ranks meanwhile; see `rehearsal`.
+        came_later: whether this process has joined an elastic job that ran before.
+        lets_in_at_commits: whether the job admits ranks only when the program commits a state.
+        launcher: sends to the launcher; None before the first message.
+        endpoints: the addresses at which ranks meet without an MPI; None with an MPI.
+        departure: how this process leaves if its program does not call `shutdown`.
     """
 
     def __init__(self) -> None:
@@ -63,7 +61,7 @@ class Membership:
         self.launcher: rank_channel.Sender | None = None
         self.endpoints: endpoints.Endpoints | None = None
         self._admission = threading.Lock()
-        self._identity = ""  # what must be the same on all ranks
+        self._identity = ""  # must be equal on all ranks
         self._at_taking_part: list[Callable[[], None]] = []
         self._at_leaving: list[Callable[[], None]] = []
         self._at_change: list[Callable[[], object]] = []
@@ -72,21 +70,21 @@ class Membership:
         self.departure = Departure(self)
 
     def join(self, ranks: tuple[int, ...] | None, watch_address: str = "") -> None:
-        """Meets the other ranks of the job; in one that is there already, not before `take_part`.
+        """Connects to the other ranks of the job; in a running job, `take_part` does this later.
 
         Args:
-            ranks: which of the processes that were started make up the job; None for all.
-            watch_address: where this process answers what its host's ranks do; see host_looks.
+            ranks: the started processes that make up the job; None for all.
+            watch_address: at which this process answers questions about the ranks of its host.
 
         Raises:
-            NotInitializedError: in a child made by fork.
-            TfhvdError: if the ranks cannot meet, or a setting has a wrong value.
+            NotInitializedError: in a forked child.
+            TfhvdError: if the ranks cannot connect, or a setting has a wrong value.
         """
         if self.forked:
             raise NotInitializedError(_FORKED)
         tensorflow = check_installed_tensorflow()
         if "mpi4py" in sys.modules:
-            # Whoever uses both must have one MPI in the process: the one that mpi4py chose.
+            # A process can have one MPI only: the one that mpi4py has chosen.
             import mpi4py.MPI  # noqa: F401
         native, since = load_native(), time.monotonic()
         try:
@@ -102,9 +100,9 @@ class Membership:
                     -1 if self.endpoints is None else self.endpoints.members,
                 )
         except InvalidSettingError:
-            self._prepare_process()  # MPI may have begun, and nobody is lost
+            self._prepare_process()  # MPI may have started, and no rank has failed
             raise
-        except NotInitializedError as error:  # the ranks have different versions, and all know it
+        except NotInitializedError as error:  # all ranks know that their versions differ
             self._prepare_process()
             raise TfhvdError(str(error)) from None
         self._identity = f"tfhvd {__version__} for TensorFlow {minor}"
@@ -120,21 +118,22 @@ class Membership:
 
     @property
     def is_apart(self) -> bool:
-        """Whether this process is outside, and has no engine."""
+        """Whether this process is outside the job, and has no engine."""
         return self.is_outside and not self.rehearses
 
     def take_part(self, trained: int = 0, is_over: Callable[[], bool] = bool) -> None:
-        """Waits until this process is let in, where it has come to a job that was there before it.
+        """Waits until the others admit this process, if it is joining a running job.
 
-        Whatever needs the other ranks begins with it, or an engine. In a rehearsal nobody waits.
+        Every function that needs other ranks or an engine calls it first. It returns at once during
+        a warm-up.
 
         Args:
-            trained: how many trainings of the program are behind this process.
-            is_over: whether it need not wait any more, as the others have come further; then it
-                stays outside.
+            trained: how many trainings of the program this process has finished.
+            is_over: returns whether this process need not wait any longer, because the others are
+                ahead; it then stays outside.
 
         Raises:
-            NotInitializedError: where the process is in no job.
+            NotInitializedError: if the process is in no job.
         """
         self.check()
         if not self.is_apart:
@@ -146,10 +145,10 @@ class Membership:
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[bool]:
-        """Gives a process that is outside an engine of its own alone, unless the settings say no.
+        """Gives a joining process an engine without other ranks, unless the settings forbid it.
 
-        What is traced, compiled and loaded then, the others need not wait for. Within another one
-        it does nothing. Yields whether there is such an engine.
+        The process traces, compiles and loads with this engine, so that the others need not wait
+        later. Nested calls do nothing. Yields whether there is such an engine.
         """
         place = self.require_topology()
         if not (self.is_apart and load_native().begin_rehearsal(place.rank, place.size)):
@@ -163,7 +162,7 @@ class Membership:
             load_native().end_rehearsal()
 
     def _begin(self, native: Any, since: float) -> None:
-        """Begins to take part, where all ranks have met but for one that comes later."""
+        """Begins to take part: all ranks are connected, except for ranks that join later."""
         if self.is_elastic and not self.is_outside:
             self._prepare_process()
             self._is_let_in(0, bool)
@@ -175,7 +174,7 @@ class Membership:
             native.shutdown("")
             raise TfhvdError(str(error)) from None
         self.topology = topology
-        if native.generation() <= 0:  # later ones write files of other names
+        if native.generation() <= 0:  # later generations write files with other names
             timeline_file.begin(native.config().timeline, topology.rank, since)
         self._prepare_process()
         if self.launcher is not None:
@@ -189,9 +188,9 @@ class Membership:
             begin()
 
     def _is_let_in(self, trained: int, is_over: Callable[[], bool]) -> bool:
-        """Tells the launcher that this rank is there; one that comes later waits for the others.
+        """Tells the launcher that this rank is ready; a joining rank waits for its admission.
 
-        So does one that was there, if ranks were lost before all had met.
+        A rank of the start waits, too, if ranks have failed before all were connected.
         """
         native = load_native()
         assert self.launcher is not None and self.endpoints is not None
@@ -200,7 +199,7 @@ class Membership:
         if native.generation() >= 0:
             return True
         while self.wait_outside() == -1:
-            # It may have been let in before that was over, and be about to be told.
+            # The others may have admitted it before, and the message may be on its way.
             if is_over() and self.wait_outside() == -1:
                 return False
         if not self.endpoints.addresses:
@@ -212,18 +211,18 @@ class Membership:
 
     @staticmethod
     def wait_outside(seconds: float = 0.5) -> int:
-        """Waits a moment for others to be told of; returns the generation, -1 for none yet.
+        """Waits a moment for the admission; returns the generation, -1 without one.
 
-        To be called while this process is outside. A moment at a time, so that Ctrl-C is heard.
+        Call it while this process is outside. It waits for short times, so that Ctrl-C works.
         """
         latest = load_native().wait_for_generation(-1, seconds)
         if latest is None:
-            # Nothing has gone wrong, and whoever has started this process ends it now.
+            # Nothing has gone wrong: the launcher ends this process now.
             raise SystemExit("tfhvd: the job has ended before this rank was let in")
         return int(latest)
 
     def _follow_members(self, native: Any) -> None:
-        """Keeps the topology that of the ranks that take part."""
+        """Updates the topology when the members change."""
         generation = native.generation()
         while (latest := native.wait_for_generation(generation, 1.0)) is not None:
             if latest == generation:
@@ -243,39 +242,39 @@ class Membership:
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the job continues where ranks are lost."""
+        """Whether the job continues when ranks fail."""
         return self.endpoints is not None and self.endpoints.members >= 0
 
     def generation(self) -> int:
-        """Returns how often ranks were lost without which the job has gone on, or have come."""
+        """Returns how often the members have changed, because ranks have failed or joined."""
         return load_native().generation() if self.topology is not None else 0
 
     def go_back(self) -> int | None:
-        """Has collectives taken again that were refused since a rank was lost.
+        """Accepts collectives again, which were refused since a rank has failed.
 
-        To be called where the program goes back to a state that it has kept, on every rank.
+        Every rank calls it when the program goes back to a saved state.
 
         Returns:
-            The generation that goes on from there, the same on all ranks; None where none does.
+            The generation that continues from there, the same on all ranks; None without one.
         """
         generation = load_native().go_back(_CHANGE_LIMIT)
         self.refresh()
         return generation
 
     def admitted(self) -> int:
-        """Returns the last generation for which ranks were let in; 0: none, the same on all."""
+        """Returns the last generation that admitted ranks, the same on all ranks; 0 for none."""
         return load_native().admitted() if self.topology is not None else 0
 
     def refresh(self) -> None:
-        """Takes note of who is left, where the thread that does so may not have come to it.
+        """Updates the topology at once; the thread that does so may not have run yet.
 
-        Outside the place stays the one that this process is to have, also in a rehearsal.
+        Outside the job, and in a warm-up, the topology stays the one that this process will have.
         """
         if self.topology is not None and not self.is_outside:
             self.topology = load_native().topology()
 
     def at_change(self, told: Callable[[], object]) -> None:
-        """Has a function called, in a thread of its own, whenever the job continues with others."""
+        """Registers a function that another thread calls when the members have changed."""
         self._at_change.append(told)
 
     def _endpoints_of_all(self, native: Any) -> Endpoints:
@@ -286,7 +285,7 @@ class Membership:
         return native.Endpoints(of.rank, list(of.addresses), of.token, of.listener)
 
     def leave(self, reason: str) -> None:
-        """Leaves the job, and tells the other ranks why: "" where the program is done with it."""
+        """Leaves the job, and tells the other ranks why: "" if the program has finished."""
         self.topology = None
         self.started_as = None
         self.is_outside = False
@@ -301,9 +300,9 @@ class Membership:
                 self.launcher.takes_part(False)
 
     def _await_follower(self) -> None:
-        """Waits for the thread that waits for other members: it is told of the end.
+        """Waits for the thread that follows the members; the core has told it of the end.
 
-        A thread that comes back from the core while the interpreter ends, aborts the process.
+        A thread that returns from the core while the interpreter ends would abort the process.
         """
         follower, self._follower = self._follower, None
         if follower is not None and follower is not threading.current_thread():
@@ -311,40 +310,40 @@ class Membership:
 
     @property
     def is_watched(self) -> bool:
-        """Whether tfhvdrun has started this process, and sees whether the job continues."""
+        """Whether tfhvdrun has started this process and watches whether the job continues."""
         return self.launcher is not None and self.launcher.is_heard
 
     def at_taking_part(self, begin: Callable[[], None]) -> None:
-        """Has a function called whenever the process begins to take part in a job."""
+        """Registers a function that is called when the process begins to take part in a job."""
         self._at_taking_part.append(begin)
 
     def at_leaving(self, forget: Callable[[], None]) -> None:
-        """Has a function called whenever the process leaves, for what is of that job alone."""
+        """Registers a function that drops the state of a job; it is called when the job ends."""
         self._at_leaving.append(forget)
 
     def require_topology(self) -> Topology:
-        """Returns the topology. Raises NotInitializedError where the process is in no job."""
+        """Returns the topology. Raises NotInitializedError if the process is in no job."""
         if self.topology is None:
             self._hear_what_is_raised()
             raise NotInitializedError(_FORKED if self.forked else _NOT_INITIALIZED)
         return self.topology
 
     def current_topology(self) -> Topology:
-        """Returns the topology of the ranks that take part by now; raises as require_topology.
+        """Returns the topology of the present members; raises as `require_topology`.
 
-        After a collective without a lost rank it is the one without that rank, though the thread
-        that follows the members may not have run since.
+        After a collective without a failed rank, this topology does not contain the failed rank,
+        even if the thread that follows the members has not run since.
         """
         if self.is_elastic:
             self.refresh()
         return self.require_topology()
 
     def check(self) -> None:
-        """Raises NotInitializedError where the process is in no job."""
+        """Raises NotInitializedError if the process is in no job."""
         self.require_topology()
 
     def _prepare_process(self) -> None:
-        """Makes ready for its end, and for who looks at it from outside: once."""
+        """Installs handlers, once: for the end of the process, and for questions from outside."""
         if self._prepared:
             return
         self._prepared = True
@@ -353,18 +352,18 @@ class Membership:
         self.departure.prepare()
 
     def _hear_what_is_raised(self) -> None:
-        """Has a word with the launcher about exceptions that nobody catches, from now on."""
+        """Reports uncaught exceptions to the launcher from now on."""
         if self.launcher is None:
             self.launcher = rank_channel.Sender(os.environ)
             self.departure.hear_what_is_raised()
 
 
-_FOLLOWER_LIMIT = 5.0  # seconds for a function of the user's that it may be in
-_CHANGE_LIMIT = 30.0  # seconds for the members to meet after a collective has failed for a change
+_FOLLOWER_LIMIT = 5.0  # seconds; the thread may be in a function of the user
+_CHANGE_LIMIT = 30.0  # seconds for the members to connect after a change has failed a collective
 
 _NOT_INITIALIZED = "tfhvd has not been initialized. Call hvd.init() first."
 _FORKED = (
     "This process was forked from one that had called hvd.init(), and has no part in the job. Use "
     "tfhvd in the parent, or start the process with multiprocessing.get_context('spawn')."
 )
-membership = Membership()  # this process's
+membership = Membership()  # of this process

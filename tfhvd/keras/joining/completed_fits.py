@@ -1,8 +1,8 @@
-"""What a rank that comes to an elastic job does not do: each `fit` that the others have ended.
+"""The finished `fit` calls of an elastic job, which a joining rank skips.
 
-It goes on with their history of it, and with the results of each `evaluate` of that model which
-follows. The model has their weights again where it is trained next, which is where the rank is let
-in; until then it has those that it had here.
+The joining rank continues with the others' history of such a `fit`, and with their results of each
+later `evaluate` of the same model. The model keeps its present weights until its next training,
+where the others admit the rank and give it theirs.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from tfhvd.keras.fit.session import FitSession
 
 _logger = logging.getLogger("tfhvd")
-_fitted: weakref.WeakSet[Model] = weakref.WeakSet()  # by one that is over
+_fitted: weakref.WeakSet[Model] = weakref.WeakSet()  # by a finished fit
 membership.at_leaving(_fitted.clear)
 
 
 def note(epochs: FitSession, completed: bool) -> None:
-    """Notes a `fit` that is over, for ranks that come later.
+    """Records a finished `fit` for ranks that join later.
 
     Args:
-        epochs: this rank's part in it.
-        completed: whether it has returned.
+        epochs: this rank's part in the `fit`.
+        completed: whether the `fit` has returned.
     """
     model = epochs.model
     if not epochs.admission.is_open:
         return
     if not completed or epochs.in_process_set:
-        comers.end_training()  # ranks are apart
+        comers.end_training()  # the ranks are in different places
     elif not epochs.active:
         comers.end_training(_call(FIT, model), NO_RESULT)
     elif (history := history_of(model)) is None:
@@ -53,17 +53,17 @@ def note(epochs: FitSession, completed: bool) -> None:
 
 
 def ended(model: Model, arguments: dict[str, Any]) -> Instead | None:
-    """Returns what is done on a rank that has come instead of a `fit` that the others have ended.
+    """Returns what a joining rank does instead of a `fit` that the others have finished.
 
     Args:
         model: of either Keras.
         arguments: of its `fit`, by their names, with the model as "self".
 
     Returns:
-        None where they are in it, or before it.
+        None if the others have not finished this `fit`.
 
     Raises:
-        TfhvdError: if the others have done something else.
+        TfhvdError: if the others have made another call.
     """
     if not may_reduce(model):
         return None
@@ -73,7 +73,7 @@ def ended(model: Model, arguments: dict[str, Any]) -> Instead | None:
     if not values:
         return _run
     _logger.log(
-        logging.INFO if model in _fitted else logging.WARNING,  # once, of a loop of them
+        logging.INFO if model in _fitted else logging.WARNING,  # one warning for all fits of a loop
         "rank %d does not train '%s' in this fit, which is over in the job that it has come to. It "
         "goes on with the history that the others have; until the next fit, where it gets their "
         "weights, the model has those that it has now.",
@@ -88,7 +88,7 @@ def ended(model: Model, arguments: dict[str, Any]) -> Instead | None:
 
 
 def alone(model: Model) -> Instead:
-    """Returns what is done on a rank that has come to a `fit` that each rank does by itself."""
+    """Returns what a joining rank does in a `fit` that each rank does by itself."""
     if may_reduce(model):
         comers.train_alone()
     return _run
@@ -100,7 +100,7 @@ def _run(run: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def around_evaluate(model: Model, arguments: dict[str, Any]) -> Iterator[Instead | None]:
-    """Is around `evaluate` of a Keras: what it gives after a `fit` is kept for who comes later."""
+    """Surrounds `evaluate`: records its results after a `fit` for ranks that join later."""
     progress_bars.choose(model, arguments)
     if not (comers.keeps and model in _fitted):
         yield None
@@ -127,7 +127,7 @@ def around_evaluate(model: Model, arguments: dict[str, Any]) -> Iterator[Instead
 
 @contextlib.contextmanager
 def around_predict(model: Model, arguments: dict[str, Any]) -> Iterator[None]:
-    """Is around `predict` of a Keras, with whose results a rank that has come would go on alone."""
+    """Surrounds `predict`: a joining rank with other weights than the others stays out."""
     progress_bars.choose(model, arguments)
     if membership.is_apart and model in _fitted:
         _logger.warning(

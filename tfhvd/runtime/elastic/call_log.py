@@ -1,9 +1,9 @@
-"""What all ranks of an elastic job have done before they train; ranks that come are told of it.
+"""CallLog: the calls of an elastic job before its present training, for ranks that join. Pure.
 
-A script may broadcast the epoch to begin with, or add up how much data each rank has found, before
-its first `fit`. Whoever comes later calls the same collectives, in the same order, while the others
-train: it gets the results that they got; but of large variables, which it gets where it begins to
-train. A `fit` that is over is such a call as well, and what it gives is its history. Pure.
+Before its first `fit`, a script may broadcast the first epoch, or add up how much data each rank
+has found. A rank that joins later makes the same calls in the same order while the others train. It
+gets their results from the log. The log leaves out large variables, which the joining rank receives
+when it begins to train. A finished `fit` is a call, too: its result is its history.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 from tfhvd.errors import TfhvdError
 
-# What is kept: a model's weights are larger, which a rank that comes gets anyway. All of it is said
-# in one frame of the launcher's, each time that the ranks begin to train.
+# The limits of a log. The weights of a model are larger, and a joining rank receives them anyway.
+# The ranks send the log in one frame to the launcher each time that they begin to train.
 MOST_CALLS = 1000
 MOST_BYTES = 64 << 10
-MOST_TEXT = 256 << 10  # characters by which the calls are told from others
+MOST_TEXT = 256 << 10  # characters of all calls without their results
 FIT, EVALUATE = "Model.fit", "Model.evaluate"
-NO_RESULT: tuple[bytes, ...] = ()  # of a call that whoever comes makes by itself
+NO_RESULT: tuple[bytes, ...] = ()  # of a call that a joining rank makes by itself
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Call:
 
     Attributes:
         kind: such as "Broadcast", or FIT or EVALUATE.
-        name: by which ranks meet, "" where they go by the order of calls; or the model's.
-        types: of its tensors, or what the call is told from others by.
+        name: of the collective, "" if the order of calls identifies it; or of the model.
+        types: of its tensors; for a call of Keras, texts that distinguish it from other calls.
     """
 
     kind: str
@@ -48,16 +48,16 @@ class Call:
 
     @functools.cached_property
     def characters(self) -> int:
-        """How many it takes to tell it from others, as JSON."""
+        """The length of the call without its results, as JSON."""
         return sum(len(json.dumps(text)) + 2 for text in (self.kind, self.name, *self.types))
 
 
 @dataclass
 class CallLog:
-    """Calls and their results, in order: those of this process, or those that it was told of.
+    """Calls and their results, in order: of this process, or received from the other ranks.
 
     Attributes:
-        results: for each call the bytes of its tensors; None for what comes later.
+        results: for each call the bytes of its tensors; None if they were left out.
     """
 
     results: list[tuple[Call, list[bytes] | None]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class CallLog:
 
     @property
     def taken(self) -> int:
-        """How many of the trainings have been taken."""
+        """How many trainings `take` and `skip` have passed."""
         return sum(call.kind == FIT for call, _ in self.results[: self._taken])
 
     def keep(
@@ -79,10 +79,10 @@ class CallLog:
         """Appends a call; returns whether there is room for it.
 
         Args:
-            call: which one.
+            call: the call.
             size: of all its tensors, in bytes.
-            values: each one's bytes; looked at only where there is room for them.
-            comes_later: whether the values may be left out, for want of room.
+            values: the bytes of each tensor; read only if there is room for them.
+            comes_later: whether the log may leave out the values if there is no room.
         """
         before = sum(len(each) for _, kept in self.results for each in kept or ())
         has_room = before + size <= MOST_BYTES
@@ -93,10 +93,10 @@ class CallLog:
         return True
 
     def take(self, call: Call) -> list[bytes] | None:
-        """Returns the results of the next call, which must be this one; None: they come later.
+        """Returns the results of the next call; None if they were left out.
 
         Raises:
-            TfhvdError: if it is another one, or there is none.
+            TfhvdError: if `call` is not the next call of the log.
         """
         expected, values = (*self.results[self._taken : self._taken + 1], (None, None))[0]
         if call != expected:
@@ -111,15 +111,15 @@ class CallLog:
         return values
 
     def skip(self) -> None:
-        """Takes the next call, without its results."""
+        """Passes the next call, without its results."""
         self._taken += 1
 
     def go_on(self, later: CallLog) -> None:
-        """Goes on with what was told later: the same calls, and more."""
+        """Continues with a later log, which has the same calls and more."""
         self.results = later.results
 
     def as_fields(self) -> list[Any]:
-        """Makes what JSON can hold of it."""
+        """Returns the log as values for JSON."""
         return [
             [call.kind, call.name, call.types, values and [_encoded(each) for each in values]]
             for call, values in self.results
@@ -127,7 +127,7 @@ class CallLog:
 
     @classmethod
     def of_fields(cls, fields: Sequence[Any]) -> CallLog:
-        """Makes it of what `as_fields` has made."""
+        """Makes a log from the values of `as_fields`."""
         return cls(
             [
                 (Call(kind, name, tuple(types)), values and list(map(base64.b64decode, values)))

@@ -1,4 +1,4 @@
-"""What ranks that come to an elastic job need not do with the others, which did it before."""
+"""Replay: gives a joining rank the results of the collectives that the job has done already."""
 
 from __future__ import annotations
 
@@ -22,42 +22,45 @@ _MOMENT = 0.05  # seconds
 
 
 class Replay:
-    """Whether ranks that come, and begin the program, would meet the others where these train.
+    """Lets a rank join a job whose other ranks train already.
 
-    That is in a `fit`, or in the function of `hvd.elastic.run`. The results of eager collectives
-    before it are kept for them, and those of each `fit` that is over, while there is room;
-    variables need none, whose values they get there.
+    A joining rank starts the program at its beginning, and meets the others in a training: in a
+    `fit`, or in the function of `hvd.elastic.run`. The others have recorded the results of the
+    eager collectives before it, and of each finished `fit`, as far as there is room. The joining
+    rank takes these results instead of calling the collectives. Variables need no record, because
+    the joining rank receives their values when the others admit it.
 
     Attributes:
-        would_miss: whether this process has taken part in a collective that they would wait for.
+        would_miss: whether this process has taken part in a collective without a record, for which
+            a joining rank would wait for ever.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew: the job is over."""
+        """Resets the state when the job is over."""
         self.would_miss = False
         self._trains = False
         self._trained = 0
         self._barriers = 0
         self._own = CallLog()
-        self._told: CallLog | None = None  # by others, to a process that is outside
-        self._is_shut_out = False  # nobody is let in any more, as it was told
-        self._owed: dict[int, tuple[str, object]] = {}  # variables without the others' values yet
+        self._told: CallLog | None = None  # what the others have recorded, in a joining rank
+        self._is_shut_out = False  # the others have told that they admit no more ranks
+        self._owed: dict[int, tuple[str, object]] = {}  # variables that lack the others' values
 
     @property
     def keeps(self) -> bool:
-        """Whether the results of what this process calls now are kept, or were, by others."""
+        """Whether the results of collectives are recorded now, here or by the other ranks."""
         if self.would_miss or self._trains:
             return False
         return membership.is_elastic and not membership.rehearses
 
     def take_part(self) -> None:
-        """Takes part in a collective without whose results nobody can go on.
+        """Takes part in a collective whose results are not recorded.
 
         Raises:
-            NotInitializedError: where the process is in no job.
+            NotInitializedError: if the process is in no job.
         """
         if not (self.would_miss or self._trains):  # each collective of a training passes here
             membership.check()
@@ -68,21 +71,19 @@ class Replay:
         membership.take_part()
 
     def recall(self, call: Call) -> list[bytes | None] | None:
-        """Returns the results that the others have got before they trained.
-
-        A rank that has come waits until they train.
+        """Returns the recorded results of a call; a joining rank waits until the others train.
 
         Args:
-            call: an eager collective of all ranks, whose results are equal on all of them, or one
-                of Keras.
+            call: an eager collective of all ranks with equal results on all of them, or a call of
+                Keras.
 
         Returns:
-            The bytes of each tensor, None for one that stays as it is here for now: see
-            `may_come_later`. None for all where this process takes part itself.
+            The bytes of each tensor; None for a tensor that keeps its present value for now, see
+            `may_come_later`. None instead of a list if this process takes part itself.
 
         Raises:
-            TfhvdError: if the others have called something else.
-            NotInitializedError: where the process is in no job.
+            TfhvdError: if the others have made another call.
+            NotInitializedError: if the process is in no job.
         """
         membership.check()
         if not membership.is_outside or _without_comers.get():
@@ -92,18 +93,18 @@ class Replay:
         if known is not None:
             return list(known)
         variables = _variables.get()
-        if variables is None:  # of another kind than the others'
+        if variables is None:  # the others have broadcast variables here
             self.stay_out()
         self._owed |= {id(variable): (name, variable) for name, variable in variables.items()}
         return [None] * len(call.types)
 
     def keep(self, call: Call, size: int, values: Iterable[bytes]) -> None:
-        """Keeps what this process has got by a collective, for ranks that come later.
+        """Records the results of a collective for ranks that join later.
 
         Args:
-            call: which one.
+            call: the collective.
             size: of its tensors, in bytes.
-            values: the bytes of each; looked at only if they are kept.
+            values: the bytes of each tensor; read only if there is room.
         """
         if _without_comers.get() or not self.keeps:
             return
@@ -112,13 +113,13 @@ class Replay:
 
     @contextlib.contextmanager
     def may_come_later(self, variables: Mapping[str, object]) -> Iterator[None]:
-        """Is around a broadcast of variables, of which there may be too much to keep.
+        """Surrounds a broadcast of variables, which may be too large to record.
 
-        Whoever comes leaves them as they are then, if it gets their values where it begins to
-        train.
+        A joining rank then keeps its own values for now, and receives the others' values when it
+        begins to train.
 
         Args:
-            variables: by what messages call them.
+            variables: by their names in messages.
         """
         before = _variables.set(variables)
         try:
@@ -127,13 +128,13 @@ class Replay:
             _variables.reset(before)
 
     def expect(self, variables: Iterable[object]) -> None:
-        """Stays out where a rank that has come would train with other values than the others.
+        """Stays out of the job if this joining rank would train with other values than the others.
 
         Args:
-            variables: which it gets, with the values that the others have, once it is let in.
+            variables: the variables that this rank will receive when the others admit it.
 
         Raises:
-            NotInitializedError: where the process is in no job.
+            NotInitializedError: if the process is in no job.
         """
         given = {id(variable) for variable in variables} if self._owed else set()
         missing = [name for key, (name, _) in self._owed.items() if key not in given]
@@ -150,15 +151,14 @@ class Replay:
 
     @property
     def trained(self) -> int:
-        """How many trainings are behind this process."""
+        """How many trainings this process has finished."""
         return self._trained
 
     def begin_training(self) -> bool:
-        """Takes note that a `fit` begins, or the function of `hvd.elastic.run`.
+        """Records that a `fit`, or the function of `hvd.elastic.run`, begins.
 
         Returns:
-            Whether ranks that come can do without all that this process has done until now, and
-            so may be let in within this training.
+            Whether ranks can join within this training: all collectives so far have a record.
         """
         if self.would_miss or self._trains or membership.rehearses:
             return False
@@ -167,11 +167,11 @@ class Replay:
         return True
 
     def end_training(self, call: Call | None = None, values: Sequence[bytes] = ()) -> None:
-        """Takes note that a training is over that `begin_training` has said yes to.
+        """Records that a training has ended for which `begin_training` returned True.
 
         Args:
-            call: the `fit`; None where ranks that come cannot do without it.
-            values: what they are to know of it; NO_RESULT where they do it by themselves.
+            call: the `fit`; None if ranks cannot join after this training.
+            values: the results for joining ranks; NO_RESULT if these train by themselves.
         """
         self._trains = False
         self._trained += 1
@@ -180,13 +180,13 @@ class Replay:
             self._miss()
 
     def ended(self, call: Call) -> list[bytes] | None:
-        """Returns what the others have got by a `fit` that they have ended; None: by no such one.
+        """Returns the results of a `fit` that the others have finished; None if they have not.
 
         Args:
-            call: the `fit` that this process begins, which has come later.
+            call: the `fit` that this joining rank begins.
 
         Raises:
-            TfhvdError: if the others have called something else.
+            TfhvdError: if the others have made another call.
         """
         if not (membership.is_apart and self._is_over()):
             return None
@@ -197,35 +197,35 @@ class Replay:
         return list(values or ())
 
     def train_alone(self) -> None:
-        """Takes note that this process, which has come later, does a `fit` by itself."""
+        """Records that this joining rank does a `fit` by itself."""
         self._trained += 1
 
     def enter(self) -> bool:
-        """Waits to be let in where this process begins to train, if it has come later.
+        """Waits until the others admit this process, if it is joining; it begins to train here.
 
         Returns:
-            Whether it takes part; if not, the others have ended that `fit`.
+            Whether this process takes part. If not, the others have finished this `fit`.
 
         Raises:
-            NotInitializedError: where the process is in no job.
+            NotInitializedError: if the process is in no job.
         """
         was_apart = membership.is_apart
         membership.take_part(self._trained, self._is_over)
         if was_apart and not membership.is_outside:
             self._look()
             self._own = self._told or self._own
-            self.would_miss = self._is_shut_out  # the others are further by now
+            self.would_miss = self._is_shut_out  # the others are ahead already
         return not membership.is_apart
 
     def enter_or_stay_out(self) -> None:
-        """Likewise, where what begins is no `fit`; nobody is let in where the others ended one."""
+        """Calls `enter` for a training that is no `fit`; stays out if the others have ended it."""
         if not self.enter():
             self.stay_out()
 
     def wait_for_host(self) -> None:
-        """Waits at a barrier for those alone that come to this host as this process does.
+        """Waits at a barrier for the other ranks that join on this host.
 
-        Those that train have been there.
+        The ranks that train have passed this barrier before.
         """
         assert membership.launcher is not None and membership.endpoints is not None
         self._barriers += 1
@@ -235,7 +235,7 @@ class Replay:
 
     @contextlib.contextmanager
     def kept_whole(self) -> Iterator[None]:
-        """Is around collectives of which none is kept, as what they are for is."""
+        """Surrounds collectives without a record, because the result of the whole is recorded."""
         before = _without_comers.set(True)
         try:
             yield
@@ -244,26 +244,26 @@ class Replay:
 
     @contextlib.contextmanager
     def do_without(self) -> Iterator[bool]:
-        """Is around collectives without a result, which whoever comes later leaves out.
+        """Surrounds collectives without a result, which joining ranks skip.
 
-        Yields whether this process takes part: it does not where it has come, and is not let in.
+        Yields whether this process takes part: a joining rank does not.
 
         Raises:
-            NotInitializedError: where the process is in no job.
+            NotInitializedError: if the process is in no job.
         """
         membership.check()
         with self.kept_whole():
             yield not membership.is_apart
 
     def stay_out(self) -> NoReturn:
-        """Waits for the end of the job, at a place of the program where nobody is let in."""
+        """Waits for the end of the job, because the others cannot admit this rank."""
         assert membership.launcher is not None
         membership.launcher.outside(for_good=True)
         while True:
             membership.wait_outside()
 
     def _wait_for_beginning(self) -> CallLog:
-        """Returns what the others have done before the training that this process comes to next."""
+        """Waits until the others begin this process's next training; returns their record."""
         assert membership.launcher is not None
         waited = 0
         while (told := self._look()) is None or told.trained < self._trained:
@@ -271,24 +271,24 @@ class Replay:
                 self.stay_out()
             membership.wait_outside()
             waited += 1
-            if waited == 2:  # a second: usually they train by then
+            if waited == 2:  # one second, in which the others usually begin to train
                 membership.launcher.outside(for_good=False)
         return self._caught_up()
 
     def _caught_up(self) -> CallLog:
-        """Returns what this process was told, from where it is: past what it did by itself."""
+        """Returns the others' record, behind the trainings that this process did by itself."""
         assert self._told is not None
         while self._told.taken < self._trained:
             self._told.skip()
         return self._told
 
     def _is_over(self) -> bool:
-        """Whether the others have come to another training than the next one of this process."""
+        """Whether the others have gone past this process's next training."""
         told = self._look()
         return self._is_shut_out or (told is not None and told.trained > self._trained)
 
     def _look(self) -> CallLog | None:
-        """Looks what the others have done before the training that they are in."""
+        """Reads the others' record up to their present training."""
         assert membership.endpoints is not None
         fields = membership.endpoints.read_beginning()
         if fields is None:
@@ -318,5 +318,5 @@ def _a_few(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:3]) + more
 
 
-comers = Replay()  # of this process's job
+comers = Replay()  # of the job of this process
 membership.at_leaving(comers.forget)

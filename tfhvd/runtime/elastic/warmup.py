@@ -1,8 +1,8 @@
-"""The rehearsal of a function of the user's, by a rank that waits to be let in to an elastic job.
+"""Warmup: a joining rank of an elastic job calls the user's function once before it joins.
 
-It is called once while the rank has an engine of its own alone, so that data are read, and what it
-computes is traced and compiled, before the others wait for this rank. It ends at the first place at
-which the function may be called anew in any case.
+During the call the rank has an engine without other ranks. It reads its data, traces and compiles,
+so that the others need not wait for this later. The call ends at the first place at which
+`hvd.elastic.run` may call the function again in any case.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _logger = logging.getLogger("tfhvd")
 
 
 class _End(BaseException):
-    """Ends a rehearsal; no Exception, so that the function does not handle it."""
+    """Ends a warm-up; it is no Exception, so that the function does not handle it."""
 
 
 class Warmup:
-    """This process's rehearsal of a function, if there is one."""
+    """The warm-up of a function in this process."""
 
     def __init__(self) -> None:
         self._is_on = False
 
     @contextlib.contextmanager
     def of_function(self) -> Iterator[bool]:
-        """Surrounds the call; yields whether there is to be one."""
+        """Surrounds the call of the function; yields whether to call it."""
         with membership.rehearsal() as begun, contextlib.suppress(_End):
             self._is_on = begun
             try:
@@ -37,16 +37,16 @@ class Warmup:
                 self._is_on = False
 
     def end_of_function(self) -> None:
-        """Comes to a place at which it ends; elsewhere than in a rehearsal nothing happens."""
+        """Ends the warm-up here; does nothing without a warm-up."""
         if self._is_on:
             raise _End
 
 
-rehearsal = Warmup()  # this process's
+rehearsal = Warmup()  # of this process
 
 
 def warn_of_failure(what: str) -> None:
-    """Says, where an exception is handled, that this rank comes without a rehearsal of `what`."""
+    """Warns, in an exception handler, that this rank joins without a warm-up of `what`."""
     _logger.warning(
         "rank %d comes to the job without having rehearsed %s, which failed where only this rank "
         "took part. The others wait until it has read its data and compiled its step. "
