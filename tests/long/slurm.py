@@ -94,6 +94,8 @@ import tfhvd as hvd
 
 hvd.init()
 attempt = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+hvd.barrier()
+hvd.should_stop()  # from here on SIGTERM is a request
 print(f"ready: rank {hvd.rank()}, attempt {attempt}\\n", end="", flush=True)
 while attempt == 0:
     time.sleep(0.1)
@@ -215,7 +217,8 @@ def a_stop() -> None:
     wait_for(lambda: output.exists() and output.read_text().count("ready") == 2, "the ranks")
     run(["scancel", "--batch", "--signal=TERM", job])
     wait_for(lambda: run(["squeue", "-h", "-t", "PENDING"]).strip() != "", "the requeue")
-    run(["scontrol", "update", f"JobId={job}", "StartTime=now"])  # else Slurm waits two minutes
+    # Slurm itself waits two minutes. A node takes a job at once for the one that has ended there.
+    run(["scontrol", "update", f"JobId={job}", "StartTime=now+5"])
     wait_for(lambda: not run(["squeue", "-h"]).strip(), "the end of the job")
     said = output.read_text(encoding="utf-8")
     assert sorted(re.findall(r"stopped: rank (\d)", said)) == ["0", "1"], said
