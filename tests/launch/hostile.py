@@ -106,7 +106,9 @@ def nonsense(draw: random.Random) -> bytes:
         depth = draw.randrange(1, 8000)
         return messages.frame(head, draw.choice((b"[", b'{"rank":')) * depth)
     if kind == 2:  # longer than any may be, or cut off
-        return bytes([head]) + struct.pack("!I", draw.randrange(1 << 32)) + b"{" * draw.randrange(2000)
+        return (
+            bytes([head]) + struct.pack("!I", draw.randrange(1 << 32)) + b"{" * draw.randrange(2000)
+        )
     return messages.frame(head, b"\xff" + draw.getrandbits(8 * 64).to_bytes(64, "big"))
 
 
