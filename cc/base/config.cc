@@ -17,7 +17,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 constexpr double kMostBytes = 1099511627776.0;  // 2^40
 
-// Reads one value into the config; false where the text is no such value or out of range.
+// Reads one value into the config; false if the text is no such value or out of range.
 using Reader = std::function<bool(const std::string& text, Config* config)>;
 
 Reader Integer(int64_t Config::* field, double most) {
@@ -73,7 +73,7 @@ bool ReadStallCheckDisable(const std::string& text, Config* config) {
   return IsSwitch(text, config);
 }
 
-// Horovod wants DYNAMIC where a program is to call start_timeline, which here it always may.
+// Horovod wants DYNAMIC if a program will call start_timeline; here a program always may.
 bool ReadTimeline(const std::string& text, Config* config) {
   config->timeline = text == "DYNAMIC" ? "" : text;
   return true;
@@ -274,8 +274,8 @@ std::string UnknownName(const std::string& name) {
   return Meant(name, std::string("TFHVD_") + nearest->setting.name);
 }
 
-// A name of Horovod's that differs by a character or two from one that counts; "" where it does
-// not. Its other variables are none of tfhvd's business.
+// The setting of Horovod that a name differs from by a character or two; "" if there is none.
+// tfhvd ignores Horovod's other variables.
 std::string MisspeltName(const std::string& name) {
   const char* nearest = nullptr;
   size_t least = 3;  // edits: too many for an error of typing

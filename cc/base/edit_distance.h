@@ -1,4 +1,4 @@
-// EditDistance: how unlike two names are, to find the one that somebody meant.
+// EditDistance: how unlike two names are, to find the name that a user meant.
 #pragma once
 
 #include <cstddef>

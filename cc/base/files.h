@@ -1,6 +1,6 @@
-// Files that are read or written as a whole. No program that this process starts inherits their
-// descriptors, also where it is started meanwhile: streams of the standard library would leave them
-// open there. Any thread.
+// Files that are read or written as a whole. A program that this process starts
+// meanwhile does not inherit their descriptors; with streams of the standard library it would. Any
+// thread.
 #pragma once
 
 #include <string>

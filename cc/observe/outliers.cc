@@ -11,12 +11,10 @@ void SizeHistory::Largest::Add(float size) {
   at_least_ = static_cast<size_t>(std::min_element(sizes_.begin(), sizes_.end()) - sizes_.begin());
 }
 
-// Not if it has been zero lately.
 bool SizeHistory::IsKnown(size_t number, const GradientSize& size) const {
   if (number >= known_.size()) return false;
   const Known& known = known_[number];
-  return known.steps >= kFewest && known.whole == size.whole &&
-         std::max(known.norm[0].least(), known.norm[1].least()) > kNoSize;
+  return known.steps >= kFewest && known.whole == size.whole && known.usual_norm() > kNoSize;
 }
 
 bool SizeHistory::IsAbsurd(const GradientSize& size) const {
@@ -26,8 +24,7 @@ bool SizeHistory::IsAbsurd(const GradientSize& size) const {
 float SizeHistory::Above(size_t number, const GradientSize& size) const {
   if (!IsKnown(number, size)) return size.largest - ever_;
   const Known& known = known_[number];
-  return std::max(size.norm - std::max(known.norm[0].least(), known.norm[1].least()),
-                  size.largest - std::max(known.largest[0].least(), known.largest[1].least()));
+  return std::max(size.norm - known.usual_norm(), size.largest - known.usual_largest());
 }
 
 bool SizeHistory::LooksLikeAFault(const std::vector<GradientSize>& sizes, size_t suspect,

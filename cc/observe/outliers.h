@@ -21,6 +21,7 @@
 // batch with gradients that are as far above these.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -77,6 +78,10 @@ class SizeHistory {
     bool whole = true;  // whether all of its values were looked at
     Largest norm[2];
     Largest largest[2];
+
+    // What a norm, and a largest value, are held against; kNoSize if the gradient was zero lately.
+    float usual_norm() const { return std::max(norm[0].least(), norm[1].least()); }
+    float usual_largest() const { return std::max(largest[0].least(), largest[1].least()); }
   };
 
   bool IsKnown(size_t number, const GradientSize& size) const;

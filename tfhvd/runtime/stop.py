@@ -20,12 +20,12 @@ from tfhvd.runtime.process_sets import ProcessSet, checked_id, global_process_se
 
 
 class _Stop:
-    """What this process knows of it."""
+    """The stop in this process."""
 
     def __init__(self) -> None:
         self.requested = False  # by this process
         self.begun = False
-        self.process = 0  # that takes SIGTERM as a request; 0: none
+        self.process = 0  # the one that takes SIGTERM as a request; 0 for none
 
 
 _stop = _Stop()
@@ -97,7 +97,7 @@ def is_agreed(process_set: ProcessSet) -> bool:
         return _stop.requested
     native = load_native()
     if _stop.requested:
-        native.request_stop()  # the engine of an elastic job may be another one by now
+        native.request_stop()  # an elastic job may have made another engine since
     return bool(native.stop_requested(process_set.process_set_id))
 
 
@@ -114,7 +114,7 @@ def requested_by_sigterm() -> Iterator[None]:
 
 
 def _listen() -> bool:
-    """Whether SIGTERM is a request from now on, and was not before."""
+    """Makes SIGTERM a request, if it may be one; returns whether this call has done so."""
     if _stop.process == os.getpid() or membership.is_elastic:
         return False
     if threading.current_thread() is not threading.main_thread():
@@ -127,9 +127,9 @@ def _listen() -> bool:
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    is_ours = _stop.process == os.getpid()  # else a child's, which has inherited the handler
+    is_ours = _stop.process == os.getpid()  # a forked child inherits the handler
     if is_ours and _stop.begun:
-        return  # whoever has started the ranks ends the last of them
+        return  # the launcher ends ranks that do not end
     native = load_native()
     if is_ours and not (_stop.requested or native.is_cut_short()):
         request_stop()

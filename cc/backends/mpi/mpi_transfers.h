@@ -1,9 +1,9 @@
 // MpiTransfers: messages that MPI carries. Waiting polls the oldest of every lane (MPI_Test, never
 // a blocking call). See cc/collectives/transfer/transfers.h.
 //
-// MPI walks through the messages that it has been given whenever it is asked to go on. So it is
-// given a window of each lane, and the next message as one of them is done: whatever an algorithm
-// posts, a byte of a gigabyte takes no longer than one of a megabyte.
+// At each poll MPI walks through all messages that it has. So it gets only a window of each lane,
+// and the next message when one of them is done: whatever an algorithm posts, a byte of a gigabyte
+// takes no longer than a byte of a megabyte.
 #pragma once
 
 #include <cstddef>

@@ -6,8 +6,8 @@
 
 namespace tfhvd {
 
-// The communicator for a call of so many bytes, as many on every rank. Whoever has aborted the
-// first one has aborted both.
+// The communicator for a call of so many bytes, as many on every rank. A rank that has aborted
+// the first one has aborted both.
 Status SizedShmCommunicator::For(int64_t bytes, Communicator** communicator) {
   TFHVD_RETURN_IF_ERROR(first_->Poll());
   if (bytes > few_) {
@@ -74,8 +74,8 @@ Status SizedShmCommunicator::ReduceScatter(const void* in, void* out,
   return communicator->ReduceScatter(in, out, counts, dtype, reduction);
 }
 
-// A rank knows its own sizes alone: so where there is no larger one yet they are told, and where
-// there is one it counts as needed.
+// A rank knows only its own sizes. Ranks exchange them if there is no larger communicator yet; an
+// existing one counts as needed.
 Status SizedShmCommunicator::AllToAll(const void* in, const std::vector<int64_t>& send_bytes,
                                       void* out, const std::vector<int64_t>& recv_bytes) {
   int64_t most = few_ + 1;

@@ -1,7 +1,7 @@
 // SizedShmCommunicator: collectives of one host in as much shared memory as they need. It begins
 // with a page a slot, in which small ones go. With the first larger one the ranks make more, which
-// they give back once nothing has needed it for many calls. So a process set that nobody uses, or
-// for some numbers only, takes next to nothing.
+// they give back when no call has needed it for long. A process set that is not used, or only for
+// a few numbers, takes next to no memory.
 //
 // Ranks decide by what all of them know: the sizes of a call, and how many calls there were.
 #pragma once
@@ -20,8 +20,8 @@ class SizedShmCommunicator : public Communicator {
   // So many calls in a row that need no more than the first memory have the rest given back.
   static constexpr int kCallsToKeep = 10000;
 
-  // Collective: makes the larger one, over the first one. kUnavailable on all ranks where there is
-  // no memory: then all goes through the first one.
+  // Collective: makes the larger one, over the first one. kUnavailable on all ranks if there is no
+  // memory: then all calls go through the first one.
   using Make = std::function<Status(Communicator* first, std::unique_ptr<Communicator>* out)>;
 
   // `first` serves calls of up to `few` bytes.

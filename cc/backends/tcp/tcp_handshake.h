@@ -32,8 +32,8 @@ class TcpListening {
 
   // How many bytes the other side sends next; 0: it has proved itself.
   size_t missing() const;
-  // Takes at most `missing` bytes, and sets `reply` to what the other side is to be sent. Not ok:
-  // it does not know the token, or wants another rank.
+  // Takes at most `missing` bytes, and sets `reply` to the answer for the other side. Not ok: the
+  // other side does not know the token, or wants another rank.
   Status Feed(const std::string& bytes, std::string* reply);
   // REQUIRES: the other side has proved itself.
   const TcpCall& call() const { return call_; }

@@ -65,7 +65,7 @@ class TcpInboxes {
   }
 
   // A frame begins; all of its bytes go to its target, which may change, before End. Throws
-  // std::bad_alloc, and leaves all as it was, where nobody has asked for it yet and there is no
+  // std::bad_alloc, and changes nothing, if no receive has asked for the frame yet and there is no
   // memory to keep it.
   std::shared_ptr<Frame> Begin(const TcpPlace& from, int64_t bytes);
   void End(const std::shared_ptr<Frame>& frame);

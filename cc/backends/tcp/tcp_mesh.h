@@ -3,9 +3,9 @@
 // other, for data and for messages of the negotiation.
 //
 // Data goes from the sender's memory into the kernel, and from there into the receiver's. A peer
-// whose connection ends without a word is lost: what was to come from it, or to go to it, fails. So
-// it does once the peer has left with a word, but for what it has sent before. Strangers get
-// no further than the TcpDoor.
+// whose connection ends without a word has failed: transfers from and to it
+// fail. After a peer has left with a word, they fail too, except for what it has sent before.
+// Strangers get no further than the TcpDoor.
 //
 // One thread at a time, except for Wake. Nothing blocks but Progress and Leave.
 #pragma once

@@ -1,5 +1,5 @@
-// TcpReceiver: a connection over which a peer's frames come in. Reads their bytes to where a sink
-// wants them.
+// TcpReceiver: receives a peer's frames over a connection. Reads their bytes into the memory that a
+// sink names.
 //
 // One thread. Nothing blocks.
 #pragma once
@@ -23,8 +23,8 @@ class TcpReceiver {
   using OnMessage = std::function<void(const TcpPlace& place, std::string bytes)>;
 
   enum class End {
-    kNone,    // it goes on
-    kUnused,  // it was given up before anything came: nobody is lost
+    kNone,    // the connection is open
+    kUnused,  // closed before a byte arrived: no peer has failed
     kBye,     // the peer has left
     kLost,
     kTooLong,  // a frame is announced that there is no memory for: see announced
