@@ -16,7 +16,7 @@ from pathlib import Path
 
 import mpi
 import pytest
-from launching import started, wait_until_gone
+from launching import launch, script, started, wait_until_gone
 from variants import also
 
 pytestmark = pytest.mark.usefixtures("preloaded_jobs")
@@ -182,6 +182,34 @@ def test_one_rank_asks_and_the_job_is_not_started_again(tmp_path, program):
     stopped = run(program, folder, "asks", words=(*JOB, "--max-restarts", 3))
     assert stopped.code == STOPPED and "started again" not in stopped.err
     assert stopped.of("stopped") == [10, 10] and stopped.of("seen") == [10, 10]
+
+
+OF_ITS_OWN = """
+import os
+import numpy as np
+import keras
+import tfhvd.keras as hvd
+os.environ["TFHVD_CHECK_SYNC"] = "off"
+hvd.init()
+if hvd.rank() == 1:
+    hvd.request_stop()
+hvd.allreduce(1.0)
+own = keras.Sequential([keras.layers.Dense(1)])
+own.compile("sgd", "mse")
+x = np.ones((8, 4), "float32")
+own.fit(x, x[:, :1], epochs=2 + hvd.rank(), verbose=0)
+assert hvd.should_stop()
+print("trained\\n", end="", flush=True)
+raise hvd.StopRequested
+"""
+
+
+def test_a_model_that_each_rank_trains_by_itself_is_trained_to_its_end(tmp_path):
+    """The other ranks could not stop after the same step."""
+    path = script(tmp_path, OF_ITS_OWN)
+    result = launch(*JOB, sys.executable, path, timeout=60)
+    assert result.code == STOPPED and result.out == "trained\n" * 2, result.err
+    assert wait_until_gone(str(path)) == []
 
 
 def test_without_a_checkpoint_sigterm_ends_a_rank_as_ever(tmp_path, program):

@@ -63,7 +63,9 @@ def request_stop() -> None:
         >>> if time.monotonic() > deadline:
         ...     hvd.request_stop()
     """
-    load_native().request_stop()
+    native = load_native()
+    if not membership.is_apart:
+        native.request_stop()
     _stop.requested = True
 
 
@@ -92,9 +94,14 @@ def should_stop(process_set: ProcessSet = global_process_set) -> bool:
 
 
 def is_agreed(process_set: ProcessSet) -> bool:
-    """Returns whether a rank was asked to stop, as of the last collective of these ranks."""
+    """Returns whether a rank was asked to stop, as of the last collective of these ranks.
+
+    Not before a joining rank is admitted: it has had no collective with the others.
+    """
     if not has_peers(process_set):
         return _stop.requested
+    if membership.is_apart:
+        return False
     native = load_native()
     if _stop.requested:
         native.request_stop()  # an elastic job may have made another engine since

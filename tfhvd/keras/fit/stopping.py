@@ -52,17 +52,18 @@ class _Stops(Callback):
         self._savers = savers
         self._found: ProcessSet | None = None
 
-    @property
-    def _ranks(self) -> ProcessSet:
+    def _ranks(self) -> ProcessSet | None:
+        """Returns the ranks that train the model; None if this rank trains it by itself."""
         self._found = self._found or process_set_of(self.model)
-        return self._found or global_process_set
+        return self._found if process.is_one_of_several() else global_process_set
 
     def _stop_if_agreed(self, where: str) -> None:
-        if not is_agreed(self._ranks):
+        ranks = self._ranks()
+        if ranks is None or not is_agreed(ranks):
             return
         for saver in self._savers:
             saver.on_train_end()
-        if self._ranks.rank() == 0:
+        if ranks.rank() == 0:
             _logger.info("fit stops %s on all ranks, because one of them was asked to stop.", where)
         raise StopRequested
 
