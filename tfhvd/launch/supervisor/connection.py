@@ -1,4 +1,4 @@
-"""An agent's connection, as the launcher holds it."""
+"""The launcher's side of the connection to an agent."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tfhvd.protocol.messages import FrameKind
 
 
 class Connection:
-    """One connection; the launcher's, who closes it.
+    """One connection; the launcher owns and closes it.
 
     Args:
         sock: the connection.
         first_limit: see messages.Reader.
 
     Attributes:
-        sock: the same.
-        reader: of what comes.
-        rank: the agent's; None before its hello.
+        sock: as given.
+        reader: assembles the received frames.
+        rank: the agent's rank; None before its HELLO.
     """
 
     def __init__(self, sock: socket.socket, first_limit: int = messages.LIMIT) -> None:
@@ -34,11 +34,11 @@ class Connection:
 
     @classmethod
     def connected(cls, sock: socket.socket, *, again: bool) -> Connection:
-        """Returns the peer at the other end of a TCP connection, whose socket is set up for it.
+        """Sets up the socket of a new TCP connection; returns the Connection.
 
         Args:
-            sock: the connection.
-            again: whether an agent may say what it has said to another launcher.
+            sock: the socket.
+            again: whether the peer may be an agent that connects again, with a long first frame.
         """
         sock.settimeout(10)  # for sends; a read happens only when there is something
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -46,19 +46,19 @@ class Connection:
         return cls(sock, messages.LIMIT if again else messages.FIRST_LIMIT)
 
     def sent_what_is_unreadable(self, error: Exception) -> str:
-        """Returns the line that says why the connection of this peer is closed."""
+        """Returns the line which reports that an unreadable message closes the connection."""
         name = "a process of this job" if self.rank is None else f"rank {self.rank.rank}"
         return f"tfhvdrun: closed the connection of {name}: it sent an unreadable message: {error}"
 
     def receive(self) -> list[tuple[FrameKind, bytes]] | None:
-        """Frames that it has sent, where `sock` is readable; None once there will be no more.
+        """Returns the frames that have arrived, when `sock` is readable; None at their end.
 
         Raises:
-            wire.WireError: it has sent what is no frame.
+            messages.WireError: if the peer has sent something that is not a frame.
         """
         try:
             data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
-        except BlockingIOError:  # a part of what is encrypted together
+        except BlockingIOError:  # only a part of an encrypted record
             return []
         except OSError:
             return None
@@ -66,26 +66,26 @@ class Connection:
 
     @property
     def is_here(self) -> bool:
-        """Whether it comes from this host."""
+        """Whether the peer is on this host."""
         try:
             return bool(self.sock.getpeername()[0] == self.sock.getsockname()[0])
         except OSError:
             return False
 
     def send(self, data: bytes) -> None:
-        """Sends to it; that it is gone is seen by who reads."""
+        """Sends data to the peer; if the peer is gone, the next read reports it."""
         with contextlib.suppress(OSError):
             self.sock.sendall(data)
 
     def says_nothing(self, now: float) -> bool:
-        """Whether it should have said by now who it is, or what it asks."""
+        """Returns whether the time for the peer's first frame is over, and no frame has begun."""
         return now >= self._until and not self.reader.has_begun
 
     def has_lost_host(self, after: float, now: float) -> bool:
-        """Whether its host is lost; to be asked again and again.
+        """Returns whether the peer's host has failed; call it repeatedly.
 
         Args:
-            after: seconds without an answer of the host's.
+            after: seconds without an answer from the host.
             now: seconds of a steady clock.
         """
         return self._silence.look(self.sock, after, now)

@@ -1,4 +1,4 @@
-"""The connections of all agents, and what is said to several of them at once."""
+"""The connections to all agents, and messages to several agents at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IN_GROUP = (*STOPPING, signal.SIGKILL)
 
 
 class Connections:
-    """The launcher's connections, whose owner it stays."""
+    """The launcher's connections, which the launcher still owns."""
 
     def __init__(self) -> None:
         self._all: set[Connection] = set()
@@ -23,26 +23,26 @@ class Connections:
         return bool(self._all)
 
     def add(self, peer: Connection) -> None:
-        """Another one has come."""
+        """Adds a new connection."""
         self._all.add(peer)
 
     def discard(self, peer: Connection) -> None:
-        """One is closed."""
+        """Removes a closed connection."""
         self._all.discard(peer)
 
     def all(self) -> list[Connection]:
-        """All of them, also those that have not said who they are."""
+        """Returns all connections, also those without a HELLO yet."""
         return list(self._all)
 
     def named(self) -> list[Connection]:
-        """Those that have said who they are."""
+        """Returns the connections with a known rank."""
         return [peer for peer in self._all if peer.rank is not None]
 
     def running(self, only: Collection[int] | None = None) -> list[Connection]:
-        """Those of ranks that have not ended.
+        """Returns the connections of ranks that have not ended.
 
         Args:
-            only: of these ranks; None: of all.
+            only: the ranks to choose from; None: all.
         """
         return [
             peer
@@ -53,25 +53,25 @@ class Connections:
         ]
 
     def lost(self, after: float, now: float) -> list[Connection]:
-        """Those whose host is lost, and those that say nothing; to be asked again and again.
+        """Returns the connections with a failed host or without a first frame; call it repeatedly.
 
         Args:
             after: see Connection.has_lost_host.
-            now: likewise.
+            now: see Connection.has_lost_host.
         """
         return [
             peer for peer in self._all if peer.has_lost_host(after, now) or peer.says_nothing(now)
         ]
 
     def tell(self, data: bytes | None) -> list[int]:
-        """Tells all agents whose ranks run, if there is anything to tell; returns these ranks."""
+        """Sends data, unless None, to all agents whose ranks run; returns the ranks reached."""
         running = self.running() if data is not None else []
         for peer in running:
             peer.send(data or b"")
         return [peer.rank.rank for peer in running if peer.rank is not None]
 
     def signal(self, number: int, only: Collection[int] | None = None) -> None:
-        """Has a signal passed on to ranks: all, or `only` these."""
+        """Asks the agents to pass a signal to their ranks: to all, or to `only` these."""
         data = messages.frame_json(FrameKind.SIGNAL, signal=int(number), group=number in _IN_GROUP)
         for peer in self.running(only):
             peer.send(data)

@@ -1,4 +1,4 @@
-"""What tfhvdrun says of a job that hangs, and of whom."""
+"""The lines of tfhvdrun about a job that hangs, and about the ranks to blame."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfhvd.system.formatting import ranks_text
 
 
 def lines(found: Verdict, looks: list[Views], folder: Path | None = None) -> list[str]:
-    """Writes all that was seen into a file; returns the lines for the terminal.
+    """Writes all views of the ranks into a file; returns the lines for the terminal.
 
     Args:
         found: the verdict.
-        looks: what it was made of.
+        looks: the views from which the verdict was made.
         folder: where the file goes; None for the current one.
     """
     last = report_file.write(folder or Path.cwd(), found, looks)
@@ -23,11 +23,11 @@ def lines(found: Verdict, looks: list[Views], folder: Path | None = None) -> lis
 
 
 def delay(found: Verdict, looks: list[Views], evict: float) -> str:
-    """Says early, for the terminal, which ranks the other ranks wait for.
+    """Returns an early line for the terminal: which ranks the other ranks wait for.
 
     Args:
         found: the verdict.
-        looks: what it was made of.
+        looks: the views from which the verdict was made.
         evict: seconds after which the job continues without such ranks; 0: never.
     """
     odd = [seen for seen in looks[-1].values() if seen.rank in found.ranks]
@@ -42,5 +42,5 @@ def delay(found: Verdict, looks: list[Views], evict: float) -> str:
 
 
 def named(found: Verdict, looks: list[Views]) -> set[int]:
-    """The numbers that the ranks of a verdict were started with."""
+    """Returns the start numbers of the ranks in a verdict."""
     return {number for number, seen in looks[-1].items() if seen.rank in found.ranks}

@@ -1,8 +1,8 @@
-"""How the launcher watches whether a job goes on: who is asked, and when.
+"""JobMonitor: watches whether a job makes progress, and decides when to ask which ranks.
 
-In every job it finds out why ranks have waited for as long as the settings say. In an elastic one,
-which goes on without a rank where it is told to, it also names a rank that does nothing after two
-seconds: whoever looks on may know better than to wait.
+In every job it finds out why ranks have waited longer than the settings allow. In an elastic job it
+also names a rank that has done nothing for two seconds: the user may kill this rank instead of
+waiting, and the job continues without it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ from tfhvd.launch.supervisor.status_round import Looks
 from tfhvd.protocol import messages
 from tfhvd.protocol.messages import FrameKind
 
-_SOON = 5.0  # seconds: where ranks that hang are told so early, nobody needs to be named before
-_TOLD = (Kind.STOPPED, Kind.DEAD)  # what is said of such a rank at once by others
-_MOST_NOTICES = 20  # of a job
+_SOON = 5.0  # seconds; a hang limit of at most this needs no earlier notice
+_TOLD = (Kind.STOPPED, Kind.DEAD)  # other parts of the launcher report such a rank at once
+_MOST_NOTICES = 20  # for each job
 
 
 class JobMonitor:
-    """The looks at the ranks of a job, and what comes of them. The supervisor's.
+    """The status rounds of a job and the verdicts from them; owned by the supervisor.
 
     Args:
-        members: who takes part: not a rank that has yet to be let in, and may be rank 0 of a job of
-            its own.
-        limits: for how long ranks may wait.
+        members: the members, whose views count. A joining rank may be rank 0 of a warm-up.
+        limits: how long ranks may wait.
         ask: sends a frame to the agents of all ranks that run, and returns these ranks.
-        say: is given lines for the terminal.
-        on_hang: is given the verdict on a job that hangs, and both looks.
+        say: prints lines on the terminal.
+        on_hang: receives the verdict on a job that hangs, and both rounds of views.
 
     Attributes:
-        KINDS: the frames of agents that it hears.
+        KINDS: the kinds of frames from agents that `hear` accepts.
     """
 
     KINDS = (FrameKind.STALLED, FrameKind.SNAPSHOT, FrameKind.SLOW_RANK)
@@ -72,7 +71,7 @@ class JobMonitor:
         self._delay = watch(soon, EAGER, self._on_delay)
 
     def tick(self, now: float, *, ends: bool) -> None:
-        """Does what is due; to be called a few times a second.
+        """Does the work that is due; call it a few times a second.
 
         Args:
             now: by the steady clock, in seconds.
@@ -84,18 +83,18 @@ class JobMonitor:
             self._delay.tick(now)
 
     def hear(self, rank: int, kind: FrameKind, fields: dict[str, Any], now: float) -> None:
-        """Takes what an agent says.
+        """Handles a frame of an agent.
 
         Args:
-            rank: that the agent runs.
-            kind: STUCK: a rank has waited for so many seconds without progress, as it was asked.
-                VIEW: what is seen of the rank; see `Looks.view`. SLOW: it waits for another one in
-                step after step.
-            fields: what comes with it.
+            rank: the agent's rank.
+            kind: STALLED: the rank has waited without progress for as long as STALL_QUERY said.
+                SNAPSHOT: the agent's view of the rank; see `Looks.view`. SLOW_RANK: the rank waits
+                for another rank in step after step.
+            fields: the contents of the frame.
             now: by the steady clock, in seconds.
 
         Raises:
-            KeyError, TypeError, ValueError: if it is not that.
+            KeyError, TypeError, ValueError: if the fields do not match the kind.
         """
         if kind == FrameKind.STALLED:
             early = float(fields["limit"])
@@ -107,7 +106,7 @@ class JobMonitor:
             self._says_slow = False
 
     def answer(self, send: Callable[[bytes], None], now: float) -> None:
-        """Takes a look for somebody who asks."""
+        """Answers a STATUS_QUERY after a new status round."""
         self._looks.take(now, functools.partial(status_query.answer, send))
 
     def _take(self, now: float, then: Callable[[Views], None]) -> None:

@@ -1,4 +1,4 @@
-"""The ranks that an elastic job is given later: what starts them, and how they are let in."""
+"""Joiners: starts the ranks that join an elastic job later, and admits them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tfhvd.protocol import messages
 from tfhvd.protocol.messages import FrameKind
 from tfhvd.system.formatting import ranks_text
 
-# A rank that has called a collective before it trains; see rank_channel.Sender.outside.
+# The message about a joining rank that has called a collective before it trains; see
+# rank_channel.Sender.outside.
 _STAYS_OUT = (
     "cannot join: before training, the script called a collective that a late rank cannot replay. "
     "See 'Joining ranks' in docs/elastic.md"
@@ -25,13 +26,13 @@ _WAITS = "waits until the other ranks start training, in fit or hvd.elastic.run"
 
 
 class Joiners:
-    """Starts ranks when they are due, and lets them in when the members are ready.
+    """Starts ranks when they are due, and admits them when the members are ready.
 
     Args:
-        members: the job's.
-        autoscaler: says when and where ranks are started; None: never.
+        members: the roster of the job.
+        autoscaler: decides when and where ranks are started; None: never.
         start: starts ranks on a host, by their numbers.
-        tell: sends all agents what they are told, if anything.
+        tell: sends a message, unless None, to all agents.
         kill: kills a rank.
         say: prints lines.
     """
@@ -52,24 +53,26 @@ class Joiners:
         self._tell = tell
         self._kill = kill
         self._say = say
-        self._managers: list[tuple[ProcessManager, set[int]]] = []  # and who is to say hello yet
-        self._meet_by: dict[int, float] = {}  # those that were let in: when the others have waited
+        # Each process manager, with those of its ranks whose agents have not connected yet.
+        self._managers: list[tuple[ProcessManager, set[int]]] = []
+        # By admitted rank, until when it must be connected to the others, which wait for it.
+        self._meet_by: dict[int, float] = {}
         self._barriers = JoinBarriers()
         self._stay_out: set[int] = set()
 
     @property
     def state(self) -> JoinersState:
-        """What another one needs to go on from here."""
+        """The state from which the next supervisor continues."""
         grown = None if self._autoscaler is None else self._autoscaler.state
         managers = [(manager.pid, set(unheard)) for manager, unheard in self._managers]
         return JoinersState(managers, dict(self._meet_by), grown)
 
     def take_up(self, state: JoinersState, adopt: Callable[[int], ProcessManager]) -> None:
-        """Goes on from what another one has done.
+        """Continues from the state of the last supervisor.
 
         Args:
-            state: that.
-            adopt: makes what has started ranks one of this process's, by its process id.
+            state: the last supervisor's state.
+            adopt: takes over a process that has started ranks, by its process id.
         """
         self._managers = [(adopt(pid), unheard) for pid, unheard in state.managers]
         self._meet_by = state.meet_by
@@ -83,11 +86,14 @@ class Joiners:
 
     @property
     def have_ended(self) -> bool:
-        """Whether nothing runs any more that has started some."""
+        """Whether all processes that have started joining ranks have ended."""
         return all(manager.has_ended for manager, _ in self._managers)
 
     def tick(self, now: float, *, ends: bool) -> None:
-        """Sees what has ended, and starts who is due unless the job `ends`."""
+        """Notes ended process managers, kills overdue ranks, starts due ones unless the job `ends`.
+
+        A rank is overdue if it is admitted, and has not connected to the others in time.
+        """
         if self._autoscaler is not None:
             self._grow(self._autoscaler, now, ends=ends)
         for rank in [rank for rank, limit in self._meet_by.items() if now > limit]:
@@ -117,7 +123,7 @@ class Joiners:
             self._tell(messages.frame_json(FrameKind.BARRIERS_PASSED, barriers=passed))
 
     def heard(self, rank: int) -> bool:
-        """Takes note that a rank has said hello; returns whether it is one that was started."""
+        """Notes that a rank's agent has connected; returns whether it was started here."""
         for _, unheard in self._managers:
             if rank in unheard:
                 unheard.discard(rank)
@@ -125,7 +131,7 @@ class Joiners:
         return False
 
     def on_joining(self, rank: Rank, fields: Mapping[str, Any], now: float) -> None:
-        """Takes what a rank says about joining; see rank_channel.Sender."""
+        """Handles a rank's message about joining; see rank_channel.Sender."""
         number = rank.rank
         if "ready" in fields:
             try:
@@ -162,19 +168,19 @@ class Joiners:
             self._meet_by.pop(number, None)
 
     def ended(self, rank: int, now: float, *, failed: bool) -> None:
-        """Takes note of the end of a rank: of any of the job.
+        """Notes the end of any rank of the job.
 
         Args:
             rank: its number.
             now: seconds, by the monotonic clock.
-            failed: whether its host is to be left alone for a while: also where it ended well, but
-                before it took part, as the next one would.
+            failed: whether to start no rank on its host for a while. Also True for a rank that
+                ended well before it was admitted, since the next one would end in the same way.
         """
         self._meet_by.pop(rank, None)
         if self._autoscaler is not None:
             self._autoscaler.ended(rank, now, failed=failed)
 
     def signal(self, number: int) -> None:
-        """Sends a signal to what has started ranks."""
+        """Sends a signal to the processes that have started joining ranks."""
         for manager, _ in self._managers:
             manager.signal(number)

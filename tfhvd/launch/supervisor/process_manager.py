@@ -1,7 +1,8 @@
-"""The program that starts the ranks, as the launcher sees it: mpirun, or spawn.py without an MPI.
+"""ProcessManager: the program that starts the ranks, which is mpirun, or spawn.py without an MPI.
 
-What it says is passed on, or held back once the job is failing or over: then it only repeats what
-others have said, unless it alone knows.
+The launcher prints the program's output at once. It holds the output back when the job is failing
+or over, because the program then mostly repeats what the ranks have said. The summary shows the
+held-back output if only the program may know the cause.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from tfhvd.system import popen
 
 
 class ManagerOutput:
-    """What process managers say: passed on, or held back.
+    """The output of process managers, printed or held back.
 
     Args:
-        select: where their pipes are registered.
-        output: where what they say goes.
-        hold_back: whether what they say now is to be held back.
+        select: registers their pipes.
+        output: prints their output.
+        hold_back: returns whether to hold back present output.
     """
 
     def __init__(
@@ -36,12 +37,12 @@ class ManagerOutput:
         self._pipes: list[int] = []
 
     def listen(self, fd: int) -> None:
-        """From now on takes in what comes from a pipe, whose owner it does not become."""
+        """Reads from a pipe from now on. The caller still owns the pipe."""
         self._pipes.append(fd)
         self._select.register(fd, selectors.EVENT_READ, lambda: self._on_readable(fd))
 
     def read_the_rest(self) -> None:
-        """Takes in what they have said until now, without waiting."""
+        """Reads all output so far, without waiting."""
         for fd in self._pipes:
             os.set_blocking(fd, False)
             with contextlib.suppress(BlockingIOError, KeyError):
@@ -49,7 +50,7 @@ class ManagerOutput:
                     self._on_readable(fd)
 
     def show(self) -> None:
-        """Passes on what was held back."""
+        """Prints the output that was held back."""
         self._output.message(bytes(self._held_back))
         self._held_back.clear()
 
@@ -64,15 +65,15 @@ class ManagerOutput:
 
 
 class ProcessManager:
-    """One run of it.
+    """One run of such a program.
 
     Args:
-        name: what people know it as.
+        name: the program's name for messages.
         process: its process, which leads a process group.
-        says: takes what it says.
+        says: holds its output.
 
     Attributes:
-        pid: its process.
+        pid: its process id.
     """
 
     def __init__(self, name: str, process: popen.Process, says: ManagerOutput) -> None:
@@ -87,18 +88,18 @@ class ProcessManager:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process has."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     @property
     def code(self) -> int:
-        """Its exit code; below 0: the signal that has killed it. REQUIRES: it has ended."""
+        """The exit code; below 0: the signal that has killed it. REQUIRES: `has_ended`."""
         code: int | None = self._process.returncode
         assert code is not None
         return code
 
     def signal(self, number: int) -> None:
-        """Sends a signal to it and what it has started on this host, if it has not ended."""
+        """Sends a signal to the process and its children on this host, unless it has ended."""
         if not self.has_ended:
             self._ended_by_us = True
             if isinstance(self._process, popen.Elsewhere):
@@ -108,7 +109,7 @@ class ProcessManager:
                 os.killpg(self.pid, number)
 
     def end_in_words(self) -> list[str]:
-        """Shows what was held back; returns how it has ended, unless it was ended by us."""
+        """Shows held-back output; returns how the process has ended, unless we have ended it."""
         self._says.show()
         if self._ended_by_us:
             return []
@@ -118,7 +119,7 @@ class ProcessManager:
         return [f"tfhvdrun: {self._name} {how}"]
 
     def end_before_ranks_in_words(self, missing: int, of: int) -> str:
-        """Shows what was held back; returns how it has ended before so many ranks had started."""
+        """Shows held-back output; returns a line on the end before `missing` ranks had started."""
         self._says.show()
         return (
             f"tfhvdrun: error: {self._name} ended (exit code {self.code}) before {missing} of "

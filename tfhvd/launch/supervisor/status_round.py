@@ -1,6 +1,6 @@
-"""Looks at all ranks of the job: the agents of those that run say what they see of them.
+"""Looks: status rounds, in which the agents of all running ranks send their views of the ranks.
 
-Pure but for what it is given.
+Pure, except for the functions that it receives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfhvd.hang.detector import Views
 from tfhvd.protocol import messages
 from tfhvd.protocol.messages import FrameKind
 
-_ANSWER = 4.0  # seconds for all views to come: a rank has 2 to write its stacks
+_ANSWER = 4.0  # seconds for all views to arrive: a rank has 2 seconds to write its stacks
 
 
 class _Look:
@@ -26,7 +26,7 @@ class _Look:
 
 
 class Looks:
-    """The looks that are under way.
+    """The rounds that are in progress.
 
     Args:
         ask: sends a frame to the agents of all ranks that run, and returns these ranks.
@@ -35,13 +35,13 @@ class Looks:
     def __init__(self, ask: Callable[[bytes], Collection[int]]) -> None:
         self._ask = ask
         self._under_way: list[_Look] = []
-        # An agent answers one look after the other, maybe too late.
+        # An agent answers the rounds in their order, perhaps too late.
         self._of_rank: dict[int, deque[_Look]] = {}
 
     def take(self, now: float, then: Callable[[Views], None]) -> None:
-        """Begins a look; ``then`` gets what was seen, once all have answered or time is up.
+        """Begins a round; ``then`` gets the views when all have arrived or the time is over.
 
-        A rank without a record, or that has ended, is not in it.
+        They contain no rank that has no flight record or has ended.
         """
         asked = self._ask(messages.frame(FrameKind.SNAPSHOT_REQUEST))
         look = _Look(asked, then, now + _ANSWER)
@@ -50,10 +50,10 @@ class Looks:
             self._of_rank.setdefault(rank, deque()).append(look)
 
     def view(self, rank: int, fields: dict[str, Any]) -> None:
-        """An agent says what it sees of its rank: nothing where it has no record.
+        """Adds an agent's view of its rank, which is empty without a flight record.
 
         Raises:
-            KeyError, TypeError, ValueError: if this is no view.
+            KeyError, TypeError, ValueError: if the fields are not a view.
         """
         waiting = self._of_rank.get(rank)
         if waiting:
@@ -63,7 +63,7 @@ class Looks:
                 look.views[rank] = snapshot.of_fields(fields)
 
     def tick(self, now: float) -> None:
-        """Ends looks that are complete, or that have waited long enough."""
+        """Ends the rounds that are complete, or whose time is over."""
         over = [look for look in self._under_way if not look.missing or now >= look.until]
         for look in over:
             self._under_way.remove(look)

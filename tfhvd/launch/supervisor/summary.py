@@ -1,4 +1,4 @@
-"""What tfhvdrun says and returns at the end of a job."""
+"""The last lines and the exit code of tfhvdrun at the end of a job."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def conclude(
     present: Collection[int],
     missing: int,
 ) -> tuple[int, list[str]]:
-    """Concludes a job; what is said for what has started the ranks is shown before.
+    """Concludes a job; shows the held-back output of `manager` first, if it may tell the cause.
 
     Args:
-        manager: that; it has ended.
+        manager: the program that has started the ranks; it has ended.
         stopping: why the job was stopped, if it was.
-        ranks: all that there were.
-        present: the numbers of those that took part to the end.
-        missing: how many have never come.
+        ranks: all ranks of the job.
+        present: the numbers of the members at the end.
+        missing: how many ranks have never connected.
 
     Returns:
-        The exit code, and what is to be said.
+        The exit code, and the lines to print.
     """
     if stopping.trouble is not None:
         return 1, [f"tfhvdrun: error: {stopping.trouble}"]
@@ -42,7 +42,7 @@ def conclude(
     if stopping.signal is not None:
         return 128 + stopping.signal, [f"tfhvdrun: stopped by {signal_name(stopping.signal)}"]
     failed = first_failure(took_part, stopping.at)
-    # Where none has said goodbye, none has waited for another one that had not.
+    # If no rank has said goodbye, no rank has waited for the goodbye of another.
     none_waited = all(rank.ending is not None and rank.ending.silent for rank in took_part)
     if failed is not None and failed.ending is not None and not none_waited:
         code, lines = failed.ending.exit_code, report(failed, ranks)
@@ -58,12 +58,12 @@ def conclude(
 
 
 def not_started(ranks: Collection[int], of: int, limit: float) -> str:
-    """What is said where ranks have not started in time.
+    """Returns the error about ranks that have not started in time.
 
     Args:
-        ranks: those that have, by number.
-        of: how many were to start.
-        limit: within so many seconds.
+        ranks: the numbers of the ranks that have started.
+        of: how many ranks should have started.
+        limit: the time limit in seconds.
     """
     missing = sorted(set(range(of)) - set(ranks))
     some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")

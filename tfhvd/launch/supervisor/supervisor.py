@@ -1,7 +1,7 @@
 """The launcher's event loop: mpirun, one connection per rank, signals, and time.
 
-Single-threaded. ``Supervisor.run`` owns mpirun, or what takes its place, and every connection, and
-returns when none is left. That of an elastic job may take over from another one, which is lost.
+Single-threaded. ``Supervisor.run`` owns mpirun (or spawn.py, without an MPI) and every connection,
+and returns when none is left. The supervisor of an elastic job may take over from a failed one.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from tfhvd.system import cpu_affinity, popen, subreaper
 from tfhvd.system.formatting import ranks_text
 from tfhvd.system.signal_pipe import PASSED_ON, STOPPING, SignalPipe
 
-FAILURE_GRACE = 3.0  # seconds that the others have to notice a failure and to say so themselves
-# What says nothing that the next supervisor must know.
+FAILURE_GRACE = 3.0  # seconds for the other ranks to notice a failure and to report it themselves
+# Frames that do not change the state for the next supervisor.
 _PASSING = {FrameKind.OUTPUT, FrameKind.ERRORS, FrameKind.HIDDEN_ERRORS, *JobMonitor.KINDS}
 _PASSING |= {FrameKind.STATUS_QUERY, FrameKind.STOPPED, FrameKind.HEARTBEAT}
-_LINGER = 2.0  # seconds to hear from agents whose mpirun has ended
+_LINGER = 2.0  # seconds to wait for the reports of agents when mpirun has ended
 
 
 class Supervisor:
     """Supervises one job.
 
     Args:
-        config: what it is to do.
-        listener: where agents connect, which is ours from now on.
-        output: where the ranks' output goes.
-        signals: those that we are sent.
-        takeover: what it leaves to the next one, and has from the one before.
-        members: who takes part, if there was none before.
-        autoscaler: says when and where more ranks are started; None: never.
-        start_more: the command line that starts ranks on a host, by their numbers.
-        debugged: the rank that gets our stdin, if any.
+        config: the supervisor's configuration.
+        listener: the socket to which agents connect; the supervisor owns it from now on.
+        output: prints the ranks' output.
+        signals: receives the signals to this process.
+        takeover: the state from the last supervisor, and for the next one.
+        members: the roster of a new job; without one, the ranks from 0 to the number of ranks.
+        autoscaler: decides when and where more ranks are started; None: never.
+        start_more: returns the command line that starts ranks on a host, by their numbers.
+        debugged: the rank that gets the launcher's stdin, if any.
     """
 
     def __init__(
@@ -118,16 +118,16 @@ class Supervisor:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it is not to be started again."""
+        """Whether the job must not be restarted."""
         return self._stopping.interrupted
 
     def run(self, argv: Sequence[str], env: dict[str, str], manager: str = "mpirun") -> int:
-        """Runs what starts the ranks to its end; returns the exit code of tfhvdrun.
+        """Runs the program that starts the ranks to its end; returns the exit code of tfhvdrun.
 
         Args:
-            argv: its command line.
+            argv: the program's command line.
             env: its environment.
-            manager: what people know it as.
+            manager: its name for messages.
         """
         self._select.register(self._door, selectors.EVENT_READ, lambda: None)
         self._select.register(self._signals.fd, selectors.EVENT_READ, self._on_signals)
@@ -153,7 +153,7 @@ class Supervisor:
                 self._stop(signal.SIGPIPE)
             if now > give_up and len(self._ranks) < self._num_proc and not self._stopping.steps:
                 self._fail(not_started(self._ranks, self._num_proc, self._timeouts.start))
-            if not self._takeover.awaits_some:  # whom else it would not reach
+            if not self._takeover.awaits_some:  # an agent that connects later would miss the step
                 for step in shutdown_plan.take_due(self._stopping.steps, now):
                     self._do(step, now)
             for peer in self._liveness.tick(now, self._ranks.values()):
@@ -172,7 +172,7 @@ class Supervisor:
         return self._conclude(self._manager)
 
     def _begin(self, argv: Sequence[str]) -> ProcessManager:
-        """Starts the ranks, or takes over those that another supervisor has started."""
+        """Starts the ranks, or takes over the ranks of the last supervisor."""
         if self._takeover.words is not None:
             self._says.listen(self._takeover.words[0])
         if self._takeover.handover is None:
@@ -191,7 +191,7 @@ class Supervisor:
         return ProcessManager(self._name, process, self._says)
 
     def _take_over(self, now: float) -> None:
-        """Hears the ranks that have come, once it is known whether they may go on."""
+        """Listens to the connected agents when it is decided whether the job continues here."""
         may = self._takeover.decide(self._members.present, now)
         if may is None:
             return
@@ -246,7 +246,7 @@ class Supervisor:
         now = time.monotonic()
         self._takeover.changed |= kind not in _PASSING
         if kind == FrameKind.STATUS_QUERY:
-            messages.read_json(payload)  # else anything would be a question, which costs a look
+            messages.read_json(payload)  # raises on a malformed query: each answer costs a round
             self._monitor.answer(peer.send, now)
         elif peer.rank is None:
             self._on_hello(peer, kind, payload)
@@ -332,7 +332,7 @@ class Supervisor:
             return
         running = {rank.rank for rank in self._ranks.values() if rank.ending is None}
         if running and running.isdisjoint(self._members.present):
-            self._connections.signal(signal.SIGKILL, only=running)  # they wait to be let in
+            self._connections.signal(signal.SIGKILL, only=running)  # they wait for admission
         if running:
             return
         self._stopping.over = True
@@ -340,7 +340,7 @@ class Supervisor:
         self._stopping.steps = shutdown_plan.plan_for_mpirun(time.monotonic() + 1.0)
 
     def _stop(self, number: int) -> None:
-        """We were asked to stop: the first time politely, the second time at once."""
+        """Stops the job: politely at the first signal, at once at the second."""
         first = number if number in STOPPING else signal.SIGTERM
         timeout = self._timeouts.stop
         if self._stopping.signal is not None:
@@ -351,18 +351,18 @@ class Supervisor:
         self._stopping.signal = self._stopping.signal or number
         now = time.monotonic()
         self._stopping.steps = shutdown_plan.plan(now, first, timeout)
-        if len(self._ranks) < self._num_proc:  # Ranks that have not started cannot be told.
+        if len(self._ranks) < self._num_proc:  # ranks without an agent can get no signal
             self._stopping.steps += shutdown_plan.plan_for_mpirun(now)
 
     def _fail(self, trouble: str) -> None:
-        """Ends the job for a reason of our own."""
+        """Ends the job because the launcher has found trouble."""
         self._stopping.trouble = trouble
         self._stop(signal.SIGTERM)
 
     def _on_verdict(self, found: Verdict, looks: list[Views]) -> None:
         self._say(*hang_report.lines(found, looks))
         present = set(self._members.present)
-        evicted = hang_report.named(found, looks) & present  # one may be lost by now
+        evicted = hang_report.named(found, looks) & present  # some may have failed since
         if self._timeouts.evict and 0 < len(evicted) < len(present):
             self._say(f"tfhvdrun: --evict-after: {ranks_text(sorted(evicted))} killed")
             self._connections.signal(signal.SIGKILL, only=evicted)
