@@ -1,4 +1,4 @@
-"""`fit` tells the batches that it trains on how far it is, as a loop does by itself."""
+"""DataPosition: `fit` sets the position of its `hvd.data.Batches`, which a loop advances itself."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _follows: contextvars.ContextVar[DataPosition | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def followed(arguments: dict[str, Any]) -> Iterator[None]:
-    """Is around a `fit`, and adds what follows the position of its data, if they have one.
+    """Surrounds `fit`, and adds a `DataPosition` to its callbacks if its data are `Batches`.
 
     Args:
-        arguments: those that `fit` is given, by name.
+        arguments: the arguments of `fit`, by name.
     """
     data = arguments.get("x")
     if not isinstance(data, Batches):
@@ -43,23 +43,25 @@ def followed(arguments: dict[str, Any]) -> Iterator[None]:
 
 
 def is_resumed() -> bool:
-    """Whether the `fit` that is under way has epochs of fewer steps than it knows of."""
+    """Whether the present `fit` has an epoch of fewer steps than it knows of."""
     follows = _follows.get()
     return follows is not None and follows.is_resumed
 
 
 def steps_left(begun: bool) -> int | None:
-    """Returns how many steps the first epoch of a `fit` has, once, if it begins in its middle.
+    """Returns how many steps are left in the first epoch of `fit`, if `fit` begins in its middle.
+
+    Only one call returns a number; all others return None.
 
     Args:
-        begun: whether callbacks know already that the epoch has begun.
+        begun: whether `on_epoch_begin` of the callbacks has been called.
     """
     follows = _follows.get()
     return None if follows is None else follows.steps_left(begun)
 
 
 def batches_of_fit() -> Batches | None:
-    """Returns the batches that the `fit` that is under way trains on, if its data are such."""
+    """Returns the `Batches` of the present `fit`; None if its data are of another kind."""
     follows = _follows.get()
     return None if follows is None else follows.batches
 
@@ -67,18 +69,19 @@ def batches_of_fit() -> Batches | None:
 class DataPosition(Callback):
     """Sets the position of the batches to the epoch and step of the `fit` that trains on them.
 
-    `fit` goes on with the epoch after the last one that was trained on, or with its own first
-    epoch, if that is later: so several calls of `fit` do not repeat one order, and a training that
-    is resumed does not begin with the first.
+    The first epoch of the data is the one after the last trained epoch, or the first epoch of `fit`
+    if this is later. Several calls of `fit` then do not repeat the order of one epoch, and a
+    resumed training does not begin with the order of the first epoch.
 
-    With `steps_per_epoch` Keras cuts the epochs of the data as it likes: steps are counted alone.
+    With `steps_per_epoch`, the epochs of Keras are not the epochs of the data. The position then
+    depends on the number of steps only.
 
     Args:
-        batches: what it trains on.
-        counts_alone: whether there is a `steps_per_epoch`.
+        batches: the data of `fit`.
+        counts_alone: whether `fit` has a `steps_per_epoch`.
 
     Attributes:
-        batches: the same.
+        batches: the data of `fit`.
     """
 
     acts_on_batches = True
@@ -87,24 +90,24 @@ class DataPosition(Callback):
         super().__init__()
         self.batches = batches
         self._counts_alone = counts_alone
-        self._length = int(batches.cardinality())  # negative where it is not known
-        self._ahead: int | None = None  # of the epochs of `fit`
-        self._begin = batches.position  # of the epoch
+        self._length = int(batches.cardinality())  # negative if unknown
+        self._ahead: int | None = None  # the epoch of the data minus the epoch of `fit`
+        self._begin = batches.position  # at the beginning of the epoch
         self._resumed = False
-        self._told = False  # how many steps are left in the first epoch
+        self._told = False  # `steps_left` has returned its number
 
     @property
     def is_resumed(self) -> bool:
-        """Whether the first epoch has an unknown number of steps, for it begins in its middle.
+        """Whether the first epoch begins in its middle, and its number of steps is unknown.
 
-        Callbacks may set the position until it begins.
+        Callbacks may set the position until the epoch begins.
         """
         if self._length >= 0 and not self._counts_alone:
             return False
         return self._resumed if self._ahead is not None else self.batches.position.step > 0
 
     def steps_left(self, begun: bool) -> int | None:
-        """See the function of this name."""
+        """Does the work of the function `steps_left`."""
         step = self.batches.position.step
         known = 0 < step < self._length and not self._counts_alone
         if self._told or not known or (self._ahead is not None) != begun:
@@ -113,7 +116,7 @@ class DataPosition(Callback):
         return self._length - step
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Sets the position to this epoch, unless it is in it already."""
+        """Sets the position to the beginning of this epoch, unless it is in this epoch already."""
         at = self.batches.position
         if self._ahead is None:
             self._ahead = max(at.epoch - epoch, 0)
@@ -124,15 +127,15 @@ class DataPosition(Callback):
         self.batches.position = self._begin = at
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Takes note of a step."""
+        """Advances the position by one step."""
         epoch, step = self._begin.epoch, self._begin.step + batch + 1
         if self._counts_alone and self._length > 0:
-            # A new iterator of Keras begins where the last one has ended.
+            # The next iterator of Keras continues at the end of the last one.
             epoch, step = epoch + step // self._length, step % self._length
         self.batches.position = Position(epoch, step)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Goes to the next epoch, where this one is over."""
+        """Advances the position to the next epoch, if the data of this epoch are used up."""
         at = self.batches.position
         is_over = at.step >= self._length if self._length >= 0 else not self.model.stop_training
         if is_over and not self._counts_alone:

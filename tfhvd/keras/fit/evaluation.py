@@ -1,4 +1,4 @@
-"""`evaluate` of a model: all ranks return what MetricAverageCallback has joined."""
+"""`evaluate` of a model: all ranks return the metrics that MetricAverageCallback has joined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def around_evaluate(model: Model, arguments: dict[str, Any]) -> Iterator[Instead | None]:
-    """Is around `evaluate` of a Keras, which may show callbacks a copy of what it returns."""
+    """Surrounds `evaluate`: returns the joined metrics, as callbacks may change a copy only."""
     given = arguments.get("callbacks")
     joins = [c for c in ours(given) if isinstance(c, MetricAverageCallback)]
     with completed_fits.around_evaluate(model, arguments) as instead:

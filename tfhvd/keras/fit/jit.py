@@ -19,7 +19,7 @@ _logger = logging.getLogger("tfhvd")
 
 
 def avoid(package: str) -> None:
-    """Makes a Keras train uncompiled what has collectives, where XLA has none for the device.
+    """Makes Keras train uncompiled if the step has collectives that XLA lacks for the device.
 
     Args:
         package: "keras" or "tf_keras", imported.
@@ -32,7 +32,7 @@ def _must_not_be_compiled(model: Model) -> bool:
         return False
     if reducing_optimizers(model):
         return True
-    # A train_step of one's own may have tapes: they are seen when it is traced, too late.
+    # A user's train_step may have tapes, which only tracing finds, and this is too late.
     return process.is_one_of_several() and keras_compat.has_own_train_step(model)
 
 

@@ -1,8 +1,8 @@
-"""The metrics of a model over all ranks: of the sum of the ranks' states, else the mean of results.
+"""The metrics of a model over all ranks: from the sum of the ranks' states, or a mean of results.
 
-A metric of Keras keeps sums of what it has seen of each sample: what it finds from the sum of all
-ranks' states is what one rank finds in all samples. The mean of the ranks' results is that for
-means alone, and not for AUC, precision, F1, IoU or R2.
+A metric of Keras keeps sums over its samples. The sum of all ranks' states therefore gives the
+result that one rank would find in the samples of all. The mean of the ranks' results equals this
+result only if the metric is a mean, and not for AUC, precision, F1, IoU or R2.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from tfhvd.runtime.process_sets import ProcessSet
 if TYPE_CHECKING:
     from tfhvd.compat.types import Metric, Model
 
-VALIDATION = "val_"  # what the keys of validation's results begin with
+VALIDATION = "val_"  # the prefix of the keys of validation's results
 
-_Layout = list[list[Any]]  # of metrics: name, and of each variable its type and shape
+_Layout = list[list[Any]]  # for each metric its name, and the type and shape of each variable
 
 
 class States:
-    """What the metrics of a model hold at some time, after training or after validation.
+    """A copy of the state of a model's metrics, after training or after validation.
 
     Args:
         model: of either Keras.
         sums: the names of further metrics whose states add up.
 
     Attributes:
-        layout: of the states, as ranks compare it.
-        values: the states, one behind the other.
-        results: of the metrics whose states add up, by the names that `fit` has for them.
-        samples: that they have seen; None where that is not known.
-        others: the names of the classes of other metrics, by those of their results.
+        layout: the names, types and shapes of the states, which ranks compare.
+        values: the values of the states, in the order of the layout.
+        results: the results of the metrics whose states add up, by their names in `fit`'s logs.
+        samples: the number of samples so far; None if unknown.
+        others: for each result of another metric, the name of the metric's class.
     """
 
     def __init__(self, model: Model, sums: Collection[str]) -> None:
@@ -67,7 +67,7 @@ class States:
         return [v for metric in self._metrics for v in metrics_compat.states_of(metric)]
 
     def results_of(self, states: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns what the metrics find in other states, and leaves them as they are."""
+        """Returns the results of the metrics for other states; keeps the metrics' own states."""
         variables = self._variables()
         before = [variable.numpy() for variable in variables]
         try:
@@ -85,13 +85,13 @@ def _assign(variables: Iterable[tf.Variable], values: Iterable[np.ndarray]) -> N
 
 @dataclasses.dataclass(frozen=True)
 class _Value:
-    """What one rank says of one entry of the logs.
+    """One entry of the logs of one rank.
 
     Attributes:
         value: a number, or an array.
-        samples: of which it is; None where that is not known.
-        adds_up: whether it is the result of a metric whose state adds up.
-        of: the class of the metric, "" where it is of none.
+        samples: the number of samples of the value; None if unknown.
+        adds_up: whether the value is the result of a metric whose state adds up.
+        of: the class of the metric, "" without a metric.
     """
 
     value: np.ndarray
@@ -102,12 +102,12 @@ class _Value:
 
 @dataclasses.dataclass(frozen=True)
 class _Told:
-    """What one rank tells.
+    """The logs and states of one rank, as the rank sends them.
 
     Attributes:
-        values: by the keys of the logs.
-        layouts: of the states of training, under "", and of validation.
-        states: likewise.
+        values: the entries of the logs, by key.
+        layouts: the layouts of the states: of training, under "", and of validation.
+        states: the values of the states: of training, under "", and of validation.
     """
 
     values: dict[str, _Value]
@@ -117,12 +117,13 @@ class _Told:
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """What all ranks know of the logs.
+    """The joined logs of all ranks.
 
     Attributes:
         logs: the joined results.
-        averaged: the classes of metrics, "" for none, of what is a mean of results that differ.
-        having: which ranks have an entry, by its key, where not all of them have.
+        averaged: the entries that are means of unequal results: for each key the class of the
+            metric, "" without a metric.
+        having: the entries that some ranks lack: for each key the ranks that have it.
     """
 
     logs: dict[str, Any]
@@ -133,13 +134,13 @@ class Joined:
 def join(
     logs: Mapping[str, Any], of_phases: Mapping[str, States], ranks: ProcessSet, device: str
 ) -> Joined:
-    """Joins what ranks have found, in one collective, and one more where a rank has no metrics yet.
+    """Joins the logs of all ranks, in one collective, or two if a rank has no metrics yet.
 
     Args:
         logs: of this rank, with its own results.
-        of_phases: its states after training, under "", and after validation, as far as there are.
-        ranks: that take part.
-        device: on which they are gathered.
+        of_phases: this rank's states after training, under "", and after validation, if any.
+        ranks: the ranks that call this function.
+        device: the device on which the logs are gathered.
     """
     own = {key: _value(key, value, of_phases) for key, value in logs.items() if _is_number(value)}
     with tf.device(device or None):
@@ -184,12 +185,12 @@ def _joined(told: list[_Told], summed: Mapping[str, np.ndarray]) -> Joined:
 
 
 def _array(value: Any) -> np.ndarray:
-    # NumPy by itself makes no array of a bfloat16 tensor.
+    # NumPy cannot convert a bfloat16 tensor to an array.
     return np.asarray(value.numpy() if tf.is_tensor(value) else value)
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number, or an array or tensor of numbers."""
+    """Whether `value` is a number, or an array or tensor of numbers."""
     try:
         array = _array(value)
     except (TypeError, ValueError):
@@ -209,7 +210,7 @@ def _value(key: str, value: Any, of_phases: Mapping[str, States]) -> _Value:
         return _Value(array, None, adds_up=False, of="")
     key = key.removeprefix(_phase_of(key))
     result = states.results.get(key)
-    # A `train_step` of one's own may return something else by that name.
+    # A user's `train_step` may return another value under the metric's name.
     same = (
         result is not None
         and result.shape == array.shape
@@ -223,13 +224,13 @@ def _keys(told: Iterable[_Told]) -> list[str]:
 
 
 def _adds_up(key: str, told: Iterable[_Told]) -> bool:
-    """Whether an entry is to be found in the sum of states; where one rank has it, it is there."""
+    """Whether the sum of states gives an entry; if only one rank has the entry, it needs no sum."""
     values = [rank.values[key] for rank in told if key in rank.values]
     return len(values) > 1 and all(value.adds_up for value in values)
 
 
 def _common_layout(phase: str, keys: set[str], told: Iterable[_Told]) -> _Layout | None:
-    """Returns the layout of the ranks that have some entries; None if they have several."""
+    """Returns the layout that is common to the ranks with some of `keys`; None if theirs differ."""
     layouts = [rank.layouts[phase] for rank in told if not keys.isdisjoint(rank.values)]
     return layouts[0] if layouts and all(layout == layouts[0] for layout in layouts) else None
 
@@ -244,18 +245,18 @@ def _sums(phase: str, layout: _Layout, told: Iterable[_Told]) -> list[np.ndarray
 
 
 def _average(values: Sequence[_Value]) -> np.ndarray:
-    """Weighs ranks by their samples, where all know them."""
+    """Returns the mean of the values, weighted by samples if all ranks know their number."""
     samples = [value.samples for value in values]
     known = [n for n in samples if n is not None]
     if len(known) < len(samples) or sum(known) <= 0:
         return np.mean([value.value for value in values], 0)
-    # A rank without samples may have anything, NaN included.
+    # The value of a rank without samples has no meaning, and may be NaN.
     counted = [(value.value, n) for value, n in zip(values, known) if n > 0]
     return np.average([v for v, _ in counted], 0, [n for _, n in counted])
 
 
 def _pack(values: Mapping[str, _Value], of_phases: Mapping[str, States]) -> tf.Tensor:
-    """Writes a line of JSON, and the states behind it."""
+    """Returns a line of JSON followed by the bytes of the states."""
     own = {key: dataclasses.astuple(value) for key, value in values.items()}
     layouts = {phase: states.layout for phase, states in of_phases.items()}
     data = b"".join(v.tobytes() for states in of_phases.values() for v in states.values)

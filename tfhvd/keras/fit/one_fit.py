@@ -1,4 +1,4 @@
-"""One `fit` at a time among the same ranks: the order of two is another one on each rank."""
+"""One `fit` at a time among the same ranks, because each rank would run two in another order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tfhvd.runtime.process_sets import ProcessSet
 
 _lock = threading.Lock()
-_threads: dict[int | None, int] = {}  # by process set: in which thread its ranks train
+_threads: dict[int | None, int] = {}  # by process set: the thread that trains with it
 
 
 @contextlib.contextmanager
@@ -20,7 +20,7 @@ def only_fit(process_set: ProcessSet) -> Iterator[None]:
         process_set: the ranks that train together.
 
     Raises:
-        RuntimeError: Another thread of this process is in such a block.
+        RuntimeError: if another thread of this process is in such a block.
     """
     key, me = process_set.process_set_id, threading.get_ident()
     with _lock:

@@ -1,4 +1,4 @@
-"""The ranks of a `fit` begin with one state, and end with one, whatever their callbacks do."""
+"""OneState: the ranks of a `fit` begin and end with equal states, whatever their callbacks do."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _logger = logging.getLogger("tfhvd")
 
 
 class OneState:
-    """What one rank tells of its state, and what all ranks conclude from it.
+    """The digests that one rank sends of its state, and what all ranks conclude from them.
 
     Args:
         model: of either Keras.
-        callbacks: those of tfhvd that `fit` is given.
-        data: what `fit` trains on.
+        callbacks: tfhvd's callbacks of the `fit`.
+        data: the data of `fit`.
 
     Attributes:
-        data: the same.
-        kept: the keys of variables that callbacks have each rank keep.
+        data: the data of `fit`.
+        kept: the keys of the variables that each rank keeps because of a callback.
     """
 
     def __init__(self, model: Model, callbacks: Sequence[Callback], data: SameData) -> None:
@@ -49,9 +49,10 @@ class OneState:
         self._before_end = 0
 
     def at_start(self, step: Step, ready: bool) -> list[int]:
-        """Returns digests: of the data, and once there are all variables of these; else 0.
+        """Returns three digests of the state, and one of the data; 0 for a missing digest.
 
-        Nor is there one of what was restored: what is each rank's own differs by right.
+        The digests of the state are 0 before all variables exist, and after a callback has restored
+        each rank's state, which may differ between ranks.
         """
         state = [0, 0, 0]
         restored = any(callback.has_restored for callback in self._callbacks)
@@ -61,13 +62,14 @@ class OneState:
         return [*state, self.data.at_start()]
 
     def is_to_be_made(self, of_ranks: np.ndarray) -> bool:
-        """Whether ranks begin with other states, or with models of which that is not known yet.
+        """Whether the ranks begin with different states, or with a model without variables yet.
 
-        What layers were adapted to, and no variable holds, cannot be made one: that is said, and
-        if all ranks have the same data.
+        Warns if all ranks have the same data. Warns as well if layers are adapted to different data
+        and keep this outside of variables, so that no broadcast can make them equal.
 
         Args:
-            of_ranks: a row of each: whether it has all variables, and what `at_start` returns.
+            of_ranks: a row for each rank: whether it has all variables, and the digests of
+                `at_start`.
         """
         self.data.look(of_ranks[:, 4])
         if not of_ranks[:, 0].all():
@@ -77,7 +79,7 @@ class OneState:
         return bool((of_ranks[:, 1:3] != of_ranks[0, 1:3]).any())
 
     def _say_held_apart(self) -> None:
-        """Says which layers compute with something else on other ranks, and go on doing so."""
+        """Warns of the layers that compute with other data on other ranks, and will continue so."""
         names = adapted.held_apart(self._model)[0]
         _logger.warning(
             "fit: layers of '%s' were adapted to other data on each rank: their vocabularies, "
@@ -90,7 +92,7 @@ class OneState:
         )
 
     def say_start(self, root: int) -> None:
-        """Says that the ranks had other states, on one of them."""
+        """Warns that the ranks began with different states; one rank calls it."""
         _logger.warning(
             "fit: the ranks began with different weights or optimizer state of '%s'. All have "
             "those of rank %d now. To have it so without this line, pass "
@@ -102,29 +104,29 @@ class OneState:
         )
 
     def note_before_end(self, step: Step) -> None:
-        """Takes the state before callbacks are told that training ends."""
+        """Computes the digest before the callbacks' `on_train_end`."""
         self._before_end = digests.of_trained(self._model, step, self.kept)
 
     def at_end(self, step: Step) -> list[int]:
-        """Returns a digest, and whether the callbacks at the end have changed the state."""
+        """Returns a digest of the state, and whether an `on_train_end` has changed the state."""
         own = digests.of_trained(self._model, step, self.kept)
         return [own, own != self._before_end]
 
     def root_at_end(self, of_ranks: np.ndarray) -> int | None:
-        """Returns the place of the rank whose state all take at the end; None if it is one.
+        """Returns the place of the rank whose state all ranks take at the end; None if all agree.
 
-        That is the first one whose callbacks have changed it then, as EarlyStopping does that puts
-        back the best weights.
+        It is the first rank whose callbacks have changed the state at the end, as EarlyStopping
+        does when it restores the best weights.
 
         Args:
-            of_ranks: what `at_end` returns on each.
+            of_ranks: the result of `at_end` of each rank, a row each.
         """
         if self._stays_apart or (of_ranks[:, 0] == of_ranks[0, 0]).all():
             return None
         return int(of_ranks[:, 1].argmax())
 
     def say_end(self, root: int) -> None:
-        """Says that the ranks had other states at the end, on one of them."""
+        """Warns that the ranks had different states at the end; one rank calls it."""
         _logger.warning(
             "fit: at its end the ranks had different weights or optimizer state of '%s'. All have "
             "those of rank %d now. Pass callbacks that change weights, as "

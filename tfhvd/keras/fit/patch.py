@@ -2,24 +2,25 @@
 
 | what happens on one rank | what the ranks do |
 |---|---|
-| its batches end before the others' | it joins: they average over what is there |
+| its batches end before the others' | it joins: they average over the ranks that have batches |
 | its batch is smaller | averages are weighted by samples |
-| the epoch is over | who has made fewer updates takes over the state of who has made most |
+| the epoch is over | ranks with fewer updates take over the state of the rank with most |
 | a callback sets `stop_training` in an epoch | it joins; the others stop a step later |
 | a callback sets it after an epoch, or `fit` ends | all stop |
 | it is asked to stop: SIGTERM, `hvd.request_stop` | all save, and stop after the same step |
 | it validates, or saves, alone | the others wait for it at the end of the epoch |
-| BackupAndRestore goes on with another epoch | all begin where rank 0 does, with its state |
+| BackupAndRestore continues with another epoch | all begin with rank 0's epoch, step and state |
 | it has another learning rate when an epoch begins | all take rank 0's |
-| it comes later, to an elastic job | it rehearses, and begins with rank 0's next epoch and state |
-| it comes after that `fit` | it goes on with the others' history: `ended_fits` |
-| variables are updated from its own gradients | an error after the first step: `runtime.updates` |
+| it joins a running elastic job | it warms up, and begins with rank 0's next epoch and state |
+| it joins after that `fit` | it continues with the others' history: `joining.completed_fits` |
+| it updates variables from its own gradients | an error after a step: `checks.sync_check` |
 
-Weights and the wish to stop travel with the negotiation of the gradients, and cost no step a
-collective of its own. Each epoch begins with a small one, and two follow it.
+The weights of the ranks and the wish to stop travel with the negotiation of the gradients, and need
+no further collective in a step. Each epoch begins with a small collective, and two follow it.
 
-Distributed optimizers reduce gradients, or the tapes of a model's `train_step`. Tapes are known
-only after the first step; see `FitSession.active`. Rank 0 is the first one of the process set.
+Gradients are reduced by distributed optimizers, or by the tapes of a model's `train_step`. Tapes
+are known only after the first step; see `FitSession.active`. Rank 0 in this table is the first rank
+of the process set.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def keep_in_step(package: str) -> None:
-    """Makes `fit` of a Keras keep its ranks in step, and say where gradients are not reduced.
+    """Makes `fit` of a Keras keep its ranks in step, and report gradients that are not reduced.
 
     Args:
         package: "keras" or "tf_keras", imported.
@@ -79,7 +80,7 @@ def keep_in_step(package: str) -> None:
 
 
 def keep_imported_in_step() -> None:
-    """Does so for every Keras that is imported by now."""
+    """Calls `keep_in_step` for every Keras that is imported already."""
     for package in keras_compat.imported_keras():
         keep_in_step(package)
 
@@ -105,7 +106,7 @@ def _among_others(model: Model, arguments: dict[str, Any]) -> Iterator[Instead |
             with _in_step(model, arguments, came):
                 yield None
             return
-        # The others have ended it meanwhile; or nothing reduces these gradients.
+        # The others have finished this `fit` meanwhile; or nothing reduces its gradients.
         instead = completed_fits.ended(model, arguments) or completed_fits.alone(model)
     yield instead
 
@@ -120,7 +121,7 @@ def _may_train_together(model: Model) -> bool:
 
 @contextlib.contextmanager
 def _in_step(model: Model, arguments: dict[str, Any], came: Coming) -> Iterator[None]:
-    """Adds what keeps ranks in step to the callbacks that `fit` is given."""
+    """Adds the callbacks that keep ranks in step to the callbacks of `fit`."""
     with only_fit(process_set_of(model) or global_process_set):
         yield from _trained(model, arguments, came)
 
@@ -141,7 +142,7 @@ def _trained(model: Model, arguments: dict[str, Any], came: Coming) -> Iterator[
 
 
 class _First(Callback):
-    """Comes before the callbacks of the user."""
+    """The callback before the user's callbacks."""
 
     def __init__(self, epochs: FitSession) -> None:
         super().__init__()
@@ -154,7 +155,7 @@ class _First(Callback):
         self._epochs.begin_epoch()
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        self._epochs.end_training()  # of the epoch that is validated
+        self._epochs.end_training()  # of the epoch before this validation
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._epochs.end_training()
@@ -164,7 +165,7 @@ class _First(Callback):
 
 
 class _Last(Callback):
-    """Comes after them."""
+    """The callback after the user's callbacks."""
 
     def __init__(self, epochs: FitSession) -> None:
         super().__init__()

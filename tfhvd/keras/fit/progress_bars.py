@@ -1,4 +1,4 @@
-"""Which ranks show Keras' progress bars where a program does not say."""
+"""progress_bars: chooses the ranks that show Keras' progress bars with `verbose="auto"`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _shown_by = _FIRST
 def progress_bars(ranks: str) -> None:
     """Chooses which ranks show the progress bars of `fit`, `evaluate` and `predict`.
 
-    It decides where a call says nothing else: `verbose=1` shows a bar, and `verbose=0` none, on
-    every rank that says so.
+    The choice holds for calls without a `verbose` argument: `verbose=1` shows a bar, and
+    `verbose=0` shows none, on every rank that passes it.
 
     Args:
-        ranks: "first" for the first of those that train the model (rank 0, or the first of the
-            optimizer's process set), as it is unless this is called; "all" for every one.
+        ranks: "first" (the default) for the first of the ranks that train the model (rank 0, or the
+            first of the optimizer's process set); "all" for all ranks.
 
     Raises:
-        ValueError: for another word.
+        ValueError: if `ranks` is neither of these.
 
     Example:
         >>> hvd.progress_bars("all")
@@ -37,11 +37,11 @@ def progress_bars(ranks: str) -> None:
 
 
 def choose(model: Model, arguments: dict[str, Any]) -> None:
-    """Says no to the bar of a call on this rank, where it is another's to show it.
+    """Switches the bar of a call off if another rank shows it.
 
     Args:
         model: of either Keras.
-        arguments: those that the method was given, by name.
+        arguments: the arguments of the method, by name.
     """
     if _shown_by == _ALL or arguments.get("verbose", "auto") != "auto":
         return
@@ -50,5 +50,5 @@ def choose(model: Model, arguments: dict[str, Any]) -> None:
 
 
 def is_one_of_several(model: Model) -> bool:
-    """Whether this process has other ranks beside it, or may have them later."""
+    """Whether the job has other ranks, or may have some later."""
     return process.is_one_of_several()

@@ -1,4 +1,4 @@
-"""One rank's part in a `fit` of several ranks: what it agrees on with the others, and when."""
+"""FitSession: one rank's part in a `fit` of several ranks, and its agreements with the others."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ class FitSession:
     Args:
         model: of either Keras.
         arguments: of the `fit`, by their names.
-        came: how this rank has come to it.
+        came: how this rank has joined the `fit`.
 
     Attributes:
-        admission: of ranks that come.
+        admission: admits joining ranks.
     """
 
     def __init__(self, model: Model, arguments: dict[str, Any], came: Coming) -> None:
         self.model = model
         self._given = arguments.get("callbacks")
         self._callbacks = ours(self._given)
-        # What the train function was traced for: it is not always traced anew.
+        # The record belongs to the train function, which may stay traced from an earlier `fit`.
         self.step = step_of(model) or sync_monitor.Step()
         self.admission = Admission(model)
         self._has_come = came.has_come
@@ -80,29 +80,29 @@ class FitSession:
         self._epoch = 0
         self._found: ProcessSet | None = global_process_set if came.knows_no_step else None
         self._params: dict[str, Any] = {}
-        self._agreed = False  # on the steps
-        self._apart = False  # on the initial epoch that they were given
-        self._behind = False  # rank 0's state is to be taken over as soon as there is a model
+        self._agreed = False  # the ranks have agreed on the steps of an epoch
+        self._apart = False  # the ranks were given different initial epochs
+        self._behind = False  # all ranks take rank 0's state as soon as all models are built
         self._train_function: Callable[..., Any] | None = None  # Keras' own
         self._training = False
-        self._epochs = 0  # that have begun
+        self._epochs = 0  # number of epochs that have begun
         self._calls = 0
         self._updates_before = 0
-        self._unequal = False  # numbers of steps in the last epoch
+        self._unequal = False  # the ranks' numbers of steps in the last epoch differed
         self._told = False  # another rank asked this one to stop
         self._over = False
         self._asked: list[int] = []  # the ranks that wanted to stop
-        self._leaves = False  # this `fit` is over, and no callback of it saves any more
-        self._gathered = contextlib.ExitStack()  # of compressions, while callbacks may save
+        self._leaves = False  # this `fit` is over, and none of its callbacks saves any more
+        self._gathered = contextlib.ExitStack()  # states of compressions, while callbacks may save
 
     @property
     def active(self) -> bool:
-        """Whether gradients are reduced, as far as this rank knows by now."""
+        """Whether gradients are reduced, as far as this rank knows already."""
         return has_peers(self._ranks)
 
     @property
     def in_process_set(self) -> bool:
-        """Whether it is of a part of the job's ranks."""
+        """Whether only a part of the job's ranks train in this `fit`."""
         return self.active and self._ranks.process_set_id != 0
 
     @property
@@ -111,7 +111,7 @@ class FitSession:
 
     @property
     def _ranks(self) -> ProcessSet:
-        """The ranks that train together: this one alone as long as nothing is known of others."""
+        """The ranks that train together; only this one before the step shows what it reduces."""
         if self._found is None:
             self._found = process_set_of(self.model)
         return self._found or _ALONE
@@ -122,14 +122,14 @@ class FitSession:
         return self._ranks.ranks or range(process.size())
 
     def begin(self, params: dict[str, Any]) -> None:
-        """Counts the steps from now on."""
+        """Agrees on the steps of an epoch, and begins to count them."""
         self._params = params
         if self.active:
             self._agree_on_steps()
         self._count_calls()
 
     def _agree_on_steps(self) -> None:
-        """Agrees on the steps of an epoch, which callbacks may go by: the most that a rank has."""
+        """Agrees on the steps of an epoch, for callbacks: the largest number of any rank."""
         self._agreed = True
         traced = zlib.crc32("\n".join(sorted(self.step.names)).encode())  # 0 for none
         if self._traces_otherwise:
@@ -143,10 +143,10 @@ class FitSession:
             self._params["steps"] = int(told[:, 0].max())
 
     def _trace_anew(self) -> None:
-        """Gives the ranks, which have traced their steps apart from each other, the same names.
+        """Traces the step again, so that its collectives have equal names on all ranks.
 
-        What a function calls its collectives depends on whether the model had all its variables
-        when it was traced. It has them by now, everywhere.
+        The names depend on whether the model had all its variables when the step was traced. Now
+        the model has them on every rank.
         """
         _logger.info("fit on rank %d traces its step anew, as all ranks do.", process.rank())
         counts = self._train_function is not None
@@ -155,7 +155,7 @@ class FitSession:
             self._count_calls()
 
     def agree_on_argument(self, arguments: dict[str, Any]) -> None:
-        """Agrees on the `initial_epoch` of `fit`, for which tf_keras makes its data."""
+        """Agrees on the `initial_epoch` of `fit` before tf_keras prepares the data with it."""
         own = self._start.initial_epoch = arguments.get("initial_epoch") or 0
         if self.active:
             [epoch, *others] = self._gather("initial_epoch", [own])[:, 0]
@@ -165,9 +165,9 @@ class FitSession:
                 self._start.say((own, 0), (int(epoch), 0), self._numbers[0])
 
     def agree_on_start(self) -> None:
-        """Begins where rank 0 does, after the callbacks of the user have had their say."""
+        """Begins at rank 0's epoch and step, after the user's callbacks."""
         if self.active:
-            # Who comes after the last epoch: on the end the others have agreed by then.
+            # This rank has joined after the last epoch, and the others have agreed on the end.
             self._over = self._has_come and self._start.initial_epoch >= self._params["epochs"]
             self._agree_on_start(self._start.own(self._params.get("steps")))
 
@@ -195,7 +195,7 @@ class FitSession:
             self._state.say_start(self._numbers[0])
 
     def let_go(self) -> None:
-        """Gives the model back what is its own."""
+        """Restores everything that this `fit` has replaced in the model."""
         self._check.end_epoch()
         self._replicas.leave()
         self._start.undo()
@@ -204,7 +204,7 @@ class FitSession:
             self.model.train_function = self._train_function
 
     def agree_on_rates(self, epoch: int) -> None:
-        """Takes rank 0's rates, after the user's callbacks have set theirs, and its history."""
+        """Takes rank 0's learning rates and history, after the user's callbacks have set theirs."""
         self._epoch = epoch
         if self.active:
             self._past.tell()
@@ -216,9 +216,9 @@ class FitSession:
             self._rates.take(self._optimizers, of_ranks[0], first, self._epoch, quiet)
 
     def begin_epoch(self) -> None:
-        """Counts the steps of another epoch."""
+        """Begins to count the steps of an epoch."""
         self._check.begin_epoch()
-        if not membership.lets_in_at_commits:  # then data are divided anew
+        if not membership.lets_in_at_commits:  # else hvd.elastic.run has the data divided again
             changes.warn_of_arrays()
         self._training = True
         self._epochs += 1
@@ -226,7 +226,7 @@ class FitSession:
         self._updates_before = self._updates()
 
     def end_training(self) -> None:
-        """Waits until the others have done their steps; brings all ranks to one state."""
+        """Waits until all ranks have done their steps; gives all ranks one state."""
         if not self._training or not self.active:
             return
         self._training = False
@@ -251,18 +251,18 @@ class FitSession:
             self._gather_compression(self._numbers[int(saving.argmax())])
 
     def _saves(self) -> bool:
-        """Whether a callback of this rank saves at the end of an epoch, as rank 0's do."""
-        membership.refresh()  # which it may be since others were lost
+        """Whether a callback of this rank saves at the end of an epoch, as on rank 0."""
+        membership.refresh()  # this rank may have become rank 0 after a failure
         return saves(self._given, self.model)
 
     def _gather_compression(self, root_rank: int) -> None:
-        """Lets a rank that saves for all have what the others have left out, for this epoch."""
+        """Gives the rank that saves for all the others' compression state, until the epoch ends."""
         optimizers = reducing_optimizers(self.model)
         compressions = [reducer_of(optimizer).options.compression for optimizer in optimizers]
         self._gathered.enter_context(gathered(compressions, root_rank, self._ranks))
 
     def end_epoch(self, is_last: bool) -> None:
-        """Stops all ranks where one stops."""
+        """Agrees on the end of `fit`: if one rank stops, all stop. Admits ranks that wait."""
         self._gathered.close()
         self._check.end_epoch(self.step)
         if not self.active:
@@ -273,9 +273,9 @@ class FitSession:
         )
         own = [asks, asks or is_last, comes, *self._rates.packed(self._optimizers)]
         votes = self._gather("stop", own)
-        # After unequal numbers of steps callbacks that go by them have come to other rates.
+        # After unequal numbers of steps, callbacks that count steps have set different rates.
         self._take_rates(votes[:, 3:], quiet=self._unequal)
-        everyone = len(votes) == self._ranks.size()  # else somebody is at the end already
+        everyone = len(votes) == self._ranks.size()  # else a rank is at the end already
         goes_on = everyone and not votes[:, 1].any()
         ends = everyone and votes[:, 1].all() and not votes[:, 0].any()
         if (goes_on or ends) and votes[:, 2].any():
@@ -294,10 +294,10 @@ class FitSession:
         self.model.stop_training = True
 
     def _let_others_in(self) -> None:
-        """Begins anew, with the next epoch, together with ranks that begin their `fit` now.
+        """Admits ranks, which begin their `fit` now, and repeats all agreements of the start.
 
-        They have rank 0's state then. Callbacks that meet all ranks do what they do when training
-        begins.
+        The joining ranks then have rank 0's state. Callbacks that meet all ranks repeat their
+        `on_train_begin`.
         """
         come_to("fit_lets_in")
         if not let_in():
@@ -314,12 +314,12 @@ class FitSession:
         come_to("fit_begun_anew")
 
     def note_before_end(self) -> None:
-        """Looks at the state before the user's callbacks are told that training ends."""
+        """Computes the state's digest before the `on_train_end` of the user's callbacks."""
         if self.active:
             self._state.note_before_end(self.step)
 
     def _end_as_one(self) -> None:
-        """Gives all ranks one state and one learning rate after those callbacks."""
+        """Gives all ranks one state and one learning rate after the user's callbacks."""
         rates = self._rates.packed(self._optimizers)
         told = self._gather("end", [*self._state.at_end(self.step), *rates])
         root = self._state.root_at_end(told[:, :2])
@@ -331,22 +331,22 @@ class FitSession:
             self._state.say_end(self._numbers[root])
 
     def end(self) -> None:
-        """Ends the others' `fit` where this one ended before its time; waits for the others."""
+        """Waits for the others; if this `fit` has ended early, ends theirs after this epoch."""
         load_native().note_position(0, 0)
         if not self.active:
             return
         if not self._over:
-            # As tf_keras does where data is used up: the others are in an epoch that is none here.
+            # tf_keras ends so when its data are used up: only the others are in an epoch.
             self.begin_epoch()
             self._leaves = True
             self.model.stop_training = True
             self.end_training()
         elif 0 < len(self._asked) < self._ranks.size():
-            # A callback may have put back weights where it stopped, as EarlyStopping does.
+            # On the rank that stopped, a callback may have restored weights, as EarlyStopping does.
             self._take_over_state(self._asked[0])
         else:
             self._end_as_one()
-        self._past.tell()  # to those that came after the last epoch
+        self._past.tell()  # to ranks that joined after the last epoch
         load_native().join(self._ranks.process_set_id, False)
 
     def _count_calls(self) -> None:
@@ -392,7 +392,7 @@ class FitSession:
         return sum(int(tf.convert_to_tensor(count)) for count in counters if count is not None)
 
     def _gather(self, what: str, values: Sequence[float]) -> np.ndarray:
-        """Returns the ranks' numbers, a row each."""
+        """Returns the values of all ranks, a row for each rank."""
         own = tf.constant(np.array([[int(value) for value in values]], np.int64))
         return allgather(own, name=f"fit/{what}", process_set=self._ranks).numpy()
 

@@ -1,8 +1,8 @@
-"""What `fit` makes alike on all ranks beside their weights: where it begins, and learning rates.
+"""Start and LearningRates: `fit` begins at one epoch and with one learning rate on all ranks.
 
-Both may be set on one rank alone: by BackupAndRestore, which only rank 0 is to have, or by
-ReduceLROnPlateau without an average of metrics. The ranks take rank 0's, and those that had others
-say so.
+A callback may set either on one rank only: BackupAndRestore, which only rank 0 should have, or
+ReduceLROnPlateau without an average of metrics. All ranks take the values of rank 0. Ranks that had
+other values warn of this.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _logger = logging.getLogger("tfhvd")
 
 
 class Start:
-    """Where a `fit` of a model begins.
+    """The epoch and the step at which a `fit` of a model begins.
 
     Attributes:
-        initial_epoch: what `fit` is given.
+        initial_epoch: the argument of `fit`.
     """
 
     def __init__(self, model: Model) -> None:
@@ -41,19 +41,19 @@ class Start:
         """Returns this rank's epoch, and the step in it.
 
         Args:
-            steps: of an epoch, None where that is not known.
+            steps: of an epoch, None if unknown.
         """
         return training.where_fit_begins(self._model, self.initial_epoch, steps)
 
     def take(self, start: tuple[int, int], own: tuple[int, int], root: int) -> None:
-        """Begins with another rank's epoch, and says so; the state is for the caller to take."""
+        """Begins with another rank's epoch and step, and logs it; the caller takes the state."""
         epoch, step = (int(number) for number in start)
         self._undo = training.begin_fit_at(self._model, epoch, step)
         self.say(own, (epoch, step), root)
 
     @staticmethod
     def say(own: tuple[int, int], start: tuple[int, int], root: int) -> None:
-        """Says on this rank that it begins where another one does."""
+        """Logs on this rank that it begins at the epoch and step of another rank."""
         if membership.came_later:
             _logger.info("fit on rank %d begins at epoch %d, step %d.", process.rank(), *start)
         elif process.rank() != root:
@@ -70,23 +70,23 @@ class Start:
             )
 
     def undo(self) -> None:
-        """Lets the model's next `fit` begin where Keras says."""
+        """Undoes `take`: Keras decides again at which epoch the model's next `fit` begins."""
         if self._undo is not None:
             self._undo()
             self._undo = None
 
 
 class LearningRates:
-    """The learning rates of a model's optimizers, as the epochs of one `fit` begin."""
+    """The learning rates of a model's optimizers at the beginning of each epoch of one `fit`."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
-        # Of rank 0's state, that of before its callbacks, a rank that comes has got the rate.
+        # A joining rank has received rank 0's rate from before the callbacks: no reason to warn.
         self._just_came = membership.came_later
 
     @staticmethod
     def packed(optimizers: Sequence[Optimizer]) -> list[int]:
-        """Returns 64 bits for each optimizer's rate: NaN where it has none that is a number."""
+        """Returns the 64 bits of each optimizer's rate; the rate is NaN if it is not a number."""
         rates = []
         for optimizer in optimizers:
             try:
@@ -103,7 +103,7 @@ class LearningRates:
         epoch: int,
         quiet: bool = False,
     ) -> None:
-        """Sets the rates to another rank's, where they differ, and says so once unless `quiet`."""
+        """Sets the rates to those of another rank; warns once if they differed, unless `quiet`."""
         quiet, self._just_came = quiet or self._just_came, False
         rates = np.asarray(packed, np.int64).view(np.float64)
         for optimizer, bits, rate in zip(optimizers, self.packed(optimizers), map(float, rates)):

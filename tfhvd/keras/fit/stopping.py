@@ -1,4 +1,4 @@
-"""`fit` stops after the step at which the ranks know that one of them is asked to stop."""
+"""`fit` stops after the step in which the ranks agree that one of them was asked to stop."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _logger = logging.getLogger("tfhvd")
 
 @contextlib.contextmanager
 def stops_on_request(arguments: dict[str, Any]) -> Iterator[None]:
-    """Is around a `fit`, and adds what stops it: after the step, or before the next epoch.
+    """Surrounds `fit`, and adds the callbacks that stop it after a step or before the next epoch.
 
     Args:
-        arguments: those that `fit` is given, by name.
+        arguments: the arguments of `fit`, by name.
     """
     if not process.is_initialized():
         yield
@@ -41,10 +41,10 @@ def stops_on_request(arguments: dict[str, Any]) -> Iterator[None]:
 
 
 class _Stops(Callback):
-    """Stops where all ranks do.
+    """Stops `fit` at the same step on all ranks.
 
     Args:
-        savers: callbacks that save before.
+        savers: the callbacks that save before `fit` stops.
     """
 
     def __init__(self, savers: Sequence[Callback]) -> None:
@@ -53,7 +53,7 @@ class _Stops(Callback):
         self._found: ProcessSet | None = None
 
     def _ranks(self) -> ProcessSet | None:
-        """Returns the ranks that train the model; None if this rank trains it by itself."""
+        """Returns the ranks that train the model; None if each rank trains it by itself."""
         self._found = self._found or process_set_of(self.model)
         return self._found if process.is_one_of_several() else global_process_set
 
@@ -69,7 +69,7 @@ class _Stops(Callback):
 
 
 class _BetweenEpochs(_Stops):
-    """Comes before the callbacks of the user: they have done nothing yet for the next epoch."""
+    """Stops before the user's callbacks, which have done nothing for the next epoch yet."""
 
     _has_trained = False
 
@@ -80,7 +80,11 @@ class _BetweenEpochs(_Stops):
 
 
 class _AfterStep(_Stops):
-    """Comes after the callbacks of the user. After the last step of an epoch the epoch ends."""
+    """Stops after the user's callbacks.
+
+    After the last step of an epoch it leaves the stop to `_BetweenEpochs`, if a callback awaits the
+    end of the epoch.
+    """
 
     acts_on_batches = True
     comes_last = True

@@ -1,14 +1,16 @@
-"""Training steps of Keras models, in which ranks count by what Keras divides their losses by.
+"""Training steps of Keras models that weight each rank by the divisor of its losses.
 
-Averages of gradients weigh each rank by one number. For a model with one loss, the mean over the
-batch, it is how many values that mean is of: nothing more is needed, and nothing travels. What does
-not go by that number is brought to it: a loss that is summed, that is divided by a number which
-depends on the data (of what a mask leaves, the sum of sample weights), and each further loss with
-more values than samples. Such a loss is multiplied on each rank by its part of all ranks' divisor,
-over the rank's part of all weights. The weighted average is then the gradient of the joined loss,
-and the weighted mean of what ranks report is the joined loss. It costs a small collective a loss.
+An average of gradients weights each rank by one number. If a model has one loss, and it is the mean
+over the batch, this number is the count of values in the mean: no further communication is needed.
+Three kinds of losses do not fit this number: a loss that is summed; a loss whose divisor depends on
+the data (on a mask, or on the sum of sample weights); and each further loss with more values than
+samples. On each rank, such a loss is multiplied by the rank's share of the sum of all divisors, and
+divided by the rank's share of the sum of all weights. The weighted average of the gradients is then
+the gradient of the joined loss, and the weighted mean of the reported losses is the joined loss.
+This costs a small collective for each such loss.
 
-Of a loss that has reduced by itself nobody knows by what: it counts by the samples of the batch.
+If a loss function reduces its values itself, its divisor is unknown. The rank's weight is then the
+number of samples in its batch.
 """
 
 from __future__ import annotations
@@ -43,12 +45,12 @@ class _TrainingStep(StepOf):
     """A step of a Keras model.
 
     Args:
-        samples: of the batch, as far as it tells; None where averages are not weighted.
+        samples: of the batch, if they can be counted; None if averages are not weighted.
         process_set: the ranks that train the model.
-        seen: what is told of the step.
+        seen: the record of what the step does.
 
     Attributes:
-        has_term: whether a loss has been reduced in it.
+        has_term: whether Keras has reduced a loss in this step.
     """
 
     def __init__(self, samples: Any, process_set: ProcessSet, seen: sync_monitor.Step) -> None:
@@ -56,10 +58,10 @@ class _TrainingStep(StepOf):
         self.process_set = process_set
         self.seen = seen
         self.has_term = False
-        self._dimensions: int | None = None  # of what the samples count; None before a loss
+        self._dimensions: int | None = None  # of the counted values; None before the first loss
 
     def factor_of(self, term: Term) -> tf.Tensor | None:
-        """Takes a loss into account; returns what it is to be multiplied by."""
+        """Counts a loss of the step; returns the factor for this loss, None for no factor."""
         self.has_term = True
         dimensions = term.values.shape.rank
         self.seen.reduces_itself |= dimensions == 0
@@ -78,7 +80,7 @@ class _TrainingStep(StepOf):
             divisor = tf.cast(_number_of(term.values), tf.float64)
         name = Identity(name_by_occurrence("fit/loss", self.process_set.process_set_id or 0).text)
         with tf.control_dependencies(tf.nest.flatten(term.values, expand_composites=True)):
-            # Not in the step of a function that finds the end of its data.
+            # This prevents the collective in a step that finds the data at their end.
             own = tf.stack([weight, tf.ones_like(weight) if divisor is None else divisor])
         with sync_monitor.of_ours():
             both = allreduce(own, op=Sum, name=name, process_set=self.process_set)
@@ -107,7 +109,7 @@ def _rows_of(values: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | int:
 
 
 def keep_losses_joined(package: str) -> None:
-    """Makes the losses that models of a Keras are compiled with count as the joined batch's.
+    """Makes the losses of a Keras' compiled models count like the losses of the joined batch.
 
     Args:
         package: "keras" or "tf_keras", imported.
@@ -134,24 +136,27 @@ def _factor_of(term: Term) -> tf.Tensor | None:
 
 
 def batch_that_a_loss_reduces(model: Model, step: sync_monitor.Step, calls: int) -> int:
-    """Returns a thousand times the samples of this rank's mean batch; 0 if Keras knows the losses.
+    """Returns this rank's mean number of samples in a batch, times 1000, if a loss reduces itself.
 
     Args:
         model: of either Keras.
-        step: what its steps do.
-        calls: of its train function, in this epoch.
+        step: the record of what the model's steps do.
+        calls: the calls of the model's train function in this epoch.
+
+    Returns:
+        0 if Keras reduces all losses.
     """
     samples = keras_compat.samples_seen(model) if step.reduces_itself and calls else None
     return int(1000 * (samples or 0) / max(calls, 1))
 
 
 def warn_of_unequal(model: Model, batches: Iterable[int], ranks: Sequence[int]) -> None:
-    """Warns, on the first rank and once a model, of ranks' batches that are guessed to be alike.
+    """Warns of unequal batches if a loss reduces itself; on the first rank, once for each model.
 
     Args:
         model: of either Keras.
-        batches: what `batch_that_a_loss_reduces` has returned on each rank.
-        ranks: their numbers.
+        batches: the result of `batch_that_a_loss_reduces` of each rank.
+        ranks: the numbers of these ranks.
     """
     of_ranks = {rank: batch / 1000 for rank, batch in zip(ranks, batches) if batch}
     if len(set(of_ranks.values())) < 2 or min(ranks) != process.rank() or model in _warned:
@@ -171,17 +176,17 @@ def warn_of_unequal(model: Model, batches: Iterable[int], ranks: Sequence[int]) 
 
 @contextlib.contextmanager
 def weighted_steps(model: Model, seen: sync_monitor.Step) -> Iterator[None]:
-    """Makes the training steps of a model weighted ones, that tell what they do.
+    """Makes the training steps of a model weighted steps, which record what they do.
 
     Args:
         model: of either Keras.
-        seen: what is told.
+        seen: the record.
     """
     attributes = vars(model)
     if step_of(model) is None:
-        model.train_function = None  # made by somebody else, for a step that is not weighted
+        model.train_function = None  # it was made for a step that is not weighted
     own_step = model.train_step
-    # Past Keras' __setattr__; a model may have a train_step of its own there already.
+    # This bypasses Keras' __setattr__; the user may have put a train_step there already.
     replaced = attributes.get("train_step")
     attributes["train_step"] = _weighted_step(model, own_step, seen)
     try:
