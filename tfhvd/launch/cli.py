@@ -1,4 +1,4 @@
-"""``tfhvdrun``: start here. Reads the words, prepares the mpirun line, and supervises it."""
+"""``tfhvdrun``: start here. Reads the command line, prepares mpirun's, and supervises the job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tfhvd.system import signal_pipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script. Returns the exit code: that of the rank that failed first; 2: usage."""
+    """Runs the console script; returns the exit code of the rank that failed first; 2: usage."""
     try:
         job = parse.parse(sys.argv[1:] if argv is None else argv, os.environ)
         if job.task != "run":
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"tfhvdrun: error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # before there was a job to be ended
+    except KeyboardInterrupt:  # before a job has started
         return 128 + signal.SIGINT
 
 
@@ -77,7 +77,7 @@ def _run(job: Job) -> int:
 
 
 def _hosts(job: Job) -> Hosts:
-    """Where ranks may be started, now and later."""
+    """Returns the hosts on which ranks may be started, now and later."""
 
     def warn(text: str) -> None:
         print(f"tfhvdrun: warning: {text}", file=sys.stderr)
@@ -97,9 +97,9 @@ def _hosts(job: Job) -> Hosts:
 
 
 def _with_hosts(job: Job, found: Hosts) -> Job:
-    """The job on the hosts that are found, where they are not known: waits for slots for min_np.
+    """Waits for slots for `min_np` ranks if the job finds its hosts; returns the job on them.
 
-    Raises UsageError where there are not as many in time.
+    Raises UsageError if there are not enough slots in time.
     """
     if not job.finds_hosts:
         return job
@@ -167,14 +167,14 @@ def _run_on(found_hosts: Hosts, job: Job) -> int:
 
 
 def find_mpi(job: Job, warn: Callable[[str], object]) -> mpi.Mpi | None:
-    """Whose mpirun starts the ranks; None where they meet over TCP.
+    """Returns the MPI whose mpirun starts the ranks; None if they connect over TCP.
 
     Args:
-        job: what the user asks for.
-        warn: is told where there is no MPI, and nobody has said that there need be none.
+        job: the job.
+        warn: gets a warning if there is no MPI, and the user has not asked for TCP.
 
     Raises:
-        UsageError: where the MPI that is asked for is not found.
+        UsageError: if the MPI that the user asks for is not found.
     """
     if job.transport == "tcp":
         return None
@@ -301,12 +301,12 @@ def _limits(job: Job, env: Mapping[str, str]) -> Timeouts:
 
 
 def _evict_after(job: Job, env: Mapping[str, str]) -> float:
-    """Seconds after which an elastic job goes on without ranks that keep the others; 0: never."""
+    """Returns the seconds until an elastic job continues without blocking ranks; 0: never."""
     return (job.evict_after or timeouts.stall_limit(env)) if job.elastic else 0.0
 
 
 def _hang_limit(job: Job, env: Mapping[str, str]) -> float:
-    """Seconds without progress after which it is looked why ranks wait; 0: never."""
+    """Returns the seconds without progress until the launcher asks why ranks wait; 0: never."""
     if job.pdb is not None:
         return 0.0
     return _evict_after(job, env) or timeouts.hang_limit(env)
@@ -330,7 +330,7 @@ def _check_hosts(job: Job, env: Mapping[str, str], node: command_line.Node, outp
 
 @contextlib.contextmanager
 def _host_file(content: str | None) -> Iterator[Path | None]:
-    """A file for as long as mpirun runs, if there is a content."""
+    """Yields a file with the content while mpirun runs; None without a content."""
     if content is None:
         yield None
         return
@@ -342,10 +342,10 @@ def _host_file(content: str | None) -> Iterator[Path | None]:
 
 @contextlib.contextmanager
 def _own_folder(job: Job, env: dict[str, str]) -> Iterator[None]:
-    """A folder for mpirun's own files, for as long as it runs.
+    """Makes a folder for the temporary files of mpirun while it runs.
 
-    Open MPI's mpirun names them by its process id, and does not remove them where it is killed: a
-    later one with that id could not start.
+    Open MPI's mpirun names them by its process id, and does not remove them if it is killed. A
+    later mpirun with the same process id could then not start.
     """
     folder = tempfile.mkdtemp(prefix="tfhvdrun-")
     for name in environment.folders_to_set(job, env):
@@ -357,13 +357,13 @@ def _own_folder(job: Job, env: dict[str, str]) -> Iterator[None]:
 
 
 def agent_words() -> list[str]:
-    """What starts an agent: by path and without site-packages, which takes 20 ms."""
+    """Returns the command that starts an agent: by path, without site-packages, to save 20 ms."""
     agent = Path(__file__).absolute().parent / "agent" / "agent.py"
     return [sys.executable, "-E", "-S", str(agent)]
 
 
 def check_command(name: str, path: str) -> None:
-    """Raises UsageError where this machine cannot start the command."""
+    """Raises UsageError if this machine cannot start the command."""
     if shutil.which(name, path=path) is not None:
         return
     if Path(name).is_file():

@@ -1,13 +1,14 @@
-"""The supervisor that replaces one whose host is lost: ``standby_main.py LISTENER WILL LOST``.
+"""The supervisor that replaces the one of a failed host: ``standby_main.py LISTENER STATE LOST``.
 
-The first two are descriptors: of the socket to which the agents come, and of what the launcher has
-left, which is read if it is signed by the token of the job. LOST is "host", or "launcher" where
-only that is known to be gone, so that agents of its host may come, too. It goes on with the job
-once more than half of the ranks have come. Where they do not, others may go on, and it ends the job
-on this side. What ranks print goes to its stdout, a file in the job's folder. It starts no more
-ranks.
+LISTENER and STATE are file descriptors: of the socket to which the agents connect, and of the
+takeover state of the launcher, which must be signed with the token of the job. LOST is "host", or
+"launcher" if only the launcher itself is known to have ended, so that agents of its host may
+connect, too. This supervisor continues the job when the agents of more than half of the ranks have
+connected. If they do not, another part of the job may continue, and this supervisor ends the job on
+its side. The output of the ranks goes to its stdout, which is a file in the job's folder. It starts
+no more ranks.
 
-It is run by path with ``python -E -S``, with the standard library alone.
+Agents run it by path with ``python -E -S``, and it imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__" and not __package__:
-    # Run by path: this folder's own names must not hide the standard library's.
+    # Run by path: the names in this folder must not hide the standard library's.
     sys.path[:] = [*sys.path[1:], __file__.rsplit("/", 3)[0]]
 
 import contextlib
@@ -34,7 +35,7 @@ from tfhvd.system.signal_pipe import SignalPipe
 
 
 def main(argv: Sequence[str]) -> int:
-    """See above. Returns the exit code of the job."""
+    """Supervises the job to its end; returns its exit code. For the arguments see above."""
     listener = socket.socket(fileno=int(argv[0]))
     table = int(argv[1])
     left = os.pread(table, os.fstat(table).st_size, 0)

@@ -1,1 +1,1 @@
-"""The small process around each rank, and what starts the ranks without an MPI."""
+"""The agent, a small process around each rank; and spawn.py, which starts agents without an MPI."""

@@ -1,9 +1,9 @@
 """The per-rank agent: starts the rank, forwards its output and signals, and reports its end.
 
 mpirun starts one agent for each rank. The agent starts the command as its only child, and stays
-until the launcher says that the job is over; so the launcher, not mpirun, decides when a failed job
-ends. The agent leaves no process behind: if it is told to stop, or if the launcher or mpirun are
-gone, it ends its rank; if it is killed, the kernel kills the rank.
+until the launcher says that the job is over. So the launcher, not mpirun, decides when a failed job
+ends. The agent leaves no process behind: it ends its rank when it gets a signal to stop, and when
+the launcher or mpirun has ended. If the agent is killed, the kernel kills the rank.
 
 It is run by path with ``python -E -S``, and imports the standard library alone.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__" and not __package__:
-    # Run by path: this folder's own names must not hide the standard library's.
+    # Run by path: the names in this folder must not hide the standard library's.
     sys.path[:] = [*sys.path[1:], __file__.rsplit("/", 4)[0]]
 
 import contextlib
@@ -37,9 +37,9 @@ from tfhvd.protocol.variables import ADDRESS, MAJORITY, STANDBY, TOKEN, rank_of
 from tfhvd.system import cpu_affinity, subreaper
 
 CANNOT_REACH = 121  # exit code of an agent that cannot reach the launcher
-_STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL once launcher or mpirun are gone
+_STOP_AFTER_LOSS = 2.0  # seconds from SIGTERM to SIGKILL when the launcher or mpirun has ended
 _STOP_AFTER_SIGNAL = 30.0  # the same after a signal to the agent itself: a rank may have to save
-_DRAIN = 0.5  # seconds to wait for output that the rank's own children may still hold open
+_DRAIN = 0.5  # seconds to wait for output pipes that the rank's children may still hold open
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -52,10 +52,10 @@ class Agent:
     def __init__(self, launcher: Launcher, port: endpoints.Port | None = None) -> None:
         self._launcher = launcher
         self._rank = RankProcess()
-        self._port = port  # where the rank listens for others, if ranks connect over TCP
-        self._said: dict[str, bytes] = {}  # what a launcher that takes over must know, too
-        self._unsent: list[bytes] = []  # frames that the last launcher did not take
-        self._line = ""  # the roster that the rank was told last
+        self._port = port  # the rank's port for the other ranks, if ranks connect over TCP
+        self._said: dict[str, bytes] = {}  # frames that a launcher which takes over needs, too
+        self._unsent: list[bytes] = []  # frames that the last launcher did not accept
+        self._line = ""  # the last roster that the rank has received
         self._select = selectors.DefaultSelector()
         self._notices = rank_channel.Receiver()
         self._parent = os.getppid()
@@ -64,17 +64,17 @@ class Agent:
         self._stops = stop_detector.Halts()
         self._kill_at: float | None = None  # when to kill the rank that was asked to stop
         self._ended_by_mpirun = False
-        self._over = False  # the job is over, or launcher or mpirun are gone
+        self._over = False  # the job is over, or the launcher or mpirun has ended
 
     def run(self, command: Sequence[str], env: Mapping[str, str], *, has_input: bool) -> None:
-        """Run the command to its end; return when the launcher says so, or is gone.
+        """Run the command to its end; return when the launcher says so, or has ended.
+
+        If ranks connect over TCP, the rank starts when the launcher has sent their addresses.
 
         Args:
-            command: the rank's.
+            command: the rank's command.
             env: its environment.
-            has_input: whether the launcher sends what it reads from stdin; else stdin is empty.
-
-        If ranks connect over TCP, the rank starts once the launcher has sent their addresses.
+            has_input: whether the launcher forwards its stdin; else the rank's stdin is empty.
         """
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -125,7 +125,7 @@ class Agent:
         return stop_detector.EVERY
 
     def _look_around(self) -> None:
-        """Check what may have ended: the rank, its orphans, mpirun, the launcher's host."""
+        """Check for the end of the rank, its orphans, mpirun, and the launcher's host."""
         now = time.monotonic()
         rank = self._rank
         rank.reap()
@@ -215,12 +215,12 @@ class Agent:
             self._send(messages.frame_json(FrameKind.STALLED, limit=limit))
 
     def _view(self) -> bytes:
-        """Return what is seen of the rank. Its stacks may take a moment to arrive."""
+        """Return the agent's view of the rank. The rank's stacks may take a moment to arrive."""
         fields = {} if self._rank.has_exited else self._rank.record.view()
         return messages.frame_json(FrameKind.SNAPSHOT, **fields)
 
     def _connect_again(self) -> None:
-        """Connect to the launcher that has taken over, if there is one, or end."""
+        """Connect to the launcher that has taken over; without one, end the rank."""
         if self._over or not self._launcher.may_have_another:
             self._lost_launcher()
             return
@@ -242,12 +242,12 @@ class Agent:
         self._end_alone()
 
     def _end_alone(self) -> None:
-        """End the rank: without launcher or mpirun it is of no use."""
+        """End the rank, which is of no use without the launcher or mpirun."""
         self._over = True
         self._stop_soon()
 
     def _asked(self, number: int) -> None:
-        """Pass a signal to the rank that mpirun, or a user's kill, has sent to the agent."""
+        """Pass to the rank a signal that mpirun, or a user's kill, has sent to the agent."""
         if number in (signal.SIGUSR1, signal.SIGUSR2):
             self._rank.signal(number, group=False)
         else:
@@ -260,7 +260,7 @@ class Agent:
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
 
     def _tell(self, what: str, frame: bytes) -> None:
-        """Send what a launcher that takes over must know, too."""
+        """Send a frame, and keep it for a launcher that takes over."""
         self._said[what] = frame
         self._send(frame)
 
@@ -310,7 +310,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _rank_environment(rank: int, share: int | None) -> dict[str, str]:
-    """Return the agent's environment without the variables that are its own."""
+    """Return the agent's environment without the variables for the agent alone."""
     ours = {
         ADDRESS,
         TOKEN,

@@ -1,4 +1,4 @@
-"""An agent's connection to the launcher, and to the one that takes over from it."""
+"""An agent's connection to the launcher, and to its successor after a takeover."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tfhvd.protocol.variables import ADDRESS, MAJORITY, STANDBY, TOKEN
 _TIMES, _PAUSE = 5, 0.2  # how often the launcher may be killed while we connect; seconds
 _TO_CONNECT = 5.0  # seconds
 _TO_CONNECT_SOON = 1.0  # seconds, if a successor may take over
-# Seconds until its host has failed then: fewer than the launcher's (liveness.py), since a process
-# must start; and between two heartbeats.
+# If a successor may take over: seconds without contact until the launcher's host has failed, fewer
+# than in liveness.py because a process must start first; and seconds between two heartbeats.
 _CUT_OFF, _BEAT = 1.7, 0.5
-_TO_BEGIN = 8.0  # seconds until a successor listens, whose agent may notice the failure later
+_TO_BEGIN = 8.0  # seconds until a successor listens; its agent may notice the failure later
 _UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 
 
@@ -29,13 +29,13 @@ class Launcher:
     """A connection to the launcher, with one user: the agent.
 
     Args:
-        addresses: the launcher's, as ``host:port,...``; the first one that answers counts.
-        token: the job's.
+        addresses: the launcher's addresses, as ``host:port,...``; the first that answers counts.
+        token: the token of the job.
         rank: the agent's rank.
         share: the number of cores that the rank takes, if it takes a share.
-        listens_at: where the rank listens for others, if they connect over TCP.
+        listens_at: the addresses at which the rank listens, if ranks connect over TCP.
         may_have_another: whether another process may take over from the launcher.
-        successors: who takes over if the launcher's host fails; None: the job ends.
+        successors: the successors if the launcher's host fails; None: the job then ends.
 
     Attributes:
         sock: the connection. REQUIRES: `connect` has returned.
@@ -67,10 +67,10 @@ class Launcher:
         """Connect to the launcher, or to its successor.
 
         Args:
-            again: what to tell a launcher that has taken over; see FrameKind.HELLO.
+            again: the agent's state for a launcher that has taken over; see FrameKind.HELLO.
 
         Raises:
-            OSError: no address answers; with the reason of each.
+            OSError: if no address answers; with the reason of each.
         """
         errors: dict[tuple[str, int], Exception] = {}
         host_is_lost = again is not None and self._silence.seems_lost
@@ -122,7 +122,7 @@ class Launcher:
         """Return whether an address answers within the time that a successor takes to start."""
         give_up = time.monotonic() + _TO_BEGIN
         while not self._is_welcomed(addresses, again, errors):
-            # The first address is the one by which the launcher was reached.
+            # The first address is the one at which the agent has reached the launcher.
             is_there = isinstance(errors[addresses[0]], ConnectionRefusedError)
             if time.monotonic() > give_up or not is_there:
                 return False
@@ -130,12 +130,12 @@ class Launcher:
         return True
 
     def has_lost_host(self, now: float) -> bool:
-        """Return whether its host has failed, or is cut off from this one; call it repeatedly."""
+        """Return whether the launcher's host has failed or is cut off; call it repeatedly."""
         limit = messages.LOST_AFTER if self._successor is None else _CUT_OFF
         return self._silence.look(self.sock, limit, now)
 
     def beat(self, now: float) -> None:
-        """Send a heartbeat if it is due: the acknowledgment shows that the other host is alive."""
+        """Send a heartbeat if one is due: TCP's acknowledgment shows that the host is alive."""
         if self._successor is None or now < self._beat_at:
             return
         self._beat_at = now + _BEAT
@@ -160,7 +160,7 @@ class Launcher:
             self._successor.wait()
 
     def receive(self) -> list[tuple[FrameKind, bytes]] | None:
-        """Return the frames that have arrived, once `sock` is readable; None at their end."""
+        """Return the frames that have arrived, when `sock` is readable; None at their end."""
         try:
             data = self.sock.recv(1 << 16, socket.MSG_DONTWAIT)
             return self._reader.feed(data) if data else None
@@ -176,7 +176,7 @@ def named_in(
     """Return the launcher that an agent's environment names.
 
     Args:
-        environ: the agent's.
+        environ: the agent's environment.
         rank: see Launcher.
         share: see Launcher.
         listens_at: see Launcher.

@@ -26,7 +26,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 
 
 class RankState(enum.Enum):
-    """Where a rank is between its start and the report of its end."""
+    """The state of a rank, from before its start to the report of its end."""
 
     WAITING = "waiting"  # for the addresses of the other ranks
     RUNNING = "running"
@@ -39,9 +39,9 @@ class RankProcess:
 
     Attributes:
         state: see RankState.
-        ended_at: seconds of a steady clock, once it has exited.
-        record: what is known of the rank by its own words.
-        was_stopped: whether SIGSTOP had stopped it when it was killed.
+        ended_at: seconds of a steady clock, once the rank has exited.
+        record: the flight record of the rank.
+        was_stopped: whether SIGSTOP had stopped the rank when it was killed.
     """
 
     def __init__(self) -> None:
@@ -49,22 +49,22 @@ class RankProcess:
         self.ended_at = 0.0
         self.record = rank_record.KeptRecord()
         self._popen: subprocess.Popen[bytes] | None = None
-        self._status = 0  # once it has exited, as Popen.returncode: negative for a signal
+        self._status = 0  # after its exit, as Popen.returncode: negative for a signal
         self.was_stopped = False
         self._stopped_since: float | None = None
-        # Processes killed for want of memory: some seconds ago, and now. A killed process may take
-        # a second to end.
+        # The number of processes killed for want of memory: some seconds ago, and now. A killed
+        # process may take a second to end.
         self._kills = (cgroups.memory_kills(),) * 2
         self._count_at = time.monotonic() + _COUNT_KILLS
 
     @property
     def pid(self) -> int:
-        """Its process id; 0: it has not been started."""
+        """The process id; 0 before the start."""
         return 0 if self._popen is None else self._popen.pid
 
     @property
     def has_exited(self) -> bool:
-        """Whether it has ended, reported or not."""
+        """Whether the rank has ended, reported or not."""
         return self.state in (RankState.EXITED, RankState.REPORTED)
 
     def start(
@@ -73,15 +73,15 @@ class RankProcess:
         """Start the command.
 
         Args:
-            command: the rank's.
+            command: the rank's command.
             env: its environment.
-            has_input: whether its stdin is a pipe; else it is empty.
+            has_input: whether its stdin is a pipe; else stdin is empty.
 
         Returns:
             Its stdout, stderr and, if it has input, stdin.
 
         Raises:
-            OSError: it cannot be started; the state is REPORTED.
+            OSError: if the command cannot start; the state is then REPORTED.
         """
         try:
             stdin = subprocess.PIPE if has_input else subprocess.DEVNULL
@@ -94,7 +94,7 @@ class RankProcess:
         return self._popen.stdout, self._popen.stderr, self._popen.stdin
 
     def reap(self) -> None:
-        """Note the end of the rank, and of orphans of its own that it has left."""
+        """Note the end of the rank, and of the orphans that it has left."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)

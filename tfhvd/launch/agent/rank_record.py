@@ -1,6 +1,6 @@
-"""What the agent around a rank holds of it: its flight record, and whether it takes part.
+"""KeptRecord: the flight record of a rank in its agent, and whether the rank takes part.
 
-The record is memory that outlives the rank, so that it says what the rank was doing when it ended.
+The record is memory that outlives the rank, so that it tells what the rank was doing at its end.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from tfhvd.hang import flight_record, slow_ranks, snapshot
 
 
 class KeptRecord:
-    """One rank's.
+    """The flight record of one rank.
 
     Attributes:
-        process: the process that the record is of; 0: there is none.
+        process: the process that writes the record; 0 without a record.
         takes_part: whether a process of the rank has begun to take part, and not said goodbye.
     """
 
@@ -25,14 +25,14 @@ class KeptRecord:
         self._delays = slow_ranks.Watch()
 
     def keep(self, file: int) -> None:
-        """Takes a record, a descriptor, which is this object's from now on, for the one before."""
+        """Replaces the record. `file` is its descriptor, which this object now owns."""
         if self._file is not None:
             os.close(self._file)
         self._file = file
         self.process = flight_record.process_of(file)
 
     def doing(self, at: float) -> str:
-        """What the rank was doing when it ended; "" where it has left no record."""
+        """Returns what the rank was doing when it ended; "" if it has left no record."""
         if self._file is None:
             return ""
         try:
@@ -41,15 +41,15 @@ class KeptRecord:
             return f"What it was doing is not known: {error}."
 
     def waits_in_vain(self, limit: float) -> bool:
-        """Whether it waits for so many seconds for others; see `flight.waits_in_vain`."""
+        """Returns whether it has waited that long for others; see `flight_record.waits_in_vain`."""
         return self._file is not None and flight_record.waits_in_vain(self._file, limit)
 
     def delay(self, now: float) -> slow_ranks.Delay | None:
-        """For whom this rank waits in step after step; see `delays.Watch`."""
+        """Returns which rank this one waits for in step after step; see `slow_ranks.Watch`."""
         return None if self._file is None else self._delays.look(self._file, now)
 
     def view(self) -> dict[str, object]:
-        """What is seen of the rank, which runs; nothing without a record."""
+        """Returns a view of the running rank, as fields; empty without a record."""
         if self._file is None:
             return {}
         try:

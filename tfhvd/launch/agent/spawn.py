@@ -1,13 +1,14 @@
-"""Starts the ranks of a job without an MPI, in the place of mpirun: ``spawn.py SPEC``.
+"""Starts the ranks of a job without an MPI, instead of mpirun: ``spawn.py SPEC``.
 
-SPEC is JSON: {hosts: [{words, ranks}, ...], agent, names, folder, outlives}. On each other host
-another one of these processes starts the agents; words are what reaches it, as ssh does, or
-nothing for this host. `names` are the variables that other hosts get, and `folder` is where all
-run. Each ends when all that it has started have ended, with the exit code of the first that failed,
-and passes signals on. Where it is killed, agents notice that their parent is gone; on another host
-it notices that its ssh is, and ends them, unless the job `outlives` the host of tfhvdrun.
+SPEC is JSON: {hosts: [{words, ranks}, ...], agent, names, folder, outlives}. On each other host a
+second spawn.py starts the agents. `words` is the command that reaches this host, such as ssh, and
+empty for the host of tfhvdrun. `names` are the variables that other hosts get, and `folder` is the
+folder in which all processes run. Each spawn.py forwards signals. It ends when all processes that
+it has started have ended, with the exit code of the first that failed. If a spawn.py is killed, its
+agents notice the end of their parent. A spawn.py on another host also notices the end of its ssh,
+and then ends its agents, unless the job `outlives` the host of tfhvdrun.
 
-It is run by path with ``python -E -S``, with the standard library alone.
+It is run by path with ``python -E -S``, and imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__" and not __package__:
-    # Run by path: this folder's own names must not hide the standard library's.
+    # Run by path: the names in this folder must not hide the standard library's.
     sys.path[:] = [*sys.path[1:], __file__.rsplit("/", 4)[0]]
 
 import contextlib
@@ -46,20 +47,20 @@ def start(
 
 
 def start_there(words: Sequence[str], spec: Mapping[str, Any]) -> subprocess.Popen[bytes]:
-    """Starts this program on another host. Its stdin ends when this process does."""
+    """Starts this program on another host. That program's stdin ends when this process ends."""
     remote = [sys.executable, "-E", "-S", str(Path(__file__).absolute()), "-"]
     process = subprocess.Popen(
         [*words, shlex.join(remote)], stdin=subprocess.PIPE, start_new_session=True
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # ssh says why
+    with contextlib.suppress(BrokenPipeError):  # ssh prints the reason
         process.stdin.write(json.dumps(spec).encode() + b"\n")
         process.stdin.flush()
     return process
 
 
 def main(argv: Sequence[str]) -> int:
-    """See above; ``-`` reads SPEC from stdin, whose end is that of who has started this one."""
+    """Runs as above; ``-`` reads SPEC from stdin, which ends with the process that started us."""
     asked = argv[0] == "-"
     spec = json.loads(sys.stdin.readline() if asked else argv[0])
     environ = {**os.environ, **spec.get("environ", {})}
@@ -88,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _end_with_stdin(pass_on: Any) -> None:
-    """Ends the agents where nobody is left who could."""
+    """Ends the agents when the process that started this one has ended."""
     select.select([sys.stdin], [], [])
     sys.stdin.buffer.raw.read(1)  # type: ignore[union-attr]
     pass_on(signal.SIGTERM)

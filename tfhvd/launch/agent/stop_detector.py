@@ -1,4 +1,4 @@
-"""Notices beside a rank that its process is stopped, as by SIGSTOP."""
+"""Halts: notices in a rank's agent that the rank's process is stopped, as by SIGSTOP."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from tfhvd.protocol import messages
 from tfhvd.protocol.messages import FrameKind
 from tfhvd.system import subreaper
 
-EVERY = 0.5  # seconds from one look to the next
+EVERY = 0.5  # seconds between two checks
 
 
 class Halts:
-    """Notices that a rank's process is stopped, and that it goes on. Its agent's."""
+    """Notices that a rank's process is stopped, and that it continues. Owned by the agent."""
 
     def __init__(self) -> None:
         self._look_at = 0.0
         self._since: float | None = None
-        self._runs = False  # at the last look; who is killed may seem to, for a moment
+        self._runs = False  # at the last check; a killed process may seem to run for a moment
 
     def look(self, group: int, pids: Collection[int], now: float) -> list[bytes]:
-        """Looks, if it is time; returns the frames that tell the launcher what has changed.
+        """Checks, if it is time; returns the frames that tell the launcher of a change.
 
         Args:
             group: the rank's process group.
-            pids: its processes that matter; one of another group is none of them.
+            pids: the processes to check; those of another group are ignored.
             now: by the steady clock, in seconds.
         """
         if now < self._look_at:

@@ -1,1 +1,1 @@
-"""Who takes over from a launcher that is killed, or whose host is lost."""
+"""The takeover from a launcher that is killed, or whose host fails."""

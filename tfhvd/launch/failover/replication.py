@@ -1,4 +1,4 @@
-"""The launcher's side of a takeover by another host: what it sends to all agents in advance."""
+"""The launcher's side of a takeover by another host: sends its state to all agents in advance."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TakeoverState:
     """What a supervisor on another host needs to take over.
 
     Attributes:
-        config: the supervisor's.
-        handover: what the launcher knows.
+        config: the configuration of the supervisor.
+        handover: the state of the launcher.
         reachable: the numbers of the ranks on other hosts than the launcher's.
     """
 
@@ -33,7 +33,7 @@ class TakeoverState:
 
 
 def sealed(will: TakeoverState) -> bytes:
-    """Return the state as it is sent: signed, and without the token that signs it."""
+    """Return the state as bytes: signed with the token of the job, and without this token."""
     secret = will.config.token
     config = dataclasses.replace(will.config, token="")
     data = pickle.dumps(dataclasses.replace(will, config=config))
@@ -45,10 +45,10 @@ def opened(data: bytes, token: str) -> TakeoverState:
 
     Args:
         data: the bytes.
-        token: the job's.
+        token: the token of the job.
 
     Raises:
-        ValueError: the signer does not know the token. Nothing has been unpickled.
+        ValueError: if the signer does not know the token. Nothing has been unpickled.
     """
     signature, data = data[:_SIGNATURE], data[_SIGNATURE:]
     if not hmac.compare_digest(signature, _signed(token, data)):
@@ -62,25 +62,25 @@ def _signed(token: str, data: bytes) -> bytes:
 
 
 class Replicator:
-    """Sends all agents the state, and the order of successors.
+    """Sends the state and the order of successors to all agents.
 
     Args:
-        config: the supervisor's.
+        config: the configuration of the supervisor.
     """
 
     def __init__(self, config: SupervisorConfig) -> None:
         self._config = config
-        self._successor: dict[int, str] = {}  # by rank, where a successor on its host would listen
-        self._here: set[int] = set()  # the ranks of this host
+        self._successor: dict[int, str] = {}  # by rank, the address of a successor on its host
+        self._here: set[int] = set()  # the ranks on this host
         self._latest = b""
 
     def heard(self, rank: int, inherits_at: str, *, here: bool) -> None:
         """Note that an agent has connected.
 
         Args:
-            rank: its rank's number.
-            inherits_at: where a successor on its host would listen; "" if there can be none.
-            here: whether it runs on the launcher's host, and fails with it.
+            rank: the number of the agent's rank.
+            inherits_at: the address of a successor on the agent's host; "" if none can run there.
+            here: whether the agent runs on the launcher's host, and fails with this host.
         """
         if here:
             self._here.add(rank)
@@ -96,9 +96,9 @@ class Replicator:
         """Return the message with the current state; None if all agents have it.
 
         Args:
-            handover: what the launcher knows.
+            handover: the state of the launcher.
             present: the numbers of the members.
-            majority: notes the version that is sent.
+            majority: the quorum, which notes the version that is sent.
         """
         reachable = frozenset(each for each in present if each in self._successor)
         will = sealed(TakeoverState(self._config, handover, reachable))

@@ -1,8 +1,9 @@
-"""The launcher of an elastic job is a pair of processes: if one is killed, the job continues.
+"""The launcher of an elastic job as a pair of processes: if one is killed, the job continues.
 
-The user starts the standby process. It starts the supervisor, and starts it again if the supervisor
-is killed. The next supervisor continues from the snapshot, and from what the agents tell it when
-they connect again. If the standby process is killed, the supervisor continues alone.
+The user starts the standby process. It starts the supervisor, and starts a new one if the
+supervisor is killed. The new supervisor continues from the snapshot, and from the state that the
+agents send when they connect again. If the standby process is killed, the supervisor continues
+alone.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from tfhvd.system import subreaper
 from tfhvd.system.signal_pipe import PASSED_ON, STOPPING
 
 _TAKEN = {*STOPPING, *PASSED_ON, signal.SIGCHLD}
-_SHORT, _MOST_SHORT = 1.0, 5  # seconds of a short life, and how many may follow each other
+_SHORT, _MOST_SHORT = 1.0, 5  # seconds of a short life; how many short lives in a row are allowed
 
 
 class LocalSnapshot:
-    """What a supervisor knows that the next one cannot learn from the agents.
+    """The part of a supervisor's state that the next one cannot learn from the agents.
 
-    It is a file in memory that both processes hold. What has been written stays whole, whenever the
-    writer is killed.
+    It is a file in memory that both processes hold. A written snapshot stays complete, even if the
+    writer is killed while it writes the next one.
 
     Attributes:
         words: a pipe, (to read, to write), for the output of the processes that a supervisor
             starts, which may outlive it.
     """
 
-    _HEAD = struct.Struct("!QQ")  # where the latest begins, and how long it is
+    _HEAD = struct.Struct("!QQ")  # the offset and the length of the latest snapshot
 
     def __init__(self) -> None:
         self._file = os.memfd_create("tfhvdrun-journal")
@@ -94,11 +95,11 @@ class Outcome:
 def keep(supervise: Callable[[LocalSnapshot], Outcome]) -> Outcome:
     """Run `supervise` in a child process, and again whenever a signal has killed the child.
 
-    Only for a process with one thread. Forwards the signals that processes send to it; a terminal
-    sends its signals to both.
+    Only for a process with one thread. It forwards to the child the signals that processes send; a
+    terminal sends its signals to both processes.
 
     Args:
-        supervise: what to run; the snapshot holds what the last supervisor knew.
+        supervise: the function to run; the snapshot holds the state of the last supervisor.
     """
     snapshot = LocalSnapshot()
     mask = set(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)))
@@ -111,7 +112,7 @@ def keep(supervise: Callable[[LocalSnapshot], Outcome]) -> Outcome:
             if code >= 0:
                 break
             if snapshot.read() is None:
-                subreaper.sweep()  # no snapshot names what it may have started
+                subreaper.sweep()  # no snapshot names the processes that it may have started
             short = short + 1 if time.monotonic() < began + _SHORT else 0
             if short == _MOST_SHORT:
                 print(
@@ -151,14 +152,14 @@ def _start(
 
 
 def _wait_for(supervisor: int) -> int:
-    """Wait for its end; return its exit code; below 0: the signal that killed it."""
+    """Wait until the supervisor ends; return its exit code; below 0: the signal that killed it."""
     while True:
         told = signal.sigwaitinfo(_TAKEN)
         if told.si_signo != signal.SIGCHLD:
             if told.si_code <= 0:  # sent by a process, not by the terminal
                 os.kill(supervisor, told.si_signo)
             continue
-        # One signal may stand for several children, also for those of an earlier supervisor.
+        # One signal may report several children, also those of an earlier supervisor.
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == supervisor:
                 return os.waitstatus_to_exitcode(ended[1])

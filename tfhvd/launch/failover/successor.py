@@ -23,16 +23,16 @@ from tfhvd.protocol.messages import FrameKind
 
 
 class Successor:
-    """An agent's list of successors, of which it may have to start one.
+    """An agent's list of successors; the agent starts the one that is on its host.
 
     Args:
         rank: the agent's rank.
-        nics: the network interfaces by which others reach it; see endpoints.TCP.
-        towards: the hosts that the others may be on.
-        of: the ports that a successor may listen at.
+        nics: the network interfaces at which other hosts reach this one; see endpoints.TCP.
+        towards: the hosts on which the other ranks may be.
+        of: the ports at which a successor may listen.
 
     Attributes:
-        addresses: where a successor on this host would listen; "" once it runs.
+        addresses: the addresses of a successor on this host; "" when this successor runs.
     """
 
     def __init__(self, rank: int, nics: str, towards: Iterable[str], of: range = ports.ANY) -> None:
@@ -49,7 +49,7 @@ class Successor:
         return messages.frame_json(FrameKind.TAKEOVER_STATE_RECEIVED, version=version)
 
     def in_order(self, *, host_is_lost: bool) -> Iterator[list[tuple[str, int]]]:
-        """Yield where each successor listens; start this agent's own when it is its turn.
+        """Yield the addresses of each successor; start the one on this host when its turn comes.
 
         Args:
             host_is_lost: whether the launcher's host does not answer; else only the launcher is
@@ -101,14 +101,14 @@ def frame(version: int, successors: Collection[tuple[int, str]], will: bytes) ->
 
 
 def read(payload: bytes) -> tuple[int, list[tuple[int, str]], bytes]:
-    """Return the version, the ordered successors and the state, of the message's payload."""
+    """Return the version, the ordered successors and the state from the message's payload."""
     head, _, will = payload.partition(b"\n")
     fields = messages.read_json(head)
     return int(fields["version"]), [(int(rank), str(at)) for rank, at in fields["heirs"]], will
 
 
 def _log() -> IO[bytes]:
-    """Open the file for what all ranks print from now on."""
+    """Open the file for the output of all ranks after the takeover."""
     name = f"tfhvdrun-{socket.gethostname()}-{os.getpid()}.log"
     with contextlib.suppress(OSError):
         return Path(name).open("ab")

@@ -1,8 +1,8 @@
-"""How a supervisor of an elastic job takes over from another one, and hands over to the next.
+"""How a supervisor of an elastic job takes over from the last one, and hands over to the next one.
 
-The next supervisor is a process of the same host (standby.py), or of another host (standby_main.py)
+The next supervisor is a process on the same host (standby.py), or on another host (standby_main.py)
 if the launcher's host fails. A supervisor on another host continues only with more than half of the
-ranks: the others may still have a supervisor.
+ranks, because the other ranks may still have a supervisor.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Takeover:
     """The state that a supervisor has from the last one, and leaves to the next one.
 
     Args:
-        config: the supervisor's.
+        config: the configuration of the supervisor.
         now: seconds of a steady clock.
-        snapshot: for the next supervisor of this host; None: there will be none.
+        snapshot: for the next supervisor on this host; None if there will be none.
         left: the handover of a supervisor whose host has failed, and our claim to it.
 
     Attributes:
-        handover: the state from the last supervisor; None: this is the first one.
+        handover: the state from the last supervisor; None for the first supervisor.
         words: a pipe, (to read, to write), for the output of processes that outlive a supervisor;
-            None: there are none.
-        changed: whether the state has changed since it was written.
+            None if there are none.
+        changed: whether the state has changed since the last `write`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Takeover:
         self._until = now + COME_BY
 
     def beginning(self) -> str:
-        """Return the line that says that this supervisor takes over."""
+        """Return the line which reports that this supervisor takes over."""
         if self._is_elsewhere:
             return "tfhvdrun: lost contact with the launcher's host; this host takes over"
         return (
@@ -78,7 +78,7 @@ class Takeover:
         )
 
     def news(self) -> list[str]:
-        """Return new lines on who supervises the job, each once."""
+        """Return new lines about the change of supervisors, each once."""
         news, self._news = self._news, []
         if self._snapshot is not None and self._has_keeper and self._snapshot.keeper_is_gone:
             self._has_keeper = False
@@ -89,11 +89,11 @@ class Takeover:
         return news
 
     def adopt(self, pid: int, stopping: Stopping) -> popen.Process:
-        """Return the process by which another supervisor has started ranks.
+        """Return the process with which the last supervisor has started ranks.
 
         Args:
             pid: its process id.
-            stopping: of the job.
+            stopping: the progress of the job's end.
         """
         if self._is_elsewhere:
             return popen.Elsewhere(lambda: stopping.over)
@@ -117,7 +117,7 @@ class Takeover:
         self._quorum = self._quorum or Quorum(present)
         return self._replicator.write(handover, present, self._quorum)
 
-    # -- who comes -----------------------------------------------------------------------------
+    # -- agents that connect -------------------------------------------------------------------
 
     @property
     def takes_over(self) -> bool:
@@ -133,14 +133,14 @@ class Takeover:
         """Note that an agent has connected; return whether the last supervisor knew it.
 
         Args:
-            number: the number of its rank.
-            inherits_at: where a successor on its host would listen; "" if there can be none.
-            here: whether it runs on this host.
-            again: whether it says that it was connected to another supervisor.
+            number: the number of the agent's rank.
+            inherits_at: the address of a successor on the agent's host; "" if none can run there.
+            here: whether the agent runs on this host.
+            again: whether the agent says that it was connected to an earlier supervisor.
         """
         if self._replicator is not None:
             self._replicator.heard(number, inherits_at, here=here)
-        # A rank that has joined since a supervisor on another host has left its state is not in it.
+        # The state of a supervisor on another host does not contain ranks that joined later.
         known = number in self._known or self.undecided
         awaited = again and known and number not in self._came
         if awaited:
@@ -159,11 +159,11 @@ class Takeover:
 
     @property
     def undecided(self) -> bool:
-        """Whether it is undecided if the job continues here."""
+        """Whether this supervisor has yet to decide if the job continues on its side."""
         return self._claim is not None
 
     def decide(self, present: Collection[int], now: float) -> bool | None:
-        """Return whether the job continues here; None: undecided yet. REQUIRES: `undecided`.
+        """Return whether the job continues here; None if undecided yet. REQUIRES: `undecided`.
 
         Args:
             present: the numbers of the members.
@@ -186,7 +186,7 @@ class Takeover:
         """Return whether a connected rank must end: only the failed host could have admitted it.
 
         Args:
-            number: its number.
+            number: the number of the rank.
             present: the numbers of the members.
         """
         decided = self._is_elsewhere and not self.undecided
@@ -223,10 +223,10 @@ class Takeover:
 
 
 def elsewhere(handover: Handover, now: float, stop_timeout: float) -> Handover:
-    """Return a handover for a supervisor of another host, which has another clock.
+    """Return a handover for a supervisor on another host, which has another clock.
 
     Args:
-        handover: the last supervisor's.
+        handover: the handover of the last supervisor.
         now: seconds of this host's steady clock.
         stop_timeout: seconds between asking ranks to stop and killing them.
     """
@@ -248,5 +248,5 @@ def elsewhere(handover: Handover, now: float, stop_timeout: float) -> Handover:
 
 
 def without_lines(ranks: Iterable[Rank]) -> dict[int, Rank]:
-    """Return ranks without the last lines of their output, which change all the time."""
+    """Return copies of ranks without the last lines of their output, which change all the time."""
     return {rank.rank: dataclasses.replace(rank, last_lines=deque()) for rank in ranks}

@@ -1,4 +1,4 @@
-"""What a supervisor leaves to its successor, as a value."""
+"""Handover: the state that a supervisor leaves to its successor, as a value."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ JOIN_LIMIT = 30.0  # seconds for an admitted rank to connect to the others, whic
 
 @dataclass(frozen=True)
 class JoinersState:
-    """What is known of the ranks that were started later.
+    """The state of the ranks that were started later than the job.
 
     Attributes:
-        managers: the process ids of what has started them, each with the ranks that have not
-            connected yet.
-        meet_by: until when an admitted rank must be connected to the others, by number.
+        managers: the process ids of the programs that have started these ranks, each with the
+            ranks that have not connected yet.
+        meet_by: by number, until when an admitted rank must be connected to the others.
         autoscaler: see Autoscaler.state.
     """
 
@@ -31,15 +31,15 @@ class JoinersState:
 
 @dataclass(frozen=True)
 class Handover:
-    """What a supervisor knows, and its successor takes over.
+    """The state of a supervisor, which its successor takes over.
 
     Attributes:
         members: the members of the job.
         stopping: the progress of the job's end.
         ranks: all ranks that have connected, by number.
-        manager: the process id of what has started the ranks.
-        joiners: what is known of the ranks that were started later.
-        majority: what the members know of each other, with --majority.
+        manager: the process id of the program that has started the ranks.
+        joiners: the state of the ranks that were started later.
+        majority: the rosters that the members have, with --majority; else None.
     """
 
     members: Roster

@@ -1,4 +1,4 @@
-"""Hosts and slots: what ``-H`` and ``--hostfile`` say, as plain values."""
+"""Hosts and slots, as ``-H`` and ``--hostfile`` name them: plain values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfhvd.launch.errors import UsageError
 
-# user@name:slots, where a name that is an IPv6 address is in brackets.
+# user@name:slots, with brackets around a name that is an IPv6 address.
 _HOST = re.compile(
     r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?"
     r"(?:([A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)|\[([0-9A-Fa-f:.]+)\])"
@@ -21,12 +21,12 @@ _FORMAT = "Expected: host[:slots],..., for example -H node1:4,joe@node2:4,[fd00:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine and how many ranks it may run (at least one).
+    """A machine and the number of ranks that it may run (at least one).
 
     Attributes:
-        name: or address.
-        slots: the most ranks.
-        user: whom ssh logs in as, if not as us.
+        name: the name, or the address.
+        slots: the largest number of ranks.
+        user: the user with whose name ssh logs in; None for our user.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Host:
 
     @property
     def target(self) -> str:
-        """As ssh takes it: ``user@name``."""
+        """The host as an argument of ssh: ``user@name``."""
         return f"{self.user}@{self.name}" if self.user else self.name
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Host:
 def parse_hosts(text: str) -> tuple[Host, ...]:
     """Reads ``-H``: ``parse_hosts("a:2,b") == (Host("a", 2), Host("b", 1))``.
 
-    A host named twice has the sum of its slots. Raises UsageError where the text is malformed.
+    A host named twice has the sum of its slots. Raises UsageError if the text is malformed.
     """
     return _merged(_parse_item(item, text) for item in text.split(","))
 
@@ -91,7 +91,7 @@ def _is_ipv6(text: str) -> bool:
 def read_hostfile(path: Path) -> tuple[Host, ...]:
     """Reads a host file: a line is ``node1 slots=4`` (Open MPI), ``node1:4`` (MPICH) or ``node1``.
 
-    ``#`` starts a comment; ``max_slots=`` is read over. Raises UsageError naming file and line.
+    ``#`` starts a comment; ``max_slots=`` is ignored. Raises UsageError with file and line.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -109,11 +109,11 @@ def read_hosts(text: str, source: str, slots: int = 1) -> tuple[Host, ...]:
 
     Args:
         text: the lines.
-        source: where they are from, for errors.
-        slots: of a host of which its line does not say.
+        source: the source of the lines, for errors.
+        slots: the slots of a host whose line gives no number.
 
     Raises:
-        UsageError: naming source and line.
+        UsageError: if a line is malformed; with its source and number.
     """
     hosts = []
     for number, raw in enumerate(text.splitlines(), start=1):
@@ -124,7 +124,7 @@ def read_hosts(text: str, source: str, slots: int = 1) -> tuple[Host, ...]:
 
 
 def _parse_line(words: list[str], slots: int, where: str) -> Host:
-    # In a file an address needs no brackets: the slots are a word of their own.
+    # In a file an address needs no brackets: the slots are a separate word.
     host = Host(words[0], slots) if _is_ipv6(words[0]) else _parse_host(words[0], slots)
     count = None if host is None else host.slots
     for word in words[1:]:
@@ -150,7 +150,7 @@ def _merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
 
 
 def check_slots(num_proc: int, hosts: tuple[Host, ...]) -> None:
-    """Raises UsageError where more ranks are asked for than the hosts have slots."""
+    """Raises UsageError if there are more ranks than slots."""
     total = sum(host.slots for host in hosts)
     if not hosts or num_proc <= total:
         return
@@ -164,7 +164,7 @@ def check_slots(num_proc: int, hosts: tuple[Host, ...]) -> None:
 
 
 def place(hosts: Sequence[Host], num_proc: int) -> list[tuple[Host, list[int]]]:
-    """Which ranks run where: each host gets as many as it has slots, one host after the other.
+    """Returns the ranks of each host: the hosts are filled up to their slots, one after the other.
 
     Example: ``place([Host("a", 2), Host("b", 2)], 3) == [(a, [0, 1]), (b, [2])]``
     """
@@ -178,6 +178,6 @@ def place(hosts: Sequence[Host], num_proc: int) -> list[tuple[Host, list[int]]]:
 
 
 def is_local(name: str) -> bool:
-    """Whether a host name means this machine."""
+    """Returns whether a host name means this machine."""
     here = socket.gethostname()
     return name in {"localhost", "127.0.0.1", "::1", here, here.split(".")[0]}

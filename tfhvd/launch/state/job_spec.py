@@ -1,4 +1,4 @@
-"""Job: what the user asks for, as a value. The agent needs no more of the options than this."""
+"""Job: what the user asks for, as a value. The launcher sees the options only in this form."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ class Job:
     Attributes:
         command: the program and its arguments, run once per rank.
         num_proc: the number of ranks, at least 1.
-        hosts: where; empty means here, or wherever a batch system's allocation is.
-        hostfile: the file that they were read from, if any.
-        env: (name, value) for the ranks; the value None means the launcher's own value.
+        hosts: the hosts; empty for this host, or for the hosts of a batch system's allocation.
+        hostfile: the file from which the hosts were read, if any.
+        env: (name, value) for the ranks; the value None means the launcher's value.
         settings: TFHVD_* variables that the options set.
-        transport: "mpi": mpirun starts the ranks, and MPI carries what crosses hosts; "tcp": both
-            without an MPI; "auto": the first where there is an mpirun.
-        elastic: whether the job continues where ranks are lost, and at least `min_np` are left.
-        max_np: the most ranks that it may have once others come, also in the place of lost ones;
-            None: as many as the hosts have slots, or none come if there is no script either.
-        discovery: a script that prints the hosts, as they change, and its arguments; or nothing.
-        pods: of so many pods of an indexed Job of Kubernetes those that are there are the hosts; 0:
-            they are not.
-        node_query: a command that prints the nodes of the Slurm job whose nodes are the hosts, and
-            its arguments; or nothing.
-        slots_per_host: how many ranks a host may run of which the script does not say.
+        transport: "mpi": mpirun starts the ranks, and MPI carries the data between hosts; "tcp":
+            the job needs no MPI; "auto": "mpi" if there is an mpirun, else "tcp".
+        elastic: whether the job continues when ranks fail, if at least `min_np` are left.
+        max_np: the largest number of ranks when others join, also to replace failed ranks; None: as
+            many as the hosts have slots if the job finds its hosts, else no rank joins.
+        discovery: a script that prints the present hosts, with its arguments; or empty.
+        pods: the number of pods of an indexed Kubernetes Job, if the pods that can be found are the
+            hosts; else 0.
+        node_query: a command that prints the nodes of the Slurm job, with its arguments, if these
+            nodes are the hosts; or empty.
+        slots_per_host: the slots of a host for which the script gives no number.
         elastic_timeout: how long to wait at the start until the hosts have slots for `min_np`.
-        reset_limit: how often the members may change; None: as often as they do.
-        pauses: after which a host is tried again on which a rank has failed: first, and at most.
-        evict_after: when it goes on without ranks that keep the others; 0: never.
-        majority: whether it outlives the launcher's host, with more than half of the ranks.
+        reset_limit: how often the members may change; None: no limit.
+        pauses: the first and the longest pause until a host with a failed rank is tried again.
+        evict_after: when the job continues without ranks that block the others; 0: never.
+        majority: whether the job outlives the launcher's host, with more than half of the ranks.
         ssh_check: whether to try ssh to all hosts before mpirun does.
-        remote_shell: a program that takes the place of ssh.
-        binding_args: arguments for mpirun in the place of its ``--bind-to none``.
-        output: the only rank whose output is shown, None for all; or the folder that gets it.
-        grace: how long ranks may take to end once SIGTERM has asked the launcher to.
+        remote_shell: a program to use instead of ssh.
+        binding_args: arguments for mpirun instead of its ``--bind-to none``.
+        output: the only rank whose output is shown, None for all; or the folder for the output.
+        grace: how long ranks may take to end after the launcher has got SIGTERM.
         max_restarts: how often the job is started again after a failure.
         pdb: the rank that gets the launcher's stdin, for a debugger.
         share_cores: whether each rank's libraries start threads for its part of the cores only.
-        as_horovod: whether `import horovod` is to give tfhvd in the ranks.
+        as_horovod: whether `import horovod` gives tfhvd in the ranks.
         task: "run", or what to print instead: "help", "version" or "check-build".
         warnings: a line for each option that was given and does nothing.
     """
@@ -94,17 +94,17 @@ class Job:
 
     @property
     def grows(self) -> bool:
-        """Whether ranks may come later."""
+        """Whether ranks may join later."""
         return self.max_np is not None or self.finds_hosts
 
     @property
     def finds_hosts(self) -> bool:
-        """Whether the hosts are not known from the beginning."""
+        """Whether the launcher finds the hosts while it runs, by a script or as pods."""
         return bool(self.discovery or self.pods)
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the options set in the environment of the ranks."""
+        """The variables that the options set in the environment of the ranks."""
         given = {name: value for name, value in self.env if value is not None}
         return {**self.settings, **given}
 

@@ -1,8 +1,8 @@
 """The barriers that joining ranks call before they are admitted. Pure.
 
-A joining rank does not wait for members at a barrier: they have passed it. It waits for the other
-joining ranks of its host, because one of them may do something first that all need, such as
-downloading data.
+At a barrier a joining rank does not wait for members, which have passed the barrier before. It
+waits for the other joining ranks on its host, because one of them may first do something that all
+need, such as downloading data.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class JoinBarriers:
         self.waiting.add(rank)
 
     def due(self, hosts: Mapping[int, str], settled: Collection[int]) -> dict[int, int]:
-        """Remove and return the ranks that may continue: their host has no rank before the barrier.
+        """Remove and return the ranks that may continue: no rank on their host is behind them.
 
         Args:
-            hosts: the host of each running rank that is not a member, by number.
+            hosts: by number, the host of each running rank that is not a member.
             settled: the ranks among them that call no more barriers before they are admitted.
 
         Returns:
-            The number of its barrier, for each rank that may continue.
+            By rank that may continue, the number of its barrier.
         """
         due = {
             rank: self._at[rank]

@@ -1,16 +1,18 @@
 """Which part of a partitioned elastic job continues: at most one. Pure.
 
-A supervisor continues with at least half of the members of each roster by which another supervisor
-may decide: the last roster that all of its members are known to have, and every later one. A
-supervisor that takes over needs more than half of the members of the newest roster that any rank
-brings to it. Two parts that both continued would share a rank, and a rank follows one supervisor.
+The present supervisor continues only with at least half of the members of each roster that another
+supervisor may use for its decision: the last roster which all of its members are known to have, and
+every later roster. A supervisor that takes over needs more than half of the members of the newest
+roster that its ranks have. So two parts that both continue would share a rank, which is impossible,
+because a rank follows one supervisor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-_COME_BY, _GIVE_UP = 2.0, 10.0  # seconds until it continues without some, and ends without most
+# Seconds until a supervisor continues without the missing ranks, or ends without a quorum.
+_COME_BY, _GIVE_UP = 2.0, 10.0
 
 
 class Quorum:
@@ -26,8 +28,8 @@ class Quorum:
     def __init__(self, present: Collection[int]) -> None:
         self.version = 0
         self._agreed = frozenset(present)
-        self._told: dict[int, frozenset[int]] = {}  # by version, rosters that some may lack
-        self._knows: dict[int, int] = {}  # by rank, the latest version that it has
+        self._told: dict[int, frozenset[int]] = {}  # by version, rosters that some members may lack
+        self._knows: dict[int, int] = {}  # by rank, the latest version that its agent has
         self._ended: set[int] = set()
 
     def tell(self, present: Collection[int]) -> int:

@@ -1,4 +1,4 @@
-"""How ranks end, which of them failed first, and what to say of it. Pure."""
+"""How ranks end, which rank failed first, and the lines that report it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfhvd.system.formatting import ranks_text
 
 _TRACEBACK = "Traceback (most recent call last)"
 _WORDS = 10  # lines
-_RECENT = 30.0  # seconds; a traceback older than that was of an exception that was handled
+_RECENT = 30.0  # seconds; an older traceback belongs to an exception that was handled
 
 
 @dataclass(frozen=True)
@@ -23,21 +23,21 @@ class Ending:
     code: int | None = None
     signal: int | None = None
     error: str | None = None  # why the command could not be started
-    lost: bool = False  # gone without a word: its host, or the process around it
+    lost: bool = False  # no report has arrived: its host or its agent has failed
     told: bool = False  # killed because mpirun (not we) ended the job
     stopped: bool = False  # SIGSTOP had stopped it when we killed it: it could not end by itself
     out_of_memory: bool = False  # the kernel has killed it, or another process of its control group
     silent: bool = False  # it took part, and ended with exit code 0 without a goodbye
-    doing: str = ""  # what it was doing, in one sentence
+    doing: str = ""  # one sentence on what the rank was doing
 
     @property
     def failed(self) -> bool:
-        """Whether it is anything but the end of a program that has said goodbye to the others."""
+        """Whether the end is a failure: not with exit code 0, or `silent`."""
         return self.code != 0 or self.silent
 
     @property
     def stops(self) -> bool:
-        """Whether it is that of a program which stops because it was asked to."""
+        """Whether the program has ended because it was asked to stop."""
         return self.code == STOP_REQUESTED
 
     @property
@@ -47,7 +47,7 @@ class Ending:
 
     @property
     def exit_code(self) -> int:
-        """As a shell has it: 128 + N for signal N, 127 where the command could not start."""
+        """The exit code as in a shell: 128 + N for signal N, 127 if the command could not start."""
         if self.code is not None:
             return self.code or int(self.silent)
         if self.signal is not None:
@@ -66,7 +66,7 @@ class Ending:
 
 
 def signal_name(number: int) -> str:
-    """``signal_name(9) == "SIGKILL"``."""
+    """Returns the name of a signal: ``signal_name(9) == "SIGKILL"``."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -75,21 +75,21 @@ def signal_name(number: int) -> str:
 
 @dataclass
 class Rank:
-    """What the launcher knows of a rank. Times are of one steady clock, in seconds."""
+    """The launcher's knowledge of a rank. Times are of one steady clock, in seconds."""
 
     rank: int
     host: str
     ending: Ending | None = None
     ended_at: float = 0.0
-    raised_at: float | None = None  # when its last uncaught-looking traceback began
-    left_at: float | None = None  # when it said that it leaves the job
-    follows: bool = False  # it said that it leaves because another rank has failed
+    raised_at: float | None = None  # when its last traceback that looks uncaught began
+    left_at: float | None = None  # when it reported that it leaves the job
+    follows: bool = False  # it reported that it leaves because another rank has failed
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=200))
     heard_at: float = 0.0  # when it last wrote to stderr
     _partial: str = ""
 
     def hear(self, text: str, now: float) -> None:
-        """Keeps the end of what the rank writes to stderr."""
+        """Keeps the last lines that the rank writes to stderr."""
         self.heard_at = now
         *lines, self._partial = (self._partial + text)[-(1 << 16) :].split("\n")
         for line in lines:
@@ -100,7 +100,7 @@ class Rank:
                 self.last_lines.append(line)
 
     def leave(self, now: float, *, follows: bool) -> None:
-        """Records that it leaves the job; ``follows``: because another rank has failed."""
+        """Records that the rank leaves the job; ``follows``: because another rank has failed."""
         self.left_at, self.follows = now, follows
 
     def end(self, ending: Ending, now: float, stopped_at: float | None = None) -> None:
@@ -113,21 +113,21 @@ class Rank:
             self.raised_at = None
         ended_by_us = ending.signal is not None and stopped_at is not None and not ending.stopped
         if ended_by_us and self.raised_at is not None:
-            ending = Ending(code=1)  # It raised, and hung on its way out.
+            ending = Ending(code=1)  # the rank raised, and then hung before its exit
         self.ending, self.ended_at = ending, now
 
     def said_at_once(self) -> list[str]:
-        """What is said as soon as it has been killed: the others take seconds to end."""
+        """Returns the line about a killed rank, to print before the others end, seconds later."""
         if self.ending is None or self.ending.signal is None or self.ending.told:
             return []
         return [f"tfhvdrun: {_who(self)}: {_how(self.ending)}; the job ends"]
 
     def halted(self, pid: int, lasted: float | None) -> str:
-        """What is said where a signal has stopped it, or where it goes on.
+        """Returns the line to print when SIGSTOP has stopped the rank, or when it continues.
 
         Args:
-            pid: the process that is stopped, by its number on its host.
-            lasted: for how many seconds it was stopped; None: it is.
+            pid: the id of the stopped process on its host.
+            lasted: how many seconds the rank was stopped; None if it is stopped now.
         """
         if lasted is not None:
             return f"tfhvdrun: {_who(self)} continues; it was stopped for about {round(lasted)} s"
@@ -138,21 +138,21 @@ class Rank:
 
     @property
     def failed_at(self) -> float:
-        """When things went wrong: an exception comes before the exit, which may take a while."""
+        """The time of the failure; an exception counts, not the exit, which may take a while."""
         if self.ending is None or self.ending.code is None:
             return self.ended_at
-        # Of the two the rank's own word is better: a traceback may be of a handled exception.
+        # The rank's own report comes first: a traceback may belong to a handled exception.
         known = (at for at in (self.left_at, self.raised_at) if at is not None)
         return next(known, self.ended_at)
 
 
 def first_failure(ranks: Iterable[Rank], stopped_at: float | None = None) -> Rank | None:
-    """The rank that failed first, or None.
+    """Returns the rank that failed first, or None.
 
     Args:
-        ranks: all that are known.
-        stopped_at: when the others were ended because of a failure; who ended by a signal after
-            that did not fail but was ended.
+        ranks: all known ranks.
+        stopped_at: when the launcher began to end the other ranks because of a failure. A rank that
+            a signal ended after this time has not failed.
     """
     failed = [rank for rank in ranks if rank.ending is not None and rank.ending.failed]
     if stopped_at is not None:
@@ -162,11 +162,11 @@ def first_failure(ranks: Iterable[Rank], stopped_at: float | None = None) -> Ran
 
 
 def _order(rank: Rank) -> tuple[int, float]:
-    """Causes before what follows from them, and the earliest first.
+    """Returns a sort key: causes before their consequences, then the earliest first.
 
-    A rank that hangs because SIGSTOP has stopped it makes the others fail long before it ends. Of
-    ranks that mpirun took down, or that are gone without a word, whoever complained last knows
-    most.
+    A rank that hangs because SIGSTOP has stopped it makes the others fail long before it ends.
+    Among ranks that mpirun ended, or that ended without a report, the rank that wrote to stderr
+    last knows most.
     """
     assert rank.ending is not None
     if rank.ending.stopped:
@@ -181,10 +181,10 @@ def _by_itself(ending: Ending | None) -> bool:
 
 
 def last_lines_of(lines: Iterable[str]) -> list[str]:
-    """The last lines of a rank's stderr; with a traceback among them, its end and what follows.
+    """Returns the last lines of a rank's stderr, or the end of its traceback and the lines after.
 
-    Left out is what TensorFlow writes whenever it starts, and the stack that its errors quote
-    before they say what has happened.
+    The result contains neither the start-up lines of TensorFlow, nor the stack that TensorFlow's
+    errors quote before they report what has happened.
 
     Example: ``last_lines_of(["a", "b"]) == ["a", "b"]``
     """
@@ -217,11 +217,11 @@ def _how(ending: Ending) -> str:
 
 
 def report(rank: Rank, ranks: Iterable[Rank] = ()) -> list[str]:
-    """The last lines that tfhvdrun prints of a failed job.
+    """Returns the last lines that tfhvdrun prints about a failed job.
 
     Args:
-        rank: the one that failed first.
-        ranks: all ranks. Who had come to the end of its program before may be why others failed.
+        rank: the rank that failed first.
+        ranks: all ranks. A rank that had ended its program before may be the cause of the failure.
     """
     assert rank.ending is not None
     lines = [f"tfhvdrun: {_who(rank)} failed first: {_how(rank.ending)}"]
@@ -232,13 +232,13 @@ def report(rank: Rank, ranks: Iterable[Rank] = ()) -> list[str]:
 
 
 def report_loss(rank: Rank, left: int, of: int, *, took_part: bool = True) -> list[str]:
-    """What tfhvdrun prints of a rank without which the job continues.
+    """Returns the lines that tfhvdrun prints about a failed rank without which the job continues.
 
     Args:
-        rank: the lost one.
-        left: how many ranks go on.
-        of: how many there were at most.
-        took_part: whether it had been let in.
+        rank: the failed rank.
+        left: how many ranks continue.
+        of: the largest number of ranks so far.
+        took_part: whether the failed rank had been admitted.
     """
     assert rank.ending is not None
     goes_on = f"the job continues with {left} of {of} ranks"
@@ -253,7 +253,7 @@ def _who(rank: Rank) -> str:
 
 
 def _last_deeds(rank: Rank, ending: Ending) -> list[str]:
-    """What it was doing, and what it wrote last."""
+    """Returns lines on what the rank was doing, and its last output."""
     lines = []
     if ending.silent:
         lines.append(

@@ -1,9 +1,9 @@
 """The members of a job whose ranks connect over TCP. Pure: events in, messages out.
 
-In an elastic job members may fail, and other ranks may join: a joining rank waits until all
-members have reached a point of the program at which they admit it. The launcher knows a rank by the
-number that it was started with, which never changes. In the program the members are numbered from
-0, in the order of these numbers; a rank that joins is last.
+In an elastic job members may fail, and other ranks may join: a joining rank waits until all members
+have reached a point of the program at which they admit joining ranks. The launcher identifies a
+rank by its start number, which never changes. In the program the members are numbered from 0, in
+the order of their start numbers; so a rank that joins is last.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Roster:
         present: the numbers of the members, in the order of their ranks in the program.
         waiting: the numbers of the ranks that are ready to be admitted.
         most: the largest number of members so far.
-        beginning: the REPLAY_LOG for joining ranks: what the members did before they trained; b""
-            before training.
+        beginning: the REPLAY_LOG for joining ranks, with the calls of the members before they
+            trained; b"" before training.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Roster:
         self.waiting: list[int] = []
         self.most = num_proc
         self.beginning = b""
-        self._trained = -1  # trainings before the one that the members are in
-        self._trained_by: dict[int, int] = {}  # and before the one for which a rank waits
+        self._trained = -1  # the number of trainings before the members' present one
+        self._trained_by: dict[int, int] = {}  # the same before the training a rank waits for
         self._num_proc = num_proc
         self._least = num_proc if least is None else max(1, least)
         self._most_changes = most_changes
@@ -50,12 +50,12 @@ class Roster:
         self._listens_at: dict[int, str] = {}
         self._identity = ""
         self._met: set[int] = set()
-        self._salt = secrets.token_hex(16)  # of the token of those that are started with the job
+        self._salt = secrets.token_hex(16)  # for the token of the ranks that start with the job
         self._generation = 0
         self._admitted = 0
-        self._newest = ""  # the line by which members were told of this generation
+        self._newest = ""  # the line that told the members of this generation
         self._over = False
-        self._end = ""  # the line by which they were told that it is
+        self._end = ""  # the line that told the members of the end
 
     @property
     def may_change(self) -> bool:
@@ -69,7 +69,7 @@ class Roster:
         return len(self._met) == self._num_proc
 
     def listens(self, rank: int, addresses: str) -> bytes | None:
-        """Note where a rank listens; return the message for all agents once all ranks listen."""
+        """Note a rank's addresses; return the message for all agents when all ranks have some."""
         self._listens_at[rank] = addresses
         if len(self._listens_at) < self._num_proc:
             return None
@@ -81,12 +81,12 @@ class Roster:
         )
 
     def comes(self, rank: int, addresses: str, hosts: Mapping[int, str]) -> bytes:
-        """Note where a joining rank listens.
+        """Note the addresses of a joining rank.
 
         Args:
             rank: its number.
-            addresses: where it listens.
-            hosts: the host of each running rank, including this one, by number.
+            addresses: the addresses at which it listens.
+            hosts: by number, the host of each running rank, including this one.
 
         Returns:
             The messages for its agent, with its rank if all ranks that join now are admitted.
@@ -108,19 +108,19 @@ class Roster:
     def ready(self, rank: int, identity: str, trained: int = 0) -> bytes | None:
         """Note that a rank is connected to the others, or is ready to be admitted.
 
-        A rank that waits for a training which is over is not admitted: it learns this from a
-        message that is on its way.
+        A rank that waits for a finished training is not admitted: a message about the end of this
+        training is on its way to the rank.
 
         Args:
             rank: its number.
-            identity: what must be equal on all ranks.
-            trained: the number of trainings that the program has finished on it.
+            identity: a text that must be equal on all ranks.
+            trained: the number of trainings that the program has finished on this rank.
 
         Returns:
             The message for all agents, if any.
 
         Raises:
-            ValueError: why a joining rank cannot be admitted.
+            ValueError: if a joining rank cannot be admitted; with the reason.
         """
         if rank in self.present:
             self._met.add(rank)
@@ -135,9 +135,9 @@ class Roster:
         return self._how_many_wait()
 
     def begun(self, results: object, trained: int) -> bytes | None:
-        """Note that a rank trains; return the messages for all agents if it is the first.
+        """Note that a rank trains; return the messages for all agents if it is the first to do so.
 
-        Ranks that wait for an earlier training stop waiting, and continue to this one.
+        Ranks that wait for an earlier training stop waiting, and continue to this training.
 
         Args:
             results: see rank_channel.Sender.begun.
@@ -203,15 +203,15 @@ class Roster:
         return self._roster()
 
     def comes_again(self, rank: int, addresses: str, line: str) -> bytes:
-        """Take over what an agent knows from the launcher before this one, which may be newer.
+        """Take over an agent's roster from the last launcher; it may be newer than this one.
 
         Args:
             rank: the number of the agent's rank.
-            addresses: where the rank listens.
-            line: the last roster that the agent was told; "" for none.
+            addresses: the addresses at which the rank listens.
+            line: the last roster that the agent has received; "" for none.
 
         Returns:
-            The messages for all agents, some of which they may have got before.
+            The messages for all agents, which may have received some of them before.
         """
         self._listens_at[rank] = addresses
         told = 0

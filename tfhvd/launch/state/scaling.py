@@ -1,7 +1,8 @@
-"""When and where an elastic job starts more ranks: pure but for the hosts that it is told of.
+"""Autoscaler: decides when and on which hosts an elastic job starts more ranks.
 
-It does where hosts have room, up to the most that the job may have: also in the place of ranks that
-are lost. A host on which a rank has failed is tried again after a pause, which doubles each time.
+The job starts ranks on hosts with free slots, up to its largest number of ranks; some of them
+replace failed ranks. A host on which a rank has failed is tried again after a pause, which doubles
+each time. The module is pure, except for the list of hosts that it receives.
 """
 
 from __future__ import annotations
@@ -11,36 +12,36 @@ from typing import Protocol
 
 from tfhvd.launch.state.hosts import Host
 
-_FORGIVEN = 10  # times its longest pause: a host that was well for so long has a clean record
-PAUSES = (1.0, 600.0)  # seconds: the first, and the longest
+_FORGIVEN = 10  # times the longest pause without a failure: the host then has a clean record
+PAUSES = (1.0, 600.0)  # seconds: the first pause, and the longest
 
 
-# By rank the host that it is on, the next rank's number, and by host how many ranks have failed
-# there in a row, and when the last one did.
+# By rank, its host; the number of the next rank; by host, how many ranks have failed there in a row
+# and the time of the last failure.
 State = tuple[dict[int, str], int, dict[str, tuple[int, float]]]
 
 
 class Hosts(Protocol):
-    """The hosts that there are now."""
+    """The present hosts."""
 
     hosts: tuple[Host, ...]
 
     def tick(self, now: float) -> None:
-        """Looks again, if it is time."""
+        """Updates the hosts, if it is time."""
 
     def close(self) -> None:
-        """Ends what runs."""
+        """Ends a running search."""
 
 
 class Autoscaler:
-    """Which ranks to start.
+    """Decides which ranks to start.
 
     Args:
-        found: the hosts, whose owner is who has made them.
-        placed: where the job's first ranks are.
-        most: the most ranks that it may have at a time; None: as many as the hosts have slots.
-        pauses: seconds until a host on which a rank has failed is tried again: the first time, and
-            at most.
+        found: the present hosts; not owned.
+        placed: the hosts of the job's first ranks.
+        most: the largest number of ranks at a time; None: as many as the hosts have slots.
+        pauses: the first and the longest pause, in seconds, until a host on which a rank has failed
+            is tried again.
     """
 
     def __init__(
@@ -55,23 +56,23 @@ class Autoscaler:
         self._pauses = pauses
         self._at = {rank: host.target for host, ranks in placed for rank in ranks}
         self._next = 1 + max(self._at)
-        self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and the last one
+        self._failures: dict[str, tuple[int, float]] = {}  # how many in a row; when the last one
 
     @property
     def state(self) -> State:
-        """What it has done until now."""
+        """The state from which another Autoscaler can continue."""
         return dict(self._at), self._next, dict(self._failures)
 
     def take_up(self, state: State) -> None:
-        """Goes on from what another one has done."""
+        """Continues from the state of another Autoscaler."""
         self._at, self._next, self._failures = state
 
     def tick(self, now: float) -> None:
-        """Has the hosts looked at again."""
+        """Updates the hosts, if it is time."""
         self._found.tick(now)
 
     def due(self, now: float) -> list[tuple[Host, list[int]]]:
-        """Takes the ranks that are to be started now: where, and their numbers."""
+        """Reserves the ranks to start now; returns their hosts and numbers."""
         placed = []
         for host in self._found.hosts:
             used = sum(at == host.target for at in self._at.values())
@@ -87,7 +88,7 @@ class Autoscaler:
         return placed
 
     def ended(self, rank: int, now: float, *, failed: bool) -> None:
-        """Takes note of the end of a rank."""
+        """Notes the end of a rank; `failed` begins a pause for its host."""
         host = self._at.pop(rank, None)
         if host is None or not failed:
             return

@@ -15,7 +15,7 @@ CUT_OFF = (
 class Step:
     """A signal for the ranks, or for mpirun, at a time of a steady clock (seconds).
 
-    "mpirun" stands for the program that starts the ranks.
+    "mpirun" means the program that starts the ranks, with or without an MPI.
     """
 
     at: float
@@ -30,8 +30,8 @@ class Stopping:
     Attributes:
         steps: the steps that are left; empty if nothing ends the job.
         at: when ranks were first told to stop; None: not yet.
-        signal: the signal by which tfhvdrun was asked to stop.
-        trouble: the launcher's own reason to stop.
+        signal: the signal that asked tfhvdrun to stop.
+        trouble: the trouble because of which the launcher stops the job.
         over: whether all ranks have ended.
     """
 

@@ -1,4 +1,4 @@
-"""What a supervisor is told to do, whichever process and host it runs in."""
+"""SupervisorConfig: the configuration of a supervisor, on any host."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Timeouts:
-    """In seconds.
+    """The time limits of a supervisor, in seconds.
 
     Attributes:
         start: until all ranks must have started.
         stop: between asking ranks to stop and killing them.
-        grace: the same, where SIGTERM asks us to stop: ranks may want to save their state.
-        stopped: until a rank that is stopped (SIGSTOP) is killed, once another rank has come to its
-            end and waits for it; 0: never.
-        hang: without progress, after which to find out why ranks wait; 0: never.
-        evict: after which a job goes on without ranks that keep the others, because they are
-            stopped or do nothing; 0: never.
+        grace: as `stop`, if SIGTERM asks the launcher to stop: ranks may want to save their state.
+        stopped: until a rank that is stopped (SIGSTOP) is killed, counted from when another rank
+            has reached its end and waits; 0: never.
+        hang: without progress, until the launcher asks why ranks wait; 0: never.
+        evict: until a job continues without ranks that block the others, because they are stopped
+            or do nothing; 0: never.
     """
 
     start: float
@@ -31,16 +31,16 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class SupervisorConfig:
-    """All of it.
+    """The configuration of a supervisor.
 
     Attributes:
         num_proc: the number of ranks to expect.
-        token: the job's; "" in what travels to other hosts, which know it.
-        limits: for how long it waits.
-        end_hanging: whether to end the job then, if it hangs.
-        majority: whether the job outlives the host of the supervisor, with more than half of the
-            ranks; it then ends on a side that may have fewer.
-        verbose: pass on all that mpirun says, also after a failure.
+        token: the token of the job; "" in a copy for other hosts, which know the token.
+        limits: the time limits.
+        end_hanging: whether to end a job that hangs.
+        majority: whether the job outlives the supervisor's host, with more than half of the ranks.
+            A part of the job that may have fewer then ends.
+        verbose: whether to print all output of mpirun, also after a failure.
         output: the arguments of Output.
     """
 

@@ -1,6 +1,6 @@
 """Lines that TensorFlow writes to stderr whenever it starts. Pure.
 
-They are none of a rank's last lines, and are shown of one rank only.
+tfhvdrun shows these lines for one rank only, and never among a rank's last lines.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# "2026-01-31 12:00:00.123456: I tensorflow/core/util/port.cc:153] text", and as absl writes it:
-# "I0000 00:00:1767225600.123456   12345 port.cc:153] text". A program's own lines through absl name
-# files of Python.
+# TensorFlow: "2026-01-31 12:00:00.123456: I tensorflow/core/util/port.cc:153] text", and absl:
+# "I0000 00:00:1767225600.123456   12345 port.cc:153] text". The lines that a Python program writes
+# through absl name Python files.
 _LOGGED = re.compile(
     r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: ([IWE]) |([IWE])\d{4} \d\d:\d\d:[\d.]+ +\d+ )"
     r"(?:\S*/)?(\w+\.(?:cc|h)):\d+\] (.*)"
 )
-# Warnings and errors by which TensorFlow says at its start that there is no GPU, or what was linked
+# Warnings and errors at TensorFlow's start about a missing GPU, or about a library that is linked
 # twice: file -> the beginning of the text.
 _HARMLESS = {
     "computation_placer.cc": "computation placer already registered",
@@ -30,7 +30,7 @@ _HARMLESS = {
     "gpu_device.cc": "Cannot dlopen some GPU libraries",
     "py_utils.cc": "TF-TRT Warning",
 }
-# Lines without a head: the second ones of some of those above.
+# Lines without a head, which follow some of the lines above.
 _BARE = (
     "To enable the following instructions:",
     "Skipping registering GPU devices...",
@@ -39,7 +39,7 @@ _BARE = (
 
 
 def is_startup_line(line: str) -> bool:
-    """Whether TensorFlow writes a line like this at its start, or for information only."""
+    """Returns whether TensorFlow writes this line at its start, or for information only."""
     if line.startswith(_BARE):
         return True
     match = _LOGGED.match(line)
@@ -50,37 +50,37 @@ def is_startup_line(line: str) -> bool:
 
 
 def without_startup_lines(lines: Iterable[str]) -> list[str]:
-    """The lines that a program, or TensorFlow about it, has written."""
+    """Returns the other lines: of the program, and of TensorFlow about the program."""
     return [line for line in lines if not is_startup_line(line)]
 
 
-# How the lines with a head begin: 0 is any digit, X one of the levels.
+# The beginnings of the lines with a head: 0 is any digit, X one of the levels.
 _HEADS = ("0000-00-00 00:00:00.", "X0000 00:00:")
 _LONGEST = 1 << 16  # bytes; a longer line is no start-up line
 
 
-# What no text is without that has a start-up line.
+# Every text with a start-up line matches this pattern.
 _MAY_HAVE = re.compile(
     rb"^(?:\d{4}-\d\d-\d\d |[IWE]\d{4} |%s)" % b"|".join(re.escape(b.encode()) for b in _BARE), re.M
 )
 
 
 class StartupFilter:
-    """Takes the start-up lines out of a stream that comes in pieces.
+    """Removes the start-up lines from a stream that arrives in pieces.
 
-    Only the beginning of a line that may become a start-up line is held back.
+    It holds back only the beginning of a line that may become a start-up line.
     """
 
     def __init__(self) -> None:
         self._held = b""
-        self._inside = False  # of a line whose beginning was passed on
+        self._inside = False  # inside a line whose beginning was shown
 
     def feed(self, data: bytes) -> bytes:
-        """Returns what is to be shown, now that ``data`` has come."""
+        """Adds the next piece of the stream; returns the bytes to show."""
         data = self._held + data
         shown = bytearray()
         end = data.rfind(b"\n") + 1
-        if end and not _MAY_HAVE.search(data, 0, end):  # nearly always, and much quicker
+        if end and not _MAY_HAVE.search(data, 0, end):  # the usual case, and much faster
             shown += data[:end]
             data, self._held, self._inside = data[end:], b"", False
         for piece in re.findall(rb"[^\n]*\n|[^\n]+", data):
@@ -97,7 +97,7 @@ class StartupFilter:
         return bytes(shown)
 
     def finish(self) -> bytes:
-        """The stream has ended: returns what was held back, unless it is a start-up line."""
+        """Ends the stream; returns the held-back bytes, unless they are a start-up line."""
         held, self._held = self._held, b""
         return b"" if is_startup_line(held.decode(errors="replace")) else held
 
