@@ -1,1 +1,1 @@
-"""A job -> on which hosts it runs, how they are reached, what its ranks inherit."""
+"""A job -> its hosts, the commands that reach them, and the environment of its ranks."""

@@ -1,4 +1,4 @@
-"""Job + mpirun's vendor -> the line of mpirun, or of spawn.py. Pure: tests compare plain lists."""
+"""Job + vendor -> the command line of mpirun, or of spawn.py. Pure: tests compare plain lists."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tfhvd.network import ports
 
 @dataclass(frozen=True)
 class Node:
-    """What the line depends on besides the job.
+    """This machine, as far as the command line depends on it.
 
     Attributes:
-        cores: this machine's.
-        in_allocation: whether a batch system has said which hosts to use.
-        host_file: a file with what `host_file` returns, where that is something.
-        ports: those at which what listens for other hosts may listen.
+        cores: the number of its cores.
+        in_allocation: whether a batch system has chosen the hosts.
+        host_file: a file with the text from `host_file`; None if there is no text.
+        ports: the ports at which processes may listen for other hosts.
     """
 
     cores: int
@@ -33,7 +33,7 @@ class Node:
 
 
 def is_remote(job: Job, node: Node) -> bool:
-    """Whether ranks may run on other hosts, now or later."""
+    """Returns whether ranks may run on other hosts, now or later."""
     if job.finds_hosts or (job.grows and job.hostfile):
         return True
     if job.hosts:
@@ -42,9 +42,9 @@ def is_remote(job: Job, node: Node) -> bool:
 
 
 def host_file(job: Job, mpi: Mpi) -> str | None:
-    """The content of a file that names the hosts, where mpirun's line cannot.
+    """Returns the text of a host file if mpirun's command line cannot name the hosts; else None.
 
-    Raises UsageError where mpirun has no way to take them.
+    Raises UsageError if this mpirun can take the hosts in neither way.
     """
     addresses = [host.name for host in job.hosts if host.is_ipv6]
     if not addresses:
@@ -60,14 +60,14 @@ def host_file(job: Job, mpi: Mpi) -> str | None:
 def build(
     job: Job, mpi: Mpi, node: Node, agent: Sequence[str], exported: Sequence[str]
 ) -> list[str]:
-    """The whole mpirun line.
+    """Returns the command line of mpirun.
 
     Args:
-        job: what the user asks for.
-        mpi: whose arguments to use.
+        job: the job.
+        mpi: the MPI, whose arguments are used.
         node: this machine.
-        agent: the words that start the process around each rank; the command follows them.
-        exported: names of variables to carry to other hosts.
+        agent: the command that starts an agent, without the command of the rank.
+        exported: names of variables that other hosts get.
     """
     vendor = _openmpi if mpi.vendor == "openmpi" else _mpich
     options = vendor(job, mpi, node, exported)
@@ -83,14 +83,14 @@ def build_without_mpi(
     exported: Sequence[str],
     ssh_args: Sequence[str],
 ) -> list[str]:
-    """The whole line of spawn.py, which takes mpirun's place.
+    """Returns the command line of spawn.py, which replaces mpirun.
 
     Args:
-        job: what the user asks for.
-        placed: which ranks run where.
-        folder: where the ranks are to run, on every host.
+        job: the job.
+        placed: the hosts, each with its ranks.
+        folder: the working folder of the ranks, on every host.
         agent: as for `build`.
-        exported: likewise.
+        exported: as for `build`.
         ssh_args: options for ssh.
     """
     hosts = []
@@ -107,7 +107,7 @@ def build_without_mpi(
 
 
 def _openmpi(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[str]:
-    # A rank has several threads: bound to one core they would take turns.
+    # A rank has several threads, which would take turns if they were bound to one core.
     line = [*(job.binding_args or ("--bind-to", "none"))]
     remote = is_remote(job, node)
     if node.host_file is not None:
@@ -129,10 +129,10 @@ def _openmpi(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[st
     if job.ssh_args:
         line += _runtime(mpi, "plm_ssh_args", "plm_rsh_args", " ".join(job.ssh_args))
     if job.remote_shell is not None:
-        # Also where a batch system would have mpirun start its daemons in its own way.
+        # Also if a batch system would otherwise start mpirun's daemons in its own way.
         line += ["--prtemca", "plm", "ssh"] if mpi.major >= 5 else ["--mca", "plm", "rsh"]
         line += _runtime(mpi, "plm_ssh_agent", "plm_rsh_agent", str(job.remote_shell))
-        # Else hosts would start others, on which that program may be missing.
+        # Otherwise other hosts would start daemons, too, and may lack the program.
         line += _runtime(mpi, "plm_ssh_no_tree_spawn", "plm_rsh_no_tree_spawn", "1")
     if remote:
         for name in exported:
@@ -141,7 +141,10 @@ def _openmpi(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[st
 
 
 def _ports(of: range) -> list[str]:
-    """The ports of the ranks. The launcher's own daemons would each take all of a range."""
+    """Returns arguments for the ranks' ports, but not for mpirun's daemons.
+
+    Each of the daemons would take all ports of a range.
+    """
     line = []
     for version in (4, 6):
         line += ["--mca", f"btl_tcp_port_min_v{version}", str(of[0])]
@@ -150,12 +153,12 @@ def _ports(of: range) -> list[str]:
 
 
 def _runtime(mpi: Mpi, new: str, old: str, value: str) -> list[str]:
-    """A parameter of Open MPI's launcher, which became a program of its own (PRRTE) in 5.0."""
+    """Returns a parameter of Open MPI's launcher, which is a separate program (PRRTE) since 5.0."""
     return ["--prtemca", new, value] if mpi.major >= 5 else ["--mca", old, value]
 
 
 def _mpich(job: Job, mpi: Mpi, node: Node, exported: Sequence[str]) -> list[str]:
-    del mpi, node, exported  # Hydra carries the whole environment by itself.
+    del mpi, node, exported  # Hydra sends the whole environment.
     line = [*(job.binding_args or ("-bind-to", "none"))]
     if job.hosts:
         line += ["-hosts", ",".join(map(str, job.hosts))]

@@ -1,8 +1,8 @@
-"""Which hosts there are, while that changes: by a command, or by a host file that is written anew.
+"""The present hosts of a job, from a command or from a host file that may change.
 
-The command is a script as Horovod has them, which prints a line `name:slots`, or `name`, for each
-host; or it asks Slurm, or the names of Kubernetes' pods. It is run about once a second, and never
-waited for.
+The command may be a script as for Horovod, which prints a line `name:slots`, or `name`, for each
+host; or a query of Slurm, or of the names of Kubernetes' pods. It runs about once a second, and the
+launcher never waits for it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import IO
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.state.hosts import Host, read_hostfile, read_hosts
 
-_EVERY = 1.0  # seconds from the end of one run to the next
+_EVERY = 1.0  # seconds from the end of one run or check to the next
 _LIMIT = 30.0  # seconds for one run
 
 
 class Fixed:
-    """Hosts that stay as they are."""
+    """Hosts that never change."""
 
     def __init__(self, hosts: tuple[Host, ...]) -> None:
         self.hosts = hosts
@@ -35,14 +35,14 @@ class Fixed:
 
 
 class HostFile:
-    """The hosts of a file, which somebody may write anew.
+    """The hosts of a file, which may change.
 
     Args:
         path: the file.
-        warn: is told, once, what is wrong with it; then the hosts stay as they were.
+        warn: gets each problem of the file once; the hosts then do not change.
 
     Attributes:
-        hosts: as they were last seen.
+        hosts: the hosts at the last successful check.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], object]) -> None:
@@ -52,7 +52,7 @@ class HostFile:
         self.hosts = read_hostfile(path)
 
     def tick(self, now: float) -> None:
-        """Looks at it again, if it is time."""
+        """Checks the file, if it is time."""
         if now < self._next:
             return
         self._next = now + _EVERY
@@ -69,13 +69,13 @@ class Command:
     """The hosts that a command prints.
 
     Args:
-        words: its command line.
-        read: the hosts of what it prints. Raises UsageError where that is malformed.
-        warn: is told, once, what is wrong with it; then the hosts stay as they were.
-        hosts: those that there are before it has ended once.
+        words: the command line.
+        read: returns the hosts in the command's output; raises UsageError if it is malformed.
+        warn: gets each problem of the command once; the hosts then do not change.
+        hosts: the hosts until the first run has ended.
 
     Attributes:
-        hosts: as it has printed them last.
+        hosts: the hosts from the last successful run.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Command:
         self.hosts = hosts
 
     def tick(self, now: float) -> None:
-        """Starts it, if it is time, and takes in what it has printed, if it has ended."""
+        """Starts the command, if it is time; reads its output, if it has ended."""
         if self._process is None:
             if now >= self._next:
                 self._start(now)
@@ -112,7 +112,7 @@ class Command:
         self._next = now + _EVERY
 
     def close(self) -> None:
-        """Ends what runs."""
+        """Ends a running command."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -144,12 +144,12 @@ class Command:
 
 
 def script(words: tuple[str, ...], slots: int, warn: Callable[[str], object]) -> Command:
-    """The hosts that a script prints, with so many slots where it does not say."""
+    """Returns the hosts that a script prints; `slots` is for lines without a number."""
     return Command(words, lambda text: read_hosts(text, words[0], slots), warn)
 
 
 class _Once:
-    """Tells each thing once."""
+    """Passes on each text once."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell

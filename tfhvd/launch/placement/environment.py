@@ -1,4 +1,4 @@
-"""What the ranks inherit: variables for mpirun itself, and their names for the other hosts."""
+"""The environment of mpirun and the ranks, and the variables that other hosts get."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tfhvd.system import cpu_affinity
 
 _SHIM = Path(__file__).resolve().parents[2] / "horovod_alias" / "shim"
 
-# Open MPI's parameters that say where mpirun keeps its own files, from 5.0 on and before: on this
-# host, and on all hosts. It refuses to be told both.
+# Open MPI's parameters for the folder of mpirun's temporary files, since 5.0 and before: the prefix
+# of variables, the parameter for this host, and the one for all hosts. It refuses both together.
 _FOLDERS = (
     ("PRTE_MCA_", "prte_local_tmpdir_base", "prte_tmpdir_base"),
     ("OMPI_MCA_", "orte_local_tmpdir_base", "orte_tmpdir_base"),
 )
-# The same for one host, as variables. They are mpirun's alone: ranks of Open MPI 4 refuse to start
-# where they inherit them, beside what mpirun itself tells them of its files.
+# The parameters for this host, as variables. Only mpirun may have them: ranks of Open MPI 4 do not
+# start if they inherit these variables in addition to the folder that mpirun tells them.
 FOLDERS_OF_MPIRUN = tuple(prefix + here for prefix, here, _ in _FOLDERS)
 
-# What is each host's, terminal's or login's own; and what an MPI or a batch system tells each
-# process of itself.
+# Variables that describe one host, terminal or login; and variables in which an MPI or a batch
+# system describes one process.
 _OWN = re.compile(
     "_|HOME|USER|LOGNAME|SHELL|SHLVL|PWD|OLDPWD|MAIL|HOST(NAME|TYPE)?|TMP|TMPDIR|TEMP|LS_COLORS"
     "|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|WINDOWID|COLORTERM|COLUMNS|LINES|PS[0-4]|PROMPT_COMMAND"
@@ -38,16 +38,16 @@ _BATCH = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE", "COBALT_NO
 
 
 def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
-    """The environment of mpirun, which on this host the ranks inherit.
+    """Returns the environment of mpirun; the ranks on this host inherit it.
 
     Args:
-        job: its settings and ``--env`` values win over ``base``.
-        base: the launcher's own environment.
-        root: whether we are root, whom Open MPI refuses unless told twice.
+        job: the job, whose settings and ``--env`` values take precedence over ``base``.
+        base: the launcher's environment.
+        root: whether the user is root, for whom Open MPI runs only if two variables allow it.
     """
     env = dict(base)
-    env.pop(RANK, None)  # of another job's rank, by which this one is started
-    # Without it Python keeps what a rank prints until 8 KiB are together.
+    env.pop(RANK, None)  # set if a rank of another job has started this launcher
+    # Otherwise Python would buffer a rank's output up to 8 KiB.
     env.setdefault("PYTHONUNBUFFERED", "1")
     if root:
         env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
@@ -64,8 +64,8 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
     env.update(job.variables)
     env.update(debugger_stdin.launcher_variables(job.pdb, env))
     if job.as_horovod:
-        # First on the path after the script's own folder, and read by every Python that the command
-        # starts. The folder holds the one package `horovod`.
+        # Every Python that the command starts reads PYTHONPATH, and puts it right after the folder
+        # of the script. The folder of the shim contains only the package `horovod`.
         paths = [str(_SHIM), *filter(None, [env.get("PYTHONPATH")])]
         env["PYTHONPATH"] = os.pathsep.join(paths)
     if chooses_legacy_keras(job, base):
@@ -74,7 +74,7 @@ def build(job: Job, base: Mapping[str, str], *, root: bool) -> dict[str, str]:
 
 
 def folders_to_set(job: Job, env: Mapping[str, str]) -> list[str]:
-    """Variables that say where mpirun keeps its own files, but for what the user has said of it."""
+    """Returns variables for the folder of mpirun's files, except those that the user has set."""
     return [
         prefix + here
         for prefix, here, everywhere in _FOLDERS
@@ -84,15 +84,15 @@ def folders_to_set(job: Job, env: Mapping[str, str]) -> list[str]:
 
 
 def chooses_legacy_keras(job: Job, base: Mapping[str, str]) -> bool:
-    """Whether `tf.keras` is to be Keras 2 for the ranks, which neither base nor --env decides."""
+    """Returns whether the ranks get Keras 2 as `tf.keras`, since neither base nor --env decides."""
     said = {**base, **{name: value or "" for name, value in job.env}}
     return job.as_horovod and legacy_keras.is_to_be_chosen(said)
 
 
 def exported(job: Job, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the variables that ranks on other hosts get, sorted: all but what is a host's own.
+    """Returns the sorted names of the variables that ranks on other hosts get.
 
-    What ``--env`` names they get in any case.
+    These are all variables, except those that describe this host; but always those of ``--env``.
     """
     wanted = {name for name, _ in job.env}
     passed = (name for name in env if _NAME.fullmatch(name) and not _OWN.fullmatch(name))
@@ -100,12 +100,12 @@ def exported(job: Job, env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def in_allocation(env: Mapping[str, str]) -> bool:
-    """Whether a batch system has said which hosts to use (mpirun asks it by itself)."""
+    """Returns whether a batch system has chosen the hosts (mpirun asks it)."""
     return any(name in env for name in _BATCH)
 
 
 def physical_cores() -> int:
-    """Cores (not hardware threads) that this process may use: what Open MPI counts as slots."""
+    """Returns the cores (not hardware threads) of this process, which Open MPI counts as slots."""
     allowed = os.sched_getaffinity(0)
     cores = set()
     for cpu in allowed:

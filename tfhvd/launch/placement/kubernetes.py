@@ -1,9 +1,9 @@
-"""The pods of an indexed Job of Kubernetes, as many as can be found by name at the moment.
+"""The pods of an indexed Kubernetes Job that have a name now.
 
     python -m tfhvd.launch.placement.kubernetes JOB DOMAIN COUNT
 
-prints a line for each: this pod's own name, for ranks there need no ssh, and of each other one the
-name that a headless Service gives it once it is ready, and takes from it when it is gone.
+prints a line for each: for this pod its host name, so that ranks here need no ssh; for each other
+pod the name from a headless Service, which a pod has from when it is ready until it ends.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tfhvd.launch.errors import UsageError
 
-_AT_ONCE = 16  # names that are looked up
+_AT_ONCE = 16  # the number of names to look up at a time
 
 
 def command(count: int, environ: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The words of a command that prints those that are there.
+    """Returns a command that prints the present pods.
 
     Args:
         count: how many pods the Job has.
@@ -28,7 +28,7 @@ def command(count: int, environ: Mapping[str, str], name: str) -> tuple[str, ...
         name: this pod's name with its domain.
 
     Raises:
-        UsageError: if this process is in no such pod.
+        UsageError: if this process is not in a pod of an indexed Job.
     """
     index = environ.get("JOB_COMPLETION_INDEX")
     if index is None:

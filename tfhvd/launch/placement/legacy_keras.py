@@ -1,8 +1,8 @@
-"""Which Keras `tf.keras` is for a script of Horovod's: Keras 2, where tf_keras is installed.
+"""The choice of Keras 2 as `tf.keras` for scripts of Horovod, if tf_keras is installed.
 
 Such scripts are written for Keras 2 (`optimizer.variables()`, `lr=`,
-`experimental_run_tf_function=False`), whose successor is tf_keras; since TensorFlow 2.16 `tf.keras`
-is Keras 3 unless a variable asks for the other before TensorFlow is imported.
+`experimental_run_tf_function=False`), whose successor is tf_keras. Since TensorFlow 2.16,
+`tf.keras` is Keras 3 unless a variable asks for Keras 2 before the import of TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NOTE = (
 
 
 def is_to_be_chosen(environ: Mapping[str, str]) -> bool:
-    """Whether tf_keras is there and the environment says nothing of which Keras to use."""
+    """Returns whether tf_keras is installed and the environment does not choose a Keras."""
     return VARIABLE not in environ and importlib.util.find_spec("tf_keras") is not None
 
 
 def choose_here() -> None:
-    """Makes `tf.keras` Keras 2 in this process, unless it is too late, and says so on rank 0."""
+    """Makes `tf.keras` Keras 2 in this process unless it is too late; rank 0 prints a note."""
     if "tensorflow" in sys.modules or not is_to_be_chosen(os.environ):
         return
     os.environ[VARIABLE] = "1"

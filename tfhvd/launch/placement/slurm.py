@@ -1,4 +1,4 @@
-"""What Slurm has allocated: how many ranks, and where. Pure: texts in, values out."""
+"""Slurm's allocation: the number of ranks, and the hosts. Pure: texts in, values out."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _TASKS = ("SLURM_NTASKS", "SLURM_NPROCS")
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a job has been given.
+    """The allocation of a Slurm job.
 
     Attributes:
-        num_proc: the ranks that it is for.
-        hosts: its nodes.
-        query: the words of a command that prints its nodes as they are now: one that fails is taken
-            from a job of `--no-kill`, and others are added to one that expands.
+        num_proc: the number of ranks.
+        hosts: the nodes.
+        query: a command that prints the present nodes. Slurm removes a failed node from a job with
+            `--no-kill`, and adds nodes to a job that expands.
     """
 
     num_proc: int
@@ -30,9 +30,9 @@ class Allocation:
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation | None:
-    """The allocation that we run in, or None.
+    """Returns the allocation of this process, or None.
 
-    Raises UsageError where srun has started several of us, each of which would start all ranks.
+    Raises UsageError if srun has started several launchers, each of which would start all ranks.
     """
     if "SLURM_JOB_ID" not in environ:
         return None
@@ -53,14 +53,14 @@ def allocation(environ: Mapping[str, str]) -> Allocation | None:
 
 
 def hosts_now(nodes: str, first: Sequence[Host]) -> tuple[Host, ...]:
-    """The hosts of an allocation as its query prints them.
+    """Returns the present hosts of an allocation.
 
     Args:
-        nodes: what it has printed.
-        first: those at the beginning. Nodes that were added have as many slots as the first one.
+        nodes: the output of its query.
+        first: the hosts at the beginning. Added nodes have as many slots as the first host.
 
     Raises:
-        UsageError: if it cannot be read.
+        UsageError: if the output is malformed.
     """
     slots = {host.name: host.slots for host in first}
     names = [name for line in nodes.split() for name in expand(line)]
@@ -68,7 +68,7 @@ def hosts_now(nodes: str, first: Sequence[Host]) -> tuple[Host, ...]:
 
 
 def _slots(environ: Mapping[str, str], nodes: int, tasks: int | None) -> list[int]:
-    """Of each node."""
+    """Returns the number of slots of each node."""
     said = repeated(environ.get("SLURM_TASKS_PER_NODE", ""))
     each = _number(environ, "SLURM_NTASKS_PER_NODE") or 1
     slots = said if len(said) == nodes else [each] * nodes
@@ -83,7 +83,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def repeated(text: str) -> list[int]:
-    """Numbers as Slurm writes them: ``repeated("2(x3),1") == [2, 2, 2, 1]``; [] if malformed."""
+    """Reads Slurm's form of numbers: ``repeated("2(x3),1") == [2, 2, 2, 1]``; [] if malformed."""
     numbers: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([1-9][0-9]*)(?:\(x([0-9]+)\))?", part.strip())
@@ -94,9 +94,9 @@ def repeated(text: str) -> list[int]:
 
 
 def expand(nodes: str) -> list[str]:
-    """Names of a list as Slurm writes it: ``expand("a[1-2,07],b") == ["a1", "a2", "a07", "b"]``.
+    """Reads Slurm's form of names: ``expand("a[1-2,07],b") == ["a1", "a2", "a07", "b"]``.
 
-    Raises UsageError where it is malformed.
+    Raises UsageError if it is malformed.
     """
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodes):

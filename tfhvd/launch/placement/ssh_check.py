@@ -1,8 +1,7 @@
-"""Before a job on several hosts: can all of them be reached by ssh, without a password?
+"""Checks before a job on several hosts that ssh reaches all of them without a password.
 
-Or by the program that takes the place of ssh (`--remote-shell`).
-
-mpirun would say so of one host, late, and in words of its own.
+With `--remote-shell` it checks the program that replaces ssh. Without this check mpirun would
+report only one unreachable host, late, and in words that do not say what to type.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from pathlib import Path
 from tfhvd.launch.state.hosts import Host, is_local
 from tfhvd.launch.state.job_spec import Job
 
-LIMIT = 9.0  # seconds for all hosts together: they are told within ten, with the start of Python
-_CONNECT = 8  # seconds for ssh's own limit, whose words are better than ours
+LIMIT = 9.0  # seconds for all hosts together; with the start of Python a report takes at most ten
+_CONNECT = 8  # seconds for ssh's ConnectTimeout: ssh's message is better than ours
 
-# By these mpirun starts its daemons with something else than ssh.
+# With one of these variables mpirun does not start its daemons by ssh.
 _OTHERS = (
     *("OMPI_MCA_plm", "PRTE_MCA_plm", "OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm_ssh_agent"),
     *("PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER", "HYDRA_LAUNCHER_EXEC", "HYDRA_BOOTSTRAP"),
@@ -38,9 +37,9 @@ _OTHER_WORDS = ("plm", "plm_rsh_agent", "plm_ssh_agent", "-launcher", "-bootstra
 
 
 def hosts_to_check(job: Job, environ: Mapping[str, str], *, in_allocation: bool) -> list[Host]:
-    """The hosts that mpirun will reach by ssh, or by the program that we put in its place.
+    """Returns the hosts that mpirun will reach by ssh, or by the program that replaces ssh.
 
-    None where something else starts the daemons.
+    The list is empty if mpirun starts its daemons in another way.
     """
     other = any(name in environ for name in _OTHERS) or any(
         word in _OTHER_WORDS or word.startswith("-launcher") for word in job.mpi_args
@@ -51,7 +50,7 @@ def hosts_to_check(job: Job, environ: Mapping[str, str], *, in_allocation: bool)
 
 
 def arguments(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What mpirun gives to ssh: by our options, or by mpirun's own."""
+    """Returns the arguments for ssh, from our options or from mpirun's."""
     if job.ssh_args:
         return job.ssh_args
     said = [environ[name] for name in _ARGUMENT_VARIABLES if name in environ]
@@ -63,13 +62,13 @@ def arguments(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a host has said.
+    """The answer of a host.
 
     Attributes:
-        host: which.
-        code: the exit code of ssh, or of the command there; None: it has not ended in time.
-        out: what the command wrote to stdout.
-        said: what it, or ssh, wrote to stderr.
+        host: the host.
+        code: the exit code of ssh, or of the command there; None if it has not ended in time.
+        out: the command's stdout.
+        said: the stderr of the command, or of ssh.
     """
 
     host: Host
@@ -81,9 +80,9 @@ class Answer:
 def command(
     host: Host, ssh_args: Sequence[str], shell: Path | None = None, asked: str = "true"
 ) -> list[str]:
-    """What asks one host; it never waits for somebody to type. ``shell``: in the place of ssh.
+    """Returns a command that asks one host, and never waits for a user's input.
 
-    ``asked``: the command there, as a shell reads it.
+    ``shell`` replaces ssh. ``asked`` is the command on the host, as a shell reads it.
     """
     if shell is not None:
         return [str(shell), host.target, asked]
@@ -98,7 +97,7 @@ def failures(
     environ: Mapping[str, str],
     shell: Path | None = None,
 ) -> list[str]:
-    """Asks all hosts at once; returns a line for each that cannot be reached."""
+    """Asks all hosts at once; returns a line for each host that cannot be reached."""
     return [
         explain(answer.host, ssh_args, answer.said, answer.code, shell)
         for answer in ask(hosts, ssh_args, environ, shell)
@@ -116,10 +115,10 @@ def ask(
     """Runs a command on all hosts at once, for at most LIMIT seconds.
 
     Args:
-        hosts: where.
-        ssh_args: of `arguments`.
-        environ: for ssh itself.
-        shell: in the place of ssh.
+        hosts: the hosts.
+        ssh_args: the result of `arguments`.
+        environ: the environment of ssh.
+        shell: a program to use instead of ssh.
         asked: the command, as a shell reads it.
     """
     with contextlib.ExitStack() as stack:
@@ -132,7 +131,7 @@ def ask(
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,
-                start_new_session=True,  # without our terminal, on which ssh might ask
+                start_new_session=True,  # without our terminal: ssh might ask a question there
             )
             stack.callback(_end, process)
             started.append((host, process, out, errors))
@@ -150,7 +149,7 @@ def ask(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends an ssh that still runs, with what it has started (as a ProxyCommand)."""
+    """Ends an ssh that still runs, with its children (such as a ProxyCommand)."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -160,7 +159,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def explain(
     host: Host, ssh_args: Sequence[str], said: str, code: int | None, shell: Path | None = None
 ) -> str:
-    """What happened to a host, and what to type. ``code`` None: ssh has not ended in time."""
+    """Returns a line with the error of a host and what to type; ``code`` None: ssh was too slow."""
     words = [line.strip() for line in said.splitlines() if line.strip()]
     name = shell.name if shell is not None else "ssh"
     last = words[-1].rstrip(".") if words else f"{name} ended with exit code {code}"

@@ -1,7 +1,7 @@
-"""``--pdb RANK``: our stdin is that rank's, and `breakpoint()` stops no other rank.
+"""``--pdb RANK``: one rank gets the launcher's stdin, and `breakpoint()` stops only this rank.
 
-The launcher reads its stdin and sends it to the agent around the rank, whatever mpirun does with
-stdin: Open MPI 5 never tells a rank of its end, and other ranks would wait for input in vain.
+The launcher reads its stdin and sends it to the agent around the rank. mpirun's stdin is not used:
+Open MPI 5 never reports the end of the input to a rank, and other ranks would wait for input.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ STALL_CHECK = "TFHVD_STALL_CHECK_DISABLE"
 
 
 def launcher_variables(rank: int | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the job needs in order to debug a rank: nobody complains that it takes its time."""
+    """Returns the launcher's variables for a debugger: no stall check, as the user takes time."""
     if rank is None:
         return {}
     return {PDB: str(rank), **({} if STALL_CHECK in environ else {STALL_CHECK: "1"})}
 
 
 def has_input(rank: int, environ: Mapping[str, str]) -> bool:
-    """Whether this rank is the one that is debugged."""
+    """Returns whether the debugger is for this rank."""
     return environ.get(PDB) == str(rank)
 
 
 def rank_variables(rank: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """What a rank needs: where another one is debugged, `breakpoint()` does nothing here."""
+    """Returns the rank's variables: `breakpoint()` does nothing if another rank is debugged."""
     return {} if PDB not in environ or has_input(rank, environ) else {"PYTHONBREAKPOINT": "0"}
 
 
 class InputSender:
-    """The launcher's side: sends what comes on a descriptor, also what came before the rank.
+    """The launcher's side: sends its input to the rank, also input from before the rank's start.
 
     Args:
-        select: of the launcher's loop.
-        fd: our stdin.
+        select: the selector of the launcher's loop.
+        fd: the launcher's stdin.
     """
 
     def __init__(self, select: selectors.BaseSelector, fd: int = 0) -> None:
@@ -51,20 +51,20 @@ class InputSender:
         self._send: Callable[[bytes], None] = self._early.append
         try:
             select.register(fd, selectors.EVENT_READ, self._on_input)
-        except (PermissionError, ValueError, OSError):  # a file, for which nobody has to wait
+        except (PermissionError, ValueError, OSError):  # a file, which is always readable
             with contextlib.suppress(OSError):
                 while self._pass_on():
                     pass
 
     def to(self, send: Callable[[bytes], None]) -> None:
-        """The rank is there; ``send`` takes frames for it."""
+        """Connects the sender with the started rank; ``send`` takes frames for the rank."""
         self._send = send
         for frame in self._early:
             send(frame)
         self._early.clear()
 
     def stop(self) -> None:
-        """The rank has ended, and reads no more."""
+        """Stops when the rank has ended, and reads no more."""
         with contextlib.suppress(KeyError, ValueError):
             self._select.unregister(self._fd)
 
@@ -75,7 +75,7 @@ class InputSender:
     def _pass_on(self) -> bool:
         try:
             data = os.read(self._fd, 1 << 16)
-        except OSError:  # a terminal that is gone
+        except OSError:  # a terminal that was closed
             data = b""
         self._send(messages.frame(FrameKind.INPUT, data))
         return bool(data)
@@ -85,8 +85,8 @@ class InputWriter:
     """The agent's side: writes to the rank's stdin, without waiting for the rank to read it.
 
     Args:
-        select: of the agent's loop.
-        pipe: what the rank reads; closed once all is written.
+        select: the selector of the agent's loop.
+        pipe: the rank's stdin, which is closed when all input is written.
     """
 
     def __init__(self, select: selectors.BaseSelector, pipe: IO[bytes]) -> None:
@@ -97,7 +97,7 @@ class InputWriter:
         os.set_blocking(pipe.fileno(), False)
 
     def feed(self, data: bytes) -> None:
-        """Takes what comes next; nothing means the end."""
+        """Takes the next input; empty data mean the end."""
         if self._pipe.closed:
             return
         self._waiting += data
@@ -110,7 +110,7 @@ class InputWriter:
             del self._waiting[: os.write(self._pipe.fileno(), self._waiting)]
         except BlockingIOError:
             return
-        except OSError:  # nobody reads it any more
+        except OSError:  # no process reads the pipe any more
             self._waiting.clear()
             self._ends = True
         if not self._waiting:

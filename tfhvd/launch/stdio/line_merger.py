@@ -1,10 +1,10 @@
-"""Many ranks' output on one terminal or file: whole lines, each with its rank's prefix.
+"""LineMerger: the output of many ranks on one terminal or file, in whole lines with prefixes.
 
-A line is written when it is complete. What a rank leaves unfinished (a prompt, a progress bar) is
-shown too, a moment later, and then holds the cursor: what comes next for it is written at once. If
-another rank finishes a line meanwhile, the unfinished one gives way and is written anew after it:
-on a terminal in its place, in a file as a line of its own once it is complete. So no line is ever
-torn, and each complete line appears whole.
+A line is written when it is complete. An unfinished line of a rank (a prompt, a progress bar) is
+shown a moment later. It then holds the cursor: more text of this line is written at once. If
+another rank finishes a line meanwhile, the unfinished line gives way. On a terminal it is erased
+and written again after the other line; in a file it is written again when it is complete. So no
+line is ever torn, and each complete line appears whole.
 
 Pure: bytes and times in, bytes out.
 """
@@ -15,12 +15,12 @@ import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-# Seconds until an unfinished line is shown (print writes a line in pieces). Nobody watches a file,
-# where to give way costs a line.
+# Seconds until an unfinished line is shown (print writes a line in pieces). A file can wait longer:
+# each time that a line gives way there costs a line.
 SHOW_AFTER = 0.05
 SHOW_AFTER_IN_FILE = 0.5
-GIVE_WAY_AFTER = 1.0  # seconds of silence until another's unfinished line may take the cursor
-LONGEST = 1 << 16  # bytes; a longer line is shown in part
+GIVE_WAY_AFTER = 1.0  # seconds of silence until another unfinished line may take the cursor
+LONGEST = 1 << 16  # bytes; a longer line is shown only in part when it is written again
 
 _ERASE_LINE = b"\r\x1b[K"
 
@@ -31,13 +31,13 @@ class _Line:
 
     prefix: bytes
     text: bytearray
-    shown: int = 0  # bytes of text that stand on the screen; not 0 only for the holder
-    since: float = 0.0  # when the first byte that is not shown came
-    heard: float = 0.0  # when the last byte came
-    gave_way: bool = False  # was shown, and was interrupted
+    shown: int = 0  # bytes of text on the screen; 0 except for the holder of the cursor
+    since: float = 0.0  # when the first byte that is not shown arrived
+    heard: float = 0.0  # when the last byte arrived
+    gave_way: bool = False  # whether it was shown, and another line has interrupted it
 
     def begin(self, prefix: bytes) -> None:
-        """Takes the prefix, if nothing of the line has come yet."""
+        """Sets the prefix, if the line is still empty."""
         if not self.text:
             self.prefix = prefix
 
@@ -46,7 +46,7 @@ class LineMerger:
     """Merges the outputs of many sources into one stream.
 
     Args:
-        write: takes (source, bytes) in order; the caller's, may block.
+        write: takes (source, bytes) in order; it may block.
         terminal: whether the stream is a terminal, on which a line can be erased.
     """
 
@@ -58,9 +58,9 @@ class LineMerger:
         self._holder: Hashable | None = None
 
     def feed(self, source: Hashable, prefix: bytes, data: bytes, now: float) -> None:
-        """Takes what ``source`` wrote at ``now`` seconds of any steady clock.
+        """Takes the bytes that ``source`` wrote at ``now`` seconds of any steady clock.
 
-        Lines that begin in ``data`` have the prefix that is given with it.
+        ``prefix`` is for the lines that begin in ``data``.
         """
         line = self._lines.setdefault(source, _Line(prefix, bytearray()))
         if len(line.text) == line.shown or line.gave_way:
@@ -80,7 +80,7 @@ class LineMerger:
             self._show_again()
 
     def tick(self, now: float) -> None:
-        """Shows unfinished lines whose time has come. Call it every few hundredths of a second."""
+        """Shows unfinished lines that have waited long enough. Call it about 50 times a second."""
         for source, line in self._lines.items():
             if len(line.text) == line.shown or line.gave_way or now < line.since + self._show_after:
                 continue
@@ -89,11 +89,11 @@ class LineMerger:
                 self._show(source, line)
 
     def waiting(self) -> bool:
-        """Whether ``tick`` may have something to do later."""
+        """Returns whether ``tick`` may have something to do later."""
         return any(len(line.text) > line.shown for line in self._lines.values())
 
     def finish(self, source: Hashable) -> None:
-        """The source has ended: its unfinished line, if any, becomes a line."""
+        """Ends a source; its unfinished line, if any, becomes a complete line."""
         line = self._lines.pop(source, None)
         if line is None or not line.text:
             return
@@ -103,7 +103,7 @@ class LineMerger:
             self._show_again()
 
     def _feed_lines(self, source: Hashable, line: _Line, prefix: bytes, data: bytes) -> None:
-        """Writes lines that are whole, in one piece: output may come faster than Python counts."""
+        """Writes complete lines in one piece: output may arrive faster than a loop over lines."""
         if line.text:
             end = data.index(b"\n") + 1
             line.text += data[:end]
@@ -123,15 +123,15 @@ class LineMerger:
         line.shown = 0
 
     def _show(self, source: Hashable, line: _Line) -> None:
-        """Writes what of the line is not on the screen, and makes it the holder."""
+        """Writes the part of the line that is not on the screen; the line then holds the cursor."""
         if self._holder is not None and self._holder != source:
             self._interrupt()
-        # From the last byte that stands there: a carriage return calls for the prefix.
+        # From the last byte on the screen on: after a carriage return the prefix is needed.
         fresh = bytes(line.text[max(0, line.shown - 1) :])
         self._write(source, _prefixed(line.prefix, fresh, shown=line.shown > 0))
         self._holder = source
         line.gave_way = False
-        # Only what stands after the last carriage return is needed to write the line anew.
+        # To write the line again, only the text after the last carriage return is needed.
         last = fresh.rstrip(b"\r").rfind(b"\r") + 1
         dropped = len(line.text) - len(fresh) + last if last else len(line.text) - LONGEST
         del line.text[: max(0, dropped)]
@@ -153,19 +153,19 @@ class LineMerger:
                     return
 
 
-# Between a carriage return and other text.
+# The position between a carriage return and other text.
 _ANEW = re.compile(rb"(?<=\r)(?=[^\r\n])")
 
 
 def _prefixed(prefix: bytes, text: bytes, *, shown: bool) -> bytes:
-    """What to write of a part of a line.
+    """Returns the bytes to write for a part of a line.
 
-    The prefix goes to the start, and behind each carriage return that other text follows.
+    The prefix goes to the start, and after each carriage return that other text follows.
 
     Args:
-        prefix: the line's.
+        prefix: the prefix of the line.
         text: the part.
-        shown: whether its first byte stands on the screen.
+        shown: whether its first byte is on the screen already.
     """
     if b"\r" in text:
         text = _ANEW.sub(lambda found: prefix, text)
@@ -173,6 +173,6 @@ def _prefixed(prefix: bytes, text: bytes, *, shown: bool) -> bytes:
 
 
 def _each_prefixed(prefix: bytes, lines: bytes) -> bytes:
-    """Whole lines, each as `_prefixed` has it."""
+    """Returns complete lines, each with its prefix as by `_prefixed`."""
     text = _prefixed(prefix, lines, shown=False)
     return text[:-1].replace(b"\n", b"\n" + prefix) + b"\n"

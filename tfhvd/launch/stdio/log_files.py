@@ -1,4 +1,4 @@
-"""Files of the ranks' output: one of each stream of a rank, or one a rank."""
+"""Logs: files of the ranks' output, one for each stream of a rank or one for each rank."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tfhvd.launch.stdio.line_merger import LineMerger
 
 
 def timestamp(at: datetime) -> bytes:
-    """What stands before a line: ``b"2026-01-31 12:00:00.123 "``."""
+    """Returns the time as a prefix of a line: ``b"2026-01-31 12:00:00.123 "``."""
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} ".encode()
 
 
 class _Log:
-    """One file. As bytes come (raw), or in whole lines, so that two streams do not tear them."""
+    """One file, written byte by byte (raw), or in whole lines, so that two streams tear no line."""
 
     def __init__(self, path: Path, *, raw: bool, append: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,11 +44,11 @@ class Logs:
     """The files of a job.
 
     Args:
-        num_proc: the number of ranks at the start; others may come.
+        num_proc: the number of ranks at the start; others may join.
         streams: the folder of ``--output-filename``: ``rank.R/stdout`` and ``rank.R/stderr``.
         ranks: the folder of ``--output``: ``rank.R.log``, with both.
-        timestamps: whether lines will come with a time to be put before them.
-        append: whether to keep what the files hold.
+        timestamps: whether `feed` will get a time to write before each line.
+        append: whether to keep the present contents of the files.
     """
 
     def __init__(
@@ -89,25 +89,25 @@ class Logs:
                 self._logs[rank, errors].append(log)
 
     def feed(self, rank: int, data: bytes, now: float, *, errors: bool, stamp: bytes) -> None:
-        """Takes what a rank wrote to its stdout, or (errors) stderr."""
+        """Writes a rank's output to its stdout, or (errors) stderr."""
         if (rank, errors) not in self._logs:
-            # A disk that is full by now must not end the job: that rank has no file.
+            # A full disk must not end the job: this rank then has no file.
             with contextlib.suppress(OSError):
                 self._open(rank)
         for log in self._logs.get((rank, errors), ()):
             log.feed(errors, stamp, data, now)
 
     def tick(self, now: float) -> None:
-        """Writes unfinished lines whose time has come."""
+        """Writes unfinished lines that have waited long enough."""
         for log in self._all():
             log.merger.tick(now)
 
     def waiting(self) -> bool:
-        """Whether there are unfinished lines to be written soon."""
+        """Returns whether there are unfinished lines to write soon."""
         return any(log.merger.waiting() for log in self._all())
 
     def finish(self, rank: int) -> None:
-        """The rank has ended; its unfinished lines become lines."""
+        """Ends a rank; its unfinished lines become complete lines."""
         for errors in (False, True):
             for log in self._logs.get((rank, errors), ()):
                 log.merger.finish(errors)

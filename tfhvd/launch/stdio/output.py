@@ -1,4 +1,4 @@
-"""Where the ranks' output goes: our stdout and stderr, line by line, and files where wanted."""
+"""Output: writes the ranks' output to our stdout and stderr, line by line, and to files."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tfhvd.launch.state.tensorflow_banner import StartupFilter
 from tfhvd.launch.stdio.line_merger import LineMerger
 from tfhvd.launch.stdio.log_files import Logs, timestamp
 
-_OUT, _ERR = 1, 2  # our own descriptors
+_OUT, _ERR = 1, 2  # the launcher's descriptors
 
 
 class Output:
-    """The launcher's one way to write.
+    """The launcher's only way to write.
 
-    stdout stays stdout and stderr stays stderr. Where both are the same terminal or file, their
-    lines are merged together.
+    stdout stays stdout and stderr stays stderr. If both are the same terminal or file, their lines
+    are merged.
 
     Args:
-        num_proc: the number of ranks at the start; others may come.
+        num_proc: the number of ranks at the start; others may join.
         prefix: whether each line begins with its rank, as in ``[1] ``.
         folder: also write ``folder/rank.R/stdout`` and ``stderr``; made if absent.
-        show: the only rank whose output is written to ours, None for all; or a folder, where
-            ``rank.R.log`` takes what each rank writes, in the place of ours.
+        show: the only rank whose output is written to our streams, None for all; or a folder, in
+            which ``rank.R.log`` gets the output of each rank instead of our streams.
         timestamps: whether each line begins with the time.
-        startup_lines: whether to write those of TensorFlow for other ranks than the first, too.
-        append: whether to keep what the files hold, as of a start of the job before.
+        startup_lines: whether to write TensorFlow's start-up lines also for ranks after the first.
+        append: whether to keep the present contents of the files, as from an earlier start.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Output:
 
     @property
     def broken(self) -> bool:
-        """Whether nobody reads our stdout any more (as in ``tfhvdrun ... | head``)."""
+        """Whether the reader of our stdout has ended (as in ``tfhvdrun ... | head``)."""
         return self._broken
 
     def feed(self, rank: int, data: bytes, now: float, *, errors: bool) -> None:
-        """Takes what a rank wrote to its stdout, or (errors) stderr."""
+        """Writes a rank's output to its stdout, or (errors) stderr."""
         stamp = self._stamp()
         self._logs.feed(rank, data, now, errors=errors, stamp=stamp)
         if errors and rank > 0 and self._hides_startup:
@@ -73,7 +73,7 @@ class Output:
         self._feed(rank, data, now, errors=errors, stamp=stamp)
 
     def aside(self, rank: int, data: bytes, now: float) -> None:
-        """Takes what belongs to a rank's stderr, but is of interest in files and with -v only."""
+        """Writes a part of a rank's stderr that is of interest only in files and with -v."""
         stamp = self._stamp()
         self._logs.feed(rank, data, now, errors=True, stamp=stamp)
         if not self._hides_startup:
@@ -90,22 +90,22 @@ class Output:
         return timestamp(datetime.now()) if self._timestamps else b""
 
     def message(self, data: bytes) -> None:
-        """Writes to stderr as it is: what mpirun or the launcher itself has to say."""
+        """Writes a message of mpirun or of the launcher to stderr, without a prefix."""
         merger = self._mergers[_ERR]
         merger.feed((_ERR, "tfhvdrun"), self._stamp(), data, 0.0)
 
     def tick(self, now: float) -> None:
-        """Shows unfinished lines whose time has come."""
+        """Shows unfinished lines that have waited long enough."""
         for merger in set(self._mergers.values()):
             merger.tick(now)
         self._logs.tick(now)
 
     def waiting(self) -> bool:
-        """Whether there are unfinished lines to be shown soon."""
+        """Returns whether there are unfinished lines to show soon."""
         return self._logs.waiting() or any(merger.waiting() for merger in self._mergers.values())
 
     def finish(self, rank: int) -> None:
-        """The rank has ended; its unfinished lines become lines."""
+        """Ends a rank; its unfinished lines become complete lines."""
         self._logs.finish(rank)
         if rank in self._filters:
             rest = self._filters[rank].finish()
