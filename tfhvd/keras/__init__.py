@@ -1,7 +1,7 @@
 """Data-parallel training of Keras models: `import tfhvd.keras as hvd`.
 
-Follows `tf.keras` (Keras 3, or tf_keras where TF_USE_LEGACY_KERAS=1), and takes optimizers and
-models of a directly imported `keras` or `tf_keras` just as well.
+It follows `tf.keras` (Keras 3, or tf_keras with TF_USE_LEGACY_KERAS=1). It also takes optimizers
+and models of a directly imported `keras` or `tf_keras`.
 
 Example:
     >>> import tfhvd.keras as hvd

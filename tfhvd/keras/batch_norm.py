@@ -10,20 +10,20 @@ from tfhvd.runtime.process_sets import ProcessSet, checked_id, global_process_se
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
-    """`tf.keras`' BatchNormalization, whose moments are of the batches of all ranks.
+    """BatchNormalization of `tf.keras` with the moments of the joined batch of all ranks.
 
-    Every sample counts once: ranks with unequal batches normalize as one rank would do with the
-    joined batch, and their gradients are that rank's. In training only; all ranks must train the
-    layer in the same steps. Moments are computed in float32 at least.
+    Every sample counts once: ranks with unequal batches normalize as one rank would normalize the
+    joined batch, and they have the gradients of this rank. This is so in training only, and all
+    ranks must train the layer in the same steps. Moments are computed at least in float32.
 
-    With tfhvd, `BatchNormalization(synchronized=True)` of Keras 3 and of tf_keras does the same
-    over all ranks, from the first distributed optimizer or tape on, and models with it open without
-    tfhvd.
+    With tfhvd, `BatchNormalization(synchronized=True)` of Keras 3 and of tf_keras computes the same
+    over all ranks, from the first distributed optimizer or tape on. A model with this layer can be
+    opened without tfhvd.
 
     Args:
         axis: the dimension of the channels.
         process_set: the ranks whose batches count together. It is not saved with a model: a layer
-            that is opened again takes all ranks.
+            from a file takes all ranks.
         **kwargs: the other arguments of Keras' layer: `momentum`, `epsilon`, `center`, ...
 
     Raises:

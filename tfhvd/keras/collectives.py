@@ -1,4 +1,4 @@
-"""Collectives on values, with the arguments in the order that horovod.keras has them."""
+"""Collectives on values, with the arguments in the order of horovod.keras."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def allreduce(
             uint8, int8, int32, int64, float16, bfloat16, float32, float64; bool with Min or Max.
         name: the name of the reduction, the same on every rank.
         average: Horovod's old way to say op=Average (True) or op=Sum (False).
-        prescale_factor: what the value is multiplied by before the reduction.
-        postscale_factor: what the result is multiplied by.
+        prescale_factor: the factor for the value before the reduction.
+        postscale_factor: the factor for the result.
         op: Average (default), Sum, Min, Max, Product or Adasum.
-        compression: how the value travels.
+        compression: the form in which the value is sent.
 
     Returns:
         A tensor like `value`, the same on every rank.
 
     Raises:
         NotInitializedError: before `init`.
-        TypeError: for a type that cannot be reduced so.
-        ValueError: for an op that is none.
+        TypeError: if `op` does not support the type.
+        ValueError: for an unknown op.
         tf.errors.InvalidArgumentError: if shape, type or arguments differ between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> accuracy = hvd.allreduce(accuracy, name="accuracy")
@@ -71,10 +71,10 @@ def allgather(value: TensorLike, name: str | None = None) -> tf.Tensor:
 
     Raises:
         NotInitializedError: before `init`.
-        TypeError: for a type that does not travel.
+        TypeError: for a type that cannot be sent.
         ValueError: for a scalar.
         tf.errors.InvalidArgumentError: if types, or later dimensions, differ between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> predictions = hvd.allgather(model.predict(x))
@@ -83,11 +83,11 @@ def allgather(value: TensorLike, name: str | None = None) -> tf.Tensor:
 
 
 def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> tf.Tensor:
-    """Gives every rank the value of one.
+    """Gives every rank the value of one rank.
 
     Args:
         value: a number, list, array or tensor, of the same shape and type on every rank.
-        root_rank: the rank whose value it is.
+        root_rank: the rank that sends its value.
         name: the name of the operation, the same on every rank.
 
     Returns:
@@ -95,10 +95,10 @@ def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> tf.
 
     Raises:
         NotInitializedError: before `init`.
-        TypeError: for a type that does not travel.
-        ValueError: for a root that is no rank.
+        TypeError: for a type that cannot be sent.
+        ValueError: if `root_rank` is not a rank.
         tf.errors.InvalidArgumentError: if shape, type or root differ between the ranks.
-        tf.errors.AbortedError: if a rank is lost or has left.
+        tf.errors.AbortedError: if a rank has failed or left.
 
     Example:
         >>> seed = hvd.broadcast(seed, 0)

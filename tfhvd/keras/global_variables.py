@@ -15,19 +15,19 @@ def broadcast_global_variables(
 ) -> None:
     """Gives every rank's global variables the root's values, in the session that Keras uses.
 
-    That is the default session or, where there is none, tf_keras' own; what tf_keras has not
-    initialized yet is initialized. In TensorFlow 2 there are no global variables: there
-    `BroadcastGlobalVariablesCallback` gives the ranks of `fit` one state, and
-    `broadcast_variables(model.variables, root_rank)` those of any program.
+    Keras uses the default session; without one, tf_keras uses a session that it makes itself, and
+    initializes the variables that are not initialized yet. TensorFlow 2 has no global variables:
+    use `BroadcastGlobalVariablesCallback` for `fit`, and in any other program
+    `broadcast_variables(model.variables, root_rank)`.
 
     Args:
-        root_rank: the rank whose values are taken.
-        process_set: the ranks that take part.
+        root_rank: the rank that sends its values.
+        process_set: the ranks that call this function.
 
     Raises:
-        RuntimeError: where operations run eagerly, and there are no global variables; and where
+        RuntimeError: if operations run eagerly, because there are no global variables then; or if
             there is no session.
-        ValueError: if the root is no rank.
+        ValueError: if `root_rank` is not a rank.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:

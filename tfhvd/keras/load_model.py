@@ -38,11 +38,11 @@ def load_model(
 ) -> Model:
     """Opens a model saved by `model.save` and wraps its optimizer with `DistributedOptimizer`.
 
-    The file has the arguments of the `DistributedOptimizer` that was saved, except for its groups.
-    Those that are given here, and are not None, go before them. A process set and local variables
-    are named in a warning, to be given again. Plain Keras opens the same file, and gives the plain
-    optimizer. Each rank reads the file itself: where only rank 0 has it, load it there and let
-    `BroadcastGlobalVariablesCallback` bring the others up to it.
+    The file contains the arguments of the saved `DistributedOptimizer`, except `groups`. Arguments
+    of this call that are not None replace them. A process set and local variables must be given
+    again: a warning names them. Plain Keras opens the same file with the plain optimizer. Each rank
+    reads the file itself. If only rank 0 has the file, load it there, and let
+    `BroadcastGlobalVariablesCallback` give the others its state.
 
     Args:
         filepath: a `.keras` or `.h5` file. It is opened with the Keras that wrote it, Keras 3 or
@@ -51,8 +51,8 @@ def load_model(
         custom_objects: other classes and functions that the file may name, by their names.
         compression: how gradients travel: a member of `Compression`. One with a state, such as
             `topk`, reduces each gradient on its own, and leaves alone those that it does not suit.
-        legacy_opts: whether the optimizer is to be one of `tf_keras.optimizers.legacy`. The file
-            says which it is; this says that it must be such a one.
+        legacy_opts: whether the optimizer must be one of `tf_keras.optimizers.legacy`. The file
+            determines the optimizer; this argument only checks it.
         safe_mode: whether Keras refuses a file with pickled code in it, such as a Lambda layer.
         **optimizer_arguments: further arguments of `DistributedOptimizer`.
 
@@ -60,11 +60,11 @@ def load_model(
         The model, compiled if it was saved so, with its optimizer's state.
 
     Raises:
-        OSError, ValueError: as Keras does where there is no such file, none of a model, or one that
-            is not safe.
-        ValueError: for `legacy_opts` with a file whose optimizer is no legacy one; where a file's
-            optimizer had a compression with a state, and none is given; and for an `.h5` file of a
-            plain optimizer that accumulates gradients, without `backward_passes_per_step`.
+        OSError, ValueError: from Keras, if the file does not exist, has no model, or is not safe.
+        ValueError: for `legacy_opts` if the file's optimizer is not a legacy one; if the file's
+            optimizer had a compression with a state, and no compression is given; and for an `.h5`
+            file of a plain optimizer that accumulates gradients, without
+            `backward_passes_per_step`.
         TypeError, ValueError: as `DistributedOptimizer`.
 
     Example:
@@ -74,7 +74,7 @@ def load_model(
     objects.update(custom_objects or {})
     keras = _keras_of(pathlib.Path(filepath))
     if keras.__name__ == keras_compat.KERAS_3:
-        importlib.import_module("tfhvd.keras.optimizers.lars")  # Keras then knows it
+        importlib.import_module("tfhvd.keras.optimizers.lars")  # registers LARS with Keras
     model = keras.models.load_model(str(filepath), custom_objects=objects, safe_mode=safe_mode)
     if getattr(model, "optimizer", None) is not None:
         if legacy_opts and not keras_compat.is_legacy_optimizer(model.optimizer):
@@ -95,7 +95,7 @@ def load_model(
 
 
 def _completed(given: dict[str, Any], model: Model, filepath: pathlib.Path) -> dict[str, Any]:
-    """Adds what a file says of the optimizer's arguments to those that are given."""
+    """Returns the given arguments of the optimizer, and the file's for the others."""
     if zipfile.is_zipfile(filepath):
         with _weights_of(filepath) as file:
             return saved_arguments.completed(given, file, str(filepath))
@@ -130,7 +130,7 @@ def _weights_of(filepath: pathlib.Path) -> Iterator[h5py.File]:
 def _restore_compression(
     compression: StatefulCompression, model: Model, filepath: pathlib.Path
 ) -> None:
-    """Gives a compression the state that a `.keras` file has, if it has one."""
+    """Restores the state of a compression from a `.keras` file, if the file has one."""
     compression.build(model.trainable_variables)
     if not zipfile.is_zipfile(filepath):
         return
@@ -141,7 +141,7 @@ def _restore_compression(
 
 
 def _keras_of(filepath: pathlib.Path) -> ModuleType:
-    """Gives the Keras that wrote a file, by the version in it; `tf.keras` where none is."""
+    """Returns the Keras that wrote a file, by the version in the file; `tf.keras` without one."""
     version = ""
     if zipfile.is_zipfile(filepath):
         with zipfile.ZipFile(filepath) as archive:

@@ -1,8 +1,8 @@
-"""DistributedOptimizer for Keras 3 and tf_keras: the user's optimizer, whose gradients are reduced.
+"""DistributedOptimizer for Keras 3 and tf_keras: the user's optimizer with reduced gradients.
 
-A wrapped optimizer is a second object over the state of the user's own (see
-`tfhvd.compat.object_proxy`): only updates through the wrapped one are reduced. Which part of it
-differs: see `tfhvd.keras.wrap.hooks`.
+A wrapped optimizer is a second object that shares the state of the user's optimizer (see
+`tfhvd.compat.object_proxy`). Only updates through the wrapped optimizer reduce gradients.
+`tfhvd.keras.wrap.hooks` has the methods that differ.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 ) -> _Optimizer:
     """Wraps a Keras optimizer, so that every update applies gradients reduced over the ranks.
 
-    Gradients are reduced once per real update: with `gradient_accumulation_steps` once per
-    accumulated gradient; before clipping; and so that a loss scale skips an update on all ranks or
-    on none. The gradients that are None must be the same on every rank. Models save the optimizer
-    as its plain class.
+    Gradients are reduced once for each real update: with `gradient_accumulation_steps` once for
+    each accumulated gradient. They are reduced before clipping. A loss scale skips an update on all
+    ranks or on no rank. The same gradients must be None on every rank. Models save the optimizer as
+    its plain class.
 
-    In `fit` ranks may have unequal data, of which an Average counts every sample once, and they
-    stop together: see `tfhvd.keras.fit.patch`.
+    In `fit`, ranks may have unequal data: an Average counts every sample once, and all ranks stop
+    together. See `tfhvd.keras.fit.patch`.
 
     Args:
         optimizer: an optimizer of Keras 3, tf_keras or tf_keras' legacy ones, new or built. The
@@ -105,7 +105,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     Returns:
         An optimizer of a subclass of the given optimizer's class. Its `register_local_var(var)`
-        excepts a variable from the reduction.
+        excludes a variable from the reduction.
 
     Raises:
         TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
@@ -146,7 +146,7 @@ def distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
     Raises:
         TfhvdError: within a strategy of tf.distribute, and on several ranks with a Keras whose
             backend is not TensorFlow.
-        TypeError: if it is none of these.
+        TypeError: if `optimizer` is not an optimizer of Keras 3 or tf_keras.
         ValueError: if it is wrapped already.
     """
     package = keras_compat.keras_package(optimizer)
@@ -174,13 +174,13 @@ def distribute(optimizer: _Optimizer, options: ReductionOptions) -> _Optimizer:
 
 
 def _wrap(optimizer: Optimizer, package: str, options: ReductionOptions) -> Optimizer:
-    """Makes the second object over the optimizer's state."""
+    """Returns the wrapped optimizer, which shares the given optimizer's state."""
     passes = options.backward_passes_per_step
     inner = inner_of(optimizer)
     if inner is not None:
         attribute = "inner_optimizer" if "inner_optimizer" in vars(optimizer) else "_optimizer"
         wrapped = _wrap(inner, package, options)
-        # Past the optimizer's own __setattr__: to what it tracks, the state is the same.
+        # This bypasses the optimizer's __setattr__, because the tracked state does not change.
         vars(optimizer)[attribute] = wrapped
         return wrap(optimizer, Delegates, wrapped._tfhvd, disguised=True)
     if package != keras_compat.KERAS_3:
@@ -191,7 +191,7 @@ def _wrap(optimizer: Optimizer, package: str, options: ReductionOptions) -> Opti
     elif _accumulates_itself(optimizer, passes):
         private.require_hook(optimizer, "_clip_gradients")
         hook = ReducesBeforeClipping
-        # Keras averages what it accumulates.
+        # Keras averages the accumulated gradients.
         scale = 1.0 if options.average_aggregated_gradients else float(passes)
         own = BeforeClipping(GradientReducer(options, scale))
         if passes > 1:
@@ -203,7 +203,7 @@ def _wrap(optimizer: Optimizer, package: str, options: ReductionOptions) -> Opti
 
 
 def _accumulates_itself(optimizer: Optimizer, passes: int) -> bool:
-    """Whether an optimizer of Keras 3 has, or can be given, the accumulation of its class."""
+    """Whether an optimizer of Keras 3 accumulates gradients itself, or can be made to."""
     if keras_compat.defined_in(optimizer, "apply") != "BaseOptimizer":
         return False
     steps = optimizer.gradient_accumulation_steps
@@ -216,7 +216,7 @@ def _accumulates_itself(optimizer: Optimizer, passes: int) -> bool:
 
 
 def _agree(optimizer: Optimizer, finite: tf.Tensor) -> tf.Tensor:
-    """Makes a loss scale skip an update where any rank's gradients are not finite."""
+    """Makes a loss scale skip an update if the gradients of any rank are not finite."""
     inner = inner_of(optimizer)
     if not isinstance(inner, Reduces):
         return finite

@@ -1,7 +1,7 @@
-"""Models are saved to files that are whole: the old one or the new one, whenever the process ends.
+"""saved_whole: a model's file is complete at any time, either the old file or the new one.
 
-Keras writes in place, so that a process that is killed meanwhile leaves a file that nobody can
-read, and not the one before either.
+Keras writes in place: a process that is killed while it saves leaves an unreadable file, and the
+old file is gone.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Model
 
 _METHODS = ("save", "save_weights")
-_KINDS = (".keras", ".h5")  # of one file; others are folders, or several files of TensorFlow
+_KINDS = (".keras", ".h5")  # formats of one file; other formats are folders or several files
 
 
 @contextlib.contextmanager
 def saved_whole(model: Model) -> Iterator[None]:
-    """Lets a model save to another name, in the same folder, which then becomes the right one.
+    """Makes a model save to a temporary name in the same folder, and rename the file when complete.
 
     Args:
-        model: of either Keras; its methods `save` and `save_weights` do so within the context.
+        model: of either Keras; its methods `save` and `save_weights` do this within the context.
     """
     own = vars(model)
     for name in _METHODS:

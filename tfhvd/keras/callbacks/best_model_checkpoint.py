@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 class BestModelCheckpoint(ModelCheckpoint):
     """Saves the model on the first rank whenever a metric is better than ever before.
 
-    It is a `tf.keras.callbacks.ModelCheckpoint` with `save_best_only=True`, and its attributes are
-    those of one; on other ranks than the first of those that train the model (rank 0, or the
-    first of the optimizer's process set) it does nothing. A model of the other Keras is saved by
-    that one's ModelCheckpoint. Place it after `MetricAverageCallback`, so that it is the metric of
-    all ranks that decides. It saves to whole files, as `ModelCheckpoint` does.
+    It is a `tf.keras.callbacks.ModelCheckpoint` with `save_best_only=True`, and has its attributes.
+    It saves on the first of the ranks that train the model (rank 0, or the first of the optimizer's
+    process set) and does nothing on the others. The ModelCheckpoint of the other Keras saves the
+    models of the other Keras. Place this callback after `MetricAverageCallback`, so that the metric
+    of all ranks decides. As with `ModelCheckpoint`, a file is always complete.
 
     Args:
         monitor: the metric, by its name in the logs.
         verbose: 1 for a line with each save.
         mode: "min", "max", or "auto" to go by the metric's name.
-        save_freq: "epoch", or after how many batches to look.
+        save_freq: "epoch", or the number of batches after which it checks the metric.
         filepath: the file to save to, as for Keras' ModelCheckpoint. It may be set later, as an
             attribute, before training begins.
         save_weights_only: whether to save the weights only.
@@ -48,7 +48,7 @@ class BestModelCheckpoint(ModelCheckpoint):
         filepath: str | pathlib.Path | None = None,
         save_weights_only: bool = False,
     ) -> None:
-        # Keras looks at the end of a path, which may not be known yet.
+        # Keras checks the suffix of the path, and the path may be unknown yet.
         super().__init__(
             "best.weights.h5" if save_weights_only else "best.keras",
             monitor=monitor,
@@ -61,11 +61,11 @@ class BestModelCheckpoint(ModelCheckpoint):
         self.filepath = filepath
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Looks at the path, on every rank, and begins on the one that saves."""
+        """Checks the path on every rank, and begins on the rank that saves."""
         if not self.filepath:
             raise ValueError("BestModelCheckpoint has no file to save to; pass filepath=<path>.")
         self.filepath = os.fspath(self.filepath)
-        # Whether the path will do, Keras says to whoever makes one of its own.
+        # Keras checks the path when it makes a ModelCheckpoint.
         keras = keras_compat.keras_of(self.model)
         keras.callbacks.ModelCheckpoint(self.filepath, **self._arguments[1])
         if self._of_other_keras is not None:

@@ -1,4 +1,4 @@
-"""BroadcastGlobalVariablesCallback: all ranks start from the state of one."""
+"""BroadcastGlobalVariablesCallback: all ranks start from the state of one rank."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 class BroadcastGlobalVariablesCallback(Callback):
     """Gives all ranks one rank's weights and optimizer state, before the first gradient.
 
-    A model that makes its variables on its first batch only is built from the shapes of that batch
-    first. The seeds of random layers stay each rank's own. Of a model that has several optimizers
-    the state of all is given. Where the optimizer has a process set, its ranks take part.
+    A model without variables before its first batch is built first, from the shapes of this batch.
+    The broadcast includes the state of all optimizers of the model, but not the seeds of random
+    layers. If the optimizer has a process set, the ranks of this set take part.
 
     Args:
-        root_rank: the rank whose state it is, in the optimizer's process set. None: each rank keeps
-            its own. Without this callback `fit` gives all ranks rank 0's where they differ.
-        device: the device on which the variables are broadcast, "" for where they are.
-        local_variables: variables that each rank keeps as they are, the same ones on every rank.
+        root_rank: the rank that sends its state; it must be in the optimizer's process set. With
+            None, each rank keeps its state. Without this callback, `fit` gives all ranks the state
+            of rank 0 if their states differ.
+        device: the device on which the variables are broadcast, "" for the device of each variable.
+        local_variables: variables that each rank keeps; they must be the same on every rank.
 
     Raises:
         ValueError: when training begins, if `root_rank` is not in the optimizer's process set.
@@ -56,7 +57,7 @@ class BroadcastGlobalVariablesCallback(Callback):
             self.register_local_var(variable)
 
     def register_local_var(self, var: Variable) -> None:
-        """Excepts a variable from the broadcast.
+        """Excludes a variable from the broadcast.
 
         Args:
             var: a variable of the model, or of its optimizer.
@@ -64,7 +65,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         self._local.add(var)
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Broadcasts, or arranges for it once the model can be built on every rank."""
+        """Broadcasts now, or before the first step if the model is not built on every rank."""
         if self.root_rank is None:
             return
         ranks = self._ranks()
@@ -74,7 +75,7 @@ class BroadcastGlobalVariablesCallback(Callback):
                 "BroadcastGlobalVariablesCallback gives the state of a rank that trains the model. "
                 f"Received: root_rank={self.root_rank}. Expected: one of {members}."
             )
-        # All at one place: what ranks agree on when training begins comes before it, or after it.
+        # All ranks broadcast at the same place, because `fit` calls collectives before and after.
         own = tf.constant([int(keras_compat.all_built(self.model))])
         name = "BroadcastGlobalVariablesCallback/built"
         if tf.reduce_all(allgather(own, name=name, process_set=ranks) == 1):
@@ -83,7 +84,7 @@ class BroadcastGlobalVariablesCallback(Callback):
             self._broadcast_before_first_step()
 
     def _ranks(self) -> ProcessSet:
-        """Returns the ranks that train the model, as far as that is known."""
+        """Returns the ranks that train the model, or all ranks if this is unknown yet."""
         return process_set_of(self.model) or global_process_set
 
     def _broadcast(self) -> None:
@@ -98,7 +99,7 @@ class BroadcastGlobalVariablesCallback(Callback):
         )
 
     def _broadcast_before_first_step(self) -> None:
-        """Puts itself before the model's first training step, where data is first seen."""
+        """Arranges the broadcast before the first training step, which has the first batch."""
         model, step = self.model, self.model.train_function
 
         def broadcast_then_step(iterator: tf.data.Iterator) -> Any:
@@ -115,5 +116,5 @@ class BroadcastGlobalVariablesCallback(Callback):
 
 
 def kept_by(callback: BroadcastGlobalVariablesCallback) -> set[int]:
-    """Returns the keys of the variables that each rank keeps as they are."""
+    """Returns the keys of the variables that each rank keeps."""
     return set(callback._local.keys())

@@ -1,4 +1,4 @@
-"""Checkpoint: `fit` saves the training beside itself, and continues where an earlier job ended."""
+"""Checkpoint: `fit` saves while it trains, and continues at the end of an earlier job."""
 
 from __future__ import annotations
 
@@ -38,33 +38,34 @@ _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 class Checkpoint(Callback):
     """Saves the state of the training into a folder, and restores it when training begins.
 
-    SIGTERM to any rank, and `hvd.request_stop`, have all ranks stop after the same step, save it,
-    and end with exit code 75: see `hvd.StopRequested`.
+    After SIGTERM to any rank, or `hvd.request_stop`, all ranks stop after the same step, save, and
+    end with exit code 75: see `hvd.StopRequested`.
 
-    All ranks have it, as the last of their callbacks. The state is copied after a step and written
-    by a thread beside the training, a share by each rank. A checkpoint that is due while another
-    one is being written is skipped. One that cannot be written is a warning, and so are variables
-    that differ between ranks: they are named, and nothing is saved. The end of `fit` waits for the
-    last checkpoint.
+    All ranks need this callback, as the last of their callbacks. A checkpoint copies the state
+    after a step. A thread of each rank then writes the rank's share while the training continues. A
+    checkpoint is skipped if another one is being written when it is due. If a checkpoint cannot be
+    written, it warns. If variables differ between ranks, it warns with their names, and saves
+    nothing. The end of `fit` waits for the last checkpoint.
 
-    With `hvd.data.Batches` a training continues after the last step that was saved. With other data
-    it continues at the beginning of that step's epoch: choose every="epoch" for these.
+    With `hvd.data.Batches`, a training continues after the last saved step. With other data it
+    continues at the beginning of this step's epoch: choose every="epoch" for other data.
 
-    It has what `hvd.checkpoint.Manager` has of a model, and where `fit` is. It does not have
-    `History`, which begins with the epoch that `fit` continues in. One folder is for one `fit`.
+    A checkpoint contains what `hvd.checkpoint.Manager` saves of a model, and the epoch and step of
+    `fit`. It does not contain `History`, which begins with the epoch in which `fit` continues. Use
+    one folder for one `fit`.
 
     Args:
         path: of the folder, on a file system that all ranks share.
-        every: a time, such as "5 min", "30 s" or "1 h"; a number of steps; or "epoch". Whatever it
-            is, the end of `fit` is saved.
-        keep: how many checkpoints are left, the last ones; None for all.
+        every: a time, such as "5 min", "30 s" or "1 h"; a number of steps; or "epoch". The end of
+            `fit` is saved in any case.
+        keep: the number of latest checkpoints to keep; None for all.
         resume: whether the first `fit` begins with the newest checkpoint of the folder.
-        also: further objects by names, as `Manager.save` takes them; callbacks of Keras, too.
+        also: further objects by names, as for `Manager.save`; callbacks of Keras, too.
 
     Raises:
         ValueError: for another `every`.
-        CheckpointError: when training begins, if there can be no checkpoints in the folder, or if
-            the newest one is of another model.
+        CheckpointError: when training begins, if the folder cannot have checkpoints, or if the
+            newest one is of another model.
 
     Example:
         >>> checkpoint = hvd.callbacks.Checkpoint("run", every="5 min")
@@ -94,16 +95,16 @@ class Checkpoint(Callback):
         self._training = False
         self._undo: Callable[[], None] | None = None
         self._metrics = _MetricStates()
-        # Where the training is; `steps` are all since it first began.
+        # The position of the training; `steps` counts all steps, also of earlier jobs.
         self._at = {"steps": 0, "epoch": 0, "step": 0}
-        self._skipped = 0  # steps of the first epoch, that were made before
+        self._skipped = 0  # steps of the first epoch that an earlier job has made
 
     @property
     def _ranks(self) -> ProcessSet:
         return process_set_of(self.model) or global_process_set
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Restores the state, unless this is an elastic job that others come to."""
+        """Restores the state, unless a rank trains already, as when other ranks join a job."""
         told = self._gather([self._training, self._at["steps"]])
         if told[:, 0].any():
             self._at["steps"] = int(told[:, 1].max())
@@ -138,14 +139,14 @@ class Checkpoint(Callback):
             )
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Gives metrics their state of the middle of an epoch."""
+        """Restores the state of metrics, if the training continues in the middle of an epoch."""
         self._let_begin_elsewhere()
         self._at["epoch"] = epoch
         self._at["step"] = self._skipped
         self._metrics.put(self.model, self._ranks.size())
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Saves, if it is time to."""
+        """Saves if a checkpoint is due."""
         done = self._skipped + batch + 1
         made = done - self._at["step"]
         self._at["steps"] += made
@@ -158,17 +159,17 @@ class Checkpoint(Callback):
             self._save(self._manager)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Saves, if that was due in the last step, or is after each epoch."""
+        """Saves if a checkpoint was due in the last step, or is due after each epoch."""
         self._skipped = 0
         self._at.update(epoch=epoch + 1, step=0)
         told = self._gather([self._schedule.is_late, self._at["steps"]])
-        self._at["steps"] = int(told[:, 1].max())  # ranks may have had fewer
+        self._at["steps"] = int(told[:, 1].max())  # some ranks may have made fewer steps
         if self._manager is not None and (told[:, 0].any() or self._schedule.every_epoch):
             self._save(self._manager)
         self._schedule.align(self._at["steps"])
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Saves the end, and waits for it."""
+        """Saves the end of `fit`, and waits until the checkpoint is written."""
         self.has_restored = False
         self._let_begin_elsewhere()
         self._training = False
@@ -206,13 +207,13 @@ class Checkpoint(Callback):
         return [v for v in [*self.model.variables, *slots] if key_of(v) in keys]
 
     def _let_begin_elsewhere(self) -> None:
-        """Lets the model's next `fit` begin where Keras says."""
+        """Undoes the restored position: Keras decides again where the model's next `fit` begins."""
         if self._undo is not None:
             self._undo()
             self._undo = None
 
     def _try(self, act: Callable[[], object]) -> None:
-        """Does something that may fail, on all ranks alike, without an end of the training."""
+        """Calls `act`; if it fails, which it does on all ranks together, warns and continues."""
         try:
             act()
         except (CheckpointError, NotSynchronizedError) as error:
@@ -225,10 +226,11 @@ class Checkpoint(Callback):
 
 
 class _Schedule:
-    """When it is time to save, the same step on all ranks.
+    """The schedule of checkpoints, which are due after the same step on all ranks.
 
-    A time is the first rank's. Ranks ask it when the steps have been made that it expects to be
-    made until then, and at half of them, for steps may become slower or faster.
+    If `every` is a time, the clock of the first rank decides. The ranks ask it after half of the
+    steps that it expects until the checkpoint, and then again after half of the rest, because steps
+    may become slower or faster.
     """
 
     def __init__(self, every: str | int) -> None:
@@ -245,29 +247,29 @@ class _Schedule:
                 "or '1 h', a number of steps above 0, or 'epoch'."
             )
         self._since = 0.0
-        self._first = 0  # the step at that time
+        self._first = 0  # the steps at the time `_since`
         self._ask_at = 0
 
     def begin(self, steps: int) -> None:
-        """Counts from now on."""
+        """Begins to count steps and time."""
         self.saved(steps)
 
     def saved(self, steps: int) -> None:
-        """Takes note that a checkpoint was due and is begun, or is skipped."""
+        """Records that a due checkpoint has begun or is skipped."""
         self.is_late = False
         self._since, self._first, self._ask_at = time.monotonic(), steps, steps + 1
 
     def align(self, steps: int) -> None:
-        """Has all ranks ask after the next step: some may have made fewer in this epoch."""
+        """Makes all ranks ask after the next step, as some may have made fewer steps before."""
         self._ask_at = steps + 1
 
     def is_due(self, steps: int, made: int, gather: Callable[[list[float]], np.ndarray]) -> bool:
-        """Whether it is time after a step.
+        """Whether a checkpoint is due after a step.
 
         Args:
-            steps: how many there were.
-            made: how many of them just now.
-            gather: returns the ranks' numbers, a row each.
+            steps: the number of steps so far.
+            made: the number of steps since the last call.
+            gather: returns the values of all ranks, a row for each rank.
         """
         if self._steps:
             self.is_late |= steps // self._steps > (steps - made) // self._steps
@@ -281,31 +283,31 @@ class _Schedule:
 
 
 class _MetricStates:
-    """What metrics have seen in the epoch that is under way, on one rank."""
+    """The state of one rank's metrics in the middle of an epoch."""
 
     def __init__(self) -> None:
         self._state: dict[str, Any] | None = None
 
     def get_state(self) -> dict[str, Any] | None:
-        """Returns it, as plain values; None at the beginning of an epoch."""
+        """Returns the state as plain values; None at the beginning of an epoch."""
         return self._state
 
     def set_state(self, state: dict[str, Any] | None) -> None:
-        """Takes it, until the epoch begins: Keras sets metrics back before that."""
+        """Keeps the state until the epoch begins, because Keras resets metrics before that."""
         self._state = state
 
     def take(self, model: Model, ranks: int) -> None:
-        """Looks at what the metrics of a model have seen."""
+        """Copies the state of a model's metrics."""
         values = [[v.numpy() for v in states] for states in _metric_variables(model)]
         self._state = {"ranks": ranks, "values": values}
 
     def put(self, model: Model, ranks: int) -> None:
-        """Gives it to the metrics of a model, if they have been made and all is as it was."""
+        """Restores the state of a model's metrics, if they exist, and metrics and ranks match."""
         if self._fits(model, ranks):
             self._give(model, lambda variable, value: variable.assign(value))
 
     def add(self, model: Model, ranks: int) -> None:
-        """Adds it to what metrics have seen in one step, that were made in that step."""
+        """Adds the state to metrics that did not exist before the first step, after this step."""
         if self._state is None:
             return
         sums = all(map(metrics_compat.adds_up, metrics_compat.metrics_of(model)))
@@ -327,7 +329,7 @@ class _MetricStates:
         self._state = None
 
     def forget(self) -> None:
-        """Forgets it."""
+        """Drops the state."""
         self._state = None
 
 

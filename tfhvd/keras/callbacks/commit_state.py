@@ -17,10 +17,10 @@ class CommitStateCallback(Callback):
 
     Args:
         state: of `hvd.elastic`.
-        batches_per_commit: how many.
+        batches_per_commit: the number of batches between commits.
 
     Raises:
-        HostsUpdatedInterrupt: out of `fit`, for `hvd.elastic.run`, after ranks were lost.
+        HostsUpdatedInterrupt: from `fit`, for `hvd.elastic.run`, after ranks have failed or joined.
 
     Example:
         >>> state = hvd.elastic.KerasState(model, epoch=0)
@@ -37,15 +37,15 @@ class CommitStateCallback(Callback):
         self._batches = 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Counts anew."""
+        """Resets the count of batches."""
         self._batches = 0
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Commits after so many batches."""
+        """Commits every `batches_per_commit` batches."""
         self._batches += 1
         if self._batches % self.batches_per_commit == 0:
             self.state.commit()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Commits."""
+        """Commits at the end of the epoch."""
         self.state.commit()

@@ -12,9 +12,9 @@ class CSVLogger(
     tf.keras.callbacks.CSVLogger,
     hooks=("on_train_begin", "on_epoch_end", "on_train_end"),
 ):
-    """Keras' `CSVLogger`, on the first rank alone.
+    """Keras' `CSVLogger`, which writes on the first rank only.
 
-    Give it to all ranks, without an `if`: it writes on the first of those that train the model
+    Give it to all ranks, without an `if`: it writes on the first of the ranks that train the model
     (rank 0, or the first of the optimizer's process set) and does nothing on the others. Place it
     after `MetricAverageCallback`, so that it writes the metrics of all ranks.
 
@@ -30,4 +30,4 @@ class CSVLogger(
     """
 
     keras_name = "CSVLogger"
-    _supports_tf_logs = False  # It writes what it is given as text.
+    _supports_tf_logs = False  # It writes the logs as text.

@@ -1,4 +1,4 @@
-"""DivergenceCallback: how often `fit` compares the ranks' weights, and what it does then."""
+"""DivergenceCallback: sets how often `fit` compares the ranks' weights, and what follows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from tfhvd.replicas import ACTIONS
 
 
 class DivergenceCallback(Callback):
-    """Says how `fit` compares the ranks' weights, in place of the settings.
+    """Chooses how `fit` compares the ranks' weights, and overrides the settings.
 
-    Without this callback `fit` goes by TFHVD_DIVERGENCE_STEPS and TFHVD_ON_DIVERGENCE. The first
-    rank's choice counts for all.
+    Without this callback, TFHVD_DIVERGENCE_STEPS and TFHVD_ON_DIVERGENCE decide. The choice of the
+    first rank counts for all ranks.
 
     Args:
-        every: after so many steps the weights are compared, and an eighth of what else is equal on
-            all ranks, such as the optimizer's state, each time the next eighth; 0: never.
-        on_divergence: "warn"; "raise"; or "heal", which warns and gives all ranks the values of
-            the most ranks, of two ranks those of the first.
+        every: the number of steps between comparisons; 0 for no comparison. A comparison includes
+            the weights and one eighth of the other state that is equal on all ranks, such as the
+            optimizer's; the next comparison takes the next eighth.
+        on_divergence: "warn"; "raise"; or "heal", which warns and gives all ranks the values that
+            the most ranks have; with two ranks, the values of the first.
 
     Raises:
         ValueError: for a negative number, or another `on_divergence`.

@@ -1,4 +1,4 @@
-"""ElasticCallback: tells a program between two epochs that other ranks take part."""
+"""ElasticCallback: calls a function of the program when the number of ranks has changed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 class ElasticCallback(Callback):
     """Calls a function when an epoch begins with more or fewer ranks than the one before.
 
-    In an elastic job ranks are lost, or come, while a model trains. What depends on their number
-    stays as it was until a function like this one sets it. All ranks that train the model need it;
-    they take rank 0's learning rate in any case.
+    In an elastic job, ranks fail or join while a model trains. Values that depend on the number of
+    ranks do not change until a function such as `on_change` sets them. All ranks that train the
+    model need this callback; they take rank 0's learning rate in any case.
 
     Args:
-        on_change: called with the model, the number of ranks in the epoch before, and that of now.
+        on_change: receives the model, the number of ranks in the epoch before, and the present one.
 
     Example:
         >>> def scale(model, before, after):
@@ -34,11 +34,11 @@ class ElasticCallback(Callback):
         self._size = 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Takes note of how many ranks begin."""
+        """Records the number of ranks."""
         self._size = process.size()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Calls the function where there are others than before."""
+        """Calls the function if the number of ranks has changed."""
         before, self._size = self._size, process.size()
         if self._size != before:
             self.on_change(self.model, before, self._size)

@@ -1,4 +1,4 @@
-"""What the callbacks share that one rank has for all: Keras' own, which write files."""
+"""FirstRankCallback: the base of Keras' callbacks that write files, on one rank for all."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class FirstRank:
-    """Whether this rank is the first of those that train a model.
+    """Knows whether this rank is the first of the ranks that train a model.
 
-    Of an elastic job it becomes the first where those before it are lost.
+    In an elastic job this rank becomes the first when all ranks before it have failed.
 
     Attributes:
-        here: whether it is.
+        here: whether this rank is the first.
     """
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class FirstRank:
         self._generation = 0
 
     def find(self, model: Model) -> None:
-        """Looks at the ranks that train a model."""
+        """Finds out whether this rank is the first of the ranks that train a model."""
         self._generation = membership.generation()
         self.here = is_on_first_rank(model)
 
     def has_come(self, model: Model) -> bool:
-        """Whether this rank has become the first since it has looked."""
+        """Whether this rank has become the first since the last `find`."""
         if self.here or membership.generation() == self._generation:
             return False
         membership.refresh()
@@ -45,16 +45,16 @@ class FirstRank:
 
 
 class FirstRankCallback(Callback):
-    """A callback of Keras that is called on the first rank of those that train the model, alone.
+    """A callback of Keras that acts only on the first of the ranks that train the model.
 
-    Where that is lost, in an elastic job, it is called on the next one from then on, which appends
-    to what there is, and goes by what was best before.
+    If this rank fails in an elastic job, the callback acts on the next rank. It then appends to the
+    existing files, and knows the best value of the metric so far.
 
-    A class inherits from it and from the `tf.keras` callback. A model of the other Keras has that
-    one's callback, made with the same arguments.
+    A class inherits from FirstRankCallback and from the `tf.keras` callback. For a model of the
+    other Keras, it makes the other Keras' callback with the same arguments.
 
     Attributes:
-        keras_name: what both Keras call it.
+        keras_name: the name of the callback in both Keras.
         results: the attributes that the callback changes for users to read.
     """
 
@@ -62,7 +62,7 @@ class FirstRankCallback(Callback):
     results: tuple[str, ...] = ()
 
     def __init_subclass__(cls, hooks: tuple[str, ...] = (), **kwargs: Any) -> None:
-        """Takes the hooks that Keras' callback has: it is called in none that it has not."""
+        """Defines the hooks of Keras' callback, and no others, in the subclass."""
         super().__init_subclass__(**kwargs)
         for hook in hooks:
             setattr(cls, hook, _on_the_first_rank(hook))
@@ -71,12 +71,12 @@ class FirstRankCallback(Callback):
         super().__init__(*args, **kwargs)
         self._arguments = (args, kwargs)
         self._first = FirstRank()
-        # What has begun and has not ended, and what was said as it began: for who takes over.
+        # The hooks of begin without their end, with their arguments, for a rank that takes over.
         self._begun: dict[str, tuple[object, ...]] = {}
         self._of_other_keras: Any = None
 
     def set_model(self, model: Model) -> None:
-        """Takes the model, and finds out who writes for it."""
+        """Takes the model, and finds out which rank writes for it."""
         self._first.find(model)
         cls = getattr(keras_compat.keras_of(model).callbacks, self.keras_name)
         if isinstance(self, cls):
@@ -98,7 +98,7 @@ class FirstRankCallback(Callback):
             self._of_other_keras.set_params(params)
 
     def tell(self, hook: str, *args: object, **kwargs: object) -> None:
-        """Calls a hook of whoever writes: this object as Keras' callback, or the other Keras'."""
+        """Calls a hook of the callback that writes: of this object, or of the other Keras'."""
         what, _, moment = hook.rpartition("_")
         if hook == "on_train_begin":
             self._begun.clear()  # a training may have ended with an error
@@ -107,7 +107,7 @@ class FirstRankCallback(Callback):
         if self._first.has_come(self.model):
             self._take_over()
             if moment == "begin":
-                return  # it was called
+                return  # `_take_over` has called the hook
         if moment == "end":
             self._begun.pop(what, None)
         if not self._first.here:
@@ -121,12 +121,12 @@ class FirstRankCallback(Callback):
             setattr(self, name, getattr(self._of_other_keras, name))
 
     def _around_hook(self) -> contextlib.AbstractContextManager[None]:
-        """Returns what Keras' hooks are called in."""
+        """Returns the context for the calls of Keras' hooks."""
         return contextlib.nullcontext()
 
     @property
     def _may_write(self) -> bool:
-        """Whether this rank writes, or will if others are lost."""
+        """Whether this rank writes, or will write if other ranks fail."""
         return self._first.here or membership.is_elastic
 
     def _take_over(self) -> None:
@@ -145,7 +145,7 @@ class FirstRankCallback(Callback):
         return self._implements("_implements_test_batch_hooks")
 
     def _implements(self, hooks: str) -> bool:
-        """Says what the callback of tf_keras says, which alone asks."""
+        """Returns the answer of tf_keras' callback; only tf_keras asks."""
         if not self._may_write:
             return False
         asked = super(Callback, self) if self._of_other_keras is None else self._of_other_keras

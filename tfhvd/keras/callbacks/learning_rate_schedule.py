@@ -19,15 +19,15 @@ class LearningRateScheduleCallback(Callback):
 
     Args:
         initial_lr: the learning rate that is multiplied.
-        multiplier: a number, or a function that takes the epoch (an int if `staircase`, else a
-            float that grows with each batch) and returns one.
-        start_epoch: the first epoch for which it holds, from 0.
-        end_epoch: the first epoch for which it holds no more; None for never.
-        staircase: whether the rate changes at the beginning of an epoch only. A constant multiplier
-            makes no use of the batches.
+        multiplier: a number, or a function of the epoch that returns a number. The epoch is an int
+            with `staircase`, and otherwise a float that grows with each batch.
+        start_epoch: the first epoch of this schedule, from 0.
+        end_epoch: the first epoch after this schedule; None for no end.
+        staircase: whether the rate changes at the beginning of an epoch only, as it always does
+            with a constant multiplier.
         momentum_correction: whether the momentum of SGD and RMSprop is rescaled when the rate
             changes.
-        steps_per_epoch: the batches of an epoch, if `fit` is not to know.
+        steps_per_epoch: the number of batches of an epoch, if `fit` cannot know it.
 
     Raises:
         ValueError: when training begins, if the optimizer's learning rate is a schedule, or if the
@@ -69,7 +69,7 @@ class LearningRateScheduleCallback(Callback):
         self._epoch = 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Looks whether the learning rate can be set, and how many batches an epoch has."""
+        """Checks that the learning rate can be set, and that the batches of an epoch are known."""
         optimizer = self.model.optimizer
         learning_rate.put(optimizer, learning_rate.get(optimizer))  # raises if it cannot be set
         if not self.staircase:
@@ -82,7 +82,7 @@ class LearningRateScheduleCallback(Callback):
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Notes the epoch."""
+        """Records the epoch."""
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:

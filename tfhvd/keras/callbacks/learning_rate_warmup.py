@@ -1,4 +1,4 @@
-"""LearningRateWarmupCallback: begins with one rank's learning rate and ends with all ranks'."""
+"""LearningRateWarmupCallback: raises the learning rate from that of one rank to that of all."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     Args:
         initial_lr: the learning rate after the warm-up: the rate for one rank times `size()`.
-        warmup_epochs: how many epochs the warm-up takes.
+        warmup_epochs: the number of epochs of the warm-up.
         momentum_correction: whether the momentum of SGD and RMSprop is rescaled when the rate
             changes.
-        steps_per_epoch: the batches of an epoch, if `fit` is not to know.
+        steps_per_epoch: the number of batches of an epoch, if `fit` cannot know it.
         verbose: 1 for a line on rank 0 when the warm-up is over.
 
     Example:
@@ -55,7 +55,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Ends the warm-up with its last epoch."""
+        """Sets the final rate after the last epoch of the warm-up."""
         if epoch == self.warmup_epochs - 1:
             self._set(self.warmup_epochs)
             if self.verbose and self._ranks().rank() == 0:
@@ -64,10 +64,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         super().on_epoch_end(epoch, logs)
 
     def _fraction(self, epoch: float) -> float:
-        """Gives the part of `initial_lr` at an epoch: 1/size at 0, 1 at `warmup_epochs`."""
+        """Returns the fraction of `initial_lr` at an epoch: 1/size at 0, 1 at `warmup_epochs`."""
         size = self._ranks().size()
         return (1 + (size - 1) * epoch / self.warmup_epochs) / size
 
     def _ranks(self) -> ProcessSet:
-        """Returns the ranks that train the model, as far as that is known."""
+        """Returns the ranks that train the model, or all ranks if this is unknown yet."""
         return process_set_of(self.model) or global_process_set

@@ -1,4 +1,4 @@
-"""The callbacks that `fit` is given: none, one, a list, or Keras' container of them."""
+"""The `callbacks` argument of `fit`: None, one callback, a list, or Keras' container."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _logger = logging.getLogger("tfhvd")
 def inserted(
     before: Sequence[Callback], callbacks: Callbacks, behind: Sequence[Callback] = ()
 ) -> Iterator[Callbacks]:
-    """Puts callbacks before, and behind, those that `fit` is given; gives all of them."""
+    """Yields the callbacks of `fit` with others before and behind them."""
     given = _list_of(callbacks)
     ordered = [*before, *sorted(_in_order(given), key=_comes_last), *behind]
     if not keras_compat.is_callback_list(callbacks):
@@ -53,12 +53,12 @@ def _comes_last(callback: object) -> bool:
 
 
 def ours(callbacks: Callbacks) -> list[Callback]:
-    """Lists the callbacks of tfhvd among those that `fit` is given."""
+    """Lists tfhvd's callbacks among the callbacks of `fit`."""
     return [callback for callback in _list_of(callbacks) if isinstance(callback, Callback)]
 
 
 def saves(callbacks: Callbacks, model: Model) -> bool:
-    """Whether one of them saves on this rank, as far as Keras' own and tfhvd's are concerned."""
+    """Whether one of Keras' or tfhvd's own callbacks saves on this rank."""
     is_first = is_on_first_rank(model)
     return any(
         keras_compat.is_checkpoint(callback)
@@ -68,7 +68,7 @@ def saves(callbacks: Callbacks, model: Model) -> bool:
 
 
 def _in_order(given: Sequence[Any]) -> list[Any]:
-    """Puts what writes or monitors metrics behind the callback that joins them; says so once."""
+    """Moves callbacks that read metrics behind MetricAverageCallback, which joins them; warns."""
     joins = [n for n, c in enumerate(given) if isinstance(c, MetricAverageCallback)]
     before, behind = given[: max(joins, default=-1) + 1], given[max(joins, default=-1) + 1 :]
     early = [callback for callback in before if keras_compat.reads_metrics(callback)]

@@ -1,4 +1,4 @@
-"""MetricAverageCallback: every rank sees the metrics of all."""
+"""MetricAverageCallback: every rank sees the metrics of all ranks."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _logger = logging.getLogger("tfhvd")
 
 
 class MetricAverageCallback(Callback):
-    """Replaces each metric at the end of an epoch by that of the joined data of all ranks.
+    """Replaces each metric at the end of an epoch by the metric of all ranks' joined data.
 
-    The metrics of Keras keep sums. The sums of all ranks are added up, and each metric, whether it
-    is a mean, AUC, precision, F1, IoU or R2, of one number or of one for each class, finds in them
-    what one rank would find in all data. What has no such sums (a metric whose `update_state` is of
-    another class, an entry that a callback or a `train_step` has made) is averaged over the ranks,
-    which count by their samples or, where some rank does not know its samples, alike; the first
-    rank says so once.
+    The metrics of Keras keep sums. This callback adds up the sums of all ranks. From the total,
+    each metric (a mean, AUC, precision, F1, IoU or R2, with one number or one for each class) finds
+    the value that one rank would find in all data. Other entries are averaged over the ranks: the
+    result of a metric whose class defines its own `update_state`, and an entry that a callback or a
+    `train_step` has made. The average is weighted by samples if all ranks know their number. The
+    first rank warns of it once.
 
     Place it before callbacks that use metrics (EarlyStopping, ReduceLROnPlateau, checkpoints,
-    TensorBoard): they then decide the same on every rank. Those of Keras and of tfhvd that are
-    before it `fit` moves behind it. A metric that some ranks lack, as when only rank 0 validates,
-    is joined over those that have it and given to all, and the first rank says so once. One
-    collective per epoch, of the ranks in the optimizer's process set.
+    TensorBoard): they then decide the same on every rank. `fit` moves such callbacks of Keras and
+    of tfhvd behind it. If some ranks lack a metric, as when only rank 0 validates, it is joined
+    over the ranks that have it and given to all ranks, and the first rank warns once. It calls one
+    collective in each epoch, of the ranks in the optimizer's process set.
 
     In `evaluate`, with `callbacks=[MetricAverageCallback()]` on every rank, all ranks return the
-    metrics of the joined data. Without it each rank returns those of its own.
+    metrics of the joined data. Without it, each rank returns the metrics of its data.
 
     Args:
         device: the device on which the metrics are gathered, "" for the default.
-        sums: names of metrics of classes of your own whose state adds up as well: the state of all
+        sums: names of metrics of your own classes whose states add up as well: the state for all
             samples is the sum of the ranks' states.
 
     Example:
@@ -56,28 +56,28 @@ class MetricAverageCallback(Callback):
         super().__init__()
         self.device = device
         self.sums = frozenset(sums)
-        self.evaluated: Logs = None  # what all ranks have found in the latest `evaluate`
+        self.evaluated: Logs = None  # the joined results of the latest `evaluate`
         self._phases: dict[str, metric_states.States] = {}  # of this epoch
         self._in_epoch = False
 
     def set_params(self, params: dict[str, object]) -> None:
-        """Takes the parameters of a `fit` or `evaluate` that begins."""
+        """Takes the parameters at the beginning of a `fit` or `evaluate`."""
         super().set_params(params)
         self._in_epoch = False
         self.evaluated = None
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Begins anew."""
+        """Drops the states of the epoch before."""
         self._phases.clear()
         self._in_epoch = True
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Takes the states of training: validation begins its own."""
+        """Copies the states of training, because validation resets them."""
         if self._in_epoch:
             self._take("")
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """Takes the states of validation, or joins what is evaluated by itself, in place."""
+        """Copies the states of validation; in `evaluate`, joins `logs` in place."""
         if self._in_epoch:
             self._take(metric_states.VALIDATION)
             return
@@ -116,13 +116,13 @@ class MetricAverageCallback(Callback):
         return (model is not None and process_set_of(model)) or global_process_set
 
     def _model_of_fit(self) -> Model | None:
-        # Keras 3 raises where a callback was given no model.
+        # The property of Keras 3 raises an error if the callback has no model.
         return getattr(self, "_model", None) or getattr(self, "model", None)
 
 
 @functools.cache
 def _report_once(key: str, having: tuple[int, ...], ranks: int) -> None:
-    """Says that not every rank has a metric: a mistake, or rank 0 validates alone."""
+    """Warns that some ranks lack a metric: by mistake, or because only rank 0 validates."""
     _logger.warning(
         "MetricAverageCallback: '%s' is reported by ranks %s of %d only. It is joined over these "
         "and given to all. Unless only some ranks are to validate, report the same metrics on "

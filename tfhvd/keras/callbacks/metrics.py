@@ -1,4 +1,4 @@
-"""MetricsCallback: TensorBoard shows what the engine has done in each epoch."""
+"""MetricsCallback: writes the engine's metrics of each epoch for TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class MetricsCallback(Callback):
-    """Writes what `hvd.metrics()` has gained in each epoch as scalars for TensorBoard.
+    """Writes the increase of `hvd.metrics()` in each epoch, as scalars for TensorBoard.
 
-    Give it to all ranks, without an `if`: it writes on the first of those that train the model
-    (rank 0, or the first of the optimizer's process set), and does nothing on the others. What it
-    writes are the first rank's own numbers, by epoch: `tfhvd/tensors`, `tfhvd/bytes` and the other
+    Give it to all ranks, without an `if`: it writes on the first of the ranks that train the model
+    (rank 0, or the first of the optimizer's process set), and does nothing on the others. It writes
+    the numbers of the first rank for each epoch: `tfhvd/tensors`, `tfhvd/bytes` and the other
     counts; `tfhvd/unlocked/REASON`; and in seconds `tfhvd/waits/rank_N` and `tfhvd/waits/unknown`.
     It calls no collective.
 
     Args:
-        log_dir: the folder for TensorBoard; that of the callback `TensorBoard` may be given.
+        log_dir: the folder for TensorBoard; it may be the folder of the callback `TensorBoard`.
 
     Example:
         >>> callbacks = [
@@ -43,7 +43,7 @@ class MetricsCallback(Callback):
         self._before: dict[str, float] = {}
 
     def set_model(self, model: Model) -> None:
-        """Takes the model, and finds out who writes for it."""
+        """Takes the model, and finds out which rank writes for it."""
         super().set_model(model)
         self._first.find(model)
 
@@ -55,9 +55,9 @@ class MetricsCallback(Callback):
             self._before = _scalars(metrics())
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Writes what the epoch has added."""
+        """Writes the increase in this epoch."""
         if self._first.has_come(self.model):
-            self.on_train_begin()  # the epochs that follow are whole ones here
+            self.on_train_begin()  # this rank has not counted the whole epoch; it writes the next
             return
         if self._writer is None:
             return

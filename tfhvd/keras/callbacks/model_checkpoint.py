@@ -15,15 +15,15 @@ class ModelCheckpoint(
     tf.keras.callbacks.ModelCheckpoint,
     hooks=("on_train_begin", "on_epoch_begin", "on_train_batch_end", "on_epoch_end"),
 ):
-    """Keras' `ModelCheckpoint`, on the first rank alone.
+    """Keras' `ModelCheckpoint`, which saves on the first rank only.
 
-    Give it to all ranks, without an `if`: it saves on the first of those that train the model (rank
-    0, or the first of the optimizer's process set) and does nothing on the others, which wait for
-    it at the end of the epoch. Place it after `MetricAverageCallback`, so that it is the metric of
-    all ranks that is monitored.
+    Give it to all ranks, without an `if`: it saves on the first of the ranks that train the model
+    (rank 0, or the first of the optimizer's process set). It does nothing on the others, which wait
+    for the first rank at the end of the epoch. Place it after `MetricAverageCallback`, so that it
+    monitors the metric of all ranks.
 
-    A job that is killed while it saves leaves the file that was there before: `.keras` and `.h5`
-    files are written under the name "unfinished-..." in the same folder, and renamed.
+    A job that is killed while it saves leaves the previous file complete: `.keras` and `.h5` files
+    are written under the name "unfinished-..." in the same folder, and then renamed.
 
     Args:
         args: positional arguments of Keras' ModelCheckpoint; the first is `filepath`.

@@ -1,4 +1,4 @@
-"""ProfileCallback: where the time of some steps of `fit` goes."""
+"""ProfileCallback: records some steps of `fit`, and reports how their time was spent."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class ProfileCallback(Callback):
-    """Records some steps, and prints where their time went at the end of the epoch.
+    """Records some steps, and prints at the end of the epoch how their time was spent.
 
     All ranks that train the model need it, without an `if`; the first of them prints. See
-    `hvd.profile` for what it says.
+    `hvd.profile` for the contents of the report.
 
     Args:
-        steps: how many steps of an epoch it records, fewer where the epoch has fewer.
-        skip: how many come before them, in which functions are traced, for instance.
-        epochs: in how many epochs.
-        page: a file that the first rank writes for each report, to be opened in a browser: the
-            report as pictures; "{epoch}" in its name is the number of the epoch.
+        steps: the number of steps of an epoch to record; all steps if the epoch has fewer.
+        skip: the number of steps to skip before these, for example while functions are traced.
+        epochs: the number of epochs to record.
+        page: a file that the first rank writes for each report, with the report as pictures for a
+            browser; "{epoch}" in its name is the number of the epoch.
 
     Attributes:
-        report: the last one; None before the end of the first epoch.
+        report: the last report; None before the end of the first epoch.
 
     Raises:
         ValueError: for less than one step, or a negative number.
@@ -70,25 +70,25 @@ class ProfileCallback(Callback):
         self._epochs_done = 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Agrees on the epochs that are done, where ranks may come that have seen none of them."""
+        """Agrees on the number of recorded epochs, which a joining rank does not know."""
         if membership.is_elastic:
             done = allreduce(self._epochs_done, op=Max, name="ProfileCallback/epochs")
             self._epochs_done = int(done)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Counts anew."""
+        """Resets the count of steps."""
         self._done, self._trace = 0, None
         known = (self.params or {}).get("steps")
         self._skip = min(self.skip, known // 2) if known else self.skip
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Begins to record after the steps that are skipped."""
+        """Begins to record after the skipped steps."""
         wanted = self._epochs_done < self.epochs and self._trace is None
         if wanted and self._recorder is None and self._done >= self._skip:
             self._recorder = Recorder()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Notes that a step is over."""
+        """Counts the step, and ends the recording after the last one."""
         self._done += 1
         if self._recorder is not None:
             self._recorder.step()
@@ -104,12 +104,12 @@ class ProfileCallback(Callback):
         ranks = process_set_of(self.model) or global_process_set
         self.report = together(self._trace, ranks) or self.report
         if self.report is not None and ranks.rank() == 0:
-            print(flush=True)  # Keras' bar of progress has no end of its line
+            print(flush=True)  # Keras' progress bar has not ended its line
             page = None if self.page is None else os.fspath(self.page)
             tell(self.report, page and page.replace("{epoch}", str(epoch)))
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Ends what is recorded where the epoch has not come to its end."""
+        """Ends the recording of an unfinished epoch."""
         self._end()
 
     def _end(self) -> None:

@@ -1,4 +1,4 @@
-"""TensorBoard: the first rank writes what TensorBoard shows."""
+"""TensorBoard: the first rank writes logs for TensorBoard."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class TensorBoard(
         "on_test_batch_end",
     ),
 ):
-    """Keras' `TensorBoard`, on the first rank alone.
+    """Keras' `TensorBoard`, which writes on the first rank only.
 
-    Give it to all ranks, without an `if`: it writes on the first of those that train the model
+    Give it to all ranks, without an `if`: it writes on the first of the ranks that train the model
     (rank 0, or the first of the optimizer's process set) and does nothing on the others. Place it
-    after `MetricAverageCallback`: the metrics of epochs are then those of all ranks. What it writes
-    of batches (`update_freq`) and of the profiler is the first rank's own.
+    after `MetricAverageCallback`: the metrics of epochs are then the metrics of all ranks. The
+    metrics of batches (`update_freq`) and the profiler's data are from the first rank only.
 
     Args:
         args: positional arguments of Keras' TensorBoard; the first is `log_dir`.

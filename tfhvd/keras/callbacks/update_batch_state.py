@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class UpdateBatchStateCallback(Callback):
-    """Keeps in `state.batch` how many batches of the epoch are done; 0 after its last.
+    """Keeps the number of finished batches of the epoch in `state.batch`; 0 after the last batch.
 
     Args:
         state: of `hvd.elastic`, with an attribute `batch`.
@@ -32,5 +32,5 @@ class UpdateBatchStateCallback(Callback):
         self.state.batch = batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Counts anew."""
+        """Resets the count."""
         self.state.batch = 0

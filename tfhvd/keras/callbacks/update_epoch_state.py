@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class UpdateEpochStateCallback(Callback):
-    """Keeps in `state.epoch` how many epochs are done, over all calls of `fit`.
+    """Keeps the number of finished epochs of all `fit` calls in `state.epoch`.
 
-    `fit` begins at 0 each time: pass `epochs=total - state.epoch`.
+    `fit` counts from 0 each time: pass `epochs=total - state.epoch`.
 
     Args:
         state: of `hvd.elastic`, with an attribute `epoch`.
@@ -29,7 +29,7 @@ class UpdateEpochStateCallback(Callback):
         self._before = 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Takes note of the epochs of calls before."""
+        """Records the number of epochs of the earlier calls."""
         self._before = self.state.epoch
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:

@@ -1,1 +1,1 @@
-"""Whether the ranks of a `fit` are equal: their weights, their data, their updates."""
+"""Checks of `fit`: equal weights on all ranks, unequal data, and updates from reduced gradients."""

@@ -1,4 +1,4 @@
-"""Digests of a model's state, by which the ranks of a `fit` see at its ends whether it is one."""
+"""Digests of a model's state, which ranks compare at the beginning and at the end of `fit`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _trained: weakref.WeakSet[Model] = weakref.WeakSet()  # by several ranks
 
 
 def of_trained(model: Model, step: Step, kept: Collection[int] = ()) -> int:
-    """Returns a digest of what is alike on all ranks in training: weights, and optimizers' state.
+    """Returns a digest of the state that training keeps equal: weights and optimizers' state.
 
-    Learning rates are left out, and what is each rank's own: local variables, what has no reduced
-    gradient, and gradients that are being accumulated.
+    The digest leaves out learning rates, and everything that belongs to one rank: local variables,
+    variables without a reduced gradient, and gradients in accumulation.
 
     Args:
         model: a built model of either Keras.
-        step: what is known of its steps.
-        kept: the keys of further variables that stay each rank's own.
+        step: the record of what the model's steps do.
+        kept: the keys of further variables that may differ between ranks.
     """
     own = local_keys(model, step) | set(kept) | {key_of(v) for v in step.unreduced()}
     weights = [*model.trainable_variables, *adapted.adapted_variables(model)]
@@ -42,11 +42,11 @@ def of_trained(model: Model, step: Step, kept: Collection[int] = ()) -> int:
 
 
 def of_others(model: Model, kept: Collection[int] = ()) -> list[int]:
-    """Returns digests of a model's other state before training.
+    """Returns two digests of a model's other state before training.
 
-    That is one of its frozen weights and statistics, and one of what layers hold that were adapted
-    to data, such as vocabularies. Both are 0 once ranks have trained the model: its statistics may
-    be of each rank's data from then on.
+    One is of the frozen weights and statistics, and one of the data that layers were adapted to,
+    such as vocabularies. Both are 0 after the first call for a model: when ranks have trained it,
+    its statistics may come from each rank's own data.
     """
     if model in _trained:
         return [0, 0]

@@ -1,4 +1,4 @@
-"""`fit` compares the ranks' weights every so many steps, and a part of what else is to be equal."""
+"""`fit` compares the ranks' weights every so many steps, and a part of their other equal state."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from tfhvd.keras.callbacks.base import Callback
     from tfhvd.ops.sync_monitor import Step
 
-_PARTS = 8  # of the state beside weights: comparisons until all of it has been looked at
+_PARTS = 8  # number of comparisons that cover all state except weights
 
 
 class DivergenceCheck:
-    """Of one `fit`. All ranks that still have batches call all of it at the same steps.
+    """The comparisons of one `fit`. All ranks that still have batches make its calls together.
 
-    A comparison begins after a step, and its result is looked at after the next one, or after the
-    epoch: on all ranks at the same place, because they heal together.
+    A comparison begins after a step. The ranks read its result after the next step, or after the
+    epoch, and all at the same step, because they heal together.
 
     Args:
         model: of either Keras.
-        callbacks: those of tfhvd that `fit` is given.
+        callbacks: tfhvd's callbacks of the `fit`.
     """
 
     def __init__(self, model: Model, callbacks: Sequence[Callback]) -> None:
@@ -45,41 +45,42 @@ class DivergenceCheck:
         self._pending: Comparison | None = None
         self._of_start = False
         self._begun = False
-        self._before = 0  # steps of the epochs before
-        self._known: set[int] = set()  # keys of variables
+        self._before = 0  # steps of the earlier epochs
+        self._known: set[int] = set()  # keys of variables that are known to differ
 
     def wanted(self) -> list[int]:
-        """Returns what this rank would do, in numbers."""
+        """Returns the steps between comparisons and the action, as this rank has them."""
         return [self._every, ACTIONS.index(self._action)]
 
     def take(self, wanted: Sequence[int]) -> None:
-        """Does as one rank would."""
+        """Takes the steps and the action of the first rank, from its `wanted`."""
         self._every, self._action = int(wanted[0]), ACTIONS[int(wanted[1])]
 
     def before_step(self, step: Step, ranks: ProcessSet, alike: bool) -> None:
-        """Compares what training begins with.
+        """Compares the state at the beginning of the training.
 
         Args:
-            step: what is known of the model's steps.
-            ranks: those that train together.
-            alike: whether they begin alike: no rank is behind, and none has made a step of this
-                epoch. Of some models it is known only after a step that they reduce anything.
+            step: the record of what the model's steps do.
+            ranks: the ranks that train together.
+            alike: whether the ranks begin with equal states: no rank waits for the state of another
+                rank, and none has made a step of this epoch. The latter can be false for a model
+                that shows only in its first step that it reduces gradients.
         """
         if self._every and not self._begun and not self._before and alike:
-            # After a step, what is not built yet is a layer that nobody calls.
+            # A layer that is still not built after a step is never called.
             complete = keras_compat.all_built(self._model)
             self._begin("before the first step of fit", step, ranks, complete=complete)
             self._of_start = True
         self._begun = True
 
     def after_step(self, steps: int, of_call: int, step: Step, ranks: ProcessSet) -> None:
-        """Looks at the last result, and begins another comparison every so many steps.
+        """Reads the result of the last comparison, and begins one every so many steps.
 
         Args:
-            steps: of this epoch.
-            of_call: how many of them were the last call's.
-            step: what is known of the model's steps.
-            ranks: those that train together.
+            steps: the number of steps in this epoch.
+            of_call: the number of steps in the last call of the train function.
+            step: the record of what the model's steps do.
+            ranks: the ranks that train together.
         """
         self._finish(step, together=True)
         done = self._before + steps
@@ -87,23 +88,23 @@ class DivergenceCheck:
             self._begin(f"after step {done} of fit", step, ranks, done // self._every)
 
     def settle(self) -> None:
-        """Waits for the collective under way: a rank may submit none after it has joined."""
+        """Waits for the collective of the comparison: after its join a rank may submit none."""
         if self._pending is not None:
             self._pending.wait()
 
     def after_epoch(self, steps: int, alike: bool, step: Step) -> None:
-        """Looks at what is left.
+        """Reads the result of a comparison from the epoch's last step.
 
         Args:
-            steps: that most ranks have made in this epoch.
-            alike: whether all have made as many.
-            step: what is known of the model's steps.
+            steps: the largest number of steps that a rank has made in this epoch.
+            alike: whether all ranks have made this number of steps.
+            step: the record of what the model's steps do.
         """
         self._finish(step, together=alike)
         self._before += steps
 
     def leave(self) -> None:
-        """Ends what is under way, after an error."""
+        """Abandons a comparison in progress, after an error."""
         if self._pending is not None:
             self._pending.leave()
             self._pending = None
@@ -116,9 +117,10 @@ class DivergenceCheck:
         number: int | None = None,
         complete: bool = True,
     ) -> None:
-        """Begins the comparison of that number: without one, of the weights alone.
+        """Begins the comparison of the weights and of one part of the other state.
 
-        Before the first step the optimizers of some ranks may have no variables.
+        The part depends on `number`. None compares the weights only, because before the first step
+        the optimizers of some ranks may have no variables.
         """
         variables: list[Variable] = []
         if self._model.built:
@@ -130,7 +132,7 @@ class DivergenceCheck:
         self._pending = Comparison(variables, when, ranks, complete)
 
     def _other_state(self, local: set[int], ranks: ProcessSet) -> list[Variable]:
-        """Lists what else is equal on all ranks: optimizers' state, and statistics of all data."""
+        """Lists the other state that is equal on all ranks: of optimizers and joined statistics."""
         model, ranks_id = self._model, ranks.process_set_id
         others = adapted.adapted_variables(model)
         others += adapted.joined_statistics(model, lambda layer: _set_of(layer) in (0, ranks_id))
@@ -151,7 +153,7 @@ class DivergenceCheck:
             self._known |= pending.differing()
 
     def _kept_for(self, keys: set[int]) -> set[int]:
-        """Returns the keys of what optimizers keep for weights that are known to differ."""
+        """Returns the keys of the optimizers' variables for some weights, which differ as well."""
         trained = self._model.trainable_variables if keys else []
         of = [variable for variable in trained if key_of(variable) in keys]
         optimizers = training.optimizers_of(self._model) if of else []
@@ -159,7 +161,7 @@ class DivergenceCheck:
 
 
 def _part(variables: list[Variable], number: int) -> list[Variable]:
-    """Returns an eighth of some variables: with the next number, the next one."""
+    """Returns an eighth of the variables; the next number gives the next eighth."""
     count = math.ceil(len(variables) / _PARTS)
     first = number * count
     return [variables[place % len(variables)] for place in range(first, first + count)]
@@ -171,9 +173,10 @@ def _set_of(layer: Layer) -> int | None:
 
 
 def _is_shared(variable: Variable, local: Collection[int]) -> bool:
-    """Whether a variable is to be equal on all ranks.
+    """Whether a variable must be equal on all ranks.
 
-    What has its new value as a gradient, as scales of float8, holds what its rank has seen.
+    A variable whose gradient is its new value, such as a scale of float8, depends on its rank's
+    data.
     """
     overwritten = getattr(variable, "overwrite_with_gradient", False)
     return not overwritten and key_of(variable) not in local

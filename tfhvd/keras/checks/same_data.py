@@ -1,12 +1,12 @@
-"""Whether all ranks of a `fit` train on the same data, because nobody has given each rank its part.
+"""SameData: warns if all ranks of a `fit` train on the same data, instead of a part each.
 
-| the data | what tells | when |
+| the data | what is compared | when |
 |---|---|---|
 | arrays and tensors, shuffled by `fit` or not | a digest of some of their rows | `fit` begins |
-| others that give the same batches | the loss, equal to the last bit | its first epoch is over |
+| others that give the same batches | the loss, to the last bit | its first epoch is over |
 
-Both travel with what ranks tell each other anyway. Rows that are all equal, as of ones, tell
-nothing, nor do ranks that have layers of their own: they may share the data.
+The ranks send both with messages that they exchange anyway. Equal rows, such as rows of ones, prove
+nothing. Ranks with local layers get no warning, because they may share the data on purpose.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Model
 
 _logger = logging.getLogger("tfhvd")
-_ROWS = 64  # that are looked at, from the first to the last
-_BYTES = 1 << 20  # of them
+_ROWS = 64  # at most so many rows are compared, from the first to the last
+_BYTES = 1 << 20  # of these rows
 _NOTHING = 0
 _Logs = TypeVar("_Logs")
 _told: weakref.WeakSet[Model] = weakref.WeakSet()
 
 
 class SameData:
-    """What one rank tells of its data in one `fit`, and what is said of it.
+    """The digests of one rank's data in one `fit`, and the warning if all ranks' are equal.
 
     Args:
         model: of either Keras.
@@ -48,23 +48,23 @@ class SameData:
         self._data = [arguments.get("x"), arguments.get("y")]
         self._asks = sync_monitor.is_asked_for() and model not in _told
         self._logs: object = None
-        self._is_same = False  # and is to be said
+        self._is_same = False  # the data are the same, and the warning is due
 
     def at_start(self) -> int:
-        """Returns a digest of the data, once: after that, and of what has none, 0."""
+        """Returns a digest of the data in the first call; 0 later, and for data without one."""
         data, self._data = self._data, []
         digest = digest_of(data) if self._asks and data else None
-        if digest is not None:  # then losses tell no more
+        if digest is not None:  # then the loss is not needed
             self._asks = False
         return digest or _NOTHING
 
     def seen(self, logs: _Logs) -> _Logs:
-        """Takes note of what a training step has returned, and returns it."""
+        """Keeps the logs of a training step, and returns them."""
         self._logs = logs
         return logs
 
     def after_epoch(self) -> int:
-        """Returns the bits of the loss of the first epoch; 0 for later ones, and without one."""
+        """Returns the bits of the first epoch's loss; 0 in later epochs, and without a loss."""
         logs, asks, self._asks = self._logs, self._asks, False
         loss = logs.get("loss") if asks and isinstance(logs, dict) else None
         try:
@@ -74,17 +74,17 @@ class SameData:
         return int(np.float64(value).view(np.int64)) if math.isfinite(value) else _NOTHING
 
     def look(self, of_ranks: np.ndarray) -> None:
-        """Says on the first rank that all have the same data, if so; not again for that model.
+        """Warns on the first rank if all ranks have the same data, once for each model.
 
         Args:
-            of_ranks: what each rank has told.
+            of_ranks: the digest of each rank.
         """
         told = len(of_ranks) > 1 and of_ranks[0] != _NOTHING and (of_ranks == of_ranks[0]).all()
         self._is_same |= bool(told)
         if not self._is_same:
             return
         if not (keras_compat.all_built(self._model) or self._logs):
-            return  # until a step has made its layers, which may be each rank's own
+            return  # until a step has built the layers, some of which may be local
         self._is_same = False
         self._asks = False
         _told.add(self._model)
@@ -102,9 +102,9 @@ class SameData:
 
 
 def digest_of(data: Any) -> int | None:
-    """Returns 56 bits of some rows of arrays, in any nest; 0 where they are all equal.
+    """Returns a digest of 56 bits of some rows of nested arrays; 0 if all rows are equal.
 
-    None if there is something else than arrays and tensors.
+    Returns None if the nest has anything except arrays and tensors.
     """
     digest, tells = hashlib.blake2b(digest_size=7), False
     for leaf in tf.nest.flatten(data):
@@ -120,7 +120,7 @@ def digest_of(data: Any) -> int | None:
 
 
 def _rows_of(leaf: Any) -> np.ndarray | None:
-    """Returns rows of an array or tensor; None for what is neither, or has none."""
+    """Returns some rows of an array or tensor; None for another object, and without rows."""
     tensor = isinstance(leaf, tf.Tensor) and hasattr(leaf, "numpy")
     if not (tensor or isinstance(leaf, np.ndarray)) or not len(leaf.shape) or not len(leaf):
         return None

@@ -1,8 +1,9 @@
-"""Looks whether the first step of training has updated variables from this rank's gradients alone.
+"""UpdateCheck: checks whether the first step has updated variables from local gradients only.
 
-Whether that is a mistake depends on the other ranks: one may train a model of its own, while the
-others wait, or do something else. All ranks are there where the model reduces some gradients, or
-where a callback meets them; else they are found out by a rendezvous for which no rank waits.
+Such an update is a mistake only if all ranks train the model: one rank may also train a private
+model, while the others wait or do something else. All ranks are known to train the model if it
+reduces some gradients, or if a callback meets all ranks. Otherwise a rendezvous tells, for which no
+rank waits.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Model, Variable
 
 _logger = logging.getLogger("tfhvd")
-_LATEST = 5.0  # seconds from the beginning of an epoch on, for ranks that begin it later
-_LONGEST_RENDEZVOUS = 20.0  # seconds, for it would be reported as stalled
+_LATEST = 5.0  # seconds from the beginning of an epoch, for ranks that begin the epoch later
+_LONGEST_RENDEZVOUS = 20.0  # seconds; a longer one would be reported as stalled
 _CHECKED = "_tfhvd_batch_checked"  # an attribute of a model
 
 
 class UpdateCheck:
-    """Of one `fit`.
+    """The check of one `fit`.
 
     Args:
         model: of either Keras.
-        together: whether it is known that all ranks are in this `fit`.
+        together: whether all ranks are known to be in this `fit`.
     """
 
-    _is_alone = False  # this process has waited for others once, and nobody came
+    _is_alone = False  # this process has waited for the others once, and not all came
 
     def __init__(self, model: Model, together: bool) -> None:
         self._write = _what_to_write(model)
@@ -50,17 +51,17 @@ class UpdateCheck:
         self._begun = 0.0
 
     def begin_epoch(self) -> None:
-        """Comes to the rendezvous of those that are in an epoch now."""
+        """Joins the rendezvous of the ranks that begin an epoch."""
         if not self._over and not self._together:
             self._rendezvous = load_native().Rendezvous()
             self._begun = time.monotonic()
 
     def after_step(self, step: sync_monitor.Step, together: bool) -> None:
-        """Looks at what the step has done.
+        """Checks the updates of the step, as soon as all ranks are known to be in this `fit`.
 
         Args:
-            step: what is known of the model's steps by now.
-            together: whether all ranks are in this `fit`, by what is known by now.
+            step: the record of what the model's steps do.
+            together: whether the gradients show already that all ranks are in this `fit`.
 
         Raises:
             NotSynchronizedError: unless TFHVD_CHECK_SYNC is warn or off.
@@ -78,7 +79,7 @@ class UpdateCheck:
         sync_monitor.complain(self._left, "After the first step of fit", self._write)
 
     def end_epoch(self, step: sync_monitor.Step | None = None) -> None:
-        """Looks a last time, where there is a step to look at, and leaves the rendezvous."""
+        """Checks a last time, if the epoch had a step, and leaves the rendezvous."""
         if self._rendezvous is not None and self._left and step is not None:
             while not (self._rendezvous.is_complete() or self._is_alone or self._is_late()):
                 time.sleep(0.01)
@@ -93,9 +94,9 @@ class UpdateCheck:
 def check_batches(package: str) -> None:
     """Makes `train_on_batch` of a Keras count the ranks by their batches, as `fit` does.
 
-    Where the optimizer is not distributed it warns, once for a model. No error, whatever
-    TFHVD_CHECK_SYNC says but "off": one rank may train a model of its own, and no other rank need
-    call anything at the same time.
+    If the optimizer is not distributed, `train_on_batch` warns once for each model, except with
+    TFHVD_CHECK_SYNC=off. It never raises an error: one rank may train a private model, and no other
+    rank need call anything at the same time.
 
     Args:
         package: "keras" or "tf_keras", imported.

@@ -1,4 +1,4 @@
-"""When a `fit` of several ranks lets in those that wait to take part."""
+"""Admission: decides when a `fit` of several ranks admits the ranks that wait to join."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _logger = logging.getLogger("tfhvd")
 
 
 class Admission:
-    """Whether one `fit` lets in ranks.
+    """The decision of one `fit` to admit ranks.
 
     Args:
         model: of either Keras.
 
     Attributes:
-        is_open: whether ranks that come later, and begin the program, would meet the others here.
+        is_open: whether a joining rank, which begins the program, can meet the others in this
+            `fit`.
     """
 
     def __init__(self, model: Model) -> None:
@@ -33,15 +34,15 @@ class Admission:
         self._warned = False
 
     def is_due(self, *, in_process_set: bool, epoch: int, is_last: bool) -> bool:
-        """Whether ranks wait that are to come now, after an epoch.
+        """Whether ranks wait that `fit` should admit now, after an epoch.
 
-        Who comes after the last one trains nothing here, and as well comes to the next `fit`; but
-        in a loop of such that have one epoch each there is no other moment.
+        A rank that joins after the last epoch trains nothing in this `fit`, and may join the next
+        one instead. If a loop calls `fit` with one epoch each, there is no other moment.
 
         Args:
-            in_process_set: whether a part of the job's ranks trains.
-            epoch: which one of those of this `fit` it was, from 1.
-            is_last: whether none is left.
+            in_process_set: whether only a part of the job's ranks trains in this `fit`.
+            epoch: the number of this epoch in this `fit`, from 1.
+            is_last: whether this was the last epoch.
         """
         if membership.lets_in_at_commits or waiting_ranks() == 0:
             return False

@@ -1,8 +1,8 @@
 """The finished `fit` calls of an elastic job, which a joining rank skips.
 
 The joining rank continues with the others' history of such a `fit`, and with their results of each
-later `evaluate` of the same model. The model keeps its present weights until its next training,
-where the others admit the rank and give it theirs.
+later `evaluate` of the same model. The model keeps its present weights until its next training.
+Then the others admit the rank and give it their weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The step of `fit` that a rank makes by itself before it is let in to an elastic job."""
+"""The warm-up of `fit`: a joining rank makes one step alone before the others admit it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from tfhvd.compat.types import Logs, Model
 
 _NEVER = 1 << 30  # epochs
-_under_way = False  # the `fit` below
+_under_way = False  # the `fit` of the warm-up is running
 
 
 @dataclass(frozen=True)
 class Coming:
-    """How a rank that comes to a `fit` which the others are in differs from them.
+    """How this rank joins a `fit`, in which the others may be already.
 
     Attributes:
-        has_come: whether it is such a rank.
-        traces_otherwise: whether the step would be traced here with other names than elsewhere.
-        knows_no_step: whether it cannot know yet that the step reduces gradients, by a tape.
+        has_come: whether this rank joins a `fit` of a running job.
+        traces_otherwise: whether this rank may trace the step with other names than the others.
+        knows_no_step: whether this rank cannot know yet that the step reduces gradients by a tape.
     """
 
     has_come: bool = False
@@ -45,21 +45,23 @@ class Coming:
 
 
 def rehearse(model: Model, arguments: dict[str, Any]) -> Coming:
-    """Makes one step, of which nothing is left, if this rank is not let in yet; then it waits.
+    """Warms up a joining rank by one step without lasting effects; then waits for the admission.
 
-    The data are those of `fit`, which reads them anew; data that can be read only once are left
-    alone, and so are the user's callbacks. What `fit` trains begins with rank 0's weights anyway.
-    It does not wait where neither an optimizer nor a tape of that step reduces the gradients; of a
-    step that could not be made a callback that meets all ranks says that one does. It stays outside
-    as well where the others end that `fit` meanwhile.
+    The step uses the data of `fit`, which reads them again later. It is left out if the data can be
+    read only once, and it does not call the user's callbacks. The training begins with rank 0's
+    weights in any case.
+
+    The rank does not wait if neither an optimizer nor a tape of the step reduces gradients. If the
+    step has failed, or was left out, a callback that meets all ranks also shows that gradients are
+    reduced. The rank stays outside if the others finish this `fit` meanwhile.
 
     Args:
         model: of either Keras.
         arguments: of its `fit`, by their names, with the model as "self".
 
     Returns:
-        How it comes. If that step failed, the model has its variables, which others did not have
-        when they traced theirs.
+        How this rank joins. If the step failed, the model here has its variables already when its
+        step is traced, unlike the models of the others.
     """
     if not membership.is_outside or _under_way:
         return Coming()
@@ -79,7 +81,7 @@ def rehearse(model: Model, arguments: dict[str, Any]) -> Coming:
 
 
 def build(model: Model, arguments: dict[str, Any]) -> None:
-    """Makes what a `fit` would have made of a model that is not built, by such a step.
+    """Builds a model as its skipped `fit` would have built it, by a step of the warm-up.
 
     Args:
         model: of either Keras.
@@ -93,7 +95,7 @@ def build(model: Model, arguments: dict[str, Any]) -> None:
 
 
 def shared_variables(model: Model) -> Iterator[tf.Variable]:
-    """Yields what a model and its optimizers have by now, but for what stays each rank's own."""
+    """Yields the present variables of a model and its optimizers, except local variables."""
     built = keras_compat.all_built(model)
     local = local_keys(model, step_of(model) or sync_monitor.Step()) if built else set()
     for variable in map(tf_variable, _variables(model)):
@@ -104,7 +106,7 @@ def shared_variables(model: Model) -> Iterator[tf.Variable]:
 def _step(model: Model, arguments: dict[str, Any]) -> bool:
     global _under_way
     first = arguments.get("initial_epoch") or 0
-    # This callback makes variables before a step is traced; on what is there by then, names depend.
+    # This callback builds the model before a step is traced, and names of collectives depend on it.
     broadcasts = [
         BroadcastGlobalVariablesCallback(0, callback.device)
         for callback in ours(arguments.get("callbacks"))
@@ -123,7 +125,7 @@ def _step(model: Model, arguments: dict[str, Any]) -> bool:
             keras_compat.keras_of(model).Model.fit(**changed)
         return True
     except Exception:
-        model.train_function = None  # what failed to be compiled would fail again
+        model.train_function = None  # if it failed to compile, it would fail again
         warn_of_failure("a step of fit")
         return False
     finally:
@@ -132,7 +134,7 @@ def _step(model: Model, arguments: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _kept(model: Model) -> Iterator[_Values]:
-    """Gives a model's variables their values back."""
+    """Restores the values of a model's variables at the end of the block."""
     values = _Values(model)
     try:
         yield values
@@ -141,7 +143,7 @@ def _kept(model: Model) -> Iterator[_Values]:
 
 
 def _variables(model: Model) -> list[Any]:
-    """Lists what a model and its optimizers have by now, metrics and random seeds too."""
+    """Lists the present variables of a model and its optimizers, also of metrics and seeds."""
     variables = keras_compat.variables_by_now(model)
     for optimizer in optimizers_of(model):
         variables += keras_compat.optimizer_variables(optimizer)
@@ -149,7 +151,7 @@ def _variables(model: Model) -> list[Any]:
 
 
 class _Values:
-    """The values that a model's variables have before the step."""
+    """The values of a model's variables before the step."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -157,22 +159,22 @@ class _Values:
         self.add()
 
     def add(self) -> None:
-        """Takes those of variables that are new."""
+        """Saves the values of variables that are new."""
         for variable in map(tf_variable, _variables(self._model)):
             if key_of(variable) not in self._values:
                 self._values[key_of(variable)] = variable, variable.numpy()
 
     def restore(self) -> None:
-        """Gives the values back."""
+        """Restores the values."""
         for variable, value in self._values.values():
             variable.assign(value)
 
 
 class _BeforeTheStep(Callback):
-    """Takes the values of variables that are made as late as before the first step.
+    """Saves the values of the variables that are made just before the first step.
 
     Args:
-        values: to add them to.
+        values: the saved values.
     """
 
     def __init__(self, values: _Values) -> None:
@@ -180,7 +182,7 @@ class _BeforeTheStep(Callback):
         self._values = values
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Puts itself before the step, where the model is built."""
+        """Saves the values immediately before the first step, when the model is built."""
         model, step = self.model, self.model.train_function
 
         def take_then_step(iterator: Iterator[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What `fit` has noted of its epochs, as ranks of an elastic job tell it those that come later."""
+"""Histories of `fit`: an elastic job gives a joining rank the history of the earlier epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_HISTORY = b"[[], {}]"
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """Writes what Keras returns; None if it is more than numbers in lists and dicts."""
+    """Returns a result of Keras as bytes; None if it has more than numbers in lists and dicts."""
     try:
         return json.dumps(value, default=lambda array: np.asarray(array).tolist()).encode()
     except (TypeError, ValueError):
@@ -27,18 +27,18 @@ def as_bytes(value: Any) -> bytes | None:
 
 
 def history_of(model: Model) -> bytes | None:
-    """Writes the history of the latest `fit` of a model of either Keras; None likewise."""
+    """Returns the history of a model's latest `fit` as bytes; None if `as_bytes` cannot."""
     history = getattr(model, "history", None)
     # It has no epochs before its `fit` begins.
     return None if history is None else as_bytes([getattr(history, "epoch", []), history.history])
 
 
 def set_history(model: Model, written: bytes) -> None:
-    """Gives a model the history of a `fit` that it does not do.
+    """Gives a model the history of a `fit` that this rank skips.
 
     Args:
         model: of either Keras.
-        written: by `history_of`.
+        written: the result of `history_of` on another rank.
     """
     model.history = keras_compat.keras_of(model).callbacks.History()
     model.history.set_model(model)
@@ -46,7 +46,7 @@ def set_history(model: Model, written: bytes) -> None:
 
 
 class Past:
-    """What a rank that comes is told of the epochs of a `fit` that were before.
+    """Sends the history of the earlier epochs of a `fit` to ranks that have joined.
 
     Args:
         model: of either Keras.
@@ -57,17 +57,18 @@ class Past:
         self._is_due = False
 
     def begin(self) -> None:
-        """Takes note that ranks may have come; all ranks call it."""
+        """Records that ranks may have joined; all ranks call it."""
         self._is_due = True
 
     def tell(self) -> None:
-        """Tells it, as an epoch begins: by then Keras has noted the one before; all ranks call it.
+        """Sends the history, if ranks may have joined; all ranks call it.
 
-        A rank that rehearses has nobody who would.
+        Call it when an epoch begins: Keras has then recorded the epoch before. During a warm-up
+        there is no other rank to send it.
         """
         found = b""
         while self._is_due and not (found or membership.rehearses):
-            membership.refresh()  # rank 0 may be lost meanwhile
+            membership.refresh()  # rank 0 may have failed meanwhile
             own = (history_of(self._model) or _NO_HISTORY) if process.rank() == 0 else b""
             found = b"".join(allgather_object(own, name="fit/history")[:1])
         self._is_due = False

@@ -1,4 +1,4 @@
-"""Optimizers for large batches, beside those that Keras has."""
+"""Optimizers for large batches, in addition to those of Keras."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfhvd.keras.optimizers.lars import LARS
-else:  # Whoever uses tf_keras alone need not import Keras 3.
+else:  # A program with tf_keras only need not import Keras 3.
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:

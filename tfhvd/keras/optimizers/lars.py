@@ -1,4 +1,4 @@
-"""LARS: SGD with a learning rate of each layer's own, for large batches."""
+"""LARS: SGD with a separate learning rate for each layer, for large batches."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ _BIASES_AND_NORMALIZATION = (r"(^|/)(bias|gamma|beta|scale)$",)
 class LARS(keras.optimizers.SGD):
     """Layer-wise adaptive rate scaling (You et al., 2017), for Keras 3.
 
-    It is SGD whose steps are as long as the weights are large, for each variable w of its own:
+    LARS is SGD with the length of a step in proportion to the weights. For each variable w:
 
         rate = trust_coefficient * |w| / (|gradient| + weight_decay * |w| + epsilon)
         velocity = momentum * velocity - learning_rate * rate * (gradient + weight_decay * w)
         w = w + velocity
 
-    With batches of thousands of samples the learning rates that SGD needs are too large for layers
-    whose gradients are large beside their weights; here these take shorter steps. Where the weights
-    or the gradient are zero, and of variables that `exclude` names, it is plain SGD without weight
-    decay. Use it with a warm-up. For Adam's counterpart see Keras' own `Lamb`.
+    With batches of thousands of samples, SGD needs learning rates that are too large for layers
+    with large gradients and small weights. LARS takes shorter steps for these layers. For variables
+    that `exclude` matches it is plain SGD without weight decay. For a variable whose weights or
+    gradient are zero the rate is 1. Use LARS with a warm-up. The counterpart of Adam is `Lamb` of
+    Keras.
 
     Args:
-        learning_rate: a number, or a schedule; of the order of 1 to 30, for it is multiplied by the
-            trust coefficient.
+        learning_rate: a number, or a schedule; about 1 to 30, because it is multiplied by the trust
+            coefficient.
         momentum: from 0 to 1.
         weight_decay: the factor of the weights that is added to the gradient.
-        trust_coefficient: how long a step may be beside the weights.
+        trust_coefficient: the length of a step in relation to the length of the weights.
         epsilon: keeps the division finite.
         nesterov: whether to use Nesterov's momentum.
-        exclude: regular expressions; a variable in whose path (such as "dense/bias") one of them is
-            found has neither weight decay nor a rate of its own. The default is biases and the
-            variables of normalization layers. None for no variable. Keras' method
-            `exclude_from_weight_decay` excludes further ones from weight decay alone.
+        exclude: regular expressions. A variable whose path (such as "dense/bias") matches one of
+            them has no weight decay and no separate rate. The default matches biases and the
+            variables of normalization layers; None matches no variable. Keras' method
+            `exclude_from_weight_decay` excludes further variables from weight decay only.
         name: of the optimizer.
-        kwargs: what every optimizer of Keras takes: `clipnorm`, `use_ema` and others.
+        kwargs: the arguments of every optimizer of Keras: `clipnorm`, `use_ema` and others.
 
     Raises:
-        ValueError: if `weight_decay` or `epsilon` is negative, or `trust_coefficient` not above 0.
+        ValueError: if `weight_decay` or `epsilon` is negative, or `trust_coefficient` not positive.
 
     Example:
         >>> rate = hvd.scaled_lr(2.0)
@@ -73,7 +74,7 @@ class LARS(keras.optimizers.SGD):
                 f"Received: weight_decay={weight_decay}, epsilon={epsilon}, "
                 f"trust_coefficient={trust_coefficient}. Expected: 0 or above; the last above 0."
             )
-        # Keras' own weight decay shortens the weights beside the step, not within the gradient.
+        # Keras' weight decay is not part of the gradient: it shortens the weights separately.
         super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, name=name, **kwargs)
         self.decay = weight_decay
         self.trust_coefficient = trust_coefficient
@@ -81,11 +82,11 @@ class LARS(keras.optimizers.SGD):
         self.exclude = tuple(exclude or ())
 
     def build(self, variables: list[Variable]) -> None:
-        """Makes the variables of the optimizer, and sees which ones are excluded."""
+        """Creates the variables of the optimizer, and finds the excluded variables."""
         if self.built:
             return
         super().build(variables)
-        # What is updated is TensorFlow's variable, which does not know its path.
+        # `update_step` receives TensorFlow's variable, which does not know its path.
         paths = [getattr(variable, "path", variable.name) for variable in variables]
         self._excluded = [any(re.search(p, path) for p in self.exclude) for path in paths]
 
@@ -98,7 +99,7 @@ class LARS(keras.optimizers.SGD):
         super().update_step(gradient, variable, learning_rate)
 
     def get_config(self) -> dict[str, object]:
-        """Returns the arguments that an optimizer like this one is made of."""
+        """Returns the arguments that make an equal optimizer."""
         config = super().get_config()
         config.update(
             weight_decay=self.decay,
@@ -109,7 +110,7 @@ class LARS(keras.optimizers.SGD):
         return config
 
     def _scaled(self, gradient: Any, weights: Any, decay: float) -> Any:
-        """Returns the gradient, weight decay included, times the rate of the variable's own."""
+        """Returns the gradient with weight decay, multiplied by the rate of this variable."""
         # In float32: squares of half-precision numbers overflow.
         size, of_gradient = (
             ops.sqrt(ops.sum(ops.square(ops.cast(tensor, "float32"))))

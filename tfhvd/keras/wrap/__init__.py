@@ -1,1 +1,1 @@
-"""What surrounds a Keras optimizer or model: hooks, state, learning rates."""
+"""Wrappers of a Keras optimizer or model: hooks, state, learning rates."""

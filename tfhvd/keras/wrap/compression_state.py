@@ -1,4 +1,4 @@
-"""How Keras 3 saves the state of a compression: as a child of the optimizer."""
+"""The state of a compression, which Keras 3 saves as a child of the optimizer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _made: weakref.WeakKeyDictionary[StatefulCompression, Layer] = weakref.WeakKeyDi
 
 
 def saveable(compression: AnyCompression) -> Layer | None:
-    """Returns what Keras 3 looks for among an optimizer's attributes; None if there is no state."""
+    """Returns a layer for Keras 3 to save with the optimizer; None if there is no state."""
     if not has_state(compression) or keras_compat.KERAS_3 not in sys.modules:
         return None
     if compression not in _made:
@@ -36,11 +36,11 @@ def _saveable_class() -> type:
     keras: Any = sys.modules[keras_compat.KERAS_3]
 
     class CompressionState(keras.layers.Layer):
-        """Keras saves layers, optimizers and metrics, wherever it finds them."""
+        """A layer, because Keras saves all layers, optimizers and metrics that it finds."""
 
         def __init__(self, compression: StatefulCompression) -> None:
             super().__init__(name="compression_state")
-            # Behind a function, for a layer takes tf.Modules for parts of it.
+            # A weak reference, because a layer treats an attribute that is a tf.Module as its part.
             self._compression: Callable[[], Any] = weakref.ref(compression)
 
         def save_own_variables(self, store: ArrayStore) -> None:
@@ -58,7 +58,7 @@ def _saveable_class() -> type:
 
 
 def read(store: ArrayStore) -> Saved:
-    """Reads what `save_own_variables` has written, from Keras' store or a group of the file."""
+    """Reads the state that `save_own_variables` wrote, from Keras' store or a group of a file."""
     parts: dict[str, dict[int, np.ndarray]] = {}
     for key in store.keys():  # noqa: SIM118 (Keras' store is no dict)
         part, _, number = key.rpartition(".")
@@ -72,7 +72,7 @@ def read(store: ArrayStore) -> Saved:
 def gathered(
     compressions: Iterable[AnyCompression], root_rank: int, ranks: ProcessSet
 ) -> Iterator[None]:
-    """Lets one rank save the state of all, of those compressions that have one."""
+    """Gives one rank the compression state of all ranks, so that it can save this state."""
     with contextlib.ExitStack() as stack:
         for compression in compressions:
             if has_state(compression):

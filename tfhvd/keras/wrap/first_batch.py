@@ -1,4 +1,4 @@
-"""A model that makes its variables on its first batch is built before it, from its shapes alone."""
+"""build: builds a model that has no variables before its first batch, from the batch's shapes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _logger = logging.getLogger("tfhvd")
 
 
 def build(model: Model, iterator: tf.data.Iterator) -> bool:
-    """Makes all variables, by tracing a step that never runs; says whether there are all.
+    """Creates all variables by tracing a step that never runs; returns whether all exist.
 
     Args:
         model: of either Keras.
-        iterator: of the batches that its train function is called with.
+        iterator: the iterator over batches that its train function receives.
     """
     if keras_compat.all_built(model):
         return True
@@ -29,7 +29,7 @@ def build(model: Model, iterator: tf.data.Iterator) -> bool:
             lambda s: None if isinstance(s, tf.OptionalSpec) else s, iterator.element_spec
         )
         tf.function(lambda data: model.train_step(data)).get_concrete_function(spec)
-    except Exception as error:  # Whatever a user's train_step may raise when it is traced.
+    except Exception as error:  # A user's train_step may raise any error when it is traced.
         _logger.warning(
             "tfhvd could not build the model before its first batch (%s: %s). Its variables "
             "are broadcast after the first update instead. To have them broadcast before it, "

@@ -1,11 +1,11 @@
-"""What differs in a wrapped optimizer: where it reduces, with who applies the gradients.
+"""The hooks of wrapped optimizers: the methods in which they reduce gradients.
 
 | optimizer | gradients are reduced in | accumulated by |
 |---|---|---|
 | Keras 3 | `_clip_gradients`: once per update, after accumulation, before clipping | Keras |
-| Keras 3, built before or with an `apply` of its own (MultiOptimizer) | `apply` | tfhvd |
+| Keras 3, built before, or a class that defines `apply` (MultiOptimizer) | `apply` | tfhvd |
 | tf_keras | `aggregate_gradients`: before clipping, before a loss scale looks for inf | tfhvd |
-| tf_keras legacy | `_aggregate_gradients`, likewise | tfhvd |
+| tf_keras legacy | `_aggregate_gradients`: as in tf_keras | tfhvd |
 | LossScaleOptimizer of either | the inner optimizer | the inner optimizer |
 """
 
@@ -44,7 +44,7 @@ _AGGREGATES = "experimental_aggregate_gradients"  # an argument of tf_keras
 
 
 class _FromConfig:
-    """`from_config` of a wrapped optimizer: what it makes is wrapped the same way."""
+    """`from_config` of a wrapped optimizer: the new optimizer is wrapped with the same options."""
 
     def __get__(self, optimizer: Reduces | None, owner: type) -> Callable[..., Any]:
         if optimizer is None:
@@ -55,9 +55,9 @@ class _FromConfig:
 
 
 class Reduces(Wrapped):
-    """What all wrapped optimizers are; the classes below add the hook.
+    """The base of all wrapped optimizers; the classes below add the hooks.
 
-    Copies of it are wrapped as well, or refused. What Keras itself serializes is the plain one.
+    A copy of a wrapped optimizer is wrapped as well, or refused. Keras serializes the plain class.
     """
 
     __slots__ = ()
@@ -95,26 +95,26 @@ class Reduces(Wrapped):
 
     @property
     def compression_state(self) -> Layer | None:
-        """What Keras 3 saves beside the optimizer's variables; None without a stateful compression.
+        """The compression's state for Keras 3 to save; None without a stateful compression.
 
-        Plain Keras, which does not look for it, opens such a file without.
+        Plain Keras opens a file with this state, too: it ignores the state.
         """
         return saveable(reducer_of(self).options.compression)
 
     @property
     def distributed_arguments(self) -> Layer:
-        """What either Keras saves beside the optimizer's variables, for `load_model`."""
+        """The arguments of `DistributedOptimizer` for Keras to save, which `load_model` reads."""
         package = keras_compat.keras_package(self) or keras_compat.KERAS_3
         return saved_arguments.saveable(reducer_of(self), package)
 
     def __dir__(self) -> list[str]:
-        # Keras looks for what it saves in dir(), which would list the plain class alone.
+        # Keras saves the attributes in dir(), which would list the plain class only.
         return [*super().__dir__(), "compression_state", "distributed_arguments"]
 
     def _require_reduction(self, method: str) -> None:
-        """Refuses an `apply_gradients` that has never come to where gradients are reduced.
+        """Raises an error if `apply_gradients` has never called `method`, which reduces gradients.
 
-        Once it has, a traced function may go there without Python.
+        After the first such call, a traced function may reduce them without calling Python.
         """
         if self._tfhvd.is_asked:
             return
@@ -133,7 +133,7 @@ class Reduces(Wrapped):
 
 
 class BeforeClipping(GradientAccumulator):
-    """Of optimizers that accumulate by themselves: knows whose gradients are to come."""
+    """The state of an optimizer that accumulates itself: the variables whose gradients follow."""
 
     def __init__(self, reduce: GradientReducer) -> None:
         super().__init__(reduce)
@@ -141,12 +141,12 @@ class BeforeClipping(GradientAccumulator):
 
     @property
     def shared_state(self) -> list[tf.Variable]:
-        """Goes with the sums, which are among the optimizer's own."""
+        """The weights of the accumulated sums; the sums are variables of the optimizer."""
         return [self.weights.state()]
 
 
 class _ReducesInApply(Reduces):
-    """Keras 3."""
+    """An optimizer of Keras 3."""
 
     __slots__ = ()
 
@@ -158,7 +158,7 @@ class _ReducesInApply(Reduces):
 
 
 class ReducesBeforeClipping(_ReducesInApply):
-    """Keras 3: `apply` notes the variables, `_clip_gradients` reduces their gradients."""
+    """An optimizer of Keras 3: `apply` records the variables, `_clip_gradients` reduces."""
 
     __slots__ = ()
     _tfhvd: BeforeClipping
@@ -178,14 +178,14 @@ class ReducesBeforeClipping(_ReducesInApply):
         if any(reduced):
             pairs = [pair for pair, u in zip(zip(grads, variables), updated) if u]
             self._tfhvd.awaited = Awaited.of(*zip(*pairs))
-        # in the last of several passes
+        # They are reduced in the last of several passes.
         sync_monitor.note_reduced(self._tfhvd.awaited.with_gradients())
         if self.gradient_accumulation_steps and self._tfhvd.reduce.weighs_steps():
             calls = tf.convert_to_tensor(private.iterations_of(self))
             passes = calls % self.gradient_accumulation_steps
             part = self._tfhvd.weights.add(grads, is_first=tf.equal(passes, 0))
             grads = [scaled(g, part) if r else g for g, r in zip(grads, reduced)]
-        # Keras counts a pass also in the step of a function that finds the end of its data.
+        # Without this, Keras would count a pass also in a step that finds the data at their end.
         accumulates = bool(self.gradient_accumulation_steps)
         with after_all(grads) if accumulates else contextlib.nullcontext():
             result = super().apply(grads, trainable_variables)
@@ -198,9 +198,9 @@ class ReducesBeforeClipping(_ReducesInApply):
         return result
 
     def _has_updated(self) -> bool:
-        """Whether `apply` has just updated the variables, rather than added up their gradients.
+        """Whether `apply` has just updated the variables, and not only accumulated gradients.
 
-        In a graph it does either when it is run, and both have been traced.
+        In a graph it returns True: the trace contains both, and the run decides between them.
         """
         steps = self.gradient_accumulation_steps
         if not steps or not tf.executing_eagerly():
@@ -221,7 +221,7 @@ class ReducesBeforeClipping(_ReducesInApply):
 
 
 class ReducesBeforeApply(_ReducesInApply):
-    """Keras 3, where its own accumulation is not to be had: reduces before `apply`."""
+    """An optimizer of Keras 3 that cannot accumulate itself: reduces before `apply`."""
 
     __slots__ = ()
 
@@ -232,7 +232,7 @@ class ReducesBeforeApply(_ReducesInApply):
         self._tfhvd.is_asked = True
         given = None if trainable_variables is None else list(trainable_variables)
         variables = private.trained_by(self) if given is None else given
-        # Before the update, which may lie in a branch: there no variables can be made.
+        # The update may be in a branch of a graph, in which no variables can be created.
         keras_compat.build_optimizer(self, variables)
         gradients = self._tfhvd.add(grads, variables)
         update = super().apply
@@ -240,7 +240,7 @@ class ReducesBeforeApply(_ReducesInApply):
 
 
 class ReducesOnAggregation(Reduces):
-    """tf_keras."""
+    """An optimizer of tf_keras."""
 
     __slots__ = ()
 
@@ -274,7 +274,7 @@ class ReducesOnAggregation(Reduces):
 
 
 class ReducesOnLegacyAggregation(Reduces):
-    """tf_keras.optimizers.legacy."""
+    """An optimizer of tf_keras.optimizers.legacy."""
 
     __slots__ = ()
 
@@ -313,20 +313,20 @@ class ReducesOnLegacyAggregation(Reduces):
 
 
 class Delegates(Reduces):
-    """A loss scale: its inner optimizer reduces."""
+    """A loss scale, whose inner optimizer reduces."""
 
     __slots__ = ()
 
 
 def _plain(optimizer: Reduces) -> Optimizer:
-    """Returns the user's own optimizer, of which a wrapped one is the second object."""
+    """Returns a plain optimizer that shares the state of a wrapped one."""
     plain = object.__new__(optimizer.__class__)
     object.__setattr__(plain, "__dict__", vars(optimizer))
     return plain
 
 
 def _again(optimizer: Reduces, plain: Optimizer) -> Optimizer:
-    """Wraps a copy of an optimizer as that one is."""
+    """Wraps `plain`, a copy of a wrapped optimizer, with the same options and local variables."""
     _refuse_state(optimizer)
     wrapped = _distribute(plain, reducer_of(optimizer).options)
     for variable in reducer_of(optimizer).local.variables():
@@ -335,7 +335,7 @@ def _again(optimizer: Reduces, plain: Optimizer) -> Optimizer:
 
 
 def _distribute(plain: Optimizer, options: ReductionOptions) -> Optimizer:
-    from tfhvd.keras.optimizer import distribute  # It chooses among the hooks.
+    from tfhvd.keras.optimizer import distribute  # It imports the hooks of this module.
 
     return distribute(plain, options)
 
@@ -364,19 +364,20 @@ def inner_of(optimizer: object) -> Optimizer | None:
 
 
 def reduces(optimizer: object) -> bool:
-    """Whether an optimizer, or the one in its loss scale, is made by `DistributedOptimizer`."""
+    """Whether `DistributedOptimizer` made an optimizer, or the optimizer in its loss scale."""
     return isinstance(optimizer, Reduces) or isinstance(inner_of(optimizer), Reduces)
 
 
 def reducer_of(optimizer: Optimizer) -> GradientReducer:
-    """Returns what reduces the gradients of an optimizer that `reduces`."""
+    """Returns the reducer of an optimizer for which `reduces` is True."""
     return accumulator_of(optimizer).reduce
 
 
 def accumulator_of(optimizer: Optimizer) -> GradientAccumulator:
-    """Returns what an optimizer that `reduces` does with gradients.
+    """Returns the accumulator of an optimizer for which `reduces` is True.
 
-    A loss scale that Keras itself has put around a wrapped optimizer is no wrapped one.
+    If Keras itself has put a loss scale around a wrapped optimizer, the loss scale is not wrapped,
+    and the accumulator is that of the inner optimizer.
     """
     own: Any = optimizer if isinstance(optimizer, Reduces) else inner_of(optimizer)
     return own._tfhvd

@@ -1,4 +1,4 @@
-"""Reading and setting an optimizer's learning rate, with momentum correction."""
+"""get and put: read and set an optimizer's learning rate, with momentum correction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def get(optimizer: Optimizer) -> float:
-    """Gives the learning rate of a Keras optimizer."""
+    """Returns the learning rate of a Keras optimizer."""
     return float(tf.convert_to_tensor(optimizer.learning_rate))
 
 
@@ -23,12 +23,12 @@ def put(optimizer: Optimizer, value: float, momentum_correction: bool = False) -
     Args:
         optimizer: an optimizer of Keras 3 or tf_keras, or a loss scale with one inside.
         value: the learning rate.
-        momentum_correction: whether what SGD and RMSprop have gathered as momentum is rescaled.
-            They gather steps, in which the old learning rate is contained: without it, momentum
-            would go on at the old rate for a while (Goyal et al., 2017, section 3).
+        momentum_correction: whether to rescale the momentum of SGD and RMSprop. Their momentum is a
+            sum of steps, each multiplied by the old learning rate. Without the correction, it would
+            continue at the old rate for a while (Goyal et al., 2017, section 3).
 
     Raises:
-        ValueError: if the learning rate is a schedule or a function, and so not to be set.
+        ValueError: if the learning rate is a schedule or a function, which cannot be set.
     """
     old = get(optimizer)
     try:

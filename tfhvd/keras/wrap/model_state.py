@@ -1,4 +1,4 @@
-"""The state of a model in training, and how ranks take over another one's."""
+"""The state of a model in training, and the functions that give all ranks one rank's state."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from tfhvd.runtime.process_sets import ProcessSet, global_process_set
 if TYPE_CHECKING:
     from tfhvd.compat.types import Model, Optimizer, Variable
 
-_STEP = "_tfhvd_step"  # an attribute of the functions that Keras makes of training steps
+_STEP = "_tfhvd_step"  # an attribute of Keras' train functions
 
 
 def may_reduce(model: Model) -> bool:
-    """Whether a `fit` of a model may be one of several ranks, as far as it tells before."""
+    """Whether `fit` of a model may reduce gradients, as far as known before the first step."""
     return bool(reducing_optimizers(model)) or keras_compat.has_own_train_step(model)
 
 
 def reducing_optimizers(model: Model) -> list[Optimizer]:
-    """Lists the distributed ones among the optimizers of a model: see `training.optimizers_of`."""
+    """Lists the distributed optimizers of a model; see `training.optimizers_of`."""
     return training.found_in(model, reduces)
 
 
 def remember_step(train_function: Callable[..., object], step: Step) -> None:
-    """Notes what the training steps do that a function was made of: it is not always made anew."""
+    """Attaches the record of a step to its train function, which later `fit` calls may reuse."""
     setattr(train_function, _STEP, step)
 
 
 def step_of(model: Model) -> Step | None:
-    """Returns what the training steps of a model do, as far as `fit` has seen them."""
+    """Returns the record of what a model's training steps do; None before their first `fit`."""
     return getattr(getattr(model, "train_function", None), _STEP, None)
 
 
 def local_keys(model: Model, step: Step) -> set[int]:
-    """Returns the keys of what stays each rank's own: variables, and what optimizers keep of them.
+    """Returns the keys of local variables, and of the optimizers' variables for these.
 
     Args:
         model: of either Keras.
-        step: what the training steps of the model do.
+        step: the record of what the model's steps do.
     """
     variables = model.trainable_variables
     local: set[int] = set()
@@ -62,16 +62,16 @@ def local_keys(model: Model, step: Step) -> set[int]:
         own = [variable for variable in variables if key_of(variable) in keys]
         local |= keys | {key_of(slot) for slot in training.slots_of(optimizer, own, variables)}
     for layer in adapted.layers_of(model) if local else ():
-        # Of a layer that one rank trains by itself, its statistics are this rank's own as well.
+        # If all trained weights of a layer are local, so are its statistics.
         if layer.trainable_weights and local.issuperset(map(key_of, layer.trainable_weights)):
             local.update(map(key_of, layer.weights))
     return local
 
 
 def process_set_of(model: Model) -> ProcessSet | None:
-    """Returns the ranks that train a model together; None where nothing reduces its gradients.
+    """Returns the ranks that train a model together; None if nothing reduces its gradients.
 
-    Of a model that several process sets train, the first one's.
+    If several process sets train parts of the model, it returns the first one.
     """
     step = step_of(model)
     tapes = [] if step is None else step.tapes.values()
@@ -80,7 +80,7 @@ def process_set_of(model: Model) -> ProcessSet | None:
 
 
 def is_on_first_rank(model: Model) -> bool:
-    """Whether this rank is the first of those that train a model, by its process set."""
+    """Whether this rank is the first rank of the process set that trains a model."""
     return (process_set_of(model) or global_process_set).rank() == 0
 
 
@@ -92,16 +92,17 @@ def broadcast_state(
     process_set: ProcessSet = global_process_set,
     device: str = "",
 ) -> None:
-    """Gives all ranks one rank's weights and optimizers' state; random seeds stay each rank's own.
+    """Gives all ranks one rank's weights and optimizers' state, but no random seeds.
 
     Args:
         model: a built model of either Keras.
-        optimizers: those that train it. They are built if they are not: the one that the model is
-            compiled with for all its variables, another one if some rank's is, for the same.
-        root_rank: the rank whose state it is, by its number in the job.
-        local: the keys of variables that each rank keeps as they are (see `key_of`).
-        process_set: the ranks that take part.
-        device: from which the values are sent; "" for where they are.
+        optimizers: the optimizers that train the model. An optimizer that is not built yet is built
+            for the same variables as on the root or another rank; if it is built on no rank, only
+            the optimizer of `compile` is built, for all variables.
+        root_rank: the rank with the state, by its number in the job.
+        local: the keys of variables that each rank keeps (see `key_of`).
+        process_set: the ranks that call this function.
+        device: the device that sends the values; "" for the device of each value.
     """
     variables = keras_compat.model_state(model)
     optimizers = list(optimizers)
@@ -118,16 +119,16 @@ def broadcast_state(
 def take_over(
     model: Model, step: Step, place: int, process_set: ProcessSet, kept: Collection[int] = ()
 ) -> None:
-    """Gives all ranks the state of one, but what stays each rank's own; accumulation begins anew.
+    """Gives all ranks the state of one rank, except local variables; resets the accumulation.
 
-    Where that one is lost, the first one's.
+    If this rank fails meanwhile, all take the state of the first rank instead.
 
     Args:
         model: a built model of either Keras.
-        step: what its training steps do.
-        place: of the rank among those that train.
-        process_set: these.
-        kept: the keys of further variables that stay each rank's own.
+        step: the record of what its training steps do.
+        place: the index of the rank in the process set.
+        process_set: the ranks that train the model.
+        kept: the keys of further variables that each rank keeps.
     """
     for optimizer in reducing_optimizers(model):
         accumulator_of(optimizer).begin_anew()
@@ -138,7 +139,7 @@ def take_over(
             broadcast_state(model, training.optimizers_of(model), root, local, process_set)
             break
         except tf.errors.AbortedError as error:
-            # On all ranks alike; the first one of those that are left has a state, too.
+            # All ranks raise this error together. The first remaining rank has a state, too.
             if ROOT_IS_LOST not in str(error) or membership.rehearses:
                 raise
             membership.refresh()
@@ -148,7 +149,7 @@ def take_over(
 def _build_alike(
     model: Model, optimizers: list[Optimizer], root_rank: int, process_set: ProcessSet
 ) -> None:
-    """Builds optimizers as those of the root are, or where that is not built, of another rank."""
+    """Builds optimizers as on the root; if the root has not built them, as on another rank."""
     variables = model.trainable_variables
     own = [training.positions_built_for(optimizer, variables) for optimizer in optimizers]
     of_ranks = allgather_object(own, name="built_optimizers", process_set=process_set)
@@ -163,7 +164,7 @@ def _build_alike(
 
 
 def _variables_for(optimizer: Optimizer, model: Model) -> list[Variable]:
-    """Lists the variables of a model that an optimizer is there for, as far as that is known."""
+    """Lists the variables of a model that an optimizer is built for; none before it is built."""
     positions = training.positions_built_for(optimizer, model.trainable_variables)
     return [model.trainable_variables[i] for i in positions or ()]
 

@@ -1,8 +1,8 @@
-"""What a model's file says of the arguments of `DistributedOptimizer`: training goes on by them.
+"""The arguments of `DistributedOptimizer` in a model's file, with which the training continues.
 
-In a `.keras` file Keras of either kind saves them as a child of the optimizer; an `.h5` file has
-them as an attribute, which is added to what Keras has written. Plain Keras looks for neither, and
-opens such files all the same.
+Both Keras save the arguments in a `.keras` file, as a child of the optimizer. In an `.h5` file they
+are an attribute, which tfhvd adds after Keras has written the file. Plain Keras ignores both, and
+opens such files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tfhvd.compat.types import ArrayStore, Layer, Model
 
-# Those that change what is trained, and are no variables of the model.
+# The arguments that change the training, and are not variables of the model.
 _PLAIN = (
     "backward_passes_per_step",
     "average_aggregated_gradients",
@@ -38,14 +38,14 @@ _PLAIN = (
 )
 _COMPRESSIONS = {name: getattr(Compression, name) for name in ("none", "fp16", "bf16")}
 _CHILD = "distributed_arguments"  # an attribute of distributed optimizers
-_SHOWN = 6  # names of variables
+_SHOWN = 6  # number of variables that a warning names
 _logger = logging.getLogger("tfhvd")
 _ATTRIBUTE = "tfhvd_arguments"  # of an .h5 file
 _made: weakref.WeakKeyDictionary[GradientReducer, Layer] = weakref.WeakKeyDictionary()
 
 
 def saveable(reducer: GradientReducer, package: str) -> Layer:
-    """Returns what Keras saves for a distributed optimizer.
+    """Returns a layer that holds the arguments of a distributed optimizer for Keras to save.
 
     Args:
         reducer: of the optimizer.
@@ -57,7 +57,7 @@ def saveable(reducer: GradientReducer, package: str) -> Layer:
 
 
 def keep_in_h5(package: str) -> None:
-    """Has a Keras write them into `.h5` files, too.
+    """Makes a Keras write the arguments into `.h5` files, too.
 
     Args:
         package: "keras" or "tf_keras", imported.
@@ -77,7 +77,7 @@ def _saveable_class(package: str) -> type:
     keras: Any = importlib.import_module(package)
 
     class DistributedArguments(keras.layers.Layer):
-        """Keras saves layers, optimizers and metrics, wherever it finds them."""
+        """A layer, because Keras saves all layers, optimizers and metrics that it finds."""
 
         def __init__(self, reducer: weakref.ref[GradientReducer]) -> None:
             super().__init__(name=_CHILD)
@@ -85,7 +85,7 @@ def _saveable_class(package: str) -> type:
 
         @property
         def text(self) -> str:
-            """What is saved, as it is by now: variables may be made local at any time."""
+            """The present arguments as JSON: variables may become local at any time."""
             reducer = self._reducer()
             assert reducer is not None, "its optimizer is being saved"
             return json.dumps(_as_json(reducer))
@@ -94,7 +94,7 @@ def _saveable_class(package: str) -> type:
             store["json"] = np.frombuffer(self.text.encode(), np.uint8)
 
         def load_own_variables(self, store: ArrayStore) -> None:
-            """Leaves it to `load_model`: an optimizer that is there has its arguments."""
+            """Does nothing: `load_model` reads them, and an existing optimizer has arguments."""
 
     return DistributedArguments
 
@@ -114,15 +114,15 @@ def _as_json(reducer: GradientReducer) -> dict[str, Any]:
 
 
 def completed(given: Mapping[str, Any], file: h5py.File, path: str) -> dict[str, Any]:
-    """Returns arguments of `DistributedOptimizer`: those given, and the file's for the others.
+    """Returns arguments of `DistributedOptimizer`: the given ones, and the file's for the others.
 
     Args:
-        given: without those that are None.
+        given: the given arguments, without None.
         file: an `.h5` file, or the weights in a `.keras` file.
-        path: the file's, for messages.
+        path: the path of the file, for messages.
 
     Raises:
-        ValueError: if the file names a compression that it does not have itself, and none is given.
+        ValueError: if the file was saved with a compression that must be given again, and is not.
     """
     found: list[str] = []
     file.visit(lambda name: found.append(name) if name.endswith(f"{_CHILD}/vars") else None)
@@ -147,7 +147,7 @@ def completed(given: Mapping[str, Any], file: h5py.File, path: str) -> dict[str,
 def _say_what_is_to_be_given(
     local: list[str], ranks: list[int] | None, given: Mapping[str, Any], path: str
 ) -> None:
-    """Warns of what belongs to a job or a model, and so cannot be made again from its name."""
+    """Warns of local variables and a process set, which must be given again with each job."""
     if local:
         more = f" and {len(local) - _SHOWN} more" if len(local) > _SHOWN else ""
         _logger.warning(
