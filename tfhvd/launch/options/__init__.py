@@ -1,1 +1,1 @@
-"""The words of the command line -> `state.job_spec.Job`."""
+"""The arguments of the command line -> `state.job_spec.Job`."""

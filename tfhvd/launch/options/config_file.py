@@ -1,4 +1,4 @@
-"""``--config-file``: a YAML file of options, by their names or in Horovod's sections."""
+"""``--config-file``: a YAML file of options, with their names or in Horovod's sections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tfhvd.launch.errors import UsageError
 from tfhvd.launch.options.parser import Parser, Value
 
-# Sections of Horovod's -> how the names of their options begin.
+# Sections of Horovod's files -> the beginning of the names of their options.
 SECTIONS = {
     "params": "",
     "autotune": "autotune_",
@@ -23,9 +23,9 @@ SECTIONS = {
 
 
 def read(path: Path, parser: Parser) -> dict[str, Any]:
-    """The options of a file, as `parser` gives those of the command line.
+    """Returns the options of a file in the form in which `parser` returns those of a command line.
 
-    Raises UsageError that names the file.
+    Raises UsageError with the name of the file.
     """
     try:
         return parser.read(list(words(_load(path), parser)))
@@ -35,7 +35,7 @@ def read(path: Path, parser: Parser) -> dict[str, Any]:
 
 def _load(path: Path) -> Mapping[str, Any]:
     try:
-        import yaml  # Here: nothing else needs it, and tfhvd does not require it.
+        import yaml  # here, because no other module needs it, and tfhvd does not require it
     except ImportError as error:
         raise UsageError("it takes PyYAML to read it. Type: pip install pyyaml") from error
     try:
@@ -53,7 +53,7 @@ def _load(path: Path) -> Mapping[str, Any]:
 
 
 def words(data: Mapping[str, Any], parser: Parser) -> Iterator[str]:
-    """The words of the command line that say the same.
+    """Yields the arguments of a command line with the same meaning.
 
     Example: ``{"timeline": {"filename": "t.json"}, "verbose": True}`` gives
     ``--timeline-filename=t.json`` and ``--verbose``.
@@ -69,14 +69,14 @@ def words(data: Mapping[str, Any], parser: Parser) -> Iterator[str]:
 
 
 def _flat(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Options by their names, with underscores."""
+    """Yields the names of options, with underscores, and their values."""
     for key, value in data.items():
         name = str(key).replace("-", "_")
         if name not in SECTIONS or not isinstance(value, Mapping):
             yield name, value
             continue
         for inner, said in value.items():
-            # `stall_check: {enabled: false}` is stall_check: false
+            # `stall_check: {enabled: false}` means `stall_check: false`.
             whole = name if inner == "enabled" else SECTIONS[name] + str(inner).replace("-", "_")
             yield whole, said
 
@@ -112,5 +112,5 @@ def _words_of(
 
 
 def _text(value: Any) -> str:
-    """As it would be typed."""
+    """Returns a value as a user would type it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

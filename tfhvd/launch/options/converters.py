@@ -1,4 +1,4 @@
-"""Text of an option -> its value. Each function raises ValueError with what was expected. Pure."""
+"""Text of an option -> its value. Each function raises ValueError with the expectation. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """A converter for whole numbers: ``whole(1)("3") == 3``."""
+    """Returns a converter for whole numbers: ``whole(1)("3") == 3``."""
 
     def convert(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]+", text) or int(text) < least:
@@ -25,7 +25,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """A converter for one of these words: ``one_of("warn", "abort")("warn") == "warn"``."""
+    """Returns a converter for one of these words: ``one_of("a", "b")("a") == "a"``."""
 
     def convert(text: str) -> str:
         if text not in names:
@@ -36,36 +36,36 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def count(text: str) -> str:
-    """A whole number from 0 on, for a setting."""
+    """Reads a whole number from 0 on, for a setting."""
     return str(whole(0)(text))
 
 
 def number(text: str) -> float:
-    """``number("2.5") == 2.5``; not negative."""
+    """Reads a number that is not negative: ``number("2.5") == 2.5``."""
     if not re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", text):
         raise ValueError("a number, at least 0")
     return float(text)
 
 
 def plain_number(text: str) -> str:
-    """A number for a setting: ``plain_number("2.50") == "2.5"``."""
+    """Reads a number for a setting: ``plain_number("2.50") == "2.5"``."""
     return f"{number(text):.10g}"
 
 
 def megabytes(text: str) -> str:
-    """MiB -> bytes, for a setting: ``megabytes("0.5") == "524288"``."""
+    """Converts MiB to bytes, for a setting: ``megabytes("0.5") == "524288"``."""
     return str(int(number(text) * 2**20))
 
 
 def level(text: str) -> str:
-    """One of LEVELS, in any case."""
+    """Reads one of LEVELS, in upper or lower case."""
     if text.lower() not in LEVELS:
         raise ValueError(f"one of {', '.join(LEVELS)}")
     return text.lower()
 
 
 def variable(text: str) -> tuple[str, str | None]:
-    """``variable("A=b") == ("A", "b")``, ``variable("A") == ("A", None)``."""
+    """Reads a variable: ``variable("A=b") == ("A", "b")``, ``variable("A") == ("A", None)``."""
     name, equals, value = text.partition("=")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError("NAME or NAME=VALUE")
@@ -73,7 +73,7 @@ def variable(text: str) -> tuple[str, str | None]:
 
 
 def interfaces(text: str) -> tuple[str, ...]:
-    """``interfaces("eth0,eth1") == ("eth0", "eth1")``."""
+    """Reads network interfaces: ``interfaces("eth0,eth1") == ("eth0", "eth1")``."""
     names = tuple(text.split(","))
     if not all(re.fullmatch(r"[^\s/,]+", name) for name in names):
         raise ValueError("names of network interfaces, as in eth0,eth1")
@@ -81,7 +81,7 @@ def interfaces(text: str) -> tuple[str, ...]:
 
 
 def output(text: str) -> int | Path | None:
-    """Whose output is shown: ``output("rank0") == 0``, all: None; or else a folder for it."""
+    """Reads the rank whose output is shown: ``output("rank0") == 0``; None for all; or a folder."""
     if text in ("", "all"):
         return None
     match = re.fullmatch(r"rank([0-9]{1,6})", text)
@@ -89,14 +89,14 @@ def output(text: str) -> int | Path | None:
 
 
 def port(text: str) -> int:
-    """1 to 65535."""
+    """Reads a port number, 1 to 65535."""
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 65536:
         raise ValueError("a port number, 1 to 65535")
     return int(text)
 
 
 def port_range(text: str) -> str:
-    """For a setting: ``port_range("20000-20100") == "20000-20100"``."""
+    """Checks a range for a setting: ``port_range("20000-20100") == "20000-20100"``."""
     if not text:
         raise ValueError("two port numbers, as in 20000-20100")
     ports.read(text)
@@ -104,12 +104,12 @@ def port_range(text: str) -> str:
 
 
 def port_text(text: str) -> str:
-    """The same, for a setting."""
+    """Reads a port number for a setting."""
     return str(port(text))
 
 
 def key_file(text: str) -> Path:
-    """A file for ssh, which would take a wrong one without a word, and ask for a password."""
+    """Reads the path of a key for ssh, which would silently ignore a wrong path."""
     path = Path(text).expanduser()
     if not path.is_file():
         raise ValueError("a file with a private key")
@@ -117,7 +117,7 @@ def key_file(text: str) -> Path:
 
 
 def program(text: str) -> Path:
-    """A program that can be run, on PATH or by its path."""
+    """Finds a program that can be run, on PATH or by its path."""
     name = str(Path(text).expanduser().absolute()) if "/" in text else text
     path = shutil.which(name)
     if path is None:
@@ -126,7 +126,7 @@ def program(text: str) -> Path:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """``words("--mca x 'y z'") == ("--mca", "x", "y z")``."""
+    """Splits arguments: ``words("--mca x 'y z'") == ("--mca", "x", "y z")``."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -134,7 +134,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def script(text: str) -> tuple[str, ...]:
-    """A program that can be run, and its arguments: ``script("./hosts.sh --all")``."""
+    """Reads a program that can be run, and its arguments: ``script("./hosts.sh --all")``."""
     try:
         name, *arguments = shlex.split(text)
         return (str(program(name)), *arguments)
@@ -143,7 +143,7 @@ def script(text: str) -> tuple[str, ...]:
 
 
 def pauses(texts: list[str]) -> tuple[float, float]:
-    """``pauses(["1", "600"]) == (1.0, 600.0)``."""
+    """Reads two numbers of seconds: ``pauses(["1", "600"]) == (1.0, 600.0)``."""
     try:
         first, longest = map(number, texts)
     except ValueError as error:

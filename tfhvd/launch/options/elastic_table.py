@@ -7,7 +7,7 @@ from tfhvd.launch.options.parser import Row, switch, value
 
 
 def elastic_options() -> list[Row]:
-    """All of them."""
+    """Returns all options of elastic jobs."""
     return [*_how_many(), *_where(), *_when()]
 
 

@@ -1,7 +1,7 @@
-"""Options of horovodrun that tfhvdrun takes and does nothing with.
+"""Options of horovodrun that tfhvdrun accepts and ignores.
 
-Whoever replaces `horovodrun` by `tfhvdrun` in a script of theirs should have a job that runs, and
-hear what the option no longer does.
+A script that calls `tfhvdrun` instead of `horovodrun` should still run, and its user should learn
+what the option no longer does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STAMPS = "tfhvd's log has no times; --timestamps puts one before each line of t
 
 @dataclass(frozen=True)
 class Idle:
-    """Options that do nothing here: their spellings, how many values follow, and why."""
+    """Options that do nothing here: their spellings, the number of their values, and the reason."""
 
     flags: tuple[str, ...]
     values: int

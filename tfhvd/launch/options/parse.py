@@ -1,4 +1,4 @@
-"""Words of the command line -> Job."""
+"""The arguments of the command line -> Job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfhvd.launch.placement import slurm
 from tfhvd.launch.state.hosts import Host, check_slots, parse_hosts, read_hostfile
 from tfhvd.launch.state.job_spec import Job
 
-# Where ranks run.
+# The options for the hosts.
 _WHERE = {
     "discovery": "--host-discovery-script",
     "pods": "--pods",
@@ -22,17 +22,17 @@ _WHERE = {
     "hostfile": "--hostfile",
 }
 _FINDS_HOSTS = {"discovery", "pods"}
-_ELASTIC = {"min_np", "max_np", "evict_after", "majority", *_FINDS_HOSTS}  # ask for an elastic job
-_MOST_WITH_MAJORITY = 2000  # ranks of which one frame (wire.py) can tell
+_ELASTIC = {"min_np", "max_np", "evict_after", "majority", *_FINDS_HOSTS}  # imply --elastic
+_MOST_WITH_MAJORITY = 2000  # ranks whose state fits into one frame (messages.LIMIT)
 _OF_SSH = {"ssh_port": "--ssh-port", "ssh_identity_file": "--ssh-identity-file"}
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
-    """Turns the words after ``tfhvdrun`` into a Job; raises UsageError with one clear line.
+    """Turns the arguments of ``tfhvdrun`` into a Job; raises UsageError with one clear line.
 
     Args:
-        argv: the words.
-        environ: where a batch system may have said how many ranks to start, and where.
+        argv: the arguments.
+        environ: the environment, in which a batch system may name the hosts and their slots.
 
     Example: ``parse(["-np", "2", "python", "train.py"]).command == ("python", "train.py")``
     """
@@ -55,11 +55,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Job:
         given["num_proc"] = given.get("max_np", given.get("min_np", 1))
     if given.keys() & _ELASTIC:
         given["elastic"] = True
-    # Elsewhere mpirun asks Slurm by itself, if it is told how many ranks to start.
+    # Otherwise mpirun asks Slurm for the hosts, because it gets the number of ranks.
     asks_slurm = "num_proc" not in given or "elastic" in given
     if asks_slurm and not hosts and not given.keys() & _FINDS_HOSTS:
         found = slurm.allocation(environ or {})
-        # With more ranks than Slurm has tasks they are all here, as without Slurm.
+        # If there are more ranks than Slurm has tasks, all ranks run here, as without Slurm.
         if found is not None and given.get("num_proc", 0) <= sum(h.slots for h in found.hosts):
             given.setdefault("num_proc", found.num_proc)
             hosts, given["node_query"] = found.hosts, found.query
@@ -113,13 +113,13 @@ def _check_elastic(given: dict[str, Any], num_proc: int) -> None:
 
 
 def _merged(file: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
-    """The options of a file and of the command line, which has the last word."""
+    """Merges the options of a file and of the command line, which takes precedence."""
     merged = {**file, **line}
     for name in ("env", "warnings"):
         if name in file and name in line:
             merged[name] = (*file[name], *line[name])
     where = {"hosts", "hostfile"}
-    if where & line.keys():  # each of them says where
+    if where & line.keys():  # either of them replaces both of the file
         for name in where - line.keys():
             merged.pop(name, None)
     return merged
@@ -141,5 +141,5 @@ def _check_rank(option: str, rank: object, num_proc: int) -> None:
 
 
 def help_text() -> str:
-    """What ``tfhvdrun --help`` prints."""
+    """Returns the text of ``tfhvdrun --help``."""
     return make_parser().format_help().rstrip("\n")

@@ -1,4 +1,4 @@
-"""How tfhvdrun reads its options: argparse, with one clear line for each mistake."""
+"""The parser of tfhvdrun's options: argparse, with one clear line for each mistake."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ The ranks' stdin is empty, except with --pdb.
 The exit code is that of the rank that failed first; 128 + N if signal N ended it."""
 
 
-Row = dict[str, Any]  # an option: what `add_argument` takes, and its spellings as "flags"
+Row = dict[str, Any]  # an option: the arguments of `add_argument`, and its spellings as "flags"
 
 
 class Value(argparse.Action):
-    """Converts the option's word; a mistake is said with the spelling that the user typed."""
+    """Converts the option's text; errors name the spelling that the user has typed."""
 
     def __init__(self, *, convert: Callable[[Any], object], repeated: bool = False, **more: Any):
         super().__init__(**more)
@@ -34,7 +34,7 @@ class Value(argparse.Action):
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
     ) -> None:
-        """Converts the word, and keeps it."""
+        """Converts the text, and stores the value."""
         try:
             value = self.convert(text)
         except ValueError as error:
@@ -45,7 +45,7 @@ class Value(argparse.Action):
 
 
 class Idle(argparse.Action):
-    """An option of horovodrun that does nothing: notes why."""
+    """An option of horovodrun that does nothing; it notes the reason."""
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, text: Any, flag: str | None = None
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
     """Options that were not given have no attribute; every mistake is a UsageError.
 
     Attributes:
-        options: all of them, in the order of the help text.
+        options: all options, in the order of the help text.
     """
 
     def __init__(self) -> None:
@@ -77,12 +77,12 @@ class Parser(argparse.ArgumentParser):
         self.options: list[argparse.Action] = []
 
     def add_options(self, title: str, *rows: Row) -> None:
-        """Adds a group; each row is as for ``add_argument``, with its spellings in "flags"."""
+        """Adds a group of options; for `rows` see Row."""
         group = self.add_argument_group(title)
         self.options += [group.add_argument(*row.pop("flags"), **row) for row in rows]
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
-        """The options that were given, by name, and the "command" behind them."""
+        """Returns the given options by name, and the "command" behind them."""
         try:
             namespace, unknown = self.parse_known_args(list(words))
         except argparse.ArgumentError as error:
@@ -92,13 +92,13 @@ class Parser(argparse.ArgumentParser):
         return vars(namespace)
 
     def error(self, message: str) -> NoReturn:
-        """What argparse calls where it has no more to say than a text."""
+        """Raises UsageError; argparse calls this method for errors that have only a text."""
         raise UsageError(message)
 
     def _explain(self, error: argparse.ArgumentError) -> str:
         named = (o for o in self.options if "/".join(o.option_strings) == error.argument_name)
         option = next(named, None)
-        if option is None:  # as for "ambiguous option: -ho could match ..."
+        if option is None:  # such as "ambiguous option: -ho could match ..."
             return str(error)
         flag = option.option_strings[0]
         if option.nargs == 0:
@@ -123,12 +123,12 @@ def _idle_flags() -> str:
 
 
 def switch(*flags: str, dest: str, help: str) -> Row:
-    """One without a value."""
+    """Returns an option without a value."""
     return {"flags": flags, "dest": dest, "help": help, "action": "store_true"}
 
 
 def setting(*flags: str, dest: str, to: str, help: str) -> Row:
-    """A switch that gives a setting a value."""
+    """Returns a switch that gives a setting the value `to`."""
     return {"flags": flags, "dest": dest, "help": help, "action": "store_const", "const": to}
 
 
@@ -140,7 +140,7 @@ def value(
     convert: Callable[[Any], object] = str,
     **more: Any,
 ) -> Row:
-    """One with a value, which `convert` reads."""
+    """Returns an option with a value, which `convert` reads."""
     return {
         "flags": flags,
         "dest": dest,

@@ -14,7 +14,7 @@ from tfhvd.protocol import variables
 
 
 def make_parser() -> Parser:
-    """The parser of tfhvdrun's options."""
+    """Returns the parser of tfhvdrun's options."""
     parser = Parser()
     parser.add_options("the job", *_job_options())
     parser.add_options(
@@ -36,9 +36,9 @@ def make_parser() -> Parser:
 
 
 def where_options() -> list[Row]:
-    """The options that say how many ranks there are, where, and how they are reached and bound.
+    """Returns the options for the number of ranks, the hosts, ssh and binding, as rows.
 
-    For other commands that start ranks; each as `Parser.add_options` takes it.
+    Other commands that start ranks use them.
     """
     of_the_job = {"num_proc", "hosts", "hostfile", "config_file", "env"}
     rows = [row for row in _job_options() if row["dest"] in of_the_job]
@@ -46,7 +46,7 @@ def where_options() -> list[Row]:
 
 
 def _options_of_horovodrun() -> list[Row]:
-    """They stand together at the end of the help text."""
+    """Returns the options of horovodrun, which the end of the help text lists together."""
     hidden: Row = {"dest": "of_horovodrun", "help": argparse.SUPPRESS}
     rows: list[Row] = []
     for idle in IDLE:

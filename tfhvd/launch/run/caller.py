@@ -1,8 +1,8 @@
 """run: calls a function on every rank of a new job, from a program or a notebook.
 
-The job is an ordinary one, of `tfhvdrun`, in a process of its own: the launcher takes signals and
-adopts orphans, which is not for the caller's process. Its ranks are `task`; function and results
-travel through `exchange`.
+The job is an ordinary job of `tfhvdrun`, in a separate process: the launcher handles signals and
+adopts orphans, and the caller's process should not. The ranks run `rank_main`; the function and the
+results travel by `protocol.transfer`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tfhvd.protocol.transfer import Exchange
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 
-# How the launcher's words on a failure begin; the first of them name the rank that failed first.
+# The beginning of the launcher's lines on a failure; the first form names the rank that failed.
 _VERDICT = re.compile(
     r"tfhvdrun: (?:rank (\d+) on host .* failed first|host |error:|mpirun |stopped by )"
 )
 
 _AGAIN = 10  # seconds after which a launcher that has not ended is interrupted again
 
-_PACKAGE = Path(__file__).resolve().parents[3]  # the folder that `import tfhvd` is found in
+_PACKAGE = Path(__file__).resolve().parents[3]  # the folder in which `import tfhvd` finds tfhvd
 
 
 def run(
@@ -70,52 +70,55 @@ def run(
     env: Mapping[str, str] | None = None,
     remote_shell: str | os.PathLike[str] | None = None,
 ) -> list[_Result]:
-    """Calls a function on every rank of a new job, and returns what each rank's call returns.
+    """Calls a function on every rank of a new job, and returns the result of each rank.
 
-    The function calls `hvd.init()` itself. What the ranks print is printed here, with the rank
-    before each line. Function, arguments and results travel as pickles: cloudpickle writes those of
-    a notebook and of the main script as well; modules are imported anew by each rank, from the
-    caller's `sys.path`.
+    The function must call `hvd.init()`. The output of the ranks is printed here, with the rank
+    before each line. The function, its arguments and the results travel as pickles: cloudpickle
+    can write functions and classes of a notebook and of the main script, too. Each rank imports
+    modules itself, from the caller's `sys.path`.
 
     Args:
-        func: what to call.
+        func: the function to call.
         args: its positional arguments, the same on every rank.
         kwargs: its named arguments.
         np: the number of ranks; by default 1, or as many as `hosts` or `hostfile` have slots.
-        min_np: how many ranks must be left for the job to go on where it loses some: it is elastic.
-        max_np: the most ranks that it may have once others come, also in the place of lost ones.
-        slots: taken for Horovod's sake: `hosts` says how many ranks a host may run.
-        reset_limit: how often ranks may be lost or come; None: as often as they do.
-        cooldown_range: the seconds until a host on which a rank has failed is tried again: the
-            first time, and at most.
+        min_np: the smallest number of ranks with which the job continues when ranks fail; makes the
+            job elastic.
+        max_np: the largest number of ranks when others join, also to replace failed ranks; makes
+            the job elastic.
+        slots: ignored; Horovod has this argument. `hosts` gives the slots of each host.
+        reset_limit: how often ranks may fail or join; None for no limit.
+        cooldown_range: the first and the longest pause, in seconds, until a host on which a rank
+            has failed is tried again.
         hosts: hosts and slots, as in "a:4,b:4"; None for this machine.
-        hostfile: a file with one host a line, as in "a slots=4".
+        hostfile: a file with one host per line, as in "a slots=4".
         start_timeout: the seconds in which all ranks must have started; 120 by default.
         ssh_port: the port of ssh on other hosts.
-        ssh_identity_file: the private key for ssh; None for what its configuration names.
-        disable_cache: taken for Horovod's sake: nothing is cached.
-        output_filename: a folder that gets each rank's output as well.
-        verbose: whether to print what mpirun says.
-        use_gloo: whether the ranks are started and meet without an MPI, over TCP.
-        use_mpi: whether they are by MPI; by default where there is one.
+        ssh_identity_file: the private key for ssh; None for the key in ssh's configuration.
+        disable_cache: ignored; Horovod has this argument, and nothing is cached here.
+        output_filename: a folder that gets each rank's output, too.
+        verbose: whether to print mpirun's messages.
+        use_gloo: whether the job starts its ranks without an MPI, and connects them over TCP.
+        use_mpi: whether the job uses an MPI; by default if there is one.
         mpi_args: more arguments for mpirun, as in a shell.
         network_interface: network interfaces to use, as in "eth0,eth1".
-        executable: the Python of the ranks; by default the one of this process.
+        executable: the Python of the ranks; by default the Python of this process.
         network_interfaces: the newer name of `network_interface`.
         num_proc: the newer name of `np`.
-        min_num_proc: that of `min_np`.
-        max_num_proc: that of `max_np`.
-        env: variables for the ranks, beside those of this process.
-        remote_shell: a program in the place of ssh, which is called as `FILE HOST COMMAND...`.
+        min_num_proc: the newer name of `min_np`.
+        max_num_proc: the newer name of `max_np`.
+        env: variables for the ranks, in addition to those of this process.
+        remote_shell: a program to use instead of ssh, with the arguments `HOST COMMAND...`.
 
     Returns:
-        The results, rank 0's first; of an elastic job those of the ranks that have come to its end.
+        The results in the order of ranks; for an elastic job the results of the ranks that have
+        reached its end.
 
     Raises:
-        RankFailedError: if the function raises on a rank, or a rank ends otherwise. It names the
-            rank that failed first and has its traceback; its `__cause__` is the exception itself,
-            where that can be pickled.
-        ValueError: for arguments that cannot be meant.
+        RankFailedError: if the function raises on a rank, or a rank ends in another way. It names
+            the rank that failed first and has its traceback; its `__cause__` is the exception, if
+            this exception can be pickled.
+        ValueError: if the arguments are invalid, or exclude each other.
         TypeError: if the function or its arguments cannot be pickled.
 
     Example:
@@ -169,20 +172,20 @@ def _one(first: _Given | None, second: _Given | None, name: str, other: str) -> 
 
 
 def option_words(options: Mapping[str, object], env: Mapping[str, str] | None) -> list[str]:
-    """The launcher's options, but for those that are None, and variables for the ranks."""
+    """Returns the launcher's options, without those that are None, and variables for the ranks."""
     words = [f"{flag}={value}" for flag, value in options.items() if value is not None]
     return words + [f"--env={name}={value}" for name, value in (env or {}).items()]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job has ended, as plain values: what the ranks have pickled is still bytes.
+    """The end of a job, as plain values: the pickles of the ranks are still bytes.
 
     Attributes:
-        size: the number of ranks; None where some may have been lost, and others have come.
-        answers: what ranks have sent, as (rank, message), in the order of arrival.
+        size: the number of ranks; None for an elastic job, in which it may have changed.
+        answers: the messages of the ranks, as (rank, message), in the order of arrival.
         code: the launcher's exit code.
-        last_lines: the launcher's own last lines.
+        last_lines: the launcher's last lines.
     """
 
     size: int | None
@@ -191,7 +194,7 @@ class Outcome:
     last_lines: Sequence[str]
 
     def results(self) -> list[Any]:
-        """What each rank's call has returned, or raises RankFailedError."""
+        """Returns the result of each rank, or raises RankFailedError."""
         return _results(self.size, self.answers, self.code, self.last_lines)
 
 
@@ -201,16 +204,16 @@ def call(
     executable: str | None = None,
     cancelled: threading.Event | None = None,
 ) -> Outcome:
-    """Has every rank of a new job make a call, and waits for the job.
+    """Runs a job in which every rank makes a call; waits for its end.
 
     Args:
         words: the launcher's options.
-        payload: of `payload_of`.
-        executable: the Python of the ranks; by default the one of this process.
-        cancelled: ends the job when it is set. It is set at the end in any case.
+        payload: the call, from `payload_of`.
+        executable: the Python of the ranks; by default the Python of this process.
+        cancelled: an event that ends the job. It is set at the end in any case.
 
     Raises:
-        ValueError: for options that cannot be meant.
+        ValueError: if the options are invalid.
     """
     line = [*words, executable or sys.executable, "-m", "tfhvd.launch.run.rank_main"]
     try:
@@ -244,9 +247,9 @@ def call(
 def _supervise(
     line: Sequence[str], env: Mapping[str, str], cancelled: threading.Event
 ) -> tuple[int, list[str]]:
-    """Runs the launcher to its end; returns its exit code and its own last lines."""
+    """Runs the launcher to its end; returns its exit code and its last lines."""
     with contextlib.ExitStack() as blocked:
-        blocked.enter_context(_without_interrupts())  # The launcher unblocks its own.
+        blocked.enter_context(_without_interrupts())  # launcher_main unblocks SIGINT again
         launcher = subprocess.Popen(
             list(line),
             env=dict(env),
@@ -255,7 +258,7 @@ def _supervise(
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            start_new_session=True,  # Ctrl-C is ours to pass on, once.
+            start_new_session=True,  # so that only we pass Ctrl-C on, once
         )
         last: list[str] = []
         pumps = [
@@ -267,13 +270,13 @@ def _supervise(
         def interrupt() -> None:
             cancelled.wait()
             while not over.is_set():
-                launcher.send_signal(signal.SIGINT)  # nothing where it has ended
+                launcher.send_signal(signal.SIGINT)  # does nothing if the launcher has ended
                 over.wait(_AGAIN)
 
         for thread in (*pumps, threading.Thread(target=interrupt, daemon=True)):
             thread.start()
         try:
-            blocked.close()  # Here, so that Ctrl-C meets one who ends the launcher.
+            blocked.close()  # inside the try, so that Ctrl-C ends the launcher
             code = launcher.wait()
         except BaseException:
             cancelled.set()
@@ -289,7 +292,7 @@ def _supervise(
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Blocks SIGINT for this thread, and for what it starts."""
+    """Blocks SIGINT for this thread, and for the processes that it starts."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -298,7 +301,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _pump(source: IO[str], target: IO[str], last: list[str] | None) -> None:
-    """Writes lines on, and keeps those from the launcher's first word on the failure."""
+    """Copies lines; keeps those from the launcher's first line on a failure in `last`."""
     for text in source:
         if last is not None and (last or _VERDICT.match(text)):
             last.append(text.rstrip("\n"))
@@ -318,7 +321,7 @@ def _results(
         else:
             results[rank] = content
     if size is None and not code:
-        raised.clear()  # whoever has raised was lost, and the others went on
+        raised.clear()  # the job has continued without the ranks that raised
     verdict = next(filter(None, map(_VERDICT.match, last)), None)
     first = int(verdict[1]) if verdict is not None and verdict[1] else next(iter(raised), None)
     if first in raised:
@@ -339,5 +342,5 @@ def _unpickled(original: bytes | None) -> BaseException | None:
         return None
     try:
         return pickle.loads(original)
-    except Exception:  # The class may be importable on the rank only.
+    except Exception:  # only the rank may be able to import the class
         return None

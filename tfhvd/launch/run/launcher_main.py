@@ -1,8 +1,8 @@
-"""The launcher as `run` starts it: `python -m tfhvd.launch.run.launcher_main WORDS-OF-TFHVDRUN`.
+"""The launcher for `run`: `python -m tfhvd.launch.run.launcher_main ARGUMENTS-OF-TFHVDRUN`.
 
-`run` ends it by SIGINT, which is blocked until this module runs: it would end Python's own start
-with a traceback and another exit code. Whoever is started by nohup, or as a shell's background
-job, ignores that signal, and so would all that he starts.
+`run` ends the launcher by SIGINT, which is blocked until this module runs: during the start of
+Python, SIGINT would end the process with a traceback and another exit code. This module also stops
+ignoring SIGINT, because a background job of a shell ignores it, and so do the job's children.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfhvd.launch import cli
 
 
 def main() -> int:
-    """As tfhvdrun's: the exit code is 130 where it has been interrupted."""
+    """Runs tfhvdrun; returns its exit code, which is 130 after an interrupt."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

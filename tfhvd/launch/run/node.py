@@ -1,8 +1,9 @@
-"""A machine that a cluster's scheduler gives to a job, such as Ray's, Dask's or Spark's.
+"""Node: a machine that a cluster's scheduler gives to a job, such as Ray's, Dask's or Spark's.
 
-Such a cluster runs our functions, and need not have ssh. So one of our functions on each machine
-keeps a `NodeServer`, which runs commands for who knows its token, as sshd does for who has a key;
-the launcher reaches it by `remote_shell`. A command is run only if it is signed: see channel.
+Such a cluster runs functions, and may have no ssh. So on each machine one of our functions runs a
+`NodeServer`. The server runs commands for callers that know its token, as sshd does for users that
+have a key. The launcher reaches the server by `remote_shell`. The server runs a command only if it
+is signed: see channel.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from tfhvd.network.listener import Door
 from tfhvd.network.signed_channel import Channel
 from tfhvd.protocol import variables
 
-_ABOUT = "node"  # what listens, as handshake calls it
-_LONGEST = 1 << 17  # bytes of a command: Linux takes no longer word
+_ABOUT = "node"  # the listener's name in the handshake
+_LONGEST = 1 << 17  # bytes of a command: Linux accepts no longer argument
 
-# What a message of a server is about, by its first byte.
+# The kind of a server's message, in its first byte.
 _OUT, _ERR, _ENDED = b"o", b"e", b"x"
 
 
@@ -36,9 +37,9 @@ class Node:
     """A machine with a server.
 
     Attributes:
-        host: its address, by which the others reach it.
-        port: of its server.
-        slots: how many ranks it takes.
+        host: the address at which other machines reach it.
+        port: the port of its server.
+        slots: how many ranks it runs.
     """
 
     host: str
@@ -46,26 +47,26 @@ class Node:
     slots: int = 1
 
     def to_json(self) -> str:
-        """As `from_json` reads it."""
+        """Returns the node as text for `from_json`."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> Node:
-        """As `to_json` wrote it."""
+        """Reads the text from `to_json`."""
         return Node(**json.loads(text))
 
 
 class NodeServer:
-    """Runs commands for the launcher, each in a shell of its own, until closed.
+    """Runs commands for the launcher, each in a separate shell, until closed.
 
-    What a command starts ends with its connection; but a daemon that has left it, such as mpirun's,
-    ends by itself with mpirun.
+    The processes of a command end with its connection. A daemon that has left the command's
+    session, such as mpirun's, ends together with mpirun.
 
     Args:
-        token: what a caller has to know; see tokens.
+        token: the token that a caller must know; see tokens.
 
     Attributes:
-        port: where it listens, on every network.
+        port: the port at which the server listens, on every network.
     """
 
     def __init__(self, token: str) -> None:
@@ -77,7 +78,7 @@ class NodeServer:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        """Takes no further command, and ends those that run."""
+        """Accepts no more commands, and ends those that run."""
         self._door.stop()
         with self._lock:
             self._closed = True
@@ -109,12 +110,12 @@ class NodeServer:
 
 
 class _Command:
-    """A command, and the connection that its output leaves by."""
+    """A command, and the connection that carries its output."""
 
     def __init__(self, channel: Channel, text: str) -> None:
         self._channel = channel
         self._sending = threading.Lock()
-        self._over = threading.Event()  # its shell has ended, and nothing of its output is left
+        self._over = threading.Event()  # set when its shell has ended and all output is sent
         self._process = subprocess.Popen(
             ["sh", "-c", text],
             stdin=subprocess.DEVNULL,
@@ -139,7 +140,7 @@ class _Command:
         self._send(_ENDED, str(code).encode())
 
     def end(self) -> None:
-        """Kills what still runs."""
+        """Kills the processes that still run."""
         if not self._over.is_set():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -149,20 +150,20 @@ class _Command:
             self._send(kind, data)
 
     def _send(self, kind: bytes, data: bytes) -> None:
-        with self._sending, contextlib.suppress(OSError):  # whoever asked may be gone
+        with self._sending, contextlib.suppress(OSError):  # the caller may have ended
             self._channel.send(kind + data)
 
     def _end_with_caller(self) -> None:
         with contextlib.suppress(OSError):
-            self._channel.sock.recv(1)  # who asks says nothing more: this is its end
+            self._channel.sock.recv(1)  # a caller sends nothing more, so this returns at its end
         self.end()
 
 
 def execute(node: Node, token: str, command: str) -> int:
-    """Runs a command of a shell on a node, with its output here; returns its exit code.
+    """Runs a shell command on a node, prints its output here, and returns its exit code.
 
     Raises:
-        OSError: if the node's server cannot be reached, or is lost meanwhile.
+        OSError: if the node's server cannot be reached, or fails meanwhile.
     """
     guest = connector.connect((node.host, node.port), token, _ABOUT, to_connect=10)
     with guest.sock as sock:
@@ -175,6 +176,6 @@ def execute(node: Node, token: str, command: str) -> int:
             kind, data = message[:1], message[1:]
             if kind == _ENDED:
                 code = int(data)
-                return code if code >= 0 else 128 - code  # as a shell says it of a signal
+                return code if code >= 0 else 128 - code  # a signal's exit code as in a shell
             streams[kind].write(data)
             streams[kind].flush()

@@ -1,9 +1,9 @@
 """A job on machines of a cluster's scheduler, for the adapters of Ray, Dask and Spark.
 
-An adapter has one function of its own run on every machine. Each keeps a `NodeServer`; one of them
-calls `run_on_nodes`, which is `tfhvd.run` with these machines as its hosts. What the user's program
-has pickled is read by its ranks alone, and what they have pickled by the user's program alone: a
-cluster's own processes may look for modules elsewhere.
+An adapter runs one of its functions on every machine. Each of them has a `NodeServer`; one of them
+calls `run_on_nodes`, which does the work of `tfhvd.run` with these machines as hosts. Only the
+ranks read the pickles of the user's program, and only the user's program reads the pickles of the
+ranks: the processes of the cluster may look for modules in other folders.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tfhvd.network import address, tokens
 
 @dataclass(frozen=True)
 class Work:
-    """What every rank is to do.
+    """The work of every rank.
 
     Attributes:
-        payload: what to call and with what, of `payload_of`.
+        payload: the call, from `payload_of`.
         env: variables for all ranks.
         start_timeout: the seconds in which all ranks must have started.
     """
@@ -43,14 +43,14 @@ def run_on_nodes(
     node_env: Mapping[str, Mapping[str, str]] | None = None,
     cancelled: threading.Event | None = None,
 ) -> caller.Outcome:
-    """Starts a job on these nodes, and waits for it. Called on the first of them.
+    """Starts a job on nodes, and waits for its end. The first node must call it.
 
     Args:
-        work: what the ranks are to do.
-        nodes: where, each with its number of ranks; rank 0 is on the first.
-        token: of the nodes' servers.
-        node_env: by the host of a node, variables for its ranks alone.
-        cancelled: ends the job when it is set.
+        work: the work of the ranks.
+        nodes: the nodes, each with its number of ranks; rank 0 is on the first.
+        token: the token of the nodes' servers.
+        node_env: by the host of a node, variables for the ranks on this node.
+        cancelled: an event that ends the job.
     """
     payload = work.payload
     if node_env:
@@ -73,12 +73,12 @@ def run_on_nodes(
 
 
 class _OnNode:
-    """A pickled call whose rank finds out first which node it is on, for that node's variables."""
+    """A pickled call; its rank first finds out its node, and sets the variables of this node."""
 
     def __init__(self, payload: bytes, env: Mapping[str, Mapping[str, str]], only: str | None):
         self._payload = payload
         self._env = env
-        self._only = only  # the host of the only node, which need not be an address of an interface
+        self._only = only  # the host of the only node; it may not be an address of an interface
 
     def __call__(self) -> Any:
         own = address.own() if self._only is None else {self._only}

@@ -1,9 +1,9 @@
-"""A call as bytes: how a function and its arguments get to the ranks.
+"""A call as bytes: the function and its arguments for the ranks.
 
-cloudpickle writes functions of a main script or a notebook by value. From 3.1.3 on it leaves out
-which file a function's code is from. A traceback then has no source lines, and AutoGraph, which
-reads the source, leaves a tf.function's loops and branches as they are; so the file's name travels
-beside the code.
+cloudpickle writes functions of a main script or a notebook by value. Since 3.1.3 it leaves out the
+name of the file that contains a function's code. Without this name a traceback has no source lines,
+and AutoGraph, which reads the source, does not convert the loops and branches of a tf.function. So
+the name of the file travels with the code.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 def payload_of(
     func: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> bytes:
-    """Pickles a call for another process, which reads it by `call_of`.
+    """Pickles a call for another process, which reads it with `call_of`.
 
     Raises:
-        TypeError: if it cannot be pickled.
+        TypeError: if the call cannot be pickled.
     """
     if not callable(func):
         raise TypeError(f"Received: func={func!r}. Expected: a function.")
@@ -35,12 +35,12 @@ def payload_of(
             f"tfhvd.run cannot pickle the function or its arguments ({error}); pass what "
             "cloudpickle can write, and make sessions, models and files within the function."
         ) from error
-    # The paths first: they must be set before the call is read.
+    # The paths come first: `sys.path` must be extended before the call is read.
     return pickle.dumps(([str(Path(path or ".").resolve()) for path in sys.path], call))
 
 
 def call_of(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Reads a call that another process has pickled, with what that one finds on its `sys.path`."""
+    """Reads a call that another process has pickled; extends `sys.path` by that process's paths."""
     paths, call = pickle.loads(payload)
     sys.path += [path for path in paths if path not in sys.path]
     func, args, kwargs = pickle.loads(call)
@@ -48,7 +48,7 @@ def call_of(payload: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[s
 
 
 def _pickled(call: object) -> bytes:
-    import cloudpickle  # Here, so that the launcher itself needs it not.
+    import cloudpickle  # here, because the launcher does not need it
 
     base = cloudpickle.Pickler.dispatch_table
 

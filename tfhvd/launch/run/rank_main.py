@@ -1,6 +1,6 @@
-"""A rank of `run`: fetches the function, calls it, and sends back what it returns or raises.
+"""A rank of `run`: fetches the function, calls it, and sends back its result or its exception.
 
-Started as `python -m tfhvd.launch.run.rank_main`, under tfhvdrun.
+tfhvdrun starts it as `python -m tfhvd.launch.run.rank_main`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfhvd.protocol.variables import rank_of
 
 
 def main() -> None:
-    """Runs the rank; raises what the function raises, so that it ends as a script of its own."""
+    """Runs the rank; raises the function's exception, so that the rank ends like a script."""
     rank = rank_of(os.environ)
     addresses, token = os.environ.pop(transfer.ADDRESS), os.environ.pop(transfer.TOKEN)
     try:
@@ -48,7 +48,7 @@ def _failure(error: BaseException) -> bytes:
     said = traceback.format_exception_only(type(error), error)[-1].strip()
     try:
         original: Any = cloudpickle.dumps(error)
-        cloudpickle.loads(original)  # Some exceptions can be written, but not read.
+        cloudpickle.loads(original)  # some exceptions can be written, but not read
     except Exception:
         original = None
     return pickle.dumps(("raised", (said, trace, original)))
@@ -56,11 +56,11 @@ def _failure(error: BaseException) -> bytes:
 
 def _send(channel: Channel, done: threading.Event, answer: bytes) -> None:
     channel.send(answer)
-    done.wait(60)  # The other side has it, or is gone: then `_watch` ends this process.
+    done.wait(60)  # until the caller has the answer; if the caller ends, `_watch` ends this process
 
 
 def _watch(sock: socket.socket, done: threading.Event) -> None:
-    """Ends this process once nobody waits for it any more."""
+    """Ends this process if the caller ends before it has the answer."""
     try:
         received = sock.recv(1)
     except OSError:

@@ -1,6 +1,6 @@
-"""What mpirun calls in the place of ssh, on the machines of a cluster: see `node`.
+"""The program that mpirun calls instead of ssh, on the machines of a cluster: see `node`.
 
-Called as `python -m tfhvd.launch.run.remote_shell [OPTION ...] HOST WORD ...`.
+mpirun calls `python -m tfhvd.launch.run.remote_shell [OPTION ...] HOST WORD ...`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 from tfhvd.launch.run.node import Node, execute
 
-# In its own environment, not in that of the ranks: for who knows the token may run anything.
+# Only this program has these variables, not the ranks: the token allows a process to run anything.
 _NODES = "TFHVDRUN_NODES"
 _TOKEN = "TFHVDRUN_NODES_TOKEN"
 
 
 @contextlib.contextmanager
 def program(nodes: Sequence[Node], token: str) -> Iterator[Path]:
-    """Makes a program that runs commands on these nodes, as ssh does. Only its user may read it."""
+    """Makes a program that runs commands on nodes, as ssh does. Only its user can read it."""
     variables = {_NODES: json.dumps([node.to_json() for node in nodes]), _TOKEN: token}
     given = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     call = f"{given} exec {shlex.quote(sys.executable)} -m {__name__}"
@@ -35,10 +35,10 @@ def program(nodes: Sequence[Node], token: str) -> Iterator[Path]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the words on the host that they name; returns their exit code."""
+    """Runs the command in `argv` on the host in `argv`; returns the command's exit code."""
     words = list(argv)
     while words and words[0].startswith("-"):
-        words.pop(0)  # options of ssh, as mpirun adds them
+        words.pop(0)  # mpirun adds options for ssh
     if not words:
         print("there is no host to run a command on: HOST WORD ...", file=sys.stderr)
         return 255
