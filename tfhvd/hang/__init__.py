@@ -1,1 +1,1 @@
-"""The hang detector: what can be seen of ranks from outside, and what it means."""
+"""The hang detector: takes snapshots of ranks from outside, and names the cause of a hang."""

@@ -1,4 +1,4 @@
-"""What keeps a job from going on: the classes of verdicts, and what to do about each."""
+"""The causes of a hang, as classes of verdicts, with advice for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What keeps a job from going on."""
+    """The cause of a hang."""
 
     PROGRESS = "the job makes progress"
     MEETING = "ranks wait for others in hvd.init()"
@@ -28,7 +28,7 @@ class Kind(Enum):
     UNKNOWN = "unknown"
 
 
-# With {pid} and {host} of the odd rank.
+# With {pid} and {host} of the rank that the verdict names.
 ADVICE = {
     Kind.STOPPED: "Type `kill -CONT {pid}` on host {host} to let it go on, or end it.",
     Kind.DEAD: "Its own output, or dmesg on its host, may say why.",

@@ -1,6 +1,6 @@
-"""Why a job does not go on: from two looks at its ranks, some seconds apart. Pure.
+"""judge: finds the cause of a hang from two snapshots of the ranks, some seconds apart. Pure.
 
-It names a rank only for what was seen of it; what was not seen is "unknown".
+It names a rank only if the snapshots of this rank show the cause; otherwise the cause is "unknown".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfhvd.hang.snapshot import Snapshot
 from tfhvd.system.activity import BUSY, WAKES
 from tfhvd.system.procfs import ENDED, STOPPED
 
-# The first that is in the main thread's stack, from the last call outwards, says what a rank does.
+# The first match in the main thread's stack, from the last call outwards, is what a rank does.
 _PLACES = (
     ("in _on_uncaught", Kind.RAISED),
     ("tfhvd/runtime/membership.py", Kind.FINISHED),
@@ -35,13 +35,13 @@ _LEFT = re.compile(r"tfhvd/compat/iterators\.py:\S+ in stop")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer.
+    """The cause of a hang, and the ranks that the others wait for.
 
     Attributes:
-        kind: the class.
-        ranks: those because of which the others wait; empty where nobody is to be named.
-        hangs: whether these ranks were seen to do nothing that would end it.
-        lines: the answer in words, for a terminal.
+        kind: the cause.
+        ranks: the ranks that the others wait for; empty if the verdict names none.
+        hangs: whether these ranks were seen to do nothing that would end the wait.
+        lines: the text of the verdict, for a terminal.
     """
 
     kind: Kind
@@ -52,7 +52,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Job:
-    """What was seen, by rank: at both looks, and what a rank has waited for both times."""
+    """The snapshots of a job by rank, and the collectives that a rank waits for in both."""
 
     before: dict[int, Snapshot]
     after: dict[int, Snapshot]
@@ -65,9 +65,9 @@ class _Job:
     def moves(self, rank: int, doing: Kind) -> bool:
         """Whether a rank that computes little wakes up again and again.
 
-        So it does where it waits for many small things: elements of its data, packets of a file.
-        Where other threads make its input, it is compared with the ranks that wait: their engines
-        wake up, too.
+        A rank does so if it waits for many small things, such as elements of its data or packets of
+        a file. If other threads make its input, all its threads count. They are compared with the
+        threads of the waiting ranks, whose engines wake up, too.
         """
         if self._rate(rank, "wakeups") > WAKES:
             return True
@@ -84,11 +84,11 @@ class _Job:
 
 
 def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
-    """Says why the ranks wait.
+    """Returns the reason why the ranks wait.
 
     Args:
-        before: all ranks of one job that can be seen.
-        after: the same ones, some seconds later.
+        before: the snapshots of all visible ranks of one job.
+        after: the snapshots of these ranks some seconds later.
     """
     first = {snapshot.rank: snapshot for snapshot in before}
     ranks = {snapshot.rank: snapshot for snapshot in after if snapshot.rank in first}
@@ -103,8 +103,8 @@ def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
         return job.verdict(Kind.STOPPED, stopped)
     ended = job.in_state(*ENDED)
     if ended:
-        # A whole job may end between two looks, and while the second one is taken: what was noted
-        # before is no sign then that a rank still waits.
+        # A whole job may end between the two snapshots, or during the second one. Then a wait in
+        # the first snapshot does not show that a rank still waits.
         ended_before = all(first[rank].state in ENDED for rank in ended)
         return job.verdict(Kind.DEAD, ended, hangs=ended_before)
     missing = _missing(job.stuck)
@@ -117,7 +117,7 @@ def judge(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> Verdict:
     doing = {rank: _doing(first[rank], ranks[rank]) for rank in idle}
     works = any(_is_busy(first[rank], ranks[rank]) or job.moves(rank, doing[rank]) for rank in idle)
     kinds = set(doing.values())
-    # Where they do different things, none of these is the reason for all of them.
+    # If the ranks do different things, none of these is the cause for all of them.
     kind = kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
     return job.verdict(kind, idle, hangs=not works)
 
@@ -133,7 +133,7 @@ def _nobody_is_missing(job: _Job) -> Verdict:
 
 
 def _stuck(before: Snapshot, after: Snapshot) -> tuple[Collective, ...]:
-    """What a rank has waited for both times."""
+    """Returns the collectives for which a rank waits in both snapshots."""
     then = {collective.number for collective in before.record.waiting()}
     return tuple(c for c in after.record.waiting() if c.number in then)
 
@@ -155,7 +155,7 @@ def _no_wait(job: _Job) -> Verdict:
 
 
 def _progress(job: _Job, text: str) -> Verdict:
-    """All is well, but one rank may be slower than the others."""
+    """Returns the verdict for a job that makes progress, in which one rank may be slow."""
     delay = slow_ranks.worst(seen.record for seen in job.after.values())
     if delay is None:
         return Verdict(Kind.PROGRESS, (), False, (f"{text}, and none of them waits.",))
@@ -165,7 +165,7 @@ def _progress(job: _Job, text: str) -> Verdict:
 
 
 def _missing(stuck: dict[int, tuple[Collective, ...]]) -> tuple[int, ...]:
-    """The ranks that have not called what others wait for."""
+    """Returns the ranks that have not called a collective for which others wait."""
     missing: set[int] = set()
     for collectives in stuck.values():
         for collective in collectives:
@@ -177,9 +177,9 @@ def _missing(stuck: dict[int, tuple[Collective, ...]]) -> tuple[int, ...]:
 def _minority(
     missing: tuple[int, ...], stuck: dict[int, tuple[Collective, ...]]
 ) -> tuple[int, ...]:
-    """Of ranks that wait for different collectives those that most do not agree with.
+    """Returns the ranks that wait for other collectives than the largest group of ranks does.
 
-    All of them where no group is larger than every other.
+    Returns all ranks if no group is the largest.
     """
     groups: dict[frozenset[tuple[str, str]], list[int]] = {}
     for rank in missing:
@@ -194,10 +194,11 @@ def _minority(
 
 
 def _are_known_to_all(job: _Job) -> bool:
-    """Whether all that is waited for was done before, equally often, and on every rank.
+    """Whether every rank has done all collectives that ranks wait for, all equally often.
 
-    So it is where a step calls the same in another order. What only some ranks call was not done
-    before, or more seldom than what the others wait for, such as an epoch's metrics.
+    This is so if a step calls the same collectives in another order. A collective that only some
+    ranks call was not done before, or less often than the collective that the others wait for, as
+    with the metrics of an epoch.
     """
     waited_for = {(c.kind, c.name) for stuck in job.stuck.values() for c in stuck}
     counts: set[int] = set()
@@ -216,8 +217,8 @@ def _has(collectives: Iterable[Collective], wanted: Collective) -> bool:
 
 
 def _doing(before: Snapshot, after: Snapshot) -> Kind:
-    """What a rank does that does not wait for others."""
-    # C code may have an exception for a moment that Python never sees: at both looks it is one.
+    """Returns what a rank does that does not wait for others."""
+    # C code may hold an exception for a moment that Python never sees: both snapshots must have it.
     if after.uncaught and after.uncaught == before.uncaught:
         return Kind.RAISED
     for frame in after.main:
@@ -226,7 +227,7 @@ def _doing(before: Snapshot, after: Snapshot) -> Kind:
                 return kind
     if _is_busy(before, after):
         return Kind.COMPUTING
-    if after.reading:  # in a thread of its own, as where a function of TensorFlow's asks for it
+    if after.reading:  # in another thread, as when a TensorFlow function asks for the input
         return Kind.INPUT
     if not after.main:
         return Kind.UNKNOWN
@@ -234,6 +235,6 @@ def _doing(before: Snapshot, after: Snapshot) -> Kind:
 
 
 def _is_busy(before: Snapshot, after: Snapshot) -> bool:
-    """Whether a rank was seen to take processor time, to want it, or to have moved on."""
+    """Whether a rank has used processor time, is ready to run, or has moved in its program."""
     took = after.cpu - before.cpu >= BUSY * (after.taken - before.taken)
     return took or after.state == "R" or before.main != after.main

@@ -1,7 +1,8 @@
-"""Whether the job still goes on: probes it now and then, and says why not where it hangs.
+"""HangWatch: checks from time to time whether a job makes progress, and reports why it hangs.
 
-Only if a rank has waited for others without any progress, all ranks are looked at, and again until
-it is known that they stand still. Pure but for what it is given.
+It takes snapshots of all ranks only if a rank has waited for others without any progress, and then
+again until the ranks are known to stand still. It is pure except for the functions that it is
+given.
 """
 
 from __future__ import annotations
@@ -14,43 +15,44 @@ from tfhvd.hang.causes import Kind
 from tfhvd.hang.classifier import Verdict
 from tfhvd.hang.snapshot import Snapshot
 
-# By the number that a rank was started with: where members change, ranks get other ones.
+# By the start number of a rank, because ranks are numbered again when the members change.
 Views = dict[int, Snapshot]
 
-# The part of the limit for which a rank has waited when all are looked at for the first time.
+# The first snapshot is taken when a rank has waited for this part of the limit.
 _EARLY = 0.25
 
-# What a rank does not leave by itself, and what the others wait for: no time makes it surer.
+# Causes that do not end by themselves, and for which the others wait: certain without more time.
 _CERTAIN = {
     *(Kind.STOPPED, Kind.DEAD, Kind.RAISED, Kind.FINISHED),
     *(Kind.DIFFERENT, Kind.ORDER, Kind.NETWORK),
 }
 
-# Of what else a rank does it is only seen that it stands still. That is a hang after the limit and
-# so many seconds: where TensorFlow frees a dataset's iterator, its autotuner may miss that it is
-# cancelled, and sleep on for a minute. So it may after an evaluation, however short the limit is.
+# For other causes, the snapshots only show that a rank stands still. This is a hang after the limit
+# plus _LONGER seconds. When TensorFlow frees an iterator, its autotuner may miss that it is
+# cancelled, and sleep for a minute. After an evaluation this may happen with any limit.
 _LONGER = 5.0
 _EVALUATION_HELD = 60.0
 
-# Seconds from the end of the first look to the second one at least: what is counted meanwhile
-# says nothing otherwise, where the first look took long.
+# At least so many seconds pass between the end of the first snapshot and the second one. Otherwise
+# the counts between them mean nothing if the first snapshot took long.
 _BETWEEN = 0.5
 
 
 @dataclass(frozen=True)
 class Pace:
-    """When a job is looked at, in seconds.
+    """The times of a HangWatch, in seconds.
 
     Attributes:
-        early: for how long a rank has waited without progress when all are looked at.
-        probe: from one time that this is asked to the next.
-        between: from the first look to the second one.
-        still: from the first look on, for how long it must last where it may end by itself.
-        longer: so much longer than that, and than what is known to end by itself.
-        again: from a hang that was told to the next look at it.
-        rest: from looks that have found no hang to the next ones.
-        longest_rest: the same, where ranks wait for one that works on: a look often would be too
-            many.
+        early: how long a rank must have waited without progress before the first snapshot.
+        probe: the time between two probes for such a rank.
+        between: the time from the first snapshot to the second.
+        still: how long a state that may end by itself must last to be a hang, from the first
+            snapshot.
+        longer: the time to add to `still`, or to the time of a wait that is known to end by itself.
+        again: the time from a reported hang to its next snapshot.
+        rest: the time from snapshots without a hang to the next first snapshot.
+        longest_rest: the longest such time, if ranks wait for a rank that works; the time doubles
+            up to it, because frequent snapshots would cost too much.
     """
 
     early: float
@@ -64,7 +66,7 @@ class Pace:
 
 
 def patient(limit: float) -> Pace:
-    """A wait of so many seconds, in which nothing was seen that would end it, is a hang."""
+    """Returns the Pace for which a wait of `limit` seconds is a hang if nothing seen ends it."""
     return Pace(
         early=_EARLY * limit,
         probe=max(0.5, limit / 4),
@@ -77,7 +79,7 @@ def patient(limit: float) -> Pace:
     )
 
 
-# A rank that does nothing is seen within two seconds. It may still end by itself.
+# With these times, an idle rank is found within two seconds. The wait may still end by itself.
 EAGER = Pace(
     early=0.8,
     probe=0.4,
@@ -94,10 +96,11 @@ class HangWatch:
     """Watches one job.
 
     Args:
-        pace: when it is looked at; None: never.
-        probe: finds out whether a rank has waited for `pace.early`: then somebody calls `stuck`.
-        take: begins a look; the second argument gets what was seen, later.
-        tell: is given each verdict that says something new, and both looks.
+        pace: the times of probes and snapshots; None: never.
+        probe: finds out whether a rank has waited for `pace.early` seconds; `stuck` must be called
+            then.
+        take: begins a snapshot, and later calls its second argument with the result.
+        tell: receives each new verdict, and both snapshots.
     """
 
     def __init__(
@@ -114,16 +117,16 @@ class HangWatch:
         self._tell = tell
         self._now = 0.0
         self._probe_at = 0.0
-        self._rest = self._pace.rest  # seconds until the next first look
+        self._rest = self._pace.rest  # seconds until the next first snapshot
         self._rest_until = 0.0
         self._looking = False
-        self._first: Views | None = None  # the first look, since which nobody has moved
+        self._first: Views | None = None  # the first snapshot, since which no rank has moved
         self._first_at = 0.0
-        self._next_at = 0.0  # when to look again
+        self._next_at = 0.0  # the time of the next snapshot
         self._told: object = None
 
     def tick(self, now: float) -> None:
-        """Does what is due; to be called a few times a second."""
+        """Begins a probe or a snapshot that is due; call it a few times a second."""
         self._now = now
         if not self._is_on or self._looking:
             return
@@ -134,7 +137,7 @@ class HangWatch:
             self._look(self._judge)
 
     def stuck(self, now: float) -> None:
-        """A rank waits without progress."""
+        """Begins the first snapshot, because a rank waits without progress."""
         self._now = now
         ready = not self._looking and self._first is None and now >= self._rest_until
         if self._is_on and ready:
@@ -153,7 +156,7 @@ class HangWatch:
     def _judge(self, views: Views) -> None:
         self._looking = False
         first = self._first or {}
-        # Of a rank that was not seen both times nothing is known: who looks at it may be late.
+        # Nothing is known of a rank without both snapshots: its agent or helper may be late.
         whole = bool(first) and _who(first) == _who(views)
         found = classifier.judge([*first.values()], [*views.values()]) if whole else None
         if found is None or not found.hangs:
@@ -177,7 +180,7 @@ class HangWatch:
 
 
 def _stands_still_for(kind: Kind, pace: Pace) -> float:
-    """Seconds from the first look on after which this is a hang."""
+    """Returns the seconds from the first snapshot after which this cause is a hang."""
     if kind in _CERTAIN:
         return 0.0
     held = _EVALUATION_HELD if kind is Kind.EVALUATING else 0.0
@@ -185,5 +188,5 @@ def _stands_still_for(kind: Kind, pace: Pace) -> float:
 
 
 def _who(views: Views) -> dict[int, tuple[int, int]]:
-    """Which processes were seen, as which ranks."""
+    """Returns the rank and process of each snapshot."""
     return {number: (seen.rank, seen.record.pid) for number, seen in views.items()}

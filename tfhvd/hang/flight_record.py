@@ -1,7 +1,7 @@
-"""The flight record: what a rank's engine has noted of its last collectives, read from outside.
+"""The flight record: a rank's engine records its last collectives; other processes read them.
 
-`cc/observe/flight_format.h` says what the bytes mean. The standard library alone: the process
-around a rank reads it, too.
+`cc/observe/flight_format.h` describes the bytes. This module uses the standard library only,
+because the agent of a rank reads the record, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "tfhvd-flight"  # of the file in memory
 _MAGIC = b"tfhvdrec"
 _VERSION = 3
 _HEADER = struct.Struct("=8s5I4iI2qQq3q24xQq48x64s")
-_PID = 8  # which of the fields
+_PID = 8  # the index of this field
 _SLOT = struct.Struct("=Q5q2IiH2B")
 _KINDS = (
     "allreduce",
@@ -35,13 +35,13 @@ _KINDS = (
     "Adasum allreduce",
 )
 _FAILED = 2  # a FlightState
-_UNUSUAL = 10  # times the pause that is usual in a job
-_EXCEPTIONS = 5  # pauses in a record; what is there more often is usual, however many steps it has
-_LONGEST = 500  # bytes of a text; what is longer is cut
+_UNUSUAL = 10  # times the usual pause of a job
+_EXCEPTIONS = 5  # at most so many pauses are exceptions, for any number of steps: more are usual
+_LONGEST = 500  # bytes of a text; a longer one is cut
 
 
 class State(Enum):
-    """How far a collective has come."""
+    """The state of a collective."""
 
     WAITING = "waiting"  # for other ranks
     QUEUED = "queued"  # agreed, behind others
@@ -55,18 +55,18 @@ class Collective:
     """One collective of one rank. Times are seconds of its host's steady clock; None: not yet.
 
     Attributes:
-        number: counts the rank's collectives from 1.
-        name: by which the ranks meet; "" where the record had no room for it.
-        origin: the line of the program that it comes from; "" where that is not known.
+        number: the number among the rank's collectives, from 1.
+        name: the name by which ranks match it; "" if the record had no room for the name.
+        origin: the line of the program that called it; "" if unknown.
         kind: such as "allreduce".
-        tensors: how many; a group is one collective.
+        tensors: the number of tensors; a group is one collective.
         bytes: of all its tensors on this rank.
-        submitted: when the program asked for it.
+        submitted: when the program called it.
         agreed: when all ranks were known to be ready.
-        began: when it was its turn.
+        began: when the engine began to run it.
         ended: when it was done or had failed.
-        phase: what was done to it last, such as "shm_ALLREDUCE".
-        waited_for: the rank that was not ready when this one was; None where it is not known.
+        phase: the last activity of it, such as "shm_ALLREDUCE".
+        waited_for: the rank that was not ready when this rank was; None if unknown.
         failed: whether it ended with an error.
     """
 
@@ -86,7 +86,7 @@ class Collective:
 
     @property
     def state(self) -> State:
-        """How far it has come."""
+        """The state of this collective."""
         if self.ended is not None:
             return State.FAILED if self.failed else State.DONE
         if self.began is not None:
@@ -102,24 +102,25 @@ class Collective:
 
 @dataclass(frozen=True)
 class Record:
-    """What one rank has noted.
+    """The contents of one rank's flight record.
 
     Attributes:
         rank: its number in the job.
-        size: how many ranks there are.
-        pid: its process.
-        leader: the lowest process number of the job's ranks on this host; 0: not known.
-        host: its name.
-        began: when its engine did, by its host's steady clock, in seconds.
-        began_unix: the same as seconds since 1970.
-        epoch: of Keras' `fit`, from 1; 0 where the rank is in none.
-        step: how many steps of this epoch are done.
-        submitted: how many collectives it has asked for.
-        done: how many of them are done, or have failed.
-        progress: when it asked for one, or one was done, last.
-        tells_until: when its own watch can be relied on no longer; 0: it has had none.
-        taken: when this was read.
-        collectives: the last of them, in the order of submission.
+        size: the number of ranks of the job.
+        pid: the rank's process.
+        leader: the lowest process number of the job's ranks on this host; 0 if unknown.
+        host: the name of the rank's host.
+        began: when the rank's engine began, by its host's steady clock, in seconds.
+        began_unix: when the rank's engine began, in seconds since 1970.
+        epoch: of Keras' `fit`, from 1; 0 outside `fit`.
+        step: the number of finished steps in this epoch.
+        submitted: the number of collectives that the program has called.
+        done: the number of collectives that are done or have failed.
+        progress: the last time at which a collective was called or done.
+        tells_until: the time until which the rank's own hang monitor is known to run; 0 without
+            such a monitor.
+        taken: when the record was read.
+        collectives: the last collectives, in the order of submission.
     """
 
     rank: int
@@ -139,49 +140,49 @@ class Record:
     collectives: tuple[Collective, ...]
 
     def usual_pause(self) -> float:
-        """How many seconds may pass between two of its collectives when all is well.
+        """Returns the usual longest pause between two collectives of a step, in seconds.
 
-        The 99th percentile of its steps' longest pauses, without those that are exceptions: always
-        the longest one, which may be a compilation, and never more than five. 0 where there are
-        not two.
+        It takes the longest pause of each step, and returns the 99th percentile of them without
+        the exceptions. The longest pause is always an exception, because it may be a compilation;
+        there are at most five exceptions. Returns 0 for fewer than two pauses.
         """
         pauses = sorted(_longest_pauses(self.collectives))
         left_out = min(max(1, len(pauses) // 100), _EXCEPTIONS)
         return pauses[-1 - left_out] if len(pauses) > left_out else 0.0
 
     def waiting(self) -> list[Collective]:
-        """Those that other ranks keep from going on: who has joined may wait as long as they train.
+        """Returns the unfinished collectives, in the order of submission, without joins.
 
-        In the order of submission.
+        A rank that has called `join` may wait as long as the others train.
         """
         unfinished = self.of(State.WAITING, State.QUEUED, State.RUNNING)
         return [collective for collective in unfinished if collective.kind != "join"]
 
     def waits_in_vain(self, limit: float) -> bool:
-        """Whether it has waited for others so long without progress that the job may hang.
+        """Whether the rank has waited for others so long without progress that the job may hang.
 
         Args:
-            limit: seconds; it is longer where the pauses that are usual in this job are.
+            limit: seconds; the limit grows if the usual pauses of this job are longer.
         """
         limit = max(limit, _UNUSUAL * self.usual_pause())
         return bool(self.waiting()) and self.taken >= self.progress + limit
 
     @property
     def can_tell(self) -> bool:
-        """Whether its own watch ran lately: it does not where another thread holds Python."""
+        """Whether the rank's own monitor ran lately; it cannot if another thread holds the GIL."""
         return self.taken < self.tells_until
 
     def of(self, *states: State) -> list[Collective]:
-        """Those in one of these states, in the order of submission."""
+        """Returns the collectives in one of these states, in the order of submission."""
         return [collective for collective in self.collectives if collective.state in states]
 
     @property
     def position(self) -> str:
-        """How far Keras' `fit` has come: "after step 3 of epoch 2"; "" outside of one."""
+        """The position of Keras' `fit`, such as "after step 3 of epoch 2"; "" outside `fit`."""
         return f"after step {self.step} of epoch {self.epoch}" if self.epoch else ""
 
     def doing(self) -> str:
-        """What the rank does, or did when this was read, in words.
+        """Returns in words what the rank did when the record was read.
 
         Example: ``"It was in no collective, and had begun none."``
         """
@@ -208,29 +209,29 @@ class Record:
 
 
 class RecordError(Exception):
-    """The bytes are no record, or one of another version of tfhvd."""
+    """The bytes are not a record, or a record of another version of tfhvd."""
 
 
 def read(file: int, taken: float | None = None) -> Record:
-    """Reads a record that may be written at the same time.
+    """Reads a record, while the rank may write it.
 
     Args:
         file: its descriptor.
-        taken: when the rank did what is to be told, by the steady clock; None for now.
+        taken: the time for which the record counts, by the steady clock; None for now.
 
     Raises:
-        RecordError: if it is none.
+        RecordError: if the file is not a record.
         OSError: if it cannot be read.
     """
     size = os.fstat(file).st_size
     data = os.pread(file, size, 0)
     taken = time.monotonic() if taken is None else taken
-    # A collective whose slot is taken by another one meanwhile has another number the second time.
+    # If another collective takes a slot meanwhile, the slot has another number the second time.
     return parse(data, os.pread(file, size, 0), taken)
 
 
 def process_of(file: int) -> int:
-    """The number of the process whose record this is; 0 where it is none."""
+    """Returns the number of the process whose record this is; 0 if it is not a record."""
     with contextlib.suppress(OSError):
         head = _head_of(file)
         return 0 if head is None else head[_PID]
@@ -253,9 +254,9 @@ def waits_in_vain(file: int, limit: float) -> bool:
 
 
 def _waits_since(file: int) -> float | None:
-    """When a rank that waits for others has made progress last; None where it waits for none.
+    """Returns when a waiting rank has made progress last; None if the rank does not wait.
 
-    A look at the head of its record: much cheaper than to read it.
+    It reads only the head of the record, which is much cheaper than the record.
 
     Args:
         file: the record's descriptor.
@@ -271,7 +272,7 @@ def _waits_since(file: int) -> float | None:
 
 
 def _head_of(file: int) -> tuple[Any, ...] | None:
-    """The fields of a record's head; None where it is none.
+    """Returns the fields of a record's head; None if the file is not a record.
 
     Raises:
         OSError: if it cannot be read.
@@ -282,10 +283,10 @@ def _head_of(file: int) -> tuple[Any, ...] | None:
 
 
 def parse(data: bytes, again: bytes, taken: float) -> Record:
-    """Makes a record of its bytes, read twice at ``taken``.
+    """Returns the record in some bytes, which were read twice at ``taken``.
 
     Raises:
-        RecordError: if they are none.
+        RecordError: if the bytes are not a record.
     """
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         raise RecordError("this is no flight record of tfhvd")
@@ -322,10 +323,10 @@ def parse(data: bytes, again: bytes, taken: float) -> Record:
 
 
 def _longest_pauses(collectives: Iterable[Collective]) -> list[float]:
-    """Of each step the longest pause between two collectives that were done, in seconds.
+    """Returns the longest pause of each step between the ends of two collectives, in seconds.
 
-    Within a step there are many short ones, which say nothing of the pause between two steps. A
-    step is over where a name comes again. Where none does, each pause counts.
+    The many short pauses within a step say nothing about the pause between two steps. A step ends
+    when a name occurs again. If no name does, each pause counts.
     """
     done = sorted((c.ended, c.number, (c.kind, c.name)) for c in collectives if c.ended is not None)
     pauses = [later - earlier for (earlier, _, _), (later, _, _) in zip(done, done[1:])]
@@ -372,7 +373,7 @@ def _collective(fields: tuple[int, ...], data: bytes, text: int) -> Collective:
 
 
 def _text_at(data: bytes, start: int) -> tuple[str, int]:
-    """The text that begins there, and where its zero is."""
+    """Returns the text that begins at `start`, and the place of its final zero."""
     end = data.index(0, start)
     return data[start:end][:_LONGEST].decode(errors="replace"), end
 

@@ -1,7 +1,7 @@
-"""Which ranks of this host have come to `init`, by what /proc shows of their processes.
+"""Finds the ranks of this host that have called `init`, from their processes in /proc.
 
-They cannot ask each other before they have met. Those of one job have a launcher in common, and
-their number in the environment that it gave them.
+The ranks cannot ask each other before they are connected. The ranks of one job have a common
+launcher, and each has its number in the environment, from the launcher.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfhvd.protocol import variables
 from tfhvd.system import procfs
 from tfhvd.system.formatting import ranks_text
 
-NAME = "tfhvd-meets"  # of the file in memory that a process has while it is in `init`
+NAME = "tfhvd-meets"  # a process has a file in memory with this name while it is in `init`
 
 _DOES = {"R": "computes", "T": "is stopped: kill -CONT {pid}", "t": "is stopped by a debugger"}
 
@@ -26,10 +26,10 @@ class Arrival:
     """A rank of this host.
 
     Attributes:
-        pid: its process: the innermost, where a shell or an agent is around it.
-        state: that process's state, as the kernel says it, such as "S".
-        waits: whether it is in `init`, and waits for others.
-        came: whether it is, or has been.
+        pid: its process; the innermost process, if a shell or an agent has started the rank.
+        state: the kernel's state of this process, such as "S".
+        waits: whether the rank is in `init`, and waits for others.
+        came: whether the rank has called `init`.
     """
 
     pid: int
@@ -39,12 +39,12 @@ class Arrival:
 
 
 def ranks_here(pid: int, variable: str) -> dict[int, Arrival]:
-    """Finds the ranks of a process's job that run on its host, and that this user may look at.
+    """Finds the ranks of a process's job that run on its host, and that this user may inspect.
 
     Args:
         pid: the process.
-        variable: that with its rank. Who has started it may have another one: so has `mpirun` in a
-            script of a batch system.
+        variable: the environment variable with its rank. Its launcher may have another such
+            variable, as `mpirun` has in a script of a batch system.
     """
     launcher = next((each for each in procfs.above(pid) if _rank_of(each, variable) is None), 0)
     by_rank: dict[int, list[int]] = {}
@@ -58,13 +58,13 @@ def ranks_here(pid: int, variable: str) -> dict[int, Arrival]:
 def _rank_of(pid: int, variable: str) -> int | None:
     try:
         value = procfs.environment_of(pid).get(variable, "")
-    except OSError:  # another user's, as a batch system's daemon is
+    except OSError:  # a process of another user, such as a batch system's daemon
         return None
     return int(value) if value.isdigit() else None
 
 
 def _arrival(found: list[int]) -> Arrival:
-    """Of a rank's processes: what is around it, it, and what it has started."""
+    """Finds the rank among its processes, which include its parents and its children."""
     names = {pid: set(_files_of(pid)) for pid in found}
     came = [pid for pid in found if names[pid] & {NAME, flight_record.NAME}]
     depth = {pid: len(list(procfs.above(pid))) for pid in found}
@@ -79,13 +79,13 @@ def _files_of(pid: int) -> Iterator[str]:
 
 
 def meetings(pid: int | None) -> list[dict[int, Arrival]]:
-    """Finds jobs of this host some of whose ranks are in `init`.
+    """Finds the jobs with ranks on this host that are in `init`.
 
     Args:
-        pid: a rank, or what has started the job; None for all jobs.
+        pid: a rank, or a process that has started the job; None for all jobs.
 
     Returns:
-        The ranks of each that run here.
+        The ranks on this host of each job.
     """
     found: list[dict[int, Arrival]] = []
     known: set[int] = set()
@@ -103,12 +103,12 @@ def meetings(pid: int | None) -> list[dict[int, Arrival]]:
 
 
 def missing(ranks: Mapping[int, Arrival]) -> tuple[int, ...]:
-    """The ranks that have not come."""
+    """Returns the ranks that have not called `init`."""
     return tuple(rank for rank, found in ranks.items() if not found.came)
 
 
 def text(ranks: Mapping[int, Arrival]) -> str:
-    """What is to be said of the ranks of a host, one of which waits in `init`.
+    """Returns a report about the ranks of a host, one of which waits in `init`.
 
     Example:
         >>> text({0: Arrival(7, "S", True, True), 1: Arrival(8, "R", False, False)})[:55]
@@ -133,7 +133,7 @@ def text(ranks: Mapping[int, Arrival]) -> str:
 
 @contextlib.contextmanager
 def announced() -> Iterator[None]:
-    """While it lasts, this process is seen to be in `init`."""
+    """Shows other processes that this process is in `init`, until the block ends."""
     file = os.memfd_create(NAME)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Finds the ranks that run on this host, by what /proc shows of their processes."""
+"""Finds the ranks that run on this host, from their processes in /proc."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tfhvd.system import procfs
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank that runs.
+    """A running rank.
 
     Attributes:
-        pid: its process as this one sees it; in a container it has another number for itself.
-        above: the processes that have started it: its parent, and so on.
+        pid: its process, as this process sees it; in a container, the rank sees another number.
+        above: the processes that have started the rank: its parent, and so on.
         record: its flight record.
-        path: where that is read from.
+        path: the path of the flight record.
     """
 
     pid: int
@@ -31,7 +31,7 @@ class Rank:
     path: Path
 
     def again(self) -> Rank | None:
-        """The same rank as it is now; None where it has ended."""
+        """Returns this rank with its present record; None if the rank has ended."""
         try:
             return dataclasses.replace(self, record=_read(self.path))
         except (OSError, flight_record.RecordError):
@@ -39,10 +39,10 @@ class Rank:
 
 
 def jobs() -> list[list[Rank]]:
-    """Finds all jobs of this host whose processes this user may look at.
+    """Finds all jobs on this host whose processes this user may inspect.
 
     Returns:
-        For each job its ranks here, in order.
+        For each job its ranks on this host, in order.
     """
     by_job: dict[tuple[int, int, int], list[Rank]] = {}
     for rank, container in _ranks():
@@ -53,7 +53,7 @@ def jobs() -> list[list[Rank]]:
 
 
 def jobs_of(pid: int) -> list[list[Rank]]:
-    """Finds the jobs of a process: a rank's own, or those that it has started.
+    """Finds the job of a rank, or the jobs that a process has started.
 
     Args:
         pid: the process: a rank, mpirun, tfhvdrun, or a shell around one of them.
@@ -62,18 +62,18 @@ def jobs_of(pid: int) -> list[list[Rank]]:
 
 
 def _ranks() -> Iterator[tuple[Rank, int]]:
-    """Each with the number of the space that its own process number is of."""
+    """Yields each rank with the number of its process namespace."""
     for pid in procfs.all_numbers():
-        # It may end meanwhile, or be another user's.
+        # The process may end meanwhile, or belong to another user.
         with contextlib.suppress(OSError, flight_record.RecordError):
             found = [path for name, path in procfs.memory_files(pid) if name == flight_record.NAME]
-            if not found:  # as of nearly all processes of a host
+            if not found:  # as for nearly all processes of a host
                 continue
             own_number = int(procfs.status_of(pid).get("NSpid", str(pid)).split()[-1])
-            # Of another process are those that a child has which fork has made.
+            # A forked child has inherited the record of another process.
             own = [(_read(path), path) for path in found]
             own = [(record, path) for record, path in own if record.pid == own_number]
-            if own:  # where the members of an elastic job change, there are two for a moment
+            if own:  # when the members of an elastic job change, there are two for a moment
                 record, path = max(own, key=lambda each: each[0].began)
                 container = procfs.namespace_of(pid)
                 yield Rank(pid, tuple(procfs.above(pid)), record, path), container

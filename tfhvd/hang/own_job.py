@@ -1,4 +1,4 @@
-"""The ranks of one job that run on this host, as one of them sees them, or a process beside it."""
+"""ThisHost: one rank, or its helper process, inspects all ranks of its job on this host."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from tfhvd.hang.detector import Views
 from tfhvd.hang.local_ranks import Rank
 from tfhvd.system import procfs
 
-_SILENT = (*procfs.STOPPED, *procfs.ENDED)  # a process that says nothing
+_SILENT = (*procfs.STOPPED, *procfs.ENDED)  # a process that cannot report anything
 
 
 class ThisHost:
-    """What is seen of them.
+    """The ranks of one job on this host.
 
     Args:
-        pid: the process of one of them.
+        pid: the process of one of these ranks.
     """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def look(self) -> Views:
-        """Takes a look at all of them."""
+        """Takes a snapshot of all these ranks."""
         seen = [snapshot.take(rank.pid, rank.record) for rank in self._ranks()]
         return {each.rank: each for each in seen}
 
     def waits(self, limit: float) -> bool:
-        """Whether one that could say so has waited for others in vain for so many seconds."""
+        """Whether a rank that can report has waited for `limit` seconds without progress."""
         return any(rank.record.waits_in_vain(limit) for rank in self._ranks_that_tell())
 
     def first_that_waits(self) -> int:
-        """The lowest rank that waits for others, and could say what it sees; -1: there is none."""
+        """Returns the lowest rank that waits for others, and can report it; -1 without one."""
         waiting = (rank.record.rank for rank in self._ranks_that_tell() if rank.record.waiting())
         return min(waiting, default=-1)
 
     def _ranks_that_tell(self) -> list[Rank]:
-        # A process that was stopped is known for it at once, before its watch is missed.
+        # A stopped process is left out at once, although its monitor seems to run for a while.
         return [
             rank
             for rank in self._ranks()

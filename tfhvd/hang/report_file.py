@@ -1,4 +1,4 @@
-"""All that was seen of a job that hangs, in a file: a terminal gets a few lines of it."""
+"""Writes a file with all snapshots of a job that hangs; a terminal gets only a few lines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from tfhvd.hang.detector import Views
 
 
 def write(folder: Path, found: Verdict, looks: Sequence[Views]) -> str:
-    """Writes the file, named by this process; returns where it is, or why not, as a line.
+    """Writes the file, with this process's number in its name.
 
     Args:
-        folder: where it goes.
+        folder: of the file.
         found: the verdict.
-        looks: what it was made of.
+        looks: the snapshots from which the verdict was made.
+
+    Returns:
+        A line with the path of the file, or with the reason why it could not be written.
     """
     path = folder / f"tfhvd-verdict-{os.getpid()}.json"
     seen = [[snapshot.as_fields(look[number]) for number in sorted(look)] for look in looks]

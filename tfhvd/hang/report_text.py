@@ -1,4 +1,4 @@
-"""A verdict in words: at most 20 lines, of however many ranks. Pure."""
+"""The text of a verdict: at most 20 lines for any number of ranks. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tfhvd.hang.flight_record import Collective
 from tfhvd.hang.snapshot import Snapshot
 from tfhvd.system.formatting import ranks_text
 
-_MOST = 4  # groups of ranks of a sort
+_MOST = 4  # groups of ranks in each part of the text
 _HOSTS = 3  # names of hosts in a line
-# What to do about a rank that is slower than the others.
+# The advice about a rank that is slower than the others.
 SLOW = (
     "hvd.profile says which part of its steps takes longer; tfhvd doctor, whether something else "
     "runs on its host."
 )
-_THROTTLED = 0.2  # of the time between the two looks
+_THROTTLED = 0.2  # of the time between the two snapshots
 
 
 def lines(
@@ -29,18 +29,18 @@ def lines(
     """Returns the verdict for a terminal.
 
     Args:
-        kind: its class.
-        odd: the ranks because of which the others wait.
-        stuck: what each rank has waited for all the time.
-        ranks: all that was seen last.
-        before: the same at the look before.
+        kind: the cause.
+        odd: the ranks that the others wait for.
+        stuck: for each rank the collectives for which it has waited all the time.
+        ranks: the last snapshots.
+        before: the snapshots before these.
     """
     text = [headline(kind)]
     text += places(kind, [ranks[rank] for rank in odd], stuck)
     text += _kept_back([(before[rank], ranks[rank]) for rank in odd if rank in before])
     text += _waits(sorted(rank for rank in stuck if stuck[rank] and rank not in odd), stuck, ranks)
     if kind in ADVICE:
-        # Without an odd rank the advice names none.
+        # The advice of a verdict without a rank does not use them.
         of = ranks[odd[0]].record if odd else next(iter(ranks.values())).record
         text.append(ADVICE[kind].format(pid=of.pid, host=of.host))
     return tuple(text)
@@ -51,12 +51,12 @@ def places(
     seen: Collection[Snapshot],
     stuck: Mapping[int, Sequence[Collective]] | None = None,
 ) -> list[str]:
-    """Says where ranks are in their program: those that are at the same place together.
+    """Returns lines with the places of ranks in their program, one line for all at one place.
 
     Args:
-        kind: what they do.
-        seen: the ranks.
-        stuck: what each waits for.
+        kind: the cause, that is, what the ranks do.
+        seen: the snapshots of the ranks.
+        stuck: for each rank the collectives for which it waits.
     """
     groups: dict[tuple[str, str], list[Snapshot]] = {}
     for snapshot in seen:
@@ -96,7 +96,7 @@ def _who(group: Sequence[Snapshot]) -> str:
 
 
 def _kept_back(looks: Iterable[tuple[Snapshot, Snapshot]]) -> list[str]:
-    """What the control group of an odd rank has kept from it: of the first that lacks something."""
+    """Returns a line about the first named rank whose control group limits it; else no line."""
     for before, after in looks:
         seconds = after.taken - before.taken
         throttled = after.throttled - before.throttled
@@ -118,7 +118,7 @@ def _waits(
     stuck: Mapping[int, Sequence[Collective]],
     ranks: Mapping[int, Snapshot],
 ) -> list[str]:
-    """What the others wait for: those that wait for the same together."""
+    """Returns lines with the collectives of the waiting ranks, one line for each collective."""
     groups: dict[str, list[int]] = {}
     for rank in waiting:
         groups.setdefault(str(stuck[rank][0]), []).append(rank)
@@ -137,7 +137,7 @@ def _since(collective: Collective, snapshot: Snapshot) -> str:
 
 
 def headline(kind: Kind) -> str:
-    """The first line of a verdict of this class."""
+    """Returns the first line of a verdict with this cause."""
     return f"{_capital(kind.value)}."
 
 

@@ -1,4 +1,4 @@
-"""Which rank others wait for in step after step, though the job goes on: from flight records."""
+"""Finds a slow rank in flight records: the others wait for it in most steps of a running job."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from tfhvd.hang import flight_record
 from tfhvd.hang.flight_record import Collective, Record
 
-_STEPS = 300  # after which it is said unasked
-_EVERY = 5.0  # seconds from one look to the next
-_LAST = 60.0  # seconds that are looked at
-_FEWEST = 10  # steps in them
-_SHARE = 0.2  # of the time: less is not worth a word
-_MOST_OF_IT = 0.8  # of all waiting: else the ranks wait for each other in turns
+_STEPS = 300  # a job reports a slow rank after so many steps
+_EVERY = 5.0  # seconds between two checks
+_LAST = 60.0  # a check covers the last so many seconds
+_FEWEST = 10  # steps in this time
+_SHARE = 0.2  # of the time: a shorter wait is not reported
+_MOST_OF_IT = 0.8  # of all waits; otherwise the ranks wait for each other in turn
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Delay:
     """A rank that is slower than another one.
 
     Attributes:
-        rank: the slow one.
-        waiter: the one that waits for it.
-        share: how much of the time that does so.
-        seconds: the time that was looked at.
-        steps: how many steps the job has taken, about.
+        rank: the slow rank.
+        waiter: the rank that waits for it.
+        share: the share of the time for which `waiter` waits.
+        seconds: the length of this time.
+        steps: the approximate number of steps of the job so far.
     """
 
     rank: int
@@ -47,16 +47,16 @@ class Delay:
 
     @property
     def notice(self) -> str:
-        """What a job says of it unasked."""
+        """The text that a job logs by itself."""
         return f"{self} (after {self.steps:,} steps). To see where it is, type: tfhvd why"
 
     def fields(self) -> dict[str, Any]:
-        """What JSON can hold: the arguments of another one."""
+        """Returns the fields for JSON: the arguments that make an equal Delay."""
         return dataclasses.asdict(self)
 
 
 def of(record: Record) -> Delay | None:
-    """For whom a rank waits, if for one above all, and in most of its steps."""
+    """Returns a Delay if a rank waits for one rank above all, and in at least half of its steps."""
     recent = [
         each
         for each in record.collectives
@@ -67,7 +67,7 @@ def of(record: Record) -> Delay | None:
     if steps < _FEWEST:
         return None
     waits = {rank: _waits(recent, rank, record.taken) for rank in {c.waited_for for c in recent}}
-    # Without the longest, which may be of a compilation.
+    # Without the longest wait, which may be for a compilation.
     waited = {rank: sum(sorted(each)[:-1]) for rank, each in waits.items() if rank is not None}
     slow = max(waited, key=lambda rank: waited[rank], default=None)
     if slow is None or slow < 0 or slow == record.rank or len(waits[slow]) < steps / 2:
@@ -80,16 +80,16 @@ def of(record: Record) -> Delay | None:
 
 
 class Watch:
-    """Looks now and then whom a rank waits for, until that is found in a job of some length."""
+    """Checks from time to time whether a rank waits for a slow rank, until it finds one."""
 
     def __init__(self) -> None:
         self._look_at = 0.0
 
     def look(self, file: int, now: float) -> Delay | None:
-        """Returns it once.
+        """Returns the Delay once, when it is found after enough steps; otherwise None.
 
         Args:
-            file: the rank's record.
+            file: the record of the rank that waits.
             now: seconds of a steady clock.
         """
         if now < self._look_at:
@@ -104,13 +104,13 @@ class Watch:
 
 
 def worst(records: Iterable[Record]) -> Delay | None:
-    """The one for which a rank waits longest, of all ranks of a job that are seen."""
+    """Returns the Delay with the longest wait, from the records of one job; None without one."""
     found = [delay for delay in map(of, records) if delay is not None]
     return max(found, key=lambda delay: delay.share, default=None)
 
 
 def _waits(collectives: Iterable[Collective], rank: int | None, now: float) -> list[float]:
-    """For how long it was waited for a rank, each time: for several collectives at once, once."""
+    """Returns the length of each wait for a rank; overlapping waits of collectives count as one."""
     spans: list[list[float]] = []
     for each in collectives:  # in the order of submission
         if each.waited_for != rank:

@@ -1,4 +1,4 @@
-"""All that can be seen of one rank at one moment."""
+"""Snapshot: the state of one rank at one moment, as other processes can see it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tfhvd.system import cgroups, procfs, python_stacks
 
 _DATASETS = "tensorflow/python/data/"
 
-# How much is sent of a rank: some hundred kilobytes at most.
-_KEPT = 100  # collectives of each kind
-_THREADS, _FRAMES, _LONGEST = 16, 50, 300  # the last one: characters of a line
+# The limits of a snapshot that is sent: some hundred kilobytes at most.
+_KEPT = 100  # unfinished, and as many finished collectives
+_THREADS, _FRAMES, _LONGEST = 16, 50, 300  # _LONGEST: characters of a line
 
 _FRAME = re.compile(r":\S+ in ")
-# TensorFlow makes the Python of an operation from text, as `python -c` does with a program.
+# TensorFlow compiles the Python code of an operation from text, as `python -c` does.
 _OPERATION = re.compile(r"<string>:\d+ in tfhvd_")
 _OWN = f"{Path(__file__).parents[1]}/"
 _PACKAGES = ("/site-packages/", "/dist-packages/", "__autograph_generated_file", _OWN)
@@ -28,20 +28,20 @@ _PYTHONS = ("/lib/python3", "<frozen ")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One rank.
+    """The state of one rank at one moment. Counts begin with the process.
 
     Attributes:
-        record: what its engine has noted.
-        state: its process, as the kernel says it: "R" runs, "S" sleeps, "D" waits for a disk, "T"
-            is stopped, "Z" has ended; "" is gone.
-        cpu: seconds of processor time that its threads have taken so far.
-        wakeups: how often its main thread has gone to sleep and woken up so far.
-        all_wakeups: the same of all its threads together.
-        throttled: seconds for which a quota has kept it from a processor so far.
-        memory_shortages: how often its control group was at the limit of its memory so far.
-        waits_in: the function of the kernel in which its main thread waits; "" where it does not.
-        threads: the stacks of its threads, the main one first: each from the last call outwards.
-        taken: when, in seconds of this host's steady clock.
+        record: its flight record.
+        state: the kernel's state of its process: "R" runs, "S" sleeps, "D" waits for a disk, "T" is
+            stopped, "Z" has ended; "" if the process is gone.
+        cpu: seconds of processor time of its threads.
+        wakeups: how often its main thread has gone to sleep and woken up.
+        all_wakeups: how often all its threads together have gone to sleep and woken up.
+        throttled: seconds for which a quota has kept it from a processor.
+        memory_shortages: how often its control group was at the limit of its memory.
+        waits_in: the function of the kernel in which its main thread waits; "" if it does not wait.
+        threads: the stacks of its threads, first the main thread; each from the last call outwards.
+        taken: the time, in seconds of this host's steady clock.
     """
 
     record: Record
@@ -57,24 +57,24 @@ class Snapshot:
 
     @property
     def rank(self) -> int:
-        """Its number in the job."""
+        """The number of the rank in the job."""
         return self.record.rank
 
     @property
     def main(self) -> tuple[str, ...]:
-        """The stack of its main thread."""
+        """The stack of the main thread."""
         return self.threads[0] if self.threads else ()
 
     @property
     def line(self) -> str:
-        """The user's line that its main thread is at; "" where it is at none."""
+        """The line of the user's program in which the main thread is; "" if it is in none."""
         return next((at for at in self.main if is_users(at)), "")
 
     @property
     def uncaught(self) -> str:
-        """The type of the exception that its main thread is leaving with; "" where there is none.
+        """The type of the exception with which the main thread ends; "" without one.
 
-        It has not ended: C code holds it that frees what the program had.
+        The thread has not ended: it waits in C code that frees the program's objects.
         """
         first = self.main[0] if self.main else ""
         return (
@@ -85,10 +85,11 @@ class Snapshot:
 
     @property
     def waits_in_python(self) -> bool:
-        """Whether its main thread waits where the program or Python's own library has it wait.
+        """Whether the main thread waits in a call of the program, or of Python's own library.
 
-        As for a time, a lock, a thread or a queue: other threads can run Python meanwhile. Else
-        another library is in its C code, or C code keeps Python from running.
+        It waits, for example, for a time, a lock, a thread or a queue, and other threads can run
+        Python meanwhile. If False, the thread is in the C code of another library, or C code keeps
+        Python from running.
         """
         first = self.main[0] if self.main else ""
         sleeps = "nanosleep" in self.waits_in
@@ -96,7 +97,7 @@ class Snapshot:
 
     @property
     def reading(self) -> str:
-        """The user's line that a thread is at which makes a dataset's elements; "" without one."""
+        """The user's line in a thread that makes the elements of a dataset; "" without one."""
         for thread in self.threads:
             if any(_DATASETS in at for at in thread):
                 return next((at for at in thread if is_users(at)), "")
@@ -104,10 +105,10 @@ class Snapshot:
 
 
 def take(pid: int, record: Record) -> Snapshot:
-    """Looks at a rank.
+    """Takes a snapshot of a rank.
 
     Args:
-        pid: its process, as this one sees it.
+        pid: its process, as this process sees it.
         record: its record, read just before.
     """
     threads = tuple(tuple(thread) for thread in python_stacks.of(pid))
@@ -131,7 +132,7 @@ def take(pid: int, record: Record) -> Snapshot:
 
 
 def as_fields(snapshot: Snapshot) -> dict[str, Any]:
-    """Makes what JSON can hold, and a frame of the launcher's, of it: no more than people read."""
+    """Returns a snapshot as values for JSON, cut to a size for readers and for a frame."""
     record = snapshot.record
     kept = (*record.waiting()[:_KEPT], *record.of(State.DONE, State.FAILED)[-_KEPT:])
     return dataclasses.asdict(
@@ -147,10 +148,10 @@ def as_fields(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def of_fields(fields: dict[str, Any]) -> Snapshot:
-    """Makes it of what `as_fields` has made.
+    """Returns the snapshot from the result of `as_fields`.
 
     Raises:
-        KeyError, TypeError: if something is missing, or of no use.
+        KeyError, TypeError: if a field is missing or wrong.
     """
     record = dict(fields["record"])
     record["collectives"] = tuple(Collective(**each) for each in record["collectives"])
@@ -159,14 +160,14 @@ def of_fields(fields: dict[str, Any]) -> Snapshot:
 
 
 def is_users(frame: str) -> bool:
-    """Whether a line of a stack is of the user's program: of no library, and not tfhvd's."""
+    """Whether a line of a stack is in the user's program, and not in a library or in tfhvd."""
     if _OPERATION.match(frame):
         return False
     return _is_frame(frame) and not any(part in frame for part in (*_PACKAGES, *_PYTHONS))
 
 
 def _is_pythons(frame: str) -> bool:
-    """Whether a line of a stack is of Python's own library."""
+    """Whether a line of a stack is in Python's own library."""
     in_python, in_package = (
         any(part in frame for part in parts) for parts in (_PYTHONS, _PACKAGES)
     )
@@ -174,5 +175,5 @@ def _is_pythons(frame: str) -> bool:
 
 
 def _is_frame(line: str) -> bool:
-    """Else it says why there are no stacks, or what keeps the thread from going on."""
+    """Whether a line is a frame; other lines say why there is no stack, or why a thread waits."""
     return bool(_FRAME.search(line))

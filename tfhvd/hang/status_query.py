@@ -1,6 +1,7 @@
-"""Asks who watches the ranks of a running job what is seen of them, and answers that.
+"""Status queries: a tool or a rank asks for the snapshots of a running job's ranks.
 
-A launcher sees those of all hosts; a rank that has none sees those of its own.
+A launcher answers for the ranks of all hosts; in a job without a launcher of tfhvd, a rank's helper
+process answers for the ranks of its host.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ FAILURES = (OSError, ValueError, KeyError, TypeError, messages.WireError)
 
 @dataclass(frozen=True)
 class Watcher:
-    """Where it listens, and what those must know who ask.
+    """The address and the secret of a process that answers status queries.
 
     Attributes:
-        addresses: "host:port,...", those by which other hosts reach it.
-        token: its secret.
-        about: what listens there; see handshake.
+        addresses: "host:port,...", by which other hosts reach it.
+        token: the secret that a client must know.
+        about: the name of the service in the handshake; see handshake.
     """
 
     addresses: str
@@ -40,16 +41,16 @@ class Watcher:
 
 
 def launcher_of(environ: Mapping[str, str]) -> Watcher | None:
-    """The launcher of a process, by its environment: mpirun's or an agent's."""
+    """Returns the launcher of an mpirun or an agent, from its environment; None without one."""
     addresses = environ.get(variables.ADDRESS)
     return Watcher(addresses, environ.get(variables.TOKEN, "")) if addresses else None
 
 
 def look(watcher: Watcher) -> list[Snapshot]:
-    """Takes a look at all ranks that it sees, in their order.
+    """Asks a watcher for snapshots of all its ranks.
 
     Returns:
-        Nothing where it cannot be reached.
+        The snapshots in the order of ranks; none if the watcher cannot be reached.
     """
     for at in address.pairs(watcher.addresses):
         with contextlib.suppress(*FAILURES), _asking(watcher, at) as sock:
@@ -64,11 +65,11 @@ def look(watcher: Watcher) -> list[Snapshot]:
 
 
 def waits(watcher: Watcher, limit: float) -> bool:
-    """Whether a rank that it sees has waited in vain; False where it cannot be reached.
+    """Whether a rank of a watcher waits without progress; False if the watcher cannot be reached.
 
     Args:
-        watcher: who is asked.
-        limit: for how many seconds.
+        watcher: the watcher to ask.
+        limit: the seconds for which the rank must have waited.
     """
     for at in address.pairs(watcher.addresses):
         with contextlib.suppress(*FAILURES), _asking(watcher, at) as sock:
@@ -87,16 +88,16 @@ def answer_one(
     waits: Callable[[float], bool],
     patience: float,
 ) -> None:
-    """Answers the question that comes over a connection.
+    """Answers one query that arrives over a connection.
 
     Args:
-        sock: the connection, of who knows the token.
-        look: takes a look at all ranks that are seen.
-        waits: whether one of them has waited in vain for so many seconds.
-        patience: seconds for the question to come.
+        sock: the connection of a client that has proved to know the token.
+        look: takes snapshots of all ranks.
+        waits: returns whether a rank has waited so many seconds without progress.
+        patience: seconds until the query must have arrived.
 
     Raises:
-        One of FAILURES: if it does not come, or is none.
+        One of FAILURES: if no query arrives.
     """
     kind, payload = next(_frames(sock, patience, messages.FIRST_LIMIT))
     asked = messages.read_json(payload)
@@ -111,14 +112,14 @@ def answer_one(
 
 
 def answer(send: Callable[[bytes], None], views: Views) -> None:
-    """Sends what was seen."""
+    """Sends snapshots, and the end of the answer."""
     for seen in views.values():
         send(messages.frame_json(FrameKind.SNAPSHOT, **snapshot.as_fields(seen)))
     send(messages.frame(FrameKind.QUIT))
 
 
 def _answers(sock: socket.socket) -> list[tuple[FrameKind, bytes]]:
-    """The frames before the one that ends the answer."""
+    """Returns the frames of an answer, without its last frame QUIT."""
     return list(
         itertools.takewhile(lambda frame: frame[0] != FrameKind.QUIT, _frames(sock, _LIMIT))
     )
@@ -127,7 +128,7 @@ def _answers(sock: socket.socket) -> list[tuple[FrameKind, bytes]]:
 def _frames(
     sock: socket.socket, limit: float, first_limit: int = messages.LIMIT
 ) -> Iterator[tuple[FrameKind, bytes]]:
-    """The frames that come within ``limit`` seconds; for the other argument see messages.Reader."""
+    """Yields the frames that arrive within ``limit`` seconds; for `first_limit` see Reader."""
     reader = messages.Reader(first_limit)
     deadline = time.monotonic() + limit
     while True:

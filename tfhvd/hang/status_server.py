@@ -1,12 +1,12 @@
-"""The small process that answers, where no agent does, what is seen of a host's ranks.
+"""The helper process that answers status queries about a host's ranks, if there are no agents.
 
-The first rank of each host starts it in a job of several hosts that mpirun or srun has started. It
-sees a rank that is stopped, or whose Python is deadlocked, and so could not answer by itself, and
-ends with the rank that has started it.
+In a job of several hosts that mpirun or srun has started, the first rank of each host starts this
+process. It can inspect ranks that cannot answer themselves, because they are stopped or their
+Python is deadlocked. It ends with the rank that has started it.
 
-It is run by path with ``python -E -S``, with the standard library alone. It gets the listening
-socket's descriptor and that rank's process as arguments, and a pipe as standard input, through
-which comes the secret of those who may ask, and which is closed when it is to end.
+The rank runs it by path with ``python -E -S``, so that it has the standard library only. Its
+arguments are the descriptor of a listening socket and the rank's process. Its standard input is a
+pipe: the rank writes the secret of the clients to it, and closes it to end this process.
 """
 
 from __future__ import annotations
@@ -29,29 +29,30 @@ from tfhvd.hang.detector import Views
 from tfhvd.hang.own_job import ThisHost
 from tfhvd.network.listener import Door
 
-ABOUT = "host"  # what listens, as handshake calls it
-_TO_ASK = 2.0  # seconds for a question to come after the proof
-_LOOK_UP = 2.0  # seconds from one look at who is this one's parent to the next
+ABOUT = "host"  # the name of this service in the handshake
+_TO_ASK = 2.0  # seconds from the handshake to the query
+_LOOK_UP = 2.0  # seconds between two checks of this process's parent
 
 
 def serve(door: Door, look: Callable[[], Views], waits: Callable[[float], bool]) -> None:
-    """Answers one after the other, until the door is stopped.
+    """Answers one client after the other, until the door is stopped.
 
     Args:
-        door: where they come.
-        look: takes a look at the ranks.
-        waits: whether one of them has waited in vain for so many seconds.
+        door: accepts the connections of clients.
+        look: takes snapshots of the ranks.
+        waits: returns whether a rank has waited so many seconds without progress.
     """
     for guest in door.guests():
-        # Whoever breaks off, or says what cannot be read, gets no answer.
+        # A client that disconnects, or sends an unreadable query, gets no answer.
         with contextlib.suppress(Exception), guest.sock:
             status_query.answer_one(guest.sock, look, waits, _TO_ASK)
 
 
 def _end_with(rank: int) -> None:
-    """Ends this process with that one, or once that closes the pipe.
+    """Ends this process when the rank ends or closes the pipe.
 
-    A process that the rank has forked may hold the pipe's other end for longer than the rank lives.
+    The pipe alone is not enough: a process that the rank has forked may hold its other end for
+    longer than the rank lives.
     """
     while os.getppid() == rank and not select.select([0], [], [], _LOOK_UP)[0]:
         pass

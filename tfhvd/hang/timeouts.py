@@ -1,4 +1,4 @@
-"""How long ranks may wait before a hang is reported, or ended: from the environment."""
+"""The settings of hang detection from the environment: when to report a hang, or end the job."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 
 def stall_limit(env: Mapping[str, str]) -> float:
-    """Returns the seconds after which ranks stop waiting for a stalled one; 0: never."""
+    """Returns the seconds after which ranks stop waiting for a stalled rank; 0: never."""
     for name in ("TFHVD_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"):
         if env.get(name):
-            with contextlib.suppress(ValueError):  # the ranks say what is wrong with it
+            with contextlib.suppress(ValueError):  # the ranks report a wrong value
                 return float(env[name])
             return 0.0
     return 0.0
@@ -23,12 +23,12 @@ def hang_limit(env: Mapping[str, str]) -> float:
             return 0.0
     for name in ("TFHVD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS"):
         if env.get(name):
-            with contextlib.suppress(ValueError):  # the ranks say what is wrong with it
+            with contextlib.suppress(ValueError):  # the ranks report a wrong value
                 return max(0.0, float(env[name]))
             return 0.0
     return 60.0
 
 
 def ends_hanging(env: Mapping[str, str]) -> bool:
-    """Returns whether a job that hangs is ended. The ranks refuse other values of the setting."""
+    """Returns whether to end a job that hangs. The ranks refuse other values of the setting."""
     return env.get("TFHVD_ON_HANG", "").lower() == "abort"
