@@ -1,1 +1,1 @@
-"""Facts of Linux: processes, control groups, signals. The standard library alone."""
+"""Facts of Linux: processes, control groups, signals. Imports the standard library alone."""

@@ -1,4 +1,4 @@
-"""How much a process does: whether it works on, or stands still."""
+"""Effort: how much a process has done, which shows whether it works or stands still."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from tfhvd.system import procfs
 
-BUSY = 0.1  # of one processor: it computes, and on a busy machine it may get no more
-WAKES = 5.0  # a second: a thread that is stuck does not wake up, but for being looked at
+BUSY = 0.1  # share of one processor; a process that computes may get no more on a busy machine
+WAKES = 5.0  # wake-ups per second; a stuck thread wakes up only because it is observed
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What a process has done so far.
+    """The activity of a process so far.
 
     Attributes:
         pid: the process.
         cpu: seconds of processor time of its threads.
         wakeups: how often its main thread has gone to sleep and woken up.
-        taken: when, by the steady clock.
+        taken: the time of this measurement, by the steady clock.
     """
 
     pid: int
@@ -28,7 +28,7 @@ class Effort:
     taken: float
 
     def is_stillness(self, before: Effort) -> bool:
-        """Whether it has done nothing to speak of since ``before``."""
+        """Returns whether the process has done almost nothing since ``before``."""
         seconds = self.taken - before.taken
         return (
             self.pid == before.pid
@@ -38,7 +38,7 @@ class Effort:
 
 
 def of(pid: int) -> Effort:
-    """Looks at a process.
+    """Measures the activity of a process.
 
     Raises:
         OSError: if it has ended.

@@ -1,4 +1,4 @@
-"""Files that others see whole or not at all, whenever the process ends."""
+"""Files that other processes see complete or not at all, even if their writer is killed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: Path, writers: bool = False) -> Iterator[Path]:
-    """Gives another name in the folder of a file, for what is to take its place at the end.
+    """Yields the path of a temporary file in the same folder, which replaces a file at the end.
 
     Args:
-        path: of the file; it stays as it is, or is not there, if the context is left by an error.
+        path: the path of the file, which an error in the context leaves unchanged or absent.
         writers: whether other processes may write the same file at the same time.
     """
     unfinished = path.with_name(f"unfinished-{f'{os.getpid()}-' if writers else ''}{path.name}")
@@ -28,7 +28,7 @@ def replacing(path: Path, writers: bool = False) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Waits until the disk has a file, or knows which files a folder has."""
+    """Waits until a file, or the list of files in a folder, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

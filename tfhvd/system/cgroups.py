@@ -1,7 +1,7 @@
-"""What the control groups of a process allow it, and what they have kept from it.
+"""Limits that control groups set for a process, and how often these limits have acted.
 
-Both versions of control groups are read. A container sees its own group as the root: so a value is
-looked for in the process's group and in those above it.
+Both versions of control groups are supported. Because a container sees its group as the root, each
+value is read in the group of the process and in the groups above.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OWN = Path("/proc/self/cgroup")
 
 @dataclass(frozen=True)
 class Value:
-    """The names of a value's files: in version 2, and of a controller of version 1."""
+    """The names of a value's files in version 2, and under a controller of version 1."""
 
     unified: str
     controller: str
@@ -32,12 +32,12 @@ _MEMORY_SHORTAGES = Value("memory.events", "memory", ("memory.failcnt",))
 
 
 def files_of(groups: str, value: Value, root: Path = ROOT) -> Iterator[tuple[Path, ...]]:
-    """The files that may hold a value: the process's own group comes before those above it.
+    """Yields the files that may hold a value: first in the group of the process, then above.
 
     Args:
-        groups: what the file `cgroup` of the process, in /proc, says.
-        value: what is looked for.
-        root: where the kernel shows what it knows of all groups.
+        groups: the contents of the file `cgroup` of the process in /proc.
+        value: the value.
+        root: the folder in which the kernel shows all groups.
     """
     for line in groups.splitlines():
         number, _, rest = line.partition(":")
@@ -49,25 +49,25 @@ def files_of(groups: str, value: Value, root: Path = ROOT) -> Iterator[tuple[Pat
 
 
 def memory_kills(own: Path = OWN, root: Path = ROOT) -> int:
-    """How many processes the kernel has killed so far because a group's memory ran out.
+    """Counts the processes that the kernel has killed so far because a group's memory ran out.
 
     Args:
-        own: where the kernel lists the groups of a process.
-        root: as above.
+        own: the file in which the kernel lists the groups of a process.
+        root: the folder in which the kernel shows all groups.
 
     Returns:
-        0 too where that is not known: without control groups, or with a kernel before 4.13.
+        The count. It is 0 if unknown: without control groups, or with a kernel before 4.13.
     """
     return next(_counts(own, root, _MEMORY_KILLS, "oom_kill"), 0)
 
 
 def memory_shortages(own: Path = OWN, root: Path = ROOT) -> int:
-    """How often a group was at the limit of its memory; 0 where it is not known."""
+    """Counts how often a group has reached the limit of its memory; 0 if unknown."""
     return next(_counts(own, root, _MEMORY_SHORTAGES, "max"), 0)
 
 
 def throttled_seconds(own: Path = OWN, root: Path = ROOT) -> float:
-    """How long a quota has kept the processes of a group from a processor, all in all."""
+    """Returns the total time for which a quota has kept the processes of a group waiting."""
     microseconds = max(_counts(own, root, _CPU_COUNTS, "throttled_usec"), default=0)
     nanoseconds = max(_counts(own, root, _CPU_COUNTS, "throttled_time"), default=0)  # version 1
     return max(microseconds / 1e6, nanoseconds / 1e9)
@@ -80,7 +80,7 @@ def _upwards(root: Path, path: str, *names: str) -> Iterator[tuple[Path, ...]]:
 
 
 def _counts(own: Path, root: Path, value: Value, key: str) -> Iterator[int]:
-    """What a value's files say of `key`; a file that holds a number alone says it of everything."""
+    """Yields the counts of `key` in a value's files; a file with one number has any key."""
     try:
         groups = own.read_text(encoding="utf-8")
     except OSError:

@@ -1,6 +1,7 @@
-"""Which part of its host's cores a rank takes, and the variables that say so to its libraries.
+"""The share of its host's cores that a rank takes, and the variables that tell its libraries.
 
-Libraries start as many threads as there are cores, in each rank: with N ranks, N times too many.
+Without these variables, libraries start as many threads as there are cores in each rank: with N
+ranks, N times too many.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from tfhvd.system import cgroups
 SHARE = "TFHVDRUN_SHARE_CORES"  # in an agent's environment: its rank takes its share
 
 _THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-# This pool's threads wait rather than compute: a compiled function waits on one for the other
-# ranks, and what these wait for in turn needs another.
+# The threads of this pool mostly wait. A compiled function that waits for the other ranks occupies
+# one thread, and the work for which the other ranks wait needs a second one.
 _WAITING = "TF_NUM_INTEROP_THREADS"
 VARIABLES = (*_THREADS, _WAITING)
 
@@ -25,13 +26,13 @@ _LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD
 
 @dataclass(frozen=True)
 class Cores:
-    """What the share depends on.
+    """The numbers from which `share` follows.
 
     Attributes:
-        own: cores that this rank may run on.
-        host: cores that all ranks of the host may run on.
-        quota: how many of them the container may keep busy; None where there is no limit.
-        ranks: the ranks of this host; 0 if unknown.
+        own: the number of cores on which this rank may run.
+        host: the number of cores on which all ranks of the host may run.
+        quota: how many cores the container may keep busy; None without a limit.
+        ranks: the number of ranks on this host; 0 if unknown.
     """
 
     own: int
@@ -41,12 +42,12 @@ class Cores:
 
 
 def share(cores: Cores) -> int | None:
-    """How many cores a rank takes; None where it may take all.
+    """Returns how many cores a rank takes; None if it may take all.
 
-    Example: ``share(Cores(own=8, host=8, ranks=2)) == 4``; bound to 2 of them it is 2.
+    Example: ``share(Cores(own=8, host=8, ranks=2)) == 4``; for a rank bound to 2 cores it is 2.
     """
     host = max(1, cores.host)
-    # Ranks that mpirun has bound to cores share them with those that are bound to the same ones.
+    # Ranks that mpirun has bound to cores share them only with ranks on the same cores.
     beside = max(1, round(cores.ranks * cores.own / host))
     usable = float(cores.own)
     if cores.quota is not None:
@@ -56,7 +57,7 @@ def share(cores: Cores) -> int | None:
 
 
 def variables(part: int | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables to set for a rank that takes ``part`` cores: those that nobody has set."""
+    """Returns the variables for a rank that takes ``part`` cores, without those that are set."""
     if part is None:
         return {}
     wanted = {**dict.fromkeys(_THREADS, str(part)), _WAITING: str(max(2, part))}
@@ -64,7 +65,7 @@ def variables(part: int | None, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def share_text(host: str, part: int) -> str:
-    """What a user is told of it; "" where a rank takes all."""
+    """Returns a line about the share for the user; "" if a rank takes all cores."""
     if not part:
         return ""
     text = f"tfhvdrun: each rank on host {host} takes {part} of its cores, unless one of "
@@ -72,7 +73,7 @@ def share_text(host: str, part: int) -> str:
 
 
 def measure(environ: Mapping[str, str]) -> Cores:
-    """Looks at this process, which mpirun has started, and at its container."""
+    """Reads the cores of this process, which mpirun has started, and of its container."""
     own = len(os.sched_getaffinity(0))
     try:
         host = len(os.sched_getaffinity(os.getppid()))
@@ -83,7 +84,7 @@ def measure(environ: Mapping[str, str]) -> Cores:
 
 
 def quota() -> float | None:
-    """How many cores the container lets this process keep busy; None where it sets no limit."""
+    """Returns how many cores the container lets this process keep busy; None without a limit."""
     try:
         groups = cgroups.OWN.read_text(encoding="utf-8")
     except OSError:
@@ -98,7 +99,7 @@ def quota() -> float | None:
 
 
 def read_limit(texts: list[str]) -> float | None:
-    """Cores: ``read_limit(["150000 100000"]) == 1.5``, and None for "max" or a quota of -1."""
+    """Reads a number of cores: ``read_limit(["150000 100000"]) == 1.5``; None for "max" or -1."""
     words = " ".join(texts).split()
     if len(words) != 2 or not all(re.fullmatch(r"[0-9]+", word) for word in words):
         return None

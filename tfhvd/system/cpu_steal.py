@@ -1,4 +1,4 @@
-"""How long what else runs on a machine has kept a thread from a processor."""
+"""The time for which other work on a machine has kept a thread from a processor."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 _WAITS = Path("/proc/thread-self/schedstat")
 _PROCESSORS = Path("/proc/stat")
-_STOLEN = 8  # the word of a processor's line that counts what the host of a virtual machine took
+_STOLEN = 8  # the word with the time that a virtual machine's host took, in a processor's line
 
 
 def seconds() -> float:
-    """How long the calling thread was ready to run, and something else had its processor, so far.
+    """Returns for how long so far the calling thread was ready to run, but had no processor.
 
     Returns:
-        The sum of what other threads of this machine took, and of what other virtual machines did
-        (the latter on average over the processors that the thread may use); 0 for what the kernel
-        does not say.
+        The sum of the time of other threads on this machine, and of the time of other virtual
+        machines (the average over the processors that the thread may use). A time that the kernel
+        does not report counts as 0.
     """
     found = 0.0
     with contextlib.suppress(OSError, ValueError):
@@ -30,25 +30,25 @@ def seconds() -> float:
 
 
 def waited(schedstat: str) -> float:
-    """Seconds for which a thread waited for a processor.
+    """Returns the seconds for which a thread waited for a processor.
 
     Args:
-        schedstat: the thread's file of that name.
+        schedstat: the contents of the thread's file `schedstat`.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the contents have another form.
     """
     _, nanoseconds, _ = schedstat.split()
     return 1e-9 * int(nanoseconds)
 
 
 def stolen(stat: str, processors: Collection[int], ticks: int) -> float:
-    """Seconds for which the host of this virtual machine ran something else, a processor.
+    """Returns the seconds that this virtual machine's host took, as an average over processors.
 
     Args:
-        stat: what /proc/stat says.
-        processors: those that count.
-        ticks: of the kernel's clock, a second.
+        stat: the contents of /proc/stat.
+        processors: the numbers of the processors that count.
+        ticks: the ticks of the kernel's clock per second.
     """
     names = {f"cpu{number}" for number in processors}
     lines = (line.split() for line in stat.splitlines())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_MOST = 6  # numbers and spans of numbers that are named
+_MOST = 6  # numbers and spans of numbers in a text
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Returns the numbers of ranks, in words; of many the first few.
+    """Returns the numbers of ranks as text; if there are many, only the first few.
 
     Example:
         >>> ranks_text([0, 1, 2, 5])

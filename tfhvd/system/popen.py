@@ -1,6 +1,6 @@
-"""How mpirun and ranks are started.
+"""Starts mpirun and ranks.
 
-Each ends when whoever has started it does, but for what is to outlive its launcher.
+Each process ends when its parent ends, except a process manager that must outlive its launcher.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Adopted:
-    """The process of a child of another process, as far as it has what Popen has.
+    """A child of another process, with a part of Popen's interface.
 
     Args:
-        pid: the child; its parent, or who takes that one's place, takes note of its end.
+        pid: the child; its parent, or the process that adopts it, reaps it.
 
     Attributes:
-        pid: the same.
-        returncode: None while it runs, and then 0, for nobody but its parent knows more.
+        pid: as given.
+        returncode: None while it runs, then 0, because only the parent knows the exit code.
     """
 
     def __init__(self, pid: int) -> None:
@@ -31,7 +31,7 @@ class Adopted:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Looks whether it has ended: sets and returns `returncode`."""
+        """Checks whether the child has ended; sets and returns `returncode`."""
         if self.returncode is None:
             try:
                 os.kill(self.pid, 0)
@@ -41,14 +41,14 @@ class Adopted:
 
 
 class Elsewhere:
-    """What has started ranks from a host that is lost: it counts as running as long as they do.
+    """The process manager on a failed host: it counts as running until the job is over.
 
     Args:
-        over: whether the job is.
+        over: returns whether the job is over.
 
     Attributes:
         pid: 0.
-        returncode: None while it runs, and then 0.
+        returncode: None while it counts as running, then 0.
     """
 
     def __init__(self, over: Callable[[], bool]) -> None:
@@ -57,7 +57,7 @@ class Elsewhere:
         self._over = over
 
     def poll(self) -> int | None:
-        """Looks whether it has ended: sets and returns `returncode`."""
+        """Checks whether the job is over; sets and returns `returncode`."""
         if self._over():
             self.returncode = 0
         return self.returncode
@@ -69,17 +69,17 @@ Process = Union["subprocess.Popen[bytes]", Adopted, Elsewhere]
 def start_manager(
     argv: Sequence[str], env: Mapping[str, str], says: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts mpirun, or what takes its place, in a session of its own: Ctrl-C is passed on to it.
+    """Starts mpirun or spawn.py in a new session, so that only this process forwards Ctrl-C to it.
 
     Args:
         argv: its command line.
         env: its environment.
-        says: where it writes what it has to say; it then outlives this process. None: into pipes.
+        says: the descriptor for its output, with which it outlives this process; None for pipes.
 
     Raises:
-        OSError: if it cannot be started.
+        OSError: if it cannot start.
     """
-    # Ranks read nothing: Open MPI 5 never tells rank 0 of the end of its input.
+    # Ranks have no input: Open MPI 5 never reports the end of the input to rank 0.
     return subprocess.Popen(
         list(argv),
         env=env,
@@ -94,12 +94,12 @@ def start_manager(
 def start_rank(
     command: Sequence[str], env: Mapping[str, str], stdin: int
 ) -> subprocess.Popen[bytes]:
-    """Starts a rank in a process group of its own.
+    """Starts a rank in a new process group.
 
     Raises:
-        OSError: if it cannot be started.
+        OSError: if it cannot start.
     """
-    # close_fds=False: MPICH hands its ranks an open descriptor (PMI_FD).
+    # close_fds=False: MPICH gives its ranks an open descriptor (PMI_FD).
     return subprocess.Popen(
         list(command),
         stdin=stdin,
@@ -113,13 +113,13 @@ def start_rank(
 
 
 def _before_exec(own_group: Callable[[], object], at_the_end: signal.Signals) -> Callable[[], None]:
-    """What the child does first; ``at_the_end``: the signal that it gets when its parent ends."""
+    """Returns the child's first steps; it gets the signal ``at_the_end`` when its parent ends."""
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def run() -> None:
         own_group()
         libc.prctl(_PR_SET_PDEATHSIG, int(at_the_end), 0, 0, 0)
-        if os.getppid() != parent:  # it has ended already
+        if os.getppid() != parent:  # the parent has ended already
             os._exit(1)
 
     return run

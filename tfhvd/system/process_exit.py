@@ -1,4 +1,4 @@
-"""Ends this process at once, where a thread of it waits for what nobody can interrupt."""
+"""Ends this process at once, if one of its threads waits and cannot be interrupted."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 
 
 def end_at_once(code: int) -> None:
-    """Ends the process without a word to its threads; what was printed so far is out.
+    """Ends the process without waiting for its threads; flushes stdout and stderr before.
 
     Args:
-        code: its exit code.
+        code: the exit code.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

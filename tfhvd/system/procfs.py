@@ -1,4 +1,4 @@
-"""What /proc shows of a process."""
+"""Facts about processes, from /proc."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 PROC = Path("/proc")
 
-# States as `state_of` says them.
+# States as `state_of` returns them.
 STOPPED = ("T", "t")
 ENDED = ("Z", "X", "")
 
-_MEMORY = "/memfd:"  # so begin the names of files in memory
-_TICKS = os.sysconf("SC_CLK_TCK")  # a second
+_MEMORY = "/memfd:"  # the beginning of the names of files in memory
+_TICKS = os.sysconf("SC_CLK_TCK")  # per second
 
 
 def memory_files(pid: int) -> Iterator[tuple[str, Path]]:
-    """Finds the files in memory that a process has open: name and path of each.
+    """Yields name and path of each file in memory that a process has open.
 
     Raises:
-        OSError: if it has ended, or is another user's.
+        OSError: if the process has ended, or belongs to another user.
     """
     for link in (PROC / str(pid) / "fd").iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
@@ -33,47 +33,47 @@ def memory_files(pid: int) -> Iterator[tuple[str, Path]]:
 
 
 def all_numbers() -> Iterator[int]:
-    """The numbers of all processes, also of those that this user may not look at."""
+    """Yields the ids of all processes, also of those that this user may not inspect."""
     for folder in sorted(PROC.iterdir()):
         if folder.name.isdecimal():
             yield int(folder.name)
 
 
 def threads_that_run(pid: int) -> dict[str, bool]:
-    """Whether each thread of a process runs, or waits for a processor, by the threads' ids.
+    """Returns by thread id whether each thread of a process runs, or waits for a processor.
 
     Raises:
         OSError: if the process has ended.
     """
     run = {}
     for task in (PROC / str(pid) / "task").iterdir():
-        with contextlib.suppress(OSError):  # has ended meanwhile
+        with contextlib.suppress(OSError):  # ended meanwhile
             stat = (task / "stat").read_text(encoding="utf-8")
             run[task.name] = stat.rpartition(")")[2].split()[0] == "R"
     return run
 
 
 def status_of(pid: int) -> dict[str, str]:
-    """Reads what the kernel says of a process, by its own names such as "State".
+    """Reads the status of a process, by the kernel's names such as "State".
 
     Raises:
-        OSError: if it has ended.
+        OSError: if the process has ended.
     """
     text = (PROC / str(pid) / "status").read_text(encoding="utf-8")
     return dict(re.findall(r"^(\w+):\s*(.*)$", text, re.M))
 
 
 def namespace_of(pid: int) -> int:
-    """The number of the space of process numbers that a process is in, as in a container.
+    """Returns the number of a process's PID namespace; a container has a different one.
 
     Raises:
-        OSError: if it has ended, or is another user's.
+        OSError: if the process has ended, or belongs to another user.
     """
     return (PROC / str(pid) / "ns" / "pid").stat().st_ino
 
 
 def state_of(pid: int) -> str:
-    """A process's state, as the kernel says it, such as "S"; "" where it has ended."""
+    """Returns the kernel's state of a process, such as "S"; "" if the process has ended."""
     try:
         return status_of(pid)["State"][0]
     except (OSError, KeyError, IndexError):
@@ -81,10 +81,10 @@ def state_of(pid: int) -> str:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """Reads the environment that a process was started with.
+    """Reads the environment with which a process was started.
 
     Raises:
-        OSError: if it has ended, or is another user's.
+        OSError: if the process has ended, or belongs to another user.
     """
     data = (PROC / str(pid) / "environ").read_bytes()
     entries = (entry.decode(errors="replace").partition("=") for entry in data.split(b"\0"))
@@ -92,20 +92,20 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def command_of(pid: int) -> list[str]:
-    """Reads the command line of a process, in words.
+    """Reads the command line of a process, as a list of arguments.
 
     Raises:
-        OSError: if it has ended.
+        OSError: if the process has ended.
     """
     data = (PROC / str(pid) / "cmdline").read_bytes()
     return [word.decode(errors="replace") for word in data.split(b"\0")[:-1]]
 
 
 def user_of(pid: int) -> str:
-    """The name of the user whose process it is; the number where it has none.
+    """Returns the name of a process's user; the number of the user if there is no name.
 
     Raises:
-        OSError: if it has ended.
+        OSError: if the process has ended.
     """
     number = (PROC / str(pid)).stat().st_uid
     try:
@@ -115,10 +115,10 @@ def user_of(pid: int) -> str:
 
 
 def started_at(pid: int) -> float:
-    """When a process was started, in seconds since 1970.
+    """Returns the start time of a process, in seconds since 1970.
 
     Raises:
-        OSError: if it has ended.
+        OSError: if the process has ended.
     """
     stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8")
     ticks = int(stat.rpartition(")")[2].split()[19])  # since the machine's start
@@ -127,10 +127,10 @@ def started_at(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The processor time that all threads of a process have taken.
+    """Returns the processor time of all threads of a process, in seconds.
 
     Raises:
-        OSError: if it has ended.
+        OSError: if the process has ended.
     """
     stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8")
     fields = stat.rpartition(")")[2].split()  # a name may have spaces and brackets
@@ -138,10 +138,10 @@ def cpu_seconds(pid: int) -> float:
 
 
 def wakeups(pid: int) -> tuple[int, int]:
-    """How often threads have gone to sleep and woken up so far: the main thread, and all together.
+    """Counts how often threads have slept and woken up so far: the main thread, and all together.
 
     Raises:
-        OSError: if it has ended.
+        OSError: if the process has ended.
     """
     main = total = 0
     for thread in (PROC / str(pid) / "task").iterdir():
@@ -155,7 +155,7 @@ def wakeups(pid: int) -> tuple[int, int]:
 
 
 def waits_in(pid: int) -> str:
-    """The function of the kernel in which the main thread waits; "" where it does not say."""
+    """Returns the kernel function in which the main thread waits; "" if unknown."""
     with contextlib.suppress(OSError):
         name = (PROC / str(pid) / "wchan").read_text(encoding="utf-8").strip()
         return "" if name == "0" else name
@@ -163,7 +163,7 @@ def waits_in(pid: int) -> str:
 
 
 def above(pid: int) -> Iterator[int]:
-    """The processes that have started this one: its parent, and so on."""
+    """Yields the ancestors of a process, from its parent on."""
     with contextlib.suppress(OSError, KeyError):
         while pid > 1:
             pid = int(status_of(pid)["PPid"])

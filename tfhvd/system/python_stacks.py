@@ -1,11 +1,12 @@
-"""The Python stacks of a process, asked for from outside, also while Python is deadlocked there.
+"""The Python stacks of another process, even if Python is deadlocked in that process.
 
-A thread of the process writes them to a file in memory that whoever asks opens through /proc; it
-has the interpreter's lock then, so that no other thread runs Python. Where it does not get that,
-because a thread has it that sleeps in C code, faulthandler's signal handler writes them instead.
-Where Python runs it must not: frames change while it reads them, and that crashes the process.
+A thread of the process writes its stacks to a file in memory, which the asking process opens
+through /proc. This thread holds the interpreter's lock, so that no other thread runs Python. If it
+cannot get the lock, because a thread that sleeps in C code holds it, faulthandler's signal handler
+writes the stacks instead. The handler must not do so while Python runs: the frames would change
+while it reads them, which crashes the process.
 
-The file's name says how to ask.
+The name of the file contains the descriptor and the signals with which to ask.
 """
 
 from __future__ import annotations
@@ -28,31 +29,32 @@ from tfhvd.system import procfs
 
 _NAME = re.compile(r"tfhvd-stacks-(\d+)-(\d+)-(\d+)")
 _LIMIT = 2.0  # seconds for an answer
-_QUIET = 0.05  # seconds without another line: the answer is complete
-_DEAF = 0.5  # seconds after which a process whose threads all sleep will not answer by itself
-# How often each of them must be seen to sleep. Not all at once: who waits for the interpreter's
-# lock wakes up every 5 ms, and then waits for a processor, too, where others keep them busy.
+_QUIET = 0.05  # seconds without another line, after which the answer is complete
+_DEAF = 0.5  # seconds without an answer, after which all threads may be asleep in C code
+# How many checks must find each thread asleep, not necessarily the same checks for all threads: a
+# thread that waits for the interpreter's lock wakes up every 5 ms, and may then wait for a busy
+# processor.
 _LOOKS = 5
-_MOST = 100  # threads that faulthandler shows, the newest first: of more it leaves out the main one
+_MOST = 100  # threads that faulthandler shows, the newest first; with more it omits the main thread
 
-_ANSWERS = " in _answer_when_asked"  # at the thread that writes the stacks
+_ANSWERS = " in _answer_when_asked"  # the end of the first frame of the thread that answers
 
-# Stands before the stack of a main thread that leaves its program with an exception.
+# The line before the stack of a main thread that leaves its program with an exception.
 UNCAUGHT = "leaves with "
 
-# Stands before the stack of a main thread while no thread can run Python.
+# The line before the stack of a main thread while no thread can run Python.
 NO_PYTHON = "no Python runs: C code keeps the interpreter's lock"
 
 
 @dataclass(frozen=True)
 class _Ways:
-    """How to ask a process.
+    """The ways to ask a process.
 
     Attributes:
-        pipe: its descriptor of a pipe: for its thread, which needs the interpreter's lock.
-        signal: has faulthandler answer.
-        uncaught: a signal that has the exception appended which the main thread leaves with; 0:
-            there is none.
+        pipe: the process's descriptor of a pipe, which asks its thread; this thread needs the
+            interpreter's lock.
+        signal: the signal that asks faulthandler.
+        uncaught: the signal to append the exception with which the main thread leaves; 0 for none.
     """
 
     pipe: int
@@ -61,16 +63,16 @@ class _Ways:
 
 
 def answer(append_uncaught_at: Callable[[int, int], None] | None = None) -> bool:
-    """Answers from now on, as long as this process lives.
+    """Answers questions for the stacks until the end of this process.
 
-    Takes real-time signals that nothing else has taken.
+    Uses real-time signals that have no handler yet.
 
     Args:
-        append_uncaught_at: has the exception that the main thread leaves with appended to a file
-            (the second argument) whenever a signal (the first one) comes.
+        append_uncaught_at: installs a handler for a signal (the first argument), which appends the
+            exception with which the main thread leaves to a file (the second argument).
 
     Returns:
-        Whether it does: not where there are too few such signals.
+        Whether this process answers: False if there is no free signal.
     """
     free = _free_signals()
     number, uncaught = next(free, 0), next(free, 0) if append_uncaught_at is not None else 0
@@ -78,7 +80,7 @@ def answer(append_uncaught_at: Callable[[int, int], None] | None = None) -> bool
         return False
     asked, asks = os.pipe()
     file = os.memfd_create(f"tfhvd-stacks-{asks}-{number}-{uncaught}")
-    # Whoever asks empties the file first: what is written next stands at its beginning.
+    # The asking process first truncates the file: the next output must go to its beginning.
     fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
     if append_uncaught_at is not None and uncaught:
         append_uncaught_at(uncaught, file)
@@ -96,7 +98,7 @@ def _free_signals() -> Iterator[int]:
 
 
 def _answer_when_asked(asked: int, file: int) -> None:
-    with contextlib.suppress(OSError):  # the program has closed what it did not open
+    with contextlib.suppress(OSError):  # the program has closed our pipe
         while os.read(asked, 1024):
             faulthandler.dump_traceback(file, all_threads=True)
             if len(sys._current_frames()) > _MOST:
@@ -104,7 +106,7 @@ def _answer_when_asked(asked: int, file: int) -> None:
 
 
 def _main_thread() -> str:
-    """The main thread's stack, as faulthandler writes it."""
+    """Returns the main thread's stack in the form of faulthandler."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     lines = ["Thread 0x0 (most recent call first):"]
     while frame is not None:
@@ -118,11 +120,11 @@ def of(pid: int) -> list[list[str]]:
     """Asks a process for its stacks.
 
     Args:
-        pid: the process, as this one sees it.
+        pid: the process id, in this process's namespace.
 
     Returns:
-        A list of lines for each thread, the main one first, each from its last call outwards. One
-        list with one line where there is no answer: why.
+        A list of lines for each thread, beginning with its last call; the main thread comes first.
+        Without an answer, one list with one line, the reason.
     """
     try:
         text = _ask(pid)
@@ -132,10 +134,11 @@ def of(pid: int) -> list[list[str]]:
 
 
 def parse(text: str) -> list[list[str]]:
-    r"""Cuts what faulthandler writes into threads, and puts what the main one leaves with first.
+    r"""Splits faulthandler's output into threads.
 
-    The thread that answers is left out. Where it is not the one that has written them, Python does
-    not run: that stands first, too.
+    The main thread comes first, and begins with the exception with which it leaves, if any. The
+    thread that answers is left out. If another thread has written the output, no thread runs
+    Python, and the main thread begins with NO_PYTHON.
 
     Example:
         >>> parse('Current thread 0x1 (most recent call first):\\n  File "t.py", line 3 in f\\n')
@@ -181,7 +184,7 @@ def _answer(pid: int, ways: _Ways, path: Path) -> str | list[list[str]]:
         os.ftruncate(file, 0)
         _send(pid, ways.uncaught)
         pipe = os.open(path.parent / str(ways.pipe), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with contextlib.suppress(BlockingIOError):  # full of questions, and deaf
+        with contextlib.suppress(BlockingIOError):  # full of earlier questions without an answer
             os.write(pipe, b"?")
         os.close(pipe)
         return _await(pid, ways, file)
@@ -201,7 +204,7 @@ def _await(pid: int, ways: _Ways, file: int) -> str | list[list[str]]:
             size, grown_at = grown, now
         elif size > 0 and now > grown_at + _QUIET:
             text = os.pread(file, size, 0).decode(errors="replace")
-            if parse(text):  # else it is the exception alone
+            if parse(text):  # otherwise the text is only the exception
                 return text
         if now > begun + _DEAF and not sent:
             threads = procfs.threads_that_run(pid)
@@ -218,6 +221,6 @@ def _await(pid: int, ways: _Ways, file: int) -> str | list[list[str]]:
 
 
 def _send(pid: int, number: int) -> None:
-    """Sends a signal that the process expects: another one would end it."""
+    """Sends a signal if the process has a handler for it: without one it would end the process."""
     if number and int(procfs.status_of(pid)["SigCgt"], 16) >> (number - 1) & 1:
         os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""The signals that we are sent, as bytes of a pipe: none is lost, even between two starts."""
+"""SignalPipe: the signals to this process as bytes of a pipe, so that no signal is missed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class SignalPipe:
-    """Takes the signals of this process, for the main thread.
+    """Receives the signals to this process; for the main thread.
+
+    No signal is missed between two starts of a job.
 
     Attributes:
-        fd: readable when a signal has come.
+        fd: a descriptor that is readable when a signal has arrived.
     """
 
     def __init__(self) -> None:
@@ -21,10 +23,10 @@ class SignalPipe:
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in (*STOPPING, *PASSED_ON):
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job
+            if signal.getsignal(number) != signal.SIG_IGN:  # set by nohup, or for background jobs
                 signal.signal(number, lambda number, stack: None)
         signal.signal(signal.SIGCHLD, lambda number, stack: None)
 
     def take(self) -> bytes:
-        """The numbers of the signals that have come; waits for one."""
+        """Returns the numbers of the signals that have arrived; waits for one."""
         return os.read(self.fd, 4096)

@@ -1,4 +1,4 @@
-"""No process is left behind: orphans of our children become ours, and are ended with us."""
+"""Adopts the orphans of our children, and ends them with us, so that no process is left behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt() -> None:
-    """From now on, whose parent dies below us becomes our child (also a daemon)."""
+    """Makes each descendant whose parent ends a child of this process from now on, also daemons."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -24,7 +24,7 @@ def sweep(spared: int = 0) -> None:
     """Ends all children: first politely, after a second by force. For single-threaded processes.
 
     Args:
-        spared: one that goes on; 0: none.
+        spared: a child that continues; 0 for none.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + 1.0
@@ -45,11 +45,11 @@ def sweep(spared: int = 0) -> None:
 
 
 def stopped(group: int, pids: Iterable[int] | None = None) -> list[int]:
-    """The processes of a process group that a signal has stopped, so that they do not run.
+    """Returns the processes of a process group that a signal has stopped.
 
     Args:
-        group: its number.
-        pids: the processes to look at; None: all, of which a host may have thousands.
+        group: the number of the group.
+        pids: the processes to check; None for all, which may be thousands on a host.
     """
     found = []
     for pid in procfs.all_numbers() if pids is None else pids:
