@@ -1,1 +1,1 @@
-"""Connections between the processes of a job: addresses, tokens, TLS, who is let in."""
+"""Connections between the processes of a job: addresses, tokens, handshakes, TLS."""

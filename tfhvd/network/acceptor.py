@@ -1,7 +1,7 @@
-"""Accepts connections of whoever comes, and costs little until each has said what lets it in.
+"""Acceptor: accepts connections from any peer, which cost little until they are authenticated.
 
-Until then it is a stranger: an entrance holds few of them at a time, and gives each a limited time.
-While the process is short of descriptors, it accepts nobody.
+Until then a connection is a stranger. An acceptor holds few strangers at a time, and gives each a
+limited time. While the process is short of descriptors, the acceptor accepts no connection.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Protocol
 from tfhvd.network import handshake
 
 _MOST = 64  # strangers at a time
-_PART = 4  # strangers have at most one of so many descriptors of the process
-_CROWDED = 0.5  # seconds that a stranger has while others wait
+_PART = 4  # strangers take at most one of so many descriptors of the process
+_CROWDED = 0.5  # seconds for each stranger while other connections wait
 _REST = 0.25  # seconds without accepting, if the process is short of descriptors
-_TICK = 0.05  # seconds from one look at the clock to the next, while there are strangers
+_TICK = 0.05  # seconds between two checks of the clock, while there are strangers
 
 # Errors after which accept() may succeed again.
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Stranger(Protocol):
-    """A connection of which nothing is known.
+    """A connection that is not authenticated yet.
 
     Attributes:
         sock: the connection, which does not block.
@@ -39,20 +39,20 @@ class Stranger(Protocol):
     sock: socket.socket
 
     def advance(self) -> bytes:
-        """Reads what has come; returns what lets the stranger in, b"" while that is missing.
+        """Reads the bytes that have arrived; returns the connection's key, b"" until it has one.
 
         Raises:
-            OSError: the stranger will not be let in, or has broken off.
+            OSError: if the stranger has failed to authenticate, or has closed the connection.
         """
 
 
 @dataclass(frozen=True)
 class Guest:
-    """One that has been let in.
+    """An authenticated connection.
 
     Attributes:
-        sock: the connection, in blocking mode. Whoever takes the guest owns it.
-        key: what it was let in by; of a handshake, the key of the connection.
+        sock: the connection, in blocking mode; the code that takes the guest owns it.
+        key: the result of the authentication; after a handshake, the key of the connection.
     """
 
     sock: socket.socket
@@ -63,10 +63,10 @@ class Acceptor(ABC):
     """Accepts the connections of a listening socket. One thread uses it; any may call `stop`.
 
     Args:
-        listener: the socket, which the entrance owns from now on.
+        listener: the socket, which the acceptor owns from now on.
 
     Attributes:
-        is_open: whether guests may still come.
+        is_open: whether there may be more guests.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -74,31 +74,31 @@ class Acceptor(ABC):
         listener.setblocking(False)
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = _MOST if soft == resource.RLIM_INFINITY else max(1, min(_MOST, soft // _PART))
-        self._strangers: dict[Stranger, float] = {}  # when each has come
+        self._strangers: dict[Stranger, float] = {}  # with the time of its arrival
         self._select = selectors.DefaultSelector()
-        self._takes = False  # whether the selector knows the listener
+        self._takes = False  # whether the listener is registered with the selector
         self._rests_until = 0.0
         self.is_open = True
         self._look_at_the_clock(0.0)
 
     @abstractmethod
     def _meet(self, sock: socket.socket) -> Stranger:
-        """Begins with a connection, which does not block."""
+        """Returns a stranger for a new connection, which does not block."""
 
     @property
     def port(self) -> int:
-        """The port that the socket listens on."""
+        """The port at which the socket listens."""
         return int(self._listener.getsockname()[1])
 
     def fileno(self) -> int:
-        """A descriptor that is readable when `take` has something to do.
+        """Returns a descriptor that is readable when `take` has something to do.
 
-        Call `take` now and then without that as well: strangers run out of time.
+        Also call `take` from time to time, because the time of strangers runs out.
         """
         return self._select.fileno()
 
     def take(self, timeout: float = 0.0) -> list[Guest]:
-        """Waits for guests, at most `timeout` seconds, and returns those that have come."""
+        """Waits for guests, at most `timeout` seconds; returns the new guests."""
         guests = []
         is_idle = self._takes and not self._strangers
         for key, _ in self._select.select(timeout if is_idle else min(timeout, _TICK)):
@@ -110,13 +110,13 @@ class Acceptor(ABC):
         return guests
 
     def guests(self) -> Iterator[Guest]:
-        """Yields every guest until `stop` is called, and then closes the entrance."""
+        """Yields every guest until `stop` is called, and then closes the acceptor."""
         with contextlib.closing(self):
             while self.is_open:
                 yield from self.take(60.0)
 
     def stop(self) -> None:
-        """Ends `guests` in another thread. Nobody can connect after that."""
+        """Ends `guests` in another thread. After that no peer can connect."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
 

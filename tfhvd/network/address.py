@@ -1,4 +1,4 @@
-"""Where the agents reach the launcher: a listening socket and its addresses."""
+"""Listening sockets, and the addresses at which other hosts reach them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tfhvd.network import ports
 
 _SIOCGIFADDR = 0x8915
 
-BACKLOG = 1024  # connections that a listening socket holds
+BACKLOG = 1024  # connections that wait at a listening socket
 
 
 def listen(*, remote: bool, of: range = ports.ANY) -> socket.socket:
-    """A listening socket on a free port: on every network, or (not remote) on loopback alone.
+    """Returns a listening socket on a free port: on every network, or (not remote) on loopback.
 
     Args:
-        remote: whether other hosts are to reach it.
-        of: the ports of which it then has one.
+        remote: whether other hosts must reach it.
+        of: the ports from which to choose if `remote`.
 
     Raises:
-        ports.PortsTakenError: none of these is free.
+        ports.PortsTakenError: if none of these ports is free.
     """
     listener = reserve(remote=remote, of=of)
     listener.listen(BACKLOG)
@@ -32,7 +32,7 @@ def listen(*, remote: bool, of: range = ports.ANY) -> socket.socket:
 
 
 def reserve(*, remote: bool, of: range = ports.ANY) -> socket.socket:
-    """The same, but for that it does not listen yet: nobody can connect."""
+    """Returns a socket as `listen` does, which does not listen yet, so that no peer can connect."""
     if not remote:
         return _bound(socket.AF_INET, "127.0.0.1", 0)
     return ports.bound(_bound_everywhere, of)
@@ -42,7 +42,7 @@ def _bound_everywhere(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         try:
             return _bound(socket.AF_INET6, "", port)
-        except OSError as error:  # as where a container has no IPv6
+        except OSError as error:  # such as in a container without IPv6
             if error.errno == errno.EADDRINUSE:
                 raise
     return _bound(socket.AF_INET, "", port)
@@ -61,7 +61,7 @@ def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
 
 
 def detect_loss(sock: socket.socket) -> None:
-    """Lets a connection fail within a minute after the other machine is gone."""
+    """Makes a connection fail within a minute after the other machine has failed."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)  # seconds
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
@@ -71,13 +71,13 @@ def detect_loss(sock: socket.socket) -> None:
 def addresses(
     port: int, *, remote: bool, hosts: Iterable[str] = (), nics: Iterable[str] = ()
 ) -> str:
-    """``host:port,...`` in the order in which agents should try them.
+    """Returns ``host:port,...`` in the order in which agents should try the addresses.
 
     Args:
-        port: the listener's.
+        port: the port of the listener.
         remote: whether agents run on other hosts.
-        hosts: their names, where known: what routes lead to them comes first.
-        nics: the only network interfaces to name, if any are given.
+        hosts: the known names of these hosts; our addresses on the routes to them come first.
+        nics: the only network interfaces to use; empty for all.
     """
     if not remote:
         return f"127.0.0.1:{port}"
@@ -89,21 +89,21 @@ def addresses(
     else:
         found = [*(name for host in hosts for name in _towards(host)), *every]
     names = dict.fromkeys(name for name in found if name and not name.startswith("127."))
-    # The last one serves the agents on this very host.
+    # The last address is for the agents on this host.
     return ",".join(f"{name}:{port}" for name in [*names, "127.0.0.1"])
 
 
 def for_others(addresses: str) -> str:
-    """Those of ``host:port,...`` that are not for this very host alone; all, if there are none."""
+    """Returns the addresses in ``host:port,...`` for other hosts; all, if there are none."""
     found = [each for each in addresses.split(",") if not each.startswith("127.")]
     return ",".join(found) or addresses
 
 
 def pairs(addresses: str) -> list[tuple[str, int]]:
-    """Host and port of each of ``host:port,...``.
+    """Returns host and port of each address in ``host:port,...``.
 
     Raises:
-        ValueError: if a port is no number.
+        ValueError: if a port is not a number.
 
     Example: ``pairs("::1:80,n1:81") == [("::1", 80), ("n1", 81)]``
     """
@@ -112,13 +112,13 @@ def pairs(addresses: str) -> list[tuple[str, int]]:
 
 
 def own() -> set[str]:
-    """This machine's IPv4 addresses, and those by which IPv6 leaves it."""
+    """Returns this machine's IPv4 addresses, and the addresses of its name, which may be IPv6."""
     found = {_of_interface(name) for _, name in socket.if_nameindex()}
     return {name for name in found if name} | set(_towards(socket.gethostname()))
 
 
 def _towards(host: str) -> list[str]:
-    """Our own addresses on the way to a host; nothing is sent."""
+    """Returns our addresses on the routes to a host; sends nothing."""
     found = []
     try:
         targets = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
@@ -128,7 +128,7 @@ def _towards(host: str) -> list[str]:
         with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
             probe.connect(target)
             name = str(probe.getsockname()[0])
-            if not name.startswith(("fe80:", "::1")):  # which mean something else elsewhere
+            if not name.startswith(("fe80:", "::1")):  # these have another meaning on other hosts
                 found.append(name)
     return found
 

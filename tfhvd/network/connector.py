@@ -1,4 +1,4 @@
-"""The other side of a door: how a process of a job reaches what listens. See listener."""
+"""The connecting side of a handshake: a process of a job connects to a listener. See listener."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def connect(
     to_connect: float,
     to_prove: float = handshake.LIMIT,
 ) -> Guest:
-    """Connects with what listens, and lets both sides prove themselves.
+    """Connects to a listener, and makes the handshake with it.
 
     Args:
         at: host and port.
-        token: what both know.
-        about: the name of what listens there.
-        to_connect: seconds for its host to answer.
-        to_prove: seconds for it to answer.
+        token: the token that both sides know.
+        about: the name of the listener.
+        to_connect: seconds for the listener's host to answer.
+        to_prove: seconds for the listener to answer.
 
     Returns:
         The connection, which the caller owns, and its key.
 
     Raises:
-        handshake.HandshakeError: what listens there does not know the token.
-        OSError: nothing listens there, or it has not answered in time.
+        handshake.HandshakeError: if the listener does not know the token.
+        OSError: if no process listens there, or the listener has not answered in time.
     """
     sock = socket.create_connection(at, timeout=to_connect)
     try:

@@ -1,18 +1,19 @@
 """The handshake by which two processes of a job prove to each other that they know its token.
 
 The token itself never travels. Every listener begins with a handshake; see listener. Ranks that
-connect to each other do likewise in C++ (cc/backends/tcp/tcp_door.h), with a derived token. The
-side that connects sends a greeting, the side that listens an answer, and the first one a proof:
+connect to each other make the same handshake in C++ (cc/backends/tcp/tcp_door.h), with a derived
+token. The connecting side sends a greeting, the listening side an answer, and the connecting side a
+proof:
 
     greeting  36 bytes  MAGIC (8), about (12), nonce (16)
     answer    48 bytes  nonce (16), HMAC-SHA256(token, "S" + greeting + that nonce + binding) (32)
     proof     32 bytes  HMAC-SHA256(token, "C" + greeting + the answer's nonce + binding)
 
-`about` is the name of what listens, such as "launcher", filled up with zero bytes. A nonce is
-random and used once, so that a recording proves nothing. What follows the proof is up to the
-listener. Its messages can be signed by the key of the connection, which is
-HMAC-SHA256(token, "K" + greeting + the answer's nonce + binding). The binding is that of the TLS
-session which the handshake takes place in, where the connection is encrypted (see tls), else empty.
+`about` is the name of the listener, such as "launcher", padded with zero bytes. A nonce is random
+and used once, so that a recording proves nothing. The listener decides about the messages after the
+proof. They can be signed with the key of the connection, which is
+HMAC-SHA256(token, "K" + greeting + the answer's nonce + binding). If the connection is encrypted
+(see tls), the binding is the channel binding of the TLS session around the handshake, else empty.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import time
 
 MAGIC = b"tfhvd 2\n"
 GREETING, ANSWER, PROOF = 36, 48, 32  # bytes
-LIMIT = 10.0  # seconds that either side has to prove itself
+LIMIT = 10.0  # seconds in which each side must prove that it knows the token
 
 _ABOUT, _NONCE = 12, 16
 
@@ -34,15 +35,15 @@ class HandshakeError(ConnectionError):
 
 
 class Listening:
-    """The side that listens, for one connection. It takes bytes and gives bytes.
+    """The listening side of one connection: bytes in, bytes out.
 
     Args:
-        token: the job's.
-        about: the name of what listens.
-        binding: of the connection, where it is encrypted.
+        token: the token of the job.
+        about: the name of the listener.
+        binding: the binding of the connection, if it is encrypted.
 
     Attributes:
-        key: of the connection; b"" until the other side has proved itself.
+        key: the key of the connection; b"" until the other side has proved that it knows the token.
     """
 
     def __init__(self, token: str, about: str, binding: bytes = b"") -> None:
@@ -56,14 +57,14 @@ class Listening:
 
     @property
     def missing(self) -> int:
-        """How many bytes the other side sends next. Bytes after them are not the handshake's."""
+        """How many bytes of the handshake the other side sends next."""
         return (PROOF if self._nonce else GREETING) - len(self._came)
 
     def feed(self, data: bytes) -> bytes:
-        """Takes at most `missing` bytes; returns what the other side is to be sent.
+        """Takes at most `missing` bytes; returns the bytes to send to the other side.
 
         Raises:
-            HandshakeError: the other side does not know the token.
+            HandshakeError: if the other side does not know the token.
         """
         self._came += data
         if self.missing:
@@ -86,21 +87,21 @@ class Listening:
 def prove(
     sock: socket.socket, token: str, about: str, limit: float = LIMIT, binding: bytes = b""
 ) -> bytes:
-    """Proves this side to the listener of a connection, and lets the listener prove itself.
+    """Makes the handshake on the connecting side.
 
     Args:
         sock: the connection.
-        token: the job's.
-        about: the name of what listens.
+        token: the token of the job.
+        about: the name of the listener.
         limit: seconds for the answer.
-        binding: of the connection, where it is encrypted.
+        binding: the binding of the connection, if it is encrypted.
 
     Returns:
         The connection's key.
 
     Raises:
-        HandshakeError: the listener does not know the token.
-        OSError: the listener has not answered in time, or the connection is closed.
+        HandshakeError: if the listener does not know the token.
+        OSError: if the listener has not answered in time, or the connection is closed.
     """
     secret, greeting = token.encode(), MAGIC + _named(about) + os.urandom(_NONCE)
     before = sock.gettimeout()
@@ -122,12 +123,12 @@ def prove(
 
 
 def derived(token: str, salt: str) -> str:
-    """Returns the token of 32 characters that follows from another one and a salt."""
+    """Returns a token of 32 characters, which another token and a salt determine."""
     return hmac.digest(token.encode(), salt.encode(), "sha256").hex()[:32]
 
 
 def signature(key: bytes, message: bytes) -> bytes:
-    """Returns 32 bytes that prove that the sender of a message knows a key, or a token."""
+    """Returns 32 bytes which prove that the sender of a message knows a key, or a token."""
     return hmac.digest(key, message, "sha256")
 
 

@@ -1,8 +1,8 @@
-"""The one way into each listener of a job: a peer's messages are read after it has proved itself.
+"""Door: the listener of a job, which reads messages of a peer only after the handshake.
 
-A peer proves that it knows the token; see handshake. Where the token says so, the connection is
-encrypted before. What it may cost until then: see acceptor. No more of it is read than a handshake
-has.
+In the handshake a peer proves that it knows the token; see handshake. If the token says so, the
+connection is encrypted before. For the resources of a peer until then see acceptor: the listener
+reads no more bytes than a handshake has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Stranger:
         self._handshake: handshake.Listening | None = None
 
     def advance(self) -> bytes:
-        """As of any stranger: what lets it in is the connection's key."""
+        """Continues the handshake, as Stranger says; returns the connection's key at the end."""
         with contextlib.suppress(BlockingIOError):
             theirs = self._handshake = self._handshake or self._begun()
             data = self.sock.recv(theirs.missing)
@@ -44,15 +44,15 @@ class _Stranger:
 
 
 class Door(Acceptor):
-    """Lets in who knows a token.
+    """Accepts the peers that know a token.
 
     Args:
         listener: the socket, which the door owns from now on.
-        token: what guests know.
-        about: the name of what listens, as guests call it.
+        token: the token that peers must know.
+        about: the name of the listener, which peers must give.
 
     Raises:
-        OSError: this Python cannot encrypt, and the token says so.
+        OSError: if the token asks for encryption, and this Python cannot encrypt.
     """
 
     def __init__(self, listener: socket.socket, token: str, about: str) -> None:

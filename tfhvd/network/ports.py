@@ -1,4 +1,4 @@
-"""The range of ports that a job's listeners on several hosts take theirs from, for firewalls."""
+"""The range of ports for the listeners of a job on several hosts, for firewalls."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class PortsTakenError(OSError):
 
 
 def read(text: str) -> range:
-    """The ports of a text: ``read("20000-20100") == range(20000, 20101)``, ``read("") == ANY``.
+    """Reads a range: ``read("20000-20100") == range(20000, 20101)``, ``read("") == ANY``.
 
     Raises:
-        ValueError: that says what was expected.
+        ValueError: if the text is malformed; with the expected form.
     """
     if not text:
         return ANY
@@ -33,7 +33,7 @@ def read(text: str) -> range:
 
 
 def of(environ: Mapping[str, str]) -> range:
-    """The ports that an environment's setting names; ANY where it is none: the ranks refuse it."""
+    """Returns the ports in an environment; ANY for an invalid setting, which the ranks report."""
     try:
         return read(environ.get(SETTING, ""))
     except ValueError:
@@ -41,15 +41,15 @@ def of(environ: Mapping[str, str]) -> range:
 
 
 def bound(bind: Callable[[int], socket.socket], ports: range) -> socket.socket:
-    """The socket that `bind` has bound to the first free port.
+    """Returns a socket that `bind` has bound to the first free port.
 
     Args:
-        bind: binds a new socket to a port, of 0 to one that the system chooses. It must not set
-            SO_REUSEADDR, by which two sockets may have one port.
-        ports: to be tried; ANY for any.
+        bind: binds a new socket to a port; for 0 the system chooses one. It must not set
+            SO_REUSEADDR, with which two sockets may have the same port.
+        ports: the ports to try; ANY for any port.
 
     Raises:
-        PortsTakenError: none is free.
+        PortsTakenError: if no port is free.
     """
     for port in ports or (0,):
         try:

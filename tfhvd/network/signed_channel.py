@@ -1,4 +1,4 @@
-"""Signed messages of any length over a connection of two processes that know a token."""
+"""Signed messages of any length over a connection between two processes that know a token."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Channel:
     Args:
         sock: the connection, in blocking mode.
         key: its key; see handshake.
-        listens: whether this is the side that listens.
+        listens: whether this is the listening side.
 
     Attributes:
-        sock: the same.
+        sock: as given.
     """
 
     def __init__(self, sock: socket.socket, key: bytes, *, listens: bool) -> None:
@@ -40,10 +40,10 @@ class Channel:
         """Receives a message.
 
         Args:
-            most: how many bytes it may have; None: any number.
+            most: the largest number of bytes; None for no limit.
 
         Raises:
-            OSError: the other side is gone, did not sign the message, or it is too long.
+            OSError: if the connection is closed, or the message is too long or not signed.
         """
         length, signature = _HEAD.unpack(exactly(self.sock, _HEAD.size))
         if most is not None and length > most:
@@ -61,7 +61,7 @@ class Channel:
 
 
 def exactly(sock: socket.socket, count: int) -> bytes:
-    """Receives `count` bytes; raises OSError if the other side is gone."""
+    """Receives `count` bytes; raises OSError if the other side has closed the connection."""
     data = bytearray()
     while len(data) < count:
         more = sock.recv(min(count - len(data), 1 << 20))

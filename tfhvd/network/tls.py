@@ -1,11 +1,11 @@
 """Encrypted connections: TLS of the standard library, without certificates.
 
-There is no certificate because nobody could sign one for a job. So TLS alone does not know who is
-on the other side; the handshake that follows does (see handshake). What both sides sign there
-includes the binding of their TLS session, which no other session has. Whoever sits between them
-has a session with each of them, and neither takes the other one's signature from it.
+There are no certificates, because no authority could sign one for a job. So TLS alone does not
+identify the other side; the handshake after it does (see handshake). Both sides sign the binding of
+their TLS session there, which is different for each session. An attacker in the middle has a
+separate session with each side, and neither side accepts a signature from the session of the other.
 
-Only processes that encrypt import this module: OpenSSL takes some time to load.
+Only processes that encrypt import this module, because OpenSSL takes some time to load.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-# Of TLS 1.2, the last version with ciphers without certificates. OpenSSL offers such a cipher only
-# at its lowest level of security, for it trusts in certificates alone.
+# A cipher of TLS 1.2, the last version that has ciphers without certificates. OpenSSL offers such
+# a cipher only at its lowest security level, because it trusts certificates alone.
 _CIPHER = "AECDH-AES256-SHA"
 _AT_ONCE = 1 << 20  # bytes that are encrypted before another thread may receive
 
@@ -32,39 +32,39 @@ _Result = TypeVar("_Result")
 
 
 class EncryptedSocket(ssl.SSLSocket):
-    """A socket, but for what is on the wire. One thread may send while another one receives.
+    """A socket that encrypts its data. One thread may send while another thread receives.
 
-    `recv` of 16 KiB or more leaves nothing that has come and that a selector does not see.
+    After `recv` of 16 KiB or more, OpenSSL holds no received bytes, which a selector would not see.
     """
 
-    # The socket itself never blocks: two threads may not be within OpenSSL for one connection.
+    # The inner socket never blocks: two threads must not be inside OpenSSL for one connection.
     _limit: float | None = None
     _inside: threading.Lock
 
     def __new__(cls, *args: Any, **kwargs: Any) -> EncryptedSocket:
-        """As the standard library makes one."""
+        """Creates a socket as the standard library does, with a lock."""
         made = super().__new__(cls, *args, **kwargs)
         made._inside = threading.Lock()
         return made
 
     def settimeout(self, value: float | None) -> None:
-        """As of any socket."""
+        """Sets the timeout, as for any socket."""
         self._limit = value
         super().settimeout(0.0)
 
     def gettimeout(self) -> float | None:
-        """As of any socket."""
+        """Returns the timeout, as for any socket."""
         return self._limit
 
     def setblocking(self, flag: bool) -> None:
-        """As of any socket."""
+        """Sets blocking mode, as for any socket."""
         self.settimeout(None if flag else 0.0)
 
     def agree(self) -> bytes:
-        """Agrees with the other side on how to encrypt; returns the binding of the session.
+        """Makes the TLS handshake with the other side; returns the binding of the session.
 
         Raises:
-            OSError: the other side does not, or the connection is closed.
+            OSError: if the handshake fails, or the connection is closed.
         """
         self._wait_for(super().do_handshake)
         binding = self.get_channel_binding("tls-unique")
@@ -73,20 +73,20 @@ class EncryptedSocket(ssl.SSLSocket):
         return binding
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """As of any socket; of the flags it knows MSG_DONTWAIT."""
+        """Receives bytes, as for any socket; MSG_DONTWAIT is the only supported flag."""
         now = bool(flags & socket.MSG_DONTWAIT)
         return self._wait_for(lambda: super(EncryptedSocket, self).recv(buflen), now=now)
 
     def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
-        """As of any socket."""
+        """Receives bytes into a buffer, as for any socket."""
         return self._wait_for(lambda: super(EncryptedSocket, self).recv_into(buffer, nbytes, flags))
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """As of any socket."""
+        """Sends bytes, as for any socket."""
         return self._wait_for(lambda: super(EncryptedSocket, self).send(data, flags))
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """As of any socket."""
+        """Sends all bytes, as for any socket."""
         with memoryview(data) as view, view.cast("B") as whole:
             for start in range(0, len(whole), _AT_ONCE):
                 self.send(whole[start : start + _AT_ONCE], flags)
@@ -117,17 +117,17 @@ def _comes(descriptor: int, what: int, limit: float | None) -> bool:
 
 
 def check() -> None:
-    """Raises OSError where this Python cannot encrypt."""
+    """Raises OSError if this Python cannot encrypt."""
     for listens in (False, True):
         _context(listens)
 
 
 def encrypted(sock: socket.socket, *, listens: bool) -> EncryptedSocket:
-    """Turns a connection into an encrypted one, on which the two sides are to agree next.
+    """Returns an encrypted connection; both sides must call `agree` next.
 
     Args:
-        sock: the connection, which has no use afterwards.
-        listens: whether this is the side that listens.
+        sock: the plain connection, which must not be used afterwards.
+        listens: whether this is the listening side.
     """
     limit = sock.gettimeout()
     made = _context(listens).wrap_socket(sock, server_side=listens, do_handshake_on_connect=False)
@@ -142,7 +142,7 @@ def _context(listens: bool) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.sslsocket_class = EncryptedSocket
-    # A session is neither taken up again nor changed: it would have another binding.
+    # A session must not be resumed or renegotiated, which would give it another binding.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     with _naming_what_is_missing():
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2

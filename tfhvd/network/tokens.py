@@ -1,7 +1,7 @@
-"""The token of a job: the secret by which its processes know each other.
+"""The token of a job: the secret by which its processes authenticate each other.
 
-It also says whether they encrypt what they say to each other. So both sides of a connection agree
-on that wherever both know the token, and nobody else can talk them out of it.
+The token also says whether the processes encrypt their connections. So two sides that know the
+token always agree on encryption, and no third process can make them omit it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from tfhvd.errors import InvalidSettingError, UnavailableError
 
 SETTING = "TFHVD_ENCRYPT"
 
-_ENCRYPTS = "tls-"  # how a token begins whose connections are encrypted
+_ENCRYPTS = "tls-"  # the beginning of a token that asks for encryption
 _BYTES = 16
 
 
 def new(environ: Mapping[str, str]) -> str:
-    """Returns a token that nobody knows.
+    """Returns a new random token.
 
     Args:
-        environ: whose setting says whether to encrypt.
+        environ: the environment, with the setting for encryption.
 
     Raises:
-        InvalidSettingError: the setting is neither "0" nor "1".
-        UnavailableError: this Python cannot encrypt.
+        InvalidSettingError: if the setting is neither "0" nor "1".
+        UnavailableError: if this Python cannot encrypt.
     """
     asked = environ.get(SETTING, "0")
     if asked not in ("0", "1"):
         raise InvalidSettingError(f"{SETTING} must be 0 or 1. Received: {asked!r}")
     if asked == "0":
         return secrets.token_hex(_BYTES)
-    from tfhvd.network import tls  # loads OpenSSL, which takes longer than all of an agent
+    from tfhvd.network import tls  # loads OpenSSL, which takes longer than the start of an agent
 
     try:
         tls.check()
@@ -45,5 +45,5 @@ def new(environ: Mapping[str, str]) -> str:
 
 
 def encrypts(token: str) -> bool:
-    """Whether the connections of those that know a token are encrypted."""
+    """Returns whether the connections with this token are encrypted."""
     return token.startswith(_ENCRYPTS)
