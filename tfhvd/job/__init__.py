@@ -1,1 +1,1 @@
-"""This process in its job: `init`, `shutdown`, its rank, and what they set up."""
+"""This process in its job: `init`, `shutdown`, its rank, and the threads that `init` starts."""

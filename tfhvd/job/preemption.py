@@ -1,4 +1,4 @@
-"""One rank of each host asks a command whether the host is about to be taken away (preemption)."""
+"""PreemptionWatch: one rank of each host runs a command that detects a preemption of the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfhvd.runtime.membership import membership
 from tfhvd.runtime.stop import request_stop
 
 _logger = logging.getLogger("tfhvd")
-_LONGEST = 30.0  # seconds for one run; a command that takes longer says nothing
+_LONGEST = 30.0  # seconds for one run; a command that takes longer has no result
 _NOT_RUN = (126, 127)  # exit codes of a shell that could not run the command
 
 
@@ -22,7 +22,7 @@ class PreemptionWatch:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Begins, if there is a command, and this is the first rank of its host."""
+        """Begins to run the command, if there is one, on the first rank of each host."""
         own = variables.own()
         command = own.get(variables.PREEMPTION_COMMAND)
         self.stop()
@@ -34,16 +34,16 @@ class PreemptionWatch:
             target=_watch,
             args=(command, seconds, self._over),
             name="tfhvd-preemption",
-            daemon=True,  # it is no reason for a process to stay
+            daemon=True,  # it must not keep the process alive
         ).start()
 
     def stop(self) -> None:
-        """Ends that."""
+        """Ends the runs of the command."""
         self._over.set()
 
 
 def _watch(command: str, seconds: float, over: threading.Event) -> None:
-    """Asks all ranks to stop once the command has said that the host goes away."""
+    """Runs the command until it reports a preemption; then asks all ranks to stop."""
     code: int | None = None
     while code != 0 and not over.wait(seconds):
         before, code = code, _exit_code(command)
@@ -63,7 +63,7 @@ def _watch(command: str, seconds: float, over: threading.Event) -> None:
 
 
 def _exit_code(command: str) -> int | None:
-    """Returns how the command has ended; None if it took too long."""
+    """Runs the command, and returns its exit code; None if it took too long."""
     quiet = subprocess.DEVNULL
     try:
         ran = subprocess.run(

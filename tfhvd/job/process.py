@@ -1,4 +1,4 @@
-"""This process's part in the job: to join it, to leave it, and its place in it. No TensorFlow."""
+"""This process in its job: it joins the job, leaves it, and has a rank in it. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def init(
     comm: Sequence[int] | Communicator | Sequence[Communicator] | None = None,
     process_sets: Sequence[sets.ProcessSet | Sequence[int] | Communicator] | str | None = None,
 ) -> None:
-    """Meets the other ranks of the job and starts the engine.
+    """Connects to the other ranks of the job and starts the engine.
 
-    Every rank calls it, before anything else. A process that nobody gave a rank to is a job of
-    size 1. A rank that comes to an elastic job later has the place that it is to have, and waits
-    where it begins to train until it is let in. Calling it again does nothing; after `shutdown` it
-    starts anew. Settings are read from the environment: see `tfhvd.settings`.
+    Every rank calls it, before anything else. A process without a launcher is a job of size 1. A
+    rank that joins a running elastic job has its future place at once, and waits at the beginning
+    of its training until the others admit it. A second call does nothing; after `shutdown`, `init`
+    starts a new job. It reads settings from the environment: see `tfhvd.settings`.
 
-    With `comm` the job is made of some of the processes that were started together. They are
-    numbered anew, in the order that `comm` has, and `rank`, `size`, `local_rank` and all else count
-    them only. Processes that are in no `comm` do not call `init`; several jobs may run side by
-    side. On a host with GPUs, leave the choice among them to tfhvd then: the local ranks of each
-    job count from 0.
+    With `comm`, the job consists of some of the processes that were started together. They get new
+    numbers, in the order of `comm`, and `rank`, `size`, `local_rank` and all other functions count
+    only them. Processes that are in no `comm` do not call `init`. Several jobs may run at the same
+    time. On a host with GPUs, let tfhvd choose the GPUs then, because the local ranks of each job
+    count from 0.
 
     Args:
-        comm: None for all processes; or the numbers of those that make up the job, in
-            MPI_COMM_WORLD; or an mpi4py communicator of them; or a list of communicators, the first
-            of the job, the others of process sets in it.
+        comm: None for all processes; or the numbers of the job's processes in MPI_COMM_WORLD; or an
+            mpi4py communicator of them; or a list of communicators: the first is of the job, the
+            others are of process sets in the job.
         process_sets: process sets to register (see `add_process_set`): each a ProcessSet, ranks, or
-            an mpi4py communicator; the same ones in the same order on every rank. "dynamic", as in
-            Horovod, is the same as None: sets can always be added later.
+            an mpi4py communicator. Every rank must pass the same sets in the same order. "dynamic",
+            as in Horovod, means None: sets can always be added later.
 
     Raises:
-        TypeError: for a `comm` or `process_sets` that is none of these.
-        ValueError: if this process is not in `comm`, `comm` names a process that is not there or
-            one twice, or the process takes part in another job already.
-        TfhvdError: if the ranks cannot meet, or a setting has a wrong value.
+        TypeError: for a `comm` or `process_sets` of another type.
+        ValueError: if this process is not in `comm`, if `comm` names a missing process or a process
+            twice, or if the process takes part in another job already.
+        TfhvdError: if the ranks cannot connect, or a setting has a wrong value.
 
     Example:
         >>> import tfhvd as hvd
@@ -78,16 +78,16 @@ def init(
     for process_set in wanted:
         sets.add_process_set(process_set)
     if sets.has_peers() and keras_compat.imported_keras():
-        importlib.import_module("tfhvd.keras")  # So that `fit` says what is not synchronized.
+        importlib.import_module("tfhvd.keras")  # `fit` then reports missing synchronization.
 
 
 def set_default(setting: str, value: str) -> None:
-    """Gives a setting a value for the next `init`, unless the user has given it one."""
+    """Gives a setting a value for the next `init`, unless the user has set it."""
     os.environ.setdefault(setting, value)
 
 
 def _start_beside() -> None:
-    """Starts what goes on beside the training while this process takes part."""
+    """Starts the threads that run during the training, and the prefix of log lines."""
     lines.start()
     exporter.start()
     own_watch.start()
@@ -113,8 +113,7 @@ def _list_of_sets(process_sets: object) -> list[sets.ProcessSet | Sequence[int] 
 def shutdown() -> None:
     """Leaves the job, and waits until every rank has left; `init` may follow.
 
-    Called at the interpreter's end if the program does not. Where nothing was started, does
-    nothing.
+    tfhvd calls it at the interpreter's end if the program does not. Outside a job it does nothing.
 
     Example:
         >>> hvd.shutdown()
@@ -136,26 +135,26 @@ def is_initialized() -> bool:
 
 
 def is_one_of_several() -> bool:
-    """Returns whether this process takes part in a job beside others, or may later."""
+    """Returns whether this process takes part in a job with other ranks, or may later."""
     return is_initialized() and sets.has_peers()
 
 
 def end_if_failed() -> None:
-    """Ends this process at once if an exception that nobody caught has ended its program."""
+    """Ends this process at once if an uncaught exception has ended its program."""
     membership.departure.end_if_failed()
 
 
 def on_membership_change(function: Callable[[], object]) -> None:
-    """Has a function called whenever an elastic job goes on with other ranks: some lost, or come.
+    """Registers a function that is called when ranks of an elastic job have failed or joined.
 
-    The job is one of `tfhvdrun --elastic`. `rank()`, `size()` and the like are those of the ranks
-    that take part by then. The function is called in a thread of its own, beside the training: it
-    must call no collective.
+    The job must be one of `tfhvdrun --elastic`. During the call, `rank()`, `size()` and similar
+    functions count the present ranks. The function is called in a separate thread, during the
+    training, and must not call collectives.
 
     Args:
-        function: without arguments. What it raises ends nothing: it is logged.
+        function: a function without arguments. Its exceptions are logged, and end nothing.
 
-    It raises nothing itself, and may be called before `init`.
+    `on_membership_change` raises nothing, and may be called before `init`.
 
     Example:
         >>> hvd.on_membership_change(lambda: print(f"{hvd.size()} ranks go on"))
@@ -164,12 +163,16 @@ def on_membership_change(function: Callable[[], object]) -> None:
 
 
 def check_running() -> None:
-    """Raises NotInitializedError where this process takes part in no job."""
+    """Raises NotInitializedError if this process takes part in no job."""
     membership.check()
 
 
 def take_part() -> None:
-    """Does so, too, for a collective: waits where this process has come to a job to be let in."""
+    """Takes part in a collective: a joining rank waits for its admission.
+
+    Raises:
+        NotInitializedError: if this process takes part in no job.
+    """
     comers.take_part()
 
 
@@ -229,14 +232,14 @@ def cross_size() -> int:
     """Returns the number of hosts. Raises NotInitializedError before `init`.
 
     Example:
-        >>> hvd.cross_size() * hvd.local_size() == hvd.size()  # where all hosts have as many
+        >>> hvd.cross_size() * hvd.local_size() == hvd.size()  # if all hosts have equally many
         True
     """
     return membership.current_topology().cross_size
 
 
 def is_homogeneous() -> bool:
-    """Returns whether every host has as many ranks. Raises NotInitializedError before `init`.
+    """Returns whether all hosts have equally many ranks. Raises NotInitializedError before `init`.
 
     Example:
         >>> hvd.is_homogeneous()
