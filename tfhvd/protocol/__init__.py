@@ -1,1 +1,1 @@
-"""What the launcher, its agents, ranks and tools say to each other."""
+"""The messages between the launcher, its agents, ranks and tools."""

@@ -1,7 +1,8 @@
-"""How ranks that meet over TCP find each other: what the launcher lets each one know.
+"""The endpoints of ranks that connect over TCP, which the launcher distributes.
 
-Each agent opens the port at which its rank will listen, and says where in its hello. When all
-have, the launcher tells every agent all addresses; the rank inherits its port and that table.
+Each agent opens the port on which its rank will listen, and sends the addresses in its HELLO. As
+soon as all agents have done so, the launcher sends all addresses to every agent. The rank inherits
+the port and the table of addresses.
 """
 
 from __future__ import annotations
@@ -17,29 +18,31 @@ from typing import Any
 from tfhvd.network import address, handshake, ports
 from tfhvd.protocol import variables
 
-# In the environment of an agent: its rank is to meet the others over TCP. The value: the network
-# interfaces that it may name, with commas; "" for all; LOOPBACK where all ranks are on one host.
+# In the environment of an agent: its rank connects to the others over TCP. The value: the network
+# interfaces for the rank's addresses, with commas; "" for all; LOOPBACK if all ranks are on one
+# host.
 TCP = "TFHVDRUN_TCP"
 LOOPBACK = "lo"
-# In the environment of a rank: the descriptors of its port, of the table, and of what says who
-# takes part as ranks are lost, if that may be. No setting of tfhvd, which would begin with TFHVD_.
+# In the environment of a rank: the descriptors of its port and of the table; in an elastic job also
+# of a pipe with the members and of the replay log. The name does not begin with TFHVD_, because it
+# is not a setting.
 INHERITED = "_TFHVDRUN_ENDPOINTS"
 
 
 @dataclass(frozen=True)
 class Endpoints:
-    """What a rank must know to meet the others.
+    """The information that a rank needs to connect to the others.
 
     Attributes:
         rank: its number.
-        addresses: by rank, "host:port,..." in the order to try them.
-        token: of the ranks' connections to each other.
-        listener: the descriptor of its port, whose owner is who has this object.
-        members: that from which it reads who takes part as ranks are lost; -1: none may be.
-        hosts: of a rank that comes later, the hosts of all, by rank, once it takes part; else none.
-        place: its rank among these.
-        beginning: the descriptor of what the others have got alike before they trained, and of the
-            barriers that are passed; -1: none.
+        addresses: for each rank "host:port,...", in the order to try them.
+        token: the token of the connections between ranks.
+        listener: the descriptor of the rank's port; the owner of this object owns it.
+        members: the descriptor from which the rank reads changes of the members; -1 if the job is
+            not elastic.
+        hosts: for a rank that joins later, the hosts of all ranks after its admission; else empty.
+        place: the number of the joining rank among these.
+        beginning: the descriptor of the replay log and of the passed barriers; -1 without them.
     """
 
     rank: int
@@ -52,41 +55,41 @@ class Endpoints:
     beginning: int = -1
 
     def read_beginning(self) -> dict[str, Any] | None:
-        """Returns the latest fields of wire.BEGUN; None where they have not come yet."""
+        """Returns the latest fields of a REPLAY_LOG; None before the first one."""
         return next(self._told("results"), None)
 
     def passed_barriers(self) -> int:
-        """Returns how many barriers this rank may go on from."""
+        """Returns the number of barriers from which this rank may continue."""
         passed = (fields["barriers"].get(str(self.rank), 0) for fields in self._told("barriers"))
         return max(passed, default=0)
 
     def _told(self, key: str) -> Iterator[dict[str, Any]]:
-        """Yields what was told that has this field, the latest first."""
+        """Yields the messages with this field, the latest first."""
         data = os.pread(self.beginning, os.fstat(self.beginning).st_size, 0)
-        *whole, _ = data.split(b"\n")  # what follows the last line's end is being written
+        *whole, _ = data.split(b"\n")  # text after the last newline is still being written
         for line in reversed(whole):
             if key in (fields := json.loads(line)):
                 yield dict(fields)
 
     @property
     def comes_later(self) -> bool:
-        """Whether the job was there before this rank, which waits to join."""
+        """Whether this rank joins a running job."""
         return self.members >= 0 and not self.addresses
 
 
 class Port:
-    """The agent's side: the port at which its rank will listen.
+    """The agent's side: the port on which its rank will listen.
 
     Args:
-        rank: its number.
+        rank: the number of the rank.
         nics: the value of TCP.
         token: the job's.
-        towards: hosts that the other ranks may be on, such as the launcher's: what leads to them
-            is tried first, by IPv4 and IPv6.
-        of: the ports that it may be one of.
+        towards: hosts of other ranks, such as the launcher's host. The addresses of the interfaces
+            that lead to them, by IPv4 and IPv6, come first.
+        of: the ports to choose from.
 
     Attributes:
-        addresses: where others reach it.
+        addresses: the addresses at which others reach the rank.
     """
 
     def __init__(
@@ -113,14 +116,14 @@ class Port:
         hosts: Sequence[str] = (),
         place: int = 0,
     ) -> dict[str, str]:
-        """Makes ready what the rank inherits; returns what is added to its environment.
+        """Prepares the descriptors that the rank inherits; returns additions to its environment.
 
         Args:
-            addresses: of all ranks; of none where this one comes later.
-            salt: from which the token of these is derived.
-            elastic: whether `say` is to tell the rank who takes part.
+            addresses: of all ranks; empty if this rank joins later.
+            salt: for the derivation of the ranks' token.
+            elastic: whether `say` must be able to send the members to the rank.
             hosts: see Endpoints.
-            place: likewise.
+            place: see Endpoints.
         """
         table = os.memfd_create("tfhvd-endpoints", 0)
         fields = {"rank": self._rank, "addresses": list(addresses)}
@@ -137,19 +140,20 @@ class Port:
         return {INHERITED: ",".join(map(str, inherited))}
 
     def tell(self, data: bytes) -> None:
-        """Tells the rank, if it may need that, what JSON says of those that are outside.
+        """Sends a message about joining ranks to the rank, if the job is elastic.
 
         Args:
-            data: of wire.BEGUN or wire.PASSED; of the former what comes last counts.
+            data: the payload of a REPLAY_LOG, of which the last one counts, or of BARRIERS_PASSED.
         """
         if self._beginning is not None:
             os.pwrite(self._beginning, data + b"\n", os.fstat(self._beginning).st_size)
 
     def say(self, line: str) -> None:
-        """Tells the rank who takes part, if it may need that; it may have ended.
+        """Sends a line about the members to the rank, if the job is elastic; the rank may be gone.
 
         Args:
-            line: as `Members` makes it. A roster's salt becomes the token that the rank needs.
+            line: a line of launch/state/roster.py. In a roster, the token that the rank needs
+                replaces the salt.
         """
         word, *rest = line.split(" ")
         if word == "roster":
@@ -160,10 +164,10 @@ class Port:
 
 
 def port_for(environ: Mapping[str, str], rank: int) -> Port | None:
-    """The port of an agent's rank, where its environment says that there is to be one.
+    """Returns the port of an agent's rank; None if the environment does not ask for one.
 
     Raises:
-        ports.PortsTakenError: none is free.
+        ports.PortsTakenError: if no port is free.
     """
     nics = environ.get(TCP)
     if nics is None:
@@ -176,12 +180,12 @@ def port_for(environ: Mapping[str, str], rank: int) -> Port | None:
 def reserve_port(
     nics: str, towards: Iterable[str] = (), of: range = ports.ANY
 ) -> tuple[socket.socket, str]:
-    """A socket that is to listen, whose owner the caller is, and where others will reach it.
+    """Returns a bound socket, which the caller owns, and the addresses at which others reach it.
 
     Args:
         nics: the value of TCP.
         towards: see Port.
-        of: likewise.
+        of: see Port.
     """
     remote = nics != LOOPBACK
     reserved = address.reserve(remote=remote, of=of)
@@ -191,10 +195,10 @@ def reserve_port(
 
 
 def take(environ: MutableMapping[str, str]) -> Endpoints | None:
-    """Takes over what this process has inherited: once, and not for processes that it starts.
+    """Takes over the inherited endpoints, once; processes that this process starts have none.
 
     Returns:
-        None where there is nothing: the job is one of MPI, or of one process.
+        None without endpoints, as in a job of MPI, or of one process.
     """
     text = environ.pop(INHERITED, "")
     if not text:

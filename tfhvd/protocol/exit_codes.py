@@ -1,6 +1,6 @@
-"""Exit codes by which those who start a program know why it has ended. Standard library only."""
+"""Exit codes that tell the parent of a program why the program has ended. Standard library only."""
 
 from __future__ import annotations
 
-# The ranks stopped together because they were asked to; EX_TEMPFAIL of sysexits.h: try again later.
+# The ranks have stopped together on request. EX_TEMPFAIL of sysexits.h: try again later.
 STOP_REQUESTED = 75

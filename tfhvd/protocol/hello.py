@@ -1,4 +1,4 @@
-"""What an agent says to a launcher first. All of it is read before any of it counts."""
+"""Hello: an agent's first frame to a launcher, which is validated completely before its use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Again:
-    """What an agent adds that another launcher has known.
+    """The state of an agent that reconnects to a launcher after a takeover.
 
     Attributes:
         started: whether its rank has been started.
-        line: the roster that the rank was told last.
+        line: the last roster that the rank has received.
     """
 
     started: bool
@@ -26,15 +26,16 @@ class Again:
 
 @dataclass(frozen=True)
 class Hello:
-    """The fields of wire.HELLO.
+    """The fields of a HELLO frame.
 
     Attributes:
-        rank: the agent's.
-        host: where it runs.
-        share: how many cores its rank takes; 0: all.
-        listens_at: where its rank meets the others; "" where it does not over TCP.
-        inherits_at: where one would listen that takes the launcher's place; "": none.
-        again: None where no other launcher has known it.
+        rank: the agent's rank.
+        host: the agent's host.
+        share: the number of cores for its rank; 0 for all.
+        listens_at: the addresses at which its rank accepts other ranks; "" without TCP.
+        inherits_at: the addresses at which this host would listen after a takeover; "" if it
+            cannot take over.
+        again: None for the agent's first launcher.
     """
 
     rank: int
@@ -49,7 +50,7 @@ def read(kind: FrameKind, payload: bytes) -> Hello:
     """Reads an agent's first frame.
 
     Raises:
-        wire.WireError: it is no hello.
+        messages.WireError: if the frame is not a HELLO.
     """
     if kind != FrameKind.HELLO:
         raise messages.WireError("no hello")
@@ -78,6 +79,6 @@ def _field(fields: dict[str, Any], name: str, kind: type[_T], default: _T | None
     value = fields.get(name)
     if value is None and default is not None:
         return default
-    if type(value) is not kind:  # True is no number
+    if type(value) is not kind:  # isinstance would accept True as an int
         raise messages.WireError(f"{name} is no {kind.__name__}: {value!r:.80}")
     return value

@@ -1,7 +1,8 @@
-"""What launcher, agents and ranks say to each other over one TCP connection per rank.
+"""The frames between launcher and agents, over one TCP connection for each rank.
 
-Both sides have proved before that they know the job's token; see network.handshake. A frame is one
-byte of kind, four bytes of length (big endian) and the payload: JSON, if the comment gives fields.
+Before the first frame, both sides have proved that they know the job's token; see
+network.handshake. A frame is one byte of kind, four bytes of length (big endian), and the payload.
+The payload is JSON if the comment of the kind gives fields.
 """
 
 from __future__ import annotations
@@ -14,31 +15,32 @@ import struct
 import termios
 from typing import Any
 
-ABOUT = "launcher"  # what listens, as handshake calls it
+ABOUT = "launcher"  # the name of this service in the handshake
 
 _HEAD = struct.Struct("!BI")
-LIMIT = 1 << 20  # A longer payload is no frame of ours.
-# Nor is a longer one the first of an agent, or of who asks: a host with many network interfaces has
-# an address of each. What an agent says again to another launcher, the roster too, is longer.
+LIMIT = 1 << 20  # bytes of a payload; a longer one is an error
+# Bytes of the payload of the first frame of an agent or of a status query; a longer one is an
+# error. A HELLO has an address for each network interface. The HELLO of an agent that reconnects
+# may be longer, because it has the roster.
 FIRST_LIMIT = 1 << 14
-# Seconds: a host that has died, or is cut off, is noticed after about 15 + 3 * 5 of them.
+# Seconds: the kernel detects a failed or unreachable host after about 15 + 3 * 5 seconds.
 _PROBE_AFTER, _PROBE_EVERY, _PROBES = 15, 5, 3
 LOST_AFTER = float(_PROBE_AFTER + _PROBE_EVERY * _PROBES)
-_APART = 0.4  # seconds from a look at which a host seems lost to one that makes sure
+_APART = 0.4  # seconds from the first check that a host seems lost to the check that confirms it
 _QUEUE = struct.Struct("i")
 _TCP_INFO = struct.Struct("8B13I")  # the beginning of Linux's tcp_info
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame is: the letter that it begins with."""
+    """The kind of a frame: its first byte, a letter."""
 
     # From agent to launcher.
     #
-    # {rank, host, pid, share, listens_at, inherits_at, again}; share: the cores that the rank
-    # takes, or null; listens_at: where the rank listens for others, or null; inherits_at: where
-    # this host would listen if it took over from the launcher, or ""; again: null, or, to a
-    # launcher that has taken over, {started, line}: whether the rank has started, and the last
-    # roster that it was told. LEAVING, JOINING and EXIT are then sent again.
+    # {rank, host, pid, share, listens_at, inherits_at, again}; share: the cores for the rank, or
+    # null; listens_at: the addresses at which the rank listens for others, or null; inherits_at:
+    # the addresses at which this host would listen if it took over from the launcher, or ""; again:
+    # null, or, to a launcher that has taken over, {started, line}: whether the rank has started,
+    # and the last roster that it has received. LEAVING, JOINING and EXIT are then sent again.
     HELLO = ord("H")
     # Bytes that the rank wrote to stdout and to stderr.
     OUTPUT = ord("O")
@@ -52,34 +54,35 @@ class FrameKind(enum.IntEnum):
     JOINING = ord("J")
     # Empty: yes, to a STALL_QUERY.
     STALLED = ord("K")
-    # What is seen of the rank (hang/snapshot.py), or {}.
+    # A snapshot of the rank (hang/snapshot.py), or {}.
     SNAPSHOT = ord("V")
-    # {pid, lasted}: a signal has stopped this process of the rank; lasted: it runs again, after so
-    # many seconds.
+    # {pid, lasted}: a signal has stopped this process of the rank; with lasted, the process runs
+    # again after so many seconds.
     STOPPED = ord("T")
     # A rank for which this one waits in step after step; see hang/slow_ranks.py.
     SLOW_RANK = ord("U")
     # {version} of the newest TAKEOVER_STATE.
     TAKEOVER_STATE_RECEIVED = ord("Z")
     # {code, ago, doing}, {signal, told, stopped, out_of_memory, ago, doing} or {error}: the last
-    # frame; ago: seconds since the rank ended; doing: what, by its flight record.
+    # frame; ago: seconds since the rank ended; doing: what the rank did, by its flight record.
     EXIT = ord("X")
 
     # From launcher to agent.
     #
     # Empty.
     WELCOME = ord("W")
-    # {addresses, salt, elastic}: where all ranks listen, and from what they derive the token among
-    # themselves; without addresses the rank joins later. The rank may start.
+    # {addresses, salt, elastic}: the addresses at which all ranks listen, and the salt of their
+    # common token; without addresses the rank joins later. The rank may start.
     ENDPOINTS = ord("M")
     # {line}: the members of an elastic job; see launch/state/roster.py.
     ROSTER = ord("G")
-    # {results, trained}, to joining ranks: what the others did before they trained, or null, and
+    # {results, trained}, to joining ranks: the log of the calls before the training, or null, and
     # the number of trainings before; sent again with each training.
     REPLAY_LOG = ord("D")
-    # {barriers}: from which joining ranks may continue, by rank; see launch/state/join_barriers.py.
+    # {barriers}: for each joining rank the number of barriers that it may pass; see
+    # launch/state/join_barriers.py.
     BARRIERS_PASSED = ord("C")
-    # Who takes over if the launcher's host fails, and the state for it, signed; see
+    # The host that takes over if the launcher's host fails, and the state for it, signed; see
     # launch/failover/replication.py.
     TAKEOVER_STATE = ord("Y")
     # {signal, group}: pass it to the rank.
@@ -88,14 +91,14 @@ class FrameKind(enum.IntEnum):
     KILL_IF_STOPPED = ord("L")
     # {limit}: has the rank waited so many seconds without progress?
     STALL_QUERY = ord("P")
-    # Empty: what is seen of the rank now?
+    # Empty: asks for a SNAPSHOT of the rank.
     SNAPSHOT_REQUEST = ord("R")
     # Bytes for the rank's stdin; empty: its end.
     INPUT = ord("I")
     # Empty: the job is over, the agent may end. Also the end of the answer to a STATUS_QUERY.
     QUIT = ord("Q")
 
-    # In both directions. Empty: that the kernel of the other host acknowledges it says enough.
+    # In both directions. Empty: the acknowledgment by the kernel of the other host is enough.
     HEARTBEAT = ord("B")
 
     # From a tool, or a rank, to launcher or rank. {}: the answer is a SNAPSHOT of each rank with a
@@ -108,25 +111,25 @@ _LETTERS = frozenset(FrameKind)
 
 
 class WireError(Exception):
-    """The other side does not speak this language."""
+    """The other side does not follow the protocol."""
 
 
 def frame(kind: FrameKind, payload: bytes = b"") -> bytes:
-    """The bytes of one frame; the payload is at most LIMIT bytes."""
+    """Returns the bytes of one frame; the payload has at most LIMIT bytes."""
     return _HEAD.pack(kind, len(payload)) + payload
 
 
 def frame_json(kind: FrameKind, **fields: object) -> bytes:
-    """A frame whose payload is a JSON object."""
+    """Returns a frame whose payload is a JSON object."""
     return frame(kind, json.dumps(fields).encode())
 
 
 def notice_lost_hosts(sock: socket.socket) -> None:
-    """Has the kernel ask whether the other host still lives, so that reading fails if not.
+    """Makes the kernel probe the other host; reads fail if this host does not answer.
 
-    A process that does not read, such as a launcher in the background, is no lost host: there is no
-    limit for that. The kernel asks only while nothing is under way to that host: for the rest see
-    `has_lost_host`.
+    A host counts as alive even if its process never reads, as with a launcher in the background.
+    The kernel probes only while no data is in flight to the host; `has_lost_host` covers the other
+    case.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER)
@@ -135,34 +138,34 @@ def notice_lost_hosts(sock: socket.socket) -> None:
 
 
 def has_lost_host(sock: socket.socket, after: float = LOST_AFTER) -> bool:
-    """Whether what was sent has not been acknowledged for so long that the other host is lost.
+    """Whether the other host has not acknowledged sent data for so long that it counts as lost.
 
     Args:
         sock: the connection.
-        after: for how many seconds.
+        after: the number of seconds without an acknowledgment.
 
-    The kernel of a host acknowledges also what no process there reads. TCP_USER_TIMEOUT would take
-    a process that does not read for a lost host.
+    The kernel of a host acknowledges data even if no process reads them. TCP_USER_TIMEOUT would
+    mistake a process that does not read for a lost host.
     """
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
         fields = _TCP_INFO.unpack(info)
     except (OSError, struct.error):
-        return False  # whoever reads from it will see
-    # Where this host's own link is down nothing is under way either: the kernel only tries. It does
-    # so, too, where a process does not read, but once each time that the other host answers.
+        return False  # the next read reports the error
+    # If the link of this host is down, no data is in flight either: the kernel only sends probes.
+    # It does so, too, if the other process does not read, but then the other host answers each.
     probes, unacknowledged, sent, answered = fields[3], fields[12], fields[17], fields[20]
-    # Milliseconds since then. A host that has dropped what no process reads answers whenever it is
-    # sent that again, which is ever more seldom.
+    # `sent` and `answered` are milliseconds since the last data and the last acknowledgment. A host
+    # that drops data because no process reads answers each retransmission, at growing intervals.
     is_silent = answered > 1000 * after and answered > sent
     return is_silent and (unacknowledged > 0 or probes > 1)
 
 
 class Silence:
-    """Whether the other host of a connection is lost: it is where two looks, apart, both say so.
+    """Decides whether the other host of a connection counts as lost: two checks must agree.
 
     Attributes:
-        seems_lost: whether the last look did.
+        seems_lost: whether the last check found the host lost.
     """
 
     def __init__(self) -> None:
@@ -170,7 +173,7 @@ class Silence:
         self._since = 0.0
 
     def look(self, sock: socket.socket, after: float, now: float) -> bool:
-        """Looks; returns whether the host is lost. To be called again and again.
+        """Checks the connection; returns whether the host counts as lost. Call it repeatedly.
 
         Args:
             sock: the connection.
@@ -180,27 +183,27 @@ class Silence:
         before, self.seems_lost = self.seems_lost, has_lost_host(sock, after)
         if not before:
             self._since = now
-        # What was sent a moment ago cannot have been acknowledged yet.
+        # Data that were sent a moment ago cannot have been acknowledged yet.
         return before and self.seems_lost and now >= self._since + _APART
 
 
 def has_unacknowledged(sock: socket.socket) -> bool:
-    """Whether anything that was sent has not been acknowledged yet."""
+    """Whether the other host has not acknowledged all sent data yet."""
     try:
         waiting: int = _QUEUE.unpack(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(_QUEUE.size)))[0]
     except OSError:
-        return False  # whoever reads from it will see
+        return False  # the next read reports the error
     return waiting > 0
 
 
 class Reader:
-    """Cuts a stream into frames: ``feed`` bytes as they come, get whole frames.
+    """Cuts a stream into frames: ``feed`` takes bytes as they arrive, and returns whole frames.
 
     Args:
-        first_limit: the most bytes that the payload of the first frame has.
+        first_limit: the largest number of bytes in the payload of the first frame.
 
     Attributes:
-        has_begun: whether the first frame has come.
+        has_begun: whether the first frame has arrived.
     """
 
     def __init__(self, first_limit: int = LIMIT) -> None:
@@ -209,7 +212,11 @@ class Reader:
         self.has_begun = False
 
     def feed(self, data: bytes) -> list[tuple[FrameKind, bytes]]:
-        """Returns the (kind, payload) that ``data`` completes; raises WireError on nonsense."""
+        """Returns (kind, payload) of each frame that ``data`` completes.
+
+        Raises:
+            WireError: if the bytes are not frames.
+        """
         self._buffer += data
         frames = []
         while len(self._buffer) >= _HEAD.size:
@@ -226,7 +233,7 @@ class Reader:
 
 
 def read_json(payload: bytes) -> dict[str, Any]:
-    """The JSON object of a payload; raises WireError where it is none."""
+    """Returns the JSON object of a payload; raises WireError if the payload is not one."""
     try:
         fields = json.loads(payload)
     except (ValueError, RecursionError) as error:

@@ -1,14 +1,14 @@
-"""What a rank tells the agent around it: where its flight record is, how it comes and leaves.
+"""The channel from a rank to its agent: notices of its flight record, of its join and its leave.
 
-The agent keeps the record open, and so can read it after the rank was killed. The rank that fails
-first is often not the first that ends: it waits until the others have taken note, and those end
-meanwhile, with errors of their own and other exit codes. Only the rank itself knows whether it
-fails by itself, or because another did. And only by its word is the end of
-its process told from that of a rank that is gone, whatever the exit code.
+The agent keeps the flight record open, and so can read it after the rank was killed. The rank that
+fails first is often not the first that ends: it waits until the others know of the failure. These
+end meanwhile, with other errors and exit codes. Only the rank itself knows whether it fails by
+itself or because another rank has failed. And only its notice distinguishes the end of a rank that
+has left the job from a failure; the exit code does not.
 
-A notice is one datagram to a socket of the agent. The socket's name is abstract, so that no file
-can be left behind; a secret beside it keeps other users' datagrams out. A rank that nobody waits
-for (started by mpirun, or by hand) sends nothing.
+A notice is one datagram to a socket of the agent. The name of the socket is abstract, so that no
+file can be left behind. Each datagram contains a secret, so that the agent can ignore datagrams of
+other users. A rank without an agent (started by mpirun, or by hand) sends nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from array import array
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 
-# In the environment of a rank: "name of the socket:secret". No setting of tfhvd, which would begin
-# with TFHVD_.
+# In the environment of a rank: "name of the socket:secret". The name does not begin with TFHVD_,
+# because it is not a setting.
 NOTICE = "_TFHVDRUN_NOTICE"
 
-_ASIDE = 1 << 14  # characters, of which each may take six bytes
-_LIMIT = 1 << 17  # bytes; a longer datagram is no notice
+_ASIDE = 1 << 14  # characters; each may take six bytes
+_LIMIT = 1 << 17  # bytes; a longer datagram is not a notice
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Notice:
     """One notice; one of the attributes is not None.
 
     Attributes:
-        follows: the rank begins to leave, and does so because another one has failed, or not.
-        takes_part: whether it takes part from now on, or has said goodbye to the others.
+        follows: the rank begins to leave; True if it does so because another rank has failed.
+        takes_part: True if the rank takes part from now on, False if it has left the job.
         record: a descriptor of its flight record, which the receiver of the notice closes.
-        aside: what belongs to its stderr, but needs not be seen but in files.
-        joining: what it says to the launcher of an elastic job; see `Sender.ready` and on.
+        aside: text of its stderr that only files and -v show.
+        joining: the fields of a JOINING frame in an elastic job; see `Sender.ready` and below.
     """
 
     follows: bool | None = None
@@ -53,7 +53,7 @@ class Receiver:
 
     Attributes:
         address: the value of NOTICE for the rank.
-        sock: readable when a notice has come.
+        sock: readable when a notice has arrived.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Receiver:
         self.address = f"{bytes(name).lstrip(bytes(1)).decode()}:{self._secret}"
 
     def take(self) -> list[Notice]:
-        """Takes the notices that have come."""
+        """Returns the notices that have arrived."""
         notices = []
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -100,8 +100,8 @@ class Sender:
     """The rank's side.
 
     Args:
-        environ: the rank's environment. The address is taken out of it: processes that the rank
-            starts are not the rank.
+        environ: the rank's environment. The address is removed from it, because processes that the
+            rank starts are not the rank.
     """
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
@@ -113,55 +113,56 @@ class Sender:
         return bool(self._name)
 
     def leave(self, *, follows: bool) -> None:
-        """Says that this rank begins to leave. ``follows``: because another rank has."""
+        """Says that this rank begins to leave. ``follows``: because another rank has failed."""
         self._send(None, follows=follows)
 
     def takes_part(self, yes: bool) -> None:
-        """Says that this rank takes part from now on, or that it has said goodbye to the others."""
+        """Says whether this rank takes part from now on, or has left the job."""
         self._send(None, takes_part=yes)
 
     def aside(self, text: str) -> None:
-        """Says what belongs to its stderr, but is shown in files and with -v only."""
+        """Sends text of this rank's stderr that only files and -v show."""
         self._send(None, aside=text[-_ASIDE:])
 
     def show(self, record: int) -> None:
-        """Hands out the flight record of this rank, a descriptor; -1: there is none."""
+        """Sends a descriptor of this rank's flight record; does nothing for -1."""
         if record >= 0:
             self._send(record)
 
     def ready(self, identity: str, trained: int) -> None:
-        """Says, in an elastic job, that this rank has met the others, or waits to join.
+        """Says, in an elastic job, that this rank is connected to the others, or waits to join.
 
         Args:
-            identity: what must be the same on all ranks, such as versions.
-            trained: how many trainings of the program are behind it.
+            identity: a text that must be the same on all ranks, with versions.
+            trained: the number of trainings that the program has finished.
         """
         self._send(None, joining={"ready": identity, "trained": trained})
 
     def let_in(self, admitted: int) -> None:
-        """Says that all ranks are ready to let in those that wait.
+        """Says that all ranks are ready to admit the pending ranks.
 
         Args:
-            admitted: the generation for which they have last done so; asked twice, it counts once.
+            admitted: the generation of the last admission. Two requests with the same generation
+                count as one.
         """
         self._send(None, joining={"let_in": admitted})
 
     def joined(self) -> None:
-        """Says that this rank, which was let in, has met the others."""
+        """Says that this rank is connected to the others after its admission."""
         self._send(None, joining={"joined": True})
 
     def begun(self, results: list[object] | None, trained: int) -> None:
-        """Says that this rank trains now.
+        """Says that this rank begins to train.
 
         Args:
-            results: what all ranks have got alike before, for those that come later; None where
-                these cannot do without the others. See `tfhvd.runtime.elastic.call_log`.
-            trained: how many trainings of the program are behind it.
+            results: the log of the calls before the training, for joining ranks; None if ranks
+                cannot join this training. See `tfhvd.runtime.elastic.call_log`.
+            trained: the number of trainings that the program has finished.
         """
         self._send(None, joining={"begun": results, "trained": trained})
 
     def barrier(self, number: int) -> None:
-        """Says that this rank, which has come later, waits at a barrier before it trains.
+        """Says that this joining rank waits at a barrier before it trains.
 
         Args:
             number: of the barrier, from 1.
@@ -169,10 +170,11 @@ class Sender:
         self._send(None, joining={"barrier": number})
 
     def outside(self, *, for_good: bool) -> None:
-        """Says that this rank, which has come later, waits at a collective before it trains.
+        """Says that this joining rank waits at a collective before it trains.
 
         Args:
-            for_good: whether nobody is let in there; else until the others train.
+            for_good: whether no rank can be admitted there; otherwise it waits until the others
+                train.
         """
         self._send(None, joining={"outside": for_good})
 
@@ -181,7 +183,7 @@ class Sender:
             return
         data = json.dumps({"secret": self._secret, **fields}).encode()
         files = [] if file is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [file]))]
-        # The agent may be gone; the rank's own end must not depend on it.
+        # The agent may be gone, and the end of the rank must not depend on it.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
             sock.connect(bytes(1) + self._name.encode())

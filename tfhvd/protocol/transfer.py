@@ -1,8 +1,9 @@
-"""Where `run` hands its function to the ranks and takes what they return.
+"""Exchange: `run` sends its function to the ranks over it, and receives their results.
 
-Each rank connects once, proves that it knows the token, says its number, is sent the function, and
-sends one message when it has come to its end. Nothing is unpickled that is not signed: see channel.
-The connection stays open in between: a rank sees by it that whoever waits for its result is gone.
+Each rank connects once, proves that it knows the token, and sends its number. It receives the
+function, and sends one message when the function has ended. Only signed bytes are unpickled; see
+network.signed_channel. The connection stays open in between, so that a rank notices if the process
+that waits for its result is gone.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from tfhvd.network.signed_channel import Channel
 ADDRESS = "TFHVDRUN_CALL_ADDRESS"
 TOKEN = "TFHVDRUN_CALL_TOKEN"
 
-_ABOUT = "call"  # what listens, as handshake calls it
+_ABOUT = "call"  # the name of this service in the handshake
 _RANK = struct.Struct("!I")
 
 
 class Exchange:
-    """The side of `run`: serves every rank from threads of its own, until closed.
+    """The side of `run`: serves each rank from a separate thread, until closed.
 
     Args:
-        payload: what every rank is sent.
-        environ: whose settings say at which ports, and whether to encrypt.
+        payload: the bytes for every rank.
+        environ: the environment with the settings for ports and encryption.
         remote: whether ranks may be on other hosts.
-        hosts: their names.
-        nics: the only network interfaces to name, if any are given.
+        hosts: the names of these hosts.
+        nics: the only network interfaces whose addresses to use, if any are given.
 
     Attributes:
         answers: (rank, message) in the order of arrival.
@@ -59,7 +60,7 @@ class Exchange:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        """Takes no further rank."""
+        """Accepts no further rank."""
         self._door.stop()
 
     def _serve(self) -> None:
@@ -75,14 +76,14 @@ class Exchange:
             guest.sock.settimeout(None)
             channel.send(self._payload)
             self.answers.append((rank, channel.receive()))
-            guest.sock.sendall(b"\0")  # the rank may end: its message is here
+            guest.sock.sendall(b"\0")  # the rank may end: its message has arrived
 
 
 def join(addresses: str, token: str, rank: int) -> tuple[Channel, bytes]:
-    """The side of a rank: returns the connection, which the caller owns, and the payload.
+    """The side of a rank: connects, and returns the connection, which the caller owns, and payload.
 
     Raises:
-        OSError: with every address's reason, if none leads to the exchange.
+        OSError: with the reason for each address, if no address leads to the exchange.
     """
     reasons = []
     for host, port in address.pairs(addresses):
