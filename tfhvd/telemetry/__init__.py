@@ -1,1 +1,1 @@
-"""What this process tells of its job: metrics, Prometheus, the timeline's file, log lines."""
+"""The telemetry of this process: metrics, Prometheus, the timeline's file, log lines."""

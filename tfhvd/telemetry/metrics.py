@@ -1,4 +1,4 @@
-"""metrics: what this rank's engine has done so far, as numbers that only grow. No TensorFlow."""
+"""metrics: counts of this rank's engine, which only grow. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from tfhvd.runtime.native import load_native
 
 @dataclasses.dataclass(frozen=True)
 class Metrics:
-    """Counts of one rank since `hvd.init()`, all of them of this rank alone.
+    """Counts of this rank only, since `hvd.init()`.
 
-    To see what an epoch has added, subtract those of its beginning.
+    The increase in an epoch is the difference from the counts at its beginning.
 
     Attributes:
-        submitted: collectives that the program of this rank has called; a group counts as one.
-        completed: of these, those that have ended without an error.
-        failed: of these, those that have ended with one.
-        tensors: the tensors of the collectives that all ranks were ready for.
-        bytes: the bytes of these tensors, as this rank brought them.
-        calls: operations of shared memory, MPI or NCCL that have carried them.
-        fused_tensors: of `tensors`, those that shared their operation with others.
-        rounds: how often all ranks agreed on what runs next, by messages or by votes.
-        locked_rounds: of these, those by votes alone: buckets of steps that repeat.
-        locked_steps: how often a step that repeats was locked, so that votes suffice.
-        unlocked: how often such a step ended, by the reason that this rank saw: "term_over" (as all
-            had agreed when they locked it), "other_collective" (this rank called what is not in
-            the step), "cancelled", "negotiation" (this rank had something to say, for instance
-            that it leaves), "bucket_late" (some of a bucket's tensors did not come here for long),
-            "votes_late" (other ranks were not ready for long), "another_rank" (another rank
-            ended it, for a reason of its own).
-        inline_runs: of `locked_rounds`, those that the thread that called the last tensor ran.
-        cache_hits: collectives that were announced to rank 0 by number.
-        cache_misses: those that were announced by name, since they had no number or had changed.
-        waits_by_rank: seconds that this rank, ready itself, waited for each rank that was the last
-            to be ready. A rank other than 0 sees that in locked steps alone, and a rank of one of
-            several hosts rarely.
-        waits_unknown: seconds that it waited and cannot tell which rank was the last.
+        submitted: the collectives that the program of this rank has called; a group counts as one.
+        completed: the number of these that have ended without an error.
+        failed: the number of these that have ended with an error.
+        tensors: the tensors of the collectives for which all ranks were ready.
+        bytes: the bytes of these tensors on this rank.
+        calls: the operations of shared memory, MPI or NCCL that have transferred these tensors.
+        fused_tensors: the number of `tensors` that shared an operation with others.
+        rounds: how often all ranks have agreed on the next collectives, by messages or by votes.
+        locked_rounds: the number of `rounds` by votes only, for buckets of repeated steps.
+        locked_steps: how often a repeated step was locked, so that votes suffice.
+        unlocked: how often a locked step has ended, by the reason that this rank saw: "term_over"
+            (the agreed term has ended), "other_collective" (this rank called a collective that is
+            not in the step), "cancelled", "negotiation" (this rank had a message for the others,
+            for instance that it leaves), "bucket_late" (some tensors of a bucket were missing on
+            this rank for long), "votes_late" (other ranks were not ready for long), "another_rank"
+            (another rank ended the step, for a reason that only this other rank knows).
+        inline_runs: the number of `locked_rounds` that ran in the thread that called the last
+            tensor.
+        cache_hits: the collectives that were announced to rank 0 by number.
+        cache_misses: the collectives that were announced by name, because they had no number or had
+            changed.
+        waits_by_rank: for each rank the seconds that this rank was ready and waited for it as the
+            last rank. A rank other than 0 knows these only in locked steps, and in a job of several
+            hosts rarely.
+        waits_unknown: the seconds that this rank waited without knowing which rank was the last.
 
     Example:
         >>> now = hvd.metrics()
@@ -64,9 +66,10 @@ class Metrics:
 
 
 def metrics() -> Metrics:
-    """Returns what this rank's engine has done since `init`. Costs microseconds; waits for nobody.
+    """Returns the counts of this rank's engine since `init`.
 
-    Any thread may call it, also while collectives run.
+    The call takes microseconds, and waits for no other rank. Any thread may call it, also while
+    collectives run.
 
     Raises:
         NotInitializedError: before `init` and after `shutdown`.
@@ -82,7 +85,7 @@ def metrics() -> Metrics:
 
 
 def read() -> Metrics:
-    """Returns the same where the process is about to leave the job, too."""
+    """Returns the counts as `metrics` does, also while the process leaves the job."""
     now = load_native().metrics()
     return Metrics(
         submitted=now.submitted,

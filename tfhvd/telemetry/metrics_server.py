@@ -1,6 +1,7 @@
-"""Answers Prometheus. Whoever else reaches the port costs little: see network/acceptor.py.
+"""MetricsServer: answers Prometheus; other clients cost little: see network/acceptor.py.
 
-The server of prometheus_client gives each connection a thread, for as long as the other side likes.
+The server of prometheus_client would give each connection a thread, which the client could hold for
+any time.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from typing import Any
 from tfhvd.network.acceptor import Acceptor
 
 _LONGEST = 8192  # bytes of a request
-_TO_TAKE = 1.0  # seconds that the other side may take for what has no room there
+_TO_TAKE = 1.0  # seconds for the client to read the part of an answer that no buffer holds
 _END = b"\r\n\r\n"
 
-# As `prometheus_client.make_wsgi_app` makes one.
+# The type of the result of `prometheus_client.make_wsgi_app`.
 App = Callable[[Mapping[str, str], Callable[[str, Any], object]], Iterable[bytes]]
 
 
 class _Request:
-    """A stranger whose request lets it in once all of it has come."""
+    """A stranger, which becomes a guest when its whole request has arrived."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._came = b""
 
     def advance(self) -> bytes:
-        """As of any stranger."""
+        """Reads a part of the request; returns the request when it is complete, else b""."""
         data = self.sock.recv(_LONGEST - len(self._came))
         self._came += data
         if not data or len(self._came) == _LONGEST:
@@ -43,18 +44,18 @@ class _Requests(Acceptor):
 
 
 class MetricsServer:
-    """Serves from a thread of its own, until closed.
+    """Serves metrics from a separate thread, until closed.
 
     Args:
-        address: where to listen.
-        port: likewise.
-        app: what answers.
+        address: the address on which to listen.
+        port: the port on which to listen.
+        app: the application that answers requests.
 
     Attributes:
-        port: where it listens.
+        port: the port on which it listens.
 
     Raises:
-        OSError: nothing can listen there.
+        OSError: if it cannot listen on this address and port.
     """
 
     def __init__(self, address: str, port: int, app: App) -> None:
@@ -71,26 +72,26 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the server."""
         self._requests.stop()
         self._thread.join()
 
     def _serve(self) -> None:
         for guest in self._requests.guests():
-            # Whoever breaks off, or asks what cannot be read, gets no answer.
+            # A client that disconnects, or sends an unreadable request, gets no answer.
             with contextlib.suppress(Exception), guest.sock:
                 answer = _answer(self._app, guest.key)
-                # The kernel keeps what the other side has not read yet: this thread need not wait.
+                # The kernel then takes the whole answer, and this thread need not wait.
                 guest.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(answer))
                 guest.sock.settimeout(_TO_TAKE)
                 guest.sock.sendall(answer)
 
 
 def _answer(app: App, request: bytes) -> bytes:
-    """The answer to a request.
+    """Returns the answer to a request.
 
     Raises:
-        ValueError: it is none of HTTP's.
+        ValueError: if the request is not HTTP.
     """
     first, *lines = request.partition(_END)[0].decode("latin-1").split("\r\n")
     method, target, _ = first.split(" ")

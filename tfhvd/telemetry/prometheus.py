@@ -1,6 +1,6 @@
 """Metrics for Prometheus: on a port, or in a file that node_exporter's textfile collector reads.
 
-The package prometheus_client is imported where a setting asks for one of them, and nowhere else.
+The package prometheus_client is imported only if a setting asks for one of these.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tfhvd.telemetry.metrics import read
 from tfhvd.telemetry.metrics_server import MetricsServer
 
 _logger = logging.getLogger("tfhvd")
-_WRITE_SECONDS = 15.0  # as often as Prometheus asks, mostly
+_WRITE_SECONDS = 15.0  # a usual scrape interval of Prometheus
 
 
 class Exporter:
-    """What this process exports while it takes part in a job."""
+    """Exports the metrics of this process while it takes part in a job."""
 
     def __init__(self) -> None:
         self._rank = 0
@@ -31,9 +31,9 @@ class Exporter:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Exports what TFHVD_METRICS_PORT and TFHVD_METRICS_FILE ask for.
+        """Begins the exports of TFHVD_METRICS_PORT and TFHVD_METRICS_FILE.
 
-        What cannot be exported is said and no reason not to train.
+        If an export is not possible, it logs an error, and the training continues.
         """
         topology = membership.require_topology()
         config = load_native().config()
@@ -59,7 +59,7 @@ class Exporter:
             self._begin_to_write(path)
 
     def stop(self) -> None:
-        """Ends it, with a last look at the file's numbers."""
+        """Ends the exports, and writes the file a last time."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -71,7 +71,7 @@ class Exporter:
         self._registry = None
 
     def collect(self) -> Iterator[Any]:
-        """Gives the metrics of this moment, as prometheus_client asks for them."""
+        """Yields the present metrics; prometheus_client calls this method."""
         from prometheus_client.core import CounterMetricFamily
 
         now = read()
@@ -149,7 +149,7 @@ class Exporter:
                 return
 
     def _write(self) -> bool:
-        """Replaces the file by a new one, so that nobody reads half of it."""
+        """Replaces the file by a complete new one; returns whether it could be written."""
         from prometheus_client import write_to_textfile
 
         try:

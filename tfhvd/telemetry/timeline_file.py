@@ -1,6 +1,7 @@
-"""The timeline that this rank's engine writes to a file, and what Python adds behind its events.
+"""TimelineFile: adds Python's events to the timeline file that this rank's engine writes.
 
-The engine alone writes the file while it records. What is added waits until the file is closed.
+Only the engine writes the file while it records. Python adds its events after the engine has closed
+the file.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any
 
 Event = dict[str, Any]  # of Chrome's trace format
 
-_RANK = "{rank}"  # in a path, the rank's number: then every rank writes a file
+_RANK = "{rank}"  # the place of the rank's number in a path: then every rank writes a file
 _CLOSING = b"\n]\n"  # how `cc/observe/trace_file.cc` ends a file
 
 _logger = logging.getLogger("tfhvd")
 
 
 class TimelineFile:
-    """The file of the recording under way, if this rank writes one. From one thread."""
+    """The file of the present recording, if this rank writes one. One thread uses it."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -29,13 +30,13 @@ class TimelineFile:
         self._made: list[Callable[[int], list[Event]]] = []
 
     def begin(self, path: str, rank: int, since: float, generation: int = 0) -> None:
-        """Notes that the engine records.
+        """Records that the engine has begun to record.
 
         Args:
-            path: as the engine was given it; "" for none.
+            path: the path that the engine has received; "" for no file.
             rank: of this process.
-            since: when it began, or a little before, by time.monotonic().
-            generation: of the job's members: with others the engine writes another file.
+            since: the time of the beginning, or a little before, by time.monotonic().
+            generation: of the job's members; the engine writes another file for each generation.
         """
         own = path.replace(_RANK, str(rank), 1)
         writes = bool(path) and (own != path or rank == 0)
@@ -43,17 +44,17 @@ class TimelineFile:
         self._since, self._generation, self._made = since, generation, []
 
     def add(self, make: Callable[[int], list[Event]], generation: int = 0) -> None:
-        """Has events added to the file once it is closed; does nothing where there is none.
+        """Registers events to be added after the file is closed; does nothing without a file.
 
         Args:
-            make: makes them, of the number of the rank's own row.
-            generation: of the job's members now.
+            make: returns the events; its argument is the number of the rank's row.
+            generation: the present generation of the job's members.
         """
         if self._path is not None and generation == self._generation:
             self._made.append(make)
 
     def end(self) -> None:
-        """Adds what was to be added: the engine has closed the file."""
+        """Adds the registered events, after the engine has closed the file."""
         path, self._path = self._path, None
         if path is None or not self._made:
             return
