@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return _say(hvd, f"tfhvd.bench: {error}", sys.stderr, 2)
     if wanted.help:
         return _say(hvd, wanted.help, sys.stdout, 0)
-    # One of the things measured is training alone, on every rank at once.
+    # The run also measures training alone, on every rank at once.
     process.set_default("TFHVD_CHECK_SYNC", "off")
     hvd.init()
     try:
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _say(hvd: ModuleType, text: str, stream: TextIO, code: int) -> int:
-    """Lets rank 0 print the text; every rank leaves with the code."""
+    """Prints the text on rank 0; every rank leaves with the code."""
     hvd.init()
     if hvd.rank() == 0:
         print(text, file=stream, flush=True)
@@ -56,10 +56,10 @@ def _say(hvd: ModuleType, text: str, stream: TextIO, code: int) -> int:
 
 
 class Bench:
-    """One run on this rank. Every rank makes one with equal options, and runs it."""
+    """One run on this rank. Every rank makes a Bench with equal options, and runs it."""
 
     def __init__(self, hvd: ModuleType, wanted: Options) -> None:
-        """Finds what is asked for. Raises UsageError, on every rank, for what is not there."""
+        """Finds collectives and rivals. Raises UsageError, on every rank, if one is missing."""
         self._hvd, self._options = hvd, wanted
         self._notes: list[str] = []
         self._rows: list[Row] = []
@@ -87,10 +87,10 @@ class Bench:
         if self._ranks.rank == 0:
             self._write()
 
-    # What is there.
+    # Collectives and rivals.
 
     def _agree(self, problem: str) -> None:
-        """Raises on every rank where one has a problem."""
+        """Raises UsageError on every rank if one rank has a problem."""
         problems = self._hvd.allgather_object(problem)
         for rank, text in enumerate(problems):
             if text:
@@ -145,7 +145,7 @@ class Bench:
         if self._horovod:
             self._horovod.shutdown()
 
-    # What is measured.
+    # Measurements.
 
     def _sets(self) -> list[TensorSet]:
         return [*self._options.tensors, *(model(name) for name in self._options.models)]
@@ -240,7 +240,7 @@ class Bench:
         return self._options.dtype == "float32"
 
     def _run_mwms(self) -> dict[str, Times]:
-        """The times by the set's name; none where it did not run, with a note."""
+        """Returns the times by the set's name; empty, with a note, if the strategy did not run."""
         sets = self._mwms_sets()
         if not sets:
             return {}
@@ -278,7 +278,7 @@ class Bench:
         self._print(*report.lines(rows))
         return rows
 
-    # What is said.
+    # Output.
 
     def _print(self, *lines: str) -> None:
         if self._ranks.rank != 0 or not lines:

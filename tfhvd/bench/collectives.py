@@ -13,11 +13,11 @@ class Collective:
     """One collective.
 
     Attributes:
-        name: of the package's function.
+        name: the name of the package's function.
         call: (package, tensor, name) -> the result.
-        takes: (elements in all, ranks) -> how many this rank gives; both count the larger buffer.
-        gives: (elements given, rank, ranks) -> what must come out, as pairs (count, value), where
-            rank r gives r + 1 everywhere.
+        takes: (elements of the larger buffer, ranks) -> the number of elements of a rank's input.
+        gives: (elements of a rank's input, rank, ranks) -> the correct result, as pairs (count,
+            value), if all elements of rank r's input are r + 1.
     """
 
     name: str
@@ -26,17 +26,17 @@ class Collective:
     gives: Callable[[int, int, int], list[tuple[int, int]]]
 
     def size(self, itemsize: int, size: int, ranks: int) -> int:
-        """Returns the bytes that are in fact used for `size` bytes: whole elements on each rank."""
+        """Returns the bytes that are really used for `size` bytes: whole elements on each rank."""
         given = self.given(itemsize, size, ranks) * itemsize
         return given * ranks if self.name == "allgather" else given
 
     def given(self, itemsize: int, size: int, ranks: int) -> int:
-        """Returns how many elements each rank gives."""
+        """Returns the number of elements of each rank's input."""
         return self.takes(max(1, size // itemsize), ranks)
 
 
 def _whole(elements: int, ranks: int) -> int:
-    """The elements, rounded down to a multiple of the ranks, but not to none."""
+    """Returns the elements, rounded down to a multiple of the ranks, but at least one per rank."""
     return max(1, elements // ranks) * ranks
 
 
@@ -45,7 +45,7 @@ def _sum(ranks: int) -> int:
 
 
 def _first(result: Any) -> Any:
-    """Without the received splits, which some versions of alltoall give as well."""
+    """Returns a result without the received splits, which some versions of alltoall add."""
     return result[0] if isinstance(result, (tuple, list)) else result
 
 

@@ -1,4 +1,4 @@
-"""Where a run takes place: the device, the threads, and what the report says of the machine."""
+"""The machine of a run: the device, the threads, and the facts for the report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfhvd.bench.subjects import Setting
 
 
 def prepare(hvd: ModuleType, wanted: Options) -> tuple[Setting, str]:
-    """Sets TensorFlow up, before it has done anything; returns how calls are run, and a problem."""
+    """Sets TensorFlow up before its first use; returns the setting, and a problem or ""."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(wanted.threads)
@@ -37,19 +37,19 @@ def prepare(hvd: ModuleType, wanted: Options) -> tuple[Setting, str]:
 
 
 def itemsize(dtype: str) -> int:
-    """Returns the bytes of one value of a type, by TensorFlow's name for it."""
+    """Returns the bytes of one value of a type, which has TensorFlow's name."""
     import tensorflow as tf
 
     return tf.as_dtype(dtype).size
 
 
 def address(hvd: ModuleType) -> str:
-    """Returns where the other ranks reach this host."""
+    """Returns the address at which the other ranks reach this host."""
     return "127.0.0.1" if hvd.cross_size() == 1 else socket.gethostname()
 
 
 def facts(hvd: ModuleType, wanted: Options, setting: Setting) -> dict[str, Any]:
-    """Returns what somebody who compares two reports must know."""
+    """Returns the facts that a comparison of two reports needs."""
     built = hvd.build_info()
     return {
         "tfhvd": built.version,
@@ -68,7 +68,7 @@ def facts(hvd: ModuleType, wanted: Options, setting: Setting) -> dict[str, Any]:
 
 
 def title(hvd: ModuleType, wanted: Options, setting: Setting) -> str:
-    """Returns the same in one line, for the head of the table."""
+    """Returns the facts in one line, for the head of the table."""
     said = facts(hvd, wanted, setting)
     return (
         f"tfhvd {said['tfhvd']}, TensorFlow {said['tensorflow']}: ranks: {said['ranks']}, "
@@ -79,7 +79,7 @@ def title(hvd: ModuleType, wanted: Options, setting: Setting) -> str:
 
 
 def _cpu() -> str:
-    """Returns the processor's name, as Linux knows it."""
+    """Returns Linux's name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""Runs several subjects in turn, in step with the other ranks, so that noise falls on all."""
+"""Runs several subjects in turn, in step with the other ranks, so that noise affects each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import Protocol
 
 from tfhvd.bench.metrics import Times
 
-# The repetitions of a subject are cut into so many blocks, between which the others have theirs.
+# The number of blocks into which the repetitions of a subject are divided; the blocks of the
+# subjects alternate.
 _BLOCKS = 5
 _FEWEST = 5
 
 
 class Ranks(Protocol):
-    """What measuring needs of the job: numbers from every rank, on every rank."""
+    """The part of a job that measuring needs: an exchange of numbers between all ranks."""
 
     rank: int
     size: int
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Returns each rank's numbers, by rank; all give as many."""
+        """Returns each rank's numbers, by rank; all ranks give equally many."""
 
 
 class PackageRanks:
@@ -45,7 +46,7 @@ class PackageRanks:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is timed: a name for the table, and a call that is over when it returns."""
+    """A subject to time: a name for the table, and a call that is complete when it returns."""
 
     name: str
     call: Callable[[], object]
@@ -56,22 +57,22 @@ class Effort:
     """How long to measure.
 
     Attributes:
-        repetitions: at most so many of each subject.
-        seconds: about so long at most for each subject; at least 5 repetitions are made.
+        repetitions: the largest number for each subject.
+        seconds: the approximate limit for each subject; at least 5 repetitions are made.
     """
 
     repetitions: int = 200
     seconds: float = 1.0
 
     def count(self, one: float) -> int:
-        """Returns how many repetitions of `one` second each to make."""
+        """Returns how many repetitions to make if each takes `one` seconds."""
         affordable = int(self.seconds / max(one, 1e-9))
         return max(min(self.repetitions, affordable), min(self.repetitions, _FEWEST))
 
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What all threads of this process have used.
+    """The resources that all threads of this process have used.
 
     Attributes:
         processor: seconds of processor time.
@@ -83,7 +84,7 @@ class Usage:
 
     @classmethod
     def now(cls) -> Usage:
-        """Returns what has been used since the process began."""
+        """Returns the usage since the process began."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return cls(time.process_time(), used.ru_nvcsw + used.ru_nivcsw)
 
@@ -97,17 +98,17 @@ class Usage:
 def measure(subjects: Sequence[Subject], effort: Effort, ranks: Ranks) -> dict[str, Times]:
     """Times every subject, on all ranks at once.
 
-    A repetition took as long as it took on the slowest rank. Blocks of repetitions of each subject
+    The time of a repetition is its time on the slowest rank. Blocks of repetitions of each subject
     alternate; the first call of a block is not counted, because ranks do not begin it together.
 
     Args:
-        subjects: the same on every rank, in the same order.
-        effort: rank 0's clock decides how many repetitions that is.
-        ranks: those that take part.
+        subjects: the same subjects on every rank, in the same order.
+        effort: how long to measure; rank 0's clock decides on the number of repetitions.
+        ranks: the ranks that measure.
 
     Returns:
         The times of each subject, by its name; the same on every rank. Processor time and context
-        switches are those of the process, so that threads that nobody waits for count as well.
+        switches count all threads of the process, also those that run in the background.
 
     Example:
         >>> measure([Subject("MPI", lambda: comm.Allreduce(a, b))], Effort(), ranks)["MPI"].median
@@ -132,7 +133,7 @@ def measure(subjects: Sequence[Subject], effort: Effort, ranks: Ranks) -> dict[s
 
 
 def _summary(taken: list[float], used: Usage, ranks: Ranks) -> Times:
-    """Joins what all ranks have measured of a subject: of each figure, the largest."""
+    """Merges the measurements of a subject on all ranks: the largest of each figure."""
     slowest = [max(all_of_one) for all_of_one in zip(*ranks.gather(taken))]
     own = [used.processor / len(taken), used.switches / len(taken)]
     processor, switches = (max(all_of_one) for all_of_one in zip(*ranks.gather(own)))
@@ -140,7 +141,7 @@ def _summary(taken: list[float], used: Usage, ranks: Ranks) -> Times:
 
 
 def _estimate(subject: Subject, effort: Effort, ranks: Ranks) -> int:
-    """Warms up, and returns how many repetitions all ranks shall make."""
+    """Warms up; returns the number of repetitions for all ranks."""
     for _ in range(3):
         subject.call()
     one = min(_time(subject.call, 2))

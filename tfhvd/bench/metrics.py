@@ -1,4 +1,4 @@
-"""Times and bandwidths, with the meaning that nccl-tests gives them. Pure functions."""
+"""Times and bandwidths, with the same meaning as in nccl-tests. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What many repetitions took, in seconds.
+    """The times of many repetitions, in seconds.
 
     Attributes:
-        count: how many repetitions there were.
-        least: of the fastest.
-        median: half took less.
-        p99: 99 of 100 took less; of fewer than 100 repetitions, the slowest.
-        processor: processor time of one repetition, the mean, on the rank that used most; None if
-            it was not measured.
-        switches: context switches of one repetition, likewise.
+        count: the number of repetitions.
+        least: the shortest time.
+        median: the median time.
+        p99: the time that 99 of 100 repetitions did not exceed; with fewer than 100 repetitions,
+            the longest time.
+        processor: the mean processor time of one repetition, on the rank that used most; None if
+            not measured.
+        switches: the mean number of context switches of one repetition, on the rank with most; None
+            if not measured.
     """
 
     count: int
@@ -39,13 +41,13 @@ class Times:
         if not seconds:
             raise ValueError("There are no repetitions to summarize.")
         ordered = sorted(seconds)
-        # The smallest value that at least 99% of all do not exceed.
+        # The smallest value that at least 99% of all times do not exceed.
         at = -(-99 * len(ordered) // 100) - 1
         median = statistics.median(ordered)
         return cls(len(ordered), ordered[0], median, ordered[at], processor, switches)
 
 
-# Of the bytes S that a collective is said to have, the part that each rank's link must carry.
+# The part of a collective's bytes that each rank's link must carry, for n ranks.
 _BUS_FACTORS = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "allgather": lambda n: (n - 1) / n,
@@ -56,7 +58,7 @@ _BUS_FACTORS = {
 
 
 def algorithm_bandwidth(size: int, seconds: float) -> float:
-    """Returns GB/s: the bytes of the collective over its time.
+    """Returns GB/s: the bytes of the collective divided by its time.
 
     Example:
         >>> algorithm_bandwidth(2_000_000_000, 0.5)
@@ -68,9 +70,9 @@ def algorithm_bandwidth(size: int, seconds: float) -> float:
 def bus_bandwidth(collective: str, size: int, seconds: float, ranks: int) -> float:
     """Returns GB/s that are comparable between collectives and numbers of ranks.
 
-    The algorithm bandwidth, times the part of the bytes that every rank's link has to carry,
-    whatever the algorithm: 2(n-1)/n for allreduce, (n-1)/n for allgather, reducescatter and
-    alltoall, 1 for broadcast. Nothing at all where there is one rank.
+    This is the algorithm bandwidth, times the part of the bytes that every rank's link must carry
+    with any algorithm: 2(n-1)/n for allreduce, (n-1)/n for allgather, reducescatter and alltoall, 1
+    for broadcast. With one rank it is 0.
 
     Example:
         >>> bus_bandwidth("allreduce", 4_000_000_000, 1.0, 4)

@@ -1,9 +1,9 @@
-"""MultiWorkerMirroredStrategy as a rival, in a process of its own beside each rank.
+"""MultiWorkerMirroredStrategy as a rival, in a separate process for each rank.
 
-It must be made before TensorFlow does anything, and turns the process's TensorFlow into a server:
-so each rank starts one child, `python -m tfhvd.bench.mwms TASK`, where TASK is JSON, and waits for
-it. The child writes its results to its standard output and stays, as a server that other ranks'
-children may still need, until it is killed or its standard input ends.
+The strategy must be made before TensorFlow does anything, and turns the process's TensorFlow into a
+server. So each rank starts one child, `python -m tfhvd.bench.mwms TASK`, with TASK as JSON, and
+waits for its results. The child writes them to its standard output. Then it stays until it is
+killed or its standard input ends, because the children of other ranks may still need its server.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tfhvd.bench.measure import Effort, Subject, measure
 from tfhvd.bench.metrics import Times
 from tfhvd.bench.workloads import TensorSet
 
-# The times by the set's name, or why there are none.
+# The times by the set's name, or the reason why there are none.
 Found = Union[dict[str, Times], str]
 
 _START_SECONDS = 120.0
-_MARK = "tfhvd.bench.mwms: "  # before the results, for TensorFlow may print as well
+_MARK = "tfhvd.bench.mwms: "  # before the results, because TensorFlow may print, too
 
 
 def free_address(host: str) -> str:
-    """Returns host:port with a port that nobody listens on at the moment."""
+    """Returns host:port with a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return f"{host}:{probe.getsockname()[1]}"
@@ -48,15 +48,15 @@ def run(
 
     Args:
         workers: host:port of each rank.
-        index: this one's.
-        sets: what to reduce.
-        effort: how long.
-        threads: of TensorFlow, for computation.
-        exchange: returns what every rank gives, by rank. The children live until it has: one that
-            leaves while another still waits for an answer makes the other's last collective fail.
+        index: the number of this rank.
+        sets: the tensors to reduce.
+        effort: how long to measure.
+        threads: the number of TensorFlow's threads for computation.
+        exchange: returns the results of every rank, by rank. The children live until it returns: a
+            child that leaves while another waits for an answer makes that one's collective fail.
 
     Returns:
-        By rank: the times by the set's name, or, where it did not run, why not.
+        By rank, the times by the set's name, or the reason why the strategy did not run.
     """
     task = {
         "workers": list(workers),
@@ -82,7 +82,7 @@ def run(
 
 
 class _Listener:
-    """Reads what a child writes, in threads of its own: its results and its complaints."""
+    """Reads the output of a child in two threads: its results and its errors."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._child = child
@@ -107,7 +107,7 @@ class _Listener:
         return f"its process ended with {code}; its last lines: {self._said[-1].strip()[:300]}"
 
     def join(self) -> None:
-        """Waits until all is read; for a child that is gone or about to go."""
+        """Waits until all output is read; for a child that has ended or soon ends."""
         for reader in self._readers:
             reader.join()
 
@@ -147,7 +147,7 @@ class _StrategyRanks:
 
 
 def _subject(strategy: Any, tensors: TensorSet, rank: int) -> Subject:
-    """All tensors of the set reduced as the strategy reduces gradients: as one list."""
+    """Returns the reduction of all tensors of the set as one list, as for gradients."""
     import tensorflow as tf
 
     made = [tf.fill(shape, float(rank + 1)) for shape in tensors.shapes]
@@ -155,7 +155,7 @@ def _subject(strategy: Any, tensors: TensorSet, rank: int) -> Subject:
     @tf.function(autograph=False)
     def step() -> Any:
         def replica() -> Any:
-            # A tensor from outside of the function has no device, which the strategy asks for.
+            # A tensor from outside the function has no device, which the strategy needs.
             own = [tf.identity(x) for x in made]
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, own)
 
@@ -189,7 +189,7 @@ def _child(task: dict[str, Any]) -> None:
 
 
 def _end_with_parent() -> threading.Thread:
-    """Ends this process once the one that started it is gone, whatever TensorFlow waits for."""
+    """Ends this process when its parent has ended, even if TensorFlow still waits."""
 
     def watch() -> None:
         sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Words -> Options, with one clear line for each mistake. No TensorFlow."""
+"""Arguments -> Options, with one clear line for each mistake. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ class UsageError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to measure and where to write it.
+    """The measurements to make, and the files to write.
 
     Attributes:
-        collectives: names; empty for none, None for all that there are.
-        sizes: in bytes, for each collective.
-        dtype: for the collectives.
+        collectives: names; empty for none, None for all collectives of the package.
+        sizes: sizes in bytes, for each collective.
+        dtype: the type of the tensors for collectives.
         tensors: sets of equal tensors.
-        models: names of workloads.MODELS.
-        rivals: names of rivals.RIVALS; one that is missing is an error if `rivals_wanted`.
-        rivals_wanted: whether the user named them.
+        models: names from workloads.MODELS.
+        rivals: names from rivals.RIVALS; a missing rival is an error if `rivals_wanted`.
+        rivals_wanted: whether the user has named the rivals.
         effort: how long to measure.
-        through: what reduces the tensors of sets and models: of subjects.ALONE.
-        eager: call operations one by one.
+        through: how the tensors of sets and models are reduced, one or more keys of subjects.ALONE.
+        eager: whether to call operations one by one.
         device: "auto", "cpu" or "gpu".
-        threads: of TensorFlow, for computation.
-        json: where to write the rows.
-        plot: where to draw them.
-        progress: whether to say how far it is.
-        help: only that text is wanted.
+        threads: the number of TensorFlow's threads for computation.
+        json: the file for the rows.
+        plot: the file for the picture.
+        progress: whether to report the progress.
+        help: the help text, if the user only asks for help.
     """
 
     collectives: tuple[str, ...] | None = None
@@ -175,10 +175,10 @@ def _parser() -> _Parser:
 
 
 def parse(words: Sequence[str]) -> Options:
-    """Returns what the words of the command line ask for.
+    """Returns the options in the arguments of the command line.
 
     Raises:
-        UsageError: they cannot be understood.
+        UsageError: if an argument is wrong.
 
     Example:
         >>> parse(["--model", "bert", "--rivals", "none"]).models

@@ -1,4 +1,4 @@
-"""Rows as a picture, where matplotlib is installed."""
+"""Rows as a picture, if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfhvd.bench.report import COLLECTIVE, Row
 
 
 def missing() -> str:
-    """Returns what to type before anything can be drawn, "" where all is there."""
+    """Returns what to type if matplotlib is missing; "" if it is installed."""
     if importlib.util.find_spec("matplotlib") is not None:
         return ""
     return "It needs matplotlib, which is not installed. Type: pip install matplotlib"
@@ -21,14 +21,14 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     """Draws rows into a file.
 
     Args:
-        rows: one at least.
-        path: of the picture; its ending says which kind.
+        rows: one row at least.
+        path: the file of the picture; its suffix chooses the format.
     """
     figure_of(rows).savefig(path)
 
 
 def figure_of(rows: Sequence[Row]) -> Any:
-    """Draws the time and the bandwidth of each collective by size, and a bar for all else.
+    """Draws the time and the bandwidth of each collective by size, and bars for other workloads.
 
     A subject has one colour in all panels, which the legend names.
     """

@@ -1,4 +1,4 @@
-"""Says on the standard error how far a long run has come: a bar on a terminal, else plain lines."""
+"""Reports the progress of a long run on stderr: a bar on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _WIDTH = 30
 
 
 class Progress:
-    """Counts the steps of a run. Used by one thread; without a stream it says nothing."""
+    """Counts the steps of a run. For one thread; without a stream it prints nothing."""
 
     def __init__(self, steps: int, stream: TextIO | None) -> None:
         self._steps, self._stream = steps, stream
@@ -16,7 +16,7 @@ class Progress:
         self._bar = stream is not None and stream.isatty()
 
     def begin(self, what: str) -> None:
-        """The next step begins."""
+        """Begins the next step."""
         if self._stream is None:
             return
         if self._bar:
@@ -29,7 +29,7 @@ class Progress:
         self._done += 1
 
     def clear(self) -> None:
-        """Takes the bar away, so that something can be printed."""
+        """Removes the bar, so that other output can be printed."""
         if self._bar and self._stream is not None:
             self._stream.write("\r\033[K")
             self._stream.flush()

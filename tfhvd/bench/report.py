@@ -12,24 +12,24 @@ from tfhvd.bench.workloads import format_bytes
 
 OURS = "tfhvd"
 COLLECTIVE, GRADIENTS, TRAINING = "collective", "gradients", "training"
-# The number of the JSON's layout: another one when a key changes its meaning or goes.
+# The version of the JSON's layout, which changes when a key changes its meaning or is removed.
 FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One subject on one workload.
+    """The result of one subject on one workload.
 
     Attributes:
         kind: COLLECTIVE, GRADIENTS (an allreduce for each of several tensors) or TRAINING.
-        workload: the collective's name, the set's or the model's.
-        subject: what was timed.
-        bytes: the workload's.
-        tensors: how many there are.
-        times: of the repetitions.
-        algbw: GB/s, None where nothing is carried.
-        busbw: GB/s, None where nothing is carried.
-        images_per_second: of all ranks together, for TRAINING.
+        workload: the name of the collective, the set or the model.
+        subject: the name of the subject.
+        bytes: the bytes of the workload.
+        tensors: the number of its tensors.
+        times: the times of the repetitions.
+        algbw: GB/s; None if no bytes travel.
+        busbw: GB/s; None if no bytes travel.
+        images_per_second: the sum over all ranks, for TRAINING.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Row:
     images_per_second: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the row in plain types; times in microseconds."""
+        """Returns the row in plain types, with times in microseconds."""
         return {
             "kind": self.kind,
             "workload": self.workload,
@@ -71,7 +71,7 @@ def carried(
     times: Times,
     ranks: int,
 ) -> Row:
-    """Returns the row of something that carries bytes between ranks, with its bandwidths."""
+    """Returns the row of a workload whose bytes travel between ranks, with its bandwidths."""
     collective = workload if kind == COLLECTIVE else "allreduce"
     return Row(
         kind,
@@ -123,18 +123,18 @@ as a part of that. exposed: what a step takes longer, that is, communication tha
 
 
 def header(kind: str) -> str:
-    """Returns the head of the table of such rows."""
+    """Returns the head of the table for rows of this kind."""
     columns = _TRAINING_COLUMNS if kind == TRAINING else _COLUMNS
     return "  ".join(f"{name:{align}{width}}" for name, width, align in columns)
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """Returns the lines of all rows of one workload: their last columns compare them."""
+    """Returns the lines of all rows of one workload; the last columns compare the rows."""
     return [_training_line(row, rows) if row.kind == TRAINING else _line(row, rows) for row in rows]
 
 
 def median_of(rows: Sequence[Row], subject: str) -> float | None:
-    """Returns the median of a subject among the rows of one workload, None if it is not there."""
+    """Returns the median of a subject in the rows of one workload; None if it has no row."""
     return next((row.times.median for row in rows if row.subject == subject), None)
 
 
@@ -174,7 +174,7 @@ def _training_line(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _digits(value: float) -> str:
-    """Returns a number with three digits that matter, never as a power of ten."""
+    """Returns a number with three significant digits, never with an exponent."""
     text = f"{value:.3g}"
     return f"{value:.0f}" if "e+" in text else f"{value:.2g}" if "e" in text else text
 
@@ -193,7 +193,7 @@ def _join(cells: Sequence[str], columns: Sequence[tuple[str, int, str]]) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Returns a time for people, with three digits that matter.
+    """Returns a time for people, with three significant digits.
 
     Example:
         >>> format_seconds(0.0000123), format_seconds(0.0456), format_seconds(2)

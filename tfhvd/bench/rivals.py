@@ -1,4 +1,4 @@
-"""What tfhvd is measured beside: plain MPI, Horovod, MultiWorkerMirroredStrategy."""
+"""The rivals in a comparison: plain MPI, Horovod, MultiWorkerMirroredStrategy."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ TITLES = {MPI: "MPI", HOROVOD: "Horovod", MWMS: "MultiWorkerMirrored"}
 
 
 class UnavailableError(Exception):
-    """A rival is not there; the text says why, and what to type."""
+    """A rival is not available; the text says why, and what to type."""
 
 
 class PlainMpi:
-    """MPI's own collectives, each on one buffer, through mpi4py."""
+    """MPI's collectives, each on one buffer, through mpi4py."""
 
     def __init__(self, size: int) -> None:
-        """Finds the job's MPI, in which the library of tfhvd has met already.
+        """Finds the job's MPI, which tfhvd has initialized already.
 
         Raises:
-            UnavailableError: there is none of `size` ranks, or mpi4py is missing.
+            UnavailableError: if there is no MPI job of `size` ranks, or mpi4py is missing.
         """
         if size == 1:
             raise UnavailableError(
@@ -36,7 +36,7 @@ class PlainMpi:
         try:
             import mpi4py
 
-            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # The job is tfhvd's to end.
+            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # tfhvd initializes and finalizes
             from mpi4py import MPI as mpi  # noqa: N811
         except (ImportError, RuntimeError) as error:
             raise UnavailableError(f"{error}. Type: pip install mpi4py") from None
@@ -47,11 +47,11 @@ class PlainMpi:
         self._world = mpi.COMM_WORLD.Dup()
 
     def subject(self, collective: Collective, given: int, dtype: str) -> Subject | None:
-        """Returns the collective on as many bytes; None for types that MPI has not got."""
+        """Returns the collective on `given` elements per rank; None for types that MPI lacks."""
         rank, size = self._world.rank, self._world.size
         try:
             source = np.full(given, rank + 1, np.dtype(dtype))
-        except TypeError:  # bfloat16, which is no type of numpy's either
+        except TypeError:  # bfloat16, which numpy does not have
             return None
         if source.dtype == np.float16:
             return None
@@ -68,7 +68,7 @@ class PlainMpi:
         return Subject(TITLES[MPI], calls[collective.name])
 
     def close(self) -> None:
-        """Frees what was made in the job's MPI."""
+        """Frees the communicator in the job's MPI."""
         self._world.Free()
 
 
@@ -76,12 +76,12 @@ def horovod(size: int) -> ModuleType:
     """Returns Horovod's package for TensorFlow, initialized in this job.
 
     Raises:
-        UnavailableError: it is not installed, or does not see the job.
+        UnavailableError: if it is not installed, or does not find the job.
     """
     try:
         package = importlib.import_module("horovod.tensorflow")
         package.init()
-    except Exception as error:  # Whatever a broken installation may raise.
+    except Exception as error:  # a broken installation may raise anything
         raise UnavailableError(
             f"{type(error).__name__}: {error}. Horovod's last release needs TensorFlow 2.15 or "
             "older, and tfhvd 2.16 or newer: tests/perf/build_horovod.sh makes an environment for "
@@ -95,7 +95,7 @@ def horovod(size: int) -> ModuleType:
 
 
 def mwms_can_run(size: int) -> None:
-    """Raises UnavailableError where MultiWorkerMirroredStrategy would have nobody to talk to."""
+    """Raises UnavailableError if there is one rank, which has no peer for the strategy."""
     if size == 1:
         raise UnavailableError(
             "one rank alone has nothing to reduce. Type: tfhvdrun -np 2 python -m tfhvd.bench"

@@ -1,4 +1,4 @@
-"""What is timed for a workload: a package's collectives, and TensorFlow's own share of them."""
+"""The subjects of a workload: a package's collectives, and TensorFlow's share of their time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tfhvd.bench.measure import Subject
 from tfhvd.bench.workloads import TensorSet
 
 OPS, TAPE, OPTIMIZER = "ops", "tape", "optimizer"
-# What gradients are reduced through, and what the same step without a reduction is called.
+# The ways to reduce gradients, and the names of the same steps without a reduction.
 ALONE = {OPS: "tf.identity", TAPE: "plain tape", OPTIMIZER: "plain optimizer"}
 CONCAT = "one tf.concat"
 
 
 class WrongResultError(Exception):
-    """A collective gave something else than it should: nothing that follows means anything."""
+    """A collective has returned a wrong result, which makes all times meaningless."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Setting:
     """How tensors are made and calls are run.
 
     Attributes:
-        device: of TensorFlow, "CPU:0" or "GPU:0".
-        eager: call the operations one by one, not in a tf.function.
+        device: TensorFlow's device, "CPU:0" or "GPU:0".
+        eager: whether to call the operations one by one, not in a tf.function.
     """
 
     device: str = "CPU:0"
     eager: bool = False
 
     def compiled(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """Returns `run` as it is to be timed: over when it returns."""
+        """Returns `run` in the form to time: complete when it returns."""
         import tensorflow as tf
 
         ready = run if self.eager else tf.function(run, autograph=False)
@@ -60,18 +60,18 @@ def of_collective(
     dtype: str,
     setting: Setting,
 ) -> Subject:
-    """One collective of one tensor.
+    """Returns one collective on one tensor, after a check of its result.
 
     Args:
-        name: the subject's.
-        package: with Horovod's API.
-        collective: which one.
-        given: how many elements each rank gives.
-        dtype: of them, as TensorFlow calls it.
-        setting: how it is run.
+        name: the name of the subject.
+        package: a package with Horovod's API.
+        collective: the collective.
+        given: the number of elements of each rank's input.
+        dtype: TensorFlow's name of their type.
+        setting: how to run the collective.
 
     Raises:
-        WrongResultError: the result is not what the collective is to give.
+        WrongResultError: if the result is wrong.
     """
     import tensorflow as tf
 
@@ -87,7 +87,7 @@ def of_collective(
 
 
 def workload(tensors: TensorSet, through: str) -> str:
-    """The name of a set that is reduced through something: "500 x 1 KiB, tape"."""
+    """Returns the name of a set with its way of reduction: "500 x 1 KiB, tape"."""
     return tensors.name if through == OPS else f"{tensors.name}, {through}"
 
 
@@ -99,19 +99,19 @@ def of_tensors(
     through: str = OPS,
     concatenated: bool = False,
 ) -> Subject:
-    """The reduction of all tensors of a set, as a training step has it.
+    """Returns the reduction of all tensors of a set, as in a training step.
 
     Args:
-        name: the subject's.
-        package: with Horovod's API.
+        name: the name of the subject.
+        package: a package with Horovod's API.
         tensors: the gradients.
-        setting: how it is run.
-        through: OPS for an allreduce of each; TAPE or OPTIMIZER for the package's own.
-        concatenated: instead, the plain step, with one allreduce of the tf.concat of all tensors,
-            which is split again: what one would write by hand.
+        setting: how to run the step.
+        through: OPS for one allreduce per tensor; TAPE or OPTIMIZER for those of the package.
+        concatenated: whether to take the plain step instead, with one allreduce of the tf.concat of
+            all tensors, whose result is split again, as users would write it by hand.
 
     Raises:
-        WrongResultError: a result is not the sum.
+        WrongResultError: if a result is not the sum.
     """
     made = _make(tensors, package.rank() + 1, setting)
     step, results = _STEPS[through](made, setting, package, concatenated)
@@ -125,12 +125,12 @@ def of_tensors(
 def alone(
     tensors: TensorSet, setting: Setting, through: str = OPS, dtype: str = "float32"
 ) -> Subject:
-    """The same step without a reduction: TensorFlow's own cost."""
+    """Returns the same step without a reduction, which is TensorFlow's share of the time."""
     step, _ = _STEPS[through](_make(tensors, 1, setting, dtype), setting, None, False)
     return Subject(ALONE[through], setting.compiled(step))
 
 
-# A step, and how the reduced gradients are read from what its first call gives.
+# A step, and a function that reads the reduced gradients from the result of its first call.
 _Step = tuple[Callable[[], Any], Callable[[Any], Sequence[Any]]]
 
 
@@ -198,7 +198,7 @@ def _through_optimizer(
     optimizer.build(variables)
 
     def step() -> None:
-        # Made anew, as gradients are: an optimizer may forward what is constant.
+        # New tensors in each step, like gradients: an optimizer may forward constants.
         gradients: Sequence[Any] = [tf.identity(x) for x in made]
         if package is not None and concatenated:
             gradients = _concatenated(gradients, package)
@@ -211,7 +211,7 @@ _STEPS = {OPS: _through_ops, TAPE: _through_tape, OPTIMIZER: _through_optimizer}
 
 
 def memcpy(size: int) -> Subject:
-    """One copy of as many bytes in memory: the floor of what touching them once costs."""
+    """Returns a copy of `size` bytes in memory: the least time to touch each byte once."""
     source, target = np.ones(max(1, size), np.uint8), np.empty(max(1, size), np.uint8)
     return Subject("memcpy", lambda: np.copyto(target, source))
 

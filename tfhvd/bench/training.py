@@ -1,6 +1,6 @@
 """Throughput of `model.fit` on a small network: together with the other ranks, and alone.
 
-Works with Keras 3 and with the Keras of older TensorFlow, so that Horovod can be measured alike.
+It works with Keras 3 and with the Keras of older TensorFlow, so that it can measure Horovod, too.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tfhvd.bench.measure import Ranks
 from tfhvd.bench.metrics import Times
 
 BATCH = 64
-_STEPS = 12  # of one fit, the first of which is not counted
+_STEPS = 12  # the steps of one fit; the first step is not counted
 _SEED = 7
 
 ALONE = "alone"
 
 
 class _Clock:
-    """Notes when each step of a fit has ended. Made into a callback of the Keras at hand."""
+    """Notes the end of each step of a fit; `callback` connects it with either Keras."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
@@ -37,12 +37,12 @@ class _Clock:
         return Callback()
 
     def steps(self) -> list[float]:
-        """The seconds of each step but the first."""
+        """Returns the seconds of each step, except the first."""
         return [after - before for before, after in zip(self.ends, self.ends[1:])]
 
 
 def _network(keras: Any, optimizer: Any) -> Any:
-    """The model of workloads.tiny, compiled with an optimizer."""
+    """Returns the model of workloads.tiny, compiled with an optimizer."""
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -56,7 +56,7 @@ def _network(keras: Any, optimizer: Any) -> Any:
         ]
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # Neither is compiled with XLA, which would be another comparison.
+    # Neither subject is compiled with XLA, which would be another comparison.
     model.compile(optimizer, loss, jit_compile=False)
     return model
 
@@ -64,15 +64,15 @@ def _network(keras: Any, optimizer: Any) -> Any:
 def measure_training(
     name: str, distribute: Callable[[Any], Any], rounds: int, ranks: Ranks
 ) -> dict[str, Times]:
-    """Trains the network alone and together in turn.
+    """Trains the network alone and together, in turn.
 
-    Alone, every rank trains its own model at the same time, as so many lone processes would.
+    Alone means that every rank trains a separate model at the same time, like separate processes.
 
     Args:
-        name: of what distributes.
-        distribute: makes a Keras optimizer one that averages gradients over the ranks.
-        rounds: how often each of the two has a turn of a few steps.
-        ranks: those that take part.
+        name: the name of the distributed subject.
+        distribute: makes a Keras optimizer average gradients over the ranks.
+        rounds: how often each of the two subjects has a turn of a few steps.
+        ranks: the ranks that measure.
 
     Returns:
         The time of a step of BATCH images over all ranks, alone (ALONE) and together (`name`).
@@ -108,7 +108,7 @@ def measure_training(
         for subject, model in models.items():
             ranks.gather([0.0])
             steps = train(model)
-            if turn > 0:  # The first traces and warms up.
+            if turn > 0:  # the first turn traces and warms up
                 seconds[subject] += steps
     return {
         subject: Times.of([t for of_rank in ranks.gather(own) for t in of_rank])

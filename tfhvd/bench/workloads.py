@@ -1,4 +1,4 @@
-"""What is measured: sizes in bytes, and the sets of gradients of real models. No TensorFlow."""
+"""The workloads: sizes in bytes, and the sets of gradients of real models. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclasses.dataclass(frozen=True)
 class TensorSet:
-    """Tensors of float32 that a step reduces, each with a call of its own.
+    """Tensors of float32 that a step reduces, each with a separate call.
 
     Attributes:
-        name: as it is shown.
-        shapes: of the tensors, in the order in which they are reduced.
+        name: the name in the report.
+        shapes: the shapes of the tensors, in the order of their reductions.
     """
 
     name: str
@@ -27,17 +27,17 @@ class TensorSet:
 
     @property
     def elements(self) -> int:
-        """How many values there are in all."""
+        """The total number of values."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
     def bytes(self) -> int:
-        """How many bytes there are in all."""
+        """The total number of bytes."""
         return 4 * self.elements
 
 
 def resnet50() -> list[Shape]:
-    """ResNet-50 for 1,000 classes: 161 trainable tensors, 25.6 million values."""
+    """Returns ResNet-50 for 1,000 classes: 161 trainable tensors, 25.6 million values."""
     shapes: list[Shape] = []
 
     def convolution(kernel: int, inputs: int, outputs: int) -> None:
@@ -59,7 +59,7 @@ def resnet50() -> list[Shape]:
 
 
 def bert_base() -> list[Shape]:
-    """BERT-base: 199 trainable tensors, 109.5 million values."""
+    """Returns BERT-base: 199 trainable tensors, 109.5 million values."""
     width, feed = 768, 3072
     shapes: list[Shape] = [(30522, width), (512, width), (2, width), (width,), (width,)]
     for _ in range(12):
@@ -73,7 +73,7 @@ def bert_base() -> list[Shape]:
 
 
 def tiny() -> list[Shape]:
-    """A small convolutional network for images of 28 x 28: 8 tensors, 2.5 million values."""
+    """Returns a small convolutional network for 28 x 28 images: 8 tensors, 2.5 million values."""
     return [(3, 3, 1, 32), (32,), (3, 3, 32, 64), (64,), (9216, 270), (270,), (270, 10), (10,)]
 
 
@@ -98,7 +98,7 @@ def parse_size(text: str) -> int:
     """Returns a number of bytes from a text: 4, 64K, 1M, 2GiB; units are powers of 1024.
 
     Raises:
-        ValueError: it is none.
+        ValueError: if the text is malformed.
 
     Example:
         >>> parse_size("64K")
@@ -114,7 +114,7 @@ def parse_tensors(text: str) -> TensorSet:
     """Returns a set of equal tensors from a text like 500x1K: count, x, bytes of each.
 
     Raises:
-        ValueError: it is none, or the bytes are no whole number of float32.
+        ValueError: if the text is malformed, or the bytes are no whole number of float32.
 
     Example:
         >>> parse_tensors("500x1K").shapes[0]
@@ -131,7 +131,7 @@ def parse_tensors(text: str) -> TensorSet:
 
 
 def format_bytes(count: int) -> str:
-    """Returns bytes for people: in powers of 1024 where they are whole, else in MB or KB.
+    """Returns bytes for people: in powers of 1024 if they are whole, else in MB or KB.
 
     Example:
         >>> format_bytes(65536), format_bytes(102228128)
