@@ -1,7 +1,7 @@
-"""How tensors travel: as they are, in 16 bits, or as what matters most of them.
+"""Compressions of tensors for the network: none, casts to 16 bits, top-k and PowerSGD.
 
 Casts (`cast`) have no state and work with every reduction. `top_k` and `power_sgd` send a part of a
-gradient, and add what they left out to the next one (`stateful`): for optimizers and tapes.
+gradient, and add the rest to the next gradient (`stateful`): for optimizers and tapes.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Compression:
     powersgd = PowerSGD
 
 
-# What may be given as `compression` to optimizers and tapes.
+# The type of `compression` in optimizers and tapes.
 AnyCompression = Union[Compressing, StatefulCompression]
 
 
 def has_state(compression: AnyCompression) -> TypeGuard[StatefulCompression]:
-    """Whether a compression keeps a state for each variable."""
+    """Returns whether a compression keeps a state for each variable."""
     return isinstance(compression, StatefulCompression)
 
 
 def without_state(compression: AnyCompression) -> Compressing:
-    """Returns the compression, or `Compression.none` in the place of one with a state."""
+    """Returns the compression, or `Compression.none` if it has a state."""
     return Compression.none if isinstance(compression, StatefulCompression) else compression
 
 

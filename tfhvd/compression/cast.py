@@ -1,4 +1,4 @@
-"""Compressions without state: as it is, or in 16 bits."""
+"""Compressions without state: none, or casts to 16 bits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WIDE = (tf.float32, tf.float64)
 
 
 class Compressor:
-    """A way to make a tensor smaller before it is reduced. Subclass it for another one.
+    """A way to make a tensor smaller before a reduction. Subclass it for another compression.
 
     Example:
         >>> small, context = hvd.Compression.fp16.compress(gradient)
@@ -19,17 +19,17 @@ class Compressor:
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
-        """Returns what travels, and what `decompress` needs to know to undo it."""
+        """Returns the tensor to send, and a context with which `decompress` can undo this."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: tf.Tensor, ctx: object) -> tf.Tensor:
-        """Returns a tensor of the type that was compressed."""
+        """Returns a tensor of the type before `compress`."""
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor):
-    """Leaves tensors as they are."""
+    """Sends tensors unchanged."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
@@ -44,7 +44,7 @@ class NoneCompressor(Compressor):
 
 
 class _CastCompressor(Compressor):
-    """Casts float32 and float64; other types travel as they are."""
+    """Casts float32 and float64; tensors of other types travel unchanged."""
 
     travels_as: tf.DType
 
@@ -56,21 +56,21 @@ class _CastCompressor(Compressor):
 
     @staticmethod
     def decompress(tensor: tf.Tensor, ctx: object) -> tf.Tensor:
-        """Returns the tensor in its first type."""
+        """Returns the tensor in its original type."""
         return tensor if tensor.dtype == ctx else tf.cast(tensor, ctx)
 
 
 class FP16Compressor(_CastCompressor):
-    """Lets float32 and float64 travel as float16: 11 bits of precision, up to 65504."""
+    """Sends float32 and float64 as float16: 11 bits of precision, up to 65504."""
 
     travels_as = tf.float16
 
 
 class BF16Compressor(_CastCompressor):
-    """Lets float32 and float64 travel as bfloat16: 8 bits of precision, float32's range."""
+    """Sends float32 and float64 as bfloat16: 8 bits of precision, float32's range."""
 
     travels_as = tf.bfloat16
 
 
-# What may be given as `compression` where there is no state to keep: a class, or an object of it.
+# The type of `compression` in functions without a state: a class, or an object of the class.
 Compressing = Union[type[Compressor], Compressor]

@@ -1,4 +1,4 @@
-"""PowerSGD: of each matrix a low-rank approximation travels (Vogels et al., 2019)."""
+"""PowerSGD: sends a low-rank approximation of each matrix (Vogels et al., 2019)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from tfhvd.compression.stateful import Exchange, StatefulCompression
 
 
 class PowerSGD(StatefulCompression):
-    """Sends an approximation of low rank of each gradient, with error feedback for the rest.
+    """Sends a low-rank approximation of each gradient, with error feedback for the rest.
 
-    A gradient of shape [..., m] is taken as a matrix of n rows and m columns, n being the product
-    of the other dimensions. Two matrices travel, of n and m rows and `rank` columns, each reduced
-    over the ranks: `(n + m) * rank` numbers instead of `n * m`. Gradients with one dimension, and
-    those where that is no gain, are sent as they are. One step of the power method is made per
-    update, beginning with the last update's factor. Every rank computes the result from the same
-    factors: the ranks' processors must be of one kind, or results differ in their last bits.
+    A gradient of shape [..., m] is taken as a matrix of n rows and m columns; n is the product of
+    the other dimensions. Two matrices travel, of n and m rows and `rank` columns, each reduced over
+    the ranks: `(n + m) * rank` numbers instead of `n * m`. Gradients with one dimension, and
+    gradients for which this saves nothing, travel unchanged. Each update makes one step of the
+    power method, and begins with the factor of the last update. Every rank computes the result from
+    the same factors. The processors of the ranks must be of one kind: otherwise the results differ
+    in their last bits.
 
-    The state is the error, of the gradient's shape, and a factor of shape [m, rank], the same on
-    every rank.
+    The state of a variable is the error, of the gradient's shape, and a factor of shape [m, rank],
+    which is the same on every rank.
 
     Args:
-        rank: the columns of the factors, 1 or more; 1 to 4 are usual.
+        rank: the number of columns of the factors, 1 or more; 1 to 4 are usual.
 
     Raises:
-        ValueError: for a rank below 1.
+        ValueError: if `rank` is below 1.
 
     Example:
         >>> optimizer = hvd.DistributedOptimizer(

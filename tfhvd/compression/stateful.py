@@ -1,4 +1,4 @@
-"""Compressions that send a part of a gradient, and remember what they left out."""
+"""Compressions that send a part of a gradient, and remember the rest."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class Exchange(NamedTuple):
-    """What a compression may do with other ranks, for one gradient.
+    """The collectives of a compression for one gradient, and the factors of the gradient.
 
     Attributes:
-        reduce: (tensor, part) -> the tensor averaged or added up over the ranks, as the user asks;
-            `part` tells the collectives of one gradient apart.
+        reduce: (tensor, part) -> the average or the sum of the tensor over the ranks, as the user
+            asks; `part` distinguishes the collectives of one gradient.
         gather: (tensors, part) -> the ranks' tensors, each joined along the first dimension, and
-            what their sum is multiplied by: 1 / ranks for an average, and 1 for a sum.
-        share: what this rank's gradient is multiplied by first. It is the rank's part of an average
-            by weights, in which the ranks' products are added up.
-        loss_scale: what the loss, and so the gradient, has been multiplied by: what is left out is
-            kept without it, for it may be another one in the next step. None for nothing.
+            the factor for their sum: 1 / ranks for an average, 1 for a sum.
+        share: the factor for this rank's gradient before the reduction. It is the rank's share in a
+            weighted average, which is the sum of the ranks' products.
+        loss_scale: the factor of the loss, and so of the gradient. The state is kept without this
+            factor, which may be different in the next step. None for no factor.
         finite: whether the gradients of the step are finite on all ranks, a bool tensor that is the
-            same on all of them; None where they need not be, for the others are left out.
+            same on all of them. None if there is no such check.
     """
 
     reduce: Callable[[tf.Tensor, str], tf.Tensor]
@@ -44,7 +44,7 @@ class Exchange(NamedTuple):
     finite: tf.Tensor | None = None
 
     def keep(self, state: tf.Variable, value: tf.Tensor) -> None:
-        """Updates a state, which stays as it was in a step that is not finite."""
+        """Updates a state, except in a step that is not finite."""
         state.assign(value if self.finite is None else tf.where(self.finite, value, state))
 
 
@@ -52,8 +52,8 @@ class Saved(NamedTuple):
     """The state of a compression in a file.
 
     Attributes:
-        left_out: by rank, what it has left out of the gradients of each variable: arrays of the
-            variables' shapes.
+        left_out: by rank, the error of each variable, which is the part of its gradients that the
+            rank has left out so far: arrays of the variables' shapes.
         shared: the arrays that are the same on every rank.
     """
 
@@ -61,7 +61,7 @@ class Saved(NamedTuple):
     shared: list[np.ndarray]
 
     def of(self, rank: int) -> list[np.ndarray]:
-        """Returns a rank's state, which has left out nothing if the file does not know it."""
+        """Returns a rank's state; its errors are zero if the file has none of this rank."""
         own = self.left_out.get(rank)
         if own is None:
             own = [np.zeros_like(value) for value in next(iter(self.left_out.values()), [])]
@@ -69,10 +69,10 @@ class Saved(NamedTuple):
 
 
 class _LeftOut(tf.Module):
-    """What one rank has left out, by the number of the variable."""
+    """The errors of one rank, by the number of the variable."""
 
     def __init__(self) -> None:
-        super().__init__(name="left_out")  # a class' name with "_" is none for TensorFlow
+        super().__init__(name="left_out")  # TensorFlow allows no name with "_" first, as ours
         self.values: list[tf.Variable] = []
 
 
@@ -88,7 +88,7 @@ _of_this_process: weakref.WeakSet[StatefulCompression] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def left_out_as_before() -> Iterator[None]:
-    """Gives back, at its end, what this process's compressions had left out at its beginning."""
+    """Restores the errors of this process's compressions at the end of a context."""
     before = {key_of(v): v.numpy() for each in _of_this_process for v in each.left_out}
     try:
         yield
@@ -99,21 +99,21 @@ def left_out_as_before() -> Iterator[None]:
 
 
 class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
-    """A compression with error feedback. Subclass it for another one.
+    """A compression with error feedback. Subclass it for another compression.
 
-    What a rank leaves out of its gradient it adds to the next gradient of that variable, so that
-    nothing is lost, only late (Seide et al., 2014; Karimireddy et al., 2019). It is kept as it
-    would have been in the result: multiplied by what the rank counted then, and without the loss
-    scale of Keras, if a tape is given what that has made of the loss. A step in which a
-    gradient of any rank is not finite leaves no trace in it, and its result is NaN.
+    A rank adds the part of a gradient that it does not send, the error, to the next gradient of the
+    same variable. So every part arrives, only later (Seide et al., 2014; Karimireddy et al., 2019).
+    The error is kept as it would have been in the result: multiplied by the rank's share, and
+    without the loss scale of Keras, if the tape gets the scaled loss. A step in which a gradient of
+    any rank is not finite does not change the error, and its result is NaN.
 
-    One object serves one optimizer, or all the tapes of one training loop. Its state is kept by
-    variable: of the shape of the variable, in float32, and more with some compressions. A model of
-    Keras 3 saves it with a distributed optimizer; `tf.train.Checkpoint(compression=...)` saves it
-    anywhere, once `build` has been called. What a rank leaves out is its own, and is saved under
-    the rank's number: a rank takes up its own again, and begins at zero where a file has none. If
-    one rank saves for all, the others' is in the file where it saves within `gathered`; Keras'
-    `fit` sees to that for callbacks that save at the end of an epoch.
+    One object serves one optimizer, or all tapes of one training loop. Each variable has a state: a
+    float32 tensor of its shape, and more with some compressions. A model of Keras 3 saves the state
+    with a distributed optimizer. `tf.train.Checkpoint(compression=...)` saves it in any program,
+    after a call of `build`. The error of a rank is saved under the rank's number. Each rank loads
+    its error, which is zero if the file has none. If one rank saves for all, the file has the
+    errors of all ranks only if the rank saves within `gathered`; Keras' `fit` does this for
+    callbacks that save at the end of an epoch.
 
     Only dense gradients of float types with a known shape are compressed, with op Average or Sum.
     """
@@ -121,19 +121,19 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
     def __init__(self) -> None:
         super().__init__()
         self._indices: dict[int, int] = {}  # by the variable
-        # So that no variable is mistaken for a later one. Behind functions, for tf.Module and
-        # checkpoints would take the variables for ours.
+        # References to the variables, so that no later variable gets the same id. They are behind
+        # functions, because tf.Module and checkpoints would otherwise track the variables.
         self._held: list[Callable[[], Variable]] = []
-        # What ranks leave out is in attributes of this object with their numbers, for checkpoints.
+        # For checkpoints, the errors of ranks are attributes of this object with rank numbers.
         self._own_number: int | None = None
-        self._gathers = False  # of several ranks, by their numbers
+        self._gathers = False  # whether the errors of other ranks are here
         self._loaded: Saved | None = None  # for variables that have no state yet
         loss_scales.note_factors()
         _of_this_process.add(self)
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, object]:
-        """Refuses: a plain reduction has no variable to keep a state for.
+        """Raises TypeError: a plain reduction has no variable for which to keep a state.
 
         Raises:
             TypeError: always.
@@ -145,10 +145,10 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         )
 
     def build(self, variables: Iterable[Variable]) -> None:
-        """Makes the state of variables now, and not with their first gradient.
+        """Makes the state of variables now, instead of with their first gradient.
 
         Args:
-            variables: those that are compressed, in the same order on every rank.
+            variables: the variables to compress, in the same order on every rank.
 
         Example:
             >>> compression.build(model.trainable_variables)
@@ -160,7 +160,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
                 self._index_of(plain)
 
     def compresses(self, tensor: tf.Tensor | tf.Variable) -> bool:
-        """Whether a gradient or variable of this shape and type is sent compressed."""
+        """Returns whether a gradient or variable of this shape and type is compressed."""
         return tensor.dtype.is_floating and tensor.shape.is_fully_defined() and self._pays(tensor)
 
     def __call__(self, gradient: tf.Tensor, variable: Variable, exchange: Exchange) -> tf.Tensor:
@@ -174,7 +174,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         own = tf.cast(gradient, tf.float32)
         if exchange.loss_scale is not None:
             own /= exchange.loss_scale
-        if not isinstance(exchange.share, float):  # 0 of a batch without samples, whose mean is NaN
+        if not isinstance(exchange.share, float):  # 0 for an empty batch, whose mean is NaN
             own = tf.math.multiply_no_nan(own, tf.cast(exchange.share, tf.float32))
         whole = own + error
         sent, reduced = self._exchange(whole, index, exchange)
@@ -187,33 +187,33 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
 
     @property
     def shared_state(self) -> list[tf.Variable]:
-        """What must be the same on every rank, beside what each has left out."""
+        """The state that must be the same on every rank: all variables except the errors."""
         return []
 
     @property
     def left_out(self) -> list[tf.Variable]:
-        """What this rank has left out, of the shapes of the variables."""
+        """The errors of this rank, which have the shapes of the variables."""
         return [] if self._own_number is None else list(self._errors)
 
     def state(self) -> list[tf.Variable]:
-        """Returns all variables of this rank's state, those of what it has left out first."""
+        """Returns all variables of this rank's state, the errors first."""
         return [*self._errors, *self.shared_state]
 
     @contextlib.contextmanager
     def gathered(
         self, root_rank: int = 0, process_set: ProcessSet = global_process_set
     ) -> Iterator[None]:
-        """Lets one rank have what all ranks have left out, to save it.
+        """Gives one rank the errors of all ranks within a context, to save them.
 
-        Every rank enters it. It takes as much memory of that rank's host as the variables that are
-        compressed, times the ranks, until it is left.
+        Every rank enters the context. Until its end the host memory of this one rank also holds
+        the compressed variables once for each rank.
 
         Args:
             root_rank: the rank that saves.
             process_set: the ranks that train together.
 
         Raises:
-            RuntimeError: if ranks have the state of different numbers of variables.
+            RuntimeError: if ranks have states of different numbers of variables.
 
         Example:
             >>> with compression.gathered():
@@ -228,7 +228,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
                 with tf.device("/CPU:0"):
                     of_ranks = self._gather(root_rank, process_set)
                     for rank, values in of_ranks.items():
-                        if rank != self._own_number:  # where ranks were lost meanwhile
+                        if rank != self._own_number:  # equal if ranks have failed meanwhile
                             self._keep(rank, values)
                             others.append(rank)
             yield
@@ -238,7 +238,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
                 delattr(self, _attribute(rank))
 
     def saved(self) -> Saved:
-        """Returns what is to be saved now."""
+        """Returns the state to save."""
         numbers = [name[len(_OF_RANK) :] for name in vars(self) if name.startswith(_OF_RANK)]
         left_out = {int(n): getattr(self, _attribute(n)).values for n in numbers}
         return Saved(
@@ -247,10 +247,10 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         )
 
     def load(self, saved: Saved) -> None:
-        """Takes what was saved, for variables that have no state yet as well.
+        """Loads a saved state, also for variables that have no state yet.
 
         Args:
-            saved: of any rank; this one takes what is its own in it.
+            saved: the file's state, saved by any rank; this rank takes its own errors from it.
         """
         there, given = self.state(), saved.of(self._number())
         self._loaded = None if len(there) == len(given) else saved
@@ -258,7 +258,7 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
             variable.assign(value)
 
     def _number(self) -> int:
-        """This rank's, which changes where others are lost; but not while theirs are gathered."""
+        """Returns this rank's number, which changes if others fail, but not within `gathered`."""
         before = self._own_number
         if before is not None and (self._gathers or not process.is_initialized()):
             return before
@@ -277,8 +277,8 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
         return getattr(self, _attribute(self._number())).values
 
     def _gather(self, root: int, process_set: ProcessSet) -> dict[int, list[tf.Tensor]]:
-        """Returns what the other ranks have left out, on the root."""
-        from tfhvd.ops import (  # Operations take a compression: they import this.
+        """Returns the errors of the other ranks, on the root."""
+        from tfhvd.ops import (  # here, because tfhvd.ops imports this module
             allgather,
             alltoall,
         )
@@ -310,16 +310,16 @@ class StatefulCompression(tf.Module, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def _pays(self, tensor: tf.Tensor | tf.Variable) -> bool:
-        """Whether the compressed form of such a tensor is smaller."""
+        """Returns whether the compressed form of such a tensor is smaller."""
 
     @abc.abstractmethod
     def _exchange(
         self, whole: tf.Tensor, index: int, exchange: Exchange
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what was sent of `whole`, and the reduction; both of its shape."""
+        """Returns the part of `whole` that was sent, and the reduction; both have its shape."""
 
     def _add_state(self, variable: tf.Variable, index: int) -> None:
-        """Makes further state of a variable; `index` is its number."""
+        """Makes more state for a variable; `index` is its number."""
 
     def _index_of(self, variable: tf.Variable) -> int:
         index = self._indices.get(id(variable))

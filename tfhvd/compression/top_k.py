@@ -1,4 +1,4 @@
-"""Top-k: of each gradient the largest elements travel."""
+"""Top-k: sends the largest elements of each gradient."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tfhvd.compression.stateful import Exchange, StatefulCompression
 class TopK(StatefulCompression):
     """Sends the largest elements of each gradient, with error feedback for the others.
 
-    Each rank sends the `ceil(ratio * n)` elements of largest magnitude of its n, as float32 with
-    int32 positions, and gets those of all ranks: it pays while `2 * ratio * ranks` is well below 1.
-    The state is the error, of the gradient's shape.
+    Of n elements each rank sends the `ceil(ratio * n)` elements of largest magnitude, as float32
+    with int32 positions, and gets the elements of all ranks. This saves bytes while
+    `2 * ratio * ranks` is well below 1. The state is the error, of the gradient's shape.
 
     Args:
-        ratio: the part of the elements that is sent, above 0 and at most 1.
-        least: gradients with fewer elements are sent as they are.
+        ratio: the part of the elements to send, above 0 and at most 1.
+        least: the smallest number of elements of a gradient that is compressed.
 
     Raises:
-        ValueError: for a ratio out of range.
+        ValueError: if `ratio` is out of range.
 
     Example:
         >>> optimizer = hvd.DistributedOptimizer(
